@@ -25,6 +25,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/completion.c \
   %D%/cmd/completion.h \
   %D%/cmd/data/bytes.c \
+  %D%/cmd/data/check.c \
   %D%/cmd/data/data.c \
   %D%/cmd/data/data.h \
   %D%/cmd/data/encode.c \
@@ -35,8 +36,9 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/data/texts.c \
   %D%/cmd/data/units.c \
   %D%/cmd/data/view.c \
+  %D%/cmd/data/view.h \
   %D%/cmd/eval.c \
-  %D%/cmd/flags.c \
+  %D%/cmd/flag_help.c \
   %D%/cmd/graph.c \
   %D%/cmd/model.c \
   %D%/cmd/model.h \
@@ -70,7 +72,6 @@ libtercio_app_a_SOURCES = \
   %D%/report/tasks.c \
   %D%/report/trace.c \
   %D%/train/batches.c \
-  %D%/train/ckpt.c \
   %D%/train/end_of_step.c \
   %D%/train/fault.c \
   %D%/train/guard.c \
@@ -85,6 +86,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/resume.c \
   %D%/train/rollback.c \
   %D%/train/run_json.c \
+  %D%/train/save_restore.c \
   %D%/train/tasks.c \
   %D%/train/time_limit.c \
   %D%/train/tokenizer.c \
@@ -124,16 +126,14 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/exec.h \
   %D%/exec/fused.c \
   %D%/exec/impl.h \
+  %D%/exec/reshard.c \
   %D%/exec/timing.c \
-  %D%/exec/transfer.c \
   %D%/foreign/foreign.c \
   %D%/foreign/foreign.h \
   %D%/foreign/impl.h \
   %D%/foreign/parts.c \
   %D%/foreign/parts.h \
   %D%/foreign/read.c \
-  %D%/data/ahead.c \
-  %D%/data/ahead.h \
   %D%/data/data.c \
   %D%/data/data.h \
   %D%/data/documents.c \
@@ -144,6 +144,10 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/names.c \
   %D%/data/order.c \
   %D%/data/order.h \
+  %D%/data/prefetch.c \
+  %D%/data/prefetch.h \
+  %D%/data/shard.c \
+  %D%/data/shard.h \
   %D%/data/source.c \
   %D%/data/warn.c \
   %D%/launch/bind.c \
@@ -187,6 +191,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
 # Programs as data: needs no MPI, no HDF5 and no device.
 noinst_LIBRARIES += libtercio_ir.a
 libtercio_ir_a_SOURCES = \
+  %D%/plan/chunk.c \
   %D%/plan/cost.c \
   %D%/plan/device.c \
   %D%/plan/devices.def \
@@ -237,10 +242,10 @@ libtercio_ir_a_SOURCES = \
   %D%/passes/grad.c \
   %D%/passes/impl.h \
   %D%/passes/infer.c \
+  %D%/passes/insert_reshards.c \
   %D%/passes/loss_chunks.c \
   %D%/passes/offload.c \
   %D%/passes/passes.h \
-  %D%/passes/place.c \
   %D%/passes/recompute.c \
   %D%/passes/reshard.c \
   %D%/passes/reshard.h \

@@ -27,7 +27,6 @@ unit_tests = \
   %D%/unit/comm/t_p2p.t \
   %D%/unit/comm/t_thread.t \
   %D%/unit/config/t_config.t \
-  %D%/unit/data/t_ahead.t \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \
@@ -35,6 +34,7 @@ unit_tests = \
   %D%/unit/data/t_documents.t \
   %D%/unit/data/t_data_warn.t \
   %D%/unit/data/t_order.t \
+  %D%/unit/data/t_prefetch.t \
   %D%/unit/exec/t_documents_alone.t \
   %D%/unit/exec/t_exec.t \
   %D%/unit/exec/t_exec_device.t \

@@ -4,7 +4,7 @@
  * read from it, whatever the layout that wrote it.
  *
  * DIR/step-00000100/manifest.json and rank-00000.h5 ... one HDF5 file a writer (or node-00000.h5
- * ..., one a node), and the attached file, if the saver gives one. A tensor has a global name and
+ * ..., one a node), and the attached file, if the save has one. A tensor has a global name and
  * shape; each HDF5 file holds slices (boxes) of it as contiguous datasets; the manifest says which
  * box is where, its place in the file, a CRC32C of each block of it, taken from memory, and one of
  * all bytes of the file that are not tensor data.
@@ -87,10 +87,10 @@ struct tc_ckpt_meta {
   const char *lease;
 };
 
-/* Collective over `world` (a communicator of all ranks). tensors: the same on all ranks;
- * slices: this rank's. Together the slices cover every tensor exactly once (checked). On any
- * rank's failure (disk full, ...) all ranks return the same negative status and sentence, which begins
- * with the rank's name (meta->rank_names) if it is not rank 0's; the temporary folder is removed, and older checkpoints are untouched. */
+/* Collective over `world` (a communicator of all ranks). tensors: the same on all ranks; slices: this rank's. Together
+ * the slices cover every tensor exactly once (checked). On any rank's failure (disk full, ...) all ranks return the
+ * same negative status and sentence, which begins with the rank's name (meta->rank_names) if it is not rank 0's; the
+ * temporary folder is removed, and older checkpoints are untouched. */
 int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
                  const struct tc_ckpt_tensor *tensors, int n_tensors,
                  const struct tc_ckpt_slice *slices, int n_slices,
@@ -120,8 +120,8 @@ int tc_ckpt_find(const struct tc_ckpt *c, const char *name);           /* -1: no
 int tc_ckpt_read(struct tc_ckpt *c, int tensor, const int64_t *start, const int64_t *count,
                  void *dst, struct tc_err *err);
 /* The bytes of the attached file of this name, checked against its checksum, and a 0 behind them; owned by the caller.
- * *data NULL, 0: the checkpoint has none. TC_EINCOMPLETE, TC_ECHECKSUM, TC_EUSER; a loader (below) that fails with these
- * is not taken to have found damage, since the tensors may be whole. */
+ * *data NULL, 0: the checkpoint has none. TC_EINCOMPLETE, TC_ECHECKSUM, TC_EUSER; a loader (below) that fails with
+ * these is not taken to have found damage, since the tensors may be whole. */
 int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int64_t *bytes, struct tc_err *err);
 /* All checksums: file bytes outside of tensors, each slice, and the attached file. Reports each fault through
  * `fault` (may be NULL); returns the worst status. */

@@ -1,10 +1,10 @@
 /* cache.c - attention of new tokens over the keys and values of a sequence so far.
  *
- * A thread processes a (group of heads that share a key, sequence): it puts the new keys and values into the cache, which
- * it then reads once, in blocks of EDGE tokens, for all new tokens and all queries of the group. As in attn.c only one
- * block of scores exists at a time. A sampled token has few queries, and memory is what limits it: each is multiplied by
- * the keys and values where they are. A prompt has many: keys are transposed, so that the products are those of tile.c.
- * No sum spans two (group, sequence) pairs: results don't depend on threads. */
+ * A thread processes a (group of heads that share a key, sequence): it puts the new keys and values into the cache,
+ * which it then reads once, in blocks of EDGE tokens, for all new tokens and all queries of the group. As in attn.c
+ * only one block of scores exists at a time. A sampled token has few queries, and memory is what limits it: each is
+ * multiplied by the keys and values where they are. A prompt has many: keys are transposed, so that the products are
+ * those of tile.c. No sum spans two (group, sequence) pairs: results don't depend on threads. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
@@ -34,9 +34,9 @@ static int64_t position(const struct tc_call *c, int64_t n)
   return (c->in[0].off[0] + n) % c->k[0] - tc_cpu_i32(&c->in[2])[n];
 }
 
-/* A thread's scratch. Of each query (rows of ld, zeros behind D): it, its output, the largest score so far and the sum of
- * exponentials; then a block of scores [EDGE][EDGE] and a block of the cache: as fp32 [EDGE][2 D], its keys transposed
- * [D][EDGE], its values [EDGE][ld]. */
+/* A thread's scratch. Of each query (rows of ld, zeros behind D): it, its output, the largest score so far and the sum
+ * of exponentials; then a block of scores [EDGE][EDGE] and a block of the cache: as fp32 [EDGE][2 D], its keys
+ * transposed [D][EDGE], its values [EDGE][ld]. */
 struct work { float *q, *o, *max, *sum, *score, *pairs, *kt, *v; };
 
 /* Returns how many floats it takes. */

@@ -10,8 +10,8 @@ struct tc_cmd {
   const char *name, *usage, *help, *example;
   int (*run)(int argc, char **argv);   /* argv[0] is the command; returns an exit status */
 };
-/* How a flag is read into a field of its command's struct: a bool, a const char *, an int64_t or a double. TC_FLAG_HELP: the
- * table only explains it. */
+/* How a flag is read into a field of its command's struct: a bool, a const char *, an int64_t or a double.
+ * TC_FLAG_HELP: the table only explains it. */
 enum tc_flag_kind { TC_FLAG_HELP, TC_FLAG_YES, TC_FLAG_NO, TC_FLAG_TEXT, TC_FLAG_WHOLE, TC_FLAG_REAL, TC_FLAG_CALL };
 
 /* A flag; a list of them ends with form NULL. Help, man page, usage and completion print it, tc_flag_read reads it. */
@@ -23,12 +23,12 @@ struct tc_flag {
   double least, most;            /* of a number */
   bool (*set)(void *fields, const struct tc_flag *f, const char *value);   /* TC_FLAG_CALL; false: not a valid value */
 };
-/* flags.c, eval.c, sample.c */
+/* flag_help.c, eval.c, sample.c */
 extern const struct tc_flag tc_flags_plan[], tc_flags_place[], tc_flags_graph[], tc_flags_comm[], tc_flags_report[],
   tc_flags_save[], tc_flags_eval[], tc_flags_sample[];
-/* read_flags.c. Local. Reads argv[*i] if it is the flag f, as "--iters 3", "--iters=3" or "-j8", into a field of `fields`, a
- * command's struct, which borrows texts of argv; *i becomes its last word. 1: it is; 0: it is not. TC_EUSER: its value is
- * not valid; the sentence begins with `command`. */
+/* read_flags.c. Local. Reads argv[*i] if it is the flag f, as "--iters 3", "--iters=3" or "-j8", into a field of
+ * `fields`, a command's struct, which borrows texts of argv; *i becomes its last word. 1: it is; 0: it is not.
+ * TC_EUSER: its value is not valid; the sentence begins with `command`. */
 int tc_flag_read(const struct tc_flag *f, void *fields, int argc, char **argv, int *i, const char *command,
                  struct tc_err *err);
 /* The same for the first flag of a list that argv[*i] is. */

@@ -46,14 +46,14 @@ static bool add_task(void *eval, const struct tc_flag *f, const char *path)
 }
 
 const struct tc_flag tc_flags_eval[] = {
-  [DATA] = { "--data FILE ...", "text (of a model whose tokens are bytes), or shards and folders of tokens, each with a row of "
-    "its own; e.g. --data val.txt other.txt", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+  [DATA] = { "--data FILE ...", "text (of a model whose tokens are bytes), or shards and folders of tokens, each with "
+    "a row of its own; e.g. --data val.txt other.txt", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
   [CHOICES] = { "--choices FILE ...", "questions, a line of JSON each: {\"context\": TEXT, \"choices\": [TEXT, ...], "
     "\"label\": N}; e.g. --choices piqa.jsonl", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
-  [HELLASWAG] = { "--hellaswag FILE ...", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's vocabulary; "
-    "e.g. --hellaswag hellaswag_val.bin", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
-  TC_CMD_MODEL_FLAGS(eval, "the model's tokenizer.json (default: the checkpoint's or FOLDER's): for --choices, and to count "
-    "bytes"),
+  [HELLASWAG] = { "--hellaswag FILE ...", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's "
+    "vocabulary; e.g. --hellaswag hellaswag_val.bin", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+  TC_CMD_MODEL_FLAGS(eval, "the model's tokenizer.json (default: the checkpoint's or FOLDER's): for --choices, and to "
+    "count bytes"),
   { "--batch N", "sequences at once on a data-parallel rank (default: 2048 tokens); e.g. --batch 8",
     "the sequences of a rank at once, 1 or more", TC_FLAG_WHOLE, offsetof(struct eval, batch), 1, 1 << 20, NULL },
   { "--json", "print a JSON object, with the loss of each answer; e.g. --json > eval.json", NULL, TC_FLAG_YES,
@@ -69,8 +69,8 @@ static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
     if (!known) TC_TRY(tc_cmd_model_arg(&e->m, argc, argv, &i, err));
   }
   if (!e->m.path)
-    return tc_fail(err, TC_EUSER, "name a checkpoint, a folder of checkpoints or one of Hugging Face's; see tercio eval "
-                   "--help");
+    return tc_fail(err, TC_EUSER, "name a checkpoint, a folder of checkpoints or one of Hugging Face's; see tercio "
+                   "eval --help");
   if (!e->n_tasks)
     return tc_fail(err, TC_EUSER, "nothing to evaluate: give --data FILES, --choices FILE.jsonl or --hellaswag FILE");
   return 0;
@@ -82,13 +82,20 @@ static int read_questions(struct eval *e, struct task *t, struct tc_err *err)
 {
   const int64_t context = e->m.cfg->model_context, vocab = e->m.cfg->model_vocab;
   if (t->kind == HELLASWAG) return tc_choices_hellaswag(&t->questions, t->path, context, vocab, err);
-  if (!e->m.tokenizer && vocab != 256)
+  if (!e->m.tokenizer && !tc_cmd_model_bytes(&e->m))
     return tc_fail(err, TC_EUSER, "%s is text, and the model's tokens are not bytes: give --tokenizer tokenizer.json",
                    t->path);
   return tc_choices_jsonl(&t->questions, t->path, e->m.tokenizer, context, vocab, err);
 }
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
+
+/* Whether a token of the data is a byte, where there is no tokenizer: as their headers say, else as the model's. */
+static bool is_bytes(const struct eval *e, const struct tc_data *d)
+{
+  uint64_t hash;
+  return tc_cmd_model_bytes(&e->m) && (!tc_data_tokenizer(d, &hash) || !hash);
+}
 
 static void warn_of_text(const struct eval *e, const struct tc_data *d, int64_t vocab)
 {
@@ -99,7 +106,8 @@ static void warn_of_text(const struct eval *e, const struct tc_data *d, int64_t 
             "loss means nothing; make shards with its tokenizer.json (tercio data --tokenizer)", file, (long long)vocab);
 }
 
-static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct tc_corpus_loss *out, struct tc_err *err)
+static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct tc_corpus_loss *out,
+                    struct tc_err *err)
 {
   const struct tc_run *r = tc_forward_run(x);
   const struct tc_model *m = &r->opts.model;
@@ -114,7 +122,7 @@ static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct
     rc = tc_documents_end(&end, r->cfg->data_end_token, d, err);
   rc = tc_run_agree(r, rc, err);
   if (rc == 0 && r->rank == 0) warn_of_text(e, d, m->vocab);
-  if (rc == 0) rc = tc_corpus_loss(out, x, d, end, e->m.tokenizer, e->json ? NULL : t->path, err);
+  if (rc == 0) rc = tc_corpus_loss(out, x, d, end, e->m.tokenizer, is_bytes(e, d), e->json ? NULL : t->path, err);
   if (d) tc_data_free(d);
   free(path);
   return rc;

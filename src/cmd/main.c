@@ -16,9 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What --help prints: usage, flags and example. To the usage of a command whose table of flags is read (cmd.h) these are
- * added. OPTIONS: the command also takes the run file's options, which --help all or SECTION prints; ALL_OPTIONS: they are
- * its own flags, so --help prints them too. OWN: the command prints its help itself, since it has subcommands.
+/* What --help prints: usage, flags and example. To the usage of a command whose table of flags is read (cmd.h) these
+ * are added. OPTIONS: the command also takes the run file's options, which --help all or SECTION prints; ALL_OPTIONS:
+ * they are its own flags, so --help prints them too. OWN: the command prints its help itself, since it has subcommands.
  * TAKES_SIGNALS: signals are requests to the command (launch/stop.h). */
 enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_ALL_OPTIONS = 2 | HELP_OPTIONS, HELP_OWN = 4, TAKES_SIGNALS = 8 };
 
@@ -42,16 +42,16 @@ static const struct {
       "mpirun -n 2 tercio eval run/ckpt --data val.txt --mesh.tp=2", tc_cmd_eval }, HELP_OPTIONS, tc_flags_eval },
   { { "sample", "CKPT|FOLDER",
       "Continues a text with a trained model. CKPT is a step's folder, or a folder of checkpoints, of which the "
-      "newest is taken; FOLDER is one of Hugging Face's (GPT-2, Llama, Qwen3), or any file that ckpt import takes. Give "
-      "--prompt or --prompts. The text of one sequence appears as it is made. On several ranks tensor parallelism splits "
-      "the model as far as its heads allow, and pipeline stages the rest, unless mesh.tp and mesh.pp say otherwise; the "
-      "same seed gives the same text on every layout, up to rounding.",
+      "newest is taken; FOLDER is one of Hugging Face's (GPT-2, Llama, Qwen3), or any file that ckpt import takes. "
+      "Give --prompt or --prompts. The text of one sequence appears as it is made. On several ranks tensor parallelism "
+      "splits the model as far as its heads allow, and pipeline stages the rest, unless mesh.tp and mesh.pp say "
+      "otherwise; the same seed gives the same text on every layout, up to rounding.",
       "tercio sample run/ckpt --prompt 'In the beginning' --tokens 100", tc_cmd_sample }, HELP_OPTIONS, tc_flags_sample },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--host-memory 512GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
-      "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--for eval|sample [--batch N]] [--calibrate FILE] [--json] "
-      "[--section.key=value ...]",
+      "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--for eval|sample [--batch N]] [--calibrate "
+      "FILE] [--json] [--section.key=value ...]",
       "Predicts the memory, speed and traffic of the run file's layout or, with --nodes or --from-slurm, of the best "
       "layouts for a cluster. Layout options on the command line are fixed; the search replaces those of the run file.",
       "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },
@@ -82,23 +82,25 @@ static const struct {
   { { "data", "TEXT|FOLDER... -o SHARD.bin | TEXT|JSONL|FOLDER|- ... --tokenizer TOKENIZER.json -o SHARDS "
       "[--field NAME] [--jsonl] [--eod TOKEN] [--begin-token] [--shard-tokens 100M] [--invalid refuse|replace|bytes] "
       "[--threads N] | "
-      "show|decode SHARDS [--tokenizer TOKENIZER.json] [--from N] [--tokens N] | "
-      "check SHARDS [--tokenizer TOKENIZER.json] [--vocab N] [--threads N]",
+      "show|decode FILES [--data.format FORMAT] [--tokenizer TOKENIZER.json] [--from N] [--tokens N] | "
+      "check FILES [--data.format FORMAT] [--tokenizer TOKENIZER.json] [--vocab N] [--threads N]",
       "Makes shards of tokens from text. Without a tokenizer one token per byte, in one file. With the "
       "tokenizer.json of a byte-level BPE tokenizer (GPT-2, Llama 3, Qwen) the ids that Hugging Face's tokenizers "
       "library gives, in a folder SHARDS with files of --shard-tokens tokens, in llm.c's format: uint16, or uint32 "
-      "for more than 65,536 tokens. For a folder, all files below it with the suffix .txt, .jsonl or .ndjson (optionally "
-      "followed by .gz or .zst; without a tokenizer: .txt only) are read, in the order of their paths, without hidden "
-      "ones. A text file is a document; of a file named .jsonl or .ndjson (or with --jsonl) each line "
+      "for more than 65,536 tokens. For a folder, all files below it with the suffix .txt, .jsonl or .ndjson "
+      "(optionally followed by .gz or .zst; without a tokenizer: .txt only) are read, in the order of their paths, "
+      "without hidden ones. A text file is a document; of a file named .jsonl or .ndjson (or with --jsonl) each line "
       "is one, in the field --field (text). Files may end in .gz or .zst; - is standard input. --eod is the token "
       "behind each document (default <|endoftext|> or <|end_of_text|>), --begin-token adds the tokens of the "
       "post-processor's template around each document. --invalid: what to do with bytes that are not UTF-8: an error "
       "(the default), U+FFFD, or tokens of the bytes. After an interruption (Ctrl-C, SIGTERM: status 86, SIGUSR2: status "
-      "85), run the same command to go on behind the last complete shard. show prints headers and the first tokens of "
-      "each shard, decode the text of --tokens tokens, both from token --from of all shards on; check compares every "
-      "token with the vocabulary's size; --tokenizer bytes: a token is a byte, as in shards that were made without a "
-      "tokenizer. For a text named "
-      "show, check or decode, write ./show.",
+      "85), run the same command to go on behind the last complete shard. show, check and decode take whatever data.train "
+      "takes: shards, Megatron's files, text, and with --data.format uint16 or uint32 tokens without a header; files, "
+      "folders, patterns and blends such as 0.7:A*.bin 0.3:B/. show prints the share of each source, and the format, size "
+      "and first tokens of each file; decode prints the text of --tokens tokens; both begin at token --from of all files. "
+      "check compares every token with the vocabulary's size: --vocab, or that of the tokenizer, or of the header. The "
+      "tokenizer is --tokenizer, or the tokenizer.json beside a file; --tokenizer bytes: a token is a byte, as in shards "
+      "that were made without a tokenizer. For a text named show, check or decode, write ./show.",
       "tercio data corpus.jsonl.zst --tokenizer tokenizer.json -o shards", tc_cmd_data }, HELP_PLAIN | TAKES_SIGNALS, NULL },
   { { "report", "RUNDIR -o REPORT.html [--trace FILE] [--step N] [--json]",
       "Makes one HTML page from a run's folder: curves, the timeline of a traced step, memory by class, "
@@ -185,8 +187,8 @@ static int print_cmd_help(int i, const char *topic)
     printf("\nOptions, by section of the run file:\n\n");
     tc_config_help(stdout, false);
   } else {
-    printf("\nOptions of the run file are flags too, --section.key=value. tercio %s --help all lists them, --help SECTION "
-           "those of one section:\n\n", c->name);
+    printf("\nOptions of the run file are flags too, --section.key=value. tercio %s --help all lists them, --help "
+           "SECTION those of one section:\n\n", c->name);
     tc_config_help_sections(stdout);
   }
   return 0;
@@ -284,7 +286,7 @@ static void print_man_annotations(void)
 
 static void print_man(void)
 {
-  printf(".\\\" Made by tercio --man from src/config/options.def, src/cmd/main.c and src/cmd/flags.c.\n"
+  printf(".\\\" Made by tercio --man from src/config/options.def, src/cmd/main.c and src/cmd/flag_help.c.\n"
          ".TH TERCIO 1 \"\" \"tercio %s\" \"User Commands\"\n"
          ".SH NAME\ntercio \\- train transformers (GPT\\-2, Llama, Qwen3) on Slurm clusters\n"
          ".SH SYNOPSIS\n", PACKAGE_VERSION);
@@ -297,8 +299,8 @@ static void print_man(void)
   printf(".SH DESCRIPTION\n"
          "A run is described by a run file of [section] lines and \"key = value\" lines.\n"
          "Every key is also a flag,\n.BR \\-\\-section.key=value ,\n"
-         "which overrides the file; the run file is optional. Relative paths refer to the folder in which the program starts.\n"
-         "A \";\" after a blank, or a \";\" or \"#\" at the beginning of a line, starts a comment.\n"
+         "which overrides the file; the run file is optional. Relative paths refer to the folder in which the program "
+         "starts.\nA \";\" after a blank, or a \";\" or \"#\" at the beginning of a line, starts a comment.\n"
          "A list of files may continue on indented lines. A line may have any length.\n"
          "Values are text in UTF\\-8. A value outside the limits of its option ends the program with status 2.\n"
          "A resumed run may have other settings than its checkpoint: a warning names each one that\n"
@@ -330,8 +332,8 @@ static void print_man(void)
          "renamed during a run, a new one is made at the next checkpoint\n"
          ".TP\n.I OUT/run.json\n"
          "versions of the program and its libraries, the resolved configuration, mesh, placement of the\n"
-         "ranks, memory; predicted, the planner's figures for a step (run.plan_device); layouts, the steps after which\n"
-         "layout, batch or number of ranks changed\n"
+         "ranks, memory; predicted, the planner's figures for a step (run.plan_device); layouts, the steps after "
+         "which\nlayout, batch or number of ranks changed\n"
          ".TP\n.I OUT/save\n"
          "a request of tercio save that the run has not seen yet\n"
          ".TP\n.I OUT/ckpt/step\\-*\n"

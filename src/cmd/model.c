@@ -106,6 +106,8 @@ int tc_cmd_model_open(struct tc_cmd_model *m, struct tc_err *err)
   return 0;
 }
 
+bool tc_cmd_model_bytes(const struct tc_cmd_model *m) { return !m->tokenizer_hash && m->cfg->model_vocab == 256; }
+
 void tc_cmd_model_free(struct tc_cmd_model *m)
 {
   if (m->tokenizer) tc_tokenizer_free(m->tokenizer);

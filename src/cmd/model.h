@@ -32,6 +32,8 @@ int tc_cmd_model_arg(struct tc_cmd_model *m, int argc, char **argv, int *i, stru
  * tokenizer.json of the checkpoint or of another program's folder. TC_EUSER and what tc_ckpt_open and tc_ckpt_attached
  * return. To be freed, also after a failure. */
 int tc_cmd_model_open(struct tc_cmd_model *m, struct tc_err *err);
+/* Local. Whether a token of the model is a byte: it is not known to be of a tokenizer, and the vocabulary has 256. */
+bool tc_cmd_model_bytes(const struct tc_cmd_model *m);
 void tc_cmd_model_free(struct tc_cmd_model *m);
 
 #endif

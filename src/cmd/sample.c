@@ -59,8 +59,8 @@ const struct tc_flag tc_flags_sample[] = {
   { "--greedy", "the most likely token each time, as --temperature 0", NULL, TC_FLAG_CALL, 0, 0, 0, set_greedy },
   { "--seed N", "seed of sampling (default 1); the same seed gives the same text; e.g. --seed 7", "a number, 0 or more",
     TC_FLAG_WHOLE, FIELD(seed), 0, 9e15, NULL },
-  TC_CMD_MODEL_FLAGS(sample, "the model's tokenizer.json (default: the checkpoint's or FOLDER's), unless its tokens are "
-    "bytes"),
+  TC_CMD_MODEL_FLAGS(sample, "the model's tokenizer.json (default: the checkpoint's or FOLDER's), unless its tokens "
+    "are bytes"),
   { "--json", "print a JSON array, with the new tokens of each sequence; e.g. --json > text.json", NULL, TC_FLAG_YES,
     FIELD(json), 0, 0, NULL },
   { NULL, NULL, NULL, TC_FLAG_HELP, 0, 0, 0, NULL }
@@ -76,9 +76,10 @@ static int parse(struct sample *x, int argc, char **argv, struct tc_err *err)
   }
   x->how.seed = (uint64_t)x->seed;
   if (!x->m.path)
-    return tc_fail(err, TC_EUSER, "name a checkpoint, a folder of checkpoints or one of Hugging Face's; see tercio sample "
-                   "--help");
-  if (!x->prompt == !x->file) return tc_fail(err, TC_EUSER, "give --prompt TEXT, or --prompts FILE with a prompt a line");
+    return tc_fail(err, TC_EUSER, "name a checkpoint, a folder of checkpoints or one of Hugging Face's; see tercio "
+                   "sample --help");
+  if (!x->prompt == !x->file) return tc_fail(err, TC_EUSER, "give --prompt TEXT, or --prompts FILE with a prompt a "
+                                             "line");
   return 0;
 }
 
@@ -132,7 +133,7 @@ static void find_end(struct sample *x)
 static int read_prompts(struct sample *x, struct tc_err *err)
 {
   struct tc_encoder *e = NULL;
-  if (!x->m.tokenizer && x->m.cfg->model_vocab != 256)
+  if (!x->m.tokenizer && !tc_cmd_model_bytes(&x->m))
     return tc_fail(err, TC_EUSER, "the model's tokens are not bytes: give --tokenizer tokenizer.json");
   if (x->m.tokenizer) TC_TRY(tc_encoder_new(&e, x->m.tokenizer, err));
   const int rc = x->prompt ? add_prompt(x, e, x->prompt, strlen(x->prompt), err) : add_lines(x, e, err);

@@ -106,7 +106,7 @@ static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *
   d->files = tc_files_new(o->files ? o->files : FILES);
   d->own = tc_reader_new(d);
   for (int i = 0; i < n; i++) TC_TRY(tc_source_open(&d->source[i], d->own, o, err));
-  TC_TRY(tc_data_same_tokenizer(d, d, err));
+  if (!o->apart) TC_TRY(tc_data_same_tokenizer(d, d, err));
   return make_blend(d, err);
 }
 
@@ -154,6 +154,19 @@ int tc_data_sources(const struct tc_data *d) { return d->n; }
 const char *tc_data_source_name(const struct tc_data *d, int source) { return d->source[source].name; }
 
 const char *tc_data_first_file(const struct tc_data *d) { return d->source[0].file[0].name; }
+
+int tc_data_files(const struct tc_data *d, int source) { return d->source[source].n_files; }
+
+void tc_data_file(const struct tc_data *d, int source, int i, struct tc_data_file *out)
+{
+  const struct tc_token_file *f = &d->source[source].file[i];
+  *out = (struct tc_data_file){ .name = f->name, .format = f->format, .width = f->width, .header = f->header,
+                                .first = f->first, .tokens = f->n_tokens, .documents = f->documents, .marked = f->marked,
+                                .vocab = f->vocab, .end_token = f->end_token };
+  out->known = tc_file_tokenizer(f, &out->tokenizer);
+}
+
+double tc_data_source_weight(const struct tc_data *d, int source) { return d->source[source].weight; }
 
 double tc_data_source_share(const struct tc_data *d, int source)
 {

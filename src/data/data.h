@@ -12,9 +12,8 @@
  * A tc_data is read by several threads at once, each with a tc_reader of its own.
  *
  * Files in reading order: order.[ch]; impl.h; names.c (words to sources); file.c (reading, and files that
- * change under a run); format.c (headers); source.c (a stream); data.c; warn.c (what may be a
- * mistake); ahead.[ch] (the batch of the next
- * step, read by other threads during this one). */
+ * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; warn.c (what may be a
+ * mistake); prefetch.[ch] (the batch of the next step, read by other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H
 
@@ -32,6 +31,7 @@ struct tc_data_opts {
   int64_t context, vocab;
   int files;                     /* that may be open at a time; 0: 32 */
   bool shorter;                  /* a source may have fewer tokens than a sample needs, two at least: it is read, not sampled */
+  bool apart;                    /* files need not go together, and one token is enough: they are looked at one by one */
 };
 
 /* Sequences: row i has `context` tokens and their targets, which are the next tokens. */
@@ -51,6 +51,24 @@ int tc_data_sources(const struct tc_data *d);
 const char *tc_data_source_name(const struct tc_data *d, int source);
 double tc_data_source_share(const struct tc_data *d, int source);
 const char *tc_data_first_file(const struct tc_data *d);    /* its name; borrowed */
+
+/* A file, as its opening found it. */
+struct tc_data_file {
+  const char *name;              /* borrowed */
+  enum tc_data_format format;    /* never AUTO */
+  int width;                     /* bytes of a token */
+  int64_t header;                /* bytes before the first token */
+  int64_t first, tokens;         /* the place of its first token in the stream of its source; how many it has */
+  int64_t documents;             /* below 0: not known */
+  bool marked;                   /* a shard of tercio data, whose header says the next two */
+  int64_t vocab, end_token;      /* end_token below 0: none ends a document */
+  bool known;                    /* it is known which tokenizer made the tokens: that with the hash `tokenizer`; 0: none, a */
+  uint64_t tokenizer;            /* token is a byte */
+};
+int tc_data_files(const struct tc_data *d, int source);
+void tc_data_file(const struct tc_data *d, int source, int i, struct tc_data_file *out);
+double tc_data_source_weight(const struct tc_data *d, int source);     /* as given; 1 without weights */
+
 /* The number of windows of context + 1 tokens, at a stride of context. */
 int64_t tc_data_windows(const struct tc_data *d, int source);
 /* How many of the first n samples of a run are of this source. */

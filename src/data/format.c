@@ -1,7 +1,6 @@
 /* format.c - what kind of token file a file is, by its first bytes, its size and its name.
  *
- *   bin       llm.c: 256 int32, which begin {20240520, 1, count} with uint16 tokens after them, or
- *             {20240801, 7, count} with uint32
+ *   bin       llm.c's shards (shard.h)
  *   megatron  NAME.bin, tokens alone, and NAME.idx: "MMIDIDX\0\0", uint64 1, a byte for the type of a token,
  *             uint64 numbers of sequences and of documents, int32 lengths, int64 offsets of the sequences in
  *             NAME.bin, int64 documents
@@ -10,19 +9,13 @@
  *
  * Numbers in files are little-endian, as on every machine that this runs on. */
 #include "src/data/impl.h"
+#include "src/data/shard.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { HEADER_INTS = 256, HEADER_BYTES = HEADER_INTS * 4, INDEX_BYTES = 34 };
-/* int32 of a header of llm.c's that `tercio data` writes: MARK, the tokenizer's hash (low half, high half), the size of its
- * vocabulary, the token that ends a document. */
-enum { AT_MARK = 3, AT_HASH = 4, AT_VOCAB = 6, AT_END = 7, MARK = 0x6b746374 };
-
-/* llm.c's two kinds: how a file begins, and the bytes of a token. */
-static const struct { int32_t magic, version; int width; } llmc[] = { { 20240520, 1, 2 }, { 20240801, 7, 4 } };
-enum { LLMC = sizeof llmc / sizeof *llmc };
+enum { INDEX_BYTES = 34 };
 
 static int fail_size(const struct tc_token_file *f, int64_t tokens, double held, struct tc_err *err)
 {
@@ -32,47 +25,33 @@ static int fail_size(const struct tc_token_file *f, int64_t tokens, double held,
 
 /* ---- llm.c ------------------------------------------------------------------------------------ */
 
-/* Whether the file begins with one of the magic numbers; 0, 1 or TC_EUSER. */
+/* Whether the file begins as a shard does; 0, 1 or TC_EUSER. */
 static int is_llmc(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
 {
   int32_t magic = 0;
-  bool known = false;
   if (f->was.st_size < (int64_t)sizeof magic) return 0;
   TC_TRY(tc_file_read(r, f, &magic, sizeof magic, 0, err));
-  for (int i = 0; i < LLMC; i++) known |= magic == llmc[i].magic;
-  return known;
+  return tc_shard_begins(magic);
 }
 
 static int read_llmc(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
 {
-  int32_t header[AT_END + 1];
+  int32_t header[TC_SHARD_USED];
+  struct tc_shard_header h;
   const int64_t size = f->was.st_size;
-  int kind = 0;
-  if (size < HEADER_BYTES)
+  if (size < TC_SHARD_BYTES)
     return tc_fail(err, TC_EUSER, "data file '%s' is too short for a token shard: %lld bytes, its "
                    "header alone has %d; text needs data.format = text", f->name, (long long)size,
-                   HEADER_BYTES);
+                   TC_SHARD_BYTES);
   TC_TRY(tc_file_read(r, f, header, sizeof header, 0, err));
-  while (kind < LLMC && header[0] != llmc[kind].magic) kind++;
-  if (kind == LLMC)
-    return tc_fail(err, TC_EUSER, "data file '%s' is not a token shard: it begins with %d, not "
-                   "%d or %d; text needs data.format = text, or `tercio data` first", f->name,
-                   header[0], llmc[0].magic, llmc[1].magic);
-  if (header[1] != llmc[kind].version)
-    return tc_fail(err, TC_EUSER, "data file '%s' is a token shard of version %d; of those that begin with %d "
-                   "only version %d (uint%d tokens) can be read", f->name, header[1], header[0],
-                   llmc[kind].version, 8 * llmc[kind].width);
-  f->width = llmc[kind].width;
-  f->header = HEADER_BYTES;
-  if (header[2] < 0 || (int64_t)header[2] * f->width != size - HEADER_BYTES)
-    return fail_size(f, header[2], (double)(size - HEADER_BYTES) / f->width, err);
-  if (header[2] == 0)
-    return tc_fail(err, TC_EUSER, "data file '%s' is empty: a token shard of 0 tokens", f->name);
-  f->n_tokens = header[2];
-  f->marked = header[AT_MARK] == MARK;
-  f->tokenizer = (uint32_t)header[AT_HASH] | (uint64_t)(uint32_t)header[AT_HASH + 1] << 32;
-  f->vocab = header[AT_VOCAB];
-  f->end_token = header[AT_END];
+  TC_TRY(tc_shard_unpack(&h, header, size, f->name, err));
+  f->width = h.width;
+  f->header = TC_SHARD_BYTES;
+  f->n_tokens = h.n_tokens;
+  f->marked = h.marked;
+  f->tokenizer = h.hash;
+  f->vocab = h.vocab;
+  f->end_token = h.eod;
   return TC_OK;
 }
 
@@ -138,6 +117,7 @@ static int read_index(struct tc_reader *r, struct tc_token_file *idx, struct tc_
       offset != f->was.st_size - (int64_t)length * f->width)
     return fail_size(f, offset / f->width + length, (double)f->was.st_size / f->width, err);
   f->n_tokens = f->was.st_size / f->width;
+  f->documents = (int64_t)documents - 1;     /* the index lists where each begins, and the end */
   return TC_OK;
 }
 
@@ -185,9 +165,12 @@ static int read_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err
 /* Files that hold no plain text, by their names. */
 static int is_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
 {
-  static const char *const other[] = { ".bin", ".idx", ".npy", ".gz", ".zst", ".jsonl", ".ndjson", ".parquet", ".arrow" };
+  static const char *const other[] = { ".bin", ".npy", ".gz", ".zst", ".jsonl", ".ndjson", ".parquet", ".arrow" };
   const size_t n = strlen(f->name);
   (void)r;
+  if (n > 4 && strcmp(f->name + n - 4, ".idx") == 0)
+    return tc_fail(err, TC_EUSER, "data file '%s' is Megatron's index by its name: name the file .bin beside it, which has the "
+                   "tokens", f->name);
   for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
     const size_t k = strlen(other[i]);
     if (n > k && strcmp(f->name + n - k, other[i]) == 0)
@@ -214,10 +197,12 @@ static const struct {
 int tc_format_find(struct tc_reader *r, struct tc_token_file *f, enum tc_data_format format, struct tc_err *err)
 {
   TC_TRY(tc_file_open(r, f, err));
+  f->documents = f->end_token = -1;
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
     int is = formats[i].format == format;
     if (format == TC_FORMAT_AUTO && formats[i].is) is = formats[i].is(r, f, err);
     if (is < 0) return is;
+    f->format = formats[i].format;
     if (is) return formats[i].read(r, f, err);
   }
   TC_ASSERT(!"a format without a row");

@@ -12,9 +12,11 @@
 struct tc_token_file {
   char *name;                    /* owned */
   struct stat was;
+  enum tc_data_format format;    /* the one that was found */
   int width;                     /* bytes of a token: 1, 2 or 4; little-endian */
   int64_t header;                /* bytes before the first token */
   int64_t n_tokens;              /* 0: not opened yet */
+  int64_t documents;             /* below 0: not known */
   bool marked;                   /* a shard of tercio data, whose header says the next three */
   uint64_t tokenizer;            /* the hash of its tokenizer; 0: none, a token is a byte */
   int64_t vocab;                 /* the size of the tokenizer's vocabulary */

@@ -50,7 +50,7 @@ struct tc_exec_memory tc_exec_memory(const struct tc_exec *x);
 /* Local. Nanoseconds the last run spent waiting for transfers between ranks on an axis; -1: on all. */
 int64_t tc_exec_wait_ns(const struct tc_exec *x, int axis);
 
-/* transfer.c: one RESHARD, ready to run. */
+/* reshard.c: one RESHARD, ready to run. */
 struct tc_xreshard;
 int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const struct tc_node *n,
                  const struct tc_exec_opts *o, void *const *in, void *const *out_ptr,

@@ -4,11 +4,11 @@
  * In: a path, and the options of the user. Out: the model's sizes as options, and any box of any weight in fp32, in the
  * names and shapes of our programs. So a rank reads what it holds, and no weight is in memory twice.
  *
- * A file is not trusted: every fault is TC_EUSER with a sentence. Everything here is Local, and an open model may be read
- * by several threads.
+ * A file is not trusted: every fault is TC_EUSER with a sentence. Everything here is Local, and an open model may be
+ * read by several threads.
  *
- * Files, in reading order: parts.[ch] (which rows of which of our tensors each of theirs is), foreign.c (which file, which
- * model), read.c (its tensors). */
+ * Files, in reading order: parts.[ch] (which rows of which of our tensors each of theirs is), foreign.c (which file,
+ * which model), read.c (its tensors). */
 #ifndef TC_FOREIGN_H
 #define TC_FOREIGN_H
 
@@ -39,8 +39,9 @@ const struct tc_shards *tc_foreign_shards(const struct tc_foreign *f);
 int tc_foreign_n(const struct tc_foreign *f);
 const struct tc_ckpt_tensor *tc_foreign_at(const struct tc_foreign *f, int i);   /* borrowed */
 int tc_foreign_find(const struct tc_foreign *f, const char *name);           /* -1: none */
-/* A box of weight i into dst, dense; after a failure what is in it is undefined. Of the file only rows and columns of the
- * box are read. A tied model's file may have the head, too: TC_EUSER if it differs from the embedding in the box. */
+/* A box of weight i into dst, dense; after a failure what is in it is undefined. Of the file only rows and columns of
+ * the box are read. A tied model's file may have the head, too: TC_EUSER if it differs from the embedding in the
+ * box. */
 int tc_foreign_read(const struct tc_foreign *f, int i, const int64_t *start, const int64_t *count, float *dst,
                     struct tc_err *err);
 

@@ -18,7 +18,8 @@ struct tc_foreign {
   int n;
 };
 
-/* The index of the file's tensor of this name; -1: none. Names of Hugging Face's GPT-2 may begin with "transformer.". */
+/* The index of the file's tensor of this name; -1: none. Names of Hugging Face's GPT-2 may begin with
+ * "transformer.". */
 int tc_foreign_index(const struct tc_foreign *x, const char *name);
 /* Lists parts and tensors of x->model, which is complete, and checks that the file has them. */
 int tc_foreign_list(struct tc_foreign *x, struct tc_err *err);

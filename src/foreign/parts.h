@@ -1,6 +1,6 @@
-/* parts.h - a model's tensors as other programs name and order them: Hugging Face's GPT-2, Llama and
- * Qwen3, and llm.c's GPT-2. What is read from their files (foreign.h) and what `tercio ckpt export` writes goes by these
- * tables. Everything here is Local.
+/* parts.h - a model's tensors as other programs name and order them: Hugging Face's GPT-2, Llama and Qwen3, and llm.c's
+ * GPT-2. What is read from their files (foreign.h) and what `tercio ckpt export` writes goes by these tables.
+ * Everything here is Local.
  *
  * One of our tensors is one or several of theirs, by rows. As matrices [rows, cols], y = x w^T + b, w[out, in]:
  *   ours       qkv [kv_heads, group + 2, head_dim; hidden], gate_up [2, ffn; hidden], the others [out; in]

@@ -1,4 +1,5 @@
-/* answers.c - the losses of answers: an answer is a text, its context before it, and several of them share a sequence. */
+/* answers.c - the losses of answers: an answer is a text, its context before it, and several of them share a
+ * sequence. */
 #include "src/forward/questions.h"
 #include "src/forward/impl.h"
 

@@ -60,7 +60,7 @@ static int pass_over(struct pass *p, const char *name, struct tc_corpus_loss *ou
 }
 
 int tc_corpus_loss(struct tc_corpus_loss *out, struct tc_forward *x, struct tc_data *d, int32_t end,
-                   const struct tc_tokenizer *tokenizer, const char *name, struct tc_err *err)
+                   const struct tc_tokenizer *tokenizer, bool bytes, const char *name, struct tc_err *err)
 {
   struct pass p = { .x = x, .d = d, .tokenizer = tokenizer, .end = end, .B = tc_forward_sequences(x), .T = tc_forward_context(x),
                     .n = tc_data_tokens(d) };
@@ -71,7 +71,7 @@ int tc_corpus_loss(struct tc_corpus_loss *out, struct tc_forward *x, struct tc_d
   p.loss = tc_malloc(rows * sizeof *p.loss);
   *out = (struct tc_corpus_loss){ 0 };
   const int rc = pass_over(&p, name, out, err);
-  if (!tokenizer && tc_forward_run(x)->opts.model.vocab != 256) out->bytes = 0;
+  if (!tokenizer && !bytes) out->bytes = 0;
   free(p.tokens);
   free(p.loss);
   return rc;

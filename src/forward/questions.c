@@ -210,8 +210,8 @@ int tc_choices_hellaswag(struct tc_choices *out, const char *path, int64_t conte
   size_t bytes;
   *out = (struct tc_choices){ 0 };
   if (vocab < HELLASWAG_VOCAB || vocab > tc_round_up(HELLASWAG_VOCAB, 128))
-    return tc_fail(err, TC_EUSER, "%s holds GPT-2's tokens, and this model's vocabulary of %lld is not GPT-2's (50257); "
-                   "--choices FILE.jsonl takes text", path, (long long)vocab);
+    return tc_fail(err, TC_EUSER, "%s holds GPT-2's tokens, and this model's vocabulary of %lld is not GPT-2's "
+                   "(50257); --choices FILE.jsonl takes text", path, (long long)vocab);
   TC_TRY(tc_read_text(&text, &bytes, path, "file of questions", HELLASWAG_MOST, err));
   const int rc = read_questions(out, text, bytes, path, context, vocab, err);
   free(text);

@@ -46,7 +46,8 @@ struct tc_choices_result {
 /* Local. Of a question's answers the one with the smallest loss: its number. The first of equal ones. */
 int tc_choices_pick(const struct tc_choices *c, const struct tc_question *q, const double *nats, bool by_length);
 
-/* Collective. The same questions on all ranks; x was made with `documents`. name: for the progress line; NULL: none. out->nats is to be freed. */
+/* Collective. The same questions on all ranks; x was made with `documents`. name: for the progress line; NULL: none.
+ * out->nats is to be freed. */
 int tc_choices_run(struct tc_choices_result *out, struct tc_forward *x, const struct tc_choices *c, const char *name,
                    struct tc_err *err);
 

@@ -1,9 +1,9 @@
 /* sample.c - prompts, then one token after the other, and how a token is chosen.
  *
- * Sequences of a batch are side by side, each at its own position. A run takes the next tokens of each: TC_PREFILL up to
- * `prefill` of them, but not the last, TC_DECODE one, of which it gives the logits. So logits are made of one token of a
- * prompt alone: with a small model and a large vocabulary they are a third of the work. A row for which a sequence has no
- * token repeats its last one at the same position: it writes the key and the value that belong there. */
+ * Sequences of a batch are side by side, each at its own position. A run takes the next tokens of each: TC_PREFILL up
+ * to `prefill` of them, but not the last, TC_DECODE one, of which it gives the logits. So logits are made of one token
+ * of a prompt alone: with a small model and a large vocabulary they are a third of the work. A row for which a sequence
+ * has no token repeats its last one at the same position: it writes the key and the value that belong there. */
 #include "src/forward/sample.h"
 #include "src/forward/impl.h"
 #include "src/program/setup.h"
@@ -16,8 +16,8 @@
 
 enum { BUCKETS = 4096 };
 
-/* Tokens from the most likely on, as far as they are asked for. Those of a bucket have logits of a range; all ranges are
- * equally wide, so that buckets of likely tokens have few, and a bucket is only sorted when its turn comes. */
+/* Tokens from the most likely on, as far as they are asked for. Those of a bucket have logits of a range; all ranges
+ * are equally wide, so that buckets of likely tokens have few, and a bucket is only sorted when its turn comes. */
 struct ranking {
   const float *logits;
   int32_t *order;                /* the tokens, bucket by bucket; sorted up to number `sorted` */
@@ -225,7 +225,8 @@ static void move_window(struct state *t, struct sequence *q)
   q->base = q->n - kept;
   q->fed = 0;
   if (!t->warned && t->x->run.rank == 0)
-    tc_log("the context of %lld tokens is full: the text goes on from its last %lld, here and whenever it is full again",
+    tc_log("the context of %lld tokens is full: the text goes on from its last %lld, here and whenever it is full "
+           "again",
            (long long)t->M, (long long)kept);
   t->warned = true;
 }

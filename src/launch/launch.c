@@ -180,8 +180,9 @@ int tc_launch_say(const struct tc_launch *l, int rc, const struct tc_err *err)
   return -rc;
 }
 
-/* What srun --cpus-per-task gave to this process, which may be allowed more CPUs than that (Slurm without task/affinity or
- * task/cgroup); 0: not known. In the batch script itself, which is no step, the number is that of the tasks to come. */
+/* What srun --cpus-per-task gave to this process, which may be allowed more CPUs than that (Slurm without task/affinity
+ * or task/cgroup); 0: not known. In the batch script itself, which is no step, the number is that of the tasks to
+ * come. */
 static int cpus_of_task(void)
 {
   const char *step = tc_env("SLURM_STEP_ID"), *n = tc_env("SLURM_CPUS_PER_TASK");

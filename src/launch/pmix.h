@@ -24,8 +24,8 @@ int tc_pmix_get(int rank, const char *key, void *p, size_t bytes, struct tc_err 
 int tc_pmix_leader(void);
 
 /* Variables by which hwloc reads a topology in place of the node's. They are kept from MPI and PMIx while these start:
- * PMIx 5 reads the topology, too, and where it can't, its rank would end while the others wait for it. tc_ranks_discover
- * finds the fault, and all ranks end with its sentence. */
+ * PMIx 5 reads the topology, too, and where it can't, its rank would end while the others wait for it.
+ * tc_ranks_discover finds the fault, and all ranks end with its sentence. */
 enum { TC_TOPOLOGY_ENV = 2 };
 extern const char *const tc_topology_env[TC_TOPOLOGY_ENV];
 /* Local. Unsets them; restore sets them again and frees what was kept. */

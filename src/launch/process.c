@@ -72,7 +72,7 @@ static void add_number(char *text, size_t size, int64_t x)
   add(text, size, digits + at);
 }
 
-/* "tercio[3]: WHAT on node2, thread checkpoint writer, step 7, at laying out of FILE; MORE" */
+/* "tercio[3]: WHAT on node2, PID 4711, thread checkpoint writer, step 7, at laying out of FILE; MORE" */
 static void say_where(const char *what, const char *more)
 {
   char line[600] = "tercio";
@@ -90,6 +90,8 @@ static void say_where(const char *what, const char *more)
     add(line, sizeof line, " on ");
     add(line, sizeof line, host.nodename);
   }
+  add(line, sizeof line, ", PID ");
+  add_number(line, sizeof line, getpid());
   if (*at.thread && strcmp(at.thread, "main")) {
     add(line, sizeof line, ", thread ");
     add(line, sizeof line, at.thread);

@@ -242,8 +242,8 @@ static int read_rotary(const struct file *f, const struct architecture *a, struc
   if (!m->kv_heads) m->kv_heads = qwen3 && missing ? 32 : m->heads;
   if (!m->head_dim && qwen3) m->head_dim = 128;
   if (a->family == TC_FAMILY_LLAMA && m->hidden % m->heads)
-    return tc_fail(f->err, TC_EUSER, "%s: \"hidden_size\" %lld is not a multiple of \"num_attention_heads\" %lld, which "
-                   "LlamaForCausalLM demands", f->path, (long long)m->hidden, (long long)m->heads);
+    return tc_fail(f->err, TC_EUSER, "%s: \"hidden_size\" %lld is not a multiple of \"num_attention_heads\" %lld, "
+                   "which LlamaForCausalLM demands", f->path, (long long)m->hidden, (long long)m->heads);
   m->context = TC_MIN(m->positions, TC_HF_CONTEXT);
   TC_TRY(read_real(f, f->o, "rms_norm_eps", 1e-6, 1e-30, 1, &m->norm_eps));
   TC_TRY(read_rope(f, m));

@@ -64,12 +64,13 @@ static int32_t grad_new(struct gctx *c, int32_t t)
   int32_t p = param_of(c, t);
   int32_t d = tc_tensor_new(g, name, p < 0 ? x.dtype : c->grad_dtype, x.rank, x.dim);
   free(name);
+  const int32_t latest = p < 0 ? -1 : *latest_grad(c, p, c->fwd);     /* may add a tensor, which moves them all */
   struct tc_tensor *y = &g->tensor[d];
   y->primal = t;
   y->pad_dim = x.pad_dim;
   y->pad_to = x.pad_to;
   if (p >= 0) {
-    y->overwrites = *latest_grad(c, p, c->fwd);
+    y->overwrites = latest;
     y->param = p;
     y->cls = TC_CLS_GRAD;
   }

@@ -1,4 +1,4 @@
-/* impl.h - shared by infer.c, which chooses placements, and place.c, which makes the reshards. */
+/* impl.h - shared by infer.c, which chooses placements, and insert_reshards.c, which makes the reshards. */
 #ifndef TC_PASSES_IMPL_H
 #define TC_PASSES_IMPL_H
 

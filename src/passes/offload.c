@@ -1,5 +1,5 @@
 /* offload.c - places the optimizer's state, and weights whose store and use placements differ, in host memory.
- * The copies for their use are made where placements are inferred (place.c). */
+ * The copies for their use are made where placements are inferred (insert_reshards.c). */
 #include "src/passes/passes.h"
 
 int tc_offload(struct tc_graph *g, enum tc_offload offload, bool adamw, struct tc_err *err)

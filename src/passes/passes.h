@@ -4,7 +4,7 @@
  * training step, or of another kind, with a placement for every tensor, and with RESHARD nodes where
  * placements change. src/model/optim.h appends the update after tc_grad.
  * Files in reading order: stages.c; systems.[ch] with annotate.c; offload.c; grad.c; infer.c, which
- * chooses placements, with place.c and reshard.[ch], which make the RESHARD nodes (impl.h);
+ * chooses placements, with insert_reshards.c and reshard.[ch], which make the RESHARD nodes (impl.h);
  * recompute.c; fuse_ops.c; loss_chunks.c; bucket.c. All are Local and pure. */
 #ifndef TC_PASSES_H
 #define TC_PASSES_H

@@ -1,8 +1,8 @@
 /* systems.h - the table of parallel systems: the four placements of a parameter on dp; and files of the
  * user's own rows.
  *
- * A system is a row of the table. No pass and no part of the executor depends on its name; the search of the planner and
- * the advice in error messages name systems. passes.h applies rows. */
+ * A system is a row of the table. No pass and no part of the executor depends on its name; the search of the planner
+ * and the advice in error messages name systems. passes.h applies rows. */
 #ifndef TC_SYSTEMS_H
 #define TC_SYSTEMS_H
 

@@ -34,7 +34,8 @@ int tc_ranks_on_node(const struct tc_mesh *m, int rank)
 }
 
 /* Of the cache that an ATTN_CACHE has as input 1, and again as output 1. */
-static double cache_bytes(const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m, const int32_t *coord)
+static double cache_bytes(const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m,
+                          const int32_t *coord)
 {
   return (double)tc_tensor_local_bytes(&g->tensor[tc_in(g, n, 1)], m, coord);
 }

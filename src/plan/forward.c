@@ -82,8 +82,8 @@ static int with_mesh(struct tc_plan_forward *out, const struct tc_config *c, con
   return rc;
 }
 
-int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *of, enum tc_use use, int64_t sequences, int world,
-                    const struct tc_cluster *k, struct tc_err *err)
+int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *of, enum tc_use use, int64_t sequences,
+                    int world, const struct tc_cluster *k, struct tc_err *err)
 {
   struct tc_config c = *of;
   struct tc_mesh *m = NULL;

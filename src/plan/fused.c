@@ -4,6 +4,22 @@
 
 #include <stdlib.h>
 
+/* Whether an earlier part reads or writes t; *made: it writes it. */
+static bool is_known(const struct tc_program *p, int32_t group, int32_t k, int32_t t, bool *made)
+{
+  const struct tc_fusions *f = p->fusions;
+  *made = false;
+  for (int32_t e = k - 1; e >= 0; e--) {
+    const struct tc_node *n = &p->graph->node[p->actions->action[tc_fusion_part(f, group, e)].node];
+    for (int i = 0; i < n->n_in + n->n_out; i++) {
+      if (t != (i < n->n_in ? tc_in(p->graph, n, i) : tc_out(p->graph, n, i - n->n_in))) continue;
+      *made = i >= n->n_in;
+      return true;
+    }
+  }
+  return false;
+}
+
 /* Bytes that the parts move one by one, but not fused. */
 static double saved_bytes(const struct tc_program *p, int32_t group, const int32_t coord[TC_AXES],
                           const struct tc_mesh *m)
@@ -14,13 +30,12 @@ static double saved_bytes(const struct tc_program *p, int32_t group, const int32
   double bytes = 0;
   for (int32_t k = 1; k < f->group[group].n; k++) {
     const struct tc_node *n = &g->node[p->actions->action[tc_fusion_part(f, group, k)].node];
-    const struct tc_node *before = &g->node[p->actions->action[tc_fusion_part(f, group, k - 1)].node];
-    for (int i = 0; i < n->n_in; i++)
-      for (int o = 0; o < before->n_in + before->n_out; o++) {
-        const int32_t t = o < before->n_in ? tc_in(g, before, o) : tc_out(g, before, o - before->n_in);
-        if (t == tc_in(g, n, i))
-          bytes += (o >= before->n_in && unread ? 2 : 1) * (double)tc_tensor_local_bytes(&g->tensor[t], m, coord);
-      }
+    for (int i = 0; i < n->n_in; i++) {
+      const int32_t t = tc_in(g, n, i);
+      bool made;
+      if (is_known(p, group, k, t, &made))
+        bytes += (made && unread ? 2 : 1) * (double)tc_tensor_local_bytes(&g->tensor[t], m, coord);
+    }
   }
   return bytes;
 }

@@ -5,7 +5,7 @@
  * the best layouts. Files in reading order: device.c with devices.def, tables.c, json.c (what things cost);
  * links.c, cost.c, fused.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c (one layout);
  * forward.c (evaluation and sampling);
- * guess.[ch], search.c (many); run.c (checkpoints and failures); rates.c (learning rates); impl.h.
+ * guess.[ch], chunk.c, search.c (many); run.c (checkpoints and failures); rates.c (learning rates); impl.h.
  *
  * Pure: no MPI, no device, no clock. The plan compiles its programs with the same passes as training, so that
  * they can't differ; it adds prices (of an op on a device, of a transfer on a link). Everything here is
@@ -195,12 +195,12 @@ struct tc_plan_forward {
   struct tc_plan_speed token, prompt;            /* TC_TO_SAMPLE: a new token of each sequence; at_once of a prompt's */
   double weights_s;                              /* reading the weights of all stages once */
 };
-/* Local. What `tercio eval` or `tercio sample` of c's model takes on so many ranks, in the layout that they choose where c
- * leaves it open: memory as the program allocates it, time as estimated. sequences: at once, of an evaluation on each
- * rank of dp; 0: its default, of sampling 1. In sampling half of the context is taken as read for a new token.
+/* Local. What `tercio eval` or `tercio sample` of c's model takes on so many ranks, in the layout that they choose
+ * where c leaves it open: memory as the program allocates it, time as estimated. sequences: at once, of an evaluation
+ * on each rank of dp; 0: its default, of sampling 1. In sampling half of the context is taken as read for a new token.
  * TC_EUSER, TC_ELAYOUT. */
-int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *c, enum tc_use use, int64_t sequences, int world,
-                    const struct tc_cluster *k, struct tc_err *err);
+int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *c, enum tc_use use, int64_t sequences,
+                    int world, const struct tc_cluster *k, struct tc_err *err);
 
 /* ---- search.c: layouts for a cluster ---------------------------------------- */
 
@@ -233,7 +233,7 @@ struct tc_plan_found {
 };
 enum { TC_PLAN_ROWS = 64 };                      /* layouts that a search compiles */
 /* Local. The first `top` (1 .. TC_PLAN_ROWS) layouts of c's model and batch on the cluster, by time of a step; those
- * whose host memory cannot be checked come last.
+ * whose host memory cannot be checked come last. Rows may have a larger parallel.head_chunk than auto (chunk.c).
  * hold: one bit per fixed option. All layouts are estimated from the cost of one layer; the best TC_PLAN_ROWS
  * are compiled (the ranks at both ends of a pipeline), and those that don't fit are dropped. The rows for a
  * smaller top are the first of those for a larger one.

@@ -2,6 +2,7 @@
  * (layout.c) and ranked by the time of a step. Excluded layouts are counted by family, with the reason of the
  * one that is closest to fitting. */
 #include "src/plan/guess.h"
+#include "src/plan/impl.h"
 #include "src/schedule/pipeline.h"
 
 #include <math.h>
@@ -338,6 +339,7 @@ static void make_best(struct search *s, int most)
     r->host_unchecked = !knows_host && host > 0;
     if (knows_host && host > s->k->device.host_bytes) continue;
     if (bytes <= s->k->device.memory_bytes) {
+      tc_plan_chunk(&r->plan, &r->cfg, s->k);
       f->n_rows++;
     } else {
       least_bytes = TC_MIN(least_bytes, bytes);

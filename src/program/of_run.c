@@ -1,5 +1,5 @@
-/* of_run.c - the programs of a run: a training step, an evaluation, initial weights, the weights in the working precision
- * after a checkpoint was loaded, losses of tokens during training; prompts and new tokens of sampling. */
+/* of_run.c - the programs of a run: a training step, an evaluation, initial weights, the weights in the working
+ * precision after a checkpoint was loaded, losses of tokens during training; prompts and new tokens of sampling. */
 #include "src/program/program.h"
 
 struct tc_kinds tc_kinds_of(enum tc_use use)

@@ -91,10 +91,7 @@ static int pass_recompute(struct ctx *c)
 
 /* Every chunk adds to the gradient of the head's weights, in fp32: with products in bf16, an order
  * faster, a chunk of few rows takes longer for that than for its products. */
-static int64_t head_bytes(const struct tc_graph *g)
-{
-  return (g->tensor[g->logits].dtype == TC_BF16 ? INT64_C(512) : INT64_C(64)) << 20;
-}
+int64_t tc_head_bytes(int dtype) { return (dtype == TC_BF16 ? INT64_C(512) : INT64_C(64)) << 20; }
 
 static int pass_fuse(struct ctx *c)
 {
@@ -107,7 +104,8 @@ static int pass_fuse(struct ctx *c)
     return tc_fail(c->err, TC_ELAYOUT, "parallel.head_chunk = %lld rows of the logits would be more "
                    "than %d chunks of a micro-batch; %lld or auto would fit, or a smaller "
                    "train.micro_batch", (long long)rows, TC_LOSS_CHUNKS, (long long)least);
-  if (rows <= 0) rows = tc_loss_chunk_rows(c->p->graph, c->m, head_bytes(c->p->graph));
+  const int dtype = c->p->graph->tensor[c->p->graph->logits].dtype;
+  if (rows <= 0) rows = tc_loss_chunk_rows(c->p->graph, c->m, tc_head_bytes(dtype));
   tc_loss_chunks(c->p->graph, c->m, rows);
   return 0;
 }

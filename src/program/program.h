@@ -1,8 +1,8 @@
 /* program.h - all passes in their order. Pure.
  *
- * In: a model, a system and a mesh; or a configuration (setup.h). Out: a program that can run: graph, list
- * of actions, groups that may be fused, and memory plan. Files in reading order: program.[ch], setup.[ch], collective.[ch] (a RESHARD
- * as a collective call), predict.[ch] (bytes and staging of a program). */
+ * In: a model, a system and a mesh; or a configuration (setup.h). Out: a program that can run: graph, list of actions,
+ * groups that may be fused, and memory plan. Files in reading order: program.[ch], setup.[ch], collective.[ch] (a
+ * RESHARD as a collective call), predict.[ch] (bytes and staging of a program). */
 #ifndef TC_PROGRAM_H
 #define TC_PROGRAM_H
 
@@ -70,6 +70,9 @@ void tc_program_free(struct tc_program *p);
 int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
                       const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
                       struct tc_err *err);
+
+/* The logits of a loss chunk with head_chunk = 0, of that type. */
+int64_t tc_head_bytes(int dtype);
 
 /* Every operation of every micro-batch has a place in a step's list of actions, some 40 bytes. */
 enum { TC_ACTIONS = 1 << 25 };

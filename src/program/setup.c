@@ -41,6 +41,19 @@ static int take_file(const struct tc_config *c, struct tc_model *m, struct tc_er
   return 0;
 }
 
+/* The number that a user would write for x: the shortest that is x as a float. */
+static double shortest(float x)
+{
+  char text[32];
+  double value = (double)x;
+  for (int digits = 1; digits <= 9; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, (double)x);
+    value = strtod(text, NULL);
+    if ((float)value == x) break;
+  }
+  return value;
+}
+
 void tc_setup_fill_model(struct tc_config *c, const struct tc_model *m)
 {
   const struct { int64_t *option, value; } size[] = {
@@ -55,8 +68,8 @@ void tc_setup_fill_model(struct tc_config *c, const struct tc_model *m)
   if (!c->model_bias) c->model_bias = m->bias;
   if (!c->model_qk_norm) c->model_qk_norm = m->qk_norm;
   if (!c->model_tied) c->model_tied = m->tied;
-  if (c->model_norm_eps == TC_AUTO) c->model_norm_eps = (double)m->norm_eps;
-  if (c->model_rope_theta == TC_AUTO && m->rope_theta > 0) c->model_rope_theta = (double)m->rope_theta;
+  if (c->model_norm_eps == TC_AUTO) c->model_norm_eps = shortest(m->norm_eps);
+  if (c->model_rope_theta == TC_AUTO && m->rope_theta > 0) c->model_rope_theta = shortest(m->rope_theta);
   if (!*c->model_rope_scaling) {
     char *text = tc_rope_scaling_text(&m->rope_scaling);
     c->model_rope_scaling = tc_pool_strdup(c->pool, text);
@@ -350,7 +363,7 @@ int tc_setup_sampling(struct tc_config *c, int64_t sequences, int world, const i
   c->train_global_batch = sequences;
   TC_TRY(find_dp(&dp, c, world, node_of_rank, devices_per_node, err));
   if (dp == 1) return 0;
-  return tc_fail(err, TC_ELAYOUT, "sampling on %d ranks with mesh.tp = %lld and mesh.pp = %lld leaves dp = %d, whose ranks "
-                 "would all do the same; mesh.tp and mesh.pp have to take all ranks", world, (long long)c->mesh_tp,
+  return tc_fail(err, TC_ELAYOUT, "sampling on %d ranks with mesh.tp = %lld and mesh.pp = %lld leaves dp = %d, whose "
+                 "ranks would all do the same; mesh.tp and mesh.pp have to take all ranks", world, (long long)c->mesh_tp,
                  (long long)c->mesh_pp, dp);
 }

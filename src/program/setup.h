@@ -41,8 +41,8 @@ char *tc_setup_heads(char *buf, size_t size, const struct tc_model *m);
 int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
                      const struct tc_mesh *m, struct tc_annotation **rows, struct tc_err *err);
 
-/* Local, pure. Tokens of each of n prompts that sampling reads at once, the longest of this length: equal parts of it, of
- * about the size at which products are fast, unless n is large: activations take memory. */
+/* Local, pure. Tokens of each of n prompts that sampling reads at once, the longest of this length: equal parts of it,
+ * of about the size at which products are fast, unless n is large: activations take memory. */
 int64_t tc_setup_prompt_at_once(int64_t longest, int64_t n);
 /* Local. The batch of an evaluation of c's complete model on these ranks: `each` sequences on each rank of dp at once;
  * 0: as many as have about 2048 tokens. TC_ELAYOUT. */

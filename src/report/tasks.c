@@ -18,7 +18,8 @@ void tc_report_tasks(FILE *f, const struct tc_page *p)
   if (!m->n_tasks) return;
   fprintf(f, "<h2 id=\"questions\">Questions</h2>\n<div class=\"charts\">\n");
   for (int i = 0; i < m->n_tasks; i++) put_chart(f, p, &m->task[i]);
-  fprintf(f, "</div>\n<table><tr><th>questions</th><th>number</th><th>step</th><th>right</th><th>by length</th></tr>\n");
+  fprintf(f, "</div>\n<table><tr><th>questions</th><th>number</th><th>step</th><th>right</th><th>by "
+          "length</th></tr>\n");
   for (int i = 0; i < m->n_tasks; i++) {
     const struct tc_task_curve *t = &m->task[i];
     fprintf(f, "<tr><td>");

@@ -13,8 +13,8 @@ static void suggest_ranks(const struct tc_run *r, struct tc_err *err)
   const struct tc_config *c = r->cfg;
   const double n = (double)c->mesh_pp * (double)TC_MAX(c->mesh_tp, 1) * (double)TC_MAX(c->mesh_dp, 1);   /* auto: -1 */
   if (n > r->ranks->world)
-    tc_text_add(err->text, sizeof err->text, "; to start %.0f ranks: mpirun -n %.0f or srun -n %.0f, or --run.ranks=%.0f "
-                "for threads of one process", n, n, n, n);
+    tc_text_add(err->text, sizeof err->text, "; to start %.0f ranks: mpirun -n %.0f or srun -n %.0f, or "
+                "--run.ranks=%.0f for threads of one process", n, n, n, n);
 }
 
 int tc_run_layout(struct tc_run *r, struct tc_err *err)

@@ -6,8 +6,8 @@
  * reverse order. In between it reads the fields and calls what they point to; only src/run changes
  * them.
  *
- * Files: run.c (mesh, options, programs), comms.c, device.c, memory.c (whether the programs fit),
- * tune.c (what devices choose by time), weights.c (checkpoints), writer.c (writes checkpoints beside training), rss.c, versions.c. */
+ * Files: run.c (mesh, options, programs), comms.c, device.c, memory.c (whether the programs fit), tune.c (what devices
+ * choose by time), weights.c (checkpoints), writer.c (writes checkpoints beside training), rss.c, versions.c. */
 #ifndef TC_RUN_H
 #define TC_RUN_H
 
@@ -85,9 +85,10 @@ struct tc_run_state {
 /* Local, after tc_run_programs. To be freed with _free. */
 void tc_run_state(const struct tc_run *r, struct tc_run_state *out);
 void tc_run_state_free(struct tc_run_state *s);
-/* Local. Reads the state that this rank stores from an open checkpoint. TC_EUSER: it is of another
- * model (other_context: the context may differ, if positions are rotary), or a tensor is missing or has another shape. The working precision's weights are made
- * from it by the TC_REFRESH program, which the caller runs; those of an inference are rounded here. */
+/* Local. Reads the state that this rank stores from an open checkpoint. TC_EUSER: it is of another model
+ * (other_context: the context may differ, if positions are rotary), or a tensor is missing or has another shape. The
+ * working precision's weights are made from it by the TC_REFRESH program, which the caller runs; those of an inference
+ * are rounded here. */
 int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, bool other_context, struct tc_err *err);
 /* Local. The same from an open model of another program, of which r->cfg has the sizes: weights alone, for a run that
  * does not train. */

@@ -1,6 +1,5 @@
-/* weights.c - a run's state from a checkpoint: the saved tensors (fp32 weights, Adam's moments),
- * of which a rank reads the boxes that it stores, from whichever files have them. Or weights alone, from another program's
- * model. */
+/* weights.c - a run's state from a checkpoint: the saved tensors (fp32 weights, Adam's moments), of which a rank reads
+ * the boxes that it stores, from whichever files have them. Or weights alone, from another program's model. */
 #include "src/run/run.h"
 #include "src/graph/shard_box.h"
 

@@ -98,14 +98,13 @@ struct tc_simulation {
   int32_t *peak_rank;            /* [p]: the same of all virtual stages together */
 };
 
-/* Local. Checks s, then runs its simulation: each simulated rank runs its items in order; an item
- * starts when its rank is free and its inputs are there: for F the F of the stage before; for B its own F and the B of the
- * stage after; for W its own B. cost[n_cost] is borrowed, n_cost is 1 (for all stages) or p * v.
- * If t is NULL, transfers don't wait for each other. Else each rank has one serial queue and no
- * buffers: a transfer runs when it is made and is at the head of both ranks' queues.
- * *out is owned by the caller. Memory is linear in the items; so is time (peaks: a pass per virtual stage).
- * TC_ELAYOUT: not as tc_pipeline_check requires it, or a deadlock (names rank, item, and what it waits
- * for). TC_EUSER: costs that are no durations. */
+/* Local. Checks s, then runs its simulation: each simulated rank runs its items in order; an item starts when its rank
+ * is free and its inputs are there: for F the F of the stage before; for B its own F and the B of the stage after; for
+ * W its own B. cost[n_cost] is borrowed, n_cost is 1 (for all stages) or p * v. If t is NULL, transfers don't wait for
+ * each other. Else each rank has one serial queue and no buffers: a transfer runs when it is made and is at the head of
+ * both ranks' queues. *out is owned by the caller. Memory is linear in the items; so is time (peaks: a pass per virtual
+ * stage). TC_ELAYOUT: not as tc_pipeline_check requires it, or a deadlock (names rank, item, and what it waits for).
+ * TC_EUSER: costs that are no durations. */
 int tc_pipeline_simulate(struct tc_simulation **out, const struct tc_pipeline *s,
                          const struct tc_pipeline_cost *cost, int32_t n_cost,
                          const struct tc_transfers *t, struct tc_err *err);

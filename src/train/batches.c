@@ -1,12 +1,12 @@
 /* batches.c - the batches of a rank, and data that fail or change under a run.
  *
- * - A batch is read during the step before, by threads of its own (src/data/ahead.h). If that failed, the rank
+ * - A batch is read during the step before, by threads of its own (src/data/prefetch.h). If that failed, the rank
  *   learns it in the middle of the step that uses the batch, when the other ranks already
  *   wait for this one's transfers, so it continues with tokens 0; the control reduction at the end
  *   of the step tells all ranks, and the run ends.
  * - A state is saved only after all ranks have found every file as it was at the start. So a
  *   checkpoint never holds what was trained on other data. */
-#include "src/data/ahead.h"
+#include "src/data/prefetch.h"
 #include "src/data/documents.h"
 #include "src/train/impl.h"
 #include "src/watch/watch.h"
@@ -36,7 +36,8 @@ static int set_steps(struct tc_train *t, struct tc_err *err)
   return 0;
 }
 
-/* How many files of data.train, and as many of data.val, this rank may keep open: together a quarter of the process's. */
+/* How many files of data.train, and as many of data.val, this rank may keep open: together a quarter of the
+ * process's. */
 static int most_files(const struct tc_train *t)
 {
   enum { LEAST = 4, MOST = 256 };
@@ -77,13 +78,13 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
 void tc_train_data_close(struct tc_train *t)
 {
   struct tc_batches *b = &t->batches;
-  tc_ahead_free(b->train_ahead);
-  tc_ahead_free(b->val_ahead);
+  tc_prefetch_free(b->train_prefetch);
+  tc_prefetch_free(b->val_prefetch);
   tc_data_free(b->train);
   tc_data_free(b->val);
   free(b->val_loss);
   json_decref(b->hashes);
-  b->train_ahead = b->val_ahead = NULL;
+  b->train_prefetch = b->val_prefetch = NULL;
   b->train = b->val = NULL;
   b->val_loss = NULL;
   b->hashes = NULL;
@@ -135,7 +136,7 @@ static int64_t all_eval_batches(const struct tc_train *t)
   return n;
 }
 
-/* Sequence b of a step's batch; a tc_ahead_fn, as is the next. */
+/* Sequence b of a step's batch; a tc_prefetch_fn, as is the next. */
 static int read_train(void *ctx, struct tc_reader *r, int64_t step, int64_t b, const struct tc_batch *to,
                       struct tc_err *err)
 {
@@ -185,12 +186,12 @@ static int take(struct tc_train *t, const struct tc_runtime *rt, int64_t b0, int
   struct tc_batches *b = &t->batches;
   if (b->eval_batch >= 0) {
     const int64_t at = b->eval_batch, next = at + 1 < all_eval_batches(t) ? at + 1 : -1;
-    if (!b->val_ahead) TC_TRY(tc_ahead_new(&b->val_ahead, b->val, read_val, t, err));
-    return tc_ahead_take(b->val_ahead, at, next, b0, n, to, err);
+    if (!b->val_prefetch) TC_TRY(tc_prefetch_new(&b->val_prefetch, b->val, read_val, t, err));
+    return tc_prefetch_take(b->val_prefetch, at, next, b0, n, to, err);
   }
   const int64_t step = rt->step + t->rollback.skipped, t0 = tc_now_ns();
-  if (!b->train_ahead) TC_TRY(tc_ahead_new(&b->train_ahead, b->train, read_train, t, err));
-  TC_TRY(tc_ahead_take(b->train_ahead, step, step + 1, b0, n, to, err));
+  if (!b->train_prefetch) TC_TRY(tc_prefetch_new(&b->train_prefetch, b->train, read_train, t, err));
+  TC_TRY(tc_prefetch_take(b->train_prefetch, step, step + 1, b0, n, to, err));
   b->waited_ns += tc_now_ns() - t0;
   if (t->run.cfg->data_hashes) add_hashes(t, b0, n, to);
   return 0;

@@ -20,7 +20,7 @@ struct json_t;                   /* jansson's */
 /* batches.c */
 struct tc_batches {
   struct tc_data *train, *val;
-  struct tc_ahead *train_ahead, *val_ahead;   /* NULL before the first batch */
+  struct tc_prefetch *train_prefetch, *val_prefetch;   /* NULL before the first batch */
   struct tc_data_identity id;    /* rank 0: of `train` */
   int32_t end_token;             /* ends a document, for data.documents = mask */
   int64_t eval_batch;            /* >= 0: the next batch is this one of the validation data */
@@ -43,10 +43,12 @@ struct tc_tasks {
   int n;
   struct tc_forward *forward;
   bool asking;                   /* batches are those of `forward` */
+  bool text;                     /* a task is text, whose tokens are those of the tokenizer with the next hash; 0: its bytes */
+  uint64_t tokenizer;
   int64_t step;                  /* after which they were last asked */
 };
 
-/* ckpt.c */
+/* save_restore.c */
 struct tc_ckpts {
   char *dir;
   struct tc_owner *owner;        /* rank 0: of that folder */
@@ -190,8 +192,12 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
 int tc_train_data_check(struct tc_train *t, struct tc_err *err);
 
 /* ---- tasks.c: questions that are asked at each validation ---- */
-/* Local, after the data are opened. TC_EUSER: what is wrong with a file of questions, or that a tokenizer is missing. */
+/* Local, after the data are opened. TC_EUSER: what is wrong with a file of questions, or that a tokenizer is missing or
+ * not that of the data. */
 int tc_tasks_open(struct tc_train *t, struct tc_err *err);
+/* Local. TC_EUSER if the questions were read by another tokenizer than that with this hash (0: any will do), which is that
+ * of the model at `path`. */
+int tc_tasks_of_tokenizer(const struct tc_train *t, uint64_t hash, const char *path, struct tc_err *err);
 /* Collective. TC_EUSER unless all ranks read the same questions. */
 int tc_tasks_same(struct tc_train *t, struct tc_err *err);
 void tc_tasks_ready(struct tc_train *t);         /* Local, after the programs are made */
@@ -220,7 +226,7 @@ int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t fl
 int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
                          const int64_t flag[TC_FLAGS], bool *stop, struct tc_err *err);
 
-/* ---- ckpt.c: state to and from checkpoints ---- */
+/* ---- save_restore.c: state to and from checkpoints ---- */
 /* Collective. The folder is this run's from now on (io/ckpt/owner.h), or TC_EUSER names the run
  * that has it. */
 int tc_train_own(struct tc_train *t, struct tc_err *err);
@@ -267,8 +273,8 @@ struct tc_ckpt;
 int tc_train_tokenizer_check(const struct tc_train *t, const struct tc_ckpt *c, struct tc_err *err);
 /* After a checkpoint was loaded: its tokenizer, unless the data say theirs, and rank 0 its tokenizer.json. */
 void tc_train_tokenizer_take(struct tc_train *t, const struct tc_ckpt *c);
-/* Before the first save: the data's, and rank 0, if it took none, the tokenizer.json beside them; a warning where there is
- * none. */
+/* Before the first save: the data's, and rank 0, if it took none, the tokenizer.json beside them; a warning where there
+ * is none. */
 void tc_train_tokenizer_find(struct tc_train *t);
 void tc_train_tokenizer_free(struct tc_train *t);
 

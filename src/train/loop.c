@@ -225,8 +225,8 @@ static int run(struct tc_train *t, struct tc_err *err)
     tc_warn("train.warmup = %lld is not below train.steps = %lld: the learning rate rises to the end",
             (long long)t->run.cfg->train_warmup, (long long)t->run.cfg->train_steps);
   if (t->run.cfg->train_steps == 1 && tc_train_lr(t->run.cfg, 1) == 0 && t->run.rank == 0)
-    tc_warn("the learning rate of the only step is train.min_lr = 0, so the weights stay as they are: more train.steps, or "
-            "train.schedule = constant, would train");
+    tc_warn("the learning rate of the only step is train.min_lr = 0, so the weights stay as they are: more "
+            "train.steps, or train.schedule = constant, would train");
   if (t->ckpt.start_step >= end && t->run.rank == 0)
     tc_log("nothing to do: %lld of %lld steps are done", (long long)t->ckpt.start_step,
            (long long)end);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static json_t *classes_json(const int64_t by_class[TC_CLASSES])
 {
@@ -64,8 +65,8 @@ static json_t *rank_json(const struct tc_train *t)
 {
   const struct tc_rank_info *i = &t->run.ranks->info[t->run.rank];
   const int32_t *c = t->run.mesh->coord + (size_t)t->run.rank * TC_AXES;
-  return json_pack("{s:i,s:s,s:i,s:i,s:i,s:i,s:i,s:s,s:i,s:s,s:o,s:o}", "rank", t->run.rank, "host",
-                   i->host, "node", i->node, "local_rank", i->local_rank, "pp", c[TC_PP], "dp",
+  return json_pack("{s:i,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:i,s:s,s:o,s:o}", "rank", t->run.rank, "host",
+                   i->host, "pid", (int)getpid(), "node", i->node, "local_rank", i->local_rank, "pp", c[TC_PP], "dp",
                    c[TC_DP], "tp", c[TC_TP], "cpus", i->cpuset, "device", i->device, "uuid",
                    i->dev.uuid, "memory", memory_json(t), "predicted_comm",
                    predicted_comm_json(t));

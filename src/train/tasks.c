@@ -5,6 +5,7 @@
 #include "src/train/impl.h"
 #include "io/ckpt/manifest.h"
 #include "io/folder.h"
+#include "src/token/token.h"
 #include "src/watch/watch.h"
 
 #include <jansson.h>
@@ -29,37 +30,47 @@ static char *name_of(const char *path)
   return tc_sprintf("%.*s", (int)(strlen(base) - cut), base);
 }
 
+static int fail_tokenizer(const char *path, uint64_t is, const char *file, uint64_t hash, struct tc_err *err)
+{
+  char have[40] = "bytes";
+  if (hash) snprintf(have, sizeof have, "tokens of tokenizer %016" PRIx64, hash);
+  return tc_fail(err, TC_EUSER, "%s is tokenizer %016" PRIx64 ", but data file '%s' has %s: the questions would be other text "
+                 "to the model; train.eval_tokenizer = the tokenizer.json of the data would fit%s", path, is, file, have,
+                 hash ? "" : ", or none for bytes");
+}
+
 /* train.eval_tokenizer, else the tokenizer.json beside the training data; NULL: a token is a byte, as the headers say or,
- * where they say nothing and no tokenizer.json is there, a vocabulary of 256. */
+ * where they say nothing and no tokenizer.json is there, a vocabulary of 256. It must be the one that the headers say. */
 static int load_tokenizer(const struct tc_train *t, const char *task, struct tc_tokenizer **out, struct tc_err *err)
 {
   const char *given = t->run.cfg->train_eval_tokenizer;
   const int64_t vocab = t->run.opts.model.vocab;
-  uint64_t hash;
-  const bool known = tc_data_tokenizer(t->batches.train, &hash);
+  uint64_t hash, is;
+  const char *known = tc_data_tokenizer(t->batches.train, &hash);
   *out = NULL;
   if (!*given && known && !hash) return 0;
   char *folder = tc_folder_of(tc_data_first_file(t->batches.train));
-  char *path = *given ? tc_strdup(given) : tc_sprintf("%s/tokenizer.json", folder);
+  char *path = *given ? tc_strdup(given) : tc_sprintf("%s/" TC_TOKENIZER_FILE, folder);
   const bool missing = !*given && access(path, F_OK);
   int rc = 0;
   if (missing && (known || vocab != 256))
-    rc = tc_fail(err, TC_EUSER, "%s is text, the tokens of the training data are not bytes, and their folder (%s) has no "
-                 "tokenizer.json: train.eval_tokenizer = FILE would fit", task, folder);
+    rc = tc_fail(err, TC_EUSER, "%s is text, the tokens of the training data are not bytes, and their folder (%s) has "
+                 "no tokenizer.json: train.eval_tokenizer = FILE would fit", task, folder);
   if (rc == 0 && !missing) rc = tc_tokenizer_load_for(out, path, vocab, err);
+  if (*out && known && (is = tc_tokenizer_hash(*out)) != hash) rc = fail_tokenizer(path, is, known, hash, err);
   free(folder);
   free(path);
   return rc;
 }
 
-static int read_task(const struct tc_train *t, struct tc_task *task, struct tc_tokenizer **tokenizer, bool *loaded,
-                     struct tc_err *err)
+static int read_task(struct tc_train *t, struct tc_task *task, struct tc_tokenizer **tokenizer, struct tc_err *err)
 {
   const struct tc_model *m = &t->run.opts.model;
   if (ends_with(task->path, ".bin"))
     return tc_choices_hellaswag(&task->questions, task->path, m->context, m->vocab, err);
-  if (!*loaded) TC_TRY(load_tokenizer(t, task->path, tokenizer, err));
-  *loaded = true;
+  if (!t->tasks.text) TC_TRY(load_tokenizer(t, task->path, tokenizer, err));
+  t->tasks.text = true;
+  t->tasks.tokenizer = *tokenizer ? tc_tokenizer_hash(*tokenizer) : 0;
   return tc_choices_jsonl(&task->questions, task->path, *tokenizer, m->context, m->vocab, err);
 }
 
@@ -67,7 +78,6 @@ static int read_tasks(struct tc_train *t, struct tc_tokenizer **tokenizer, struc
 {
   const struct tc_list *list = &t->run.cfg->train_eval_tasks;
   struct tc_tasks *x = &t->tasks;
-  bool loaded = false;
   x->task = tc_calloc((size_t)list->n, sizeof *x->task);
   for (; x->n < list->n; x->n++) {
     struct tc_task *task = &x->task[x->n];
@@ -78,7 +88,7 @@ static int read_tasks(struct tc_train *t, struct tc_tokenizer **tokenizer, struc
       return tc_fail(err, TC_EUSER, "%s and %s have one name in metrics.jsonl: rename one of them", x->task[i].path,
                      list->item[x->n]);
     }
-    const int rc = read_task(t, task, tokenizer, &loaded, err);
+    const int rc = read_task(t, task, tokenizer, err);
     if (rc == 0) continue;
     x->n++;                                      /* to be freed */
     return rc;
@@ -96,6 +106,16 @@ int tc_tasks_open(struct tc_train *t, struct tc_err *err)
   if (rc == 0) return 0;
   const struct tc_err why = *err;
   return tc_fail(err, rc, "train.eval_tasks: %s", why.text);
+}
+
+int tc_tasks_of_tokenizer(const struct tc_train *t, uint64_t hash, const char *path, struct tc_err *err)
+{
+  const struct tc_tasks *x = &t->tasks;
+  char is[40] = "bytes";
+  if (!x->text || !hash || x->tokenizer == hash) return 0;
+  if (x->tokenizer) snprintf(is, sizeof is, "tokens of tokenizer %016" PRIx64, x->tokenizer);
+  return tc_fail(err, TC_EUSER, "train.eval_tasks: the questions were read as %s, but the model in %s is of tokenizer %016"
+                 PRIx64 ": train.eval_tokenizer = its tokenizer.json would fit", is, path, hash);
 }
 
 void tc_tasks_close(struct tc_train *t)
@@ -134,7 +154,8 @@ int tc_tasks_same(struct tc_train *t, struct tc_err *err)
   int rc = tc_comm_all_i64(t->run.world, &mine, 1, all, err);
   for (int r = 1; r < world && rc == 0; r++)
     if (all[r] != all[0])
-      rc = tc_fail(err, TC_EUSER, "train.eval_tasks: %s and %s read different questions: every node needs the same files",
+      rc = tc_fail(err, TC_EUSER, "train.eval_tasks: %s and %s read different questions: every node needs the same "
+                   "files",
                    t->run.rank_names[r], t->run.rank_names[0]);
   free(all);
   return rc;

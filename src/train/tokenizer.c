@@ -23,8 +23,9 @@ static uint64_t hash_of(const char *text, size_t bytes, const char *name)
 
 int tc_train_tokenizer_check(const struct tc_train *t, const struct tc_ckpt *c, struct tc_err *err)
 {
-  const int rc = tc_data_of_tokenizer(t->batches.train, tc_tokenizer_noted(tc_ckpt_meta(c)->data), tc_ckpt_path(c), err);
-  if (rc == 0) return 0;
+  const uint64_t hash = tc_tokenizer_noted(tc_ckpt_meta(c)->data);
+  const int rc = tc_data_of_tokenizer(t->batches.train, hash, tc_ckpt_path(c), err);
+  if (rc == 0) return tc_tasks_of_tokenizer(t, hash, tc_ckpt_path(c), err);
   const struct tc_err why = *err;
   return tc_fail(err, rc, "%s, or begin a new model (another run.out)", why.text);
 }

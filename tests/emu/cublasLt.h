@@ -127,8 +127,9 @@ static inline bool emu_blas_refuses(cublasLtMatmulDesc_t d, const char *when)
 }
 
 /* TC_EMU_BLASLT_FAST: the number of the fast plan of each product, 0 to 2; a digit for each GPU, the last one for the
- * others. Then events are on a clock of their own, on which products alone take time, and no two plans have the same bits: a product is the exact one times 1 + number / 2^20. With
- * TC_EMU_BLASLT_SLOW_FUSED products with an epilogue that our kernels could run are slow. */
+ * others. Then events are on a clock of their own, on which products alone take time, and no two plans have the same
+ * bits: a product is the exact one times 1 + number / 2^20. With TC_EMU_BLASLT_SLOW_FUSED products with an epilogue
+ * that our kernels could run are slow. */
 enum { EMU_BLAS_PLANS = 3 };
 static inline const char *emu_blas_fast(void)
 {

@@ -1,9 +1,12 @@
 /* fuzz_data.c - data sets of all formats, sizes and blends, named as files, folders and patterns. Each sample is
  * compared with a naive reader's, which has all tokens in memory; some files are damaged, some have a token that is
- * too large: these are refused by name, and no other sample is. */
+ * too large: these are refused by name, and no other sample is. `tercio data show`, `check` and `decode` of the set give
+ * the tokens that were written, too. */
+#include <fcntl.h>
 #include <sys/stat.h>
 
-#include "src/data/ahead.h"
+#include "src/cmd/data/data.h"
+#include "src/data/prefetch.h"
 #include "src/data/order.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -158,6 +161,25 @@ static void make_set(struct fuzz *z, struct set *s, const char *top)
 
 /* ---- the naive reader ------------------------------------------------------------------------ */
 
+/* The file that has the bad token, and its place there. */
+static const struct token_file *bad_file(const struct set *s, int64_t *place)
+{
+  const struct source *x = &s->source[s->bad_source];
+  int i = x->n_files - 1;
+  while (x->file[i].first > s->bad_at) i--;
+  *place = s->bad_at - x->file[i].first;
+  return &x->file[i];
+}
+
+static bool names_bad(const struct set *s, const struct tc_err *err)
+{
+  int64_t place;
+  char where[64];
+  const struct token_file *f = bad_file(s, &place);
+  snprintf(where, sizeof where, "place %lld (byte %lld)", (long long)place, (long long)(f->header + place * f->width));
+  return strstr(err->text, f->name) && strstr(err->text, where);
+}
+
 /* Whether the sample is the tokens from `start` of a source, or was refused because it has the bad token. */
 static bool is_right(const struct set *s, int k, int64_t start, int rc, const struct tc_batch *got,
                      const struct tc_err *err)
@@ -165,15 +187,7 @@ static bool is_right(const struct set *s, int k, int64_t start, int rc, const st
   const struct source *x = &s->source[k];
   const bool bad = s->bad_at >= 0 && k == s->bad_source && s->bad_at >= start && s->bad_at <= start + s->context;
   if (start < x->lo || start + s->context >= x->hi) return false;
-  if (bad) {
-    int i = x->n_files - 1;
-    char place[64];
-    while (x->file[i].first > s->bad_at) i--;
-    const int64_t from = s->bad_at - x->file[i].first;
-    snprintf(place, sizeof place, "place %lld (byte %lld)", (long long)from,
-             (long long)(x->file[i].header + from * x->file[i].width));
-    return rc == TC_EUSER && strstr(err->text, x->file[i].name) && strstr(err->text, place);
-  }
+  if (bad) return rc == TC_EUSER && names_bad(s, err);
   return rc == 0 && !memcmp(got->tokens, x->token + start, (size_t)s->context * 4) &&
          !memcmp(got->targets, x->token + start + 1, (size_t)s->context * 4);
 }
@@ -211,17 +225,17 @@ static int check_set(struct fuzz *z, const struct set *s, struct tc_data *d)
   const struct tc_batch to = { x, y };
   struct reading r = { d, { fuzz_below(z, 2) ? TC_ORDER_DRAWS : TC_ORDER_PERMUTATION, fuzz_next(z), BATCH } };
   struct tc_blend b = blend_of(s);
-  struct tc_ahead *a = NULL;
+  struct tc_prefetch *a = NULL;
   struct tc_err err = { 0 };
   int faults = 0;
   int64_t step = 1 + (int64_t)fuzz_below(z, fuzz_below(z, 2) ? 10 : 1000000000);
-  if (z->cases % 4 == 0 && tc_ahead_new(&a, d, read_one, &r, &err) < 0) return fuzz_fault(z, err.text);
+  if (z->cases % 4 == 0 && tc_prefetch_new(&a, d, read_one, &r, &err) < 0) return fuzz_fault(z, err.text);
   for (int i = 0; i < STEPS; i++, step += 1 + (fuzz_below(z, 5) == 0))
     for (int seq = 0; seq < BATCH; seq++) {
       int k;
       const int64_t start = start_of(s, &b, &r.how, step, seq, &k);
       err = (struct tc_err){ 0 };
-      const int rc = a ? tc_ahead_take(a, step, step + 1, seq, 1, &to, &err)
+      const int rc = a ? tc_prefetch_take(a, step, step + 1, seq, 1, &to, &err)
                        : tc_data_train(d, NULL, &r.how, step, seq, 1, &to, &err);
       if (!is_right(s, k, start, rc, &to, &err)) faults += fuzz_fault(z, *err.text ? err.text : "another sample");
     }
@@ -232,8 +246,123 @@ static int check_set(struct fuzz *z, const struct set *s, struct tc_data *d)
       if (!is_right(s, k, s->source[k].lo + w * s->context, rc, &to, &err))
         faults += fuzz_fault(z, *err.text ? err.text : "another window");
     }
-  tc_ahead_free(a);
+  tc_prefetch_free(a);
   tc_blend_free(&b);
+  return faults;
+}
+
+/* ---- show, check and decode ---------------------------------------------------------------------- */
+
+/* What a verb prints for the words of the set and these options; *rc: what it returns. Owned by the caller. */
+static char *print_set(struct set *s, int (*verb)(int, char **, struct tc_err *), char *const *option, int n_options,
+                       size_t *bytes, int *rc, struct tc_err *err)
+{
+  char *argv[WORDS + 20] = { "verb" }, format[40];
+  int argc = 1;
+  for (int i = 0; i < n_options; i++) argv[argc++] = option[i];
+  snprintf(format, sizeof format, "--data.format=%s", tc_word_data_format(s->format));
+  argv[argc++] = format;
+  for (int i = 0; i < s->n_words; i++) argv[argc++] = s->word[i];
+  fflush(stdout);
+  const int was = dup(STDOUT_FILENO), to = memfd_create("printed", MFD_CLOEXEC);
+  TC_ASSERT(was >= 0 && to >= 0 && dup2(to, STDOUT_FILENO) >= 0);
+  *err = (struct tc_err){ 0 };
+  *rc = verb(argc, argv, err);
+  fflush(stdout);
+  TC_ASSERT(dup2(was, STDOUT_FILENO) >= 0);
+  const off_t size = lseek(to, 0, SEEK_END);
+  char *text = tc_calloc((size_t)size + 1, 1);
+  TC_ASSERT(pread(to, text, (size_t)size, 0) == size);
+  close(was);
+  close(to);
+  *bytes = (size_t)size;
+  return text;
+}
+
+static int check_check(struct fuzz *z, struct set *s, int64_t tokens, int files)
+{
+  char vocab[40], threads[40], want[100], *const option[] = { vocab, threads };
+  struct tc_err err;
+  size_t bytes;
+  int rc, faults = 0;
+  snprintf(vocab, sizeof vocab, "--vocab=%lld", (long long)s->vocab);
+  snprintf(threads, sizeof threads, "--threads=%d", 1 + (int)fuzz_below(z, 3));
+  snprintf(want, sizeof want, "%d file%s, %lld tokens", files, files == 1 ? "" : "s", (long long)tokens);
+  char *text = print_set(s, tc_data_check_tokens, option, 2, &bytes, &rc, &err);
+  if (s->bad_at >= 0 && (rc != TC_EUSER || !names_bad(s, &err))) faults += fuzz_fault(z, "check does not name the bad token");
+  if (s->bad_at < 0 && (rc != 0 || !strstr(text, want))) faults += fuzz_fault(z, rc ? err.text : "check counts otherwise");
+  free(text);
+  return faults;
+}
+
+/* The lines of show that are tokens, from token `from` on, `count` of each file. */
+static int check_show(struct fuzz *z, struct set *s, int64_t from, int64_t count)
+{
+  char skip[40], most[40], *const option[] = { skip, most }, *got, *want = NULL, *save = NULL;
+  struct tc_err err;
+  size_t bytes, size;
+  int rc, faults = 0;
+  snprintf(skip, sizeof skip, "--from=%lld", (long long)from);
+  snprintf(most, sizeof most, "--tokens=%lld", (long long)count);
+  FILE *f = open_memstream(&want, &size);
+  for (int k = 0; k < s->n; k++)
+    for (int i = 0; i < s->source[k].n_files; i++) {
+      const struct token_file *t = &s->source[k].file[i];
+      const int64_t at = TC_MIN(from, t->n), n = TC_MIN(count, t->n - at);
+      if (n) fprintf(f, " ");
+      for (int64_t j = 0; j < n; j++) fprintf(f, " %u", (uint32_t)s->source[k].token[t->first + at + j]);
+      if (n) fprintf(f, "\n");
+      from -= at;
+    }
+  fclose(f);
+  char *text = print_set(s, tc_data_show, option, 2, &bytes, &rc, &err), *line = strtok_r(text, "\n", &save);
+  f = open_memstream(&got, &size);
+  for (; line; line = strtok_r(NULL, "\n", &save))
+    if (line[0] == ' ' && line[2] != '"') fprintf(f, "%s\n", line);
+  fclose(f);
+  if (rc != 0 || strcmp(got, want)) faults += fuzz_fault(z, rc ? err.text : "show prints other tokens");
+  free(text);
+  free(got);
+  free(want);
+  return faults;
+}
+
+/* Tokens that are bytes as their text. */
+static int check_decode(struct fuzz *z, struct set *s, int64_t from, int64_t count, int64_t tokens)
+{
+  char skip[40], most[40], *const option[] = { skip, most, "--tokenizer=bytes" };
+  struct tc_err err;
+  size_t bytes;
+  int rc, faults = 0;
+  int64_t at = 0;
+  bool bad = false, same = true;
+  snprintf(skip, sizeof skip, "--from=%lld", (long long)from);
+  snprintf(most, sizeof most, "--tokens=%lld", (long long)count);
+  char *text = print_set(s, tc_data_decode, option, 3, &bytes, &rc, &err);
+  const int64_t n = TC_MIN(count, tokens - from);
+  for (int k = 0; k < s->n; k++)
+    for (int64_t i = 0; i < s->source[k].n; i++, at++) {
+      if (at < from || at >= from + n) continue;
+      bad |= k == s->bad_source && i == s->bad_at;
+      if (!bad) same &= (size_t)(at - from) < bytes && text[at - from] == (char)s->source[k].token[i];
+    }
+  if (bad ? rc != TC_EUSER || !names_bad(s, &err) : rc != 0 || (int64_t)bytes != n || !same)
+    faults += fuzz_fault(z, rc ? err.text : "decode gives another text");
+  free(text);
+  return faults;
+}
+
+static int check_view(struct fuzz *z, struct set *s)
+{
+  int64_t tokens = 0;
+  int files = 0;
+  for (int k = 0; k < s->n; k++) {
+    tokens += s->source[k].n;
+    files += s->source[k].n_files;
+  }
+  const int64_t from = (int64_t)fuzz_below(z, (size_t)tokens), count = (int64_t)fuzz_below(z, TOKENS);
+  int faults = check_check(z, s, tokens, files) + check_show(z, s, from, count);
+  if (s->vocab == 256) faults += check_decode(z, s, from, count, tokens);
   return faults;
 }
 
@@ -285,11 +414,12 @@ int main(int argc, char **argv)
     make_set(&z, &s, top);
     for (int i = 0; i < s.n_words; i++) word[i] = s.word[i];
     const bool hurt = fuzz_below(&z, 4) == 0 && damage(&z, &s, damaged);
-    const struct tc_data_opts o = { word, s.n_words, s.format, s.part, s.context, s.vocab, 0, false };
+    const struct tc_data_opts o = { word, s.n_words, s.format, s.part, s.context, s.vocab, 0, false, false };
     const int rc = tc_data_open(&d, &o, &err);
     if (hurt && (rc != TC_EUSER || !strstr(err.text, damaged))) faults += fuzz_fault(&z, "a damaged file is not named");
     if (!hurt && rc != 0) faults += fuzz_fault(&z, err.text);
     if (rc == 0 && !hurt) faults += check_set(&z, &s, d);
+    if (rc == 0 && !hurt && fuzz_below(&z, 3) == 0) faults += check_view(&z, &s);
     refused += rc != 0;
     z.accepted += rc == 0;
     tc_data_free(d);

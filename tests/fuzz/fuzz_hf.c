@@ -1,6 +1,6 @@
 /* fuzz_hf.c - folders of Hugging Face's: models of all families are drawn and written in one to three files; some have
- * their config.json, index or a file's header damaged. What is imported is exported again with equal tensors, and any box
- * that is read from the folder is the checkpoint's; the rest is refused with a sentence. */
+ * their config.json, index or a file's header damaged. What is imported is exported again with equal tensors, and any
+ * box that is read from the folder is the checkpoint's; the rest is refused with a sentence. */
 #include <fcntl.h>
 #include <ftw.h>
 #include <sys/stat.h>

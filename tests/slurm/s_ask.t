@@ -1,7 +1,7 @@
 #!/bin/bash
 # s_ask.t - README's table of how to ask a run for a checkpoint: each command, as it stands there, is given to runs that
-# were started by sbatch, srun, mpirun and alone; they save their step and continue, stop with 86, or stop with 85 (which
-# train.sbatch answers by a requeue). A job that is too short for --signal makes progress nevertheless.
+# were started by sbatch, srun, mpirun and alone; they save their step and continue, stop with 86, or stop with 85
+# (which train.sbatch answers by a requeue). A job that is too short for --signal makes progress nevertheless.
 . "$(dirname "$0")/lib.sh"
 start_cluster --nodes 2 --cpus 4 --gpus 0
 make_text "$shared/text.txt" || skip_all "no text to train on"

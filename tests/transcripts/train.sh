@@ -52,7 +52,7 @@ lines() {
 
 # facts OUT: of run.json.
 facts() {
-  grep -v -e '"\(version\|stack\|config\|host\|cpus\|device\|uuid\|ckpt_memcpy_ms\|before_arenas\|now\|peak\)"' \
+  grep -v -e '"\(version\|stack\|config\|host\|pid\|cpus\|device\|uuid\|ckpt_memcpy_ms\|before_arenas\|now\|peak\)"' \
     "$1/run.json" | sed "$digits"
 }
 

@@ -62,7 +62,7 @@ static inline void put_shard(const char *file, uint64_t hash, int32_t vocab, int
 static inline struct tc_data *must_open(char *const *files, int n, enum tc_data_format format, int part,
                                         int64_t context, int64_t vocab)
 {
-  const struct tc_data_opts o = { files, n, format, part, context, vocab, 0, false };
+  const struct tc_data_opts o = { files, n, format, part, context, vocab, 0, false, false };
   struct tc_err err = { 0 };
   struct tc_data *d = NULL;
   if (tc_data_open(&d, &o, &err) != 0) {

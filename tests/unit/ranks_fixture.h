@@ -59,7 +59,8 @@ static void fx_run(struct tc_mesh *m, const char *device, void (*body)(struct fx
   tc_hub_free(hub);
 }
 
-/* The starts of documents, drawn by row: the same on every layout. Rows [row0, row0 + rows) of sequences of T tokens. */
+/* The starts of documents, drawn by row: the same on every layout. Rows [row0, row0 + rows) of sequences of T
+ * tokens. */
 __attribute__((unused))
 static void fx_starts(int32_t *starts, int64_t row0, int64_t rows, int64_t T)
 {

@@ -21,8 +21,8 @@
 
 static int tap_count, tap_failed;
 
-/* One line under stdout's lock, so that a number belongs to one check. What is buffered goes out first, so that the line
- * is written at once: messages on stderr are in the same file. */
+/* One line under stdout's lock, so that a number belongs to one check. What is buffered goes out first, so that the
+ * line is written at once: messages on stderr are in the same file. */
 TAP_FORMAT(2, 0)
 static void tap_line(bool pass, const char *fmt, va_list ap)
 {

@@ -17,6 +17,7 @@
 #include "io/folder.h"
 #include "src/cmd/cmd.h"
 #include "src/cmd/completion.h"
+#include "src/program/setup.h"
 
 /* ---- output ----------------------------------------------------------------------- */
 
@@ -175,7 +176,47 @@ static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
   return 0;
 }
 
-static json_t *show_json(const struct tc_manifest *m, const char *path)
+/* The line "KEY = ..." of the section [model] that `line` is of, in a text of tc_config_text, which begins with it. */
+static const char *model_line(const char *text, const char *line)
+{
+  const size_t key = strcspn(line, "=\n") + 1;
+  for (const char *at = text; (at = strchr(at, '\n')) != NULL && at[1] != '[';)
+    if (strncmp(++at, line, key) == 0) return at;
+  return line;
+}
+
+/* The saved options, with the model's as the run had them: those that model.preset or model.config set, and defaults,
+ * were saved as 0, auto or nothing. As they were saved if they can't be read. Owned by the caller. */
+static char *used_config(const struct tc_ckpt_meta *t, const char *path)
+{
+  struct tc_err why;
+  struct tc_model model;
+  struct tc_config *c = NULL;
+  char word[] = "show", *argv[] = { word, NULL }, *all, *text = NULL;
+  size_t size;
+  bool in_model = false;
+  if (tc_model_parse(&model, t->model, path, &why) < 0 || tc_config_saved(&c, t->config, 1, argv, &why) < 0)
+    return tc_strdup(t->config);
+  tc_setup_fill_model(c, &model);
+  all = tc_config_text(c);
+  FILE *f = open_memstream(&text, &size);
+  TC_ASSERT(f);
+  for (const char *at = t->config; *at;) {
+    const size_t len = strcspn(at, "\n");
+    const char *value = at + strcspn(at, "=\n"), *line = at;
+    if (*at == '[') in_model = strncmp(at, "[model]", 7) == 0;
+    else if (in_model && (strncmp(value, "= \n", 3) == 0 || strncmp(value, "= 0\n", 4) == 0 ||
+                          strncmp(value, "= auto\n", 7) == 0)) line = model_line(all, at);
+    fprintf(f, "%.*s\n", (int)strcspn(line, "\n"), line);
+    at += len + (at[len] == '\n');
+  }
+  if (fclose(f)) TC_ASSERT(!"out of memory for a configuration");
+  tc_config_free(c);
+  free(all);
+  return text;
+}
+
+static json_t *show_json(const struct tc_manifest *m, const char *path, const char *config)
 {
   const struct tc_ckpt_meta *t = &m->meta;
   char seed[32];
@@ -190,7 +231,7 @@ static json_t *show_json(const struct tc_manifest *m, const char *path)
   return json_pack("{s:o, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:i, s:o, s:o, s:o}",
     "path", tc_text_json(path), "step", (json_int_t)t->step, "time", m->time, "seed", seed,
     "tokens", (json_int_t)t->tokens, "model", t->model, "mesh", t->mesh, "system", t->system, "job",
-    t->job, "restart", t->restart, "config", t->config, "tensors", m->n_tensors, "pieces",
+    t->job, "restart", t->restart, "config", config, "tensors", m->n_tensors, "pieces",
     m->n_pieces, "files", files, "attached", attached, "who", names);
 }
 
@@ -203,9 +244,10 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
   TC_TRY(tc_ckpt_open(&c, a->path[0], err));
   const struct tc_manifest *m = c->m;
   const struct tc_ckpt_meta *t = &m->meta;
-  char size[32];
+  char size[32], *config = used_config(t, c->path);
   if (a->json) {
-    ckpt_print_json(show_json(m, c->path));
+    ckpt_print_json(show_json(m, c->path, config));
+    free(config);
     tc_ckpt_close(c);
     return 0;
   }
@@ -225,11 +267,12 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
   if (t->attached.name)
     printf("  %-16s %9s\n", t->attached.name, tc_human_bytes(size, sizeof size, (double)t->attached.bytes));
   printf("config\n");
-  for (const char *at = t->config; *at;) {
+  for (const char *at = config; *at;) {
     size_t len = strcspn(at, "\n");
     printf("  %.*s\n", (int)len, at);
     at += len + (at[len] == '\n');
   }
+  free(config);
   tc_ckpt_close(c);
   return 0;
 }
@@ -296,8 +339,8 @@ static const struct ckpt_sub subs[] = {
   { "import", "FILE|FOLDER -o DIR [--rope half|interleaved] [--section.key=value ...] [--json]", 1, 1,
     CKPT_JSON | CKPT_OUT | CKPT_CONFIG | CKPT_ROPE, ckpt_cmd_import,
     "converts a file or folder in one of export's formats into a checkpoint from which a run can start, with the "
-    "tokenizer.json of a Hugging Face folder; the optimizer's state is zero unless the file has it; give the options that "
-    "the run will have (model.context of a Llama or Qwen3 is at most 8192 unless given); no run may be using DIR",
+    "tokenizer.json of a Hugging Face folder; the optimizer's state is zero unless the file has it; give the options "
+    "that the run will have (model.context of a Llama or Qwen3 is at most 8192 unless given); no run may be using DIR",
     "tercio ckpt import gpt2 -o run/ckpt" },
   { "latest", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_latest,
     "prints the path of the newest complete checkpoint; exit status 5: there is none",

@@ -225,7 +225,8 @@ static int write_index(const struct shards *s, const char *path, struct tc_err *
   return rc;
 }
 
-static int write_shard(struct export *x, const struct shards *s, int file, const struct tc_foreign_part *t, struct tc_err *err)
+static int write_shard(struct export *x, const struct shards *s, int file, const struct tc_foreign_part *t,
+                       struct tc_err *err)
 {
   const char *const notes[] = { "format", "pt", NULL };
   const int from = s->first[file], end = s->first[file + 1];

@@ -121,8 +121,8 @@ static int64_t noted(const struct import *x, const char *key)
   return *end || n < 0 || n > INT64_C(1) << 53 ? 0 : n;
 }
 
-/* The tokenizer.json beside Hugging Face's file: *text[*bytes], which is returned with its hash as runs note it; both owned.
- * NULL, with a warning if there is one: there is none that tercio data would take. */
+/* The tokenizer.json beside Hugging Face's file: *text[*bytes], which is returned with its hash as runs note it; both
+ * owned. NULL, with a warning if there is one: there is none that tercio data would take. */
 static char *take_tokenizer(const struct import *x, char **text, size_t *bytes)
 {
   char *dir = tc_folder_of(tc_foreign_path(x->from)), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir), *note = NULL;

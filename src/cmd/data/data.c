@@ -63,7 +63,7 @@ static int invalid(const char *text, enum tc_invalid *out, struct tc_err *err)
 }
 
 /* An option at argv[*i], with its value. */
-static int option(struct tc_data_opts *o, int argc, char **argv, int *i, struct tc_err *err)
+static int option(struct tc_make_opts *o, int argc, char **argv, int *i, struct tc_err *err)
 {
   static const char *const names[] = { "-o", "--tokenizer", "--field", "--eod", "--shard-tokens", "--threads",
                                        "--invalid" };
@@ -89,7 +89,7 @@ static int option(struct tc_data_opts *o, int argc, char **argv, int *i, struct 
 }
 
 /* Texts and folders into text[argc], which o->text becomes. */
-static int parse(struct tc_data_opts *o, int argc, char **argv, char **text, struct tc_err *err)
+static int parse(struct tc_make_opts *o, int argc, char **argv, char **text, struct tc_err *err)
 {
   bool names_only = false;               /* after "--" */
   const char *needs_tokenizer = NULL;
@@ -113,7 +113,7 @@ static int parse(struct tc_data_opts *o, int argc, char **argv, char **text, str
 
 static int make(int argc, char **argv, char **word, struct tc_err *err)
 {
-  struct tc_data_opts o = { .shard_tokens = SHARD_TOKENS };
+  struct tc_make_opts o = { .shard_tokens = SHARD_TOKENS };
   struct tc_texts texts = { 0 };
   TC_TRY(parse(&o, argc, argv, word, err));
   if (!o.tokenizer) tc_stop_unblock();                /* tc_data_make takes signals as requests */

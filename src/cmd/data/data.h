@@ -13,15 +13,17 @@
  *   units.c     bytes to units: pieces of text or lines that can be encoded apart
  *   encode.c    a unit's text to ids
  *   make.c      the threads, progress, requests to stop
- *   shards.c    ids to shards; what a shard's header says
+ *   shards.c    ids to shards
  *   note.c      data.json: which command made the shards, and where it goes on
- *   view.c      show, check and decode */
+ *   view.[ch]   show and decode: files that training reads
+ *   check.c     check: each token of such files */
 #ifndef TC_CMD_DATA_H
 #define TC_CMD_DATA_H
 
 #include <sys/stat.h>
 
 #include "src/cmd/cmd.h"
+#include "src/data/shard.h"
 #include "src/token/token.h"
 
 /* The words of --invalid, by enum tc_invalid. */
@@ -29,7 +31,7 @@ extern const char *const tc_data_invalid[3];
 
 struct json_t;                    /* jansson's */
 
-struct tc_data_opts {
+struct tc_make_opts {
   char *const *text;              /* [n_texts] names; "-" is standard input */
   int n_texts;
   const char *out, *tokenizer, *field, *eod;    /* field, eod: NULL: the default */
@@ -42,7 +44,7 @@ struct tc_data_opts {
 /* Local, as all of these; TC_EUSER. A shard of the bytes of the texts. */
 int tc_data_bytes(char *const *text, int n_texts, const char *out, struct tc_err *err);
 /* Shards of tokens. TC_ENDED and TC_STOPPED: a signal asked for it; the same call goes on. */
-int tc_data_make(const struct tc_data_opts *o, struct tc_err *err);
+int tc_data_make(const struct tc_make_opts *o, struct tc_err *err);
 /* argv[0] is the verb. */
 int tc_data_show(int argc, char **argv, struct tc_err *err);
 int tc_data_check_tokens(int argc, char **argv, struct tc_err *err);
@@ -83,7 +85,7 @@ int tc_input_same(const struct tc_input *in, const struct stat *was, struct tc_e
 /* What goes around the ids of a document, and `was`, [n_texts]: the texts when the call began, whose sizes and times
  * data.json has; of standard input nothing. */
 struct tc_data_frame {
-  const struct tc_data_opts *o;
+  const struct tc_make_opts *o;
   const struct tc_tokenizer *t;
   uint32_t eod;
   const struct stat *was;
@@ -113,26 +115,12 @@ int tc_data_units_next(struct tc_data_units *u, struct tc_data_unit *unit, struc
 /* Any thread. Bytes of all sources that are read, or were passed over; *begun: how many of them before the first unit, -1
  * as long as they are being passed over. */
 int64_t tc_data_units_done(const struct tc_data_units *u, int64_t *begun);
-bool tc_data_is_jsonl(const struct tc_data_opts *o, int source);
+bool tc_data_is_jsonl(const struct tc_make_opts *o, int source);
 
 /* Encodes a unit; at a failure unit->err.status is set. */
 void tc_data_encode(struct tc_data_unit *unit, const struct tc_data_frame *f, struct tc_encoder *e);
 
 /* ---- shards.c ---- */
-enum { TC_SHARD_INTS = 256, TC_SHARD_BYTES = TC_SHARD_INTS * 4, TC_SHARD_MARK = 0x6b746374 };
-/* llm.c's header; readers ignore what is behind the count. mark: TC_SHARD_MARK if the others are set. */
-struct tc_shard_header {
-  int width;                      /* bytes of a token */
-  int64_t n_tokens;
-  bool marked;
-  uint64_t hash;                  /* of the tokenizer; 0: none, a token is a byte */
-  int64_t vocab, eod;             /* eod below 0: no token ends a document */
-};
-void tc_shard_pack(const struct tc_shard_header *h, int32_t header[TC_SHARD_INTS]);
-/* Of a file of `size` bytes; fails, naming the file. */
-int tc_shard_unpack(struct tc_shard_header *h, const int32_t header[TC_SHARD_INTS], int64_t size,
-                    const char *path, struct tc_err *err);
-
 struct tc_shards {
   const char *dir;
   struct tc_shard_header header;  /* of each shard; n_tokens: so far */

@@ -41,7 +41,7 @@ struct pipeline {
 };
 
 struct maker {
-  const struct tc_data_opts *o;
+  const struct tc_make_opts *o;
   struct pipeline p;
   struct tc_shards shards;
   struct tc_data_note note;
@@ -141,7 +141,7 @@ static void stop_threads(struct pipeline *p)
 
 static int pipeline_new(struct pipeline *p, const struct tc_data_note *from, struct tc_err *err)
 {
-  const struct tc_data_opts *o = p->frame.o;
+  const struct tc_make_opts *o = p->frame.o;
   const int n = o->threads ? o->threads : tc_data_cpus();
   atomic_init(&p->quit, false);
   pthread_mutex_init(&p->lock, NULL);
@@ -286,7 +286,7 @@ static int write_units(struct maker *m, struct tc_err *err)
 
 /* ---- the command ----------------------------------------------------------------------- */
 
-static int find_eod(struct tc_data_frame *f, const struct tc_data_opts *o, struct tc_err *err)
+static int find_eod(struct tc_data_frame *f, const struct tc_make_opts *o, struct tc_err *err)
 {
   static const char *const usual[] = { "<|endoftext|>", "<|end_of_text|>" };
   int64_t id = o->eod ? tc_tokenizer_find(f->t, o->eod) : -1;
@@ -303,7 +303,7 @@ static int find_eod(struct tc_data_frame *f, const struct tc_data_opts *o, struc
 /* Every text can be opened, before anything is written; notes its size and time. */
 static int check_texts(struct maker *m, struct tc_err *err)
 {
-  const struct tc_data_opts *o = m->o;
+  const struct tc_make_opts *o = m->o;
   for (int i = 0; i < o->n_texts; i++) {
     struct tc_input *in;
     TC_TRY(tc_input_open(&in, o->text[i], err));
@@ -317,7 +317,7 @@ static int check_texts(struct maker *m, struct tc_err *err)
 }
 
 /* Makes the folder, locks it, and copies the tokenizer there. *fd is the lock. */
-static int open_folder(const struct tc_data_opts *o, int *fd, struct tc_err *err)
+static int open_folder(const struct tc_make_opts *o, int *fd, struct tc_err *err)
 {
   TC_TRY(tc_folder_make(o->out, err));
   *fd = open(o->out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -341,7 +341,7 @@ static bool has_bytes(const char *path, const char *text, size_t bytes)
 
 /* Another tokenizer.json in the folder is replaced only if an earlier call put it there, which has left a note.
  * *written: it was not there, or is replaced. */
-static int put_tokenizer(const struct tc_data_opts *o, const char *text, size_t bytes, bool *written, struct tc_err *err)
+static int put_tokenizer(const struct tc_make_opts *o, const char *text, size_t bytes, bool *written, struct tc_err *err)
 {
   char *path = tc_sprintf("%s/%s", o->out, TC_DATA_TOKENIZER), *note = tc_sprintf("%s/%s", o->out, TC_DATA_NOTE);
   int status = TC_OK;
@@ -386,7 +386,7 @@ static int copy_tokenizer(const struct tc_data_frame *f, struct tc_err *err)
 
 static int run(struct maker *m, struct tc_err *err)
 {
-  const struct tc_data_opts *o = m->o;
+  const struct tc_make_opts *o = m->o;
   const int64_t vocab = tc_tokenizer_vocab(m->p.frame.t);
   const struct tc_shard_header header = { .width = vocab <= 65536 ? 2 : 4, .hash = tc_tokenizer_hash(m->p.frame.t),
                                           .vocab = vocab, .eod = m->p.frame.eod };
@@ -417,7 +417,7 @@ static void say_result(const struct maker *m)
            n->invalid == 1 ? "was" : "were");
 }
 
-int tc_data_make(const struct tc_data_opts *o, struct tc_err *err)
+int tc_data_make(const struct tc_make_opts *o, struct tc_err *err)
 {
   struct tc_tokenizer *t;
   struct maker m = { .o = o, .shards.fd = -1 };

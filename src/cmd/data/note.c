@@ -26,7 +26,7 @@ static json_t *input_json(const char *path, const struct stat *was)
 /* What the ids depend on; owned by the caller. */
 static json_t *command_json(const struct tc_data_frame *f)
 {
-  const struct tc_data_opts *o = f->o;
+  const struct tc_make_opts *o = f->o;
   char hash[20];
   const char *invalid = tc_data_invalid[o->invalid], *field = o->field ? o->field : "text";
   json_t *inputs = json_array();
@@ -125,7 +125,7 @@ static void note_clear(struct tc_data_note *n)
 
 int tc_data_note_read(struct tc_data_note *n, bool *found, const struct tc_data_frame *f, struct tc_err *err)
 {
-  const struct tc_data_opts *o = f->o;
+  const struct tc_make_opts *o = f->o;
   char *path = tc_sprintf("%s/%s", o->out, TC_DATA_NOTE), *text = NULL;
   struct stat st;
   size_t bytes;

@@ -1,9 +1,7 @@
 /* shards.c - ids into shards of a folder: shard-00000.bin, shard-00001.bin, ...
  *
- * A shard has its name only when it is whole and on the disk: it is written beside, flushed and renamed.
- * llm.c's format: 256 int32, the first three {20240520, 1, count}, then uint16 tokens, or, for vocabularies of over
- * 65,536, {20240801, 7, count} and uint32. Then come, for readers that want them: TC_SHARD_MARK, the hash of the
- * tokenizer (low half, high half; 0: a token is a byte), the size of the vocabulary, the end-of-document token. */
+ * A shard has its name only when it is whole and on the disk: it is written beside, flushed and renamed. Tokens are uint16,
+ * or, for vocabularies of over 65,536, uint32 (src/data/shard.h). */
 #include "src/cmd/data/data.h"
 #include "io/folder.h"
 
@@ -14,41 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BLOCK_TOKENS = 1 << 16, MAGIC_16 = 20240520, MAGIC_32 = 20240801 };
-
-void tc_shard_pack(const struct tc_shard_header *h, int32_t header[TC_SHARD_INTS])
-{
-  memset(header, 0, TC_SHARD_BYTES);
-  header[0] = h->width == 2 ? MAGIC_16 : MAGIC_32;
-  header[1] = h->width == 2 ? 1 : 7;
-  header[2] = (int32_t)h->n_tokens;
-  header[3] = TC_SHARD_MARK;
-  header[4] = (int32_t)(uint32_t)h->hash;
-  header[5] = (int32_t)(uint32_t)(h->hash >> 32);
-  header[6] = (int32_t)h->vocab;
-  header[7] = (int32_t)h->eod;
-}
-
-int tc_shard_unpack(struct tc_shard_header *h, const int32_t header[TC_SHARD_INTS], int64_t size, const char *path,
-                    struct tc_err *err)
-{
-  *h = (struct tc_shard_header){ .n_tokens = header[2] };
-  if (header[0] == MAGIC_16 && header[1] == 1) h->width = 2;
-  if (header[0] == MAGIC_32 && header[1] == 7) h->width = 4;
-  if (!h->width)
-    return tc_fail(err, TC_EUSER, "'%s' is not a token shard: it begins with %d, %d; shards with {%d, 1} and {%d, 7} "
-                   "can be read", path, header[0], header[1], MAGIC_16, MAGIC_32);
-  if (h->n_tokens < 0 || h->n_tokens * h->width != size - TC_SHARD_BYTES)
-    return tc_fail(err, TC_EUSER, "shard '%s' says it has %lld tokens, but its size holds %.10g: truncated or damaged; "
-                   "make or copy it again", path, (long long)h->n_tokens,
-                   (double)(size - TC_SHARD_BYTES) / h->width);
-  h->marked = header[3] == TC_SHARD_MARK;
-  if (!h->marked) return TC_OK;
-  h->hash = (uint32_t)header[4] | (uint64_t)(uint32_t)header[5] << 32;
-  h->vocab = header[6];
-  h->eod = header[7];
-  return TC_OK;
-}
+enum { BLOCK_TOKENS = 1 << 16 };
 
 /* ---- files ----------------------------------------------------------------------------- */
 

@@ -14,7 +14,7 @@ static const size_t MOST_BYTES = (size_t)1 << 32;      /* of a document without 
 
 struct tc_data_units {
   const struct tc_data_frame *f;
-  const struct tc_data_opts *o;
+  const struct tc_make_opts *o;
   struct tc_data_place at;        /* of the next unit */
   struct tc_input *in;            /* NULL: the source isn't open */
   char *rest;                     /* [n_rest] what was read and is not in a unit yet */
@@ -32,7 +32,7 @@ static bool ends_with(const char *s, size_t n, const char *end)
   return n > k && strncmp(s + n - k, end, k) == 0;
 }
 
-bool tc_data_is_jsonl(const struct tc_data_opts *o, int source)
+bool tc_data_is_jsonl(const struct tc_make_opts *o, int source)
 {
   const char *name = o->text[source];
   size_t n = strlen(name);

@@ -1,89 +1,38 @@
-/* view.c - `tercio data show|check|decode`: what is in shards. */
-#include "src/cmd/data/data.h"
+/* view.c - `tercio data show` and `decode`: what is in files that training reads. */
+#include "src/cmd/data/view.h"
 #include "io/folder.h"
+#include "src/cmd/data/data.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-static const int64_t PROGRESS_NS = INT64_C(2000000000);
-enum { BLOCK = 1 << 18, FIRST = 16, BYTES = 256 };             /* tokens */
-#define TC_BYTES "bytes"          /* for --tokenizer */
+enum { FIRST = 16 };              /* tokens of each file that show prints */
+#define BYTES "bytes"             /* for --tokenizer */
 
-struct shard { char *path; struct tc_shard_header header; };
+/* ---- the command line ------------------------------------------------------------------------ */
 
-/* What a thread reads tokens with. One shard is open at a time: a folder may have more than a process may open. */
-struct reader {
-  const struct shard *shard;      /* the open one; NULL: none */
-  int fd;
-  uint32_t *token;                /* [BLOCK]; owned */
-};
-
-enum { SHOW = 1, CHECK = 2, DECODE = 4 };                       /* verbs */
-
-struct view {
-  int verb;
-  struct shard *shard;            /* [n]; owned */
-  int n;
-  const char *tokenizer_path;     /* NULL: beside the first shard; TC_BYTES: none */
-  struct tc_tokenizer *t;         /* NULL: none, or not needed */
-  bool bytes;                     /* a token is a byte */
-  int64_t from, count, vocab;     /* from, count: tokens of all shards, one after the other; count, vocab < 0: not given */
-  int threads;
-};
-
-static void add(struct view *v, char *path)
+static void add_word(struct tc_view *v, char *word)
 {
-  v->shard = tc_realloc(v->shard, (size_t)(v->n + 1) * sizeof *v->shard);
-  v->shard[v->n++] = (struct shard){ .path = path };
+  TC_GROW(v->word, v->n_words, v->cap_words);
+  v->word[v->n_words++] = word;
 }
 
-/* A shard, or the files *.bin of a folder in their order, as data.train takes them. */
-static int add_named(struct view *v, const char *name, struct tc_err *err)
+/* An argument is a word, or as many as it has between blanks, as data.train in a run file, if no file has its name. */
+static void add_words(struct tc_view *v, const char *arg)
 {
-  struct stat st;
-  char **names;
-  if (stat(name, &st) != 0 || !S_ISDIR(st.st_mode)) return add(v, tc_strdup(name)), TC_OK;
-  const int n = tc_folder_scan(name, "", &names, err), before = v->n;
-  if (n < 0) return n;
-  if (n) qsort(names, (size_t)n, sizeof *names, tc_order_text);
-  for (int i = 0; i < n; i++) {
-    const size_t len = strlen(names[i]);
-    if (names[i][0] != '.' && len > 4 && strcmp(names[i] + len - 4, ".bin") == 0) add(v, tc_sprintf("%s/%s", name, names[i]));
+  static const char blanks[] = " \t\n";
+  const char *name = arg + tc_data_weight_size(arg);
+  if (*name && (!strpbrk(name, blanks) || access(name, F_OK) == 0)) {
+    add_word(v, tc_strdup(arg));
+    return;
   }
-  tc_names_free(names, n);
-  return v->n > before ? TC_OK : tc_fail(err, TC_EUSER, "folder '%s' has no files *.bin", name);
-}
-
-static int open_shard(const struct shard *s, struct tc_err *err)
-{
-  const int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);      /* a FIFO must not block */
-  return fd >= 0 ? fd : tc_fail(err, TC_EUSER, "shard '%s' can't be opened: %s", s->path, strerror(errno));
-}
-
-static int read_header_of(int fd, struct shard *s, struct tc_err *err)
-{
-  int32_t header[TC_SHARD_INTS];
-  struct stat st;
-  if (fstat(fd, &st) != 0) return tc_fail(err, TC_EUSER, "shard '%s' can't be opened: %s", s->path, strerror(errno));
-  if (!S_ISREG(st.st_mode) || st.st_size < TC_SHARD_BYTES)
-    return tc_fail(err, TC_EUSER, "'%s' is not a token shard: it is shorter than a header", s->path);
-  if (!tc_pread_all(fd, header, sizeof header, 0))
-    return tc_fail(err, TC_EUSER, "shard '%s' can't be read: %s", s->path, strerror(errno));
-  return tc_shard_unpack(&s->header, header, st.st_size, s->path, err);
-}
-
-static int read_header(struct shard *s, struct tc_err *err)
-{
-  const int fd = open_shard(s, err);
-  if (fd < 0) return fd;
-  const int status = read_header_of(fd, s, err);
-  close(fd);
-  return status;
+  for (const char *at = arg + strspn(arg, blanks); *at; at += strspn(at, blanks)) {
+    const size_t n = strcspn(at, blanks);
+    add_word(v, tc_sprintf("%.*s", (int)n, at));
+    at += n;
+  }
 }
 
 static int number(const char *flag, const char *text, int64_t *out, struct tc_err *err)
@@ -96,15 +45,30 @@ static int number(const char *flag, const char *text, int64_t *out, struct tc_er
   return TC_OK;
 }
 
+static int format(const char *flag, const char *text, enum tc_data_format *out, struct tc_err *err)
+{
+  int value;
+  char words[100] = "";
+  if (tc_choice_parse("data.format", text, &value)) return *out = (enum tc_data_format)value, TC_OK;
+  for (int i = TC_FORMAT_AUTO; i <= TC_FORMAT_UINT32; i++)
+    tc_text_add(words, sizeof words, "%s%s", i == TC_FORMAT_AUTO ? "" : i < TC_FORMAT_UINT32 ? ", " : " or ",
+                tc_word_data_format((enum tc_data_format)i));
+  return tc_fail(err, TC_EUSER, "%s %.40s: give %s", flag, text, words);
+}
+
 /* The options, and the verbs that take each. */
-enum option { TOKENIZER, FROM, TOKENS, VOCAB, THREADS, OPTIONS };
+enum option { FORMAT, TOKENIZER, FROM, TOKENS, VOCAB, THREADS, OPTIONS };
 static const struct { const char *name; int verbs; } options[OPTIONS] = {
-  [TOKENIZER] = { "--tokenizer", SHOW | CHECK | DECODE }, [FROM] = { "--from", SHOW | DECODE },
-  [TOKENS] = { "--tokens", SHOW | DECODE }, [VOCAB] = { "--vocab", CHECK }, [THREADS] = { "--threads", CHECK },
+  [FORMAT] = { "--data.format", TC_VIEW_SHOW | TC_VIEW_CHECK | TC_VIEW_DECODE },
+  [TOKENIZER] = { "--tokenizer", TC_VIEW_SHOW | TC_VIEW_CHECK | TC_VIEW_DECODE },
+  [FROM] = { "--from", TC_VIEW_SHOW | TC_VIEW_DECODE },
+  [TOKENS] = { "--tokens", TC_VIEW_SHOW | TC_VIEW_DECODE },
+  [VOCAB] = { "--vocab", TC_VIEW_CHECK },
+  [THREADS] = { "--threads", TC_VIEW_CHECK },
 };
 
 /* An option at argv[*i], with its value. */
-static int option(struct view *v, int argc, char **argv, int *i, struct tc_err *err)
+static int option(struct tc_view *v, int argc, char **argv, int *i, struct tc_err *err)
 {
   const char *a = argv[*i], *value = NULL;
   int k = 0;
@@ -113,9 +77,10 @@ static int option(struct view *v, int argc, char **argv, int *i, struct tc_err *
     if (err->status < 0) return err->status;
     if (value) break;
   }
-  if (!value || !(options[k].verbs & v->verb))
+  if (!value || !(options[k].verbs & (int)v->verb))
     return tc_fail(err, TC_EUSER, "tercio data %s has no option '%s'; see tercio data --help", argv[0], a);
   switch ((enum option)k) {
+  case FORMAT: return format(options[k].name, value, &v->format, err);
   case TOKENIZER: v->tokenizer_path = value; return TC_OK;
   case FROM: return number(options[k].name, value, &v->from, err);
   case TOKENS: return number(options[k].name, value, &v->count, err);
@@ -124,132 +89,174 @@ static int option(struct view *v, int argc, char **argv, int *i, struct tc_err *
   }
 }
 
-static int64_t count_tokens(const struct view *v)
-{
-  int64_t tokens = 0;
-  for (int i = 0; i < v->n; i++) tokens += v->shard[i].header.n_tokens;
-  return tokens;
-}
-
-static int parse(struct view *v, int argc, char **argv, struct tc_err *err)
+static int parse(struct tc_view *v, int argc, char **argv, struct tc_err *err)
 {
   bool names_only = false;
   for (int i = 1; i < argc; i++) {
     if (!names_only && strcmp(argv[i], "--") == 0) names_only = true;
-    else if (names_only || argv[i][0] != '-') TC_TRY(add_named(v, argv[i], err));
+    else if (names_only || argv[i][0] != '-') add_words(v, argv[i]);
     else TC_TRY(option(v, argc, argv, &i, err));
   }
-  if (!v->n) return tc_fail(err, TC_EUSER, "no shards; see tercio data --help");
-  for (int i = 0; i < v->n; i++) TC_TRY(read_header(&v->shard[i], err));
-  if (v->from && v->from >= count_tokens(v))
-    return tc_fail(err, TC_EUSER, "--from %lld: the shards have %lld tokens, counted from 0", (long long)v->from,
-                   (long long)count_tokens(v));
-  return TC_OK;
+  return v->n_words ? TC_OK : tc_fail(err, TC_EUSER, "no data files; see tercio data --help");
 }
 
-/* Whether the shard may be of the tokenizer (or of bytes) that was found: its header names no other. */
-static bool may_be_of(const struct view *v, const struct tc_shard_header *h)
-{
-  return !h->marked || h->hash == (v->t ? tc_tokenizer_hash(v->t) : 0);
-}
+/* ---- files ------------------------------------------------------------------------------------ */
 
-/* path: of the tokenizer. */
-static int check_shards(const struct view *v, const char *path, struct tc_err *err)
+static int open_files(struct tc_view *v, struct tc_err *err)
 {
-  for (int i = 0; i < v->n && (v->t || v->bytes); i++) {
-    const struct tc_shard_header *h = &v->shard[i].header;
-    if (may_be_of(v, h)) continue;
-    if (v->bytes)
-      return tc_fail(err, TC_EUSER, "shard '%s' was made with a tokenizer: its tokens are not bytes", v->shard[i].path);
-    return tc_fail(err, TC_EUSER, "shard '%s' was made %s '%s'", v->shard[i].path,
-                   h->hash ? "with another tokenizer than" : "without a tokenizer, not with", path);
+  const struct tc_data_opts o = { .word = v->word, .n = v->n_words, .format = v->format, .context = TC_VIEW_BLOCK - 1,
+                                  .vocab = INT64_MAX, .apart = true };
+  TC_TRY(tc_data_open(&v->d, &o, err));
+  for (int s = 0; s < tc_data_sources(v->d); s++) {
+    const int n = tc_data_files(v->d, s);
+    v->file = tc_realloc(v->file, (size_t)(v->n + n) * sizeof *v->file);
+    for (int i = 0; i < n; i++) {
+      struct tc_view_file *f = &v->file[v->n++];
+      *f = (struct tc_view_file){ .source = s };
+      tc_data_file(v->d, s, i, &f->is);
+    }
   }
+  if (v->from && v->from >= tc_data_tokens(v->d))
+    return tc_fail(err, TC_EUSER, "--from %lld: the files have %lld tokens, counted from 0", (long long)v->from,
+                   (long long)tc_data_tokens(v->d));
   return TC_OK;
 }
 
-/* Reads the tokenizer that was named, or the one beside the first shard if it is there or needed; all shards must
- * be of it. A shard of bytes needs none. To show headers no tokenizer is needed: one that does not fit them, or lies
- * beside them and can't be read, is no error. */
-static int load_tokenizer(struct view *v, struct tc_err *err)
+int tc_view_read(const struct tc_view *v, struct tc_reader *r, const struct tc_view_file *f, int64_t from, int64_t n,
+                 uint32_t *out, struct tc_err *err)
 {
-  const struct tc_shard_header *first = &v->shard[0].header;
-  char *dir = tc_folder_of(v->shard[0].path), *beside = tc_sprintf("%s/%s", dir, TC_DATA_TOKENIZER);
-  const char *path = v->tokenizer_path ? v->tokenizer_path : beside;
+  return tc_data_read(v->d, r, f->source, f->is.first + from, n, (int32_t *)out, err);
+}
+
+/* ---- tokenizers --------------------------------------------------------------------------------- */
+
+/* The tokenizer at `path`, which is read once. To show files none is needed: one beside them that can't be read is no
+ * error, and has t NULL. */
+static int load_tokenizer(struct tc_view *v, const char *path, const struct tc_view_tokenizer **out, struct tc_err *err)
+{
+  for (int i = v->n_tokenizers - 1; i >= 0; i--)       /* most often that of the file before */
+    if (strcmp(v->tokenizer[i].path, path) == 0) return *out = &v->tokenizer[i], TC_OK;
+  TC_GROW(v->tokenizer, v->n_tokenizers, v->cap_tokenizers);
+  struct tc_view_tokenizer *k = &v->tokenizer[v->n_tokenizers++];
+  *k = (struct tc_view_tokenizer){ .path = tc_strdup(path) };
+  *out = k;
+  const int status = tc_tokenizer_load(&k->t, path, err);
+  if (status == TC_OK || v->verb != TC_VIEW_SHOW || v->tokenizer_path) return status;
+  tc_log("%s; tokens are shown without their texts", err->text);
+  *err = (struct tc_err){ 0 };
+  return TC_OK;
+}
+
+/* The tokenizer.json in the folder of the file. A check of a given vocabulary needs none. */
+static int load_beside(struct tc_view *v, const struct tc_view_file *f, const struct tc_view_tokenizer **out,
+                       struct tc_err *err)
+{
+  char *dir = tc_folder_of(f->is.name), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir);
   int status = TC_OK;
-  v->bytes = v->tokenizer_path ? strcmp(path, TC_BYTES) == 0 : first->marked && !first->hash;
-  if (!v->bytes && (v->tokenizer_path || access(beside, F_OK) == 0)) status = tc_tokenizer_load(&v->t, path, err);
-  else if (!v->bytes && v->verb == DECODE)
-    status = tc_fail(err, TC_EUSER, "there is no %s beside shard '%s'; name it by --tokenizer, or --tokenizer bytes if a "
-                     "token is a byte", TC_DATA_TOKENIZER, v->shard[0].path);
-  if (status < 0 && v->verb == SHOW && !v->tokenizer_path) {
-    tc_log("%s; tokens are shown without their texts", err->text);
-    *err = (struct tc_err){ 0 };
-    status = TC_OK;
-  }
-  if (status == TC_OK && v->verb != SHOW) status = check_shards(v, path, err);
-  free(beside);
+  if (v->vocab >= 0) *out = NULL;
+  else if (access(path, F_OK) == 0) status = load_tokenizer(v, path, out, err);
+  else if (v->verb == TC_VIEW_DECODE)
+    status = tc_fail(err, TC_EUSER, "there is no " TC_TOKENIZER_FILE " beside data file '%s'; name it by --tokenizer, or "
+                     "--tokenizer bytes if a token is a byte", f->is.name);
   free(dir);
+  free(path);
   return status;
 }
 
-static struct reader reader_new(void) { return (struct reader){ .token = tc_malloc(BLOCK * sizeof(uint32_t)) }; }
-
-static void reader_close(struct reader *r)
+static int fail_tokenizer(const struct tc_view_file *f, struct tc_err *err)
 {
-  if (r->shard) close(r->fd);
-  r->shard = NULL;
+  if (f->bytes)
+    return tc_fail(err, TC_EUSER, "data file '%s' was made with a tokenizer: its tokens are not bytes", f->is.name);
+  if (!f->is.tokenizer)
+    return tc_fail(err, TC_EUSER, "a token of data file '%s' is a byte: it is not of tokenizer '%s'", f->is.name, f->path);
+  return tc_fail(err, TC_EUSER, "data file '%s' was made with another tokenizer (%016" PRIx64 ") than '%s' (%016" PRIx64 ")",
+                 f->is.name, f->is.tokenizer, f->path, tc_tokenizer_hash(f->t));
 }
 
-static void reader_free(struct reader *r)
+/* What the tokens of a file stand for, by the tokenizer that was named or the one beside it. The file must be of it, except
+ * to be shown. */
+static int find_tokenizer(struct tc_view *v, struct tc_view_file *f, struct tc_err *err)
 {
-  reader_close(r);
-  free(r->token);
-}
-
-/* Tokens [from, from + n) of a shard, n <= BLOCK, into r->token. */
-static int read_tokens(struct reader *r, const struct shard *s, int64_t from, int64_t n, struct tc_err *err)
-{
-  const int width = s->header.width;
-  uint32_t *out = r->token;
-  if (r->shard != s) {
-    reader_close(r);
-    r->fd = open_shard(s, err);
-    if (r->fd < 0) return r->fd;
-    r->shard = s;
+  const struct tc_view_tokenizer *k = NULL;
+  f->bytes = v->tokenizer_path ? strcmp(v->tokenizer_path, BYTES) == 0 : f->is.known && !f->is.tokenizer;
+  if (!f->bytes && v->tokenizer_path) TC_TRY(load_tokenizer(v, v->tokenizer_path, &k, err));
+  else if (!f->bytes) TC_TRY(load_beside(v, f, &k, err));
+  if (k) {
+    f->t = k->t;
+    f->path = k->path;
   }
-  uint16_t *u16 = (uint16_t *)(void *)out + (width == 2 ? n : 0);     /* the upper half of out, widened from below */
-  if (!tc_pread_all(r->fd, width == 2 ? (void *)u16 : out, n * width, TC_SHARD_BYTES + from * width))
-    return tc_fail(err, TC_EUSER, "shard '%s' can't be read at token %lld: %s", s->path, (long long)from,
-                   errno ? strerror(errno) : "it became shorter");
-  if (width == 2)
-    for (int64_t i = 0; i < n; i++) out[i] = u16[i];
+  if (!f->is.known || (!f->t && !f->bytes) || f->is.tokenizer == (f->t ? tc_tokenizer_hash(f->t) : 0)) return TC_OK;
+  if (v->verb != TC_VIEW_SHOW) return fail_tokenizer(f, err);
+  f->t = NULL;
+  f->bytes = false;
   return TC_OK;
 }
 
 /* The text of a token, *n bytes, which may be *byte; NULL: there is no such token. */
-static const char *text_of(const struct view *v, uint32_t id, char *byte, size_t *n)
+static const char *text_of(const struct tc_view_file *f, uint32_t id, char *byte, size_t *n)
 {
-  if (!v->bytes) return tc_tokenizer_bytes(v->t, id, n);
+  if (!f->bytes) return tc_tokenizer_bytes(f->t, id, n);
   *byte = (char)id;
   *n = 1;
-  return id < BYTES ? byte : NULL;
+  return id < TC_VIEW_BYTES ? byte : NULL;
 }
 
-static void view_free(struct view *v)
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+int tc_view_open(struct tc_view *v, enum tc_view_verb verb, int argc, char **argv, struct tc_err *err)
 {
-  for (int i = 0; i < v->n; i++) free(v->shard[i].path);
-  free(v->shard);
-  tc_tokenizer_free(v->t);
+  *v = (struct tc_view){ .verb = verb, .format = TC_FORMAT_AUTO, .count = -1, .vocab = -1 };
+  TC_TRY(parse(v, argc, argv, err));
+  TC_TRY(open_files(v, err));
+  for (int i = 0; i < v->n; i++) TC_TRY(find_tokenizer(v, &v->file[i], err));
+  return TC_OK;
 }
 
-/* ---- show ------------------------------------------------------------------------------ */
+void tc_view_free(struct tc_view *v)
+{
+  for (int i = 0; i < v->n_words; i++) free(v->word[i]);
+  for (int i = 0; i < v->n_tokenizers; i++) {
+    tc_tokenizer_free(v->tokenizer[i].t);
+    free(v->tokenizer[i].path);
+  }
+  free(v->word);
+  free(v->tokenizer);
+  free(v->file);
+  tc_data_free(v->d);
+}
+
+/* Calls `put` for tokens [from, from + n) of a file, in order. */
+static int each_token(const struct tc_view *v, const struct tc_view_file *f, int64_t from, int64_t n,
+                      int (*put)(const struct tc_view_file *f, uint32_t id, int64_t at, struct tc_err *err),
+                      struct tc_err *err)
+{
+  uint32_t *token = tc_malloc((size_t)TC_MIN(n, TC_VIEW_BLOCK) * sizeof *token);
+  int status = TC_OK;
+  for (int64_t here; n > 0 && status == TC_OK && !ferror(stdout); from += here, n -= here) {
+    here = TC_MIN(n, TC_VIEW_BLOCK);
+    status = tc_view_read(v, NULL, f, from, here, token, err);
+    for (int64_t i = 0; i < here && status == TC_OK; i++) status = put(f, token[i], from + i, err);
+  }
+  free(token);
+  return status;
+}
+
+/* ---- show ------------------------------------------------------------------------------------- */
+
+static int print_id(const struct tc_view_file *f, uint32_t id, int64_t at, struct tc_err *err)
+{
+  (void)f, (void)at, (void)err;
+  printf(" %u", id);
+  return TC_OK;
+}
 
 /* A token's text in one line, with escapes. */
-static void print_token(const struct view *v, uint32_t id)
+static int print_text(const struct tc_view_file *f, uint32_t id, int64_t at, struct tc_err *err)
 {
   char byte;
   size_t n;
-  const char *s = text_of(v, id, &byte, &n);
+  const char *s = text_of(f, id, &byte, &n);
+  (void)at, (void)err;
   printf(" \"");
   for (size_t i = 0; s && i < n; i++) {
     const unsigned char c = (unsigned char)s[i];
@@ -259,232 +266,103 @@ static void print_token(const struct view *v, uint32_t id)
     else putchar(c);
   }
   printf("\"");
+  return TC_OK;
 }
 
-/* The header, and the first tokens from `from` on. */
-static int show_shard(const struct view *v, const struct shard *s, int64_t from, struct reader *r, struct tc_err *err)
+static void print_documents(int64_t documents)
 {
-  const struct tc_shard_header *h = &s->header;
-  const int64_t n = TC_MIN(v->count < 0 ? FIRST : TC_MIN(v->count, BLOCK), h->n_tokens - from);
-  printf("%s: %lld tokens of %d bytes", s->path, (long long)h->n_tokens, h->width);
-  if (h->marked && !h->hash) printf(", a token is a byte");
-  else if (h->marked)
-    printf(", vocabulary %lld, end of document %lld, tokenizer %016llx", (long long)h->vocab, (long long)h->eod,
-           (unsigned long long)h->hash);
+  if (documents >= 0) printf(", %lld document%s", (long long)documents, documents == 1 ? "" : "s");
+}
+
+/* What the file says, and its first tokens from `from` on. */
+static int show_file(const struct tc_view *v, const struct tc_view_file *f, int64_t from, struct tc_err *err)
+{
+  const struct tc_data_file *is = &f->is;
+  const int64_t n = TC_MIN(v->count < 0 ? FIRST : v->count, is->tokens - from);
+  printf("%s: %s, %lld tokens of %d byte%s", is->name, tc_word_data_format(is->format), (long long)is->tokens, is->width,
+         is->width == 1 ? "" : "s");
+  print_documents(is->documents);
+  if (is->known && !is->tokenizer) printf(", a token is a byte");
+  else if (is->marked)
+    printf(", vocabulary %lld, end of document %lld, tokenizer %016" PRIx64, (long long)is->vocab, (long long)is->end_token,
+           is->tokenizer);
   printf("\n");
   if (!n) return TC_OK;
-  TC_TRY(read_tokens(r, s, from, n, err));
   printf(" ");
-  for (int64_t i = 0; i < n; i++) printf(" %u", r->token[i]);
+  TC_TRY(each_token(v, f, from, n, print_id, err));
   printf("\n");
-  if ((v->t || v->bytes) && may_be_of(v, h)) {
-    printf(" ");
-    for (int64_t i = 0; i < n; i++) print_token(v, r->token[i]);
-    printf("\n");
+  if (!f->t && !f->bytes) return TC_OK;
+  printf(" ");
+  TC_TRY(each_token(v, f, from, n, print_text, err));
+  printf("\n");
+  return TC_OK;
+}
+
+static void show_source(const struct tc_view *v, int source)
+{
+  const int files = tc_data_files(v->d, source);
+  int64_t tokens = 0;
+  for (int i = 0; i < v->n; i++)
+    if (v->file[i].source == source) tokens += v->file[i].is.tokens;
+  printf("source %d of %d, %s: weight %g, %.4g %% of the samples, %d file%s, %lld tokens\n", source + 1,
+         tc_data_sources(v->d), tc_data_source_name(v->d, source), tc_data_source_weight(v->d, source),
+         100 * tc_data_source_share(v->d, source), files, files == 1 ? "" : "s", (long long)tokens);
+}
+
+static int show(const struct tc_view *v, struct tc_err *err)
+{
+  int64_t skip = v->from, documents = 0;
+  const int sources = tc_data_sources(v->d);
+  for (int i = 0; i < v->n; i++) {
+    const struct tc_view_file *f = &v->file[i];
+    const int64_t from = TC_MIN(skip, f->is.tokens);
+    if (sources > 1 && (i == 0 || f->source != v->file[i - 1].source)) show_source(v, f->source);
+    TC_TRY(show_file(v, f, from, err));
+    skip -= from;
+    documents = documents < 0 || f->is.documents < 0 ? -1 : documents + f->is.documents;
   }
+  if (sources > 1) printf("%d sources, ", sources);
+  printf("%d file%s, %lld tokens", v->n, v->n == 1 ? "" : "s", (long long)tc_data_tokens(v->d));
+  print_documents(documents);
+  printf("\n");
   return TC_OK;
 }
 
 int tc_data_show(int argc, char **argv, struct tc_err *err)
 {
-  struct view v = { .verb = SHOW, .count = -1, .vocab = -1 };
-  struct reader r = reader_new();
-  int status = parse(&v, argc, argv, err);
-  if (status == TC_OK) status = load_tokenizer(&v, err);
-  int64_t skip = v.from;
-  for (int i = 0; i < v.n && status == TC_OK; i++) {
-    const int64_t from = TC_MIN(skip, v.shard[i].header.n_tokens);
-    status = show_shard(&v, &v.shard[i], from, &r, err);
-    skip -= from;
-  }
-  if (status == TC_OK) printf("%d shard%s, %lld tokens\n", v.n, v.n == 1 ? "" : "s", (long long)count_tokens(&v));
-  reader_free(&r);
-  view_free(&v);
+  struct tc_view v;
+  int status = tc_view_open(&v, TC_VIEW_SHOW, argc, argv, err);
+  if (status == TC_OK) status = show(&v, err);
+  tc_view_free(&v);
   return status;
 }
 
-/* ---- check ----------------------------------------------------------------------------- */
+/* ---- decode ----------------------------------------------------------------------------------- */
 
-/* Blocks of all shards are numbered through; each thread takes the next. */
-struct check {
-  const struct view *v;
-  const int64_t *vocab;           /* [n] of each shard */
-  int64_t *first;                 /* [n + 1] the first block of each shard, and the number of all blocks; owned */
-  atomic_llong next, bad_block;   /* bad_block: the first that failed; INT64_MAX: none */
-  pthread_mutex_t lock;
-  struct tc_err err;              /* the sentence of bad_block */
-  int64_t told_ns, started_ns;    /* of progress, which one thread prints */
-};
-
-/* The shard that has the block. */
-static int find_shard(const struct check *c, int64_t block)
+static int write_text(const struct tc_view_file *f, uint32_t id, int64_t at, struct tc_err *err)
 {
-  int lo = 0, hi = c->v->n - 1;
-  while (lo < hi) {
-    const int mid = (lo + hi + 1) / 2;
-    if (c->first[mid] <= block) lo = mid;
-    else hi = mid - 1;
-  }
-  return lo;
-}
-
-static int check_block(const struct check *c, int64_t block, struct reader *r, struct tc_err *err)
-{
-  const int i = find_shard(c, block);
-  const struct shard *s = &c->v->shard[i];
-  const int64_t from = (block - c->first[i]) * BLOCK, n = TC_MIN(s->header.n_tokens - from, BLOCK);
-  const uint32_t *buf = r->token;
-  uint32_t most = 0;
-  TC_TRY(read_tokens(r, s, from, n, err));
-  for (int64_t k = 0; k < n; k++) most = TC_MAX(most, buf[k]);
-  for (int64_t k = 0; most >= c->vocab[i] && k < n; k++)
-    if (buf[k] >= c->vocab[i])
-      return tc_fail(err, TC_EUSER, "shard '%s': token %u at place %lld is not below the vocabulary's size, %lld",
-                     s->path, buf[k], (long long)(from + k), (long long)c->vocab[i]);
-  return TC_OK;
-}
-
-static void note_fault(struct check *c, int64_t block, const struct tc_err *err)
-{
-  pthread_mutex_lock(&c->lock);
-  if (block < atomic_load(&c->bad_block)) {
-    atomic_store(&c->bad_block, block);
-    c->err = *err;
-  }
-  pthread_mutex_unlock(&c->lock);
-}
-
-/* A line every two seconds, `block` being the next: short work says nothing. */
-static void say_progress(struct check *c, int64_t block)
-{
-  const int64_t now_ns = tc_now_ns(), total = c->first[c->v->n];
-  if (now_ns - c->told_ns < PROGRESS_NS) return;
-  c->told_ns = now_ns;
-  fprintf(stderr, "tercio data: %.4g M of %.4g M tokens (%d %%), %.4g M/s\n", (double)block * BLOCK * 1e-6,
-          (double)total * BLOCK * 1e-6, (int)(100 * block / total),
-          (double)block * BLOCK * 1e3 / (double)(now_ns - c->started_ns));
-}
-
-/* Blocks behind one that failed can't have the first fault. */
-static void check_blocks(struct check *c, bool says)
-{
-  struct reader r = reader_new();
-  for (int64_t block; (block = atomic_fetch_add(&c->next, 1)) < TC_MIN(c->first[c->v->n], atomic_load(&c->bad_block));) {
-    struct tc_err err = { 0 };
-    if (check_block(c, block, &r, &err) < 0) note_fault(c, block, &err);
-    if (says) say_progress(c, block);
-  }
-  reader_free(&r);
-}
-
-static void *check_in_thread(void *arg)
-{
-  check_blocks(arg, false);
-  return NULL;
-}
-
-static int check_all(const struct view *v, const int64_t *vocab, struct tc_err *err)
-{
-  struct check c = { .v = v, .vocab = vocab, .started_ns = tc_now_ns() };
-  int n = v->threads ? v->threads : tc_data_cpus(), started = 0, status = TC_OK;
-  pthread_t *thread = tc_calloc((size_t)n, sizeof *thread);
-  c.told_ns = c.started_ns;
-  c.first = tc_calloc((size_t)v->n + 1, sizeof *c.first);
-  for (int i = 0; i < v->n; i++) c.first[i + 1] = c.first[i] + tc_ceil_div(v->shard[i].header.n_tokens, BLOCK);
-  atomic_init(&c.next, 0);
-  atomic_init(&c.bad_block, INT64_MAX);
-  pthread_mutex_init(&c.lock, NULL);
-  for (; started < n - 1 && status == TC_OK; started++)
-    if ((status = tc_thread_start(&thread[started], check_in_thread, &c, err)) < 0) break;
-  if (status == TC_OK) check_blocks(&c, true);
-  else atomic_store(&c.bad_block, -1);                        /* the threads that run end */
-  for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
-  pthread_mutex_destroy(&c.lock);
-  free(thread);
-  free(c.first);
-  if (status == TC_OK && atomic_load(&c.bad_block) < INT64_MAX) status = (*err = c.err).status;
-  return status;
-}
-
-/* What tokens must be below: as given, the tokenizer's, or the header's. */
-static int find_vocab(const struct view *v, int64_t *vocab, struct tc_err *err)
-{
-  for (int i = 0; i < v->n; i++) {
-    const struct tc_shard_header *h = &v->shard[i].header;
-    vocab[i] = v->vocab >= 0 ? v->vocab : v->t ? tc_tokenizer_vocab(v->t) : v->bytes ? BYTES : h->marked ? h->vocab : -1;
-    if (vocab[i] < 0)
-      return tc_fail(err, TC_EUSER, "shard '%s' does not say its vocabulary's size; name it by --vocab N or "
-                     "--tokenizer FILE, or give --tokenizer bytes if a token is a byte", v->shard[i].path);
-  }
-  return TC_OK;
-}
-
-static void say_checked(const struct view *v, const int64_t *vocab)
-{
-  bool same = true;
-  for (int i = 1; i < v->n; i++) same &= vocab[i] == vocab[0];
-  for (int i = 0; i < v->n && !same; i++)
-    printf("%s: %lld tokens, all below %lld\n", v->shard[i].path, (long long)v->shard[i].header.n_tokens,
-           (long long)vocab[i]);
-  printf("%d shard%s, %lld tokens", v->n, v->n == 1 ? "" : "s", (long long)count_tokens(v));
-  if (same) printf(": all are below %lld", (long long)vocab[0]);
-  printf("\n");
-}
-
-int tc_data_check_tokens(int argc, char **argv, struct tc_err *err)
-{
-  struct view v = { .verb = CHECK, .count = -1, .vocab = -1 };
-  int64_t *vocab = NULL;
-  int status = parse(&v, argc, argv, err);
-  if (status == TC_OK) status = load_tokenizer(&v, err);
-  if (status == TC_OK) {
-    vocab = tc_calloc((size_t)v.n, sizeof *vocab);
-    status = find_vocab(&v, vocab, err);
-  }
-  if (status == TC_OK) status = check_all(&v, vocab, err);
-  if (status == TC_OK) say_checked(&v, vocab);
-  free(vocab);
-  view_free(&v);
-  return status;
-}
-
-/* ---- decode ---------------------------------------------------------------------------- */
-
-static int decode_tokens(const struct view *v, const struct shard *s, int64_t from, int64_t n, struct reader *r,
-                         struct tc_err *err)
-{
-  while (n > 0) {
-    const int64_t k = TC_MIN(n, BLOCK);
-    TC_TRY(read_tokens(r, s, from, k, err));
-    for (int64_t i = 0; i < k; i++) {
-      char byte;
-      size_t bytes;
-      const char *text = text_of(v, r->token[i], &byte, &bytes);
-      if (!text)
-        return tc_fail(err, TC_EUSER, "shard '%s': %s %u, which is at place %lld", s->path,
-                       v->bytes ? "no byte is" : "the tokenizer has no token", r->token[i], (long long)(from + i));
-      fwrite(text, 1, bytes, stdout);
-    }
-    from += k;
-    n -= k;
-  }
+  char byte;
+  size_t bytes;
+  const char *text = text_of(f, id, &byte, &bytes);
+  if (!text)
+    return tc_fail(err, TC_EUSER, "data file '%s': %s %u, which is at place %lld (byte %lld)", f->is.name,
+                   f->bytes ? "no byte is" : "the tokenizer has no token", id, (long long)at,
+                   (long long)(f->is.header + at * f->is.width));
+  fwrite(text, 1, bytes, stdout);
   return TC_OK;
 }
 
 int tc_data_decode(int argc, char **argv, struct tc_err *err)
 {
-  struct view v = { .verb = DECODE, .count = -1, .vocab = -1 };
-  struct reader r = reader_new();
-  int status = parse(&v, argc, argv, err);
-  if (status == TC_OK) status = load_tokenizer(&v, err);
+  struct tc_view v;
+  int status = tc_view_open(&v, TC_VIEW_DECODE, argc, argv, err);
   int64_t skip = v.from, left = v.count < 0 ? INT64_MAX : v.count;
   for (int i = 0; i < v.n && status == TC_OK && !ferror(stdout); i++) {
-    const int64_t here = v.shard[i].header.n_tokens, from = TC_MIN(skip, here), n = TC_MIN(left, here - from);
-    status = decode_tokens(&v, &v.shard[i], from, n, &r, err);
+    const int64_t here = v.file[i].is.tokens, from = TC_MIN(skip, here), n = TC_MIN(left, here - from);
+    status = each_token(&v, &v.file[i], from, n, write_text, err);
     skip -= from;
     left -= n;
   }
-  reader_free(&r);
-  view_free(&v);
+  tc_view_free(&v);
   return status;
 }

@@ -195,8 +195,8 @@ static int read_use(struct tc_plan_job *j, const char *const *x, struct tc_err *
 {
   static const int others[] = { X_EXPLAIN, X_TOP, X_EMIT, X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_HOST };
   if (x[X_BATCH] && !x[X_FOR])
-    return tc_fail(err, TC_EUSER, "--batch = %s has no effect without --for eval or --for sample; the batch of a training is "
-                   "train.global_batch", x[X_BATCH]);
+    return tc_fail(err, TC_EUSER, "--batch = %s has no effect without --for eval or --for sample; the batch of a "
+                   "training is train.global_batch", x[X_BATCH]);
   if (!x[X_FOR]) return 0;
   for (enum tc_use u = TC_TO_EVALUATE; u <= TC_TO_SAMPLE; u++)
     if (!strcmp(x[X_FOR], tc_plan_uses[u])) j->use = u;

@@ -42,18 +42,19 @@ static void check_failures(struct checks *l, const struct tc_plan_job *j, const 
   tc_plan_span(d, sizeof d, run->interval_s);
   tc_plan_span(e, sizeof e, j->cluster.mtbf_s);
   if (together > 0 && together < j->cfg->ckpt_mtbf_hours * 3600)
-    add(l, false, "ckpt.mtbf_hours", "a node fails every %s (--mtbf), one of %d every %s: about %s between checkpoints of %s",
+    add(l, false, "ckpt.mtbf_hours", "a node fails every %s (--mtbf), one of %d every %s: about %s between checkpoints "
+        "of %s",
         e, nodes, a, d, b);
   else if (tc_config_source(c, "ckpt.mtbf_hours") != TC_FROM_DEFAULT) return;
   else if (together > 0)
-    add(l, false, "ckpt.mtbf_hours", "failures every %g hours are the default (from nodes alone every %s; software and file "
-        "systems fail, too): about %s between checkpoints of %s", c->ckpt_mtbf_hours, a, d, b);
+    add(l, false, "ckpt.mtbf_hours", "failures every %g hours are the default (from nodes alone every %s; software and "
+        "file systems fail, too): about %s between checkpoints of %s", c->ckpt_mtbf_hours, a, d, b);
   else
     add(l, false, "ckpt.mtbf_hours", "failures every %g hours are the default, but the plan counts none (--mtbf 0)", c->ckpt_mtbf_hours);
 }
 
-/* Whether the job can go on when a node is lost. train.sbatch takes as many of the others as the layout allows; it does not
- * look at memory. */
+/* Whether the job can go on when a node is lost. train.sbatch takes as many of the others as the layout allows; it does
+ * not look at memory. */
 static void check_fewer_nodes(struct checks *l, const struct tc_plan_job *j, const struct tc_config *c,
                               const struct tc_plan *p)
 {
@@ -68,8 +69,8 @@ static void check_fewer_nodes(struct checks *l, const struct tc_plan_job *j, con
     if (!tc_plan_layout(&fewer, c, world, &k, false, &none)) break;
   }
   if (!k.nodes)
-    add(l, false, "mesh.dp", "the layout (pp %d x tp %d, %lld sequences per step) is not possible on fewer nodes than %d: if one "
-        "is lost, the job is requeued and waits for all", p->pp, p->tp, (long long)p->batch, all);
+    add(l, false, "mesh.dp", "the layout (pp %d x tp %d, %lld sequences per step) is not possible on fewer nodes than "
+        "%d: if one is lost, the job is requeued and waits for all", p->pp, p->tp, (long long)p->batch, all);
   else if (tc_plan_fits(j, &fewer, &none))
     add(l, false, "mesh.dp", "if a node is lost, the job goes on with %d, which have too little memory for the layout: "
         "TERCIO_ON_NODE_LOSS=requeue waits for all %d again", k.nodes, all);
@@ -104,8 +105,8 @@ static void check_run(struct checks *l, const struct tc_plan_job *j, const struc
         "all nodes share", tc_human_bytes(a, sizeof a, run.ckpt_bytes));
   const int full = tc_plan_headroom(j, p, a, sizeof a);
   if (full)
-    add(l, false, "train.micro_batch", "the layout takes %d %% of a device's memory, without what the driver, libraries "
-        "and kernels need; tercio plan --memory %s leaves a tenth", full, a);
+    add(l, false, "train.micro_batch", "the layout takes %d %% of a device's memory, without what the driver, "
+        "libraries and kernels need; tercio plan --memory %s leaves a tenth", full, a);
   const double host = tc_plan_host_bytes(p, &j->cluster);
   if (host > 0 && j->cluster.device.host_bytes <= 0)
     add(l, false, "parallel.offload", "host memory unknown: offload not checked; a node needs %s",

@@ -66,8 +66,8 @@ static void put_memory(FILE *f, const struct tc_plan_job *j)
   else fprintf(f, "#SBATCH --mem=%.0fM\n", s->memory_bytes / s->gpus * j->cluster.devices / 1048576);
 }
 
-/* "#SBATCH --signal=B:USR2@300", or fewer seconds, at most a fifth of the job's: the signal would come at the start of a
- * short one. */
+/* "#SBATCH --signal=B:USR2@300", or fewer seconds, at most a fifth of the job's: the signal would come at the start of
+ * a short one. */
 static void put_signal(FILE *f, const char *line, long long walltime_s)
 {
   const long long most = TC_MAX(walltime_s / 5, 1);
@@ -227,7 +227,8 @@ static struct tc_config run_config(const struct tc_plan_job *j, const struct tc_
   return c;
 }
 
-/* The run's folder, unless one was given: named by the model, within the job's, so that no two jobs share one. Owned. */
+/* The run's folder, unless one was given: named by the model, within the job's, so that no two jobs share one.
+ * Owned. */
 static char *run_folder(const struct tc_config *c, const struct tc_plan *p, const char *dir)
 {
   char n[32];

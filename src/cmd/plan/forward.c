@@ -1,4 +1,5 @@
-/* forward.c - prints what `tercio eval` or `tercio sample` takes of a device, and how fast it is: `tercio plan --for`. */
+/* forward.c - prints what `tercio eval` or `tercio sample` takes of a device, and how fast it is: `tercio plan
+ * --for`. */
 #include "src/cmd/plan/plan.h"
 
 
@@ -41,7 +42,8 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
   }
   fprintf(f, "prompts are read at %.4g tokens/s (as long as the context, %lld tokens of each at once)\n",
           p->prompt.tokens_per_s, (long long)p->at_once);
-  fprintf(f, "decoding: %.4g tokens/s, %.4g of each sequence; a token takes %s, of which reading the weights once is %s\n",
+  fprintf(f, "decoding: %.4g tokens/s, %.4g of each sequence; a token takes %s, of which reading the weights once is "
+          "%s\n",
           p->token.tokens_per_s, 1 / p->token.run_s, tc_plan_span(a, sizeof a, p->token.run_s),
           tc_plan_span(b, sizeof b, p->weights_s));
 }
@@ -101,7 +103,7 @@ int tc_plan_use(const struct tc_plan_job *j, struct tc_err *err)
   }
   const double most = (double)p.stage[p.worst].memory.bytes[TC_DEVICE], memory = j->cluster.device.memory_bytes;
   if (most <= memory) return 0;
-  return tc_fail(err, TC_ELAYOUT, "tercio %s does not fit: a device needs %s and has %s; use more ranks (mesh.tp, mesh.pp) or "
-                 "fewer sequences at once (--batch)", tc_plan_uses[p.use], tc_human_bytes(a, sizeof a, most),
+  return tc_fail(err, TC_ELAYOUT, "tercio %s does not fit: a device needs %s and has %s; use more ranks (mesh.tp, "
+                 "mesh.pp) or fewer sequences at once (--batch)", tc_plan_uses[p.use], tc_human_bytes(a, sizeof a, most),
                  tc_human_bytes(b, sizeof b, memory));
 }

@@ -1,5 +1,5 @@
-/* paths.c - the files and folders that a run file names, as absolute paths: a job starts in the folder from which sbatch is
- * called, which need not be the one in which it was planned. */
+/* paths.c - the files and folders that a run file names, as absolute paths: a job starts in the folder from which
+ * sbatch is called, which need not be the one in which it was planned. */
 #include "src/cmd/plan/plan.h"
 #include "src/data/data.h"
 
@@ -41,8 +41,8 @@ static int set_absolute(const struct tc_config *c, const char *option, bool list
   char *full = tc_sprintf("%.*s%s/%s", (int)at, *text, strcmp(cwd, "/") ? cwd : "", path);
   int rc = 0;
   if (!tc_config_is_plain(full) || (list && strpbrk(full, " \t")))
-    rc = tc_fail(err, TC_EUSER, "%s = %s is relative to %s, whose name %s cannot hold: plan in a folder without blanks, "
-                 "control characters or \";\" in its name", option, *text, cwd, list ? "a list of files" : "a run file");
+    rc = tc_fail(err, TC_EUSER, "%s = %s is relative to %s, whose name %s cannot hold: plan in a folder without "
+                 "blanks, control characters or \";\" in its name", option, *text, cwd, list ? "a list of files" : "a run file");
   else *text = tc_pool_strdup(c->pool, full);
   free(full);
   return rc;

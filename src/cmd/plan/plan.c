@@ -24,13 +24,14 @@ static void say_row(const struct tc_plan_job *j, const struct tc_plan_found *f, 
   if (j->json || row == 0) return;
   if (full < 0) printf("\nrow %d is the first that also fits with the programs of evaluation and loading\n", row + 1);
   else
-    printf("\nrow %d is written, the first that leaves a tenth of a device's memory to the driver, libraries and kernels;\n"
-           "row %d takes %d %% (its options on the command line would have it written)\n", row + 1, full + 1,
+    printf("\nrow %d is written, the first that leaves a tenth of a device's memory to the driver, libraries and "
+           "kernels;\nrow %d takes %d %% (its options on the command line would have it written)\n", row + 1, full + 1,
            tc_plan_headroom(j, &f->row[full].plan, memory, sizeof memory));
 }
 
-/* Writes the first row that fits with all programs of a run and all ranks (a search looks at the training program and at
- * the ends of a pipeline alone): at first of those that leave memory to driver, libraries and kernels, then of all. */
+/* Writes the first row that fits with all programs of a run and all ranks (a search looks at the training program and
+ * at the ends of a pipeline alone): at first of those that leave memory to driver, libraries and kernels, then of
+ * all. */
 static int emit_first(const struct tc_plan_job *j, const struct tc_plan_found *f, struct tc_err *err)
 {
   int rc = 0, full = -1;

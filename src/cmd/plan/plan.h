@@ -1,8 +1,8 @@
 /* plan.h - shared by the files of `tercio plan`.
  *
  * Files in reading order: plan.c (the command), args.c (flags into a job), slurm.c (a partition); print.c and table.c
- * (one layout, many), forward.c (of eval or sample), head.c (what both begin and end with); checks.c, paths.c and emit.c
- * (a job to submit); calibrate.c. */
+ * (one layout, many), forward.c (of eval or sample), head.c (what both begin and end with); checks.c, paths.c and
+ * emit.c (a job to submit); calibrate.c. */
 #ifndef TC_CMD_PLAN_H
 #define TC_CMD_PLAN_H
 
@@ -64,8 +64,9 @@ json_t *tc_plan_head_json(const struct tc_plan_job *j);
 void tc_plan_run_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p);
 /* The same of several layouts, a row for each. */
 void tc_plan_runs_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_row *row, int n);
-/* Where the layout leaves less than a tenth of the device's memory to driver, libraries and kernels: the percentage that
- * it takes, and a --memory that leaves a tenth, into memory[size]; else, and with a --memory below the device's, 0. */
+/* Where the layout leaves less than a tenth of the device's memory to driver, libraries and kernels: the percentage
+ * that it takes, and a --memory that leaves a tenth, into memory[size]; else, and with a --memory below the device's,
+ * 0. */
 int tc_plan_headroom(const struct tc_plan_job *j, const struct tc_plan *p, char *memory, size_t size);
 /* Advice where that is so. */
 void tc_plan_headroom_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p);

@@ -1,8 +1,43 @@
-/* t_pairs.c - `tercio comm --pairs` (comm_pairs.c): who meets whom in which round, and which nodes and
- * pairs are called slow. */
+/* t_pairs.c - `tercio comm --pairs` (comm_pairs.c): who meets whom in which round, which nodes and pairs are called
+ * slow, and which are measured again. */
+#include "src/cmd/comm_pairs.h"
+#include "tests/unit/tap.h"
+
+/* Measurements of four members, of which rank 0 hears: pair a-b takes three times as long in its first slow[a][b]
+ * ones. */
+enum { MEMBERS = 4 };
+struct tc_comm { int size; };
+static int slow[MEMBERS][MEMBERS], measured[MEMBERS][MEMBERS], with, calls, fail_at;
+
+static int my_pair(struct tc_bench *b, int peer, int64_t bytes, const char *what, int64_t *ns, struct tc_err *err)
+{
+  (void)b, (void)bytes;
+  *ns = 1;
+  with = peer;
+  return ++calls == fail_at ? tc_fail(err, TC_EPEER, "%s: a fault", what) : 0;
+}
+static int my_all(struct tc_comm *c, const int64_t *x, int n, int64_t *all, struct tc_err *err);
+static int my_max(struct tc_comm *c, int64_t *x, int n, struct tc_err *err) { (void)c, (void)x, (void)n, (void)err; return 0; }
+
+#define tc_bench_pair my_pair
+#define tc_bench_iters(b, n) ((void)(b), (void)(n))
+#define tc_comm_all_i64 my_all
+#define tc_comm_max_i64 my_max
+#define tc_comm_size(c) ((c)->size)
 #include "src/cmd/comm_pairs.c"
 
-#include "tests/unit/tap.h"
+static int my_all(struct tc_comm *c, const int64_t *x, int n, int64_t *all, struct tc_err *err)
+{
+  (void)x, (void)err;
+  int round = 0;
+  while (opponent(MEMBERS, round, 0) != with) round++;
+  memset(all, 0, (size_t)(c->size * n) * sizeof *all);
+  for (int a = 0; a < MEMBERS; a++) {
+    const int b = opponent(MEMBERS, round, a);
+    if (a < b) all[n * a] = measured[a][b]++ < slow[a][b] ? 3000 : 1000;
+  }
+  return 0;
+}
 
 /* Each pair meets once, and no member meets two in a round. */
 static void test_rounds(void)
@@ -70,10 +105,102 @@ static void test_sample(void)
   ok(s.median_gbs > 9.9 && s.median_gbs < 10.1, "... does not count for the median");
 }
 
+static int by_members(const void *a, const void *b)
+{
+  const struct pair *x = a, *y = b;
+  return x->a * MEMBERS + x->b - y->a * MEMBERS - y->b;
+}
+
+/* Measures all pairs as rank 0; "a-b" of those that are called slow. Returns measure's status. */
+static int measure_all(char *found, size_t size)
+{
+  static char name[MEMBERS][4] = { "a", "b", "c", "d" };
+  struct tc_ranks ranks = { .n_nodes = 1, .world = MEMBERS };
+  const struct tc_launch launch = { .ranks = &ranks };
+  const struct tc_pairs_opts o = { .launch = &launch, .bytes = 1000, .iters = 2 };
+  struct tc_comm world = { MEMBERS };
+  struct member m[MEMBERS] = { { 0 } };
+  int64_t times[2 * MEMBERS];
+  struct tc_err err = { 0 };
+  for (int i = 0; i < MEMBERS; i++) m[i] = (struct member){ .rank = i, .name = name[i] };
+  struct state s = { .o = &o, .world = &world, .n = MEMBERS, .rounds = rounds_of(MEMBERS), .m = m, .times = times,
+                     .bytes = 1000, .start_ns = tc_now_ns() };
+  memset(measured, 0, sizeof measured);
+  calls = 0;
+  const int rc = measure(&s, &err);
+  *found = 0;
+  if (!rc) find_slow(&s);
+  qsort(s.pair, (size_t)s.n_pairs, sizeof *s.pair, by_members);
+  for (int i = 0; !rc && i < s.n_pairs; i++)
+    if (is_slow(&s, &s.pair[i])) tc_text_add(found, size, "%s%d-%d", *found ? " " : "", s.pair[i].a, s.pair[i].b);
+  free(s.pair);
+  return rc;
+}
+
+/* What is slow once is noise; what is slow each time is named. */
+static void test_again(void)
+{
+  static const struct { const char *what; int a, b, slow, rounds; const char *found; } rows[] = {
+    { "all alike", 1, 2, 0, 3, "" },
+    { "a pair that is slow once", 1, 2, 1, 4, "" },
+    { "... twice", 1, 2, 2, 5, "" },
+    { "... in each measurement", 1, 2, 9, 5, "1-2" },
+    { "... one of rank 0", 0, 3, 9, 5, "0-3" },
+  };
+  char found[100];
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    slow[rows[i].a][rows[i].b] = rows[i].slow;
+    is_int(measure_all(found, sizeof found), 0, "%s: measured", rows[i].what);
+    is_str(found, rows[i].found, "... the slow pairs");
+    is_int(calls, rows[i].rounds, "... after so many rounds");
+    slow[rows[i].a][rows[i].b] = 0;
+  }
+  slow[0][1] = slow[0][2] = 9;
+  slow[0][3] = 1;
+  is_int(measure_all(found, sizeof found), 0, "a member that is slow with two, and once with the third");
+  is_str(found, "0-1 0-2", "... two slow pairs");
+  is_int(calls, 8, "... in so many rounds");
+  memset(slow, 0, sizeof slow);
+  slow[1][2] = 9;
+  fail_at = 5;
+  is_int(measure_all(found, sizeof found), TC_EPEER, "a failure of the last measurement is the command's");
+  is_int(calls, 5, "... which ends there");
+}
+
+/* Ranks of one node whose CPUs are fewer than they are. */
+static void test_crowd(void)
+{
+  static const struct { const char *what; int nodes, cpus[4]; const char *set[4]; int crowd, of; } rows[] = {
+    { "four ranks on four CPUs", 1, { 4, 4, 4, 4 }, { "0-3", "0-3", "0-3", "0-3" }, 0, 0 },
+    { "on two", 1, { 2, 2, 2, 2 }, { "0-1", "0-1", "0-1", "0-1" }, 4, 2 },
+    { "a CPU each", 1, { 1, 1, 1, 1 }, { "0", "1", "2", "3" }, 0, 0 },
+    { "three on one of them", 1, { 1, 1, 1, 1 }, { "0", "1", "1", "1" }, 3, 1 },
+    { "CPUs that are not known", 1, { 0, 0, 0, 0 }, { "", "", "", "" }, 0, 0 },
+    { "several nodes", 2, { 1, 1, 1, 1 }, { "0", "0", "0", "0" }, 0, 0 },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_rank_info info[4] = { { 0 } };
+    struct tc_ranks ranks = { .n_nodes = rows[i].nodes, .world = 4, .info = info };
+    const struct tc_launch launch = { .ranks = &ranks };
+    const struct tc_pairs_opts o = { .launch = &launch };
+    struct state s = { .o = &o, .median_gbs = 10 };
+    for (int k = 0; k < 4; k++) {
+      info[k].n_cpus = rows[i].cpus[k];
+      strcpy(info[k].cpuset, rows[i].set[k]);
+    }
+    find_crowd(&s);
+    is_int(s.crowd, rows[i].crowd, "%s: ranks", rows[i].what);
+    is_int(s.cpus, rows[i].of, "... CPUs");
+    is_int(is_slow(&s, &(struct pair){ .gbs = 1 }), !rows[i].crowd, "... whether a pair may be slow");
+  }
+}
+
 int main(void)
 {
   test_rounds();
   test_slow();
   test_sample();
+  test_again();
+  test_crowd();
   return done_testing();
 }

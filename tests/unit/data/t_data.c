@@ -13,7 +13,7 @@ static void refused(char *file, enum tc_data_format format, int64_t vocab, const
 {
   struct tc_err err = { 0 };
   struct tc_data *d = NULL;
-  const struct tc_data_opts o = { &file, 1, format, 0, 8, vocab, 0, false };
+  const struct tc_data_opts o = { &file, 1, format, 0, 8, vocab, 0, false, false };
   is_int(tc_data_open(&d, &o, &err), TC_EUSER, "refused: %s", word);
   ok(d == NULL, "  nothing is open");
   says(&err, file, word);

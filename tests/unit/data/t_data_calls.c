@@ -191,7 +191,7 @@ static void play(void *ctx)
   bin = s->format == TC_FORMAT_BIN;
   memset(file, 0, sizeof file);
   make_files(s->n, s->tokens);
-  const struct tc_data_opts o = { name, s->n, s->format, s->part, s->context, s->vocab, OPEN, false };
+  const struct tc_data_opts o = { name, s->n, s->format, s->part, s->context, s->vocab, OPEN, false, false };
   int rc = tc_data_open(&d, &o, &err);
   say(d, "opened", rc, &err);
   if (!d) return;
@@ -242,13 +242,13 @@ static void refused(void *ctx)
       memset(file, 0, sizeof file);
       make_files(2, 2);
       file[n - 1] = row[i].with;
-      const struct tc_data_opts o = { name, n, row[i].format, row[i].part, 8, row[i].vocab, OPEN, false };
+      const struct tc_data_opts o = { name, n, row[i].format, row[i].part, 8, row[i].vocab, OPEN, false, false };
       int rc = tc_data_open(&d, &o, &err);
       say(d, "opened", rc, &err);
       tc_data_free(d);
     }
   struct tc_data *d = (void *)file;
-  const struct tc_data_opts o = { name, 0, TC_FORMAT_TEXT, 0, 8, 256, OPEN, false };
+  const struct tc_data_opts o = { name, 0, TC_FORMAT_TEXT, 0, 8, 256, OPEN, false, false };
   int rc = tc_data_open(&d, &o, &err);
   note("%d", d != NULL);
   say(d, "none", rc, &err);

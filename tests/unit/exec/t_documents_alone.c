@@ -1,6 +1,6 @@
-/* t_documents_alone.c - documents that share sequences, on every kind of layout, beside the same documents one by one: each
- * alone at the beginning of a sequence of its own, through a one-rank program without documents, its losses and gradients
- * added up. In double precision on ref, and in fp32 on cpu. */
+/* t_documents_alone.c - documents that share sequences, on every kind of layout, beside the same documents one by one:
+ * each alone at the beginning of a sequence of its own, through a one-rank program without documents, its losses and
+ * gradients added up. In double precision on ref, and in fp32 on cpu. */
 #include "tests/unit/exec/layout.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"

@@ -10,8 +10,8 @@
  * hf_families.py compares whole gradients, with 5e-7 (of norms of queries and keys 8e-7); 48 samples of one differ a
  * little more or less.
  *
- * The same with lines as documents (data.documents = mask, data.end_token = 10): tiny-documents.json and documents.json,
- * with 10 and `documents` as the scripts' last argument. */
+ * The same with lines as documents (data.documents = mask, data.end_token = 10): tiny-documents.json and
+ * documents.json, with 10 and `documents` as the scripts' last argument. */
 #include "src/data/data.h"
 #include "src/data/documents.h"
 #include "src/program/program.h"
@@ -23,9 +23,9 @@
 enum { STEPS = 10, END = '\n' };
 
 /* A sum of k terms in fp32, one after the other: its roundings are independent, of partial sums that grow as the square
- * root of their terms' number, and amount to about 2^-24 sqrt(k / 6) of it. A gradient passes through the sums of the layers
- * forward and backward (qkv, scores, projection, MLP up and down), that over the vocabulary, and is one over the tokens;
- * independent errors add up by their squares. Vector instructions make shorter sums, and smaller errors. */
+ * root of their terms' number, and amount to about 2^-24 sqrt(k / 6) of it. A gradient passes through the sums of the
+ * layers forward and backward (qkv, scores, projection, MLP up and down), that over the vocabulary, and is one over the
+ * tokens; independent errors add up by their squares. Vector instructions make shorter sums, and smaller errors. */
 static double tolerance_of(const struct tc_model *m, int64_t batch)
 {
   const int64_t layer = 3 * m->hidden + m->ffn + m->context, k = 2 * m->layers * layer + m->vocab + batch * m->context;
@@ -90,7 +90,7 @@ static void body(struct fx_rank *r)
   struct tc_err err = { 0 };
   struct tc_program *p[2];
   struct source source = { .T = c->model.context, .batch = c->batch };        /* a rank's own: it is one thread's at a time */
-  const struct tc_data_opts text = { &c->text, 1, TC_FORMAT_TEXT, 1, source.T, 256, 0, false };
+  const struct tc_data_opts text = { &c->text, 1, TC_FORMAT_TEXT, 1, source.T, 256, 0, false, false };
   if (tc_data_open(&source.data, &text, &err) < 0) {
     ok(false, "text %s", err.text);
     return;

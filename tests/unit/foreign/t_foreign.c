@@ -68,7 +68,8 @@ static void cut(float *out, const float *from, int rank, const int64_t *dim, con
   }
 }
 
-/* Boxes of tensor i: all of it, then drawn ones. Returns how many are wrong, or took more of the file than they have. */
+/* Boxes of tensor i: all of it, then drawn ones. Returns how many are wrong, or took more of the file than they
+ * have. */
 static int wrong_boxes(const struct tc_foreign *f, int i)
 {
   const struct tc_ckpt_tensor *t = tc_foreign_at(f, i);

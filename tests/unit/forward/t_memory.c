@@ -1,5 +1,5 @@
-/* t_memory.c - the memory that an evaluation and sampling take (run/run.c, exec/exec.c) is what the planner says of them
- * (plan/forward.c), to the byte. */
+/* t_memory.c - the memory that an evaluation and sampling take (run/run.c, exec/exec.c) is what the planner says of
+ * them (plan/forward.c), to the byte. */
 #include "src/plan/plan.h"
 #include "src/program/setup.h"
 #include "src/run/run.h"

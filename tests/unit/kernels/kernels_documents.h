@@ -4,7 +4,8 @@
 
 #include "tests/unit/kernels/t_kernels.h"
 
-/* Where documents begin in rows [n0, n0 + N) of sequences of T tokens: at one token in `each`, drawn; 1: at every one. */
+/* Where documents begin in rows [n0, n0 + N) of sequences of T tokens: at one token in `each`, drawn; 1: at every
+ * one. */
 static void input_starts(struct test *t, int64_t N, int64_t n0, int64_t T, int64_t each)
 {
   struct tc_view *v = input(t, TC_I32, DIMS(N), POSITIVE);

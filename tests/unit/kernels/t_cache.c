@@ -227,8 +227,9 @@ static void test_few(int dtype)
   const int64_t m = draw(1, 4), n = draw(1, draw(0, 1) ? 9 : 300), k = draw(1, draw(0, 1) ? 9 : 700);
   const bool bias = draw(0, 1);
   const double rounding = dtype == TC_F32 ? 0 : 1.0 / 256;        /* of the result */
-  /* Terms are added one after the other, or in any other order: k roundings, which are independent, of sums that grow as
-   * the square root of their number. One by one they amount to 2^-24 sqrt(k / 6) of the whole sum's size, on average. */
+  /* Terms are added one after the other, or in any other order: k roundings, which are independent, of sums that grow
+   * as the square root of their number. One by one they amount to 2^-24 sqrt(k / 6) of the whole sum's size, on
+   * average. */
   const double tol = 4 * 0x1p-24 * sqrt((double)k + 1);
   struct tc_view in[3] = { owned(dtype, DIMS(m, k)), owned(dtype, DIMS(n, k)), owned(dtype, DIMS(n)) };
   struct tc_view y[2] = { owned(dtype, DIMS(m, n)), owned(dtype, DIMS(m, n)) };

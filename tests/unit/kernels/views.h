@@ -52,7 +52,8 @@ static inline struct tc_view tensor(int dtype, const int64_t *dim)
 #define DIMS(...) (const int64_t[]){ __VA_ARGS__, -1 }
 #define SCALAR (const int64_t[]){ -1 }
 
-/* Gives it memory, which the caller frees: NaN, so that what is read before it is written shows; the guard behind it. */
+/* Gives it memory, which the caller frees: NaN, so that what is read before it is written shows; the guard behind
+ * it. */
 static inline void back(struct tc_view *v)
 {
   size_t bytes = (size_t)v->elems * tc_dtype_bytes(v->dtype);

@@ -22,6 +22,8 @@ static void small_stacks(void), enough_stacks(void), closed_descriptors(void), n
 
 enum way { EXIT, EXIT_AFTER_MAIN, CRASH };
 
+static pid_t child;               /* end_in's last */
+
 /* Runs end() in a process of its own, where everything has begun (but what a test of that begins itself).
  * Exit status, or minus the signal; what it wrote to stderr is in `logged`. */
 static int end_in(void (*end)(void))
@@ -29,8 +31,8 @@ static int end_in(void (*end)(void))
   int fd[2], status = -1;
   if (pipe(fd) < 0) return -1000;
   fflush(stdout);
-  pid_t pid = fork();
-  if (pid == 0) {
+  child = fork();
+  if (child == 0) {
     dup2(fd[1], STDERR_FILENO);
     close(fd[0]);
     close(fd[1]);
@@ -47,7 +49,7 @@ static int end_in(void (*end)(void))
   for (ssize_t k; (k = read(fd[0], logged + n, sizeof logged - 1 - n)) > 0;) n += (size_t)k;
   logged[n] = 0;
   close(fd[0]);
-  waitpid(pid, &status, 0);
+  waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
@@ -133,8 +135,8 @@ static void test_lines(void)
   uname(&host);
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     char want[1000];
-    snprintf(want, sizeof want, "%s%s%s", row[i].before, host.nodename, row[i].after);
     is_int(end_in(row[i].end), row[i].status, "an end: its status");
+    snprintf(want, sizeof want, "%s%s, PID %d%s", row[i].before, host.nodename, (int)child, row[i].after);
     is_str(logged, want, "... and the line");
   }
   is_int(end_in(long_place), -SIGABRT, "a crash at a place with a long name");

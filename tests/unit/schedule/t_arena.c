@@ -129,8 +129,8 @@ static struct work count_work(int64_t batch, int mb, int tp)
   return w;
 }
 
-/* Eight times the chunks take a little more than eight times the work, and 64 times where an object is compared with all
- * others, or each version is followed to its storage. */
+/* Eight times the chunks take a little more than eight times the work, and 64 times where an object is compared with
+ * all others, or each version is followed to its storage. */
 static void test_growth(void)
 {
   const struct { int mb, tp; } of[] = { { 1, 1 }, { 3, 1 }, { 1, 2 } };

@@ -1,4 +1,4 @@
-/* ckpt.c - the run's state to and from checkpoints.
+/* save_restore.c - saves the run's state to checkpoints and restores it from them.
  *
  * Only saved tensors (fp32 weights, Adam's moments) are written: unpadded, once; replicas share
  * the work. Loading reads whatever boxes this rank stores, from whichever files have them.

@@ -1,4 +1,4 @@
-/* place.c - reshards a node's inputs to the layouts that it needs, and its outputs to their placements.
+/* insert_reshards.c - reshards a node's inputs to the layouts that it needs, and its outputs to their placements.
  *
  * Readers share reshards. Partial outputs are resolved where they are produced; an output that the node
  * makes with another placement than required is made as a separate tensor and resharded; gradients whose

@@ -1,6 +1,6 @@
-/* t_ahead.c - reading ahead when threads can't be started or a read fails, and open files that threads share: the calls
- * are replaced here. */
-#include "src/data/ahead.h"
+/* t_prefetch.c - prefetching when threads can't be started or a read fails, and open files that threads share: the
+ * calls are replaced here. */
+#include "src/data/prefetch.h"
 #include "src/data/impl.h"
 #include "tests/unit/data_fixture.h"
 
@@ -21,7 +21,7 @@ static int start(pthread_t *thread, void *(*run)(void *), void *arg, struct tc_e
 }
 
 #define tc_thread_start start
-#include "src/data/ahead.c"
+#include "src/data/prefetch.c"
 #undef tc_thread_start
 
 /* Sequences of which each token is the batch's key; reading sequence 1 of batch `bad` fails `times` times. */
@@ -42,11 +42,11 @@ static int read_keys(void *ctx, struct tc_reader *r, int64_t key, int64_t b, con
 }
 
 /* Takes a batch; its status. The tokens must be the batch's. */
-static int take_batch(struct tc_ahead *a, int64_t key, int64_t next, struct tc_err *err)
+static int take_batch(struct tc_prefetch *a, int64_t key, int64_t next, struct tc_err *err)
 {
   int32_t x[B * CONTEXT], y[B * CONTEXT];
   int wrong = 0;
-  const int rc = tc_ahead_take(a, key, next, 0, B, &(struct tc_batch){ x, y }, err);
+  const int rc = tc_prefetch_take(a, key, next, 0, B, &(struct tc_batch){ x, y }, err);
   for (int i = 0; i < B * CONTEXT && rc == 0; i++) wrong += x[i] != key || y[i] != key;
   is_int(wrong, 0, "batch %lld, then %lld", (long long)key, (long long)next);
   return rc;
@@ -56,11 +56,11 @@ static void test_threads(const struct tc_data *d)
 {
   for (int n = 0; n <= THREADS; n++) {
     struct source s = { .lock = PTHREAD_MUTEX_INITIALIZER, .bad = -1 };
-    struct tc_ahead *a;
+    struct tc_prefetch *a;
     struct tc_err err = { 0 };
     most_threads = n;
     started = 0;
-    is_int(tc_ahead_new(&a, d, read_keys, &s, &err), n ? 0 : TC_EUSER, "%d threads can be started", n);
+    is_int(tc_prefetch_new(&a, d, read_keys, &s, &err), n ? 0 : TC_EUSER, "%d threads can be started", n);
     is_int(err.status, n ? 0 : TC_EUSER, "... and the error says the same");
     if (!n) {
       ok(!a, "... nothing is left");
@@ -68,27 +68,27 @@ static void test_threads(const struct tc_data *d)
       continue;
     }
     for (int64_t key = 1; key <= 3; key++) is_int(take_batch(a, key, key + 1, &err), 0, "... they read");
-    tc_ahead_free(a);
+    tc_prefetch_free(a);
   }
   most_threads = MOST;
   started = 0;
 }
 
-/* A batch whose reading ahead failed is read again when it is taken, once. */
+/* A batch whose prefetch failed is read again when it is taken, once. */
 static void test_again(const struct tc_data *d)
 {
   for (int times = 0; times <= 4; times++) {
     struct source s = { .lock = PTHREAD_MUTEX_INITIALIZER, .bad = 2, .times = times };
-    struct tc_ahead *a;
+    struct tc_prefetch *a;
     struct tc_err err = { 0 };
-    TC_ASSERT(tc_ahead_new(&a, d, read_keys, &s, &err) == 0);
+    TC_ASSERT(tc_prefetch_new(&a, d, read_keys, &s, &err) == 0);
     is_int(take_batch(a, 1, 2, &err), 0, "the batch before");
     is_int(take_batch(a, 2, 3, &err), times > 1 ? TC_EUSER : 0, "%d failures", times);
     if (times > 1) is_str(err.text, "batch 2", "... says which");
     is_int(s.times, TC_MAX(times - 2, 0), "... it was read again %s", times ? "once" : "not at all");
     is_int(take_batch(a, 3, -1, &err), 0, "the batch behind");
     is_int(s.reads[3], B, "... was read once");
-    tc_ahead_free(a);
+    tc_prefetch_free(a);
   }
 }
 
@@ -145,18 +145,18 @@ static void test_shared(const char *dir)
   for (int64_t i = 0; i < STEPS; i++)
     TC_ASSERT(tc_data_train(d, NULL, &s, i + 1, 0, B, &(struct tc_batch){ want[i][0], want[i][1] }, &err) == 0);
   for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
-    const struct tc_data_opts o = { name, FILES, TC_FORMAT_TEXT, 0, CONTEXT, 256, places[k], false };
-    struct tc_ahead *a;
+    const struct tc_data_opts o = { name, FILES, TC_FORMAT_TEXT, 0, CONTEXT, 256, places[k], false, false };
+    struct tc_prefetch *a;
     int wrong = 0;
     tc_data_free(d);
     opens = 0;
-    TC_ASSERT(tc_data_open(&d, &o, &err) == 0 && tc_ahead_new(&a, d, read_sample, d, &err) == 0);
+    TC_ASSERT(tc_data_open(&d, &o, &err) == 0 && tc_prefetch_new(&a, d, read_sample, d, &err) == 0);
     for (int64_t i = 0; i < STEPS; i++) {
       int32_t x[B * CONTEXT], y[B * CONTEXT];
-      wrong += tc_ahead_take(a, i + 1, i + 2, 0, B, &(struct tc_batch){ x, y }, &err) != 0;
+      wrong += tc_prefetch_take(a, i + 1, i + 2, 0, B, &(struct tc_batch){ x, y }, &err) != 0;
       wrong += memcmp(x, want[i][0], sizeof x) != 0 || memcmp(y, want[i][1], sizeof y) != 0;
     }
-    tc_ahead_free(a);
+    tc_prefetch_free(a);
     is_int(wrong, 0, "%d places for %d files: the samples of one thread %s", places[k], FILES, err.text);
     ok(places[k] == FILES ? opens == FILES : opens > FILES, "... %d were opened", opens);
   }
@@ -185,5 +185,5 @@ static void tests(const char *dir)
 
 int main(void)
 {
-  return in_folder("t_ahead", tests);
+  return in_folder("t_prefetch", tests);
 }

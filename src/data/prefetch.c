@@ -1,11 +1,11 @@
-/* ahead.c - see ahead.h.
+/* prefetch.c - see prefetch.h.
  *
  * - Two batches are kept: that of this step and that of the next. Each is a list of pieces, runs of sequences
  *   as the rank takes them; memory is that of two batches of this rank, whatever the size of the data.
  * - A thread takes one sequence at a time, of this batch before the next, and writes it without the lock: a
  *   piece stays where it is while sequences of it are read.
  * - When a step is over, its batch becomes that of the step after the next, with the same pieces. */
-#include "src/data/ahead.h"
+#include "src/data/prefetch.h"
 #include "src/data/impl.h"
 #include "src/watch/watch.h"
 
@@ -23,9 +23,9 @@ struct piece {
 
 struct batch { int64_t key; struct piece **piece; int n, cap; };   /* key < 0: none */
 
-struct tc_ahead {
+struct tc_prefetch {
   const struct tc_data *d;
-  tc_ahead_fn *read;
+  tc_prefetch_fn *read;
   void *ctx;
   pthread_mutex_t lock;
   pthread_cond_t work, done;     /* there is something to read; a piece was read */
@@ -40,7 +40,7 @@ struct tc_ahead {
 /* ---- the threads ------------------------------------------------------------------------------- */
 
 /* The next sequence that no thread reads: its batch's key, and its piece; NULL: none. */
-static struct piece *find_work(struct tc_ahead *a, int64_t *key)
+static struct piece *find_work(struct tc_prefetch *a, int64_t *key)
 {
   struct batch *const both[] = { &a->now, &a->next };
   for (int i = 0; i < 2; i++)
@@ -52,7 +52,7 @@ static struct piece *find_work(struct tc_ahead *a, int64_t *key)
   return NULL;
 }
 
-static void read_one(struct tc_ahead *a, struct tc_reader *r, struct piece *p, int64_t key)
+static void read_one(struct tc_prefetch *a, struct tc_reader *r, struct piece *p, int64_t key)
 {
   const int64_t row = p->begun++;
   const int64_t at = row * a->d->context;
@@ -65,9 +65,9 @@ static void read_one(struct tc_ahead *a, struct tc_reader *r, struct piece *p, i
   if (++p->done == p->begun) pthread_cond_broadcast(&a->done);
 }
 
-static void *read_ahead(void *arg)
+static void *prefetch_thread(void *arg)
 {
-  struct tc_ahead *a = arg;
+  struct tc_prefetch *a = arg;
   pthread_mutex_lock(&a->lock);
   const int me = a->used++;
   tc_thread_status_use(a->status[me]);
@@ -86,10 +86,11 @@ static void *read_ahead(void *arg)
   return NULL;
 }
 
-int tc_ahead_new(struct tc_ahead **out, const struct tc_data *d, tc_ahead_fn *read, void *ctx, struct tc_err *err)
+int tc_prefetch_new(struct tc_prefetch **out, const struct tc_data *d, tc_prefetch_fn *read, void *ctx,
+                    struct tc_err *err)
 {
-  struct tc_ahead *a = *out = tc_calloc(1, sizeof *a);
-  *a = (struct tc_ahead){ .d = d, .read = read, .ctx = ctx, .now.key = -1, .next.key = -1 };
+  struct tc_prefetch *a = *out = tc_calloc(1, sizeof *a);
+  *a = (struct tc_prefetch){ .d = d, .read = read, .ctx = ctx, .now.key = -1, .next.key = -1 };
   pthread_mutex_init(&a->lock, NULL);
   tc_cond_init(&a->work);
   tc_cond_init(&a->done);
@@ -100,12 +101,12 @@ int tc_ahead_new(struct tc_ahead **out, const struct tc_data *d, tc_ahead_fn *re
   struct tc_err why = { 0 };
   int rc = TC_OK;
   while (a->n_threads < THREADS && rc == TC_OK) {
-    rc = tc_thread_start(&a->thread[a->n_threads], read_ahead, a, &why);
+    rc = tc_thread_start(&a->thread[a->n_threads], prefetch_thread, a, &why);
     a->n_threads += rc == TC_OK;
   }
   if (a->n_threads) return TC_OK;            /* one can do the work of all */
   if (err) *err = why;
-  tc_ahead_free(a);
+  tc_prefetch_free(a);
   *out = NULL;
   return rc;
 }
@@ -122,7 +123,7 @@ static void free_batch(struct batch *b)
   free(b->piece);
 }
 
-void tc_ahead_free(struct tc_ahead *a)
+void tc_prefetch_free(struct tc_prefetch *a)
 {
   if (!a) return;
   pthread_mutex_lock(&a->lock);
@@ -140,7 +141,7 @@ void tc_ahead_free(struct tc_ahead *a)
 }
 
 /* The same pieces of another batch, nothing of them read yet. Waits until no thread writes to them. */
-static void begin_batch(struct tc_ahead *a, struct batch *b, int64_t key)
+static void begin_batch(struct tc_prefetch *a, struct batch *b, int64_t key)
 {
   b->key = -1;                               /* so that no sequence of it is begun */
   for (int i = 0; i < b->n; i++) {
@@ -159,7 +160,7 @@ static struct piece *find_piece(const struct batch *b, int64_t b0, int64_t n)
   return NULL;
 }
 
-static struct piece *add_piece(struct tc_ahead *a, struct batch *b, int64_t b0, int64_t n)
+static struct piece *add_piece(struct tc_prefetch *a, struct batch *b, int64_t b0, int64_t n)
 {
   const size_t bytes = (size_t)(n * a->d->context) * sizeof(int32_t);
   struct piece *p = tc_calloc(1, sizeof *p);
@@ -169,7 +170,7 @@ static struct piece *add_piece(struct tc_ahead *a, struct batch *b, int64_t b0, 
 }
 
 /* The batches of this step and the next. */
-static void turn_to(struct tc_ahead *a, int64_t key, int64_t next)
+static void turn_to(struct tc_prefetch *a, int64_t key, int64_t next)
 {
   if (a->now.key != key) {
     const struct batch was = a->now;
@@ -183,8 +184,8 @@ static void turn_to(struct tc_ahead *a, int64_t key, int64_t next)
 }
 
 /* Waits until a piece of the batch of this step is read. A failure is tried once more: it may be of long ago, when the
- * piece was read ahead, and gone. */
-static void wait_piece(struct tc_ahead *a, struct piece *p)
+ * piece was prefetched, and gone. */
+static void wait_piece(struct tc_prefetch *a, struct piece *p)
 {
   while (p->done < p->n) pthread_cond_wait(&a->done, &a->lock);
   if (p->err.status == 0) return;
@@ -194,8 +195,8 @@ static void wait_piece(struct tc_ahead *a, struct piece *p)
   while (p->done < p->n) pthread_cond_wait(&a->done, &a->lock);
 }
 
-int tc_ahead_take(struct tc_ahead *a, int64_t key, int64_t next, int64_t b0, int64_t n, const struct tc_batch *to,
-                  struct tc_err *err)
+int tc_prefetch_take(struct tc_prefetch *a, int64_t key, int64_t next, int64_t b0, int64_t n, const struct tc_batch *to,
+                     struct tc_err *err)
 {
   const size_t bytes = (size_t)(n * a->d->context) * sizeof(int32_t);
   pthread_mutex_lock(&a->lock);

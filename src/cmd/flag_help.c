@@ -1,5 +1,6 @@
-/* flags.c - the own flags of commands that read them themselves, as help and man page print them. The options of the run
- * file are in src/config/options.def; `tercio ckpt`, eval and sample have tables that are read, too (read_flags.c). */
+/* flag_help.c - the help of the own flags of commands that read them themselves, as help, man page and completion print
+ * it. The options of the run file are in src/config/options.def; `tercio ckpt`, eval and sample have tables that are
+ * read, too (read_flags.c). */
 #include "src/cmd/cmd.h"
 
 #define FLAG(form, help) { form, help, NULL, TC_FLAG_HELP, 0, 0, 0, NULL }
@@ -7,51 +8,52 @@
 const struct tc_flag tc_flags_plan[] = {
   FLAG("--nodes N", "search for the best layouts on a cluster of N nodes, one rank per GPU"),
   FLAG("--gpus-per-node G", "GPUs (on CPUs: ranks) of each node"),
-  FLAG("--from-slurm", "search for the best layouts on the cluster that scontrol reports: nodes, GPUs, CPUs, memory, time "
-    "limit and leaf switches of a partition"),
+  FLAG("--from-slurm", "search for the best layouts on the cluster that scontrol reports: nodes, GPUs, CPUs, memory, "
+    "time limit and leaf switches of a partition"),
   FLAG("--partition P", "the partition of --from-slurm (default: the cluster's default one)"),
-  FLAG("--device NAME|FILE", "a100-40, a100-80, h100, h200, cpu, or a file of measured figures, of which examples/clusters "
-    "has some (default h100, or what Slurm names)"),
-  FLAG("--memory SIZE", "memory of a device (default: the device's); less leaves room for the driver, libraries and the "
-    "kernels' workspace; e.g. --memory 76GB"),
-  FLAG("--host-memory SIZE", "memory of a node's host, which limits offloading (default: what Slurm or the device file says); "
-    "e.g. --host-memory 512GB"),
+  FLAG("--device NAME|FILE", "a100-40, a100-80, h100, h200, cpu, or a file of measured figures, of which "
+    "examples/clusters has some (default h100, or what Slurm names)"),
+  FLAG("--memory SIZE", "memory of a device (default: the device's); less leaves room for the driver, libraries and "
+    "the kernels' workspace; e.g. --memory 76GB"),
+  FLAG("--host-memory SIZE", "memory of a node's host, which limits offloading (default: what Slurm or the device file "
+    "says); e.g. --host-memory 512GB"),
   FLAG("--top K", "layouts to print, at most 64 (default 8)"),
   FLAG("--explain", "one layout in full, that of the run file, on the cluster of --nodes or --from-slurm"),
   FLAG("--tables", "print the usual textbook estimates"),
   FLAG("--tokens N", "tokens of the whole run: adds steps, hours and node-hours; e.g. --tokens 300G"),
   FLAG("--walltime TIME", "time limit of a job: adds the number of requeues; e.g. --walltime 24:00:00"),
-  FLAG("--mtbf TIME", "mean time between failures of a node: adds the best interval between checkpoints, and the cost of "
-    "failures; e.g. --mtbf 5y"),
+  FLAG("--mtbf TIME", "mean time between failures of a node: adds the best interval between checkpoints, and the cost "
+    "of failures; e.g. --mtbf 5y"),
   FLAG("--disk RATE", "bytes per second that checkpoints are written with; e.g. --disk 20GB"),
   FLAG("--restart TIME", "time from a failure to the next step (default 2m)"),
-  FLAG("--emit sbatch", "write the layout as DIR/run.ini and DIR/job.sbatch, and the device as DIR/device.ini, from which the "
-    "run predicts its own step time. Of a search, it is the first layout that takes at most 90 % of a device's memory or, "
-    "if none does, the first. What a person must decide stands as # CHECK and is listed. If nothing fits, nothing is "
-    "written, and the status is 6"),
+  FLAG("--emit sbatch", "write the layout as DIR/run.ini and DIR/job.sbatch, and the device as DIR/device.ini, from "
+    "which the run predicts its own step time. Of a search, it is the first layout that takes at most 90 % of a "
+    "device's memory or, if none does, the first. What a person must decide stands as # CHECK and is listed. If "
+    "nothing fits, nothing is written, and the status is 6"),
   FLAG("--into DIR", "the folder of --emit (default plan)"),
   FLAG("--template FILE", "the script that --emit fills in (default: the train.sbatch of tercio --share)"),
-  FLAG("--for eval|sample", "what tercio eval or tercio sample of the model takes instead of a training: memory of weights and "
-    "KV cache, tokens per second of prompts and of new tokens; e.g. --for sample --batch 8"),
-  FLAG("--batch N", "with --for: sequences at once; of eval on each data-parallel rank (default: 2048 tokens), of sample in all "
-    "(default 1)"),
-  FLAG("--calibrate FILE", "time this machine's CPU, or with run.device = cuda its GPU, with short trainings of the run "
-    "file's model, and write FILE for --device"),
+  FLAG("--for eval|sample", "what tercio eval or tercio sample of the model takes instead of a training: memory of "
+    "weights and KV cache, tokens per second of prompts and of new tokens; e.g. --for sample --batch 8"),
+  FLAG("--batch N", "with --for: sequences at once; of eval on each data-parallel rank (default: 2048 tokens), of "
+    "sample in all (default 1)"),
+  FLAG("--calibrate FILE", "time this machine's CPU, or with run.device = cuda its GPU, with short trainings of the "
+    "run file's model, and write FILE for --device"),
   FLAG("--json", "print JSON"),
   FLAG(NULL, NULL)
 };
 
 const struct tc_flag tc_flags_place[] = {
   FLAG("--json", "print JSON"),
-  FLAG("--simulate CLUSTER", "show a cluster instead of the ranks that a launcher started: nodes and ranks of each, as in "
-    "\"3 nodes x 8\" or \"2:8,4\""),
-  FLAG("--order ORDER", "how the ranks of --simulate are dealt to its nodes: block (the default) or cyclic, as srun -m"),
+  FLAG("--simulate CLUSTER", "show a cluster instead of the ranks that a launcher started: nodes and ranks of each, as "
+    "in \"3 nodes x 8\" or \"2:8,4\""),
+  FLAG("--order ORDER", "how the ranks of --simulate are dealt to its nodes: block (the default) or cyclic, as srun "
+       "-m"),
   FLAG(NULL, NULL)
 };
 
 const struct tc_flag tc_flags_graph[] = {
-  FLAG("--after PASS", "the pass after which to print: build, label, systems, grad, optim, shard, recompute, fuse, units, "
-    "schedule, arena, or fusions (operations that a device may run as one)"),
+  FLAG("--after PASS", "the pass after which to print: build, label, systems, grad, optim, shard, recompute, fuse, "
+    "units, schedule, arena, or fusions (operations that a device may run as one)"),
   FLAG("--world N|CLUSTER", "number of ranks (default 1), or nodes and ranks, as in \"3 nodes x 8\" or \"2:8,4\""),
   FLAG("--rank R", "the rank whose program is printed (default 0)"),
   FLAG("--dot", "print DOT, for Graphviz"),
@@ -61,17 +63,17 @@ const struct tc_flag tc_flags_graph[] = {
 const struct tc_flag tc_flags_comm[] = {
   FLAG("--op OP,...|all", "operations to measure (default all): all_reduce, reduce+broadcast, reduce_scatter, "
     "all_gather, broadcast, one_by_one, reduce, scatter, gather, all_to_all, send_recv, send; reduce+broadcast and "
-    "one_by_one, a send to each member, are baselines; send is point to point, from each even coordinate of the axis to "
-    "the next; e.g. tercio comm --op send --axis pp"),
+    "one_by_one, a send to each member, are baselines; send is point to point, from each even coordinate of the axis "
+    "to the next; e.g. tercio comm --op send --axis pp"),
   FLAG("--axis tp|dp|pp|world", "the axis whose groups communicate, all groups at the same time; world: one group "
     "of all ranks (default world); e.g. --axis dp --mesh.tp=4"),
   FLAG("--min SIZE", "the first size of the whole array, in bytes or with K, M or G for powers of 1024 "
     "(default 1K); each later size is 4 times the one before; e.g. --min 64K"),
   FLAG("--max SIZE", "the last size, at most 64G (default 64M, or what ends in about 30 s); e.g. --max 1G"),
-  FLAG("--iters N", "timed iterations per size, after two that warm up, in [1, 10000] (default 20, fewer on a slow link); "
-    "e.g. --iters 100"),
-  FLAG("--pairs", "measure each node with each other node, several pairs at once, and name slow nodes and pairs; one node: "
-    "its ranks"),
+  FLAG("--iters N", "timed iterations per size, after two that warm up, in [1, 10000] (default 20, fewer on a slow "
+    "link); e.g. --iters 100"),
+  FLAG("--pairs", "measure each node with each other node, several pairs at once, and name slow nodes and pairs "
+    "(slow in three measurements); one node: its ranks, if each has a CPU"),
   FLAG("--rounds N", "rounds of --pairs (default: what ends in about 30 s); e.g. --pairs --rounds 3"),
   FLAG("--json", "print a JSON array, one object per row, which a device file of tercio plan can read "
     "(\"links node = FILE\"); e.g. --json > links.json"),
