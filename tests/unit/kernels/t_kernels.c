@@ -572,7 +572,10 @@ int main(int argc, char **argv)
   clips(1, 0.1), clips(1, 50), clips(0, 50);
   adamw_by_hand();
   if (!strcmp(T_DEVICE, "cpu")) low_states();
-  for (size_t a = 0; a < sizeof types / sizeof *types; a++) wide_rows(types[a]);
+  for (size_t a = 0; a < sizeof types / sizeof *types; a++) {
+    wide_rows(types[a]);
+    for (size_t i = 0; i < sizeof per_lane / sizeof *per_lane; i++) norms(types[a], 5, per_lane[i], 0);
+  }
   for (size_t a = 0; a < sizeof types / sizeof *types; a++) document_attention(types[a]);
   return done_testing();
 }
