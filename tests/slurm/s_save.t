@@ -59,7 +59,8 @@ await_moment() {                     # BEFORE
   read -rt "0.$((RANDOM % 3))$((RANDOM % 10))" -u "$never"
 }
 
-launcher() { pgrep -o -f "^$how .*--run.out=$out( |\$)"; }
+# Open MPI 5's mpirun becomes prterun.
+launcher() { pgrep -o -f "^(${how/#mpirun/mpirun|([^ ]*/)?prterun}) .*--run.out=$out( |\$)"; }
 
 # What an end did. The ranks had time if they say what they saved.
 table=() moments=0 killed=0 wrong=0
