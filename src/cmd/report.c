@@ -63,23 +63,27 @@ static char *from_start(const char *folder, const json_t *run, const char *trace
 {
   char out[1000], *full = realpath(folder, NULL), *path = NULL;
   tc_run_key(run, "run", "out", out, sizeof out);
-  const size_t n = full ? strlen(full) : 0, k = strlen(out);
+  size_t n = full ? strlen(full) : 0, k = strlen(out);
+  while (k > 1 && out[k - 1] == '/') out[--k] = '\0';
+  for (; strncmp(out, "./", 2) == 0; k -= 2) memmove(out, out + 2, k - 1);
   if (*out && *out != '/' && *trace != '/' && n > k && full[n - k - 1] == '/' && strcmp(full + n - k, out) == 0)
     path = tc_sprintf("%.*s%s", (int)(n - k), full, trace);
   free(full);
   return path;
 }
 
-/* The trace named in the run file, relative to this folder, to the run's, or to where the run was started; NULL: the run wrote none, or it is not there,
- * as *note then says. Owned by the caller. */
+/* The trace named in the run file, relative to where the run was started, to the run's folder or, if the former is
+ * unknown, to this folder, where another run's may lie; NULL: the run wrote none, or it is not there, as *note then
+ * says. Owned by the caller. */
 static char *find_trace(const struct ask *a, const json_t *run, struct tc_err *note)
 {
   char key[1000];
   tc_run_key(run, "run", "trace", key, sizeof key);
   if (!*key || !strcmp(key, "no")) return NULL;
   const char *name = strrchr(key, '/') ? strrchr(key, '/') + 1 : key;
-  char *path[] = { tc_strdup(key), tc_sprintf("%s/%s", a->folder, key),
-                   tc_sprintf("%s/%s", a->folder, name), from_start(a->folder, run, key) };
+  char *start = from_start(a->folder, run, key);
+  char *path[] = { start, tc_sprintf("%s/%s", a->folder, key), tc_sprintf("%s/%s", a->folder, name),
+                   start ? NULL : tc_strdup(key) };
   char *found = NULL;
   for (int i = 0; i < 4; i++) {
     if (!found && path[i] && access(path[i], R_OK) == 0) found = path[i];

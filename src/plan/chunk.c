@@ -12,7 +12,8 @@ void tc_plan_chunk(struct tc_plan *p, struct tc_config *c, const struct tc_clust
   struct tc_config larger = *c;
   struct tc_plan q;
   struct tc_err err = { 0 };
-  if (c->parallel_head_chunk != TC_AUTO || c->train_precision != TC_BF16 || tc_plan_is_cpu(&k->device)
+  if (c->parallel_head_chunk != TC_AUTO || tc_config_source(c, "parallel.head_chunk") != TC_FROM_DEFAULT
+      || c->train_precision != TC_BF16 || tc_plan_is_cpu(&k->device)
       || p->micro * p->model.context * row_bytes <= tc_head_bytes(TC_BF16))
     return;
   for (larger.parallel_head_chunk = 1; 2 * larger.parallel_head_chunk * row_bytes <= chunk_bytes;)

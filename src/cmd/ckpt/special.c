@@ -35,7 +35,7 @@ static void add_tokenizer_config(struct ckpt_special *s, const struct tc_tokeniz
 {
   const struct tc_ids *begin = tc_tokenizer_begin(t);
   json_t *o = json_pack("{s:s, s:I, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "model_max_length",
-                        (json_int_t)m->context, "clean_up_tokenization_spaces", 0);
+                        (json_int_t)TC_MAX(m->context, m->positions), "clean_up_tokenization_spaces", 0);
   set_text(o, "bos_token", t, begin->n ? (int64_t)begin->id[0] : -1);
   set_text(o, "eos_token", t, s->ids.end);
   add_json(s, "tokenizer_config.json", o);
@@ -70,8 +70,9 @@ static int take_tokenizer(struct tc_tokenizer **t, struct ckpt_special *s, const
 int ckpt_special_find(struct ckpt_special *s, const struct tc_ckpt *c, const struct tc_model *m, int64_t saved_end,
                       struct tc_err *err)
 {
-  enum { GPT2_END = 50256 };
+  enum { GPT2_END = 50256, GPT2_PADDED = 50304 };        /* the vocabulary: 50257, or padded */
   const bool gpt2 = m->rope_theta < 0;
+  const bool own = m->vocab > GPT2_END && m->vocab <= GPT2_PADDED && !tc_tokenizer_noted(tc_ckpt_meta(c)->data);
   struct tc_tokenizer *t;
   *s = (struct ckpt_special){ .ids = { -1, -1 } };
   TC_TRY(take_tokenizer(&t, s, c, m, err));
@@ -81,7 +82,7 @@ int ckpt_special_find(struct ckpt_special *s, const struct tc_ckpt *c, const str
     s->ids.end = tc_tokenizer_end_of_text(t);
   }
   if (s->ids.end < 0 && saved_end >= 0 && saved_end < m->vocab) s->ids.end = saved_end;
-  if (gpt2 && s->ids.end < 0 && !s->tokenizer && m->vocab > GPT2_END) s->ids.end = GPT2_END;
+  if (gpt2 && s->ids.end < 0 && !s->tokenizer && own) s->ids.end = GPT2_END;
   if (gpt2 && s->ids.begin < 0) s->ids.begin = s->ids.end;
   if (t) add_tokenizer_config(s, t, m);
   if (s->ids.begin >= 0 || s->ids.end >= 0) add_generation_config(s);

@@ -15,8 +15,9 @@ struct ckpt_special {
 };
 
 /* Takes the tokenizer.json of the checkpoint, and finds the ids: the end token is that at which `tercio sample` stops, else
- * saved_end, the data.end_token of the run (below 0: none); the begin token is what the tokenizer puts before a text.
- * A GPT-2 begins a text with its end token, 50256 if its vocabulary is GPT-2's. What tc_ckpt_attached returns. *s is to be
+ * saved_end, the data.end_token of the run if it was a number (below 0: it was not); the begin token is what the
+ * tokenizer puts before a text. A GPT-2 begins a text with its end token, which is 50256 if its vocabulary has GPT-2's
+ * size and its data name no tokenizer. What tc_ckpt_attached returns. *s is to be
  * freed, also after a failure. */
 int ckpt_special_find(struct ckpt_special *s, const struct tc_ckpt *c, const struct tc_model *m, int64_t saved_end,
                       struct tc_err *err);

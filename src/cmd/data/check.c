@@ -15,6 +15,7 @@ struct check {
   int64_t *first;                 /* [n + 1] the first block of each file, and the number of all blocks; owned */
   atomic_llong *ends;             /* [n] the end-of-document tokens of each file; owned */
   atomic_llong next, bad_block;   /* bad_block: the first that failed; INT64_MAX: none */
+  atomic_llong tokens;            /* that were read */
   pthread_mutex_t lock;
   struct tc_err err;              /* the sentence of bad_block */
   int64_t told_ns, started_ns;    /* of progress, which one thread prints */
@@ -48,6 +49,7 @@ static int check_block(struct check *c, int64_t block, struct tc_reader *r, uint
     ends += token[k] == end;
   }
   atomic_fetch_add(&c->ends[i], ends);
+  atomic_fetch_add(&c->tokens, n);
   for (int64_t k = 0; most >= c->vocab[i] && k < n; k++)
     if (token[k] >= c->vocab[i])
       return tc_fail(err, TC_EUSER, "data file '%s': token %u at place %lld (byte %lld) is not below the vocabulary's size, "
@@ -66,15 +68,15 @@ static void note_fault(struct check *c, int64_t block, const struct tc_err *err)
   pthread_mutex_unlock(&c->lock);
 }
 
-/* A line every two seconds, `block` being the next: short work says nothing. */
-static void say_progress(struct check *c, int64_t block)
+/* A line every two seconds: short work says nothing. */
+static void say_progress(struct check *c)
 {
-  const int64_t now_ns = tc_now_ns(), total = c->first[c->v->n];
+  const int64_t now_ns = tc_now_ns(), done = atomic_load(&c->tokens), total = tc_data_tokens(c->v->d);
   if (now_ns - c->told_ns < PROGRESS_NS) return;
   c->told_ns = now_ns;
-  fprintf(stderr, "tercio data: %.4g M of %.4g M tokens (%d %%), %.4g M/s\n", (double)block * TC_VIEW_BLOCK * 1e-6,
-          (double)total * TC_VIEW_BLOCK * 1e-6, (int)(100 * block / total),
-          (double)block * TC_VIEW_BLOCK * 1e3 / (double)(now_ns - c->started_ns));
+  fprintf(stderr, "tercio data: %.4g M of %.4g M tokens (%d %%), %.4g M/s\n", (double)done * 1e-6,
+          (double)total * 1e-6, (int)(100 * (double)done / (double)total),
+          (double)done * 1e3 / (double)(now_ns - c->started_ns));
 }
 
 /* ---- threads ----------------------------------------------------------------------------- */
@@ -87,7 +89,7 @@ static void check_blocks(struct check *c, bool says)
   for (int64_t block; (block = atomic_fetch_add(&c->next, 1)) < TC_MIN(c->first[c->v->n], atomic_load(&c->bad_block));) {
     struct tc_err err = { 0 };
     if (check_block(c, block, r, token, &err) < 0) note_fault(c, block, &err);
-    if (says) say_progress(c, block);
+    if (says) say_progress(c);
   }
   free(token);
   tc_reader_free(r);
@@ -158,6 +160,7 @@ static int check(const struct tc_view *v, struct tc_err *err)
   c.ends = tc_calloc((size_t)v->n, sizeof *c.ends);
   for (int i = 0; i < v->n; i++) c.first[i + 1] = c.first[i] + tc_ceil_div(v->file[i].is.tokens, TC_VIEW_BLOCK);
   atomic_init(&c.next, 0);
+  atomic_init(&c.tokens, 0);
   atomic_init(&c.bad_block, INT64_MAX);
   pthread_mutex_init(&c.lock, NULL);
   int status = find_vocab(&c, err);

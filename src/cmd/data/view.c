@@ -156,8 +156,8 @@ static int load_beside(struct tc_view *v, const struct tc_view_file *f, const st
   if (v->vocab >= 0) *out = NULL;
   else if (access(path, F_OK) == 0) status = load_tokenizer(v, path, out, err);
   else if (v->verb == TC_VIEW_DECODE)
-    status = tc_fail(err, TC_EUSER, "there is no " TC_TOKENIZER_FILE " beside data file '%s'; name it by --tokenizer, or "
-                     "--tokenizer bytes if a token is a byte", f->is.name);
+    status = tc_fail(err, TC_EUSER, "there is no " TC_TOKENIZER_FILE " beside data file '%s'; name it by --tokenizer%s",
+                     f->is.name, f->is.known ? "" : ", or --tokenizer bytes if a token is a byte");
   free(dir);
   free(path);
   return status;

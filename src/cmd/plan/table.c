@@ -9,17 +9,20 @@
 char *tc_plan_flags(const struct tc_plan_job *j, const struct tc_config *c)
 {
   const bool own = strcmp(c->mesh_stages, j->cfg->mesh_stages) != 0;   /* other than the given ones */
+  char chunk[60] = "";
+  if (c->parallel_head_chunk != j->cfg->parallel_head_chunk)
+    snprintf(chunk, sizeof chunk, " --parallel.head_chunk=%lld", (long long)c->parallel_head_chunk);
   return tc_sprintf("--mesh.pp=%lld --mesh.dp=%lld --mesh.tp=%lld --mesh.order=%s "
                     "--train.micro_batch=%lld --train.recompute=%s --parallel.data=%s "
                     "--parallel.schedule=%s --parallel.virtual_stages=%lld --parallel.sequence=%s "
-                    "--parallel.offload=%s%s%s", (long long)c->mesh_pp, (long long)c->mesh_dp,
+                    "--parallel.offload=%s%s%s%s", (long long)c->mesh_pp, (long long)c->mesh_dp,
                     (long long)c->mesh_tp, tc_word_mesh_order(c->mesh_order),
                     (long long)c->train_micro_batch, tc_word_train_recompute(c->train_recompute),
                     tc_word_parallel_data(c->parallel_data),
                     tc_word_parallel_schedule(c->parallel_schedule),
                     (long long)c->parallel_virtual_stages, c->parallel_sequence ? "yes" : "no",
                     tc_word_parallel_offload(c->parallel_offload), own ? " --mesh.stages=" : "",
-                    own ? c->mesh_stages : "");
+                    own ? c->mesh_stages : "", chunk);
 }
 
 static void reason(char *buf, size_t size, const struct tc_plan_job *j, const struct tc_plan_found *found,
