@@ -5,8 +5,14 @@
 . "$(dirname "$0")/lib.sh"
 start_cluster --nodes 2 --cpus 4 --gpus 2
 
+# Slurm 22.05 was seen to lock up while it started a heterogeneous step: then once more.
 srun_tasks() {                       # SRUN-OPTIONS -> "rank host local_rank" lines by rank
-  on_head srun "$@" sh -c 'echo $SLURM_PROCID $(hostname) $SLURM_LOCALID' | sort -n
+  local try
+  for try in 1 2 3; do
+    on_head timeout --kill-after=5 40 srun "$@" sh -c 'echo $SLURM_PROCID $(hostname) $SLURM_LOCALID' \
+      > "$shared/tasks" && break
+  done
+  sort -n "$shared/tasks"
 }
 
 check_map() {                        # WHAT SRUN-OPTIONS
