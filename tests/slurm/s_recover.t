@@ -32,7 +32,10 @@ on_head scancel --batch --signal=USR2 "$job"
 is "$(wait_job "$job" 200)" COMPLETED "lost node: the job completes" || note_file "$log" 60
 is "$(job_field "$job" Restarts)" 1 "asked to stop, it was requeued once"
 is "$(jq -c '[(.ranks | length), .mesh.dp]' "$out/run.json")" "[6,6]" "... and has all three nodes again"
-is "$(resumed | wc -l)" 2 "... both starts went on from a checkpoint"
+# Beside other tests ranks may pass the deadline: a start more, which is none of this test's.
+starts=$(($(grep -c 'tercio\[0\]: model: ' "$log") - 1))
+check "... and was started again at least twice" [ $starts -ge 2 ]
+is "$(resumed | wc -l)" $starts "... each time from a checkpoint"
 each_step_once "lost node"
 agrees "lost node against one rank, all steps" "$shared/one" "$out"
 is "$(last_mesh)" "pp1 dp6 tp1" "lost node: the last checkpoint is of the whole mesh"
