@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Local. The hash h with x added, which may be wider than a byte; it begins as TC_HASH64. */
+#define TC_HASH64 UINT64_C(14695981039346656037)
+static inline uint64_t tc_hash64_add(uint64_t h, uint64_t x) { return (h ^ x) * UINT64_C(1099511628211); }
+
 /* Local. The hash of a string. */
 static inline uint32_t tc_hash32(const char *text)
 {
@@ -16,8 +20,8 @@ static inline uint32_t tc_hash32(const char *text)
 }
 static inline uint64_t tc_hash64(const char *text)
 {
-  uint64_t h = UINT64_C(14695981039346656037);
-  for (; *text; text++) h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
+  uint64_t h = TC_HASH64;
+  for (; *text; text++) h = tc_hash64_add(h, (unsigned char)*text);
   return h;
 }
 

@@ -1,5 +1,6 @@
 /* data.c - a data set: its sources, the samples of a step, and what identifies it. */
 #include "src/data/impl.h"
+#include "src/token/token.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -64,11 +65,11 @@ int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char
 {
   uint64_t is;
   const char *file = tc_data_tokenizer(d, &is);
-  char have[40] = "bytes";
+  char have[TC_TOKENS_TEXT];
   if (!file || !tokenizer || is == tokenizer) return TC_OK;
-  if (is) snprintf(have, sizeof have, "tokens of tokenizer %016llx", (unsigned long long)is);
   return tc_fail(err, TC_EUSER, "the model in %s is of tokenizer %016llx, but data file '%s' has %s: make the shards with "
-                 "the model's tokenizer.json (tercio data --tokenizer)", model, (unsigned long long)tokenizer, file, have);
+                 "the model's tokenizer.json (tercio data --tokenizer)", model, (unsigned long long)tokenizer, file,
+                 tc_tokens_text(have, is));
 }
 
 static int fail_tokenizers(const struct tc_token_file *a, uint64_t of_a, const struct tc_token_file *b, uint64_t of_b,

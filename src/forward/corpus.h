@@ -15,8 +15,8 @@ struct tc_corpus_loss {
 };
 
 /* Collective. `d`: the same tokens on all ranks. end: the token that ends a document, if texts are masked from each
- * other (data.documents = mask); -1: they are joined. tokenizer: whose tokens they are; NULL: a token is a byte if `bytes`, else
- * unknown. name: for the progress line, which rank 0 writes; NULL: none. */
+ * other (data.documents = mask); -1: they are joined. tokenizer: whose tokens they are; NULL: a token is a byte if
+ * `bytes`, else unknown. name: for the progress line, which rank 0 writes; NULL: none. */
 int tc_corpus_loss(struct tc_corpus_loss *out, struct tc_forward *x, struct tc_data *d, int32_t end,
                    const struct tc_tokenizer *tokenizer, bool bytes, const char *name, struct tc_err *err);
 

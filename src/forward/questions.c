@@ -141,7 +141,7 @@ int tc_choices_jsonl(struct tc_choices *out, const char *path, const struct tc_t
 
 /* ---- llm.c's HellaSwag ----------------------------------------------------------------------- */
 
-enum { HELLASWAG_HEADER = 256, HELLASWAG_MAGIC = 20240522, HELLASWAG_START = 65535, HELLASWAG_VOCAB = 50257,
+enum { HELLASWAG_HEADER = 256, HELLASWAG_MAGIC = 20240522, HELLASWAG_START = 65535,
        HELLASWAG_MOST = 1 << 30 };
 
 /* The words of the file that are not read yet. */
@@ -209,7 +209,7 @@ int tc_choices_hellaswag(struct tc_choices *out, const char *path, int64_t conte
   char *text;
   size_t bytes;
   *out = (struct tc_choices){ 0 };
-  if (vocab < HELLASWAG_VOCAB || vocab > tc_round_up(HELLASWAG_VOCAB, 128))
+  if (!tc_is_gpt2_vocab(vocab))
     return tc_fail(err, TC_EUSER, "%s holds GPT-2's tokens, and this model's vocabulary of %lld is not GPT-2's "
                    "(50257); --choices FILE.jsonl takes text", path, (long long)vocab);
   TC_TRY(tc_read_text(&text, &bytes, path, "file of questions", HELLASWAG_MOST, err));

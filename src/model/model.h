@@ -37,6 +37,13 @@ struct tc_model {
 };
 extern const struct tc_model tc_presets[];           /* ends with preset NULL */
 
+/* GPT-2's vocabulary, whose last token ends a text; programs pad it to a multiple of 128 at most. */
+enum { TC_GPT2_VOCAB = 50257 };
+static inline bool tc_is_gpt2_vocab(int64_t vocab)
+{
+  return vocab >= TC_GPT2_VOCAB && vocab <= tc_round_up(TC_GPT2_VOCAB, 128);
+}
+
 /* Local. Sets what is not given, from the preset, the family, defaults. TC_EUSER: unknown preset; sizes that are
  * missing, beyond their limits or don't fit each other. */
 int tc_model_resolve(struct tc_model *m, struct tc_err *err);

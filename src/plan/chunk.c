@@ -2,9 +2,7 @@
  * in fp32, and its products fill a GPU only in part at their end: fewer chunks cost less of both. */
 #include "src/plan/impl.h"
 
-/* The logits of a chunk, at most; and what a device keeps free for driver, libraries and kernels. */
-static const int64_t chunk_bytes = INT64_C(2) << 30;
-static const double keeps_free = 0.1;
+static const int64_t chunk_bytes = INT64_C(2) << 30;      /* the logits of a chunk, at most */
 
 void tc_plan_chunk(struct tc_plan *p, struct tc_config *c, const struct tc_cluster *k)
 {
@@ -20,7 +18,7 @@ void tc_plan_chunk(struct tc_plan *p, struct tc_config *c, const struct tc_clust
     larger.parallel_head_chunk *= 2;
   if (tc_plan_layout(&q, &larger, p->world, k, p->exact, &err) < 0) return;
   const double bytes = (double)q.cls[q.worst].memory.bytes[TC_DEVICE];
-  if (bytes > (1 - keeps_free) * k->device.memory_bytes || q.time.step_s >= p->time.step_s) return;
+  if (bytes > TC_PLAN_FULL * k->device.memory_bytes || q.time.step_s >= p->time.step_s) return;
   *p = q;
   *c = larger;
 }

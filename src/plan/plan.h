@@ -231,6 +231,7 @@ struct tc_plan_found {
   char why[200];                                 /* the reason of the best one that proved impossible */
   int least_nodes;                               /* if nothing fits: a number of nodes that would suffice; 0: unknown */
 };
+#define TC_PLAN_FULL 0.9      /* of a device's memory: the rest is for driver, libraries and kernels */
 enum { TC_PLAN_ROWS = 64 };                      /* layouts that a search compiles */
 /* Local. The first `top` (1 .. TC_PLAN_ROWS) layouts of c's model and batch on the cluster, by time of a step; those
  * whose host memory cannot be checked come last. Rows may have a larger parallel.head_chunk than auto (chunk.c).

@@ -71,7 +71,7 @@ int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
                       const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
                       struct tc_err *err);
 
-/* The logits of a loss chunk with head_chunk = 0, of that type. */
+/* Bytes of the logits of a loss chunk, at most, if parallel.head_chunk is auto and they are of this type. */
 int64_t tc_head_bytes(int dtype);
 
 /* Every operation of every micro-batch has a place in a step's list of actions, some 40 bytes. */

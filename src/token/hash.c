@@ -7,8 +7,7 @@
 
 #include <stdlib.h>
 
-/* FNV-1a (Fowler, Noll, Vo), 64 bits. */
-static void add_byte(uint64_t *h, uint8_t byte) { *h = (*h ^ byte) * UINT64_C(1099511628211); }
+static void add_byte(uint64_t *h, uint8_t byte) { *h = tc_hash64_add(*h, byte); }
 
 static void add_number(uint64_t *h, uint64_t x)
 {
@@ -84,7 +83,7 @@ static void add_ids(uint64_t *h, const struct tc_ids *ids)
 
 uint64_t tc_hash_tokenizer(const struct tc_tokenizer *t)
 {
-  uint64_t h = UINT64_C(14695981039346656037);
+  uint64_t h = TC_HASH64;
   add_words(&h, &t->words);
   add_merges(&h, &t->merges);
   add_added(&h, &t->raw);

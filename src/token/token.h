@@ -74,6 +74,13 @@ int tc_tokenizer_read(char **text, size_t *bytes, const char *path, struct tc_er
 #define TC_TOKENIZER_NOTE "tokenizer %016" PRIx64
 /* Local. The hash in such a text; 0: it names none. */
 uint64_t tc_tokenizer_noted(const char *text);
+/* For messages: "tokens of tokenizer HASH", or "bytes" if the hash is 0. Returns text. */
+enum { TC_TOKENS_TEXT = 40 };
+static inline const char *tc_tokens_text(char text[TC_TOKENS_TEXT], uint64_t hash)
+{
+  snprintf(text, TC_TOKENS_TEXT, hash ? "tokens of tokenizer %016" PRIx64 : "bytes", hash);
+  return text;
+}
 
 /* ---- an encoder: one thread's at a time ------------------------------------------------------- */
 

@@ -16,8 +16,8 @@ static size_t table_size(size_t n)
 
 static size_t hash(struct tc_bytes text)
 {
-  uint64_t h = UINT64_C(14695981039346656037);
-  for (size_t i = 0; i < text.n; i++) h = (h ^ (unsigned char)text.s[i]) * UINT64_C(1099511628211);
+  uint64_t h = TC_HASH64;
+  for (size_t i = 0; i < text.n; i++) h = tc_hash64_add(h, (unsigned char)text.s[i]);
   return (size_t)(h ^ h >> 29);
 }
 

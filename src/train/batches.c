@@ -167,11 +167,11 @@ static void add_hashes(struct tc_train *t, int64_t b0, int64_t n, const struct t
   const size_t T = (size_t)t->run.opts.model.context;
   if (!t->batches.hashes) t->batches.hashes = json_object();
   for (int64_t i = 0; i < n; i++) {
-    uint64_t h = UINT64_C(14695981039346656037);
+    uint64_t h = TC_HASH64;
     char key[24], text[20];
     for (size_t k = 0; k < 2 * T; k++) {
       const int32_t *x = k < T ? of->tokens : of->targets;
-      h = (h ^ (uint32_t)x[(size_t)i * T + k % T]) * UINT64_C(1099511628211);
+      h = tc_hash64_add(h, (uint32_t)x[(size_t)i * T + k % T]);
     }
     snprintf(key, sizeof key, "%" PRId64, b0 + i);
     snprintf(text, sizeof text, "%016" PRIx64, h);

@@ -32,11 +32,10 @@ static char *name_of(const char *path)
 
 static int fail_tokenizer(const char *path, uint64_t is, const char *file, uint64_t hash, struct tc_err *err)
 {
-  char have[40] = "bytes";
-  if (hash) snprintf(have, sizeof have, "tokens of tokenizer %016" PRIx64, hash);
+  char have[TC_TOKENS_TEXT];
   return tc_fail(err, TC_EUSER, "%s is tokenizer %016" PRIx64 ", but data file '%s' has %s: the questions would be other text "
-                 "to the model; train.eval_tokenizer = the tokenizer.json of the data would fit%s", path, is, file, have,
-                 hash ? "" : ", or none for bytes");
+                 "to the model; train.eval_tokenizer = the tokenizer.json of the data would fit%s", path, is, file,
+                 tc_tokens_text(have, hash), hash ? "" : ", or none for bytes");
 }
 
 /* train.eval_tokenizer, else the tokenizer.json beside the training data; NULL: a token is a byte, as the headers say or,
@@ -111,11 +110,11 @@ int tc_tasks_open(struct tc_train *t, struct tc_err *err)
 int tc_tasks_of_tokenizer(const struct tc_train *t, uint64_t hash, const char *path, struct tc_err *err)
 {
   const struct tc_tasks *x = &t->tasks;
-  char is[40] = "bytes";
+  char is[TC_TOKENS_TEXT];
   if (!x->text || !hash || x->tokenizer == hash) return 0;
-  if (x->tokenizer) snprintf(is, sizeof is, "tokens of tokenizer %016" PRIx64, x->tokenizer);
   return tc_fail(err, TC_EUSER, "train.eval_tasks: the questions were read as %s, but the model in %s is of tokenizer %016"
-                 PRIx64 ": train.eval_tokenizer = its tokenizer.json would fit", is, path, hash);
+                 PRIx64 ": train.eval_tokenizer = its tokenizer.json would fit",
+                 tc_tokens_text(is, x->tokenizer), path, hash);
 }
 
 void tc_tasks_close(struct tc_train *t)
@@ -130,11 +129,11 @@ void tc_tasks_close(struct tc_train *t)
   *x = (struct tc_tasks){ 0 };
 }
 
-static uint64_t add_hash(uint64_t h, int64_t x) { return (h ^ (uint64_t)x) * UINT64_C(1099511628211); }
+static uint64_t add_hash(uint64_t h, int64_t x) { return tc_hash64_add(h, (uint64_t)x); }
 
 static uint64_t hash_tasks(const struct tc_tasks *x)
 {
-  uint64_t h = UINT64_C(14695981039346656037);
+  uint64_t h = TC_HASH64;
   for (int i = 0; i < x->n; i++) {
     const struct tc_choices *c = &x->task[i].questions;
     h = add_hash(add_hash(h, c->n), c->n_answers);

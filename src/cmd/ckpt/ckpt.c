@@ -333,9 +333,8 @@ static const struct ckpt_sub subs[] = {
   { "export", "[DIR] -o OUT [--format hf|safetensors|llmc] [--dtype f32|bf16] "
     "[--shard-size SIZE] [--optimizer] [--json]", 0, 1, CKPT_JSON | CKPT_OUT | CKPT_FORMAT, ckpt_cmd_export,
     "writes the weights for other programs: hf, a folder with model.safetensors, config.json (with the end token, if "
-    "it is known) and the checkpoint's tokenizer.json, if it has one, which Hugging Face's transformers loads as GPT-2, Llama "
-    "or Qwen3; llmc, a model "
-    "file of llm.c (GPT-2); safetensors, one file with Tercio's tensor names",
+    "it is known) and the checkpoint's tokenizer.json, if it has one, which Hugging Face's transformers loads as "
+    "GPT-2, Llama or Qwen3; llmc, a model file of llm.c (GPT-2); safetensors, one file with Tercio's tensor names",
     "tercio ckpt export run/ckpt -o gpt2 --format hf" },
   { "import", "FILE|FOLDER -o DIR [--rope half|interleaved] [--section.key=value ...] [--json]", 1, 1,
     CKPT_JSON | CKPT_OUT | CKPT_CONFIG | CKPT_ROPE, ckpt_cmd_import,

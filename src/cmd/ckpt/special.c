@@ -70,9 +70,9 @@ static int take_tokenizer(struct tc_tokenizer **t, struct ckpt_special *s, const
 int ckpt_special_find(struct ckpt_special *s, const struct tc_ckpt *c, const struct tc_model *m, int64_t saved_end,
                       struct tc_err *err)
 {
-  enum { GPT2_END = 50256, GPT2_PADDED = 50304 };        /* the vocabulary: 50257, or padded */
+  enum { GPT2_END = TC_GPT2_VOCAB - 1 };
   const bool gpt2 = m->rope_theta < 0;
-  const bool own = m->vocab > GPT2_END && m->vocab <= GPT2_PADDED && !tc_tokenizer_noted(tc_ckpt_meta(c)->data);
+  const bool own = tc_is_gpt2_vocab(m->vocab) && !tc_tokenizer_noted(tc_ckpt_meta(c)->data);
   struct tc_tokenizer *t;
   *s = (struct ckpt_special){ .ids = { -1, -1 } };
   TC_TRY(take_tokenizer(&t, s, c, m, err));

@@ -175,9 +175,5 @@ static int check(const struct tc_view *v, struct tc_err *err)
 
 int tc_data_check_tokens(int argc, char **argv, struct tc_err *err)
 {
-  struct tc_view v;
-  int status = tc_view_open(&v, TC_VIEW_CHECK, argc, argv, err);
-  if (status == TC_OK) status = check(&v, err);
-  tc_view_free(&v);
-  return status;
+  return tc_view_run(TC_VIEW_CHECK, check, argc, argv, err);
 }

@@ -203,7 +203,7 @@ static const char *text_of(const struct tc_view_file *f, uint32_t id, char *byte
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
-int tc_view_open(struct tc_view *v, enum tc_view_verb verb, int argc, char **argv, struct tc_err *err)
+static int view_open(struct tc_view *v, enum tc_view_verb verb, int argc, char **argv, struct tc_err *err)
 {
   *v = (struct tc_view){ .verb = verb, .format = TC_FORMAT_AUTO, .count = -1, .vocab = -1 };
   TC_TRY(parse(v, argc, argv, err));
@@ -212,7 +212,7 @@ int tc_view_open(struct tc_view *v, enum tc_view_verb verb, int argc, char **arg
   return TC_OK;
 }
 
-void tc_view_free(struct tc_view *v)
+static void view_free(struct tc_view *v)
 {
   for (int i = 0; i < v->n_words; i++) free(v->word[i]);
   for (int i = 0; i < v->n_tokenizers; i++) {
@@ -223,6 +223,16 @@ void tc_view_free(struct tc_view *v)
   free(v->tokenizer);
   free(v->file);
   tc_data_free(v->d);
+}
+
+int tc_view_run(enum tc_view_verb verb, int (*act)(const struct tc_view *v, struct tc_err *err), int argc, char **argv,
+                struct tc_err *err)
+{
+  struct tc_view v;
+  int status = view_open(&v, verb, argc, argv, err);
+  if (status == TC_OK) status = act(&v, err);
+  view_free(&v);
+  return status;
 }
 
 /* Calls `put` for tokens [from, from + n) of a file, in order. */
@@ -330,11 +340,7 @@ static int show(const struct tc_view *v, struct tc_err *err)
 
 int tc_data_show(int argc, char **argv, struct tc_err *err)
 {
-  struct tc_view v;
-  int status = tc_view_open(&v, TC_VIEW_SHOW, argc, argv, err);
-  if (status == TC_OK) status = show(&v, err);
-  tc_view_free(&v);
-  return status;
+  return tc_view_run(TC_VIEW_SHOW, show, argc, argv, err);
 }
 
 /* ---- decode ----------------------------------------------------------------------------------- */
@@ -352,17 +358,19 @@ static int write_text(const struct tc_view_file *f, uint32_t id, int64_t at, str
   return TC_OK;
 }
 
-int tc_data_decode(int argc, char **argv, struct tc_err *err)
+static int decode(const struct tc_view *v, struct tc_err *err)
 {
-  struct tc_view v;
-  int status = tc_view_open(&v, TC_VIEW_DECODE, argc, argv, err);
-  int64_t skip = v.from, left = v.count < 0 ? INT64_MAX : v.count;
-  for (int i = 0; i < v.n && status == TC_OK && !ferror(stdout); i++) {
-    const int64_t here = v.file[i].is.tokens, from = TC_MIN(skip, here), n = TC_MIN(left, here - from);
-    status = each_token(&v, &v.file[i], from, n, write_text, err);
+  int64_t skip = v->from, left = v->count < 0 ? INT64_MAX : v->count;
+  for (int i = 0; i < v->n && !ferror(stdout); i++) {
+    const int64_t here = v->file[i].is.tokens, from = TC_MIN(skip, here), n = TC_MIN(left, here - from);
+    TC_TRY(each_token(v, &v->file[i], from, n, write_text, err));
     skip -= from;
     left -= n;
   }
-  tc_view_free(&v);
-  return status;
+  return TC_OK;
+}
+
+int tc_data_decode(int argc, char **argv, struct tc_err *err)
+{
+  return tc_view_run(TC_VIEW_DECODE, decode, argc, argv, err);
 }

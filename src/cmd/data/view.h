@@ -38,10 +38,10 @@ struct tc_view {
   int n_tokenizers, cap_tokenizers;
 };
 
-/* Local, as all of these. Reads the command line (argv[0] is the verb), opens the files and finds their tokenizers.
- * TC_EUSER. To be freed, also after a failure. */
-int tc_view_open(struct tc_view *v, enum tc_view_verb verb, int argc, char **argv, struct tc_err *err);
-void tc_view_free(struct tc_view *v);
+/* Local, as all of these. Reads the command line (argv[0] is the verb), opens the files, finds their tokenizers, and
+ * calls `act` with them. TC_EUSER, or what act returns. */
+int tc_view_run(enum tc_view_verb verb, int (*act)(const struct tc_view *v, struct tc_err *err), int argc, char **argv,
+                struct tc_err *err);
 /* Tokens [from, from + n) of a file, n <= TC_VIEW_BLOCK, into out[n]. r NULL: for the thread that opened v. */
 int tc_view_read(const struct tc_view *v, struct tc_reader *r, const struct tc_view_file *f, int64_t from, int64_t n,
                  uint32_t *out, struct tc_err *err);

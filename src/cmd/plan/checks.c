@@ -43,8 +43,7 @@ static void check_failures(struct checks *l, const struct tc_plan_job *j, const 
   tc_plan_span(e, sizeof e, j->cluster.mtbf_s);
   if (together > 0 && together < j->cfg->ckpt_mtbf_hours * 3600)
     add(l, false, "ckpt.mtbf_hours", "a node fails every %s (--mtbf), one of %d every %s: about %s between checkpoints "
-        "of %s",
-        e, nodes, a, d, b);
+        "of %s", e, nodes, a, d, b);
   else if (tc_config_source(c, "ckpt.mtbf_hours") != TC_FROM_DEFAULT) return;
   else if (together > 0)
     add(l, false, "ckpt.mtbf_hours", "failures every %g hours are the default (from nodes alone every %s; software and "

@@ -158,7 +158,7 @@ void tc_plan_runs_print(FILE *f, const struct tc_plan_job *j, const struct tc_pl
 
 int tc_plan_headroom(const struct tc_plan_job *j, const struct tc_plan *p, char *memory, size_t size)
 {
-  const double full = 0.9, have = j->cluster.device.memory_bytes;
+  const double full = TC_PLAN_FULL, have = j->cluster.device.memory_bytes;
   const double need = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
   /* A lower --memory is the headroom. */
   if (need <= full * have || need > have || have < j->own_bytes) return 0;

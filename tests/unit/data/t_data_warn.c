@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char said[2000];
+static char warned[2000];
 static int warnings;
 
 TAP_FORMAT(1, 2)
@@ -13,8 +13,8 @@ static void warn_here(const char *fmt, ...)
 {
   va_list ap;
   va_start(ap, fmt);
-  const size_t n = strlen(said);
-  vsnprintf(said + n, sizeof said - n, fmt, ap);
+  const size_t n = strlen(warned);
+  vsnprintf(warned + n, sizeof warned - n, fmt, ap);
   va_end(ap);
   warnings++;
 }
@@ -83,12 +83,12 @@ static void tests(const char *dir)
   if (link("other/s0.bin", "link.bin") != 0) perror("link");
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_data *train = open_words(rows[i].train), *val = open_words(rows[i].val);
-    *said = '\0';
+    *warned = '\0';
     warnings = 0;
     tc_data_warn(train, val);
     is_int(warnings, rows[i].warnings, "%s, validated by %s: %s", rows[i].train[0], rows[i].val[0] ? rows[i].val[0] : "(none)",
-           said);
-    for (int k = 0; k < 2 && rows[i].says[k]; k++) ok(strstr(said, rows[i].says[k]), "... says: %s", rows[i].says[k]);
+           warned);
+    for (int k = 0; k < 2 && rows[i].says[k]; k++) ok(strstr(warned, rows[i].says[k]), "... says: %s", rows[i].says[k]);
     tc_data_free(train);
     tc_data_free(val);
   }
