@@ -11,6 +11,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/ckpt/ckpt.h \
   %D%/cmd/ckpt/export.c \
   %D%/cmd/ckpt/special.c \
+  %D%/cmd/ckpt/special.h \
   %D%/cmd/ckpt/import.c \
   %D%/cmd/ckpt/import.h \
   %D%/cmd/ckpt/import_save.c \

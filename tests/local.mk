@@ -311,12 +311,14 @@ test_files = \
   %D%/transcripts/cmd-tokens.txt \
   %D%/transcripts/device.ini \
   %D%/transcripts/train.sh \
+  %D%/transcripts/train.txt \
   %D%/transcripts/digests.txt \
   %D%/transcripts/errors.txt \
   %D%/transcripts/full.ini \
   %D%/transcripts/fusions.txt \
   %D%/transcripts/graph.txt \
   %D%/transcripts/input.txt \
+  %D%/transcripts/cmd-place.txt \
   %D%/transcripts/place.txt \
   %D%/transcripts/plan.txt \
   %D%/transcripts/planner.txt \
