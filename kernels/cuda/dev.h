@@ -46,6 +46,7 @@ struct tc_cuda {                 /* tc_device.priv */
   struct tc_copies *copies;      /* copy.cu: asynchronous copies */
   struct tc_lt *lt;              /* gemm.cu */
   struct tc_events *events;      /* clock.cu */
+  struct nvtxDomainRegistration_st *profiler;    /* clock.cu; NULL: none is attached */
   struct tc_now now, *now_at;    /* the value of *now_at, which is in device memory */
   bool capturing;
   cudaError_t error;             /* the first error, kept until it is reported */
@@ -67,7 +68,10 @@ bool tc_cuda_is_host(const void *p);
 
 /* clock.cu */
 extern const struct tc_clock tc_cuda_clock;
+extern const struct tc_ranges tc_cuda_ranges;
 void tc_cuda_events_free(struct tc_device *d);
+void tc_cuda_ranges_new(struct tc_device *d);
+void tc_cuda_ranges_free(struct tc_device *d);
 /* capture.cu */
 extern const struct tc_capture tc_cuda_capture;
 int tc_cuda_now_new(struct tc_device *d);
