@@ -169,6 +169,7 @@ test_headers = \
   %D%/fuzz/place_run.h \
   %D%/unit/box.h \
   %D%/unit/schedule/fusion_play.h \
+  %D%/unit/kernels/load.h \
   %D%/unit/kernels/scene.h \
   %D%/unit/script.h \
   %D%/unit/ckpt_cmd.h \

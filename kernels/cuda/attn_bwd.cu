@@ -275,3 +275,11 @@ void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a)
   default: launch_both<128, 32, 1, 32, 1>(d, a); break;
   }
 }
+
+void tc_cuda_load_attn_bwd(struct tc_device *d)
+{
+  tc_load_kernels(d, attn_backward<32, 32, 2, false>, attn_backward<64, 32, 2, false>, attn_backward<80, 32, 1, false>,
+                  attn_backward<96, 32, 1, false>, attn_backward<128, 32, 1, false>);
+  tc_load_kernels(d, attn_backward<32, 32, 2, true>, attn_backward<64, 64, 1, true>, attn_backward<80, 32, 1, true>,
+                  attn_backward<96, 32, 1, true>, attn_backward<128, 32, 1, true>);
+}

@@ -222,3 +222,9 @@ void tc_cuda_attn_fwd(struct tc_device *d, const struct tc_attn *a)
   default: launch<128, 1>(d, a); break;
   }
 }
+
+void tc_cuda_load_attn_fwd(struct tc_device *d)
+{
+  tc_load_kernels(d, attn_forward<32, 2>, attn_forward<64, 2>, attn_forward<80, 1>, attn_forward<96, 1>,
+                  attn_forward<128, 1>);
+}

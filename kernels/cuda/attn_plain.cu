@@ -176,3 +176,8 @@ void tc_cuda_attn_plain_bwd(struct tc_device *d, const struct tc_attn *a)
   TC_LAUNCH(attn_plain_backward<false>, grid_of(a, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
   TC_LAUNCH(attn_plain_backward<true>, grid_of(a, a->K), dim3(32, WARPS), bytes, tc_stream(d), *a);
 }
+
+void tc_cuda_load_attn_plain(struct tc_device *d)
+{
+  tc_load_kernels(d, attn_plain_forward, attn_plain_backward<false>, attn_plain_backward<true>);
+}

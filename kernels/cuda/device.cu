@@ -238,6 +238,15 @@ static bool cuda_has_bf16(struct tc_device *d)
   return true;
 }
 
+void tc_cuda_load(struct tc_device *d)
+{
+  if (tc_cuda_of(d)->loaded) return;
+#define X(file) tc_cuda_load_##file(d);
+  TC_LOADS(X)
+#undef X
+  tc_cuda_of(d)->loaded = true;
+}
+
 /* ---- the table ---------------------------------------------------------------------------- */
 
 /* By the rows of graph/op.def: a new op without a kernel does not compile. */

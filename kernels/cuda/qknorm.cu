@@ -148,3 +148,9 @@ int tc_cuda_qknorm_bwd(struct tc_device *d, const struct tc_call *c)
     tc_cuda_add_parts(d, &c->out[1 + k], (c->acc >> (1 + k) & 1) != 0, a.part + k * D, parts, D, 2 * D);
   return tc_cuda_launched(d, "qknorm_bwd");
 }
+
+void tc_cuda_load_qknorm(struct tc_device *d)
+{
+  tc_load_kernels(d, qknorm_forward<8>, qknorm_forward<16>, qknorm_forward<32>, qknorm_backward<8>, qknorm_backward<16>,
+                  qknorm_backward<32>);
+}

@@ -253,6 +253,14 @@ static bool measure(struct tc_device *d, struct plan *p, const struct room *r, c
   return true;
 }
 
+/* Runs a plan once, so that the library's kernels are loaded before transfers are under way, as ours are. */
+static void load_plan(struct tc_device *d, struct plan *p, const struct room *r)
+{
+  struct trial t;
+  trial_of(&t, p, r);
+  run_trial(d, &t, r->part[WORK]);
+}
+
 /* Plain products first: they are parts of the fused ones. */
 int tc_cuda_tune(struct tc_device *d, const char *known, bool time, char **text, int *timed, struct tc_err *err)
 {
@@ -269,12 +277,12 @@ int tc_cuda_tune(struct tc_device *d, const char *known, bool time, char **text,
       if (!p->used || !p->algos || is_fused(&p->key) != (fused == 1)) continue;
       key_text(d, p, key);
       const char *choice = choice_in(known, key);
-      if (choice && take(d, p, choice)) {
-        fprintf(f, "%s: %.*s\n", key, (int)strcspn(choice, "\n"), choice);
-      } else if (time && !full && (p->algos > 1 || fused)) {
-        if (!opened) full = !(opened = room_open(d, &r));
-        *timed += opened && measure(d, p, &r, key, f);
-      }
+      const bool taken = choice && take(d, p, choice), timing = time && !taken && (p->algos > 1 || fused);
+      const bool loading = tc_cuda_of(d)->loaded && !timing && !p->ns && !p->none;
+      if (taken) fprintf(f, "%s: %.*s\n", key, (int)strcspn(choice, "\n"), choice);
+      if ((timing || loading) && !opened && !full) full = !(opened = room_open(d, &r));
+      if (timing) *timed += opened && measure(d, p, &r, key, f);
+      else if (loading && opened) load_plan(d, p, &r);
     }
   if (opened) d->ops->free(d, r.at, r.all);
   fclose(f);
@@ -283,3 +291,5 @@ int tc_cuda_tune(struct tc_device *d, const char *known, bool time, char **text,
   *text = NULL;
   return TC_EUSER;
 }
+
+void tc_cuda_load_tune(struct tc_device *d) { tc_load_kernels(d, scatter); }

@@ -142,6 +142,37 @@ static void known_lines(struct scene *s)
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
+/* Nanoseconds that products take on the emulated clock while plans are chosen without timing. */
+static int64_t spent(struct scene *s, struct tc_device *d)
+{
+  int timed;
+  d->ops->clock->restart(d);
+  const int32_t from = d->ops->clock->event(d);
+  free(lines(s, d, "", false, &timed));
+  const int32_t to = d->ops->clock->event(d);
+  d->ops->sync(d);
+  return d->ops->clock->interval(d, from, to);
+}
+
+/* Where NCCL was joined each plan runs once, also if none is timed: the library's kernels are then loaded. */
+static void loaded(struct scene *s)
+{
+  struct tc_device *d = fresh();
+  struct tc_nccl *c = NULL;
+  struct tc_err err = { 0 };
+  char id[TC_NCCL_ID_BYTES];
+  setenv("TC_EMU_BLASLT_FAST", "0", 1);
+  const int64_t one = spent(s, d), alone = spent(s, d);
+  ok(one == alone && one > 0, "without NCCL no product runs but the test's");
+  ok(d->ops->nccl->id(d, id, &err) == 0 && d->ops->nccl->join(&c, d, id, 0, 1, &err) == 0, "NCCL is joined %s", err.text);
+  is_int(spent(s, d), 2 * one, "... then its plan runs once");
+  setenv("TC_EMU_MEMORY_MB", "24", 1);
+  is_int(spent(s, d), one, "... unless there is no memory for its operands");
+  unsetenv("TC_EMU_MEMORY_MB");
+  d->ops->nccl->free(c, true);
+  tc_device_close(d);
+}
+
 static void gradients(struct scene *s)
 {
   clear(s);
@@ -200,6 +231,7 @@ int main(void)
   if (!on_gpu()) {
     fastest(s);
     known_lines(s);
+    loaded(s);
     setenv("TC_EMU_BLASLT_FAST", "0", 1);
     for (int slow = 0; slow < 2; slow++) {
       if (slow) setenv("TC_EMU_BLASLT_SLOW_FUSED", "yes", 1);
