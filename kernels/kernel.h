@@ -149,7 +149,7 @@ struct tc_device_ops {
   int (*tune)(struct tc_device *d, const char *known, bool time, char **text, int *timed, struct tc_err *err);
   /* What it computes with, and on: "cuBLASLt 13.0.2, CUDA driver 13.0, NVIDIA H200". NULL: tc_cpu_version says it. */
   void (*version)(struct tc_device *d, char *text, size_t size);
-  const struct tc_ranges *ranges;
+  const struct tc_ranges *ranges;                            /* NULL: no profiler can show them */
 };
 
 struct tc_device {
