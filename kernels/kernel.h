@@ -103,6 +103,14 @@ struct tc_clock {
   void (*restart)(struct tc_device *d);
 };
 
+/* Names for spans of time, which an attached profiler shows with the work that is called in them (NVTX). They nest;
+ * each push has its pop, on the same thread. */
+struct tc_ranges {
+  bool (*on)(struct tc_device *d);               /* a profiler is attached */
+  void (*push)(struct tc_device *d, const char *name);
+  void (*pop)(struct tc_device *d);
+};
+
 struct tc_device_ops {
   const char *name;            /* "ref", "cpu", "cuda" */
   int (*open)(struct tc_device *d, struct tc_err *err);
@@ -141,6 +149,7 @@ struct tc_device_ops {
   int (*tune)(struct tc_device *d, const char *known, bool time, char **text, int *timed, struct tc_err *err);
   /* What it computes with, and on: "cuBLASLt 13.0.2, CUDA driver 13.0, NVIDIA H200". NULL: tc_cpu_version says it. */
   void (*version)(struct tc_device *d, char *text, size_t size);
+  const struct tc_ranges *ranges;                            /* NULL: no profiler can show them */
 };
 
 struct tc_device {

@@ -60,7 +60,7 @@ CUDA_FLAGS = -std=c++17 -O3 -lineinfo \
 SUFFIXES = .cu
 .cu.o:
 	@$(MKDIR_P) $(@D)
-	$(AM_V_GEN)$(NVCC) $(CUDA_FLAGS) $(NCCL_FLAGS) $(CUDA_GENCODE) -I$(top_srcdir) \
+	$(AM_V_GEN)$(NVCC) $(CUDA_FLAGS) $(NCCL_FLAGS) $(NVTX_FLAGS) $(CUDA_GENCODE) -I$(top_srcdir) \
 	  -MD -MF $(@:.o=.cu.d) -c $< -o $@
 
 if TC_CUDA

@@ -81,6 +81,7 @@ _TC_END
   TC_CUDA_LINK([cublasLt.h], [cublasLtGetVersion()], [-lcublasLt], [cublasLt],
     [CUBLASLT_LIBS="$tc_cuda_L -lcublasLt"])
   TC_CUDA_NCCL
+  TC_CUDA_NVTX
 ])
 
 # The module opens libnccl itself when it is asked for; only its header is needed, and that not by all: that of
@@ -99,6 +100,18 @@ AC_DEFUN([TC_CUDA_NCCL], [
   CPPFLAGS=$tc_save_CPPFLAGS
 ])
 
+# Names for profilers (clock.cu) need a header alone, which the toolkit has from CUDA 10 on.
+AC_DEFUN([TC_CUDA_NVTX], [
+  AC_MSG_CHECKING([for nvtx3/nvToolsExt.h])
+  tc_save_CPPFLAGS=$CPPFLAGS
+  CPPFLAGS=$CUDA_CFLAGS
+  AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <nvtx3/nvToolsExt.h>]], [[return nvtxDomainCreateA("") != 0;]])],
+    [AC_MSG_RESULT([yes])
+     NVTX_FLAGS=-DTC_NVTX],
+    [AC_MSG_RESULT([no])])
+  CPPFLAGS=$tc_save_CPPFLAGS
+])
+
 AC_DEFUN([TC_FIND_CUDA], [
   AC_ARG_WITH([cuda],
     [AS_HELP_STRING([--with-cuda=check|yes|no|DIR],
@@ -108,7 +121,7 @@ AC_DEFUN([TC_FIND_CUDA], [
   tc_cuda_dir=
   tc_cuda=no
   tc_cuda_said=no
-  CUDA_CFLAGS= CUDA_LIBS= CUDA_GENCODE= CUBLASLT_LIBS= NCCL_FLAGS=
+  CUDA_CFLAGS= CUDA_LIBS= CUDA_GENCODE= CUBLASLT_LIBS= NCCL_FLAGS= NVTX_FLAGS=
   AS_CASE(["$with_cuda"],
     [no], [],
     [AS_CASE(["$with_cuda"], [yes|check], [], [tc_cuda_dir=$with_cuda])
@@ -118,6 +131,7 @@ AC_DEFUN([TC_FIND_CUDA], [
         tc_cuda_version=`$NVCC --version | sed -n 's/.*release \(@<:@0-9.@:>@*\).*/\1/p'`
         tc_cuda_said="$tc_cuda_version in $tc_cuda_root"
         AS_IF([test -z "$NCCL_FLAGS"], [tc_cuda_said="$tc_cuda_said, without NCCL"])
+        AS_IF([test -z "$NVTX_FLAGS"], [tc_cuda_said="$tc_cuda_said, without NVTX"])
         AC_DEFINE([TC_CUDA], [1], [Kernels for NVIDIA GPUs are built.])
         AC_DEFINE_UNQUOTED([TC_CUDA_VERSION], ["$tc_cuda_version"], [CUDA's version.])
         AC_DEFINE_UNQUOTED([TC_CUDA_ARCHS], ["$tc_cuda_archs"], [What kernels are compiled for.])],
@@ -129,6 +143,7 @@ AC_DEFUN([TC_FIND_CUDA], [
   AC_SUBST([CUDA_LIBS])
   AC_SUBST([CUBLASLT_LIBS])
   AC_SUBST([NCCL_FLAGS])
+  AC_SUBST([NVTX_FLAGS])
   AC_SUBST([CUDA_GENCODE])
   AM_CONDITIONAL([TC_CUDA], [test "$tc_cuda" = yes])
 ])

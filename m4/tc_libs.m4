@@ -46,14 +46,14 @@ AC_DEFUN([TC_SEARCH_LIB], [
   AC_SUBST([$5])
 ])
 
-# TC_OPENMP: OPENMP_CFLAGS. Off for the thread sanitizer, which takes libgomp's own
-# synchronisation for races.
+# TC_OPENMP: OPENMP_CFLAGS. Off for the thread sanitizer, which takes libgomp's own synchronisation for races. Without
+# it parameters that only a pragma names are unused.
 AC_DEFUN([TC_OPENMP], [
   TC_OPENMP_WARNINGS=
   tc_openmp=no
   AS_IF([test "x$enable_sanitize" = xthread],
     [OPENMP_CFLAGS=
-     TC_OPENMP_WARNINGS=-Wno-unknown-pragmas
+     TC_OPENMP_WARNINGS="-Wno-unknown-pragmas -Wno-unused-parameter"
      AC_SUBST([OPENMP_CFLAGS])
      dnl oneDNN links the library itself; the number of its threads is set through it.
      AC_CHECK_LIB([gomp], [omp_set_num_threads], [OPENMP_LIBS=-lgomp],

@@ -128,6 +128,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/exec.h \
   %D%/exec/fused.c \
   %D%/exec/impl.h \
+  %D%/exec/ranges.c \
   %D%/exec/reshard.c \
   %D%/exec/timing.c \
   %D%/foreign/foreign.c \

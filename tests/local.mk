@@ -169,6 +169,7 @@ test_headers = \
   %D%/fuzz/place_run.h \
   %D%/unit/box.h \
   %D%/unit/schedule/fusion_play.h \
+  %D%/unit/kernels/load.h \
   %D%/unit/kernels/scene.h \
   %D%/unit/script.h \
   %D%/unit/ckpt_cmd.h \
@@ -277,6 +278,7 @@ test_files = \
   %D%/emu/races.h \
   %D%/emu/runtime.cc \
   %D%/emu/nvml.c \
+  %D%/emu/nvtx3/nvToolsExt.h \
   %D%/compdb.awk \
   %D%/exchange \
   %D%/figures \
@@ -476,12 +478,13 @@ if TC_EMU
 emu_objects = $(cuda_sources:.cu=.eo) %D%/emu/nccl.eo %D%/emu/runtime.eo %D%/emu/emu.eo
 emu_module = %D%/emu/tercio-cuda.so
 tc_emu_modules = $(abs_top_builddir)/tests/emu
-EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -DTC_NCCL -O1 -g -fPIC -fvisibility=hidden -fno-math-errno \
+EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -DTC_NCCL -DTC_NVTX -O1 -g -fPIC -fvisibility=hidden -fno-math-errno \
   $(TC_WARNINGS) -Wno-pedantic -Wno-unknown-pragmas -Wno-unused-function $(SANITIZE_CFLAGS) \
   -I$(top_srcdir)/tests/emu -I$(top_srcdir)
 check_DATA += $(emu_module)
 $(emu_objects): $(top_srcdir)/%D%/emu/cuda_runtime.h $(top_srcdir)/%D%/emu/cublasLt.h \
-  $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/%D%/emu/races.h $(top_srcdir)/%D%/emu/nccl.h $(top_srcdir)/kernels/cuda/dev.h \
+  $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/%D%/emu/races.h $(top_srcdir)/%D%/emu/nccl.h \
+  $(top_srcdir)/%D%/emu/nvtx3/nvToolsExt.h $(top_srcdir)/kernels/cuda/dev.h \
   $(top_srcdir)/kernels/cuda/gemm.h \
   $(top_srcdir)/kernels/cuda/ptx.h $(top_srcdir)/kernels/kernel.h $(top_srcdir)/kernels/nccl.h
 SUFFIXES += .eo .cc

@@ -94,3 +94,5 @@ int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
   else tc_cuda_attn_plain_bwd(d, &a);
   return tc_cuda_launched(d, "attn_bwd");
 }
+
+void tc_cuda_load_attn(struct tc_device *d) { tc_load_kernels(d, row_dots); }

@@ -182,7 +182,7 @@ static __device__ __forceinline__ void put_rows(uint16_t *out, int64_t stride, c
 static constexpr int blocks_at_once(int D, int M, bool KV) { return M == 2 || (KV && D == 128) ? 2 : 3; }
 
 template <int D, int BN, int M, bool KV>
-static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) backward(struct tc_attn a)
+static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn_backward(struct tc_attn a)
 {
   enum { ROWS = 16 * M * WARPS, LD = D + 8, OWN = ROWS * LD, TILE = BN * LD };
   constexpr bool HELD = M == 2 && !KV;           /* the own rows stay in registers */
@@ -251,7 +251,7 @@ template <int D, int BN, int M, bool KV> static void launch(struct tc_device *d,
   const int bytes = (2 * ROWS + 4 * BN) * (D + 8) * (int)sizeof(uint16_t)
                     + 4 * BN * (int)sizeof(float);
   const unsigned blocks = (unsigned)tc_ceil_div(a->T, ROWS), sequences = (unsigned)(a->N / a->T);
-  auto kernel = backward<D, BN, M, KV>;
+  auto kernel = attn_backward<D, BN, M, KV>;
   tc_allow_shared(d, kernel, (size_t)bytes);
   TC_LAUNCH(kernel, dim3(blocks, (unsigned)(KV ? a->K : a->H), sequences), dim3(THREADS), (size_t)bytes, tc_stream(d),
             *a);
@@ -274,4 +274,12 @@ void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a)
   case 96: launch_both<96, 32, 1, 32, 1>(d, a); break;
   default: launch_both<128, 32, 1, 32, 1>(d, a); break;
   }
+}
+
+void tc_cuda_load_attn_bwd(struct tc_device *d)
+{
+  tc_load_kernels(d, attn_backward<32, 32, 2, false>, attn_backward<64, 32, 2, false>, attn_backward<80, 32, 1, false>,
+                  attn_backward<96, 32, 1, false>, attn_backward<128, 32, 1, false>);
+  tc_load_kernels(d, attn_backward<32, 32, 2, true>, attn_backward<64, 64, 1, true>, attn_backward<80, 32, 1, true>,
+                  attn_backward<96, 32, 1, true>, attn_backward<128, 32, 1, true>);
 }

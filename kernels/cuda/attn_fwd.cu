@@ -141,7 +141,7 @@ static __device__ __forceinline__ void mask_documents(float S[MT][BN / 8][4], co
     }
 }
 
-template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forward(struct tc_attn a)
+template <int D, int MT> static __global__ void __launch_bounds__(THREADS) attn_forward(struct tc_attn a)
 {
   enum { LD = D + 8, ROWS = 64 * MT, TILE = BN * LD };
   TC_DYNAMIC_SHARED(uint16_t, memory);           /* [2 turns][k, v][BN][LD]; q in the second turn's at first */
@@ -207,7 +207,7 @@ template <int D, int MT> static void launch(struct tc_device *d, const struct tc
   const int bytes = 4 * BN * (D + 8) * (int)sizeof(uint16_t);
   const dim3 grid((unsigned)tc_ceil_div(a->T, 64 * MT), (unsigned)a->H,
                   (unsigned)(a->N / a->T));
-  auto kernel = forward<D, MT>;
+  auto kernel = attn_forward<D, MT>;
   tc_allow_shared(d, kernel, (size_t)bytes);
   TC_LAUNCH(kernel, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
 }
@@ -221,4 +221,10 @@ void tc_cuda_attn_fwd(struct tc_device *d, const struct tc_attn *a)
   case 96: launch<96, 1>(d, a); break;
   default: launch<128, 1>(d, a); break;
   }
+}
+
+void tc_cuda_load_attn_fwd(struct tc_device *d)
+{
+  tc_load_kernels(d, attn_forward<32, 2>, attn_forward<64, 2>, attn_forward<80, 1>, attn_forward<96, 1>,
+                  attn_forward<128, 1>);
 }

@@ -56,7 +56,7 @@ static __device__ __forceinline__ void add_rows(float acc[COLS], const float *we
   }
 }
 
-static __global__ void __launch_bounds__(WARPS * 32) forward(struct tc_attn a)
+static __global__ void __launch_bounds__(WARPS * 32) attn_plain_forward(struct tc_attn a)
 {
   TC_DYNAMIC_SHARED(float, memory);
   const int D = (int)a.D, lane = (int)threadIdx.x, w = (int)threadIdx.y;
@@ -105,7 +105,7 @@ static __device__ __forceinline__ void weigh(float *weight, const struct shared 
 }
 
 /* KV: the warp's row is a key, the others are queries of its group's heads; else the other way round. */
-template <bool KV> static __global__ void __launch_bounds__(WARPS * 32) backward(struct tc_attn a)
+template <bool KV> static __global__ void __launch_bounds__(WARPS * 32) attn_plain_backward(struct tc_attn a)
 {
   TC_DYNAMIC_SHARED(float, memory);
   const int D = (int)a.D, lane = (int)threadIdx.x, w = (int)threadIdx.y;
@@ -164,15 +164,20 @@ static dim3 grid_of(const struct tc_attn *a, int64_t heads)
 void tc_cuda_attn_plain(struct tc_device *d, const struct tc_attn *a)
 {
   const size_t bytes = shared_bytes(a->D);
-  tc_allow_shared(d, forward, bytes);
-  TC_LAUNCH(forward, grid_of(a, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
+  tc_allow_shared(d, attn_plain_forward, bytes);
+  TC_LAUNCH(attn_plain_forward, grid_of(a, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
 }
 
 void tc_cuda_attn_plain_bwd(struct tc_device *d, const struct tc_attn *a)
 {
   const size_t bytes = shared_bytes(a->D);
-  tc_allow_shared(d, backward<false>, bytes);
-  tc_allow_shared(d, backward<true>, bytes);
-  TC_LAUNCH(backward<false>, grid_of(a, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
-  TC_LAUNCH(backward<true>, grid_of(a, a->K), dim3(32, WARPS), bytes, tc_stream(d), *a);
+  tc_allow_shared(d, attn_plain_backward<false>, bytes);
+  tc_allow_shared(d, attn_plain_backward<true>, bytes);
+  TC_LAUNCH(attn_plain_backward<false>, grid_of(a, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
+  TC_LAUNCH(attn_plain_backward<true>, grid_of(a, a->K), dim3(32, WARPS), bytes, tc_stream(d), *a);
+}
+
+void tc_cuda_load_attn_plain(struct tc_device *d)
+{
+  tc_load_kernels(d, attn_plain_forward, attn_plain_backward<false>, attn_plain_backward<true>);
 }

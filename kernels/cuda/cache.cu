@@ -90,3 +90,5 @@ int tc_cuda_attn_cache(struct tc_device *d, const struct tc_call *c)
   TC_LAUNCH(attend, dim3((unsigned)x->dim[0], (unsigned)(a.K * a.G)), dim3(CACHE_THREADS), 0, tc_stream(d), a);
   return tc_cuda_launched(d, "attn_cache");
 }
+
+void tc_cuda_load_cache(struct tc_device *d) { tc_load_kernels(d, put, attend); }

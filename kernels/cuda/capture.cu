@@ -90,3 +90,5 @@ static void capture_free(struct tc_device *d, void *list)
 
 extern const struct tc_capture tc_cuda_capture = { capture_begin, capture_end, replay,
                                                    capture_free };
+
+void tc_cuda_load_capture(struct tc_device *d) { tc_load_kernels(d, set_now); }

@@ -1,6 +1,12 @@
-/* clock.cu - timing on the GPU: numbered events in the stream of the kernels. They are
- * created on demand and reused. CUDA's resolution is half a microsecond. */
+/* clock.cu - timing on the GPU: numbered events in the stream of the kernels, and ranges for a profiler.
+ *
+ * Events are created on demand and reused. CUDA's resolution is half a microsecond. Ranges are NVTX's, a header that
+ * calls the profiler if one was attached when the device was opened, and else gives no domain. */
 #include "kernels/cuda/dev.h"
+
+#ifdef TC_NVTX
+#include <nvtx3/nvToolsExt.h>
+#endif
 
 enum { MOST = 1 << 16, CHUNK = 256 };
 
@@ -59,3 +65,39 @@ static void restart(struct tc_device *d)
 }
 
 extern const struct tc_clock tc_cuda_clock = { record_event, interval, restart };
+
+/* ---- ranges -------------------------------------------------------------------------------- */
+
+#ifdef TC_NVTX
+
+void tc_cuda_ranges_new(struct tc_device *d) { tc_cuda_of(d)->profiler = nvtxDomainCreateA("tercio"); }
+
+void tc_cuda_ranges_free(struct tc_device *d)
+{
+  if (tc_cuda_of(d)->profiler) nvtxDomainDestroy(tc_cuda_of(d)->profiler);
+  tc_cuda_of(d)->profiler = NULL;
+}
+
+static void push_range(struct tc_device *d, const char *name)
+{
+  nvtxEventAttributes_t a;
+  memset(&a, 0, sizeof a);
+  a.version = NVTX_VERSION, a.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+  a.messageType = NVTX_MESSAGE_TYPE_ASCII, a.message.ascii = name;
+  nvtxDomainRangePushEx(tc_cuda_of(d)->profiler, &a);
+}
+
+static void pop_range(struct tc_device *d) { nvtxDomainRangePop(tc_cuda_of(d)->profiler); }
+
+#else
+
+void tc_cuda_ranges_new(struct tc_device *d) { (void)d; }
+void tc_cuda_ranges_free(struct tc_device *d) { (void)d; }
+static void push_range(struct tc_device *d, const char *name) { (void)d, (void)name; }
+static void pop_range(struct tc_device *d) { (void)d; }
+
+#endif
+
+static bool has_profiler(struct tc_device *d) { return tc_cuda_of(d)->profiler != NULL; }
+
+extern const struct tc_ranges tc_cuda_ranges = { has_profiler, push_range, pop_range };

@@ -46,8 +46,10 @@ struct tc_cuda {                 /* tc_device.priv */
   struct tc_copies *copies;      /* copy.cu: asynchronous copies */
   struct tc_lt *lt;              /* gemm.cu */
   struct tc_events *events;      /* clock.cu */
+  struct nvtxDomainRegistration_st *profiler;    /* clock.cu; NULL: none is attached */
   struct tc_now now, *now_at;    /* the value of *now_at, which is in device memory */
   bool capturing;
+  bool loaded;                   /* all kernels are: transfers may be under way when one is launched */
   cudaError_t error;             /* the first error, kept until it is reported */
   const char *where;
   char name[64];
@@ -67,7 +69,10 @@ bool tc_cuda_is_host(const void *p);
 
 /* clock.cu */
 extern const struct tc_clock tc_cuda_clock;
+extern const struct tc_ranges tc_cuda_ranges;
 void tc_cuda_events_free(struct tc_device *d);
+void tc_cuda_ranges_new(struct tc_device *d);
+void tc_cuda_ranges_free(struct tc_device *d);
 /* capture.cu */
 extern const struct tc_capture tc_cuda_capture;
 int tc_cuda_now_new(struct tc_device *d);
@@ -88,6 +93,23 @@ template <class K> static inline void tc_allow_shared(struct tc_device *d, K ker
   if (bytes > 48 << 10)
     tc_cuda_check(d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
                   "a kernel's shared memory");
+}
+
+/* Code of kernels is loaded when they are first launched, for which CUDA may wait until the GPU is idle: for ever, if a
+ * transfer on it waits for another rank. So tc_cuda_load loads all, before NCCL is joined. Each file that has kernels
+ * has such a function; each kernel is in one (tests/unit/kernels/load.h). */
+#define TC_LOADS(X) \
+  X(attn) X(attn_bwd) X(attn_fwd) X(attn_plain) X(cache) X(capture) X(elem) X(embed) X(gemm) X(head) X(norm) X(optim) \
+  X(qknorm) X(rope) X(rows) X(tune) X(xent)
+#define X(file) void tc_cuda_load_##file(struct tc_device *d);
+TC_LOADS(X)
+#undef X
+void tc_cuda_load(struct tc_device *d);
+template <class... K> static inline void tc_load_kernels(struct tc_device *d, K *...kernel)
+{
+  cudaFuncAttributes a;
+  const cudaError_t e[] = { cudaFuncGetAttributes(&a, kernel)... };
+  for (size_t i = 0; i < sizeof e / sizeof *e; i++) tc_cuda_check(d, e[i], "loading kernels");
 }
 
 #ifdef TC_EMU

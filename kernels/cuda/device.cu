@@ -75,6 +75,7 @@ static void cuda_close(struct tc_device *d)
     tc_cuda_copies_free(d);
     tc_cuda_now_free(d);
     tc_cuda_events_free(d);
+    tc_cuda_ranges_free(d);
     cudaStreamDestroy(x->stream);
   }
   free(x);
@@ -111,6 +112,7 @@ static int open_gpu(struct tc_device *d, struct tc_err *err)
   snprintf(x->name, sizeof x->name, "%.63s", p.name);
   x->capability = 10 * p.major + p.minor;
   x->processors = p.multiProcessorCount;
+  tc_cuda_ranges_new(d);
   if (tc_cuda_copies_new(d) < 0 || tc_cuda_now_new(d) < 0) return cuda_check(d, err);
   return tc_cuda_lt_new(d, err);
 }
@@ -236,6 +238,15 @@ static bool cuda_has_bf16(struct tc_device *d)
   return true;
 }
 
+void tc_cuda_load(struct tc_device *d)
+{
+  if (tc_cuda_of(d)->loaded) return;
+#define X(file) tc_cuda_load_##file(d);
+  TC_LOADS(X)
+#undef X
+  tc_cuda_of(d)->loaded = true;
+}
+
 /* ---- the table ---------------------------------------------------------------------------- */
 
 /* By the rows of graph/op.def: a new op without a kernel does not compile. */
@@ -314,7 +325,7 @@ static const struct tc_device_ops ops = {
   "cuda", cuda_open, cuda_close, cuda_alloc, cuda_free, cuda_copy, cuda_sync, cuda_has_bf16,
   kernels, &fused, true, cuda_fill, cuda_copy_rows, cuda_host_alloc, cuda_host_free, cuda_memory,
   cuda_check, &tc_cuda_nccl, tc_cuda_copy_begin, tc_cuda_copy_order, tc_cuda_copy_wait,
-  &tc_cuda_capture, &tc_cuda_clock, tc_cuda_tune, cuda_version,
+  &tc_cuda_capture, &tc_cuda_clock, tc_cuda_tune, cuda_version, &tc_cuda_ranges,
 };
 
 extern "C" __attribute__((visibility("default"))) const struct tc_module tc_module = {

@@ -262,3 +262,8 @@ int tc_cuda_normal(struct tc_device *d, const struct tc_call *c)
   f.live = c->k[1] > 0 ? c->k[1] * row_elems : INT64_MAX;
   return run_map(d, c, f, "normal");
 }
+
+void tc_cuda_load_elem(struct tc_device *d)
+{
+  tc_load_kernels(d, map<copy>, map<add>, map<fill>, map<gelu>, map<gelu_bwd>, map<bias>, map<dropout>, map<normal>);
+}

@@ -305,3 +305,9 @@ int tc_cuda_pos_bwd(struct tc_device *d, const struct tc_call *c)
             dy->off[0], N, T, C, tc_wide(C, w, dy, NULL), (c->acc & 1) != 0);
   return tc_cuda_launched(d, "pos_bwd");
 }
+
+void tc_cuda_load_embed(struct tc_device *d)
+{
+  tc_load_kernels(d, embed, rank_in_chunk, rank_over_chunks, put_in_order, sum_pieces, join_pieces, pos, pos_bwd,
+                  document_positions);
+}

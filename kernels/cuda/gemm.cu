@@ -291,7 +291,7 @@ static bool product_of_two(const struct tc_call *const *part, struct product *x)
   }
   if (one->op == TC_OP_MATMUL && two->op == TC_OP_ADD) {
     *x = product_of(one);
-    x->c = two->in[0].data, x->y = two->out[0].data, x->beta = 1;
+    x->c = two->in[0].data, x->y = two->out[0].data, x->beta = 1, x->key.residual = 1;
     return !one->acc && !two->acc && tc_same(&one->out[0], &two->in[1]) && (one->n_in == 2 || x->bias)
            && two->in[0].dtype == one->out[0].dtype && two->out[0].dtype == one->out[0].dtype
            && two->in[0].elems == one->out[0].elems;
@@ -379,3 +379,5 @@ int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part)
               tc_arr_of(&part[0]->out[0]), sums, x.key.m, x.key.m);
   return tc_cuda_launched(d, "matmul with an epilogue");
 }
+
+void tc_cuda_load_gemm(struct tc_device *d) { tc_load_kernels(d, add_bias); }

@@ -9,10 +9,13 @@
 enum { MOST_PLANS = 8, WORKSPACE_BYTES = 32 << 20 };
 enum epilogue { PLAIN, BIAS, GELU, GELU_BIAS, GELU_BWD, BIAS_BWD };
 
+/* residual: another tensor than the output is added. */
 struct key {
   int64_t m, n, k;
-  uint8_t ta, tb, in, out, epilogue, narrow, none[2];
+  uint8_t ta, tb, in, out, epilogue, narrow, residual, none;
 };
+/* Another op than MATMUL is a part of it. */
+static inline bool is_fused(const struct key *k) { return k->epilogue >= GELU || k->residual; }
 
 /* A product with its epilogue, as the library gets it. */
 struct product {

@@ -181,3 +181,8 @@ int tc_cuda_sum(struct tc_device *d, const struct tc_call *c)
             tc_arr_of(&c->in[0]), c->in[0].elems, c->f[0], (c->acc & 1) != 0);
   return tc_cuda_launched(d, "sum");
 }
+
+void tc_cuda_load_head(struct tc_device *d)
+{
+  tc_load_kernels(d, rowmax, sumexp, sumexp_bwd, pick, pick_bwd, nll, nll_bwd, sum);
+}

@@ -260,6 +260,7 @@ static int nccl_join(struct tc_nccl **out, void *device, const void *id, int coo
   pthread_mutex_init(&c->lock, NULL);
   config.blocking = 0;
   memcpy(&unique, id, sizeof unique);
+  tc_cuda_load(c->d);
   int rc = open_library(&c->lib, err);
   if (rc >= 0) c->lib.GetVersion(&tc_cuda_of(c->d)->nccl_version);
   const cudaError_t e = rc < 0 ? cudaSuccess : make_events(c);

@@ -342,3 +342,19 @@ int tc_cuda_rmsnorm_bwd(struct tc_device *d, const struct tc_call *c)
 {
   return norm_rows_bwd<false>(d, c, "rmsnorm_bwd");
 }
+
+template <bool CENTRED, bool BF16> static void load_norms(struct tc_device *d)
+{
+  tc_load_kernels(d, norm<1, CENTRED, BF16>, norm<2, CENTRED, BF16>, norm<3, CENTRED, BF16>, norm<4, CENTRED, BF16>,
+                  norm<6, CENTRED, BF16>, norm<8, CENTRED, BF16>, norm<0, CENTRED, false>);
+  tc_load_kernels(d, norm_bwd<1, 2, BWD_THREADS, CENTRED, BF16>, norm_bwd<2, 2, BWD_THREADS, CENTRED, BF16>,
+                  norm_bwd<4, 1, BWD_THREADS, CENTRED, BF16>, norm_bwd<2, 1, BWD_MOST, CENTRED, false>);
+}
+
+void tc_cuda_load_norm(struct tc_device *d)
+{
+  load_norms<true, true>(d);
+  load_norms<true, false>(d);
+  load_norms<false, true>(d);
+  load_norms<false, false>(d);
+}

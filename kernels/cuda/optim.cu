@@ -304,3 +304,5 @@ int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n
 
 int tc_cuda_adamw(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
 int tc_cuda_sgd(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
+
+void tc_cuda_load_optim(struct tc_device *d) { tc_load_kernels(d, squares, add_up, clip, adamw_step, sgd_step); }

@@ -29,7 +29,7 @@ static __device__ __forceinline__ unsigned rstd_at(const struct qk &a, unsigned 
   return i / a.E * (a.E - 1) + i % a.E;
 }
 
-template <int LANES> static __global__ void __launch_bounds__(THREADS) forward(struct qk a)
+template <int LANES> static __global__ void __launch_bounds__(THREADS) qknorm_forward(struct qk a)
 {
   const unsigned i = blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES, e = i % a.E;
   const int64_t j = threadIdx.x % LANES * 8, at = (int64_t)i * a.D + j, left = i < a.rows ? a.D - j : 0;
@@ -67,7 +67,7 @@ static __device__ __forceinline__ void put_part(const struct qk &a, const float 
 }
 
 /* dx = rstd (e - xhat mean(e xhat)), e = dy gain, xhat = x rstd. */
-template <int LANES> static __global__ void __launch_bounds__(THREADS) backward(struct qk a)
+template <int LANES> static __global__ void __launch_bounds__(THREADS) qknorm_backward(struct qk a)
 {
   enum { AT_ONCE = THREADS / LANES };
   const int64_t j = threadIdx.x % LANES * 8;
@@ -117,7 +117,7 @@ int tc_cuda_qknorm(struct tc_device *d, const struct tc_call *c)
   const int lanes = lanes_of(a.D);
   a.rstd = tc_f32_of(&c->out[1]), a.eps = c->f[0];
   if (a.rows * a.D == 0) return 0;
-  auto kernel = lanes == 8 ? forward<8> : lanes == 16 ? forward<16> : forward<32>;
+  auto kernel = lanes == 8 ? qknorm_forward<8> : lanes == 16 ? qknorm_forward<16> : qknorm_forward<32>;
   TC_LAUNCH(kernel, tc_blocks(a.rows, THREADS / lanes), dim3(THREADS), 0, tc_stream(d), a);
   return tc_cuda_launched(d, "qknorm");
 }
@@ -142,9 +142,15 @@ int tc_cuda_qknorm_bwd(struct tc_device *d, const struct tc_call *c)
   a.wide = a.wide && tc_wide(D, &c->in[0], NULL, NULL);
   a.acc = (c->acc & 1) != 0;
   if (a.rows * a.D == 0) return 0;
-  auto kernel = lanes == 8 ? backward<8> : lanes == 16 ? backward<16> : backward<32>;
+  auto kernel = lanes == 8 ? qknorm_backward<8> : lanes == 16 ? qknorm_backward<16> : qknorm_backward<32>;
   TC_LAUNCH(kernel, dim3((unsigned)parts), dim3(THREADS), THREADS * 2 * 8 * sizeof(float), tc_stream(d), a);
   for (int k = 0; k < 2; k++)
     tc_cuda_add_parts(d, &c->out[1 + k], (c->acc >> (1 + k) & 1) != 0, a.part + k * D, parts, D, 2 * D);
   return tc_cuda_launched(d, "qknorm_bwd");
+}
+
+void tc_cuda_load_qknorm(struct tc_device *d)
+{
+  tc_load_kernels(d, qknorm_forward<8>, qknorm_forward<16>, qknorm_forward<32>, qknorm_backward<8>, qknorm_backward<16>,
+                  qknorm_backward<32>);
 }

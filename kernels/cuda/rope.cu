@@ -130,3 +130,5 @@ int tc_cuda_swiglu_bwd(struct tc_device *d, const struct tc_call *c)
   TC_LAUNCH(swiglu_bwd, gate_grid(x), dim3(GATE_THREADS), 0, tc_stream(d), g);
   return tc_cuda_launched(d, "swiglu_bwd");
 }
+
+void tc_cuda_load_rope(struct tc_device *d) { tc_load_kernels(d, rotate, swiglu, swiglu_bwd); }

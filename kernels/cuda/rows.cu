@@ -77,3 +77,5 @@ int tc_cuda_bias_bwd(struct tc_device *d, const struct tc_call *c)
   tc_cuda_add_parts(d, &c->out[0], (c->acc & 1) != 0, part, parts, cols, cols);
   return tc_cuda_launched(d, "bias_bwd");
 }
+
+void tc_cuda_load_rows(struct tc_device *d) { tc_load_kernels(d, sum_parts, column_sums); }

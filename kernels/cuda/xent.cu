@@ -239,3 +239,8 @@ int tc_cuda_xent(struct tc_device *d, const struct tc_call *const *part, int n)
   }
   return tc_cuda_launched(d, "cross-entropy");
 }
+
+void tc_cuda_load_xent(struct tc_device *d)
+{
+  tc_load_kernels(d, xent_forward<false>, xent_forward<true>, xent_backward<false>, xent_backward<true>);
+}

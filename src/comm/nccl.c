@@ -22,7 +22,7 @@
 
 #include "src/comm/impl.h"
 
-enum { WAYS = 2, SPINS = 64, YIELDS = 64, SLEEP_NS = 100000 };
+enum { WAYS = 2, SPINS = 64, YIELDS = 64, SLEEP_NS = 100000, START_NS = 1000000 };
 #define SAY_NS INT64_C(250000000)
 #define TICK_NS INT64_C(1000000000)
 
@@ -41,7 +41,8 @@ struct nccl {
 
 /* ---- waiting ----------------------------------------------------------------------- */
 
-struct patience { int64_t last_ns, age_ns, say_ns; int idle; };
+/* awake_ns: how long it does not sleep. */
+struct patience { int64_t last_ns, age_ns, say_ns, awake_ns; int idle; };
 
 /* The time for which the process itself was stopped is not counted. */
 static void add_wait(struct patience *p)
@@ -55,7 +56,7 @@ static void add_wait(struct patience *p)
 static void back_off(struct patience *p)
 {
   if (p->idle++ < SPINS) return;
-  if (p->idle < SPINS + YIELDS) sched_yield();
+  if (p->idle < SPINS + YIELDS || p->age_ns < p->awake_ns) sched_yield();
   else tc_sleep_ns(SLEEP_NS);
 }
 
@@ -110,10 +111,11 @@ static int give_up(struct nccl *x, const struct tc_coll_args *a, bool library, s
   return err->status;
 }
 
-/* Waits until the library has completed the operation on way w. */
+/* Waits until the library has completed the operation on way w. It starts a transfer in some 50 us, for which the
+ * device may be waiting: a sleep would be longer. */
 static int be_ready(struct nccl *x, int w, const struct tc_coll_args *a, struct tc_err *err)
 {
-  struct patience p = { .last_ns = tc_now_ns(), .say_ns = SAY_NS };
+  struct patience p = { .last_ns = tc_now_ns(), .say_ns = SAY_NS, .awake_ns = START_NS };
   int rc = x->ops->ready(x->way[w], err), late = 0;
   if (rc > 0) return 0;
   if (rc < 0) return give_up(x, a, true, err);

@@ -59,7 +59,7 @@ static int capture(struct tc_exec *x, struct tc_xprog *p, struct tc_xseg *seg, s
   return rc < 0 ? rc : end;
 }
 
-int tc_exec_segment(struct tc_exec *x, struct tc_xprog *p, struct tc_xseg *seg, struct tc_err *err)
+static int run_segment(struct tc_exec *x, struct tc_xprog *p, struct tc_xseg *seg, struct tc_err *err)
 {
   struct tc_device *d = x->o.device;
   struct tc_err why = { 0 };
@@ -74,5 +74,13 @@ int tc_exec_segment(struct tc_exec *x, struct tc_xprog *p, struct tc_xseg *seg, 
   tc_exec_mark(p, seg->from);
   const int rc = d->ops->capture->replay(d, seg->list, &x->now);
   if (rc < 0 && tc_device_check(d, err) == 0) tc_fail(err, rc, "captured calls failed");
+  return rc;
+}
+
+int tc_exec_segment(struct tc_exec *x, struct tc_xprog *p, struct tc_xseg *seg, struct tc_err *err)
+{
+  const bool ranged = !seg->refused && tc_exec_range_segment(x, p, seg);
+  const int rc = run_segment(x, p, seg, err);
+  tc_exec_range_end(x, ranged);
   return rc;
 }

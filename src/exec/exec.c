@@ -256,21 +256,25 @@ static int wait_barrier(struct tc_exec *x, struct tc_err *err)
   return tc_fail(err, TC_EUSER, "the copy of the state for a checkpoint failed");
 }
 
-static int run_action(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct tc_err *err)
+static int act(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct tc_err *err)
 {
   const struct tc_action *a = &p->p->actions->action[k];
+  const struct tc_xnode *xn = &p->node[a->node];
+  if (a->kind == TC_WAIT) return tc_xreshard_wait(xn->reshard[a->mb % xn->n_reshards], err);
+  if (p->fused[k]) return tc_exec_run_fused(x, p, p->fused[k], a->mb, err);
+  return run_node(x, p, a->node, a->mb, err);
+}
+
+static int run_action(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct tc_err *err)
+{
   const struct tc_xfused *f = p->fused[k];
   if (f && f->at != k) return 0;
   tc_exec_mark(p, k);
+  const bool ranged = tc_exec_range_action(x, p, k);
   const struct tc_xwhen begin = tc_exec_time_begin(x, p, k);
-  if (a->kind == TC_WAIT) {
-    const struct tc_xnode *xn = &p->node[a->node];
-    TC_TRY(tc_xreshard_wait(xn->reshard[a->mb % xn->n_reshards], err));
-  } else if (f) {
-    TC_TRY(tc_exec_run_fused(x, p, f, a->mb, err));
-  } else {
-    TC_TRY(run_node(x, p, a->node, a->mb, err));
-  }
+  const int rc = act(x, p, k, err);
+  tc_exec_range_end(x, ranged);
+  if (rc < 0) return rc;
   tc_exec_time_end(x, p, k, f, begin);
   if (x->o.device->poison) poison(x, p, k);
   return 0;
@@ -283,12 +287,8 @@ int tc_exec_walk(struct tc_exec *x, struct tc_xprog *p, int32_t from, int32_t to
   return 0;
 }
 
-int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err)
+static int run_program(struct tc_exec *x, struct tc_xprog *p, struct tc_err *err)
 {
-  struct tc_xprog *p = &x->prog[i];
-  x->now = *rt;
-  x->batch_at = 0;
-  tc_exec_time_start(x);
   /* A trace shows every action. */
   int32_t seg = p->ran && !tc_trace_on(x->o.trace) ? 0 : p->n_segs;
   for (int32_t k = 0, to; k < p->p->actions->n; k = to) {
@@ -303,6 +303,17 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
   TC_TRY(tc_device_check(x->o.device, err));
   tc_exec_time_settle(x);
   return tc_device_check(x->o.device, err);
+}
+
+int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err)
+{
+  x->now = *rt;
+  x->batch_at = 0;
+  const bool ranged = tc_exec_range_run(x, i);
+  tc_exec_time_start(x);
+  const int rc = run_program(x, &x->prog[i], err);
+  tc_exec_range_end(x, ranged);
+  return rc;
 }
 
 void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t) { return tc_exec_where(x, &x->prog[i], t, 0); }

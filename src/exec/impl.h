@@ -103,6 +103,15 @@ struct tc_xwhen tc_exec_time_begin(struct tc_exec *x, const struct tc_xprog *p, 
 void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
                       const struct tc_xfused *f, struct tc_xwhen begin);
 void tc_exec_time_settle(struct tc_exec *x);     /* the device has done the run */
+/* How a trace names an action, without its times. False: there is nothing to show. */
+bool tc_exec_event(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a,
+                   const struct tc_xfused *f, struct tc_event *out);
+
+/* ranges.c. Begin a range of the device's profiler; true: it is to be ended. */
+bool tc_exec_range_run(const struct tc_exec *x, int program);
+bool tc_exec_range_action(const struct tc_exec *x, const struct tc_xprog *p, int32_t k);
+bool tc_exec_range_segment(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_xseg *seg);
+void tc_exec_range_end(const struct tc_exec *x, bool begun);
 
 /* capture.c. Finds a program's segments; its calls are fused and ready. */
 void tc_exec_cut(struct tc_exec *x, struct tc_xprog *p);

@@ -59,9 +59,8 @@ struct tc_xwhen tc_exec_time_begin(struct tc_exec *x, const struct tc_xprog *p, 
   return w;
 }
 
-/* Returns false if there is nothing to show. */
-static bool event_of(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a,
-                     const struct tc_xfused *f, struct tc_event *out)
+bool tc_exec_event(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a,
+                   const struct tc_xfused *f, struct tc_event *out)
 {
   const struct tc_graph *g = p->p->graph;
   const struct tc_node *n = &g->node[a->node];
@@ -106,7 +105,7 @@ void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
                              .wait = is_wait(p, a) };
   if (!begin.measured) return;
   if (begin.event >= 0) it.end = clock_of(x)->event(x->o.device);
-  it.shown = tc_trace_on(x->o.trace) && event_of(x, p, a, f, &it.traced);
+  it.shown = tc_trace_on(x->o.trace) && tc_exec_event(x, p, a, f, &it.traced);
   it.traced.begin_ns = begin.ns;
   it.traced.end_ns = tc_now_ns();
   if (it.end >= 0) {

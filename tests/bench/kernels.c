@@ -2,12 +2,14 @@
  * arithmetic allow.
  *
  *   kernels DEVICE [fp32|bf16] [tokens=8192] [hidden=768] [heads=12] [kv_heads=4] [context=1024] [vocab=50304]
- *           [bandwidth=GB/s] [tflops=TFLOP/s] [repeat=20]
+ *           [head_chunk=ROWS] [bandwidth=GB/s] [tflops=TFLOP/s] [repeat=20]
  *
  * Bytes are each input read once and each output written once; the limit is the larger of bytes
  * over bandwidth and operations over tflops (0: not known, no share is printed). Times are a mean
  * over `repeat` runs that follow each other on the device, after two that don't count. The kernels of Llama's layers
- * have kv_heads and an MLP of 8/3 of the hidden size; behind them are their shares of a layer, forward and backward. */
+ * have kv_heads and an MLP of 8/3 of the hidden size; behind them are their shares of a layer, forward and backward. The
+ * loss head is timed on a chunk of the logits, of as many rows as training takes where head_chunk is not given: a power
+ * of two, of at most 64 MiB, 512 MiB in bf16. */
 #include "kernels/kernel.h"
 
 #include <math.h>
@@ -15,9 +17,9 @@
 #include <string.h>
 
 enum { ARGS = 6 };
-enum { TOKENS, HIDDEN, HEADS, CONTEXT, VOCAB, KV_HEADS, BANDWIDTH, TFLOPS, REPEAT, SETTINGS };
+enum { TOKENS, HIDDEN, HEADS, CONTEXT, VOCAB, KV_HEADS, HEAD_CHUNK, BANDWIDTH, TFLOPS, REPEAT, SETTINGS };
 static const char *const setting[SETTINGS] = { "tokens", "hidden", "heads", "context", "vocab", "kv_heads",
-                                               "bandwidth", "tflops", "repeat" };
+                                               "head_chunk", "bandwidth", "tflops", "repeat" };
 
 struct bench {
   struct tc_device *d;
@@ -43,7 +45,7 @@ static int64_t size_of(const struct bench *b, char letter)
   case 'T': return s[CONTEXT];
   case 'H': return s[HEADS];
   case 'D': return s[HIDDEN] / s[HEADS];
-  case 'R': return TC_MIN(s[TOKENS], (int64_t)1024);
+  case 'R': return TC_MIN(s[TOKENS], s[HEAD_CHUNK]);
   case 'E': return 12 * s[HIDDEN] * s[HIDDEN];
   case 'K': return s[KV_HEADS];
   case 'U': return s[HEADS] / s[KV_HEADS];
@@ -75,7 +77,13 @@ static const struct row {
   { TC_OP_MATMUL, 0, -1, "matmul down", "x:NF x:CF x:C", "x:NC", "NCFnt", 0 },
   { TC_OP_MATMUL, 0, -1, "matmul up, d input", "x:NF x:FC", "x:NC", "NCFnn", 0 },
   { TC_OP_MATMUL, 1, -1, "matmul up, d weight", "x:NF x:NC", "f:FC", "FCNtn", 0 },
+  { TC_OP_MATMUL, 0, -1, "matmul qkv, d input", "x:NG x:GC", "x:NC", "NCGnn", 0 },
+  { TC_OP_MATMUL, 1, -1, "matmul qkv, d weight", "x:NG x:NC", "f:GC", "GCNtn", 0 },
+  { TC_OP_MATMUL, 0, -1, "matmul down, d input", "x:NC x:CF", "x:NF", "NFCnn", 0 },
+  { TC_OP_MATMUL, 1, -1, "matmul down, d weight", "x:NC x:NF", "f:CF", "CFNtn", 0 },
   { TC_OP_MATMUL, 0, -1, "matmul head", "x:RC x:VC", "x:RV", "RVCnt", 0 },
+  { TC_OP_MATMUL, 0, -1, "matmul head, d input", "x:RV x:VC", "x:RC", "RCVnn", 0 },
+  { TC_OP_MATMUL, 1, -1, "matmul head, d weight", "x:RV x:RC", "f:VC", "VCRtn", 0 },
   { TC_OP_BIAS, 0, -1, "bias", "x:NC x:C", "x:NC", "", 0 },
   { TC_OP_BIAS_BWD, 1, -1, "bias_bwd", "x:NF", "f:F", "", 0 },
   { TC_OP_GELU, 0, -1, "gelu", "x:NF", "x:NF", "", 0 },
@@ -92,9 +100,9 @@ static const struct row {
   { TC_OP_ATTN_BWD, 0, -1, "attn_bwd, 16 documents", "x:NHD x:NH3D x:NHD f:NH 4:N", "x:NH3D", "", 0 },
   { TC_OP_RMSNORM, 0, -1, "rmsnorm", "x:NC x:C", "x:NC f:N", "", 2 },
   { TC_OP_RMSNORM_BWD, 1, -1, "rmsnorm_bwd", "x:NC x:NC x:C f:N", "x:NC f:C", "", 2 },
-  { TC_OP_MATMUL, 0, -1, "matmul grouped qkv", "x:NC x:AC", "x:NA", "NACnt", 1 },
-  { TC_OP_MATMUL, 0, -1, "matmul qkv, d input", "x:NA x:AC", "x:NC", "NCAnn", 1 },
-  { TC_OP_MATMUL, 1, -1, "matmul qkv, d weight", "x:NA x:NC", "f:AC", "ACNtn", 1 },
+  { TC_OP_MATMUL, 0, -1, "grouped qkv", "x:NC x:AC", "x:NA", "NACnt", 1 },
+  { TC_OP_MATMUL, 0, -1, "grouped qkv, d input", "x:NA x:AC", "x:NC", "NCAnn", 1 },
+  { TC_OP_MATMUL, 1, -1, "grouped qkv, d weight", "x:NA x:NC", "f:AC", "ACNtn", 1 },
   { TC_OP_QKNORM, 0, -1, "qknorm", "x:NKQD x:D x:D", "x:NKQD f:NKP", "", 0 },
   { TC_OP_QKNORM_BWD, 6, -1, "qknorm_bwd", "x:NKQD x:NKQD x:D x:D f:NKP", "x:NKQD f:D f:D", "", 0 },
   { TC_OP_ROPE, 0, -1, "rope", "x:NKQD", "x:NKQD", "", 1 },
@@ -109,9 +117,9 @@ static const struct row {
   { TC_OP_MATMUL, 1, -1, "matmul gate_up, d weight", "x:NB x:NC", "f:BC", "BCNtn", 1 },
   { TC_OP_SWIGLU, 0, -1, "swiglu", "x:N2M", "x:NM", "", 1 },
   { TC_OP_SWIGLU_BWD, 0, -1, "swiglu_bwd", "x:NM x:N2M", "x:N2M", "", 1 },
-  { TC_OP_MATMUL, 0, -1, "matmul gated down", "x:NM x:CM", "x:NC", "NCMnt", 1 },
-  { TC_OP_MATMUL, 0, -1, "matmul down, d input", "x:NC x:CM", "x:NM", "NMCnn", 1 },
-  { TC_OP_MATMUL, 1, -1, "matmul down, d weight", "x:NC x:NM", "f:CM", "CMNtn", 1 },
+  { TC_OP_MATMUL, 0, -1, "gated down", "x:NM x:CM", "x:NC", "NCMnt", 1 },
+  { TC_OP_MATMUL, 0, -1, "gated down, d input", "x:NC x:CM", "x:NM", "NMCnn", 1 },
+  { TC_OP_MATMUL, 1, -1, "gated down, d weight", "x:NC x:NM", "f:CM", "CMNtn", 1 },
   { TC_OP_ROWMAX, 0, -1, "rowmax", "x:RV", "f:R", "", 0 },
   { TC_OP_SUMEXP, 0, -1, "sumexp", "x:RV f:R", "f:R", "", 0 },
   { TC_OP_SUMEXP_BWD, 0, -1, "sumexp_bwd", "x:RV f:R f:R", "x:RV", "", 0 },
@@ -144,12 +152,14 @@ static int parse(const struct bench *b, const char *text, struct tc_view *v)
   return n;
 }
 
-/* Device memory with small numbers in it. */
+/* Device memory with small numbers in it, which repeat: the device makes the most of a large tensor itself. */
 static void back(struct bench *b, struct tc_view *v)
 {
-  int64_t bytes = v->elems * (int64_t)tc_dtype_bytes(v->dtype);
-  char *host = tc_malloc((size_t)bytes);
-  for (int64_t i = 0; i < v->elems; i++) {
+  enum { PERIOD = 1048573 };
+  const int64_t each = (int64_t)tc_dtype_bytes(v->dtype), n = TC_MIN(v->elems, (int64_t)PERIOD);
+  const int64_t bytes = v->elems * each;
+  char *host = tc_malloc((size_t)(n * each));
+  for (int64_t i = 0; i < n; i++) {
     uint32_t r = (uint32_t)i * 2654435761u;
     float x = (float)(r >> 8) * 0x1p-24f - 0.5f;
     if (v->dtype == TC_I32) ((int32_t *)host)[i] = (int32_t)(r % (uint32_t)b->s[VOCAB]);
@@ -157,7 +167,9 @@ static void back(struct bench *b, struct tc_view *v)
     else ((uint16_t *)host)[i] = tc_f32_to_bf16(x);
   }
   v->data = b->d->ops->alloc(b->d, TC_MAX(bytes, 64));
-  if (v->data) b->d->ops->copy(b->d, v->data, host, bytes);
+  if (v->data) b->d->ops->copy(b->d, v->data, host, n * each);
+  for (int64_t done = n * each; v->data && done < bytes; done *= 2)
+    b->d->ops->copy(b->d, (char *)v->data + done, v->data, TC_MIN(done, bytes - done));
   free(host);
 }
 
@@ -383,6 +395,14 @@ static void time_groups(struct bench *b)
   j->flops = product, j->bytes = view_bytes(x) + view_bytes(w) + view_bytes(z) + view_bytes(dx);
   time_group(b, j);
 
+  j = group("matmul down + add");
+  x = take(b, j, "x:NF"), w = take(b, j, "x:CF"), bias = take(b, j, "x:C"), y = take(b, j, "x:NC");
+  z = take(b, j, "x:NC"), dx = take(b, j, "x:NC");
+  add(j, TC_OP_MATMUL, 3, 1, V(x, w, bias, y))->gemm = (struct tc_gemm){ N, C, F, false, true };
+  add(j, TC_OP_ADD, 2, 1, V(z, y, dx));
+  j->flops = product, j->bytes = view_bytes(x) + view_bytes(w) + 2 * view_bytes(z);
+  time_group(b, j);
+
   j = group("bias_bwd + matmul");
   x = take(b, j, "x:NF"), y = take(b, j, "x:NC"), bias = take(b, j, "f:F"), w = take(b, j, "f:FC");
   add(j, TC_OP_BIAS_BWD, 1, 1, V(x, bias))->acc = 1;
@@ -427,9 +447,17 @@ static void time_heads(struct bench *b)
   time_group(b, j);
 }
 
+static int64_t chunk_rows(const struct bench *b)
+{
+  const int64_t most = INT64_C(1) << (b->dtype == TC_BF16 ? 29 : 26);
+  int64_t rows = 1;
+  while (2 * rows * b->s[VOCAB] * (int64_t)tc_dtype_bytes(b->dtype) <= most) rows *= 2;
+  return rows;
+}
+
 int main(int argc, char **argv)
 {
-  struct bench b = { .dtype = TC_BF16, .s = { 8192, 768, 12, 1024, 50304, 4, 0, 0, 20 } };
+  struct bench b = { .dtype = TC_BF16, .s = { 8192, 768, 12, 1024, 50304, 4, 0, 0, 0, 20 } };
   struct tc_err err = { 0 };
   for (int i = 2; i < argc; i++) {
     if (!strcmp(argv[i], "fp32")) b.dtype = TC_F32;
@@ -440,6 +468,7 @@ int main(int argc, char **argv)
   }
   bool whole = true;
   for (int k = 0; k <= KV_HEADS; k++) whole &= b.s[k] > 0;
+  if (whole && b.s[HEAD_CHUNK] <= 0) b.s[HEAD_CHUNK] = chunk_rows(&b);
   if (!whole || b.s[TOKENS] % b.s[CONTEXT] || b.s[HIDDEN] % (2 * b.s[HEADS]) || b.s[HEADS] % b.s[KV_HEADS]) {
     fprintf(stderr, "kernels: sizes are positive; context divides tokens, twice the heads divide hidden, kv_heads "
             "divide heads\n");

@@ -129,7 +129,7 @@ static inline bool emu_blas_refuses(cublasLtMatmulDesc_t d, const char *when)
 /* TC_EMU_BLASLT_FAST: the number of the fast plan of each product, 0 to 2; a digit for each GPU, the last one for the
  * others. Then events are on a clock of their own, on which products alone take time, and no two plans have the same
  * bits: a product is the exact one times 1 + number / 2^20. With TC_EMU_BLASLT_SLOW_FUSED products with an epilogue
- * that our kernels could run are slow. */
+ * that our kernels could run are slow, and those that add another matrix than the output. */
 enum { EMU_BLAS_PLANS = 3 };
 static inline const char *emu_blas_fast(void)
 {
@@ -137,10 +137,10 @@ static inline const char *emu_blas_fast(void)
   const size_t n = fast ? strlen(fast) : 0, device = (size_t)emu_current_device();
   return n ? fast + (device < n ? device : n - 1) : NULL;
 }
-static inline int emu_blas_us(const emu_desc *d, const cublasLtMatmulAlgo_t *algo)
+static inline int emu_blas_us(const emu_desc *d, const cublasLtMatmulAlgo_t *algo, bool adds_other)
 {
   const char *fast = emu_blas_fast();
-  const bool fused = emu_blas_has_aux(d) || d->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+  const bool fused = emu_blas_has_aux(d) || d->epilogue == CUBLASLT_EPILOGUE_BGRADB || adds_other;
   if (fused && getenv("TC_EMU_BLASLT_SLOW_FUSED")) return 5000;
   return fast && algo->number == (uint64_t)(*fast - '0') ? 1000 : 2000;
 }
@@ -293,7 +293,7 @@ static inline cublasStatus_t cublasLtMatmul(
       || (int64_t)(tb ? b->rows : b->cols) != n || (emu_blas_has_aux(d) && (uintptr_t)d->aux % 16))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const float rounded = emu_blas_fast() ? al * (1 + (float)algo->number * 0x1p-20f) : al;
-  const emu_product p = { *d, *a, *b, *c, A, B, C, D, m, n, k, rounded, be, emu_blas_us(d, algo) };
+  const emu_product p = { *d, *a, *b, *c, A, B, C, D, m, n, k, rounded, be, emu_blas_us(d, algo, be != 0 && C != D) };
   emu_call(stream, [=] {
     emu_blas_multiply(&p);
     emu_worked(stream, p.us);

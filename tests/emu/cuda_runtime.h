@@ -162,6 +162,11 @@ cudaError_t emu_func_shared(const void *kernel, int bytes);
 template <class K>
 static inline cudaError_t cudaFuncSetAttribute(K kernel, cudaFuncAttribute, int bytes)
 { return emu_func_shared((const void *)kernel, bytes); }
+/* Loads the kernel. With TC_EMU_LOADED a launch of one that was not loaded before aborts. */
+struct cudaFuncAttributes { int numRegs; };
+cudaError_t emu_func_load(const void *kernel);
+template <class K> static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *, K kernel)
+{ return emu_func_load((const void *)kernel); }
 
 /* Work that is no kernel (the stand-in of cuBLASLt): in its turn, with device memory open. */
 void emu_call(cudaStream_t s, std::function<void()> body);

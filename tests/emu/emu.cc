@@ -320,6 +320,15 @@ cudaError_t emu_func_shared(const void *kernel, int bytes)
   return cudaSuccess;
 }
 
+static std::set<const void *> loaded;
+
+cudaError_t emu_func_load(const void *kernel)
+{
+  std::lock_guard<std::recursive_mutex> hold(emu_lock());
+  loaded.insert(kernel);
+  return cudaSuccess;
+}
+
 /* Adds the kernel's address within the module to the file that TC_EMU_KERNELS names, once: tests/check-races looks whether
  * all have run. */
 static void note_kernel(const void *kernel)
@@ -340,6 +349,7 @@ void emu_run(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, siz
   std::lock_guard<std::recursive_mutex> hold(emu_lock());
   const size_t n = (size_t)block.x * block.y * block.z;
   note_kernel(kernel);
+  if (getenv("TC_EMU_LOADED") && !loaded.count(kernel)) emu_stop("a kernel is launched that tc_cuda_load does not load");
   auto limit = func_shared.find(kernel);
   const size_t most = limit == func_shared.end() ? 48 << 10 : (size_t)limit->second;
   if (n == 0 || n > 1024 || shared_bytes > most || !grid.x || !grid.y || !grid.z

@@ -260,6 +260,22 @@ static void test_waits(void)
      world.yields, world.sleeps);
 }
 
+/* The host sleeps in a start that takes a millisecond or more, not in a shorter one; in a transfer it soon does. */
+static void test_naps(void)
+{
+  static const struct tc_coll_args a = { .coll = TC_ALL_REDUCE };
+  static const int rows[][2] = { { 200, 0 }, { 998, 0 }, { 1100, 102 } };   /* us, sleeps in a start */
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct nccl x;
+    struct tc_nccl up, down;
+    make(&x, &up, &down);
+    world.tick_ns = 1000, up.not_ready = rows[i][0] + 1, up.runs = rows[i][0];
+    ok(be_ready(&x, 0, &a, NULL) == 0 && world.sleeps == rows[i][1], "sleeps in a start of %d us", rows[i][0]);
+    int64_t bytes = world.sleeps = 0;
+    ok(nccl_run(&x, &a, NULL, &bytes, NULL) == 0 && world.sleeps == rows[i][0] + 1 - SPINS - YIELDS, "... in one");
+  }
+}
+
 /* ---- a call ------------------------------------------------------------------------------ */
 
 static void test_calls(void)
@@ -573,6 +589,7 @@ int main(void)
   test_late();
   test_ways();
   test_waits();
+  test_naps();
   test_calls();
   test_failures();
   test_queued();

@@ -381,6 +381,86 @@ static void test_clock(int most, bool fuses_too, uint32_t digest)
   close_fixture(&f);
 }
 
+/* ---- a profiler's ranges ---- */
+
+static bool profiled;
+static int depth, deepest;
+
+static bool has_profiler(struct tc_device *d)
+{
+  (void)d;
+  return profiled;
+}
+
+static void push_range(struct tc_device *d, const char *name)
+{
+  (void)d;
+  fprintf(list, "%d %s\n", depth++, name);
+  deepest = TC_MAX(deepest, depth);
+}
+
+static void pop_range(struct tc_device *d)
+{
+  (void)d;
+  depth--;
+}
+
+static const struct tc_ranges ranges = { has_profiler, push_range, pop_range };
+
+/* The ranges of one run; NULL: it fails. */
+static char *ranges_of(struct fixture *f, int program, int64_t step)
+{
+  struct tc_err err = { 0 };
+  char *text = NULL;
+  size_t size = 0;
+  list = open_memstream(&text, &size);
+  const int rc = run(f, program, step, &err);
+  fclose(list);
+  list = NULL;
+  ok(depth == 0, "each range is ended");
+  if (rc == 0) return text;
+  free(text);
+  return NULL;
+}
+
+static int lines_of(const char *text, const char *begin)
+{
+  int n = 0;
+  for (const char *at = text; *at; at += strcspn(at, "\n") + 1) n += !strncmp(at, begin, strlen(begin));
+  return n;
+}
+
+/* A range for the run and one for each call that is walked, one for each list; none without a profiler. */
+static void test_ranges(void)
+{
+  static const struct layout l = { .mb = 2, .dtype = TC_F32 };
+  struct fixture f;
+  struct tc_err err = { 0 };
+  open_capture(&f, &l, true);
+  f.ops.ranges = &ranges;
+  is_int(make_exec(&f, &err), 0, "made %s", err.text);
+  is_int(run(&f, INIT, 0, &err), 0, "a run without a profiler %s", err.text);
+  is_int(deepest, 0, "... has no ranges");
+  profiled = true;
+  char *walked = ranges_of(&f, TRAIN, 1), *captured = ranges_of(&f, TRAIN, 2), *replayed = ranges_of(&f, TRAIN, 3);
+  ok(walked && !strncmp(walked, "0 train step 1\n", 15) && lines_of(walked, "0 ") == 1, "a step is a range");
+  is_int(lines_of(walked, "1 h.0: "), 38, "... each call of a layer one in it");
+  ok(strstr(walked, "\n1 h.0: forward matmul h.0.attn.qkv, mb 1, node 4\n"), "... by its unit, pass, op, tensor and node");
+  ok(strstr(walked, "\n1 head: update updates "), "... fused calls by their names");
+  is_int(lines_of(captured, "1 graph of actions"), 2, "lists are captured in a range");
+  is_int(lines_of(captured, "2 h.0: "), 38, "... with one for each call");
+  is_int(lines_of(replayed, "1 graph of actions"), 2, "... and replayed in one");
+  is_int(lines_of(replayed, "2 "), 0, "... without calls");
+  ok(strstr(replayed, ": embed: forward embed embed, mb 0, node 1 ... embed: "), "... named by the first and the last");
+  fail_replay = replays + 1;
+  ok(!ranges_of(&f, TRAIN, 4), "a run that fails");
+  if (getenv("SHOW")) printf("%s%s%s", walked, captured, replayed);
+  free(walked);
+  free(captured);
+  free(replayed);
+  close_fixture(&f);
+}
+
 int main(void)
 {
   static const struct layout layouts[] = { { 1, TC_RECOMPUTE_NONE, TC_F32, 24, 81, 2238258163 },
@@ -409,6 +489,7 @@ int main(void)
   test_clock(100000, false, 2928469106);
   test_clock(100000, true, 2859855433);
   test_clock(51, false, 2425417414);
+  test_ranges();
   dup2(keep, STDERR_FILENO);
   fclose(f);
   return done_testing();

@@ -8,6 +8,7 @@
 #define TC_TEST_SCENE_H
 
 #include "kernels/kernel.h"
+#include "tests/unit/kernels/load.h"
 #include "tests/unit/random.h"
 #include "tests/unit/tap.h"
 
@@ -183,6 +184,7 @@ static struct scene *scene_new(void)
   if (!on_gpu()) {
     if (!folder || !*folder) skip_all("no C++ compiler to build the emulated kernels with");
     setenv("TERCIO_MODULES", folder, 1);
+    load_kernels();
   }
   s->at = aligned_alloc(64, POOL_BYTES);
   if (tc_device_open(&ref, "ref", 1, &err) < 0 || tc_device_open(&cuda, "cuda", 1, &err) < 0) {

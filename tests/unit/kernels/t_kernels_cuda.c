@@ -17,6 +17,7 @@ static int orders = 2;
 #define T_SAME "%s: same bits in %d orders of threads and blocks"
 #define main kernels_main
 #include "tests/unit/kernels/t_kernels.c"
+#include "tests/unit/kernels/load.h"
 #undef main
 
 int main(int argc, char **argv)
@@ -27,5 +28,6 @@ int main(int argc, char **argv)
     setenv("TERCIO_MODULES", folder, 1);
   }
   if (getenv("TC_EMU_ONCE")) orders = 1;
+  if (!gpu || !*gpu) load_kernels();
   return kernels_main(argc, argv);
 }

@@ -142,26 +142,85 @@ static void known_lines(struct scene *s)
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
-/* A fused product whose parts are faster is no longer one. */
-static void parts(struct scene *s, bool slow)
+/* Nanoseconds that products take on the emulated clock while plans are chosen without timing. */
+static int64_t spent(struct scene *s, struct tc_device *d)
 {
-  struct tc_err err = { 0 };
-  struct tc_device *d = fresh();
-  char *text = NULL;
   int timed;
+  d->ops->clock->restart(d);
+  const int32_t from = d->ops->clock->event(d);
+  free(lines(s, d, "", false, &timed));
+  const int32_t to = d->ops->clock->event(d);
+  d->ops->sync(d);
+  return d->ops->clock->interval(d, from, to);
+}
+
+/* Where NCCL was joined each plan runs once, also if none is timed: the library's kernels are then loaded. */
+static void loaded(struct scene *s)
+{
+  struct tc_device *d = fresh();
+  struct tc_nccl *c = NULL;
+  struct tc_err err = { 0 };
+  char id[TC_NCCL_ID_BYTES];
+  setenv("TC_EMU_BLASLT_FAST", "0", 1);
+  const int64_t one = spent(s, d), alone = spent(s, d);
+  ok(one == alone && one > 0, "without NCCL no product runs but the test's");
+  ok(d->ops->nccl->id(d, id, &err) == 0 && d->ops->nccl->join(&c, d, id, 0, 1, &err) == 0, "NCCL is joined %s", err.text);
+  is_int(spent(s, d), 2 * one, "... then its plan runs once");
+  setenv("TC_EMU_MEMORY_MB", "24", 1);
+  is_int(spent(s, d), one, "... unless there is no memory for its operands");
+  unsetenv("TC_EMU_MEMORY_MB");
+  d->ops->nccl->free(c, true);
+  tc_device_close(d);
+}
+
+static void gradients(struct scene *s)
+{
   clear(s);
   struct tc_view dy = tensor(s, TC_F32, K * M, M, false), x = tensor(s, TC_F32, K * N, N, false);
   struct tc_view db = tensor(s, TC_F32, M, M, false), dw = tensor(s, TC_F32, M * N, N, false);
   call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dy, db))->acc = 1;
   call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw))->gemm = (struct tc_gemm){ M, N, K, true, false };
+}
+
+static void residual(struct scene *s)
+{
+  clear(s);
+  struct tc_view x = tensor(s, TC_F32, M * K, K, false), w = tensor(s, TC_F32, K * N, N, false);
+  struct tc_view y = tensor(s, TC_F32, M * N, N, false), other = tensor(s, TC_F32, M * N, N, false);
+  struct tc_view sum = tensor(s, TC_F32, M * N, N, false);
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(x, w, y))->gemm = (struct tc_gemm){ M, N, K, false, false };
+  call(s, TC_OP_ADD, 2, 1, VIEW(other, y, sum));
+}
+
+/* A fused product whose parts are faster is no longer one; the product alone still has its plan. */
+static void parts(struct scene *s, void (*fill)(struct scene *), const char *name, bool slow)
+{
+  struct tc_err err = { 0 };
+  struct tc_device *d = fresh(), *other = fresh();
+  char *text = NULL, *taken = NULL, *apart = tc_sprintf("%s: apart", name);
+  int timed, again;
+  fill(s);
   free(run(s, d, true));
-  ok(d->ops->tune(d, "", true, &text, &timed, &err) == 0 && timed == 2, "a fused product is timed: %s", err.text);
-  ok(text && !strstr(text, "bias_bwd: apart") == !slow, "... %s its parts", slow ? "slower than" : "faster than");
+  free(run(s, other, true));
+  ok(d->ops->tune(d, "", true, &text, &timed, &err) == 0 && timed == 2, "%s: timed, and its product: %s", name, err.text);
+  ok(text && !strstr(text, apart) == !slow, "... %s its parts", slow ? "slower than" : "faster than");
   char *got = run(s, d, true);
   ok(!got == slow, "... and is%s run as one", slow ? " not" : "");
   free(got);
+  got = run(s, d, false);
+  char *want = run(s, ref, false);
+  ok(got && want, "... the parts are, by themselves");
+  free(got);
+  free(want);
+  ok(other->ops->tune(other, text, true, &taken, &again, &err) == 0 && again == 0, "... as a device that gets the lines");
+  got = run(s, other, true);
+  ok(!strcmp(taken, text) && !got == slow, "... does it");
+  free(got);
   free(text);
+  free(taken);
+  free(apart);
   tc_device_close(d);
+  tc_device_close(other);
 }
 
 int main(void)
@@ -172,10 +231,13 @@ int main(void)
   if (!on_gpu()) {
     fastest(s);
     known_lines(s);
+    loaded(s);
     setenv("TC_EMU_BLASLT_FAST", "0", 1);
-    parts(s, false);
-    setenv("TC_EMU_BLASLT_SLOW_FUSED", "yes", 1);
-    parts(s, true);
+    for (int slow = 0; slow < 2; slow++) {
+      if (slow) setenv("TC_EMU_BLASLT_SLOW_FUSED", "yes", 1);
+      parts(s, gradients, "bias_bwd", slow);
+      parts(s, residual, "plain+add", slow);
+    }
   }
   scene_free(s);
   return done_testing();
