@@ -82,10 +82,13 @@ ok $? "cut-off node: the checkpoint verifies" || note_file "$shared/verify"
 # ---- a crash while the controller is away ----
 submit away "${ranks[@]}" -- "${flags[@]}"
 wait_step "$out" 8 100
+mapfile -t all < <(rank_pids)
+kill -STOP "${all[@]}"               # fast ranks would end before the controller does
 controller=$(pgrep -f "^slurmctld .*$cluster_dir/slurm.conf")
 kill -TERM "$controller"             # it then saves its state: killed, it may have forgotten the job
 until_ok 120 gone "$controller"
 kill_one
+kill -CONT "${all[@]}" 2> /dev/null  # one is gone
 wait_line 'the controller does not answer: asking again' 200
 ok $? "controller away: the script asks again" || note_file "$log" 40
 LIMIT=60 on_head slurmctld -f "$cluster_dir/slurm.conf"
