@@ -1,8 +1,8 @@
 /* loss_chunks.c - cuts the loss head into chunks of tokens, so that only one chunk's logits exist at a time.
  *
- * A chunk uses views, rows of the tensors that the head reads and makes, so that nothing is copied. The losses are
- * summed behind the gradient of the logits: a device can then run what is before it as one call. The
- * order stays topological. */
+ * A chunk uses views, rows of the tensors that the head reads and makes, so that nothing is copied. The order stays
+ * topological. The losses are summed behind the gradient of the logits: a device can then run cross-entropy and that
+ * gradient as one call. Every program with a backward pass has this order, whether its device does so or not. */
 #include "src/passes/passes.h"
 #include "src/graph/rule.h"
 
@@ -249,7 +249,7 @@ static void mark_backward(struct tc_graph *g, const int32_t *order, int32_t n_or
   }
 }
 
-/* Moves the sum of the losses, and what reads it, behind the gradient of the logits. */
+/* Moves the sum of the losses, and what depends on it (its all-reduce), behind the gradient of the logits. */
 static void sum_behind(struct tc_graph *g)
 {
   int32_t from = -1, to = -1, n_moved = 0, at;
