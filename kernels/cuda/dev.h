@@ -41,6 +41,7 @@ struct tc_cuda {                 /* tc_device.priv */
   int index;                     /* of the GPU, among those this process may see */
   int capability;                /* 10 major + minor */
   int processors;                /* multiprocessors */
+  int64_t shared_bytes, shared_of_block;   /* of a multiprocessor; the most of a block */
   int nccl_version;              /* of the library that was joined; 0: none */
   cudaStream_t stream;           /* kernels, and copies that are in order with them */
   struct tc_copies *copies;      /* copy.cu: asynchronous copies */
@@ -356,8 +357,8 @@ tc_cuda_size_fn tc_cuda_embed_bwd_scratch, tc_cuda_pos_bwd_scratch;
 /* head.cu */
 tc_cuda_fn tc_cuda_rowmax, tc_cuda_sumexp, tc_cuda_sumexp_bwd, tc_cuda_pick, tc_cuda_pick_bwd;
 tc_cuda_fn tc_cuda_nll, tc_cuda_nll_bwd, tc_cuda_sum;
-/* xent.cu: fused cross-entropy, forward or backward; see there. */
-bool tc_cuda_can_xent(const struct tc_call *const *part, int n);
+/* xent.cu: fused cross-entropy, forward, backward or both; see there. */
+bool tc_cuda_can_xent(struct tc_device *d, const struct tc_call *const *part, int n);
 int tc_cuda_xent(struct tc_device *d, const struct tc_call *const *part, int n);
 /* optim.cu */
 tc_cuda_fn tc_cuda_sqnorm, tc_cuda_clip, tc_cuda_adamw, tc_cuda_sgd;

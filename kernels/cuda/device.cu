@@ -113,6 +113,8 @@ static int open_gpu(struct tc_device *d, struct tc_err *err)
   x->capability = 10 * p.major + p.minor;
   x->processors = p.multiProcessorCount;
   tc_cuda_ranges_new(d);
+  x->shared_bytes = (int64_t)p.sharedMemPerMultiprocessor;
+  x->shared_of_block = (int64_t)p.sharedMemPerBlockOptin;
   if (tc_cuda_copies_new(d) < 0 || tc_cuda_now_new(d) < 0) return cuda_check(d, err);
   return tc_cuda_lt_new(d, err);
 }
@@ -302,7 +304,7 @@ static const struct tc_kernel kernels[TC_OPS] = {
 
 static bool can_fuse(struct tc_device *d, const struct tc_call *const *part, int n)
 {
-  return (n == 2 && tc_cuda_can_multiply(d, part)) || tc_cuda_can_xent(part, n)
+  return (n == 2 && tc_cuda_can_multiply(d, part)) || tc_cuda_can_xent(d, part, n)
          || tc_cuda_can_update(part, n);
 }
 

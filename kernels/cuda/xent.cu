@@ -1,6 +1,7 @@
 /* xent.cu - cross-entropy as fused calls, each in one pass over x[N,V]:
  *   rowmax, [pick,] sumexp [, nll]      x is read once
  *   [nll_bwd,] sumexp_bwd, pick_bwd     x is read once, its gradient written once
+ *   all of these                        x is read once, its gradient written once
  * x may be a block of the vocabulary, with padding, as in head.cu.
  *
  * Forward, a block has a row. A thread keeps its largest x and the sum of exp(x - that),
@@ -8,7 +9,10 @@
  * and Gimelshein, "Online normalizer calculation for softmax", 2018.) Backward, a block has 8
  * columns per thread, LOADS times. Both load LOADS times 16 bytes of bf16 (32 of fp32) before they
  * use the first, and have the type as a template argument: with a branch between the loads, each
- * would be waited for. */
+ * would be waited for.
+ *
+ * Both at once, a block has a row, and keeps it in shared memory: it is taken where two such blocks fit on a
+ * multiprocessor, so that one reads or writes while the other computes. The bits are those of forward and backward. */
 #include "kernels/cuda/ptx.h"
 
 enum { FORWARD_THREADS = 512, BACKWARD_THREADS = 256, LOADS = 4 };
@@ -143,6 +147,84 @@ xent_backward(struct backward a)
   }
 }
 
+/* ---- both at once --------------------------------------------------------------------------- */
+
+/* All groups of this thread's copies but the last `left` have arrived, or more. */
+static __device__ __forceinline__ void wait_for_all_but(int32_t left)
+{
+  if (left >= 3) tc_copies_wait<3>();
+  else if (left == 2) tc_copies_wait<2>();
+  else if (left == 1) tc_copies_wait<1>();
+  else tc_copies_wait<0>();
+}
+
+/* Asks for a row, to `row` in shared memory: each thread for the columns that it works on, in groups of LOADS. Returns
+ * the number of groups. */
+template <bool BF16>
+static __device__ __forceinline__ int32_t ask_for_row(char *row, const struct forward &a, int64_t n)
+{
+  enum { SPAN = FORWARD_THREADS * 8, BYTES = BF16 ? 2 : 4 };
+  const char *from = a.x.p + n * a.V * BYTES;
+  const int32_t V = (int32_t)a.V;
+  int32_t groups = 0;
+  for (int32_t j = (int32_t)threadIdx.x * 8; groups * (LOADS * SPAN) < V; groups++) {
+#pragma unroll
+    for (int q = 0; q < LOADS; q++, j += SPAN)
+#pragma unroll
+      for (int i = 0; i < 8 * BYTES; i += 16)
+        if (j < V) tc_copy_async(row + j * BYTES + i, from + j * BYTES + i, true);
+    tc_copies_commit();
+  }
+  return groups;
+}
+
+/* The columns of a row in the order of xent_forward, so that the sums are the same, and the gradient as xent_backward's. */
+template <bool BF16> static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
+xent_both(struct forward a, struct backward b)
+{
+  enum { SPAN = FORWARD_THREADS * 8 };
+  TC_DYNAMIC_SHARED(char, row);
+  const struct tc_arr x = { row, BF16 }, dx = { b.dx.p, BF16 };
+  const int64_t n = blockIdx.x;
+  const int32_t target = a.target[n], V = (int32_t)a.V;
+  const float dl = b.dl[n];
+  float max = -INFINITY, sum = 0;
+  int32_t j = (int32_t)threadIdx.x * 8;
+  int32_t left = ask_for_row<BF16>(row, a, n);
+  for (; j + (LOADS - 1) * SPAN + 8 <= a.live; j += LOADS * SPAN) {
+    float v[LOADS][8];
+    wait_for_all_but(--left);
+#pragma unroll
+    for (int q = 0; q < LOADS; q++) tc_get8(v[q], x, j + q * SPAN);
+    take_in<LOADS>(&max, &sum, v);
+  }
+  tc_copies_wait<0>();
+  for (; j < a.live; j += SPAN) {
+    float v[1][8];
+    tc_get8(v[0], x, j);
+#pragma unroll
+    for (int k = 0; k < 8; k++) v[0][k] = j + k < a.live ? v[0][k] : -INFINITY;
+    take_in<1>(&max, &sum, v);
+  }
+  const float high = tc_block_max(max);          /* after it all of the row is there, for all threads */
+  if (sum != 0.f) sum *= quick_exp(max - high);
+  const float all = (float)tc_block_sum((double)sum);
+  const int64_t place = target - a.first;
+  const int32_t at = place >= 0 && place < V ? (int32_t)place : -8;
+  if (threadIdx.x == 0) {
+    const float picked = at >= 0 ? tc_get(x, at) : 0.f;
+    a.m[n] = high, a.s[n] = all, a.p[n] = picked;
+    a.l[n] = target < 0 ? 0.f : high + logf(all) - picked;
+  }
+  const float g = target < 0 ? 0.f : dl, ds = g / all;
+  for (int32_t c = (int32_t)threadIdx.x * 8; c < V; c += SPAN) {
+    float v[8];
+    tc_get8(v, x, c);
+    gradient(v, c, a.live, at, high, ds, -g);
+    tc_put8(dx, n * a.V + c, v);
+  }
+}
+
 /* ---- which calls ---------------------------------------------------------------------------- */
 
 /* The parts by their ops; false if one is of none of them, or is there twice, or adds. */
@@ -213,11 +295,39 @@ static bool backward_of(const struct tc_call *const *part, int n, struct backwar
   return true;
 }
 
-bool tc_cuda_can_xent(const struct tc_call *const *part, int n)
+enum { TO_NLL = 4, BOTH = 7 };                   /* parts of the loss; with its gradient */
+
+static int64_t row_bytes(const struct forward *f) { return f->V * (f->x.bf16 ? 2 : 4); }
+
+/* Two blocks, each with what CUDA itself takes of a block's shared memory and the sums over a block. */
+static bool is_kept(struct tc_device *d, const struct forward *f)
+{
+  const int64_t each = row_bytes(f) + 1024 + 512;
+  return each <= tc_cuda_of(d)->shared_of_block && 2 * each <= tc_cuda_of(d)->shared_bytes;
+}
+
+static bool both_of(struct tc_device *d, const struct tc_call *const *part, int n, struct forward *f, struct backward *b)
+{
+  if (n != BOTH || !forward_of(part, TO_NLL, f) || !backward_of(part + TO_NLL, BOTH - TO_NLL, b) || !f->l || !b->dl)
+    return false;
+  return f->x.p == b->x.p && f->x.bf16 == b->x.bf16
+         && f->N == b->N && f->V == b->V && f->first == b->first && f->live == b->live && f->m == b->m && f->s == b->s
+         && f->target == b->target && f->wide && b->wide && is_kept(d, f);
+}
+
+bool tc_cuda_can_xent(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   struct forward f;
   struct backward b;
-  return forward_of(part, n, &f) || backward_of(part, n, &b);
+  return forward_of(part, n, &f) || backward_of(part, n, &b) || both_of(d, part, n, &f, &b);
+}
+
+static void launch_both(struct tc_device *d, const struct forward *f, const struct backward *b)
+{
+  auto kernel = xent_both<false>;
+  if (f->x.bf16) kernel = xent_both<true>;
+  tc_allow_shared(d, kernel, (size_t)row_bytes(f));
+  TC_LAUNCH(kernel, tc_blocks(f->N, 1), dim3(FORWARD_THREADS), (size_t)row_bytes(f), tc_stream(d), *f, *b);
 }
 
 int tc_cuda_xent(struct tc_device *d, const struct tc_call *const *part, int n)
@@ -236,11 +346,14 @@ int tc_cuda_xent(struct tc_device *d, const struct tc_call *const *part, int n)
     auto kernel = xent_backward<false>;
     if (b.x.bf16) kernel = xent_backward<true>;
     TC_LAUNCH(kernel, grid, dim3(BACKWARD_THREADS), 0, tc_stream(d), b);
+  } else if (both_of(d, part, n, &f, &b)) {
+    if (f.N > 0) launch_both(d, &f, &b);
   }
   return tc_cuda_launched(d, "cross-entropy");
 }
 
 void tc_cuda_load_xent(struct tc_device *d)
 {
-  tc_load_kernels(d, xent_forward<false>, xent_forward<true>, xent_backward<false>, xent_backward<true>);
+  tc_load_kernels(d, xent_forward<false>, xent_forward<true>, xent_backward<false>, xent_backward<true>, xent_both<false>,
+                  xent_both<true>);
 }

@@ -1,7 +1,8 @@
 /* loss_chunks.c - cuts the loss head into chunks of tokens, so that only one chunk's logits exist at a time.
  *
- * A chunk uses views, rows of the tensors that the head reads and makes, so that nothing is copied. The
- * order stays topological. */
+ * A chunk uses views, rows of the tensors that the head reads and makes, so that nothing is copied. The order stays
+ * topological. The losses are summed behind the gradient of the logits: a device can then run cross-entropy and that
+ * gradient as one call. Every program with a backward pass has this order, whether its device does so or not. */
 #include "src/passes/passes.h"
 #include "src/graph/rule.h"
 
@@ -248,8 +249,35 @@ static void mark_backward(struct tc_graph *g, const int32_t *order, int32_t n_or
   }
 }
 
+/* Moves the sum of the losses, and what depends on it (its all-reduce), behind the gradient of the logits. */
+static void sum_behind(struct tc_graph *g)
+{
+  int32_t from = -1, to = -1, n_moved = 0, at;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    if (n->head && n->op == TC_OP_SUM) from = i;
+    if (n->head && n->op == TC_OP_PICK_BWD) to = i;
+  }
+  if (from < 0 || to < from) return;
+  int32_t *moved = tc_malloc((size_t)(to - from + 1) * sizeof *moved);
+  bool *late = tc_calloc((size_t)g->n_tensors, sizeof *late);
+  at = from;
+  for (int32_t i = from; i <= to; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    bool behind = i == from;
+    for (int k = 0; k < n->n_in; k++) behind |= late[tc_in(g, n, k)];
+    for (int k = 0; k < n->n_out; k++) late[tc_out(g, n, k)] = behind;
+    if (behind) moved[n_moved++] = n->id;
+    else g->order[at++] = n->id;
+  }
+  memcpy(g->order + at, moved, (size_t)n_moved * sizeof *moved);
+  free(late);
+  free(moved);
+}
+
 void tc_loss_chunks(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
 {
+  sum_behind(g);
   struct cut c = { .g = g, .N = g->tensor[g->logits].dim[0], .rows = logits_of(g, m).dim[0],
                    .K = 1 };
   const int32_t n_order = g->n_order;

@@ -49,7 +49,8 @@ void tc_fuse_ops(struct tc_graph *g, bool w_apart);
 
 /* 7. In: the loss head (nodes labelled head) over all tokens of a micro-batch. Out: chunks of at most
  * max_rows local rows, so that only one chunk's logits exist at a time; marked B, since the backward pass of
- * a chunk follows its forward pass. A program without backward pass is cut equally and stays F. */
+ * a chunk follows its forward pass, and its losses are summed behind the gradient of its logits. A program without
+ * backward pass is cut equally and stays F. */
 void tc_loss_chunks(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows);
 /* The most chunks, since each has nodes of its own. A batch that would need more has larger chunks. */
 enum { TC_LOSS_CHUNKS = 16384 };

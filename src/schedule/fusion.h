@@ -29,7 +29,7 @@ enum tc_fusion_id {
 enum tc_fusion_link { TC_FUSION_READS, TC_FUSION_ADDS, TC_FUSION_SHARES, TC_FUSION_CHAIN, TC_FUSION_RUN };
 enum tc_fusion_flags { TC_FUSION_UNREAD = 1, TC_FUSION_REPLACE = 2, TC_FUSION_EXTEND = 4 };
 /* Parts of a CHAIN, READS, ADDS or SHARES; of a RUN; actions from the first part to the last, but of a RUN. */
-enum { TC_FUSION_OPS = 4, TC_FUSION_MOST = 96, TC_FUSION_REACH = 16 };
+enum { TC_FUSION_OPS = 7, TC_FUSION_MOST = 96, TC_FUSION_REACH = 16 };
 struct tc_fusion_rule {
   const char *name;              /* as traces, `tercio graph` and device files have it */
   int n, op[TC_FUSION_OPS];

@@ -423,6 +423,24 @@ static void time_groups(struct bench *b)
   time_group(b, j);
 }
 
+/* Both of the passes below in one. */
+static void time_one_pass(struct bench *b)
+{
+  struct group *j = group("cross-entropy with d logits");
+  struct tc_view *x = take(b, j, "x:RV"), *target = take(b, j, "i:R"), *m = take(b, j, "f:R");
+  struct tc_view *s = take(b, j, "f:R"), *p = take(b, j, "f:R"), *l = take(b, j, "f:R");
+  struct tc_view *dl = take(b, j, "f:R"), *ds = take(b, j, "f:R"), *dp = take(b, j, "f:R"), *dx = take(b, j, "x:RV");
+  add(j, TC_OP_ROWMAX, 1, 1, V(x, m))->k[0] = b->s[VOCAB];
+  add(j, TC_OP_PICK, 2, 1, V(x, target, p));
+  add(j, TC_OP_SUMEXP, 2, 1, V(x, m, s))->k[0] = b->s[VOCAB];
+  add(j, TC_OP_NLL, 4, 1, V(m, s, p, target, l));
+  add(j, TC_OP_NLL_BWD, 3, 2, V(dl, s, target, ds, dp));
+  add(j, TC_OP_SUMEXP_BWD, 3, 1, V(x, m, ds, dx))->k[0] = b->s[VOCAB];
+  add(j, TC_OP_PICK_BWD, 3, 1, V(dx, target, dp, dx));
+  j->bytes = 2 * view_bytes(x) + 6 * view_bytes(m);
+  time_group(b, j);
+}
+
 /* The loss head's passes over a chunk of logits. */
 static void time_heads(struct bench *b)
 {
@@ -445,6 +463,7 @@ static void time_heads(struct bench *b)
   add(j, TC_OP_PICK_BWD, 3, 1, V(dx, target, dp, dx));
   j->bytes = 2 * view_bytes(x) + 4 * view_bytes(m);
   time_group(b, j);
+  time_one_pass(b);
 }
 
 static int64_t chunk_rows(const struct bench *b)

@@ -116,6 +116,7 @@ struct cudaPointerAttributes { cudaMemoryType type; };
 struct cudaUUID_t { char bytes[16]; };
 struct cudaDeviceProp {
   char name[256]; cudaUUID_t uuid; int major, minor, multiProcessorCount;
+  size_t sharedMemPerMultiprocessor, sharedMemPerBlockOptin;
 };
 typedef struct emu_event *cudaEvent_t;
 

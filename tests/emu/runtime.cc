@@ -237,7 +237,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 {
   if (device < 0 || device >= n_devices()) return emu_fail(cudaErrorInvalidDevice);
   const char *major = getenv("TC_EMU_CAPABILITY");      /* 8: an A100, say, instead of an H100 */
-  *p = cudaDeviceProp{ "emulated GPU", { "" }, major ? atoi(major) : 9, 0, 108 };
+  const size_t shared = (major && atoi(major) == 8 ? 164 : 228) << 10;
+  *p = cudaDeviceProp{ "emulated GPU", { "" }, major ? atoi(major) : 9, 0, 108, shared, shared - 1024 };
   memcpy(p->uuid.bytes, "emulated", 9);
   p->uuid.bytes[15] = (char)device;
   return cudaSuccess;

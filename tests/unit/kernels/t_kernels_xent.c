@@ -1,6 +1,6 @@
 /* t_kernels_xent.c - cross-entropy as the CUDA device does it, in one call forward and one backward,
- * beside ref's calls and the device's own one by one; nothing else of the memory may change. See
- * scene.h. */
+ * beside ref's calls and the device's own one by one; and in one call for both, which has the bits of these two;
+ * nothing else of the memory may change. See scene.h. */
 #include "tests/unit/kernels/scene.h"
 
 enum { TO_SUMEXP = 3, TO_NLL = 4 };
@@ -114,6 +114,99 @@ static void backward_case(struct scene *s, const struct head *h, bool nll)
   free(got);
 }
 
+/* ---- forward and backward in one call ---- */
+
+enum { X, T, M, E, P, L, DL, DS, DP, DX, BOTH_VIEWS };
+
+static void forward_parts(struct scene *s, const struct head *h, const struct tc_view *v)
+{
+  call(s, TC_OP_ROWMAX, 1, 1, VIEW(v[X], v[M]))->k[0] = h->live;
+  call(s, TC_OP_PICK, 2, 1, VIEW(v[X], v[T], v[P]));
+  call(s, TC_OP_SUMEXP, 2, 1, VIEW(v[X], v[M], v[E]))->k[0] = h->live;
+  call(s, TC_OP_NLL, 4, 1, VIEW(v[M], v[E], v[P], v[T], v[L]));
+}
+
+static void backward_parts(struct scene *s, const struct head *h, const struct tc_view *v)
+{
+  call(s, TC_OP_NLL_BWD, 3, 2, VIEW(v[DL], v[E], v[T], v[DS], v[DP]));
+  call(s, TC_OP_SUMEXP_BWD, 3, 1, VIEW(v[X], v[M], v[DS], v[DX]))->k[0] = h->live;
+  call(s, TC_OP_PICK_BWD, 3, 1, VIEW(v[DX], v[T], v[DP], v[DX]));
+}
+
+static void both_scene(struct scene *s, const struct head *h, struct tc_view v[BOTH_VIEWS])
+{
+  clear(s);
+  v[X] = logits(s, h), v[T] = targets(s, h);
+  for (int i = 0; i < BOTH_VIEWS; i++)
+    if (i != X && i != T && i != DX) v[i] = column(s, h);
+  v[DX] = logits(s, h);
+  forward_parts(s, h, v);
+  backward_parts(s, h, v);
+}
+
+/* The memory after the parts have run, which then is the scene's. */
+static bool go_on(struct scene *s)
+{
+  char *now = run(s, cuda, true);
+  if (now) memcpy(s->at, now, POOL_BYTES);
+  free(now);
+  s->n = 0;
+  return now != NULL;
+}
+
+/* A row as the device keeps it in shared memory of an H100: two of them, of whole 16 bytes. */
+static bool is_kept(const struct head *h)
+{
+  return h->V % 8 == 0 && 2 * (h->V * (int64_t)tc_dtype_bytes(h->dtype) + 1536) <= 228 << 10;
+}
+
+static void both_case(struct scene *s, const struct head *h)
+{
+  struct tc_view v[BOTH_VIEWS];
+  char what[100], *before = malloc(POOL_BYTES);
+  say(what, h, "rowmax to pick_bwd");
+  both_scene(s, h, v);
+  char *got = run(s, cuda, true);
+  if (on_gpu() && !s->can) skip("%s: not kept in shared memory", what);
+  else ok((got != NULL) == is_kept(h), "%s: %s", what, is_kept(h) ? "runs" : "not fused");
+  if (got) {
+    bool same = true;
+    ok(rest_is_same(s, got, s->at), "%s: writes nothing else", what);
+    memcpy(before, s->at, POOL_BYTES);
+    s->n = 0;
+    forward_parts(s, h, v);
+    same = go_on(s);
+    backward_parts(s, h, v);
+    same &= go_on(s);
+    for (int i = 0; i < BOTH_VIEWS; i++) {
+      const int64_t at = (char *)v[i].data - s->at, bytes = v[i].elems * (int64_t)tc_dtype_bytes(v[i].dtype);
+      if (i != DS && i != DP) same &= !memcmp(s->at + at, got + at, (size_t)bytes);
+    }
+    ok(same, "%s: the bits of forward and backward", what);
+    memcpy(s->at, before, POOL_BYTES);
+  }
+  free(before);
+  free(got);
+}
+
+static void both_refusals(struct scene *s)
+{
+  const struct head h = { TC_BF16, 4, 40, 0, 40, 0 };
+  const char *const what[] = { "of other logits", "of another maximum", "of another sum", "of other targets",
+                               "of another padding" };
+  struct tc_view v[BOTH_VIEWS];
+  for (int i = 0; i < 5; i++) {
+    both_scene(s, &h, v);
+    const struct tc_view x = logits(s, &h), t = targets(s, &h), other = column(s, &h);
+    if (i == 0) s->part[5].c.in[0] = x;
+    if (i == 1) s->part[5].c.in[1] = other;
+    if (i == 2) s->part[4].c.in[1] = other;
+    if (i == 3) s->part[4].c.in[2] = s->part[6].c.in[1] = t;
+    if (i == 4) s->part[5].c.k[0]--;
+    ok(!run(s, cuda, true), "... not fused: a gradient %s", what[i]);
+  }
+}
+
 /* Logits that are no numbers or infinite end as they do one by one; so does a block of padding. */
 static void head_extremes(struct scene *s)
 {
@@ -187,7 +280,11 @@ static void head_cases(struct scene *s, int dtype)
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     for (int n = 2; n <= TO_NLL && all[i].first < all[i].live; n++) forward_case(s, &all[i], n);
     for (int nll = 0; nll < 2; nll++) backward_case(s, &all[i], nll != 0);
+    if (all[i].first < all[i].live) both_case(s, &all[i]);
   }
+  both_case(s, &(struct head){ dtype, 2, 50304, 0, 50257, 10 });
+  both_case(s, &(struct head){ dtype, 2, 32768, 0, 32768, 10 });
+  both_case(s, &(struct head){ dtype, 2, 60000, 0, 60000, 10 });
 }
 
 int main(void)
@@ -197,6 +294,7 @@ int main(void)
   head_cases(s, TC_BF16);
   head_extremes(s);
   head_refusals(s);
+  both_refusals(s);
   scene_free(s);
   return done_testing();
 }

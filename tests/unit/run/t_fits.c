@@ -107,11 +107,11 @@ static const struct least alone[] = {
   { 1925705, "train.micro_batch = 4 and "
              "train.recompute = full and parallel.offload = params would fit" },
   { 2110870, "train.micro_batch = 1 and train.recompute = full would fit" },
-  { 2195130, "train.micro_batch = 1 and train.recompute = selective would fit" },
-  { 2279391, "train.micro_batch = 1 would fit" },
-  { 2632167, "train.micro_batch = 2 would fit" },
-  { 3337719, "train.micro_batch = 4 would fit" },
-  { 4748824, "" },
+  { 2195390, "train.micro_batch = 1 and train.recompute = selective would fit" },
+  { 2279651, "train.micro_batch = 1 would fit" },
+  { 2632687, "train.micro_batch = 2 would fit" },
+  { 3338760, "train.micro_batch = 4 would fit" },
+  { 4750904, "" },
   { 0, NULL },
 };
 
@@ -121,11 +121,11 @@ static const struct least alone_recomputes[] = {
   { 2068870, "train.micro_batch = 6 and "
              "train.recompute = full and parallel.offload = params would fit" },
   { 2110870, "train.micro_batch = 1 and train.recompute = full would fit" },
-  { 2195130, "train.micro_batch = 1 would fit" },
-  { 2463646, "train.micro_batch = 2 would fit" },
-  { 2732162, "train.micro_batch = 3 would fit" },
-  { 3000677, "train.micro_batch = 4 would fit" },
-  { 3537708, "" },
+  { 2195390, "train.micro_batch = 1 would fit" },
+  { 2464166, "train.micro_batch = 2 would fit" },
+  { 2732942, "train.micro_batch = 3 would fit" },
+  { 3001717, "train.micro_batch = 4 would fit" },
+  { 3539269, "" },
   { 0, NULL },
 };
 
@@ -138,13 +138,13 @@ static const struct least ddp[] = {
              "train.recompute = full would fit" },
   { 1327429, "train.micro_batch = 1 and parallel.data = zero3 would fit" },
   { 1449333, "train.micro_batch = 1 and parallel.data = zero2 would fit" },
-  { 1556935, "train.micro_batch = 1 and parallel.data = zero1 would fit" },
-  { 1909711, "train.micro_batch = 2 and parallel.data = zero1 would fit" },
+  { 1557195, "train.micro_batch = 1 and parallel.data = zero1 would fit" },
+  { 1910231, "train.micro_batch = 2 and parallel.data = zero1 would fit" },
   { 2110870, "train.micro_batch = 1 and train.recompute = full would fit" },
-  { 2195130, "train.micro_batch = 1 and train.recompute = selective would fit" },
-  { 2279391, "train.micro_batch = 1 would fit" },
-  { 2632167, "train.micro_batch = 2 would fit" },
-  { 3337719, "" },
+  { 2195390, "train.micro_batch = 1 and train.recompute = selective would fit" },
+  { 2279651, "train.micro_batch = 1 would fit" },
+  { 2632687, "train.micro_batch = 2 would fit" },
+  { 3338760, "" },
   { 0, NULL },
 };
 
@@ -195,11 +195,11 @@ static void test_words(void)
     const char *want;
   } row[] = {
     { 2300000, 2400000,
-      "out of memory: 0.004712 GB are needed (activations 0.002778, optimizer 0.0009482, "
+      "out of memory: 0.004714 GB are needed (activations 0.00278, optimizer 0.0009482, "
       "gradients 0.0004742, parameters 0.0004741, kernels and libraries 3.75e-05); device cuda has "
       "0.0023 GB free of 0.0024; train.micro_batch = 1 would fit" },
     { 4000, 100000000000,
-      "out of memory: 1.005 GB are needed (activations 0.002778, optimizer 0.0009482, "
+      "out of memory: 1.005 GB are needed (activations 0.00278, optimizer 0.0009482, "
       "gradients 0.0004742, parameters 0.0004741, kernels and libraries 1); device cuda has 4e-06 GB free "
       "of 100; " NONE },
     { 1005000000, 100000000000, "" },
