@@ -178,7 +178,7 @@ static __device__ __forceinline__ int32_t ask_for_row(char *row, const struct fo
   return groups;
 }
 
-/* The columns of a row in the order of xent_forward, so that the sums are the same, and the gradient as xent_backward's. */
+/* The columns of a row in the order of xent_forward, so that the sums are the same; the gradient as xent_backward's. */
 template <bool BF16> static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
 xent_both(struct forward a, struct backward b)
 {
@@ -306,7 +306,8 @@ static bool is_kept(struct tc_device *d, const struct forward *f)
   return each <= tc_cuda_of(d)->shared_of_block && 2 * each <= tc_cuda_of(d)->shared_bytes;
 }
 
-static bool both_of(struct tc_device *d, const struct tc_call *const *part, int n, struct forward *f, struct backward *b)
+static bool both_of(struct tc_device *d, const struct tc_call *const *part, int n, struct forward *f,
+                    struct backward *b)
 {
   if (n != BOTH || !forward_of(part, TO_NLL, f) || !backward_of(part + TO_NLL, BOTH - TO_NLL, b) || !f->l || !b->dl)
     return false;
