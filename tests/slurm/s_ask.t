@@ -98,8 +98,10 @@ ends sbatch 85
 on_head scancel "$job"
 
 # ---- a job that is as long as the time before its end at which Slurm signals it ----
-# Slurm signals within the first minute. The signal comes from here instead, so that this need not be waited for.
-submit short "${ranks[@]}" -t 5 --
+# Slurm would signal at some time in the first minute, and this test might take that signal for its own second one. So
+# Slurm is told to signal a second before the end, which the script does not see (it reads 300 in its header), and the
+# signals come from here.
+submit short "${ranks[@]}" -t 5 --signal=B:USR2@1 --
 wait_step "$out" 3 100
 grep -q 'warning: sbatch --signal=...@300 is too early for a job of 300 s: .* Give --signal=B:USR2@60' "$log"
 ok $? "-t 5 with --signal=B:USR2@300: a warning at the start" || note_file "$log"
