@@ -14,7 +14,7 @@ static void merged(const char *lines, const char *want, const char *what)
 
 int main(void)
 {
-  alarm(60);
+  alarm(300);
   merged("", "", "no lines");
   merged("a b: 1\na c: 2\n", "a b: 1\na c: 2\n", "two keys");
   merged("a b: 1\na c: 2\na b: 3\n", "a b: 1\na c: 2\n", "a key of two ranks: the first rank's line");
