@@ -30,7 +30,7 @@ int tc_fault_parse(struct tc_fault *f, const char *text, int world, struct tc_er
 void tc_fault_begin(const struct tc_fault *f, int rank, int64_t step)
 {
   if (f->kind != TC_FAULT_HANG || rank != f->rank || step != f->step) return;
-  tc_at_file("hanging on purpose", NULL);
+  tc_at_phase("hanging on purpose");
   for (;;) tc_sleep_ns(INT64_C(1000000000));
 }
 

@@ -99,7 +99,7 @@ int tc_tasks_open(struct tc_train *t, struct tc_err *err)
 {
   struct tc_tokenizer *tokenizer = NULL;
   if (t->run.cfg->train_eval_tasks.n == 0) return 0;
-  tc_at_file("reading train.eval_tasks", NULL);
+  tc_at_phase("reading train.eval_tasks");
   const int rc = read_tasks(t, &tokenizer, err);
   if (tokenizer) tc_tokenizer_free(tokenizer);
   if (rc == 0) return 0;

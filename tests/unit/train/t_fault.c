@@ -15,13 +15,10 @@ static void doze(int64_t ns)
   slept_ns += ns;
   if (++sleeps >= 3) longjmp(awake, 1);
 }
-static void mark(const char *doing, const char *what)
-{
-  snprintf(at, sizeof at, "%s%s", doing, what ? what : "");
-}
+static void mark(const char *doing) { snprintf(at, sizeof at, "%s", doing); }
 
 #define tc_sleep_ns doze
-#define tc_at_file mark
+#define tc_at_phase mark
 #include "src/train/fault.c"
 
 static void test_parse(void)
