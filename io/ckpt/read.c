@@ -200,7 +200,8 @@ int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int
   return rc;
 }
 
-bool tc_crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc)
+/* Continues *crc, a CRC-32C, with `bytes` of fd at offset; false if they can't be read. */
+static bool crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc)
 {
   char *buf = tc_malloc((size_t)TC_MAX(1, TC_MIN(bytes, TC_CHUNK_BYTES)));
   bool good = true;
@@ -220,10 +221,10 @@ bool tc_crc_meta(int fd, int64_t size, const struct tc_piece *const *by_offset, 
 {
   int64_t at = 0;
   for (int i = 0; i < n; i++) {
-    if (!tc_crc_range(fd, at, by_offset[i]->offset - at, crc)) return false;
+    if (!crc_range(fd, at, by_offset[i]->offset - at, crc)) return false;
     at = by_offset[i]->offset + by_offset[i]->bytes;
   }
-  return tc_crc_range(fd, at, size - at, crc);
+  return crc_range(fd, at, size - at, crc);
 }
 
 /* ---- boxes ------------------------------------------------------------------------ */

@@ -194,10 +194,9 @@ int64_t tc_data_samples(const struct tc_data *d, double epochs)
 
 /* ---- identity ---------------------------------------------------------------------------------- */
 
-static uint64_t hash_byte(uint64_t hash, uint32_t byte) { return (hash ^ (byte & 0xff)) * UINT64_C(0x100000001b3); }
+static uint64_t hash_byte(uint64_t hash, uint32_t byte) { return tc_hash64_add(hash, byte & 0xff); }
 
-/* FNV-1a (Fowler, Noll, Vo), 64 bits: over n tokens from pos, two bytes each, the low one first; four of a token
- * that has more. */
+/* FNV-1a (base/hash.h) over n tokens from pos, two bytes each, the low one first; four of a token that has more. */
 static int hash_tokens(struct tc_data *d, const struct tc_source *s, int64_t pos, int64_t n, uint64_t *hash,
                        struct tc_err *err)
 {
@@ -216,7 +215,7 @@ static int hash_source(struct tc_data *d, const struct tc_source *s, uint64_t *h
 {
   enum { ENDS = 4096, PIECES = 64, PIECE = 64 };
   const int64_t n = tokens_of(s), ends = TC_MIN(n, ENDS), piece = TC_MIN(n, PIECE);
-  *hash = UINT64_C(0xcbf29ce484222325);
+  *hash = TC_HASH64;
   TC_TRY(hash_tokens(d, s, s->lo, ends, hash, err));
   TC_TRY(hash_tokens(d, s, s->hi - ends, ends, hash, err));
   for (int64_t i = 0; i < PIECES; i++)

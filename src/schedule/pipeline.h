@@ -45,7 +45,7 @@ int tc_pipeline_new(struct tc_pipeline **out, enum tc_schedule kind, int p, int 
                     struct tc_err *err);
 void tc_pipeline_free(struct tc_pipeline *s);
 
-/* Local. Chunk c of rank r is stage c * p + r, in 0 .. p * v - 1; and back. */
+/* Local. The stage of a rank's virtual stage, in 0 .. p * v - 1, and the rank of a stage. */
 static inline int32_t tc_pipeline_stage(const struct tc_pipeline *s, int32_t rank, int32_t virtual_stage)
 {
   return virtual_stage * s->p + rank;
@@ -53,10 +53,6 @@ static inline int32_t tc_pipeline_stage(const struct tc_pipeline *s, int32_t ran
 static inline int32_t tc_pipeline_rank(const struct tc_pipeline *s, int32_t stage)
 {
   return stage % s->p;
-}
-static inline int32_t tc_pipeline_virtual_stage(const struct tc_pipeline *s, int32_t stage)
-{
-  return stage / s->p;
 }
 
 /* Local. Each rank has each item of its virtual stages exactly once, F before B before W. TC_ELAYOUT with

@@ -115,7 +115,6 @@ int tc_data_units_next(struct tc_data_units *u, struct tc_data_unit *unit, struc
 /* Any thread. Bytes of all sources that are read, or were passed over; *begun: how many of them before the first unit, -1
  * as long as they are being passed over. */
 int64_t tc_data_units_done(const struct tc_data_units *u, int64_t *begun);
-bool tc_data_is_jsonl(const struct tc_make_opts *o, int source);
 
 /* Encodes a unit; at a failure unit->err.status is set. */
 void tc_data_encode(struct tc_data_unit *unit, const struct tc_data_frame *f, struct tc_encoder *e);

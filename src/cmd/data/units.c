@@ -32,7 +32,7 @@ static bool ends_with(const char *s, size_t n, const char *end)
   return n > k && strncmp(s + n - k, end, k) == 0;
 }
 
-bool tc_data_is_jsonl(const struct tc_make_opts *o, int source)
+static bool is_jsonl(const struct tc_make_opts *o, int source)
 {
   const char *name = o->text[source];
   size_t n = strlen(name);
@@ -154,7 +154,7 @@ static int next_of_source(struct tc_data_units *u, struct tc_data_unit *unit, st
   size_t from = 0, cut = 0;
   bool end = false;
   unit->at = u->at;
-  unit->jsonl = tc_data_is_jsonl(u->o, u->at.source);
+  unit->jsonl = is_jsonl(u->o, u->at.source);
   unit->n = 0;
   for (size_t want = UNIT_BYTES; !cut; from = want, want *= 2) {
     if (want > MOST_BYTES)
