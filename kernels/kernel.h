@@ -51,7 +51,7 @@ struct tc_call {
   void *scratch;               /* scratch bytes, shared by all calls of a device */
 };
 
-/* Where documents begin (op.def): int32, the input behind the n_in that the op always has; NULL: the call has none.
+/* Where documents begin (op.def): int32, the input after the n_in that the op always has; NULL: the call has none.
  * For run alone: scratch and prepare ask whether c->n_in > n_in. */
 static inline const int32_t *tc_call_starts(const struct tc_call *c, int n_in)
 {

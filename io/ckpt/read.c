@@ -8,7 +8,7 @@
  * - Data passes through a small buffer, where it is summed and copied from while it is in the
  *   cache; at once where a box's part of a piece is one run in both, else run by run.
  * - A box may be made of any pieces, so every layout can load what any other saved.
- * - Memory: the caller's, one chunk, and a bit a block. */
+ * - Memory: the caller's, one chunk, and a bit per block. */
 #include "io/ckpt/impl.h"
 
 #include <errno.h>

@@ -28,7 +28,7 @@ struct task {
 struct eval {
   struct tc_cmd_model m;
   bool json;
-  int64_t batch;                       /* sequences a rank; 0: as many as the default */
+  int64_t batch;                       /* sequences per rank; 0: as many as the default */
   struct task *task;
   int n_tasks;
   struct tc_launch launch;

@@ -78,7 +78,7 @@ int tc_config_next_change(const struct tc_config *was, const struct tc_config *i
                           struct tc_config_change *out);
 /* Local. Option number `option` of *to becomes that of *from, which stays its owner. */
 void tc_config_copy(struct tc_config *to, const struct tc_config *from, int option);
-/* The options as words for a shell's completion, one a line: "--section.key=a|b|c", with N, X, TEXT, FILE,
+/* The options as words for a shell's completion, one per line: "--section.key=a|b|c", with N, X, TEXT, FILE,
  * DIR or FILES for what a value is. */
 void tc_config_words(FILE *f);
 /* All options with types, defaults and help, as text (for --help) or man page source. */

@@ -31,7 +31,7 @@ struct tc_data_opts {
   int64_t context, vocab;
   int files;                     /* that may be open at a time; 0: 32 */
   bool shorter;                  /* a source may have fewer tokens than a sample needs, two at least: it is read, not sampled */
-  bool apart;                    /* files need not go together, and one token is enough: they are looked at one by one */
+  bool apart;                    /* each file by itself: their tokenizers may differ, and one token is enough */
 };
 
 /* Sequences: row i has `context` tokens and their targets, which are the next tokens. */
@@ -91,7 +91,7 @@ int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other,
  * folder. */
 void tc_data_warn(const struct tc_data *train, const struct tc_data *val);
 
-/* What tells two data sets apart cheaply: the number of tokens of the part, and a hash of its first
+/* Identifies a data set, cheaply: the number of tokens of the part, and a hash of its first
  * and last tokens and of pieces spread over it (of a blend: of each source). It depends on the tokens alone,
  * not on how they lie in files, the format or the machine, so equal data give an equal identity anywhere. */
 struct tc_data_identity { int64_t tokens; uint64_t hash; };

@@ -301,7 +301,7 @@ int tc_xreshard_issue(struct tc_xreshard *x, struct tc_err *err)
   return tc_comm_start(x->comm, &x->args, &x->ticket, err);
 }
 
-/* Copies beside the kernels: those that come wait for it, the host where it has work of its own. */
+/* Copies while kernels run: later ones wait for the copy, and so does the host if it computes in this program. */
 static int end_copy(struct tc_xreshard *x, struct tc_err *err)
 {
   struct tc_device *dev = x->o->device;

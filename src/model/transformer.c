@@ -346,7 +346,7 @@ static void head(struct build *b, int32_t x, int32_t w)
   for (int32_t i = first; i < g->n_nodes; i++) g->node[i].head = true;
 }
 
-/* What a micro-batch brings: every stage has it. */
+/* The inputs of a micro-batch: every stage has them. */
 static void data(struct build *b)
 {
   struct tc_graph *g = b->g;

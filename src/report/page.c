@@ -204,7 +204,7 @@ static void put_charts(FILE *f, const struct tc_page *p)
 
 /* ---- the data ---------------------------------------------------------------------------- */
 
-/* A row a source: its name, and the numbers of these keys. */
+/* A row for each source: its name, and the numbers of these keys. */
 static void put_sources(FILE *f, const json_t *list, const char *const *key, int keys)
 {
   const json_t *source;
@@ -357,7 +357,7 @@ static void put_memory(FILE *f, const struct tc_page *p)
   const json_t *m0 = json_object_get(json_array_get(ranks, 0), "memory");
   json_object_foreach(json_object_get(m0, memory_keys[0]), key, v)
     fprintf(f, "<span class=\"key\"><i class=\"m%d\"></i>%s</span>", k++ % 6, key);
-  fprintf(f, "</p>\n<table><tr><th>who</th><th></th><th>predicted</th><th>allocated</th>"
+  fprintf(f, "</p>\n<table><tr><th>ranks</th><th></th><th>predicted</th><th>allocated</th>"
           "<th>process, peak</th></tr>\n");
   for (size_t a = 0, b; a < n && rows < 2 * TC_LANES; a = b) {
     const json_t *m = json_object_get(json_array_get(ranks, a), "memory");

@@ -2,7 +2,7 @@
  *
  * Invariants: a transfer is issued after all its inputs are made and waited for before any
  * reader of its outputs and before the step ends; every rank of a class has the same list, so
- * the transfers of an axis are issued in the same order everywhere. */
+ * the transfers of an axis are issued in the same order on all ranks. */
 #include "src/schedule/impl.h"
 
 #include <stdlib.h>

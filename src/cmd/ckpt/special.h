@@ -1,4 +1,4 @@
-/* special.h - the tokens that begin and end a text, and the files of an exported model that say them. All is Local. */
+/* special.h - the tokens that begin and end a text, and the files of an exported model that name them. All is Local. */
 #ifndef TC_CMD_CKPT_SPECIAL_H
 #define TC_CMD_CKPT_SPECIAL_H
 

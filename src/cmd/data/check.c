@@ -81,7 +81,7 @@ static void say_progress(struct check *c)
 
 /* ---- threads ----------------------------------------------------------------------------- */
 
-/* Blocks behind one that failed can't have the first fault. */
+/* Blocks after one that failed can't have the first fault. */
 static void check_blocks(struct check *c, bool says)
 {
   struct tc_reader *r = tc_reader_new(c->v->d);

@@ -10,7 +10,7 @@
  *   texts.c     the texts: files, and those of folders
  *   bytes.c     a shard of bytes, without a tokenizer
  *   input.c     one source after the other as bytes: files, .gz, .zst, standard input
- *   units.c     bytes to units: pieces of text or lines that can be encoded apart
+ *   units.c     bytes to units: pieces of text or lines that can be encoded separately
  *   encode.c    a unit's text to ids
  *   make.c      the threads, progress, requests to stop
  *   shards.c    ids to shards

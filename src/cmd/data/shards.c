@@ -1,7 +1,7 @@
 /* shards.c - ids into shards of a folder: shard-00000.bin, shard-00001.bin, ...
  *
- * A shard has its name only when it is whole and on the disk: it is written beside, flushed and renamed. Tokens are uint16,
- * or, for vocabularies of over 65,536, uint32 (src/data/shard.h). */
+ * A shard has its name only when it is whole and on the disk: it is written under another name, flushed and renamed.
+ * Tokens are uint16, or, for vocabularies of over 65,536, uint32 (src/data/shard.h). */
 #include "src/cmd/data/data.h"
 #include "io/folder.h"
 
