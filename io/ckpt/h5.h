@@ -23,7 +23,7 @@ struct tc_h5_slice {
 
 struct tc_h5_opts {
   int64_t step;
-  int32_t writer;                 /* the rank that writes; tells equal files apart */
+  int32_t writer;                 /* the rank that writes; distinguishes equal files */
   int64_t reserve_bytes;          /* asked of the disk before anything is written; 0: nothing */
   const void *mpi_comm;           /* MPI_Comm *: its ranks make the file together; NULL: alone */
 };

@@ -107,7 +107,7 @@ static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *
   d->files = tc_files_new(o->files ? o->files : FILES);
   d->own = tc_reader_new(d);
   for (int i = 0; i < n; i++) TC_TRY(tc_source_open(&d->source[i], d->own, o, err));
-  if (!o->apart) TC_TRY(tc_data_same_tokenizer(d, d, err));
+  if (!o->separate) TC_TRY(tc_data_same_tokenizer(d, d, err));
   return make_blend(d, err);
 }
 

@@ -31,7 +31,7 @@ struct tc_data_opts {
   int64_t context, vocab;
   int files;                     /* that may be open at a time; 0: 32 */
   bool shorter;                  /* a source may have fewer tokens than a sample needs, two at least: it is read, not sampled */
-  bool apart;                    /* each file by itself: their tokenizers may differ, and one token is enough */
+  bool separate;                    /* each file by itself: their tokenizers may differ, and one token is enough */
 };
 
 /* Sequences: row i has `context` tokens and their targets, which are the next tokens. */

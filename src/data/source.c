@@ -25,7 +25,7 @@ static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_
     TC_TRY(tc_format_find(r, f, o->format, err));
     f->first = first;
     first += f->n_tokens;
-    if (!o->apart && !belongs(f, &s->file[0]))
+    if (!o->separate && !belongs(f, &s->file[0]))
       return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': one has text, the other tokens "
                      "that are not known to be bytes",
                      f->name, s->file[0].name);
@@ -42,7 +42,7 @@ static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct
   const int64_t cut = total / 100 * 95 + total % 100 * 95 / 100;
   s->lo = o->part == 2 ? cut : 0;
   s->hi = o->part == 1 ? cut : total;
-  if (o->apart || s->hi - s->lo > (o->shorter ? 1 : o->context)) return TC_OK;
+  if (o->separate || s->hi - s->lo > (o->shorter ? 1 : o->context)) return TC_OK;
   if (o->shorter)
     return tc_fail(err, TC_EUSER, "%s has one token, but a loss needs two: the second is predicted from the first",
                    s->file[0].name);

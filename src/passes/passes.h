@@ -43,9 +43,9 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
 void tc_recompute(struct tc_graph *g, enum tc_recompute what);
 
 /* 6. In: products followed by biases, gradients of a residual and of a layer norm. Out: one fused
- * node each. w_apart: gradients of weights are computed later than those of inputs, so that their inputs
+ * node each. w_split: gradients of weights are computed later than those of inputs, so that their inputs
  * can't be overwritten. */
-void tc_fuse_ops(struct tc_graph *g, bool w_apart);
+void tc_fuse_ops(struct tc_graph *g, bool w_split);
 
 /* 7. In: the loss head (nodes labelled head) over all tokens of a micro-batch. Out: chunks of at most
  * max_rows local rows, so that only one chunk's logits exist at a time; marked B, since the backward pass of

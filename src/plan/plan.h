@@ -235,12 +235,12 @@ struct tc_plan_found {
 enum { TC_PLAN_ROWS = 64 };                      /* layouts that a search compiles */
 /* Local. The first `top` (1 .. TC_PLAN_ROWS) layouts of c's model and batch on the cluster, by time of a step; those
  * whose host memory cannot be checked come last. Rows may have a larger parallel.head_chunk than auto (chunk.c).
- * hold: one bit per fixed option. All layouts are estimated from the cost of one layer; the best TC_PLAN_ROWS
+ * fixed: one bit per fixed option. All layouts are estimated from the cost of one layer; the best TC_PLAN_ROWS
  * are compiled (the ranks at both ends of a pipeline), and those that don't fit are dropped. The rows for a
  * smaller top are the first of those for a larger one.
  * TC_EUSER, TC_ELAYOUT: fixed options contradict each other. Free it with tc_plan_found_done. */
 int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const struct tc_cluster *k,
-                   unsigned hold, int top, struct tc_err *err);
+                   unsigned fixed, int top, struct tc_err *err);
 void tc_plan_found_done(struct tc_plan_found *f);
 
 /* ---- run.c: checkpoints and failures ---------------------------------------- */

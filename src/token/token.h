@@ -61,7 +61,7 @@ const struct tc_ids *tc_tokenizer_end(const struct tc_tokenizer *t);
 /* Local. The bytes that an id stands for, *bytes of them; NULL: no token has this id. Borrowed. */
 const char *tc_tokenizer_bytes(const struct tc_tokenizer *t, uint32_t id, size_t *bytes);
 /* Local. The last place p in [from, n) at which text[n] may be cut: text[0, p) and the text from p on give the
- * same ids apart as together, whatever follows text[n]. 0: there is none, or none is known for this
+ * same ids separately as together, whatever follows text[n]. 0: there is none, or none is known for this
  * tokenizer. */
 size_t tc_tokenizer_cut(const struct tc_tokenizer *t, const char *text, size_t from, size_t n);
 

@@ -105,7 +105,7 @@ static int parse(struct tc_view *v, int argc, char **argv, struct tc_err *err)
 static int open_files(struct tc_view *v, struct tc_err *err)
 {
   const struct tc_data_opts o = { .word = v->word, .n = v->n_words, .format = v->format, .context = TC_VIEW_BLOCK - 1,
-                                  .vocab = INT64_MAX, .apart = true };
+                                  .vocab = INT64_MAX, .separate = true };
   TC_TRY(tc_data_open(&v->d, &o, err));
   for (int s = 0; s < tc_data_sources(v->d); s++) {
     const int n = tc_data_files(v->d, s);

@@ -238,10 +238,10 @@ static int check_flags(const struct tc_plan_job *j, const char *const *x, struct
 /* Layout options on the command line are fixed; those in the run file are ignored and searched. */
 static unsigned fixed_keys(const struct tc_config *c)
 {
-  unsigned hold = 0;
+  unsigned fixed = 0;
   for (int key = 0; key < TC_KEYS; key++)
-    if (tc_config_source(c, tc_plan_key_name[key]) == TC_FROM_FLAG) hold |= 1u << key;
-  return hold;
+    if (tc_config_source(c, tc_plan_key_name[key]) == TC_FROM_FLAG) fixed |= 1u << key;
+  return fixed;
 }
 
 /* --tables counts published models, whatever the run: no other flag of plan has an effect. */
@@ -270,7 +270,7 @@ int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **c
   j->emit = x[X_EMIT];
   j->template = x[X_TEMPLATE];
   j->into = x[X_INTO] ? x[X_INTO] : "plan";
-  j->hold = fixed_keys(j->cfg);
+  j->fixed = fixed_keys(j->cfg);
   TC_TRY(read_use(j, x, err));
   TC_TRY(check_flags(j, x, err));
   if (x[X_TOP]) TC_TRY(number(&j->top, "top", x[X_TOP], TC_PLAN_ROWS, err));
