@@ -1,5 +1,9 @@
 /* kernel.h - the interface of a device: memory, and a table of functions, one per op.
  *
+ * In: calls with views of memory. Out: their results. Files in reading order: kernel.h; nccl.h (the table for NCCL);
+ * device.c (devices by name); module.c (a device in a shared object); then a folder for each device, from its device.c
+ * or device.cu on.
+ *
  * A kernel works on local blocks. A view has the position of its block in the global tensor, so
  * that kernels whose result depends on position (positions, dropout, init, vocabulary blocks)
  * give the same result on every layout. Kernels never allocate: the memory that they need is queried

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_ROUNDS = 3,          /* measured whatever they take: fewer can't tell a node from a pair */
+enum { LEAST_ROUNDS = 3,          /* in any case: fewer can't distinguish a slow node from a slow pair */
        WANT_ROUNDS = 16,          /* a smaller message is chosen to get so many */
        MEASUREMENTS = 3,          /* of a slow pair, if the time allows */
        SHOWN = 10,                /* rows of a table */

@@ -57,7 +57,7 @@ static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
   return 0;
 }
 
-/* The trace as named in the run file, seen from the folder where the run was started, as far as run.out tells it; NULL: it
+/* The trace as named in the run file, seen from the folder where the run was started, as far as run.out shows it; NULL: it
  * does not. Owned by the caller. */
 static char *from_start(const char *folder, const json_t *run, const char *trace)
 {

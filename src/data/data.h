@@ -41,7 +41,7 @@ struct tc_batch { int32_t *tokens, *targets; };     /* [n * context] each */
 size_t tc_data_weight_size(const char *word);
 
 /* Local, as all of these. TC_EUSER: a word that names nothing, a file that is missing, empty or of no known
- * format, a source that is too short for context + 1 tokens, headers that say a vocabulary above `vocab` or different
+ * format, a source that is too short for context + 1 tokens, headers with a vocabulary above `vocab` or of different
  * tokenizers. *out is owned by the caller. */
 int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err);
 void tc_data_free(struct tc_data *d);

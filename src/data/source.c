@@ -52,7 +52,7 @@ static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct
                  (long long)(s->hi - s->lo), (long long)o->context);
 }
 
-/* A header that says more tokens than the model has, before a step reads one of them. */
+/* TC_EUSER if the header has a larger vocabulary than the model, before a step reads one of these tokens. */
 static int check_vocab(const struct tc_token_file *f, int64_t vocab, struct tc_err *err)
 {
   if (!f->marked || f->vocab <= vocab) return TC_OK;
@@ -84,7 +84,7 @@ static uint32_t widen(const uint8_t *raw, int width, int64_t n, int32_t *out)
   return max;
 }
 
-/* What would help. A shard of another program says no vocabulary, but its tokenizer may lie beside it. */
+/* Advice for the error. A header of another program has no vocabulary, but the folder may have the tokenizer. */
 static void suggest(char *hint, size_t size, const struct tc_token_file *f, uint32_t token)
 {
   const char *slash = strrchr(f->name, '/');

@@ -103,7 +103,7 @@ static int write_header(const struct shard *s, struct tc_err *err)
   return write_all(s, header, sizeof header, err);
 }
 
-/* Prints a line every two seconds, so nothing for short work. */
+/* A line every two seconds, so none for short work. */
 static void print_progress(struct shard *s)
 {
   int64_t now_ns = tc_now_ns();

@@ -68,7 +68,7 @@ static void note_fault(struct check *c, int64_t block, const struct tc_err *err)
   pthread_mutex_unlock(&c->lock);
 }
 
-/* A line every two seconds: short work says nothing. */
+/* A line every two seconds, so none for short work. */
 static void say_progress(struct check *c)
 {
   const int64_t now_ns = tc_now_ns(), done = atomic_load(&c->tokens), total = tc_data_tokens(c->v->d);

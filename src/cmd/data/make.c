@@ -179,7 +179,7 @@ static void say_left(char *text, size_t size, double seconds)
   else snprintf(text, size, "%.1f h left", seconds / 3600);
 }
 
-/* A line every two seconds: short work says nothing. */
+/* A line every two seconds, so none for short work. */
 static void say_progress(struct maker *m)
 {
   const int64_t now_ns = tc_now_ns();

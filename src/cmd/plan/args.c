@@ -190,7 +190,7 @@ static int read_run(struct tc_plan_job *j, const char *const *x, struct tc_err *
   return 0;
 }
 
-/* --for and --batch: one layout, of which a search, a job and the costs of a training say nothing. */
+/* --for and --batch plan one layout; flags of a search, of a job or of the costs of a training are refused. */
 static int read_use(struct tc_plan_job *j, const char *const *x, struct tc_err *err)
 {
   static const int others[] = { X_EXPLAIN, X_TOP, X_EMIT, X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_HOST };
