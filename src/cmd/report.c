@@ -57,8 +57,8 @@ static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
   return 0;
 }
 
-/* The trace as named in the run file, seen from the folder where the run was started, as far as run.out shows it; NULL: it
- * does not. Owned by the caller. */
+/* The trace as named in the run file, seen from the folder where the run was started, as far as run.out shows it; NULL:
+ * it does not. Owned by the caller. */
 static char *from_start(const char *folder, const json_t *run, const char *trace)
 {
   char out[1000], *full = realpath(folder, NULL), *path = NULL;

@@ -12,8 +12,8 @@
  * A tc_data is read by several threads at once, each with a tc_reader of its own.
  *
  * Files in reading order: order.[ch]; impl.h; names.c (words to sources); file.c (reading, and files that
- * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; warn.c (what may be a
- * mistake); prefetch.[ch] (the batch of the next step, read by other threads during this one). */
+ * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; warn.c (what may
+ * be a mistake); prefetch.[ch] (the batch of the next step, read by other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H
 
@@ -80,15 +80,15 @@ int64_t tc_data_samples(const struct tc_data *d, double epochs);
 /* The hash of the tokenizer that made the tokens (0: none, a token is a byte), and the name of a file that says so
  * (borrowed); NULL: no file says it, as those of llm.c, Megatron and without a header. */
 const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash);
-/* TC_EUSER if a file says that its tokens are of another tokenizer than that with this hash (0: any will do), which is that
- * of the model at the path `model`, for the sentence. */
+/* TC_EUSER if a file says that its tokens are of another tokenizer than that with this hash (0: any will do), which is
+ * that of the model at the path `model`, for the sentence. */
 int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char *model, struct tc_err *err);
 /* TC_EUSER if files of the two say that their tokens are of different tokenizers: one number would be two texts. */
 int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other, struct tc_err *err);
 
-/* Warns of what may be a mistake: a folder whose data.json says that `tercio data` has not made all of its shards; a file that
- * is read twice, in one option or in both. val NULL: it is a part of train. For one rank to call: it opens a file of each
- * folder. */
+/* Warns of what may be a mistake: a folder whose data.json says that `tercio data` has not made all of its shards; a
+ * file that is read twice, in one option or in both. val NULL: it is a part of train. For one rank to call: it opens a
+ * file of each folder. */
 void tc_data_warn(const struct tc_data *train, const struct tc_data *val);
 
 /* Identifies a data set, cheaply: the number of tokens of the part, and a hash of its first

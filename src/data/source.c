@@ -9,7 +9,8 @@
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
-/* Whether the files may be one stream: text belongs with text, or with a shard whose header says that its tokens are bytes. */
+/* Whether the files may be one stream: text belongs with text, or with a shard whose header says that its tokens are
+ * bytes. */
 static bool belongs(const struct tc_token_file *a, const struct tc_token_file *b)
 {
   uint64_t of_a, of_b;

@@ -1,4 +1,5 @@
-/* warn.c - data that can be trained on but may be a mistake: shards that are not finished, and files that are read twice.
+/* warn.c - data that can be trained on but may be a mistake: shards that are not finished, and files that are read
+ * twice.
  *
  * Files are compared by what their opening noted of them, and of a folder only data.json is read, so that it takes no
  * longer for large files. */

@@ -195,8 +195,8 @@ int tc_train_data_check(struct tc_train *t, struct tc_err *err);
 /* Local, after the data are opened. TC_EUSER: what is wrong with a file of questions, or that a tokenizer is missing or
  * not that of the data. */
 int tc_tasks_open(struct tc_train *t, struct tc_err *err);
-/* Local. TC_EUSER if the questions were read by another tokenizer than that with this hash (0: any will do), which is that
- * of the model at `path`. */
+/* Local. TC_EUSER if the questions were read by another tokenizer than that with this hash (0: any will do), which is
+ * that of the model at `path`. */
 int tc_tasks_of_tokenizer(const struct tc_train *t, uint64_t hash, const char *path, struct tc_err *err);
 /* Collective. TC_EUSER unless all ranks read the same questions. */
 int tc_tasks_same(struct tc_train *t, struct tc_err *err);

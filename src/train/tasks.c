@@ -38,8 +38,9 @@ static int fail_tokenizer(const char *path, uint64_t is, const char *file, uint6
                  tc_tokens_text(have, hash), hash ? "" : ", or none for bytes");
 }
 
-/* train.eval_tokenizer, else the tokenizer.json beside the training data; NULL: a token is a byte, as the headers say or,
- * where they say nothing and no tokenizer.json is there, a vocabulary of 256. It must be the one that the headers say. */
+/* train.eval_tokenizer, else the tokenizer.json beside the training data; NULL: a token is a byte, as the headers say
+ * or, where they say nothing and no tokenizer.json is there, a vocabulary of 256. It must be the one that the headers
+ * say. */
 static int load_tokenizer(const struct tc_train *t, const char *task, struct tc_tokenizer **out, struct tc_err *err)
 {
   const char *given = t->run.cfg->train_eval_tokenizer;

@@ -235,7 +235,8 @@ static struct tc_data_unit *next_unit(struct maker *m, struct tc_err *err)
   return u;
 }
 
-/* The open shard is finished, and the note says that the tokens after the first `skip` of the unit at `at` come next. */
+/* The open shard is finished, and the note says that the tokens after the first `skip` of the unit at `at` come
+ * next. */
 static int finish_shard(struct maker *m, struct tc_data_place at, int64_t skip, struct tc_err *err)
 {
   m->note.tokens += m->shards.header.n_tokens;

@@ -173,8 +173,8 @@ static int fail_tokenizer(const struct tc_view_file *f, struct tc_err *err)
                  f->is.name, f->is.tokenizer, f->path, tc_tokenizer_hash(f->t));
 }
 
-/* What the tokens of a file stand for, by the tokenizer that was named or the one beside it. The file must be of it, except
- * to be shown. */
+/* What the tokens of a file stand for, by the tokenizer that was named or the one beside it. The file must be of it,
+ * except to be shown. */
 static int find_tokenizer(struct tc_view *v, struct tc_view_file *f, struct tc_err *err)
 {
   const struct tc_view_tokenizer *k = NULL;

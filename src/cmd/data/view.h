@@ -1,7 +1,7 @@
 /* view.h - what show, check and decode share: the files, and what their tokens stand for.
  *
- * The files are named as in data.train and opened by what a training opens them with (src/data), one by one: they need not
- * be of one tokenizer. */
+ * The files are named as in data.train and opened by what a training opens them with (src/data), one by one: they need
+ * not be of one tokenizer. */
 #ifndef TC_CMD_DATA_VIEW_H
 #define TC_CMD_DATA_VIEW_H
 
