@@ -190,7 +190,8 @@ int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int
   char *text = tc_calloc((size_t)a->bytes + 1, 1);
   int rc = 0;
   if (!tc_pread_all(fd, text, a->bytes, 0))
-    rc = tc_fail(err, TC_EUSER, "%s/%s: can't be read: %s", c->path, name, errno ? strerror(errno) : "it ends too early");
+    rc = tc_fail(err, TC_EUSER, "%s/%s: can't be read: %s", c->path, name,
+                 errno ? strerror(errno) : "it ends too early");
   else if (tc_crc32c(0, text, (size_t)a->bytes) != a->crc32c)
     rc = tc_fail(err, TC_ECHECKSUM, "%s/%s: wrong checksum: it is damaged, or another file", c->path, name);
   close(fd);

@@ -22,7 +22,7 @@ static const double slow_below = 0.7;
 
 enum keep { DROP, ADD, FASTEST };                          /* times of a round: new pairs, or pairs that are there */
 
-struct pair { int a, b, round; double us, gbs; int measured; };        /* members a < b; one message one way; how often */
+struct pair { int a, b, round; double us, gbs; int measured; };      /* members a < b; one message one way; how often */
 struct member { int rank, pairs; const char *name; double gbs; bool slow; };
 
 struct state {

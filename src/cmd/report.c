@@ -90,7 +90,8 @@ static char *find_trace(const struct ask *a, const json_t *run, struct tc_err *n
     else free(path[i]);
   }
   if (!found)
-    tc_fail(note, TC_EUSER, "the run's trace %s was not found from this folder; --trace FILE reads it from another place", key);
+    tc_fail(note, TC_EUSER,
+            "the run's trace %s was not found from this folder; --trace FILE reads it from another place", key);
   return found;
 }
 

@@ -67,9 +67,9 @@ int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char
   const char *file = tc_data_tokenizer(d, &is);
   char have[TC_TOKENS_TEXT];
   if (!file || !tokenizer || is == tokenizer) return TC_OK;
-  return tc_fail(err, TC_EUSER, "the model in %s is of tokenizer %016llx, but data file '%s' has %s: make the shards with "
-                 "the model's tokenizer.json (tercio data --tokenizer)", model, (unsigned long long)tokenizer, file,
-                 tc_tokens_text(have, is));
+  return tc_fail(err, TC_EUSER, "the model in %s is of tokenizer %016llx, but data file '%s' has %s: make the shards "
+                 "with the model's tokenizer.json (tercio data --tokenizer)", model, (unsigned long long)tokenizer,
+                 file, tc_tokens_text(have, is));
 }
 
 static int fail_tokenizers(const struct tc_token_file *a, uint64_t of_a, const struct tc_token_file *b, uint64_t of_b,
@@ -77,11 +77,12 @@ static int fail_tokenizers(const struct tc_token_file *a, uint64_t of_a, const s
 {
   const struct tc_token_file *text = of_a ? b : a, *shard = of_a ? a : b;
   if (of_a && of_b)
-    return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are of tokenizer %016llx, those of "
-                   "the other file of tokenizer %016llx; `tercio data` makes shards of both with the same tokenizer.json",
+    return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are of tokenizer %016llx, "
+                   "those of the other file of tokenizer %016llx; `tercio data` makes shards of both with the same "
+                   "tokenizer.json",
                    b->name, a->name, (unsigned long long)of_b, (unsigned long long)of_a);
-  return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are bytes, those of the shard are of "
-                 "tokenizer %016llx; `tercio data` makes shards of it with the same tokenizer.json", text->name,
+  return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are bytes, those of the shard "
+                 "are of tokenizer %016llx; `tercio data` makes shards of it with the same tokenizer.json", text->name,
                  shard->name, (unsigned long long)(of_a | of_b));
 }
 
@@ -162,8 +163,8 @@ void tc_data_file(const struct tc_data *d, int source, int i, struct tc_data_fil
 {
   const struct tc_token_file *f = &d->source[source].file[i];
   *out = (struct tc_data_file){ .name = f->name, .format = f->format, .width = f->width, .header = f->header,
-                                .first = f->first, .tokens = f->n_tokens, .documents = f->documents, .marked = f->marked,
-                                .vocab = f->vocab, .end_token = f->end_token };
+                                .first = f->first, .tokens = f->n_tokens, .documents = f->documents,
+                                .marked = f->marked, .vocab = f->vocab, .end_token = f->end_token };
   out->known = tc_file_tokenizer(f, &out->tokenizer);
 }
 

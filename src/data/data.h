@@ -30,7 +30,7 @@ struct tc_data_opts {
   int part;                      /* of each source: 0 all, 1 the first 95 %, 2 the last 5 % of the tokens */
   int64_t context, vocab;
   int files;                     /* that may be open at a time; 0: 32 */
-  bool shorter;                  /* a source may have fewer tokens than a sample needs, two at least: it is read, not sampled */
+  bool shorter;                  /* a source may have fewer tokens than a sample, two at least; it is read in order */
   bool separate;                    /* each file by itself: their tokenizers may differ, and one token is enough */
 };
 
@@ -62,8 +62,8 @@ struct tc_data_file {
   int64_t documents;             /* below 0: not known */
   bool marked;                   /* a shard of tercio data, whose header says the next two */
   int64_t vocab, end_token;      /* end_token below 0: none ends a document */
-  bool known;                    /* it is known which tokenizer made the tokens: that with the hash `tokenizer`; 0: none, a */
-  uint64_t tokenizer;            /* token is a byte */
+  bool known;                    /* it is known which tokenizer made the tokens: that with the next hash */
+  uint64_t tokenizer;            /* 0: none, a token is a byte */
 };
 int tc_data_files(const struct tc_data *d, int source);
 void tc_data_file(const struct tc_data *d, int source, int i, struct tc_data_file *out);

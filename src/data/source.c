@@ -58,7 +58,8 @@ static int check_vocab(const struct tc_token_file *f, int64_t vocab, struct tc_e
 {
   if (!f->marked || f->vocab <= vocab) return TC_OK;
   return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', whose header says a vocabulary of "
-                 "%lld: model.vocab = %lld would fit", (long long)vocab, f->name, (long long)f->vocab, (long long)f->vocab);
+                 "%lld: model.vocab = %lld would fit", (long long)vocab, f->name, (long long)f->vocab,
+                 (long long)f->vocab);
 }
 
 int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, struct tc_err *err)

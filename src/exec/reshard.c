@@ -185,7 +185,8 @@ int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const st
   x->size = n->coll == TC_COPY ? 1 : m->size[n->axis];
   for (int32_t i = 0; n->coll == TC_COPY && i < g->n_order; i++) {
     const struct tc_node *other = &g->node[g->order[i]];
-    x->host_works |= other->op != TC_OP_RESHARD ? other->space == TC_HOST : other->coll != TC_COPY && !is_on_device(g, other);
+    x->host_works |= other->op != TC_OP_RESHARD ? other->space == TC_HOST
+                                                : other->coll != TC_COPY && !is_on_device(g, other);
   }
   x->coord = tc_mesh_coord(m, o->rank, n->axis);
   x->root = n->root;

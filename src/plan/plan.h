@@ -252,7 +252,7 @@ double tc_daly_s(double cost_s, double mtbf_s);
 
 struct tc_plan_run {
   double ckpt_bytes, ckpt_s;                     /* fp32 weights, m and v; writing them */
-  double mtbf_s;                                 /* of the run: that of all nodes together, at most ckpt.mtbf_hours; 0: never */
+  double mtbf_s;                                 /* of all nodes together, at most ckpt.mtbf_hours; 0: never */
   double interval_s;                             /* between checkpoints, after Young and Daly */
   double lost;                             /* fraction of the time lost to checkpoints and failures */
   double steps, hours, node_hours;               /* for the requested tokens, failures included */

@@ -470,7 +470,8 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
   TC_TRY(search_start(&s, c, k, fixed, err));
   TC_TRY(contradictions(&s, err));
-  search_run(&s, out, TC_PLAN_ROWS);   /* for any top: estimates err, so the first row depends on how many are compiled */
+  /* For any top: estimates err, so the first row depends on how many are compiled. */
+  search_run(&s, out, TC_PLAN_ROWS);
   out->n_rows = TC_MIN(out->n_rows, top);
   if (!out->n_rows) out->least_nodes = sufficient_nodes(&s);
   free(s.cand);

@@ -43,8 +43,8 @@ struct tc_tasks {
   int n;
   struct tc_forward *forward;
   bool asking;                   /* batches are those of `forward` */
-  bool text;                     /* a task is text, whose tokens are those of the tokenizer with the next hash; 0: its bytes */
-  uint64_t tokenizer;
+  bool text;                     /* a task is text, with tokens of the tokenizer with the next hash */
+  uint64_t tokenizer;            /* 0: a token is a byte */
   int64_t step;                  /* after which they were last asked */
 };
 

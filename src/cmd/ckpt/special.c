@@ -50,8 +50,8 @@ static void add_generation_config(struct ckpt_special *s)
 }
 
 /* The checkpoint's tokenizer, NULL if it has none, or one that is not supported, which is exported too. */
-static int take_tokenizer(struct tc_tokenizer **t, struct ckpt_special *s, const struct tc_ckpt *c, const struct tc_model *m,
-                          struct tc_err *err)
+static int take_tokenizer(struct tc_tokenizer **t, struct ckpt_special *s, const struct tc_ckpt *c,
+                          const struct tc_model *m, struct tc_err *err)
 {
   struct tc_err why;
   char *text;

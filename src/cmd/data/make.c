@@ -342,7 +342,8 @@ static bool has_bytes(const char *path, const char *text, size_t bytes)
 
 /* Another tokenizer.json in the folder is replaced only if an earlier call put it there, which has left a note.
  * *written: it was not there, or is replaced. */
-static int put_tokenizer(const struct tc_make_opts *o, const char *text, size_t bytes, bool *written, struct tc_err *err)
+static int put_tokenizer(const struct tc_make_opts *o, const char *text, size_t bytes, bool *written,
+                         struct tc_err *err)
 {
   char *path = tc_sprintf("%s/%s", o->out, TC_DATA_TOKENIZER), *note = tc_sprintf("%s/%s", o->out, TC_DATA_NOTE);
   int status = TC_OK;
@@ -366,8 +367,8 @@ static int check_copy(const struct tc_data_frame *f, bool written, struct tc_err
   int status = TC_OK;
   if (tc_tokenizer_load(&copy, path, &why) < 0 || tc_tokenizer_hash(copy) != tc_tokenizer_hash(f->t)) {
     if (written) unlink(path);
-    status = tc_fail(err, TC_EUSER, "tokenizer '%s' was another when it was read again to be copied into '%s'; give a file "
-                     "that does not change, and no pipe", f->o->tokenizer, f->o->out);
+    status = tc_fail(err, TC_EUSER, "tokenizer '%s' was another when it was read again to be copied into '%s'; give a "
+                     "file that does not change, and no pipe", f->o->tokenizer, f->o->out);
   }
   tc_tokenizer_free(copy);
   free(path);

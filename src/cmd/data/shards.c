@@ -65,15 +65,15 @@ static int check_shard(const char *path, const struct tc_shard_header *h, struct
   struct stat st;
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0)
-    return tc_fail(err, TC_EUSER, "shard '%s', which is finished according to data.json beside it, can't be opened: %s; "
-                   "put it back, or remove the folder and make all shards again", path, strerror(errno));
+    return tc_fail(err, TC_EUSER, "shard '%s', which is finished according to data.json beside it, can't be opened: "
+                   "%s; put it back, or remove the folder and make all shards again", path, strerror(errno));
   tc_shard_pack(h, want);
   const bool same = fstat(fd, &st) == 0 && st.st_size == TC_SHARD_BYTES + h->n_tokens * h->width &&
                     tc_pread_all(fd, header, sizeof header, 0) && memcmp(header, want, sizeof want) == 0;
   close(fd);
   return same ? TC_OK
-              : tc_fail(err, TC_EUSER, "shard '%s' is not the one that was made: it should have %lld tokens, and a header "
-                        "that says so; put that back, or remove the folder and make all shards again", path,
+              : tc_fail(err, TC_EUSER, "shard '%s' is not the one that was made: it should have %lld tokens, and a "
+                        "header that says so; put that back, or remove the folder and make all shards again", path,
                         (long long)h->n_tokens);
 }
 

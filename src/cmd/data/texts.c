@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-struct folder { size_t found, others; char *other; };      /* files that are no text by their names; one of them, owned */
+struct folder { size_t found, others; char *other; };    /* files that are no text by their names; one of them, owned */
 
 static bool cut_ending(const char *name, size_t *n, const char *ending)
 {

@@ -7,7 +7,8 @@
 #include <string.h>
 
 enum { X_JSON, X_EXPLAIN, X_TABLES, X_NODES, X_GPUS, X_MEMORY, X_HOST, X_DEVICE, X_TOP, X_EMIT, X_INTO,
-       X_TEMPLATE, X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_CALIBRATE, X_SLURM, X_PARTITION, X_FOR, X_BATCH, N_EXTRA };
+       X_TEMPLATE, X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_CALIBRATE, X_SLURM, X_PARTITION, X_FOR, X_BATCH,
+       N_EXTRA };
 static const char *const extra_flags[] = {
   "json", "explain", "tables", "nodes=", "gpus-per-node=", "memory=", "host-memory=", "device=", "top=", "emit=",
   "into=", "template=", "tokens=", "walltime=", "mtbf=", "disk=", "restart=", "calibrate=", "from-slurm",
@@ -124,8 +125,8 @@ static int check_device(const struct tc_plan_job *j, struct tc_err *err)
   const enum tc_device_kind kind = j->cfg->run_device;
   const bool matters = j->emit || tc_config_source(j->cfg, "run.device") == TC_FROM_FLAG;
   if (!matters || kind == TC_DEVICE_AUTO || (kind != TC_DEVICE_CUDA) == tc_plan_is_cpu(d)) return 0;
-  return tc_fail(err, TC_EUSER, "run.device = %s, but the plan is for %s%s; %s would fit", tc_word_run_device(kind), d->name,
-                 j->device_from ? "" : ", since no --device was given",
+  return tc_fail(err, TC_EUSER, "run.device = %s, but the plan is for %s%s; %s would fit", tc_word_run_device(kind),
+                 d->name, j->device_from ? "" : ", since no --device was given",
                  tc_plan_is_cpu(d) ? "run.device = cpu, or a GPU as --device," : "run.device = cuda, or --device cpu,");
 }
 
@@ -161,11 +162,11 @@ static int check_length(const struct tc_plan_job *j, const char *tokens, struct 
 {
   const struct tc_config *c = j->cfg;
   if (tokens && tc_config_source(c, "train.steps") == TC_FROM_FLAG)
-    return tc_fail(err, TC_EUSER, "--tokens = %s and train.steps = %lld are both the length of the run: give one of them", tokens,
-                   (long long)c->train_steps);
+    return tc_fail(err, TC_EUSER, "--tokens = %s and train.steps = %lld are both the length of the run: give one of "
+                   "them", tokens, (long long)c->train_steps);
   if (tokens && c->data_epochs > 0)
-    return tc_fail(err, TC_EUSER, "--tokens = %s and data.epochs = %g are both the length of the run: give one of them", tokens,
-                   c->data_epochs);
+    return tc_fail(err, TC_EUSER, "--tokens = %s and data.epochs = %g are both the length of the run: give one of them",
+                   tokens, c->data_epochs);
   return 0;
 }
 
@@ -249,7 +250,8 @@ static int check_tables(const char *const *x, struct tc_err *err)
 {
   for (int i = 0; i < N_EXTRA; i++)
     if (x[i] && i != X_TABLES)
-      return tc_fail(err, TC_EUSER, "--%.*s has no effect with --tables", (int)strcspn(extra_flags[i], "="), extra_flags[i]);
+      return tc_fail(err, TC_EUSER, "--%.*s has no effect with --tables", (int)strcspn(extra_flags[i], "="),
+                     extra_flags[i]);
   return 0;
 }
 
