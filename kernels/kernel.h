@@ -1,5 +1,9 @@
 /* kernel.h - the interface of a device: memory, and a table of functions, one per op.
  *
+ * In: calls with views of memory. Out: their results. Files in reading order: kernel.h; nccl.h (the table for NCCL);
+ * device.c (devices by name); module.c (a device in a shared object); then a folder for each device, from its device.c
+ * or device.cu on.
+ *
  * A kernel works on local blocks. A view has the position of its block in the global tensor, so
  * that kernels whose result depends on position (positions, dropout, init, vocabulary blocks)
  * give the same result on every layout. Kernels never allocate: the memory that they need is queried
@@ -51,7 +55,7 @@ struct tc_call {
   void *scratch;               /* scratch bytes, shared by all calls of a device */
 };
 
-/* Where documents begin (op.def): int32, the input behind the n_in that the op always has; NULL: the call has none.
+/* Where documents begin (op.def): int32, the input after the n_in that the op always has; NULL: the call has none.
  * For run alone: scratch and prepare ask whether c->n_in > n_in. */
 static inline const int32_t *tc_call_starts(const struct tc_call *c, int n_in)
 {

@@ -3,8 +3,8 @@
  * In: tensors' boxes in host memory and what describes the run. Out: a folder on disk, and any box
  * read from it, whatever the layout that wrote it.
  *
- * DIR/step-00000100/manifest.json and rank-00000.h5 ... one HDF5 file a writer (or node-00000.h5
- * ..., one a node), and the attached file, if the save has one. A tensor has a global name and
+ * DIR/step-00000100/manifest.json and rank-00000.h5 ... one HDF5 file per writer (or node-00000.h5
+ * ..., one per node), and the attached file, if the save has one. A tensor has a global name and
  * shape; each HDF5 file holds slices (boxes) of it as contiguous datasets; the manifest says which
  * box is where, its place in the file, a CRC32C of each block of it, taken from memory, and one of
  * all bytes of the file that are not tensor data.
@@ -67,7 +67,7 @@ struct tc_ckpt_meta {
   int64_t tokens;                /* seen so far */
   const char *model;             /* canonical text of the model's sizes: must be equal to resume */
   const char *config;            /* run file as understood */
-  const char *data;              /* what tells the training data from others, and their tokenizer; NULL: "", not known */
+  const char *data;              /* identifies the training data and their tokenizer; NULL: "", not known */
   const char *mesh;              /* "pp1 dp4 tp1" */
   const char *system;            /* "ddp" */
   const char *job;               /* job id */
@@ -79,7 +79,7 @@ struct tc_ckpt_meta {
   const char *loop;              /* what the training loop has to remember, its own text; NULL: "" */
   struct tc_ckpt_attached attached;   /* a save writes rank 0's */
   /* How it is written; not read back. */
-  enum tc_ckpt_files files;      /* TC_FILES_NODE: a file a node, where ranks are MPI processes */
+  enum tc_ckpt_files files;      /* TC_FILES_NODE: a file per node, where ranks are MPI processes */
   bool view;                     /* also view.h5, all tensors whole as virtual datasets */
   int64_t block_bytes;           /* of a checksum, a multiple of 4096; 0: 1 MiB */
   /* Rank 0's: the owner's lease folder (io/ckpt/owner.h), in which the checkpoint is
@@ -119,7 +119,7 @@ int tc_ckpt_find(const struct tc_ckpt *c, const char *name);           /* -1: no
  * TC_ECHECKSUM names file and tensor. */
 int tc_ckpt_read(struct tc_ckpt *c, int tensor, const int64_t *start, const int64_t *count,
                  void *dst, struct tc_err *err);
-/* The bytes of the attached file of this name, checked against its checksum, and a 0 behind them; owned by the caller.
+/* The bytes of the attached file of this name, checked against its checksum, and a 0 after them; owned by the caller.
  * *data NULL, 0: the checkpoint has none. TC_EINCOMPLETE, TC_ECHECKSUM, TC_EUSER; a loader (below) that fails with
  * these is not taken to have found damage, since the tensors may be whole. */
 int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int64_t *bytes, struct tc_err *err);

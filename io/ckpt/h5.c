@@ -6,10 +6,10 @@
  *   (3) a descriptor of our own is opened before the first byte, and fsynced after HDF5 has
  *   closed and the data is there: errors of delayed writing show there; (4) the caller runs
  *   tc_h5_check on the closed file, since metadata is only written at close.
- * - All metadata lies in one stretch (META_BYTES a dataset are asked for at once), datasets
+ * - All metadata lies in one stretch (META_BYTES per dataset are requested at once), datasets
  *   follow in the order they are made: small ones first, which pack without gaps, then those
  *   of ALIGN_FROM bytes and more, on page borders.
- * - What was not made is closed all the same: HDF5 refuses its number, and the status is not looked at.
+ * - Objects that could not be made are closed like the others: HDF5 refuses their ids, and the status is ignored.
  * - The lock is the program's one variable that is not const: HDF5 is one per process.
  * - Bytes on disk are little-endian, as in memory. */
 #include "io/ckpt/h5.h"
@@ -251,7 +251,7 @@ static const char *lay_slices(hid_t file, struct tc_h5_slice *s, int n)
   return bad;
 }
 
-/* The size of what was laid out; what was reserved behind the end is given back. */
+/* The size of what was laid out; what was reserved after the end is given back. */
 static int settle(int fd, int64_t *size_bytes, bool trim, const char *path, struct tc_err *err)
 {
   struct stat st;

@@ -23,7 +23,7 @@ struct tc_h5_slice {
 
 struct tc_h5_opts {
   int64_t step;
-  int32_t writer;                 /* the rank that writes; tells equal files apart */
+  int32_t writer;                 /* the rank that writes; distinguishes equal files */
   int64_t reserve_bytes;          /* asked of the disk before anything is written; 0: nothing */
   const void *mpi_comm;           /* MPI_Comm *: its ranks make the file together; NULL: alone */
 };
@@ -31,7 +31,7 @@ struct tc_h5_opts {
 /* Local; collective over *mpi_comm if there is one (equal arguments on all, but reserve_bytes).
  * Makes a file with a dataset for each slice, small ones first and side by side, and fills
  * their offsets and the file's size; what is in them is undefined until written. *fd is a
- * descriptor that was open before the first byte was written, so that its fsync tells of every
+ * descriptor that was open before the first byte was written, so that its fsync reports every
  * failure; owned by the caller. Fails if the path exists. TC_EUSER. */
 int tc_h5_lay(int *fd, int64_t *size_bytes, const char *path, const struct tc_h5_opts *o,
               struct tc_h5_slice *s, int n_slices, struct tc_err *err);
@@ -43,7 +43,7 @@ void tc_h5_version(char *text, size_t size);
  * crashes where a file could not be closed (a full disk). */
 void tc_h5_start(void);
 
-/* Local. The file has these slices: path, type, shape, attributes and place are as said. Its
+/* Local. The file has these slices: path, type, shape, attributes and place are those given. Its
  * metadata must have been checked before (a damaged file can make HDF5 hang). Returns
  * TC_ECHECKSUM and says what differs. */
 int tc_h5_check(const char *path, int64_t step, int32_t writer, const struct tc_h5_slice *s,

@@ -5,8 +5,6 @@
 #include "io/ckpt/file.h"
 #include "io/ckpt/inspect.h"
 
-/* Local. CRC-32C of `bytes` of fd at offset, going on from *crc; false if they can't be read. */
-bool tc_crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc);
 /* Local. CRC-32C of a file's bytes that are not data: the n pieces given must be sorted by
  * offset. False if they can't be read. */
 bool tc_crc_meta(int fd, int64_t size, const struct tc_piece *const *by_offset, int n,

@@ -15,7 +15,7 @@
 
 #include "io/folder.h"
 
-/* What rank 0 tells the others to do next. */
+/* What rank 0 has all ranks do next. */
 enum { LOOK_AT_STEP, NOTHING_THERE };
 struct order { int32_t what; int64_t step; };
 

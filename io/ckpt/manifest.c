@@ -92,7 +92,7 @@ static void emit_meta(FILE *f, const struct tc_manifest *m)
                                            crc_json(a->crc32c)));
 }
 
-/* Eight digits a block, one after another. */
+/* Eight digits per block, one after another. */
 static json_t *blocks_json(const uint32_t *crc, int64_t n)
 {
   char *text = tc_malloc((size_t)n * 8 + 1);
@@ -385,7 +385,7 @@ static int parse(struct tc_manifest *m, const char *text, size_t bytes, const ch
     rc = tc_fail(err, TC_EUSER, "%s: format %lld is newer than this program's %d: use a newer "
                  "tercio", path, (long long)format, TC_CKPT_FORMAT);
   } else {
-    /* Format 1 had one checksum a piece, of whatever size: one block. */
+    /* Format 1 had one checksum per piece, of whatever size: one block. */
     m->block_bytes = format == 1 ? TC_MOST_BYTES
                                  : get_int(&r, o, "block_bytes", TC_BLOCK_ALIGN, 1 << 30);
     if (m->block_bytes % TC_BLOCK_ALIGN && !r.bad) r.bad = "block_bytes";

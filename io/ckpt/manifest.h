@@ -11,7 +11,7 @@
 
 #include "io/ckpt/ckpt.h"
 
-/* 1: one checksum a piece; 2: one a block. */
+/* 1: one checksum per piece; 2: one per block. */
 enum { TC_CKPT_FORMAT = 2 };
 
 /* What a manifest may say. */

@@ -1,6 +1,6 @@
 /* manifest_check.c - what holds for every manifest that is written or was read.
  *
- * Costs n log n of the pieces whatever a file claims: a made-up one can't keep a reader busy. */
+ * Costs n log n of the pieces whatever a file states: a made-up one can't keep a reader busy. */
 #include "io/ckpt/manifest.h"
 
 #include <stdlib.h>
@@ -186,7 +186,7 @@ static int bad_cover(const struct tc_manifest *m, int tensor, const struct corne
 
 /* The pieces of a tensor cover it exactly once.
  *
- * Let f(x) be how many pieces have element x, less 1 inside the tensor: 0 everywhere is wanted.
+ * Let f(x) be how many pieces have element x, less 1 inside the tensor: it must be 0 everywhere.
  * The differences of f along each dimension in turn are not 0 at corners of boxes alone: +1 or -1
  * a corner, by the number of dimensions at whose end it is. f is the sum of its differences over
  * all places that are nowhere beyond x: so it is 0 if they cancel at every corner, and where the

@@ -8,7 +8,7 @@
  * - Data passes through a small buffer, where it is summed and copied from while it is in the
  *   cache; at once where a box's part of a piece is one run in both, else run by run.
  * - A box may be made of any pieces, so every layout can load what any other saved.
- * - Memory: the caller's, one chunk, and a bit a block. */
+ * - Memory: the caller's, one chunk, and a bit per block. */
 #include "io/ckpt/impl.h"
 
 #include <errno.h>
@@ -190,7 +190,8 @@ int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int
   char *text = tc_calloc((size_t)a->bytes + 1, 1);
   int rc = 0;
   if (!tc_pread_all(fd, text, a->bytes, 0))
-    rc = tc_fail(err, TC_EUSER, "%s/%s: can't be read: %s", c->path, name, errno ? strerror(errno) : "it ends too early");
+    rc = tc_fail(err, TC_EUSER, "%s/%s: can't be read: %s", c->path, name,
+                 errno ? strerror(errno) : "it ends too early");
   else if (tc_crc32c(0, text, (size_t)a->bytes) != a->crc32c)
     rc = tc_fail(err, TC_ECHECKSUM, "%s/%s: wrong checksum: it is damaged, or another file", c->path, name);
   close(fd);
@@ -200,7 +201,8 @@ int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int
   return rc;
 }
 
-bool tc_crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc)
+/* Continues *crc, a CRC-32C, with `bytes` of fd at offset; false if they can't be read. */
+static bool crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc)
 {
   char *buf = tc_malloc((size_t)TC_MAX(1, TC_MIN(bytes, TC_CHUNK_BYTES)));
   bool good = true;
@@ -220,10 +222,10 @@ bool tc_crc_meta(int fd, int64_t size, const struct tc_piece *const *by_offset, 
 {
   int64_t at = 0;
   for (int i = 0; i < n; i++) {
-    if (!tc_crc_range(fd, at, by_offset[i]->offset - at, crc)) return false;
+    if (!crc_range(fd, at, by_offset[i]->offset - at, crc)) return false;
     at = by_offset[i]->offset + by_offset[i]->bytes;
   }
-  return tc_crc_range(fd, at, size - at, crc);
+  return crc_range(fd, at, size - at, crc);
 }
 
 /* ---- boxes ------------------------------------------------------------------------ */

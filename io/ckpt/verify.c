@@ -73,7 +73,7 @@ static bool verify_file(const struct tc_ckpt *c, int file, const struct tc_piece
   return true;
 }
 
-/* Whose share what lies `at` bytes into the files, laid end to end, is. */
+/* The share that has the byte at `at` of all files, laid end to end. */
 static int share_at(double at, double bytes, int shares)
 {
   return bytes > 0 ? TC_MIN((int)(at / bytes * shares), shares - 1) : 0;

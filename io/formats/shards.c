@@ -79,10 +79,10 @@ static int check_map(const struct tc_shards *s, const char **name, json_t *map, 
   for (int f = 0; f < s->n_files; f++) {
     for (int i = 0; i < tc_st_n(s->file[f]); i++) {
       const char *tensor = tc_st_at(s->file[f], i)->name;
-      const char *said = json_string_value(json_object_get(map, tensor));
-      if (!said || strcmp(said, name[f]) != 0)
+      const char *listed = json_string_value(json_object_get(map, tensor));
+      if (!listed || strcmp(listed, name[f]) != 0)
         return tc_fail(err, TC_EUSER, "%s: tensor %.100s is in %s, but according to the index in %s", path, tensor,
-                       name[f], said ? said : "no file");
+                       name[f], listed ? listed : "no file");
     }
   }
   const char *key;

@@ -34,7 +34,7 @@ static int64_t position(const struct tc_call *c, int64_t n)
   return (c->in[0].off[0] + n) % c->k[0] - tc_cpu_i32(&c->in[2])[n];
 }
 
-/* A thread's scratch. Of each query (rows of ld, zeros behind D): it, its output, the largest score so far and the sum
+/* A thread's scratch. Of each query (rows of ld, zeros after D): it, its output, the largest score so far and the sum
  * of exponentials; then a block of scores [EDGE][EDGE] and a block of the cache: as fp32 [EDGE][2 D], its keys
  * transposed [D][EDGE], its values [EDGE][ld]. */
 struct work { float *q, *o, *max, *sum, *score, *pairs, *kt, *v; };
@@ -124,7 +124,7 @@ static void attend_few(const struct tc_call *c, const struct sizes *s, const str
 
 /* ---- many queries ----------------------------------------------------------------------- */
 
-/* kt[D][EDGE], zeros behind n, and v[n][ld], zeros behind D. */
+/* kt[D][EDGE], zeros after n, and v[n][ld], zeros after D. */
 static void pack(const struct work *w, const struct sizes *s, const struct block *b)
 {
   memset(w->kt, 0, (size_t)(s->D * EDGE) * sizeof *w->kt);

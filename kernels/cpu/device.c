@@ -72,8 +72,8 @@ static void cpu_close(struct tc_device *d)
   d->priv = NULL;
 }
 
-/* First touched by the threads that will use it, each one a contiguous piece. Large memory is of huge pages, where the
- * system has them for those who ask: a pass over the weights then misses few translations of addresses. */
+/* First touched by the threads that will use it, each one a contiguous piece. Large allocations ask for huge pages,
+ * where the system has them: a pass over the weights then misses few translations of addresses. */
 static void *cpu_alloc(struct tc_device *d, int64_t bytes)
 {
   const int64_t piece = 1 << 21, size = tc_round_up(TC_MAX(bytes, 1), 64), unit = size < 2 * piece ? 64 : piece;

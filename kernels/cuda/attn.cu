@@ -53,7 +53,7 @@ int tc_cuda_attn(struct tc_device *d, const struct tc_call *c)
   return tc_cuda_launched(d, "attn");
 }
 
-/* delta[n,h] = sum over D of dy y: 8 threads a row, 8 columns each at a time. */
+/* delta[n,h] = sum over D of dy y: 8 threads per row, 8 columns each at a time. */
 enum { DOT_THREADS = 128, DOT_ROWS = DOT_THREADS / 8 };
 static __global__ void __launch_bounds__(DOT_THREADS) row_dots(struct tc_attn a, bool wide)
 {

@@ -8,7 +8,7 @@
  *   S = X1 Y1^T, dP = X2 Y2^T, P = exp(scale S - lse), dS = P (dP - delta)
  * and      queries: X = (q, dy), Y = (k, v):  dq = scale dS Y1
  *             keys: X = (k, v), Y = (q, dy):  dk = scale dS Y1, dv = P Y2
- * (for keys S and the others are transposed, which changes nothing here but who has which lse).
+ * (for keys S and the others are transposed, which changes nothing here but which thread has which lse).
  * The block that owns keys and values which a group of heads shares processes the queries of each head in turn.
  * With documents, tiles of which no pair is within one are left out. The scores are computed twice; in return each
  * sum is computed by one warp, in a fixed order. */

@@ -91,7 +91,7 @@ static __global__ void __launch_bounds__(WARPS * 32) attn_plain_forward(struct t
   if (lane == 0) a.lse[n * a.H + h] = max + logf(sum);
 }
 
-/* Weights of a tile, whose rows begin at t0: lane's p (dp - delta) and, behind all of those, p. */
+/* Weights of a tile, whose rows begin at t0: lane's p (dp - delta) and, after all of those, p. */
 template <bool KV>
 static __device__ __forceinline__ void weigh(float *weight, const struct shared &s, const float *own1,
                                              const float *own2, int D, float scale, float lse, float delta,

@@ -295,7 +295,7 @@ void tc_cuda_load(struct tc_device *d)
 #define KERNEL_SWIGLU { tc_cuda_swiglu, NULL, NULL, NULL }
 #define KERNEL_SWIGLU_BWD { tc_cuda_swiglu_bwd, NULL, NULL, NULL }
 static const struct tc_kernel kernels[TC_OPS] = {
-#define OP(id, name, n_in, n_out, rule, whole, flags, what) KERNEL_##id,
+#define OP(id, name, n_in, n_out, rule, unsplittable, flags, what) KERNEL_##id,
 #include "src/graph/op.def"
 #undef OP
 };

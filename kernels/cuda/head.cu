@@ -84,7 +84,7 @@ int tc_cuda_sumexp_bwd(struct tc_device *d, const struct tc_call *c)
   return tc_cuda_launched(d, "sumexp_bwd");
 }
 
-/* ---- one element a row -------------------------------------------------------------------- */
+/* ---- one element per row ------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
 pick(struct tc_arr p, struct tc_arr x, const int32_t *target, int64_t first, int64_t N, int64_t V)

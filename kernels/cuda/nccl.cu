@@ -66,8 +66,8 @@ static void *find_library(const char *name, struct tc_err *err)
   for (int i = 0; i < n; i++) {
     void *lib = dlopen(path[i], RTLD_NOW | RTLD_LOCAL);
     if (lib) return lib;
-    const char *said = dlerror();
-    snprintf(why[i], sizeof *why, "%.299s", said ? said : path[i]);
+    const char *message = dlerror();
+    snprintf(why[i], sizeof *why, "%.299s", message ? message : path[i]);
   }
   tc_fail(err, TC_EUSER, "NCCL can't be loaded: %s%s%s; %s, or set run.comm = mpi", why[0],
           n > 1 ? "; " : "", n > 1 ? why[1] : "",

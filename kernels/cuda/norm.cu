@@ -234,7 +234,7 @@ static __device__ __forceinline__ void row_means(float s[ROWS][2], float *sums, 
   }
 }
 
-/* NV groups of 8 columns a thread; ROWS rows at a time, whose sums are made together. Rows that are
+/* NV groups of 8 columns per thread; ROWS rows at a time, whose sums are made together. Rows that are
  * wider than a block has registers for are several blocks' (grid.y): each has its columns, and
  * reads the others for the sums alone. So dx lies over neither dy nor x. */
 template <int NV, int ROWS, int THREADS, bool CENTRED, bool BF16> static __global__ void __launch_bounds__(THREADS)

@@ -136,7 +136,7 @@ static void time_trial(struct tc_device *d, const struct trial *t, const struct 
 /* Clearly: by more than one time of a plan differs from the next. */
 static bool is_faster(int64_t ns, int64_t than) { return ns * 100 < than * 98; }
 
-/* Plan `algo` comes first; the others stay behind it, for what the library may refuse to run. */
+/* Plan `algo` comes first; the others stay after it, for what the library may refuse to run. */
 static void prefer(struct plan *p, cublasLtMatmulAlgo_t algo)
 {
   int at = 0;

@@ -46,7 +46,7 @@ char *tc_strdup(const char *s)
 }
 
 /* A pool is a list of blocks; small requests are cut from the newest, large ones get a block
- * of their own behind it. */
+ * of their own after it in the list. */
 enum { POOL_ALIGN = 16, POOL_BLOCK_BYTES = 64 * 1024 };
 
 struct pool_block {

@@ -1,4 +1,5 @@
-/* cmd.h - the commands, one file each; main.c has their table.
+/* cmd.h - the commands, one file each; main.c has their table and is to be read first; those with several files have a
+ * folder, whose main header is of its name.
  *
  * In: the command line. Out: an exit status, and text on stdout or one sentence on stderr. */
 #ifndef TC_CMD_H

@@ -415,7 +415,8 @@ static int open_gpu(struct gpu *g, const struct job *j, int rank, const struct g
                                   .deadline_s = c->run_deadline };
   const int rc = tc_comm_nccl(&g->native, ops, g->device, group->comm, NULL, group->members,
                               j->axis == TC_PP, &o, err);
-  return rc == TC_EPEER ? rc : tc_comm_agree(world, j->launch.rank_names, rc, err);  /* so that other groups fail, too */
+  /* So that other groups fail, too. */
+  return rc == TC_EPEER ? rc : tc_comm_agree(world, j->launch.rank_names, rc, err);
 }
 
 static int run_rank(int rank, void *job, struct tc_err *err)

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_ROUNDS = 3,          /* measured whatever they take: fewer can't tell a node from a pair */
+enum { LEAST_ROUNDS = 3,          /* in any case: fewer can't distinguish a slow node from a slow pair */
        WANT_ROUNDS = 16,          /* a smaller message is chosen to get so many */
        MEASUREMENTS = 3,          /* of a slow pair, if the time allows */
        SHOWN = 10,                /* rows of a table */
@@ -22,7 +22,7 @@ static const double slow_below = 0.7;
 
 enum keep { DROP, ADD, FASTEST };                          /* times of a round: new pairs, or pairs that are there */
 
-struct pair { int a, b, round; double us, gbs; int measured; };        /* members a < b; one message one way; how often */
+struct pair { int a, b, round; double us, gbs; int measured; };      /* members a < b; one message one way; how often */
 struct member { int rank, pairs; const char *name; double gbs; bool slow; };
 
 struct state {

@@ -28,7 +28,7 @@ struct task {
 struct eval {
   struct tc_cmd_model m;
   bool json;
-  int64_t batch;                       /* sequences a rank; 0: as many as the default */
+  int64_t batch;                       /* sequences per rank; 0: as many as the default */
   struct task *task;
   int n_tasks;
   struct tc_launch launch;
@@ -103,7 +103,8 @@ static void warn_of_text(const struct eval *e, const struct tc_data *d, int64_t 
   const char *file = tc_data_tokenizer(d, &hash);
   if (file && !hash && vocab != 256 && !e->m.tokenizer_hash)
     tc_warn("a token of %s is a byte, and the model has a vocabulary of %lld: if its tokens are not bytes, the "
-            "loss means nothing; make shards with its tokenizer.json (tercio data --tokenizer)", file, (long long)vocab);
+            "loss means nothing; make shards with its tokenizer.json (tercio data --tokenizer)", file,
+            (long long)vocab);
 }
 
 static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct tc_corpus_loss *out,
@@ -142,7 +143,8 @@ static int run_rank(int rank, void *eval, struct tc_err *err)
   const struct tc_forward_args args = {
     .cfg = l->cfg, .ranks = l->ranks, .rank_names = l->rank_names, .rank = rank, .hub = l->hub, .path = e->m.path,
     .foreign = e->m.foreign, .use = TC_TO_EVALUATE,
-    .documents = asks_questions(e), .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
+    .documents = asks_questions(e), .mpi = l->mpi && l->mpi_world > 1,
+    .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct tc_forward *x = NULL;
   int rc = tc_forward_new(&x, &args, err);
   if (rank == 0 && rc == 0) e->memory = tc_exec_memory(tc_forward_run(x)->exec);

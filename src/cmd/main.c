@@ -46,7 +46,8 @@ static const struct {
       "Give --prompt or --prompts. The text of one sequence appears as it is made. On several ranks tensor parallelism "
       "splits the model as far as its heads allow, and pipeline stages the rest, unless mesh.tp and mesh.pp say "
       "otherwise; the same seed gives the same text on every layout, up to rounding.",
-      "tercio sample run/ckpt --prompt 'In the beginning' --tokens 100", tc_cmd_sample }, HELP_OPTIONS, tc_flags_sample },
+      "tercio sample run/ckpt --prompt 'In the beginning' --tokens 100", tc_cmd_sample }, HELP_OPTIONS,
+    tc_flags_sample },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--host-memory 512GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
@@ -91,17 +92,19 @@ static const struct {
       "(optionally followed by .gz or .zst; without a tokenizer: .txt only) are read, in the order of their paths, "
       "without hidden ones. A text file is a document; of a file named .jsonl or .ndjson (or with --jsonl) each line "
       "is one, in the field --field (text). Files may end in .gz or .zst; - is standard input. --eod is the token "
-      "behind each document (default <|endoftext|> or <|end_of_text|>), --begin-token adds the tokens of the "
+      "after each document (default <|endoftext|> or <|end_of_text|>), --begin-token adds the tokens of the "
       "post-processor's template around each document. --invalid: what to do with bytes that are not UTF-8: an error "
-      "(the default), U+FFFD, or tokens of the bytes. After an interruption (Ctrl-C, SIGTERM: status 86, SIGUSR2: status "
-      "85), run the same command to go on behind the last complete shard. show, check and decode take whatever data.train "
-      "takes: shards, Megatron's files, text, and with --data.format uint16 or uint32 tokens without a header; files, "
-      "folders, patterns and blends such as 0.7:A*.bin 0.3:B/. show prints the share of each source, and the format, size "
-      "and first tokens of each file; decode prints the text of --tokens tokens; both begin at token --from of all files. "
-      "check compares every token with the vocabulary's size: --vocab, or that of the tokenizer, or of the header. The "
-      "tokenizer is --tokenizer, or the tokenizer.json beside a file; --tokenizer bytes: a token is a byte, as in shards "
-      "that were made without a tokenizer. For a text named show, check or decode, write ./show.",
-      "tercio data corpus.jsonl.zst --tokenizer tokenizer.json -o shards", tc_cmd_data }, HELP_PLAIN | TAKES_SIGNALS, NULL },
+      "(the default), U+FFFD, or tokens of the bytes. After an interruption (Ctrl-C, SIGTERM: status 86, SIGUSR2: "
+      "status 85), run the same command to continue after the last complete shard. show, check and decode take "
+      "whatever data.train takes: shards, Megatron's files, text, and with --data.format uint16 or uint32 tokens "
+      "without a header; files, folders, patterns and blends such as 0.7:A*.bin 0.3:B/. show prints the share of each "
+      "source, and the format, size and first tokens of each file; decode prints the text of --tokens tokens; both "
+      "begin at token --from of all files. check compares every token with the vocabulary's size: --vocab, or that of "
+      "the tokenizer, or of the header. The tokenizer is --tokenizer, or the tokenizer.json beside a file; --tokenizer "
+      "bytes: a token is a byte, as in shards that were made without a tokenizer. For a text named show, check or "
+      "decode, write ./show.",
+      "tercio data corpus.jsonl.zst --tokenizer tokenizer.json -o shards", tc_cmd_data }, HELP_PLAIN | TAKES_SIGNALS,
+    NULL },
   { { "report", "RUNDIR -o REPORT.html [--trace FILE] [--step N] [--json]",
       "Makes one HTML page from a run's folder: curves, the timeline of a traced step, memory by class, "
       "bytes by axis. The page needs no network and no scripts.",

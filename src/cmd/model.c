@@ -64,8 +64,8 @@ static int load_given(struct tc_cmd_model *m, struct tc_err *err)
   TC_TRY(load_tokenizer(m, m->tokenizer_file, err));
   const uint64_t is = tc_tokenizer_hash(m->tokenizer);
   if (!m->tokenizer_hash || m->tokenizer_hash == is) return 0;
-  return tc_fail(err, TC_EUSER, "--tokenizer %s is tokenizer %016" PRIx64 ", but the model in %s is of tokenizer %016" PRIx64
-                 ": its tokens stand for different text", m->tokenizer_file, is, m->path, m->tokenizer_hash);
+  return tc_fail(err, TC_EUSER, "--tokenizer %s is tokenizer %016" PRIx64 ", but the model in %s is of tokenizer %016"
+                 PRIx64 ": its tokens stand for different text", m->tokenizer_file, is, m->path, m->tokenizer_hash);
 }
 
 static int find_tokenizer(struct tc_cmd_model *m, struct tc_err *err)

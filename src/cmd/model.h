@@ -20,10 +20,11 @@ struct tc_cmd_model {
 
 /* Rows of struct tc_flag for a command's struct with a struct tc_cmd_model m. */
 #define TC_CMD_MODEL_FLAGS(command, tokenizer_help) \
-  { "--tokenizer FILE", tokenizer_help "; e.g. --tokenizer tokenizer.json", "the path of a tokenizer.json", TC_FLAG_TEXT, \
-    offsetof(struct command, m.tokenizer_file), 0, 0, NULL }, \
-  { "--rope ORDER", "order of rotary pairs in the files of FOLDER: half (default, Hugging Face's) or interleaved (Meta's); " \
-    "e.g. --rope interleaved", "half or interleaved", TC_FLAG_TEXT, offsetof(struct command, m.rope), 0, 0, NULL }
+  { "--tokenizer FILE", tokenizer_help "; e.g. --tokenizer tokenizer.json", "the path of a tokenizer.json", \
+    TC_FLAG_TEXT, offsetof(struct command, m.tokenizer_file), 0, 0, NULL }, \
+  { "--rope ORDER", "order of rotary pairs in the files of FOLDER: half (default, Hugging Face's) or interleaved " \
+    "(Meta's); e.g. --rope interleaved", "half or interleaved", TC_FLAG_TEXT, offsetof(struct command, m.rope), \
+    0, 0, NULL }
 
 /* argv[*i] is none of the command's own flags: the model, or an option of the run file, of which *i becomes the last
  * word. TC_EUSER. */

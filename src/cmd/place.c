@@ -246,7 +246,8 @@ static void print_axes(const struct place *p)
   const struct tc_mesh *m = p->mesh;
   int near = nearest_axis(m, 1), far = nearest_axis(m, 2);
   char h[32];
-  if (m->size[TC_PP] > 1 && m->size[TC_DP] > 1) printf("mesh.order %s, innermost first:\n", tc_word_mesh_order(m->order));
+  if (m->size[TC_PP] > 1 && m->size[TC_DP] > 1)
+    printf("mesh.order %s, innermost first:\n", tc_word_mesh_order(m->order));
   for (int i = 0; i < 3; i++) {
     int a = nearest_axis(m, i), size = m->size[a], nodes = group_nodes(m, a);
     if (size == 1) continue;

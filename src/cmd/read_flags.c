@@ -30,7 +30,7 @@ static bool set_field(const struct tc_flag *f, void *fields, const char *value)
   }
 }
 
-/* Whether the word behind argv[i] is a value: of a flag with one value, whatever it is. */
+/* Whether the word after argv[i] is a value: of a flag with one value, whatever it is. */
 static bool has_value(int argc, char **argv, int i, bool several)
 {
   return i + 1 < argc && !(several && strncmp(argv[i + 1], "--", 2) == 0);

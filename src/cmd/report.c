@@ -57,8 +57,8 @@ static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
   return 0;
 }
 
-/* The trace as named in the run file, seen from the folder where the run was started, as far as run.out tells it; NULL: it
- * does not. Owned by the caller. */
+/* The trace as named in the run file, seen from the folder where the run was started, as far as run.out shows it; NULL:
+ * it does not. Owned by the caller. */
 static char *from_start(const char *folder, const json_t *run, const char *trace)
 {
   char out[1000], *full = realpath(folder, NULL), *path = NULL;
@@ -90,7 +90,8 @@ static char *find_trace(const struct ask *a, const json_t *run, struct tc_err *n
     else free(path[i]);
   }
   if (!found)
-    tc_fail(note, TC_EUSER, "the run's trace %s was not found from this folder; --trace FILE reads it from another place", key);
+    tc_fail(note, TC_EUSER,
+            "the run's trace %s was not found from this folder; --trace FILE reads it from another place", key);
   return found;
 }
 

@@ -41,8 +41,8 @@ static bool set_greedy(void *sample, const struct tc_flag *f, const char *value)
 const struct tc_flag tc_flags_sample[] = {
   { "--prompt TEXT", "the text to go on from; e.g. --prompt 'In the beginning'", "a text of at least one byte",
     TC_FLAG_TEXT, FIELD(prompt), 0, 0, NULL },
-  { "--prompts FILE", "one prompt per line, all at once; e.g. --prompts prompts.txt", "a file", TC_FLAG_TEXT, FIELD(file), 0,
-    0, NULL },
+  { "--prompts FILE", "one prompt per line, all at once; e.g. --prompts prompts.txt", "a file", TC_FLAG_TEXT,
+    FIELD(file), 0, 0, NULL },
   { "--n N", "sequences of each prompt (default 1); e.g. --n 3", "the sequences of a prompt, 1 to 256", TC_FLAG_WHOLE,
     FIELD(copies), 1, SEQUENCES, NULL },
   { "--tokens N", "new tokens of a sequence, at most (default: 200, or what the model's context has room for); e.g. "
@@ -94,7 +94,8 @@ static int add_prompt(struct sample *x, struct tc_encoder *e, const char *text, 
     rc = tc_fail(err, TC_EUSER, "prompt %lld is empty: a token is predicted from at least one before it",
                  (long long)(x->n / x->copies));
   if (rc == 0 && x->n + x->copies > SEQUENCES)
-    rc = tc_fail(err, TC_EUSER, "more than %d sequences at once; fewer prompts, or a smaller --n, would fit", SEQUENCES);
+    rc = tc_fail(err, TC_EUSER, "more than %d sequences at once; fewer prompts, or a smaller --n, would fit",
+                 SEQUENCES);
   for (int64_t k = 0; k < x->copies && rc == 0; k++) {
     TC_GROW(x->seq, x->n, x->cap);
     int32_t *token = tc_malloc(ids.n * sizeof *token);

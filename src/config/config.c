@@ -414,7 +414,7 @@ static int read_args(struct tc_config *c, int argc, char **argv, const char *con
   return 0;
 }
 
-/* What options may not be beside each other. */
+/* Options that exclude each other. */
 static int check_together(const struct tc_config *c, struct tc_err *err)
 {
   if (c->train_min_lr > c->train_lr)
@@ -460,7 +460,7 @@ int tc_config_saved(struct tc_config **out, const char *text, int argc, char **a
 {
   struct tc_config *c = defaults();
   *out = NULL;
-  c->data_order = TC_ORDER_DRAWS;          /* what runs did before they said so */
+  c->data_order = TC_ORDER_DRAWS;          /* of runs from before this option was saved */
   tc_ini_read(c, text, strlen(text), "", true, err);
   int rc = read_args(c, argc, argv, NULL, NULL, err);
   if (rc == 0) *out = c;

@@ -1,4 +1,8 @@
-/* config.h - the run file and the command line, as one struct with a field an option.
+/* config.h - the run file and the command line, as one struct with a field per option.
+ *
+ * In: a run file and flags. Out: struct tc_config, and the help of all options. Files in reading order: options.def
+ * (every option); choices.[ch] (words and their enumerators); impl.h; config.c (values and limits, flags); ini.c (run
+ * files); text.c (the configuration as text, help).
  *
  * Field of section "train", key "lr": cfg->train_lr. INT is int64_t, REAL double (either may hold a word,
  * enum tc_number_word), STR, FILE and DIR char *, BOOL bool, LIST struct tc_list, a choice its enum (choices.h).
@@ -78,7 +82,7 @@ int tc_config_next_change(const struct tc_config *was, const struct tc_config *i
                           struct tc_config_change *out);
 /* Local. Option number `option` of *to becomes that of *from, which stays its owner. */
 void tc_config_copy(struct tc_config *to, const struct tc_config *from, int option);
-/* The options as words for a shell's completion, one a line: "--section.key=a|b|c", with N, X, TEXT, FILE,
+/* The options as words for a shell's completion, one per line: "--section.key=a|b|c", with N, X, TEXT, FILE,
  * DIR or FILES for what a value is. */
 void tc_config_words(FILE *f);
 /* All options with types, defaults and help, as text (for --help) or man page source. */

@@ -50,7 +50,7 @@ bool tc_word_parse(const struct tc_word *words, const char *word, int *value);
 /* Local. NULL: there is none of this name. */
 const struct tc_opt *tc_opt_find(const char *name);
 
-/* Local. The parts of an option's values, one a call: *at is o->values first, and NULL behind the
+/* Local. The parts of an option's values, one per call: *at is o->values first, and NULL after the
  * last; the part's length into *len. */
 const char *tc_opt_part(const char **at, size_t *len);
 

@@ -234,6 +234,7 @@ int tc_config_help_section(FILE *f, const char *name, struct tc_err *err)
   }
   const int near = tc_nearest(name, names, TC_N_SECTIONS);
   if (near >= 0)
-    return tc_fail(err, TC_EUSER, "--help %.60s: there is no section [%.60s]; did you mean %s?", name, name, names[near]);
+    return tc_fail(err, TC_EUSER, "--help %.60s: there is no section [%.60s]; did you mean %s?", name, name,
+                   names[near]);
   return tc_fail(err, TC_EUSER, "--help %.60s: there is no section [%.60s]; give all%s", name, name, list);
 }

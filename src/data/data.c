@@ -67,9 +67,9 @@ int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char
   const char *file = tc_data_tokenizer(d, &is);
   char have[TC_TOKENS_TEXT];
   if (!file || !tokenizer || is == tokenizer) return TC_OK;
-  return tc_fail(err, TC_EUSER, "the model in %s is of tokenizer %016llx, but data file '%s' has %s: make the shards with "
-                 "the model's tokenizer.json (tercio data --tokenizer)", model, (unsigned long long)tokenizer, file,
-                 tc_tokens_text(have, is));
+  return tc_fail(err, TC_EUSER, "the model in %s is of tokenizer %016llx, but data file '%s' has %s: make the shards "
+                 "with the model's tokenizer.json (tercio data --tokenizer)", model, (unsigned long long)tokenizer,
+                 file, tc_tokens_text(have, is));
 }
 
 static int fail_tokenizers(const struct tc_token_file *a, uint64_t of_a, const struct tc_token_file *b, uint64_t of_b,
@@ -77,11 +77,12 @@ static int fail_tokenizers(const struct tc_token_file *a, uint64_t of_a, const s
 {
   const struct tc_token_file *text = of_a ? b : a, *shard = of_a ? a : b;
   if (of_a && of_b)
-    return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are of tokenizer %016llx, those of "
-                   "the other file of tokenizer %016llx; `tercio data` makes shards of both with the same tokenizer.json",
+    return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are of tokenizer %016llx, "
+                   "those of the other file of tokenizer %016llx; `tercio data` makes shards of both with the same "
+                   "tokenizer.json",
                    b->name, a->name, (unsigned long long)of_b, (unsigned long long)of_a);
-  return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are bytes, those of the shard are of "
-                 "tokenizer %016llx; `tercio data` makes shards of it with the same tokenizer.json", text->name,
+  return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are bytes, those of the shard "
+                 "are of tokenizer %016llx; `tercio data` makes shards of it with the same tokenizer.json", text->name,
                  shard->name, (unsigned long long)(of_a | of_b));
 }
 
@@ -107,7 +108,7 @@ static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *
   d->files = tc_files_new(o->files ? o->files : FILES);
   d->own = tc_reader_new(d);
   for (int i = 0; i < n; i++) TC_TRY(tc_source_open(&d->source[i], d->own, o, err));
-  if (!o->apart) TC_TRY(tc_data_same_tokenizer(d, d, err));
+  if (!o->separate) TC_TRY(tc_data_same_tokenizer(d, d, err));
   return make_blend(d, err);
 }
 
@@ -162,8 +163,8 @@ void tc_data_file(const struct tc_data *d, int source, int i, struct tc_data_fil
 {
   const struct tc_token_file *f = &d->source[source].file[i];
   *out = (struct tc_data_file){ .name = f->name, .format = f->format, .width = f->width, .header = f->header,
-                                .first = f->first, .tokens = f->n_tokens, .documents = f->documents, .marked = f->marked,
-                                .vocab = f->vocab, .end_token = f->end_token };
+                                .first = f->first, .tokens = f->n_tokens, .documents = f->documents,
+                                .marked = f->marked, .vocab = f->vocab, .end_token = f->end_token };
   out->known = tc_file_tokenizer(f, &out->tokenizer);
 }
 
@@ -194,10 +195,9 @@ int64_t tc_data_samples(const struct tc_data *d, double epochs)
 
 /* ---- identity ---------------------------------------------------------------------------------- */
 
-static uint64_t hash_byte(uint64_t hash, uint32_t byte) { return (hash ^ (byte & 0xff)) * UINT64_C(0x100000001b3); }
+static uint64_t hash_byte(uint64_t hash, uint32_t byte) { return tc_hash64_add(hash, byte & 0xff); }
 
-/* FNV-1a (Fowler, Noll, Vo), 64 bits: over n tokens from pos, two bytes each, the low one first; four of a token
- * that has more. */
+/* FNV-1a (base/hash.h) over n tokens from pos, two bytes each, the low one first; four of a token that has more. */
 static int hash_tokens(struct tc_data *d, const struct tc_source *s, int64_t pos, int64_t n, uint64_t *hash,
                        struct tc_err *err)
 {
@@ -216,7 +216,7 @@ static int hash_source(struct tc_data *d, const struct tc_source *s, uint64_t *h
 {
   enum { ENDS = 4096, PIECES = 64, PIECE = 64 };
   const int64_t n = tokens_of(s), ends = TC_MIN(n, ENDS), piece = TC_MIN(n, PIECE);
-  *hash = UINT64_C(0xcbf29ce484222325);
+  *hash = TC_HASH64;
   TC_TRY(hash_tokens(d, s, s->lo, ends, hash, err));
   TC_TRY(hash_tokens(d, s, s->hi - ends, ends, hash, err));
   for (int64_t i = 0; i < PIECES; i++)

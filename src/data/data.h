@@ -12,8 +12,8 @@
  * A tc_data is read by several threads at once, each with a tc_reader of its own.
  *
  * Files in reading order: order.[ch]; impl.h; names.c (words to sources); file.c (reading, and files that
- * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; warn.c (what may be a
- * mistake); prefetch.[ch] (the batch of the next step, read by other threads during this one). */
+ * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; warn.c (what may
+ * be a mistake); prefetch.[ch] (the batch of the next step, read by other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H
 
@@ -30,8 +30,8 @@ struct tc_data_opts {
   int part;                      /* of each source: 0 all, 1 the first 95 %, 2 the last 5 % of the tokens */
   int64_t context, vocab;
   int files;                     /* that may be open at a time; 0: 32 */
-  bool shorter;                  /* a source may have fewer tokens than a sample needs, two at least: it is read, not sampled */
-  bool apart;                    /* files need not go together, and one token is enough: they are looked at one by one */
+  bool shorter;                  /* a source may have fewer tokens than a sample, two at least; it is read in order */
+  bool separate;                    /* each file by itself: their tokenizers may differ, and one token is enough */
 };
 
 /* Sequences: row i has `context` tokens and their targets, which are the next tokens. */
@@ -41,7 +41,7 @@ struct tc_batch { int32_t *tokens, *targets; };     /* [n * context] each */
 size_t tc_data_weight_size(const char *word);
 
 /* Local, as all of these. TC_EUSER: a word that names nothing, a file that is missing, empty or of no known
- * format, a source that is too short for context + 1 tokens, headers that say a vocabulary above `vocab` or different
+ * format, a source that is too short for context + 1 tokens, headers with a vocabulary above `vocab` or of different
  * tokenizers. *out is owned by the caller. */
 int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err);
 void tc_data_free(struct tc_data *d);
@@ -62,8 +62,8 @@ struct tc_data_file {
   int64_t documents;             /* below 0: not known */
   bool marked;                   /* a shard of tercio data, whose header says the next two */
   int64_t vocab, end_token;      /* end_token below 0: none ends a document */
-  bool known;                    /* it is known which tokenizer made the tokens: that with the hash `tokenizer`; 0: none, a */
-  uint64_t tokenizer;            /* token is a byte */
+  bool known;                    /* it is known which tokenizer made the tokens: that with the next hash */
+  uint64_t tokenizer;            /* 0: none, a token is a byte */
 };
 int tc_data_files(const struct tc_data *d, int source);
 void tc_data_file(const struct tc_data *d, int source, int i, struct tc_data_file *out);
@@ -80,18 +80,18 @@ int64_t tc_data_samples(const struct tc_data *d, double epochs);
 /* The hash of the tokenizer that made the tokens (0: none, a token is a byte), and the name of a file that says so
  * (borrowed); NULL: no file says it, as those of llm.c, Megatron and without a header. */
 const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash);
-/* TC_EUSER if a file says that its tokens are of another tokenizer than that with this hash (0: any will do), which is that
- * of the model at the path `model`, for the sentence. */
+/* TC_EUSER if a file says that its tokens are of another tokenizer than that with this hash (0: any will do), which is
+ * that of the model at the path `model`, for the sentence. */
 int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char *model, struct tc_err *err);
 /* TC_EUSER if files of the two say that their tokens are of different tokenizers: one number would be two texts. */
 int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other, struct tc_err *err);
 
-/* Warns of what may be a mistake: a folder whose data.json says that `tercio data` has not made all of its shards; a file that
- * is read twice, in one option or in both. val NULL: it is a part of train. For one rank to call: it opens a file of each
- * folder. */
+/* Warns of what may be a mistake: a folder whose data.json says that `tercio data` has not made all of its shards; a
+ * file that is read twice, in one option or in both. val NULL: it is a part of train. For one rank to call: it opens a
+ * file of each folder. */
 void tc_data_warn(const struct tc_data *train, const struct tc_data *val);
 
-/* What tells two data sets apart cheaply: the number of tokens of the part, and a hash of its first
+/* Identifies a data set, cheaply: the number of tokens of the part, and a hash of its first
  * and last tokens and of pieces spread over it (of a blend: of each source). It depends on the tokens alone,
  * not on how they lie in files, the format or the machine, so equal data give an equal identity anywhere. */
 struct tc_data_identity { int64_t tokens; uint64_t hash; };

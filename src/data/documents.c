@@ -7,10 +7,10 @@ static int fail_unsaid(const struct tc_token_file *f, struct tc_err *err)
 {
   uint64_t hash;
   if (tc_file_tokenizer(f, &hash) && !hash)
-    return tc_fail(err, TC_EUSER, "data.documents = mask needs data.end_token for text, such as '%s': the byte that ends a "
-                   "document, such as 0, or 10 for one document per line", f->name);
-  return tc_fail(err, TC_EUSER, "data.documents = mask needs data.end_token: '%s' does not say which token ends a document "
-                 "(headers of shards of tercio data do)", f->name);
+    return tc_fail(err, TC_EUSER, "data.documents = mask needs data.end_token for text, such as '%s': the byte that "
+                   "ends a document, such as 0, or 10 for one document per line", f->name);
+  return tc_fail(err, TC_EUSER, "data.documents = mask needs data.end_token: '%s' does not say which token ends a "
+                 "document (headers of shards of tercio data do)", f->name);
 }
 
 int tc_documents_end(int32_t *end, int64_t option, const struct tc_data *d, struct tc_err *err)
@@ -28,8 +28,8 @@ int tc_documents_end(int32_t *end, int64_t option, const struct tc_data *d, stru
       token = f->end_token;
     }
   if (token < 0 || token >= d->vocab)
-    return tc_fail(err, TC_EUSER, "the end-of-document token %lld (%s) is not below model.vocab = %lld", (long long)token,
-                   option == TC_AUTO ? first->name : "data.end_token", (long long)d->vocab);
+    return tc_fail(err, TC_EUSER, "the end-of-document token %lld (%s) is not below model.vocab = %lld",
+                   (long long)token, option == TC_AUTO ? first->name : "data.end_token", (long long)d->vocab);
   *end = (int32_t)token;
   return 0;
 }
@@ -39,8 +39,8 @@ int tc_documents_same(int32_t end, int64_t option, const struct tc_data *d, stru
   int32_t here;
   TC_TRY(tc_documents_end(&here, option, d, err));
   if (here == end) return 0;
-  return tc_fail(err, TC_EUSER, "the end-of-document token of '%s' is %d, that of data.train %d: shards made with the same "
-                 "--eod would fit, or data.end_token for all of them", d->source[0].file[0].name, here, end);
+  return tc_fail(err, TC_EUSER, "the end-of-document token of '%s' is %d, that of data.train %d: shards made with the "
+                 "same --eod would fit, or data.end_token for all of them", d->source[0].file[0].name, here, end);
 }
 
 void tc_documents_starts(const int32_t *tokens, int64_t n, int64_t T, int32_t end, int32_t *starts)

@@ -225,7 +225,8 @@ int tc_file_same(struct tc_reader *r, const struct tc_token_file *f, struct tc_e
   return known ? compare(f, &now, err) : TC_OK;
 }
 
-static int read_bytes(int fd, const struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset, struct tc_err *err)
+static int read_bytes(int fd, const struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset,
+                      struct tc_err *err)
 {
   for (int64_t got = 0; got < bytes;) {
     ssize_t n = pread(fd, (char *)buf + got, (size_t)(bytes - got), (off_t)(offset + got));

@@ -169,8 +169,8 @@ static int is_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err *
   const size_t n = strlen(f->name);
   (void)r;
   if (n > 4 && strcmp(f->name + n - 4, ".idx") == 0)
-    return tc_fail(err, TC_EUSER, "data file '%s' is Megatron's index by its name: name the .bin file beside it, which has the "
-                   "tokens", f->name);
+    return tc_fail(err, TC_EUSER, "data file '%s' is Megatron's index by its name: name the .bin file beside it, which "
+                   "has the tokens", f->name);
   for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
     const size_t k = strlen(other[i]);
     if (n > k && strcmp(f->name + n - k, other[i]) == 0)

@@ -92,7 +92,8 @@ static int fail_folder(const char *dir, int why)
 static int note_state(int rc, const char *name)
 {
   if (rc != 0 && hides(errno) && unread->status == 0)
-    tc_fail(unread, TC_EUSER, "data file '%s' can't be read: %s; see owner and mode of its folders", name, strerror(errno));
+    tc_fail(unread, TC_EUSER, "data file '%s' can't be read: %s; see owner and mode of its folders", name,
+            strerror(errno));
   return rc;
 }
 

@@ -24,7 +24,7 @@ int64_t tc_order_windows(int64_t tokens, int64_t context)
 /* ---- permutation ------------------------------------------------------------------------- */
 
 /* Rounds of the network: each changes one half by a function of the other. Four make a permutation that cannot
- * be told from a random one where halves are large; twelve are for data sets of a few windows. */
+ * be distinguished from a random one where halves are large; twelve are for data sets of a few windows. */
 enum { ROUNDS = 12, LEAST_BITS = 4 };
 
 static uint64_t mix(uint64_t key, int round, uint64_t half)

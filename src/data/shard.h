@@ -1,8 +1,8 @@
 /* shard.h - the header of a shard, in llm.c's format: 256 int32, then tokens.
  *
- * The first three int32 are {20240520, 1, number of tokens} with tokens of uint16 after the header, or {20240801, 7, number
- * of tokens} with uint32. Other readers ignore the rest. In shards that `tercio data` made it has a mark, the tokenizer's
- * hash (low half, high half), the size of its vocabulary and the token that ends a document. */
+ * The first three int32 are {20240520, 1, number of tokens} with tokens of uint16 after the header, or {20240801, 7,
+ * number of tokens} with uint32. Other readers ignore the rest. In shards that `tercio data` made it has a mark, the
+ * tokenizer's hash (low half, high half), the size of its vocabulary and the token that ends a document. */
 #ifndef TC_DATA_SHARD_H
 #define TC_DATA_SHARD_H
 
@@ -24,8 +24,8 @@ struct tc_shard_header {
 void tc_shard_pack(const struct tc_shard_header *h, int32_t header[TC_SHARD_INTS]);
 /* Whether a file that begins with this number has such a header. */
 bool tc_shard_begins(int32_t magic);
-/* Reads the header of a file of `size` bytes. TC_EUSER, naming the file: it is no shard, of an unknown version, or its size
- * does not fit. */
+/* Reads the header of a file of `size` bytes. TC_EUSER, naming the file: it is no shard, of an unknown version, or its
+ * size does not fit. */
 int tc_shard_unpack(struct tc_shard_header *h, const int32_t header[TC_SHARD_USED], int64_t size, const char *name,
                     struct tc_err *err);
 

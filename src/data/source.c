@@ -9,7 +9,8 @@
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
-/* Whether the files may be one stream: text belongs with text, or with a shard whose header says that its tokens are bytes. */
+/* Whether the files may be one stream: text belongs with text, or with a shard whose header says that its tokens are
+ * bytes. */
 static bool belongs(const struct tc_token_file *a, const struct tc_token_file *b)
 {
   uint64_t of_a, of_b;
@@ -25,7 +26,7 @@ static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_
     TC_TRY(tc_format_find(r, f, o->format, err));
     f->first = first;
     first += f->n_tokens;
-    if (!o->apart && !belongs(f, &s->file[0]))
+    if (!o->separate && !belongs(f, &s->file[0]))
       return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': one has text, the other tokens "
                      "that are not known to be bytes",
                      f->name, s->file[0].name);
@@ -42,7 +43,7 @@ static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct
   const int64_t cut = total / 100 * 95 + total % 100 * 95 / 100;
   s->lo = o->part == 2 ? cut : 0;
   s->hi = o->part == 1 ? cut : total;
-  if (o->apart || s->hi - s->lo > (o->shorter ? 1 : o->context)) return TC_OK;
+  if (o->separate || s->hi - s->lo > (o->shorter ? 1 : o->context)) return TC_OK;
   if (o->shorter)
     return tc_fail(err, TC_EUSER, "%s has one token, but a loss needs two: the second is predicted from the first",
                    s->file[0].name);
@@ -52,12 +53,13 @@ static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct
                  (long long)(s->hi - s->lo), (long long)o->context);
 }
 
-/* A header that says more tokens than the model has, before a step reads one of them. */
+/* TC_EUSER if the header has a larger vocabulary than the model, before a step reads one of these tokens. */
 static int check_vocab(const struct tc_token_file *f, int64_t vocab, struct tc_err *err)
 {
   if (!f->marked || f->vocab <= vocab) return TC_OK;
   return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', whose header says a vocabulary of "
-                 "%lld: model.vocab = %lld would fit", (long long)vocab, f->name, (long long)f->vocab, (long long)f->vocab);
+                 "%lld: model.vocab = %lld would fit", (long long)vocab, f->name, (long long)f->vocab,
+                 (long long)f->vocab);
 }
 
 int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, struct tc_err *err)
@@ -84,7 +86,7 @@ static uint32_t widen(const uint8_t *raw, int width, int64_t n, int32_t *out)
   return max;
 }
 
-/* What would help. A shard of another program says no vocabulary, but its tokenizer may lie beside it. */
+/* Advice for the error. A header of another program has no vocabulary, but the folder may have the tokenizer. */
 static void suggest(char *hint, size_t size, const struct tc_token_file *f, uint32_t token)
 {
   const char *slash = strrchr(f->name, '/');

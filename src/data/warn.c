@@ -1,4 +1,5 @@
-/* warn.c - data that can be trained on but may be a mistake: shards that are not finished, and files that are read twice.
+/* warn.c - data that can be trained on but may be a mistake: shards that are not finished, and files that are read
+ * twice.
  *
  * Files are compared by what their opening noted of them, and of a folder only data.json is read, so that it takes no
  * longer for large files. */
@@ -43,8 +44,8 @@ static void check_folder(const char *folder)
   }
   if (json_array_size(inputs) > 3) tc_text_add(text, sizeof text, " ...");
   if (json_is_false(json_object_get(j, "complete")))
-    tc_warn("data folder '%s' has only a part of its shards, as its data.json says: the same command again (tercio data%s "
-            "-o %s, with the options that it began with) makes the others", folder, text, folder);
+    tc_warn("data folder '%s' has only a part of its shards, as its data.json says: the same command again (tercio "
+            "data%s -o %s, with the options that it began with) makes the others", folder, text, folder);
   json_decref(j);
   free(path);
 }
@@ -89,7 +90,8 @@ static void warn_twice(const struct use *a, const struct use *b, int n)
   if (n > 1) snprintf(more, sizeof more, " (and %d more so)", n - 1);
   tc_warn("data file '%s' (%s = %s) is also '%s' (%s = %s)%s: %s", a->file->name, option[a->set], a->source->name,
           b->file->name, option[b->set], b->source->name, more,
-          a->set != b->set ? "the validation loss is also of text that is trained on" : "its text counts more than once");
+          a->set != b->set ? "the validation loss is also of text that is trained on"
+                           : "its text counts more than once");
 }
 
 /* A warning each for files that are in one option twice and for files that are in both. */

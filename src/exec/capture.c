@@ -7,9 +7,9 @@
  * addresses and sizes, the same in every run, so a segment's calls are the same but for what
  * struct tc_runtime says.
  *
- * A program's first run walks its actions, so that all that is made on first use is there; its
- * second captures; later ones replay. A segment that the device does not capture is walked. What
- * checkpoints hold is first written at the start of a segment: what must wait for a copy of it can. */
+ * A program's first run takes its actions one by one, so that all that is made on first use is there; its
+ * second captures; later ones replay. A segment that the device does not capture runs action by action. The
+ * state that checkpoints save is first written at the start of a segment, which can wait for a copy of it. */
 #include "src/exec/impl.h"
 
 #include <stdlib.h>

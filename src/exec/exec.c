@@ -318,7 +318,10 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
 
 void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t) { return tc_exec_where(x, &x->prog[i], t, 0); }
 
-void *tc_exec_tensor_of(struct tc_exec *x, int i, int32_t t, int32_t mb) { return tc_exec_where(x, &x->prog[i], t, mb); }
+void *tc_exec_tensor_of(struct tc_exec *x, int i, int32_t t, int32_t mb)
+{
+  return tc_exec_where(x, &x->prog[i], t, mb);
+}
 
 double tc_exec_scalar(struct tc_exec *x, int i, int32_t t)
 {

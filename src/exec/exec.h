@@ -1,7 +1,13 @@
 /* exec.h - runs programs on a device and communicators. It knows nothing of the systems.
  *
+ * In: programs (src/program), a device, communicators, and a function that fills batches. Out: programs that have run:
+ * their scalars and state.
+ *
  * Memory is taken once: one state region, shared by all programs, and one scratch region of
- * the largest need. A run walks the program's list of actions. */
+ * the largest need. A run walks the program's list of actions.
+ *
+ * Files in reading order: impl.h; exec.c (memory, and the walk); calls.c (the call of each node); fused.c (groups of
+ * calls); reshard.c (collectives and copies); capture.c (CUDA graphs); timing.c; ranges.c (names for profilers). */
 #ifndef TC_EXEC_H
 #define TC_EXEC_H
 

@@ -122,7 +122,7 @@ int tc_exec_segment(struct tc_exec *x, struct tc_xprog *p, struct tc_xseg *seg, 
  * need is added to kscratch_bytes. */
 void tc_exec_fuse(struct tc_exec *x, struct tc_xprog *p);
 void tc_exec_unfuse(struct tc_xprog *p);
-/* After action k: whether a part that runs later than its own place, past k, reads what lives in `root`. */
+/* After action k: whether a part that runs later than its own place, past k, reads the storage of tensor `root`. */
 bool tc_exec_is_deferred(const struct tc_xprog *p, int32_t k, int32_t root);
 int tc_exec_run_fused(struct tc_exec *x, struct tc_xprog *p, const struct tc_xfused *f, int32_t mb,
                       struct tc_err *err);

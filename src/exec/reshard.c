@@ -185,7 +185,8 @@ int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const st
   x->size = n->coll == TC_COPY ? 1 : m->size[n->axis];
   for (int32_t i = 0; n->coll == TC_COPY && i < g->n_order; i++) {
     const struct tc_node *other = &g->node[g->order[i]];
-    x->host_works |= other->op != TC_OP_RESHARD ? other->space == TC_HOST : other->coll != TC_COPY && !is_on_device(g, other);
+    x->host_works |= other->op != TC_OP_RESHARD ? other->space == TC_HOST
+                                                : other->coll != TC_COPY && !is_on_device(g, other);
   }
   x->coord = tc_mesh_coord(m, o->rank, n->axis);
   x->root = n->root;
@@ -301,7 +302,7 @@ int tc_xreshard_issue(struct tc_xreshard *x, struct tc_err *err)
   return tc_comm_start(x->comm, &x->args, &x->ticket, err);
 }
 
-/* Copies beside the kernels: those that come wait for it, the host where it has work of its own. */
+/* Copies while kernels run: later ones wait for the copy, and so does the host if it computes in this program. */
 static int end_copy(struct tc_xreshard *x, struct tc_err *err)
 {
   struct tc_device *dev = x->o->device;

@@ -156,7 +156,7 @@ static int sizes_of_file(struct tc_foreign *x, struct tc_err *err)
   return check_config_sizes(x, &config, err);
 }
 
-/* The model of a file of our own format: a note says it. Tensors alone show only a GPT-2's sizes. */
+/* The model of a file of our own format, from its note. Tensors alone show only a GPT-2's sizes. */
 static int sizes_of_note(struct tc_foreign *x, struct tc_err *err)
 {
   struct tc_err why;

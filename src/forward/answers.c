@@ -30,7 +30,7 @@ int tc_choices_pick(const struct tc_choices *c, const struct tc_question *q, con
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* Texts one after the other; a text that does not fit behind the last one of a sequence begins the next. */
+/* Texts one after the other; a text that does not fit after the last one of a sequence begins the next sequence. */
 struct pack {
   const struct tc_choices *c;
   int64_t B, T;
@@ -74,7 +74,7 @@ static bool pack_add(struct pack *p, const struct tc_question *q, int64_t a)
 
 /* ---- all answers ----------------------------------------------------------------------------- */
 
-/* Fills a batch with answers from number `first` of question *q on; the number behind the last. */
+/* Fills a batch with answers from number `first` of question *q on; returns the number after the last. */
 static int64_t fill(struct pack *p, int64_t first, int64_t *q)
 {
   const struct tc_choices *c = p->c;

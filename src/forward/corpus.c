@@ -62,8 +62,8 @@ static int pass_over(struct pass *p, const char *name, struct tc_corpus_loss *ou
 int tc_corpus_loss(struct tc_corpus_loss *out, struct tc_forward *x, struct tc_data *d, int32_t end,
                    const struct tc_tokenizer *tokenizer, bool bytes, const char *name, struct tc_err *err)
 {
-  struct pass p = { .x = x, .d = d, .tokenizer = tokenizer, .end = end, .B = tc_forward_sequences(x), .T = tc_forward_context(x),
-                    .n = tc_data_tokens(d) };
+  struct pass p = { .x = x, .d = d, .tokenizer = tokenizer, .end = end, .B = tc_forward_sequences(x),
+                    .T = tc_forward_context(x), .n = tc_data_tokens(d) };
   const size_t rows = (size_t)(p.B * p.T);
   p.tokens = tc_malloc(3 * rows * sizeof *p.tokens);
   p.targets = p.tokens + rows;

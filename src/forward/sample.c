@@ -87,7 +87,7 @@ static int32_t most_likely(const float *logits, int64_t n)
   return best;
 }
 
-/* Its probability beside the most likely token's. */
+/* Its probability, relative to that of the most likely token. */
 static double weight(const struct tc_sampling *s, const struct ranking *r, int32_t token)
 {
   return exp(((double)r->logits[token] - (double)r->top) / s->temperature);
@@ -109,7 +109,7 @@ int32_t tc_sample_pick(const struct tc_sampling *s, const float *logits, int64_t
   int32_t token = ranked(&r, 0);
   for (int64_t i = 0; i < kept; i++) {
     const double p = weight(s, &r, ranked(&r, i));
-    if (!(p > 0)) break;                         /* nor are those behind it possible */
+    if (!(p > 0)) break;                         /* nor are those after it possible */
     token = ranked(&r, i);
     below += p;
     if (u * limit < below || below >= limit) break;
@@ -140,7 +140,7 @@ struct state {
 
 static int64_t pending(const struct sequence *q) { return q->n - q->base - q->fed; }
 
-/* What a run of `rows` tokens a sequence reads: its pending ones, and repetitions. */
+/* What a run of `rows` tokens per sequence reads: its pending ones, and repetitions. */
 static int run(struct state *t, int kind, int64_t rows, struct tc_err *err)
 {
   const struct tc_runtime rt = { .step = 1 };

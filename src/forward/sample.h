@@ -14,7 +14,7 @@ struct tc_sampling {
   double top_p;                  /* only the most likely tokens that together have this probability; 1: all */
   uint64_t seed;
   int64_t tokens;                /* new ones of each sequence, at most; 1 or more */
-  int32_t end;                   /* a sequence ends behind this token; -1: none does */
+  int32_t end;                   /* a sequence ends after this token; -1: none does */
   bool window;                   /* a text that exceeds the context goes on from its last half; false: TC_EUSER */
   int64_t known;                 /* ids below this may be chosen; 0: the model's vocabulary */
 };

@@ -100,7 +100,7 @@ static int start_mpi(struct tc_launch *l, struct tc_err *err)
   if (rc < 0) tc_ranks_abort(-rc, err->text);          /* the others would wait in MPI_Init */
   tc_watch_enter(w, rank);
   tc_watch_allow(START_S);
-  tc_at_file("starting MPI, which waits for all ranks", NULL);
+  tc_at_phase("starting MPI, which waits for all ranks");
   struct tc_kept_env env = tc_topology_env_hide();
   rc = tc_mpi_start(&l->mpi_rank, &l->mpi_world, err);
   tc_topology_env_restore(&env);

@@ -10,7 +10,7 @@
  * pipe without a reader and a file at its size limit are errors of the write (EPIPE, EFBIG), no
  * signals. Threads have stacks of 1 MiB at least. A crash is reported in one line, and so is a library's
  * call of exit, whose status becomes that of TC_EUSER; _exit, which Open MPI 4.1 calls where MPI_Init fails,
- * is not seen. Lives as long as the process. */
+ * is not seen. Exists as long as the process. */
 struct tc_process *tc_process_begin(void);
 
 /* Local. What main returns: from here on an exit is the program's own. */

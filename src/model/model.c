@@ -7,8 +7,8 @@
 
 static const struct tc_model families[] = {
 #define FAMILY(id, name, norm_, act_, bias_, qk, tied_, eps, theta) \
-  [TC_FAMILY_##id] = { .family = TC_FAMILY_##id, .norm = norm_, .act = act_, .bias = bias_, .qk_norm = qk, .tied = tied_, \
-    .norm_eps = eps, .rope_theta = theta },
+  [TC_FAMILY_##id] = { .family = TC_FAMILY_##id, .norm = norm_, .act = act_, .bias = bias_, .qk_norm = qk, \
+    .tied = tied_, .norm_eps = eps, .rope_theta = theta },
 #include "src/model/family.def"
 #undef FAMILY
 };
@@ -302,9 +302,9 @@ char *tc_model_text(const struct tc_model *given)
   char *all = tc_sprintf("%s family %s kv_heads %lld head_dim %lld ffn %lld norm %s norm_eps %s act %s "
                          "rope_theta %s rope_scaling %s bias %s qk_norm %s tied %s", sizes,
                          tc_word_model_family(m.family), (long long)m.kv_heads, (long long)m.head_dim,
-                         (long long)m.ffn, tc_word_model_norm(m.norm), float_text(f[0], m.norm_eps), tc_word_model_act(m.act),
-                         float_text(f[1], m.rope_theta), scaling, tc_word_model_bias(m.bias), tc_word_model_qk_norm(m.qk_norm),
-                         tc_word_model_tied(m.tied));
+                         (long long)m.ffn, tc_word_model_norm(m.norm), float_text(f[0], m.norm_eps),
+                         tc_word_model_act(m.act), float_text(f[1], m.rope_theta), scaling, tc_word_model_bias(m.bias),
+                         tc_word_model_qk_norm(m.qk_norm), tc_word_model_tied(m.tied));
   free(sizes);
   free(scaling);
   return all;

@@ -1,7 +1,7 @@
 /* model.h - what a model is: a preset, a row of the table of families, and sizes.
  *
  * In: keys of a run file, a config.json, or the text in a checkpoint's manifest. Out: sizes from which the program
- * is built (transformer.h). Files in reading order: family.def (a row a family), model.[ch], hf.[ch] (the same from
+ * is built (transformer.h). Files in reading order: family.def (a row per family), model.[ch], hf.[ch] (the same from
  * a config.json), transformer.[ch] (the forward pass); optim.[ch], which appends the update after
  * src/passes/grad.c, and makes the programs that initialise and refresh weights.
  *

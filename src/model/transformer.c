@@ -346,7 +346,7 @@ static void head(struct build *b, int32_t x, int32_t w)
   for (int32_t i = first; i < g->n_nodes; i++) g->node[i].head = true;
 }
 
-/* What a micro-batch brings: every stage has it. */
+/* The inputs of a micro-batch: every stage has them. */
 static void data(struct build *b)
 {
   struct tc_graph *g = b->g;
@@ -380,8 +380,8 @@ static const float *frequencies(struct tc_graph *g, const struct tc_model *m)
 void tc_model_build(struct tc_graph *g, const struct tc_model *model, const struct tc_build_opts *o)
 {
   const struct tc_model m = tc_model_complete(model);
-  struct build b = { .g = g, .m = &m, .o = o, .N = o->batch * (o->new_tokens ? o->new_tokens : m.context), .C = m.hidden,
-                     .K = m.kv_heads, .G = m.heads / m.kv_heads, .D = m.head_dim, .F = m.ffn,
+  struct build b = { .g = g, .m = &m, .o = o, .N = o->batch * (o->new_tokens ? o->new_tokens : m.context),
+                     .C = m.hidden, .K = m.kv_heads, .G = m.heads / m.kv_heads, .D = m.head_dim, .F = m.ffn,
                      .V = m.vocab, .freq = frequencies(g, &m) };
   b.pad_v = tc_round_up(b.V, (b.V >= 4096 ? 128 : 1) * TC_MAX(o->tp, 1));
   g->cur_mark = TC_F;

@@ -15,7 +15,7 @@ struct tc_build_opts {
   float dropout;
   int tp;                        /* the vocabulary is padded for so many blocks */
   bool nest;                     /* attention and MLP are units within the layer's */
-  int64_t new_tokens;            /* above 0: a run takes so many new tokens of each sequence, whose earlier keys and values
+  int64_t new_tokens;            /* above 0: a run takes so many new tokens of each sequence; earlier keys and values
                                   * are state, and makes logits instead of a loss; with documents */
   bool inference;                /* parameters are stored in `dtype` alone, without fp32 copies */
   bool losses;                   /* g->nll, the loss of each token, is kept to the end */

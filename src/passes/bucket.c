@@ -10,7 +10,7 @@
 struct group { int32_t *member, n, ready, needed; };   /* indices into the order */
 
 /* The program while its reshards are merged. A merged node depends on the makers of all of its inputs, and a
- * node that waits for it moves behind it, so positions no longer show what depends on what. */
+ * node that waits for it moves after it, so positions no longer show what depends on what. */
 struct merging {
   struct tc_graph *g;
   bool *drop;                    /* nodes that were merged into another one */
@@ -175,7 +175,7 @@ static bool waits(const struct tc_node *n)
   return n->op == TC_OP_ACCUM || (n->op == TC_OP_RESHARD && n->role == TC_ROLE_GRAD);
 }
 
-/* Moves readers of a reshard that was merged into a later one behind that one. */
+/* Moves readers of a reshard that was merged into a later one to after that one. */
 static void sink_waiting(struct tc_graph *g)
 {
   int32_t *order = tc_malloc((size_t)g->n_order * sizeof *order);

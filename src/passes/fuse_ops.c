@@ -83,7 +83,7 @@ struct readers tc_order_readers(const struct tc_graph *g)
 
 /* layernorm_bwd or rmsnorm_bwd -> dx, add(a, dx) -> s: the norm adds to a, in place, if a is not read
  * afterwards. */
-static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_apart, bool *drop)
+static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_split, bool *drop)
 {
   int32_t *at = tc_order_positions(g);
   struct readers readers = tc_order_readers(g);
@@ -100,7 +100,7 @@ static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_apart
     bool early = true;                           /* all other readers run before n */
     for (int32_t x = readers.first[a]; x < readers.first[a + 1] && readers.at[x] < i; x++) {
       const int32_t j = readers.at[x];
-      if (j >= at[n->id] || (w_apart && g->node[g->order[j]].mark == TC_W)) early = false;
+      if (j >= at[n->id] || (w_split && g->node[g->order[j]].mark == TC_W)) early = false;
     }
     if (!early) continue;
     g->arg[n->out] = out;
@@ -115,12 +115,12 @@ static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_apart
   free(readers.at);
 }
 
-void tc_fuse_ops(struct tc_graph *g, bool w_apart)
+void tc_fuse_ops(struct tc_graph *g, bool w_split)
 {
   bool *drop = tc_calloc((size_t)g->n_nodes, sizeof *drop);
   struct uses *u = find_uses(g);
   fuse_bias(g, u, drop);
-  fuse_residual(g, u, w_apart, drop);
+  fuse_residual(g, u, w_split, drop);
   free(u);
   tc_graph_drop(g, drop);
   free(drop);

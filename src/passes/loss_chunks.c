@@ -1,7 +1,7 @@
 /* loss_chunks.c - cuts the loss head into chunks of tokens, so that only one chunk's logits exist at a time.
  *
  * A chunk uses views, rows of the tensors that the head reads and makes, so that nothing is copied. The order stays
- * topological. The losses are summed behind the gradient of the logits: a device can then run cross-entropy and that
+ * topological. The losses are summed after the gradient of the logits: a device can then run cross-entropy and that
  * gradient as one call. Every program with a backward pass has this order, whether its device does so or not. */
 #include "src/passes/passes.h"
 #include "src/graph/rule.h"
@@ -170,7 +170,7 @@ static bool is_of_rows(const struct cut *c)
 enum { BEFORE, HEAD, BEHIND };
 
 /* Finds that of each node, [n_nodes]. False if the head depends on a node that follows it: all chunks can't then
- * be before that node, or behind it. */
+ * be before that node, or after it. */
 static bool find_behind(const struct tc_graph *g, const int32_t *order, int32_t n_order, uint8_t *where)
 {
   uint8_t *made = tc_calloc((size_t)g->n_tensors, 1);
@@ -249,7 +249,7 @@ static void mark_backward(struct tc_graph *g, const int32_t *order, int32_t n_or
   }
 }
 
-/* Moves the sum of the losses, and what depends on it (its all-reduce), behind the gradient of the logits. */
+/* Moves the sum of the losses, and what depends on it (its all-reduce), after the gradient of the logits. */
 static void sum_behind(struct tc_graph *g)
 {
   int32_t from = -1, to = -1, n_moved = 0, at;

@@ -7,11 +7,11 @@ int tc_offload(struct tc_graph *g, enum tc_offload offload, bool adamw, struct t
   bool any = false;
   for (int32_t i = 0; i < g->n_params && offload; i++) {
     struct tc_param *p = &g->param[i];
-    bool apart = !tc_layout_equal(&p->store, &p->use);
+    bool elsewhere = !tc_layout_equal(&p->store, &p->use);
     p->offload = (uint8_t)offload;
-    any |= adamw || apart || p->master != p->weight;
+    any |= adamw || elsewhere || p->master != p->weight;
     if (p->master != p->weight) g->tensor[p->master].space = TC_HOST;
-    if (apart) g->tensor[p->weight].space = TC_HOST;
+    if (elsewhere) g->tensor[p->weight].space = TC_HOST;
   }
   if (offload && !any)
     return tc_fail(err, TC_EUSER, "parallel.offload: there is nothing to offload: weights are "

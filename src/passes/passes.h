@@ -42,14 +42,14 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
  * with their reshards: none; attention and the MLP's activation; everything of a layer except its input. */
 void tc_recompute(struct tc_graph *g, enum tc_recompute what);
 
-/* 6. In: products followed by biases, gradients of a residual beside those of a layer norm. Out: one fused
- * node each. w_apart: gradients of weights are computed later than those of inputs, so that their inputs
+/* 6. In: products followed by biases, gradients of a residual and of a layer norm. Out: one fused
+ * node each. w_split: gradients of weights are computed later than those of inputs, so that their inputs
  * can't be overwritten. */
-void tc_fuse_ops(struct tc_graph *g, bool w_apart);
+void tc_fuse_ops(struct tc_graph *g, bool w_split);
 
 /* 7. In: the loss head (nodes labelled head) over all tokens of a micro-batch. Out: chunks of at most
  * max_rows local rows, so that only one chunk's logits exist at a time; marked B, since the backward pass of
- * a chunk follows its forward pass, and its losses are summed behind the gradient of its logits. A program without
+ * a chunk follows its forward pass, and its losses are summed after the gradient of its logits. A program without
  * backward pass is cut equally and stays F. */
 void tc_loss_chunks(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows);
 /* The most chunks, since each has nodes of its own. A batch that would need more has larger chunks. */

@@ -68,8 +68,8 @@ static int with_mesh(struct tc_plan_forward *out, const struct tc_config *c, con
   struct stages s = { .kinds = tc_kinds_of(out->use) };
   int rc = tc_setup_program(&o, c, m, &rows, err);
   if (rc == 0 && m->size[TC_PP] > TC_PLAN_CLASSES)
-    rc = tc_fail(err, TC_ELAYOUT, "mesh.pp = %d: an evaluation or sampling is planned on at most %d stages", m->size[TC_PP],
-                 TC_PLAN_CLASSES);
+    rc = tc_fail(err, TC_ELAYOUT, "mesh.pp = %d: an evaluation or sampling is planned on at most %d stages",
+                 m->size[TC_PP], TC_PLAN_CLASSES);
   if (rc == 0 && out->use == TC_TO_EVALUATE && o.gpt.dtype == TC_BF16 && k->device.flops[TC_BF16] <= 0)
     rc = tc_fail(err, TC_ELAYOUT, "train.precision = bf16: %s has no bf16 products; fp32 would fit", k->device.name);
   o.gpt.inference = true;

@@ -23,7 +23,8 @@ double *tc_plan_saved_s(const struct tc_program *p, const struct tc_mesh *m, int
 double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const struct tc_plan_device *d);
 
 /* chunk.c: takes loss chunks of up to 2 GiB for a layout in bf16 on GPUs whose parallel.head_chunk is auto, if they
- * fit, with a tenth of a device's memory left, and its step is shorter by the estimate: then *p and *c are the new ones. */
+ * fit, with a tenth of a device's memory left, and its step is shorter by the estimate: then *p and *c are the new
+ * ones. */
 void tc_plan_chunk(struct tc_plan *p, struct tc_config *c, const struct tc_cluster *k);
 
 /* device.c: the collective of that name; -1: none. */

@@ -204,7 +204,7 @@ int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *c, enum
 
 /* ---- search.c: layouts for a cluster ---------------------------------------- */
 
-/* Options that the search may be told not to change: the configuration's value is fixed. */
+/* Options that the search may have to leave as they are: the configuration's value is fixed. */
 enum tc_plan_key { TC_KEY_PP, TC_KEY_DP, TC_KEY_TP, TC_KEY_MICRO, TC_KEY_DATA, TC_KEY_SCHEDULE,
                    TC_KEY_VIRTUAL_STAGES, TC_KEY_SEQUENCE, TC_KEY_RECOMPUTE, TC_KEY_OFFLOAD, TC_KEYS };
 extern const char *const tc_plan_key_name[TC_KEYS];        /* "mesh.pp", ... */
@@ -235,12 +235,12 @@ struct tc_plan_found {
 enum { TC_PLAN_ROWS = 64 };                      /* layouts that a search compiles */
 /* Local. The first `top` (1 .. TC_PLAN_ROWS) layouts of c's model and batch on the cluster, by time of a step; those
  * whose host memory cannot be checked come last. Rows may have a larger parallel.head_chunk than auto (chunk.c).
- * hold: one bit per fixed option. All layouts are estimated from the cost of one layer; the best TC_PLAN_ROWS
+ * fixed: one bit per fixed option. All layouts are estimated from the cost of one layer; the best TC_PLAN_ROWS
  * are compiled (the ranks at both ends of a pipeline), and those that don't fit are dropped. The rows for a
  * smaller top are the first of those for a larger one.
  * TC_EUSER, TC_ELAYOUT: fixed options contradict each other. Free it with tc_plan_found_done. */
 int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const struct tc_cluster *k,
-                   unsigned hold, int top, struct tc_err *err);
+                   unsigned fixed, int top, struct tc_err *err);
 void tc_plan_found_done(struct tc_plan_found *f);
 
 /* ---- run.c: checkpoints and failures ---------------------------------------- */
@@ -252,7 +252,7 @@ double tc_daly_s(double cost_s, double mtbf_s);
 
 struct tc_plan_run {
   double ckpt_bytes, ckpt_s;                     /* fp32 weights, m and v; writing them */
-  double mtbf_s;                                 /* of the run: that of all nodes together, at most ckpt.mtbf_hours; 0: never */
+  double mtbf_s;                                 /* of all nodes together, at most ckpt.mtbf_hours; 0: never */
   double interval_s;                             /* between checkpoints, after Young and Daly */
   double lost;                             /* fraction of the time lost to checkpoints and failures */
   double steps, hours, node_hours;               /* for the requested tokens, failures included */

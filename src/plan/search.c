@@ -22,12 +22,12 @@ struct search {
   const struct tc_config *c;
   const struct tc_cluster *k;
   int nodes;
-  unsigned hold;
+  unsigned fixed;
   struct tc_cand *cand; int n, cap;              /* candidates that may fit */
   int64_t fitting;
 };
 
-static bool held(const struct search *s, int key) { return s->hold >> key & 1; }
+static bool is_fixed(const struct search *s, int key) { return s->fixed >> key & 1; }
 
 /* ---- families -------------------------------------------------------------------- */
 
@@ -144,13 +144,13 @@ static void add(struct search *s, struct tc_cand *x)
 static void add_memory(struct search *s, struct tc_cand *x)
 {
   for (int sequence = 0; sequence < 2; sequence++) {
-    if (held(s, TC_KEY_SEQUENCE) && sequence != s->c->parallel_sequence) continue;
+    if (is_fixed(s, TC_KEY_SEQUENCE) && sequence != s->c->parallel_sequence) continue;
     if (sequence && x->tp == 1) continue;        /* sequence parallelism splits over tp */
     for (enum tc_recompute r = TC_RECOMPUTE_NONE; r <= TC_RECOMPUTE_FULL; r++) {
-      if (held(s, TC_KEY_RECOMPUTE) && r != s->c->train_recompute) continue;
+      if (is_fixed(s, TC_KEY_RECOMPUTE) && r != s->c->train_recompute) continue;
       x->sequence = sequence;
       x->recompute = r;
-      bool offload = held(s, TC_KEY_OFFLOAD);
+      bool offload = is_fixed(s, TC_KEY_OFFLOAD);
       x->offload = offload ? s->c->parallel_offload : TC_OFFLOAD_NO;
       add(s, x);
       if (offload || x->bytes <= s->k->device.memory_bytes) continue;
@@ -163,7 +163,7 @@ static void add_memory(struct search *s, struct tc_cand *x)
 /* Adds the numbers of virtual stages, for the interleaved schedule. */
 static void add_virtual_stages(struct search *s, struct tc_cand *x)
 {
-  bool given = held(s, TC_KEY_VIRTUAL_STAGES);
+  bool given = is_fixed(s, TC_KEY_VIRTUAL_STAGES);
   int lo = given ? (int)TC_MIN(s->c->parallel_virtual_stages, s->g.model.layers + 1) : 2;
   int hi = given ? lo : 8;
   char why[160];
@@ -188,12 +188,12 @@ static void add_virtual_stages(struct search *s, struct tc_cand *x)
 static void add_schedules(struct search *s, struct tc_cand *x)
 {
   for (enum tc_schedule i = TC_SCHEDULE_NAIVE; i <= TC_SCHEDULE_ZB; i++) {
-    bool given = held(s, TC_KEY_SCHEDULE), many = i == TC_SCHEDULE_INTERLEAVED;
+    bool given = is_fixed(s, TC_KEY_SCHEDULE), many = i == TC_SCHEDULE_INTERLEAVED;
     if (given ? i != s->c->parallel_schedule : i == TC_SCHEDULE_NAIVE) continue;
     if (x->pp == 1 && !given && i != TC_SCHEDULE_1F1B) continue;
     /* A given number of virtual stages is fixed for every row: only interleaved has more than 1, and it has
      * at least 2. */
-    int64_t virtual_stages = held(s, TC_KEY_VIRTUAL_STAGES) ? s->c->parallel_virtual_stages : 0;
+    int64_t virtual_stages = is_fixed(s, TC_KEY_VIRTUAL_STAGES) ? s->c->parallel_virtual_stages : 0;
     if (virtual_stages > 1 && (!many || x->pp == 1)) continue;
     if (virtual_stages == 1 && many && x->pp > 1) continue;
     x->schedule = i;
@@ -205,7 +205,7 @@ static void add_schedules(struct search *s, struct tc_cand *x)
 
 static void add_systems(struct search *s, struct tc_cand *x)
 {
-  if (held(s, TC_KEY_DATA)) {
+  if (is_fixed(s, TC_KEY_DATA)) {
     x->data = s->c->parallel_data;
     add_schedules(s, x);
     return;
@@ -217,7 +217,7 @@ static void add_systems(struct search *s, struct tc_cand *x)
 static void add_micro(struct search *s, struct tc_cand *x)
 {
   int64_t local = s->c->train_global_batch / x->dp;
-  if (held(s, TC_KEY_MICRO)) {
+  if (is_fixed(s, TC_KEY_MICRO)) {
     int64_t micro = s->c->train_micro_batch ? s->c->train_micro_batch : local;
     if (local % micro) {
       char why[160];
@@ -244,7 +244,7 @@ static void add_meshes(struct search *s)
   int world = s->nodes * s->k->devices;
   char why[160];
   for (int tp = 1; tp <= TC_MIN(world, 64); tp++) {
-    if (held(s, TC_KEY_TP) ? tp != c->mesh_tp : tp & (tp - 1) && s->k->devices % tp) continue;
+    if (is_fixed(s, TC_KEY_TP) ? tp != c->mesh_tp : tp & (tp - 1) && s->k->devices % tp) continue;
     if (s->k->devices % tp && !c->mesh_tp_across_nodes) {
       snprintf(why, sizeof why, "leaves its node of %d device%s", s->k->devices,
                s->k->devices == 1 ? "" : "s");
@@ -258,10 +258,10 @@ static void add_meshes(struct search *s)
       continue;
     }
     for (int pp = 1; pp <= TC_MIN(world / tp, s->g.model.layers); pp++) {
-      if (held(s, TC_KEY_PP) ? pp != c->mesh_pp : world / tp % pp) continue;
+      if (is_fixed(s, TC_KEY_PP) ? pp != c->mesh_pp : world / tp % pp) continue;
       if (world % (pp * tp)) continue;
       int dp = world / tp / pp;
-      if (held(s, TC_KEY_DP) && dp != c->mesh_dp) continue;
+      if (is_fixed(s, TC_KEY_DP) && dp != c->mesh_dp) continue;
       if (c->train_global_batch % dp) {
         snprintf(why, sizeof why, "does not divide train.global_batch = %lld",
                  (long long)c->train_global_batch);
@@ -381,34 +381,34 @@ static int contradictions(const struct search *s, struct tc_err *err)
 {
   const struct tc_config *c = s->c;
   double world = (double)s->nodes * s->k->devices;
-  double given = (held(s, TC_KEY_PP) ? (double)c->mesh_pp : 1) *
-                 (held(s, TC_KEY_TP) ? (double)c->mesh_tp : 1) *
-                 (held(s, TC_KEY_DP) ? (double)c->mesh_dp : 1);
+  double given = (is_fixed(s, TC_KEY_PP) ? (double)c->mesh_pp : 1) *
+                 (is_fixed(s, TC_KEY_TP) ? (double)c->mesh_tp : 1) *
+                 (is_fixed(s, TC_KEY_DP) ? (double)c->mesh_dp : 1);
   if (given > world || fmod(world, given) > 0)
     return tc_fail(err, TC_ELAYOUT,
                    "the given values of mesh.pp, dp and tp make %.0f ranks, which do not "
                    "divide the %d nodes x %d devices = %.0f", given, s->nodes, s->k->devices,
                        world);
-  if (held(s, TC_KEY_PP) && held(s, TC_KEY_DP) && held(s, TC_KEY_TP) && given < world)
+  if (is_fixed(s, TC_KEY_PP) && is_fixed(s, TC_KEY_DP) && is_fixed(s, TC_KEY_TP) && given < world)
     return tc_fail(err, TC_ELAYOUT, "mesh.pp x dp x tp = %.0f ranks leave some of the %d nodes x %d "
                    "devices = %.0f without one", given, s->nodes, s->k->devices, world);
-  if (held(s, TC_KEY_SEQUENCE) && c->parallel_sequence && held(s, TC_KEY_TP) && c->mesh_tp == 1)
+  if (is_fixed(s, TC_KEY_SEQUENCE) && c->parallel_sequence && is_fixed(s, TC_KEY_TP) && c->mesh_tp == 1)
     return tc_fail(err, TC_ELAYOUT, "parallel.sequence = yes splits over tp, and mesh.tp = 1");
-  if (held(s, TC_KEY_PP) && c->mesh_pp > s->g.model.layers)
+  if (is_fixed(s, TC_KEY_PP) && c->mesh_pp > s->g.model.layers)
     return tc_fail(err, TC_ELAYOUT, "mesh.pp = %lld stages, but the model has %lld layers",
                    (long long)c->mesh_pp, (long long)s->g.model.layers);
-  if (held(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages > 1 && held(s, TC_KEY_PP) &&
+  if (is_fixed(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages > 1 && is_fixed(s, TC_KEY_PP) &&
       c->mesh_pp == 1)
     return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld divides the stages of a pipeline, and "
                    "mesh.pp = 1", (long long)c->parallel_virtual_stages);
-  if (held(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages > 1 &&
-      held(s, TC_KEY_SCHEDULE) && c->parallel_schedule != TC_SCHEDULE_INTERLEAVED)
+  if (is_fixed(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages > 1 &&
+      is_fixed(s, TC_KEY_SCHEDULE) && c->parallel_schedule != TC_SCHEDULE_INTERLEAVED)
     return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld: schedule %s has none; "
                    "parallel.schedule = interleaved would fit",
                    (long long)c->parallel_virtual_stages,
                    tc_word_parallel_schedule(c->parallel_schedule));
-  if (held(s, TC_KEY_SCHEDULE) && c->parallel_schedule == TC_SCHEDULE_INTERLEAVED &&
-      held(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages == 1)
+  if (is_fixed(s, TC_KEY_SCHEDULE) && c->parallel_schedule == TC_SCHEDULE_INTERLEAVED &&
+      is_fixed(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages == 1)
     return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = 1: schedule interleaved needs at "
                    "least 2; parallel.schedule = 1f1b would fit");
   if (c->train_precision == TC_BF16 && s->k->device.flops[TC_BF16] <= 0)
@@ -418,13 +418,13 @@ static int contradictions(const struct search *s, struct tc_err *err)
 }
 
 static int search_start(struct search *s, const struct tc_config *c, const struct tc_cluster *k,
-                        unsigned hold, struct tc_err *err)
+                        unsigned fixed, struct tc_err *err)
 {
   /* "auto" fixes nothing. */
-  if (c->mesh_tp == TC_AUTO || c->mesh_tp == 0) hold &= ~(1u << TC_KEY_TP);
-  if (c->mesh_dp == TC_AUTO || c->mesh_dp == 0) hold &= ~(1u << TC_KEY_DP);
-  if (c->parallel_virtual_stages == TC_AUTO) hold &= ~(1u << TC_KEY_VIRTUAL_STAGES);
-  *s = (struct search){ .c = c, .k = k, .nodes = k->nodes, .hold = hold };
+  if (c->mesh_tp == TC_AUTO || c->mesh_tp == 0) fixed &= ~(1u << TC_KEY_TP);
+  if (c->mesh_dp == TC_AUTO || c->mesh_dp == 0) fixed &= ~(1u << TC_KEY_DP);
+  if (c->parallel_virtual_stages == TC_AUTO) fixed &= ~(1u << TC_KEY_VIRTUAL_STAGES);
+  *s = (struct search){ .c = c, .k = k, .nodes = k->nodes, .fixed = fixed };
   s->g.cfg = c;
   s->g.k = k;
   TC_TRY(tc_setup_model(c, &s->g.model, err));
@@ -464,13 +464,14 @@ static int sufficient_nodes(struct search *s)
 }
 
 int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const struct tc_cluster *k,
-                   unsigned hold, int top, struct tc_err *err)
+                   unsigned fixed, int top, struct tc_err *err)
 {
   struct search s;
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
-  TC_TRY(search_start(&s, c, k, hold, err));
+  TC_TRY(search_start(&s, c, k, fixed, err));
   TC_TRY(contradictions(&s, err));
-  search_run(&s, out, TC_PLAN_ROWS);   /* for any top: estimates err, so the first row depends on how many are compiled */
+  /* For any top: estimates err, so the first row depends on how many are compiled. */
+  search_run(&s, out, TC_PLAN_ROWS);
   out->n_rows = TC_MIN(out->n_rows, top);
   if (!out->n_rows) out->least_nodes = sufficient_nodes(&s);
   free(s.cand);

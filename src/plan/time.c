@@ -44,7 +44,7 @@ struct simulation {
   int32_t *shared;               /* [n_nodes] transfers on pp in flight; -1: none */
 };
 
-/* ---- prices, found once a node --------------------------------------------------- */
+/* ---- prices, found once per node ------------------------------------------------- */
 
 double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
                      int rank, const struct tc_cluster *k)

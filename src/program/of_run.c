@@ -5,7 +5,8 @@
 struct tc_kinds tc_kinds_of(enum tc_use use)
 {
   static const struct tc_kinds kinds[] = {
-    [TC_TO_TRAIN] = { TC_TRAIN, TC_OF_TRAINING }, [TC_TO_EVALUATE] = { TC_EVAL, 1 }, [TC_TO_SAMPLE] = { TC_DECODE, 2 } };
+    [TC_TO_TRAIN] = { TC_TRAIN, TC_OF_TRAINING }, [TC_TO_EVALUATE] = { TC_EVAL, 1 },
+    [TC_TO_SAMPLE] = { TC_DECODE, 2 } };
   return kinds[use];
 }
 

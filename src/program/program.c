@@ -136,7 +136,7 @@ static int check_rc(const struct ctx *c, int rc, const struct tc_err *fault)
 static const int32_t *coord_of(const struct ctx *c) { return c->m->coord + (size_t)c->rank * TC_AXES; }
 
 /* How many micro-batches a run of the program takes. TC_TASKS takes the first ones of the batch, as many as fill a
- * pipeline (interleaved schedules want a multiple of its stages), since a task may be short. */
+ * pipeline (interleaved schedules need a multiple of its stages), since a task may be short. */
 static int micro_batches(const struct ctx *c)
 {
   const int32_t *size = c->m->size;

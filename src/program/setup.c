@@ -364,6 +364,6 @@ int tc_setup_sampling(struct tc_config *c, int64_t sequences, int world, const i
   TC_TRY(find_dp(&dp, c, world, node_of_rank, devices_per_node, err));
   if (dp == 1) return 0;
   return tc_fail(err, TC_ELAYOUT, "sampling on %d ranks with mesh.tp = %lld and mesh.pp = %lld leaves dp = %d, whose "
-                 "ranks would all do the same; mesh.tp and mesh.pp have to take all ranks", world, (long long)c->mesh_tp,
-                 (long long)c->mesh_pp, dp);
+                 "ranks would all do the same; mesh.tp and mesh.pp have to take all ranks", world,
+                 (long long)c->mesh_tp, (long long)c->mesh_pp, dp);
 }

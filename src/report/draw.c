@@ -262,7 +262,7 @@ static double put_lane(FILE *f, const struct tc_timeline *t, const struct rows *
   double high = r->compute + r->n_tracks * (r->comm + 1);
   const char *name = t->lane[lane].name, *comma = strchr(name, ',');
   fprintf(f, "<rect class=\"lane\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\"/>\n"
-          "<text class=\"who\" x=\"0\" y=\"%.1f\">rank %d", T_LEFT, y, T_WIDE - T_LEFT - T_RIGHT,
+          "<text class=\"rank\" x=\"0\" y=\"%.1f\">rank %d", T_LEFT, y, T_WIDE - T_LEFT - T_RIGHT,
           r->compute, y + r->compute - (r->compute > 15 ? 6 : 2), t->lane[lane].rank);
   if (comma) {
     fputs(" <tspan class=\"tick\">", f);

@@ -21,11 +21,13 @@ static const char style[] =
   "dl{display:grid;grid-template-columns:max-content 1fr max-content 1fr;gap:.15rem .9rem;margin:0}\n"
   "dt{color:var(--dim)}dd{margin:0}@media(max-width:760px){dl{grid-template-columns:max-content 1fr}}\n"
   ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(340px,1fr));gap:1rem}\n"
-  "figure{margin:0}figcaption{font-weight:600}figcaption .key{margin:0 0 0 .6rem}.key{font-weight:400;color:var(--dim);margin-right:.8rem;"
+  "figure{margin:0}figcaption{font-weight:600}figcaption .key{margin:0 0 0 .6rem}"
+  ".key{font-weight:400;color:var(--dim);margin-right:.8rem;"
   "white-space:nowrap}.key b{color:var(--fg)}.key i{display:inline-block;width:.75em;height:.75em;"
   "border-radius:2px;margin-right:.3em}\n"
   "svg{width:100%;height:auto;display:block}text{fill:var(--fg);font-size:12px}.tick{fill:var(--dim);"
-  "font-size:11px}.who{font-size:12px}.grid{stroke:var(--rule);stroke-width:1}.lane{fill:var(--lane)}.mark{stroke:var(--dim);stroke-width:1;stroke-dasharray:4 3}\n"
+  "font-size:11px}.rank{font-size:12px}.grid{stroke:var(--rule);stroke-width:1}.lane{fill:var(--lane)}"
+  ".mark{stroke:var(--dim);stroke-width:1;stroke-dasharray:4 3}\n"
   ".mb{fill:#fff;font-size:11px;text-anchor:middle;pointer-events:none}.wide{overflow-x:auto}"
   ".wide svg{min-width:760px}\n"
   ".line{fill:none;stroke-width:1.6;stroke-linejoin:round}.l-a{stroke:var(--a)}.l-b{stroke:var(--b)}"
@@ -204,7 +206,7 @@ static void put_charts(FILE *f, const struct tc_page *p)
 
 /* ---- the data ---------------------------------------------------------------------------- */
 
-/* A row a source: its name, and the numbers of these keys. */
+/* A row for each source: its name, and the numbers of these keys. */
 static void put_sources(FILE *f, const json_t *list, const char *const *key, int keys)
 {
   const json_t *source;
@@ -357,7 +359,7 @@ static void put_memory(FILE *f, const struct tc_page *p)
   const json_t *m0 = json_object_get(json_array_get(ranks, 0), "memory");
   json_object_foreach(json_object_get(m0, memory_keys[0]), key, v)
     fprintf(f, "<span class=\"key\"><i class=\"m%d\"></i>%s</span>", k++ % 6, key);
-  fprintf(f, "</p>\n<table><tr><th>who</th><th></th><th>predicted</th><th>allocated</th>"
+  fprintf(f, "</p>\n<table><tr><th>ranks</th><th></th><th>predicted</th><th>allocated</th>"
           "<th>process, peak</th></tr>\n");
   for (size_t a = 0, b; a < n && rows < 2 * TC_LANES; a = b) {
     const json_t *m = json_object_get(json_array_get(ranks, a), "memory");

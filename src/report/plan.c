@@ -48,7 +48,7 @@ static json_t *changes_of(const struct tc_layouts *l)
 
 json_t *tc_report_plan(const struct tc_page *p)
 {
-  const json_t *said = json_object_get(p->run, "predicted");
+  const json_t *predicted = json_object_get(p->run, "predicted");
   const json_t *rank0 = json_array_get(json_object_get(p->run, "ranks"), 0);
   const int64_t after = p->m->after;
   double ms = tc_series_recent(&p->m->ms, after), rate = tc_series_recent(&p->m->rate, after);
@@ -59,8 +59,8 @@ json_t *tc_report_plan(const struct tc_page *p)
                           p->m->comm ? bytes_of(p->m->comm) : json_null());
   const char *const keys[] = { "device", "step_s", "tokens_per_s", "mfu", "bubble" };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (json_object_get(said, keys[i]))
-      json_object_set(want, keys[i], json_object_get(said, keys[i]));
+    if (json_object_get(predicted, keys[i]))
+      json_object_set(want, keys[i], json_object_get(predicted, keys[i]));
   if (isfinite(ms)) json_object_set_new(got, "step_s", json_real(ms * 1e-3));
   if (isfinite(rate)) json_object_set_new(got, "tokens_per_s", json_real(rate));
   if (isfinite(bubble)) json_object_set_new(got, "bubble", json_real(bubble));

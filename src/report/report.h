@@ -1,5 +1,9 @@
 /* report.h - reads a run's folder, and draws it as one HTML page without scripts.
  *
+ * In: run.json, metrics.jsonl and a trace. Out: the page, or an object of what was predicted and measured. Files in
+ * reading order: data.c and layouts.c (the folder); trace.c (one step of a trace); page.c; draw.c (curves, timeline);
+ * tasks.c and plan.c (parts of the page).
+ *
  * All functions are Local. Reading fails with TC_EUSER. */
 #ifndef TC_REPORT_H
 #define TC_REPORT_H

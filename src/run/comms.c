@@ -48,7 +48,7 @@ int tc_run_native(struct tc_run *r, struct tc_err *err)
 {
   const struct tc_nccl_ops *ops = r->device->ops->nccl;
   bool use = false;
-  tc_at_file("joining NCCL", NULL);
+  tc_at_phase("joining NCCL");
   TC_TRY(tc_comm_nccl_agree(&use, r->cfg->run_comm, ops, r->device, NULL, r->world, r->rank_names, err));
   if (!use && ops && r->rank == 0 && *err->text)
     tc_log("run.comm = auto sends through host memory: %s", err->text);

@@ -152,7 +152,7 @@ int tc_run_could_fit(const struct tc_run *r, struct tc_err *err)
   struct tc_device *d = r->device;
   const struct tc_mesh *m = r->mesh;
   const int64_t micro = r->cfg->train_global_batch / m->size[TC_DP] / m->size[TC_MB];
-  const double bytes = r->use != TC_TO_TRAIN ? 0 : least_bytes(r, micro);     /* inputs are not kept for a backward pass */
+  const double bytes = r->use != TC_TO_TRAIN ? 0 : least_bytes(r, micro);  /* inputs are not kept for a backward pass */
   int64_t left = 0, total = 0;
   char need[160];
   if (d->ops->memory) {

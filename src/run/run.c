@@ -50,10 +50,10 @@ int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct t
   const struct tc_kinds has = tc_kinds_of(r->use);
   r->opts.gpt.inference = r->use != TC_TO_TRAIN;
   for (int kind = has.first; kind < has.first + has.n; kind++) {
-    tc_at_file("making the programs", NULL);
+    tc_at_phase("making the programs");
     TC_TRY(tc_program_of_run(r->prog, kind, &r->opts, r->mesh, r->rank, err));
   }
-  tc_at_file("taking memory", NULL);
+  tc_at_phase("taking memory");
   TC_TRY(tc_run_fits(r, err));
   struct tc_exec_opts x = { .device = r->device, .host = r->host, .mesh = r->mesh,
                             .rank = r->rank, .fill = fill, .fill_ctx = fill_ctx,

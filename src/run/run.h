@@ -7,7 +7,7 @@
  * them.
  *
  * Files: run.c (mesh, options, programs), comms.c, device.c, memory.c (whether the programs fit), tune.c (what devices
- * choose by time), weights.c (checkpoints), writer.c (writes checkpoints beside training), rss.c, versions.c. */
+ * choose by time), weights.c (checkpoints), writer.c (writes checkpoints asynchronously), rss.c, versions.c. */
 #ifndef TC_RUN_H
 #define TC_RUN_H
 

@@ -80,7 +80,7 @@ int tc_run_tune(struct tc_run *r, const char *known, struct tc_err *err)
   char *mine = NULL, *taken = NULL;
   int timed = 0, none = 0;
   if (!may_choose(r)) return 0;
-  tc_at_file("timing matrix products", NULL);
+  tc_at_phase("timing matrix products");
   int rc = tc_run_agree(r, choose(r, known ? known : "", r->cfg->run_tune, &mine, &timed, err), err);
   if (!rc) rc = share(r, mine, &r->tuned, err);
   if (!rc) rc = tc_run_agree(r, choose(r, r->tuned, false, &taken, &none, err), err);

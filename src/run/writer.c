@@ -148,7 +148,7 @@ static void write_checkpoint(struct tc_writer *s)
   struct tc_saved r = { .step = s->meta.step };
   int64_t t0 = tc_now_ns();
   tc_at_step(s->meta.step);
-  tc_at_file("saving", NULL);
+  tc_at_phase("saving");
   if (s->log_fd >= 0) {           /* its lines must not be younger than the state */
     fdatasync(s->log_fd);
     close(s->log_fd);
@@ -256,7 +256,7 @@ bool tc_writer_result(struct tc_writer *s, bool wait, struct tc_saved *out)
     s->state = IDLE;
   }
   pthread_mutex_unlock(&s->lock);
-  if (wait) tc_at_file("saved", NULL);
+  if (wait) tc_at_phase("saved");
   return got;
 }
 
@@ -285,7 +285,7 @@ static bool end_thread(struct tc_writer *s, bool abandon)
                  : pthread_cond_wait(&s->changed, &s->lock);
   bool left = s->left;
   pthread_mutex_unlock(&s->lock);
-  tc_at_file("ending", NULL);
+  tc_at_phase("ending");
   if (left) pthread_join(s->thread, NULL);
   else pthread_detach(s->thread);
   return left;

@@ -1,4 +1,4 @@
-/* writer.h - the checkpoint writer: checkpoints are written beside training.
+/* writer.h - the checkpoint writer: checkpoints are written asynchronously.
  *
  * Each rank has one. Saving has two parts. tc_writer_copy copies the rank's slices as they are now
  * into staging memory that was allocated and touched beforehand; training waits for the copy,

@@ -2,7 +2,7 @@
  *
  * Invariants: a transfer is issued after all its inputs are made and waited for before any
  * reader of its outputs and before the step ends; every rank of a class has the same list, so
- * the transfers of an axis are issued in the same order everywhere. */
+ * the transfers of an axis are issued in the same order on all ranks. */
 #include "src/schedule/impl.h"
 
 #include <stdlib.h>
@@ -50,8 +50,8 @@ static void need(struct builder *c, int32_t t, bool writes, int32_t mb)
   int32_t root = tc_tensor_root(g, t);
   for (int32_t i = 0; i < c->n_in_flight && c->busy[root]; i++) {
     const struct tc_node *n = &g->node[c->in_flight[i].node];
-    bool hit = false, apart = tc_sends_each_mb(n) && c->in_flight[i].mb != mb;   /* in another slot */
-    for (int k = 0; k < n->n_out && !hit && !apart; k++)
+    bool hit = false, other_slot = tc_sends_each_mb(n) && c->in_flight[i].mb != mb;
+    for (int k = 0; k < n->n_out && !hit && !other_slot; k++)
       hit = tc_tensor_root(g, tc_out(g, n, k)) == root ||
             (writes && tc_tensor_root(g, tc_in(g, n, k)) == root);
     for (int32_t k = 0; k < c->n_deferred && !hit; k++) {

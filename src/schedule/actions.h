@@ -37,7 +37,7 @@ struct tc_actions {
  * into the next micro-batch; with `overlap` they are waited for before their first reader (or at
  * the end), else at once. Of transfers that take gradients out of scratch at most `prefetch` (one
  * at least) are in flight; their sums into the accumulator run when they are complete. Sends and receives between
- * stages are issued in one order everywhere (tc_pipeline_transfers), so nothing deadlocks.
+ * stages are issued in one order on all ranks (tc_pipeline_transfers), so nothing deadlocks.
  * TC_ELAYOUT: the pipeline's schedule can't be. */
 int tc_actions_new(struct tc_actions **out, const struct tc_graph *g,
                     const struct tc_actions_opts *o, struct tc_err *err);

@@ -1,9 +1,9 @@
-/* arena_place.c - the lowest free offset for an object beside those that are placed.
+/* arena_place.c - the lowest free offset for an object, among those that are placed.
  *
  * Objects are kept in the order of their offsets, in a tree whose nodes know when the objects below
  * them in use: what is used at other times is not looked at. The chunks of the loss head make thousands
  * of small objects at the same offsets one after the other, so that is most of them. Micro-batches
- * are kept apart, since a chunk's objects are used again in each. */
+ * are kept separately, since a chunk's objects are used again in each. */
 #include "src/schedule/impl.h"
 
 #include <stdlib.h>

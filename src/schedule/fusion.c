@@ -96,7 +96,7 @@ static bool may_wait(const struct finder *x, const int32_t *part, int n, int i)
   return true;
 }
 
-/* What b, a later part, writes is apart from what a reads and writes, but for what the rule allows. */
+/* What b, a later part, writes does not overlap what a reads and writes, but for what the rule allows. */
 static bool is_clear(const struct finder *x, int32_t a, int32_t b, unsigned flags)
 {
   const struct tc_action *A = &x->s->action[a], *B = &x->s->action[b];

@@ -12,7 +12,7 @@ static const char work_letter[TC_WORKS] = { 'F', 'B', 'W' };
 
 /* ---- the schedules -------------------------------------------------------------------- */
 
-/* A kind of schedule is two numbers a rank: the forwards before its first backward, and by how many
+/* A kind of schedule is two numbers per rank: the forwards before its first backward, and by how many
  * backwards W lags behind B. */
 struct pipeline_kind {
   bool split, virtual_stages;
@@ -51,7 +51,7 @@ static int32_t ahead_interleaved(const struct tc_pipeline *s, int32_t rank)
 }
 
 /* ZB-H1 of Qi et al., "Zero bubble pipeline parallelism", 2023 (ICLR 2024): 1F1B in which rank r
- * puts W off by r micro-batches, so that each rank has min(m, p) of them alive. */
+ * delays W by r micro-batches, so that each rank has min(m, p) of them in flight. */
 static int32_t lag_zb(const struct tc_pipeline *s, int32_t rank)
 {
   (void)s;

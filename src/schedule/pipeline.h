@@ -6,9 +6,9 @@
  * ranks of a pipeline); actions.[ch] with tasks.c, actions_check.c (a rank's list); fusion.[ch] with fusion.def,
  * views.c (groups); arena.[ch] with arena_place.c, arena_check.c (memory); impl.h.
  *
- * p ranks hold v virtual stages each: p * v stages in all, each with a forward (F) and a backward (B) a micro-batch.
- * Zero-bubble schedules have the gradients of weights (W) apart; in all others B is B and W.
- * A schedule is one list of items a rank, which the rank works through in that order. */
+ * p ranks hold v virtual stages each: p * v stages in all, each with a forward (F) and a backward (B) per micro-batch.
+ * Zero-bubble schedules compute the gradients of weights (W) separately; in all others B is B and W.
+ * A schedule is one list of items per rank, which the rank works through in that order. */
 #ifndef TC_PIPELINE_H
 #define TC_PIPELINE_H
 
@@ -24,12 +24,12 @@ struct tc_item {
 struct tc_pipeline {
   const char *name;              /* static: the word of its enum tc_schedule */
   int32_t p, v, m;               /* ranks; virtual stages per rank; micro-batches per step */
-  bool split;                    /* W is apart from B */
+  bool split;                    /* W is separate from B */
   struct tc_item **item;         /* [p][n_items[rank]] in the order they run; one block, item[0] */
   int32_t *n_items;              /* [p] */
 };
 
-/* Local. Whether the schedule has W apart from B. */
+/* Local. Whether the schedule has W separate from B. */
 bool tc_pipeline_splits(enum tc_schedule kind);
 
 /* Local. *out is owned by the caller. The kinds (parallel.schedule) are
@@ -37,15 +37,15 @@ bool tc_pipeline_splits(enum tc_schedule kind);
  *   gpipe        all forwards, then all backwards;
  *   1f1b         as few forwards ahead as fill the pipeline, then one forward, one backward;
  *   interleaved  the same with v >= 2 virtual stages per rank; p must divide m;
- *   zb           1f1b with W apart and late, in the peak memory of 1f1b's first rank.
- * Every virtual stage takes its micro-batches in ascending order in each kind of work, so those alive in a
- * virtual stage are consecutive: micro-batch mb may live in slot mb % (tc_pipeline_peak of the virtual stage).
+ *   zb           1f1b with W separate and delayed, in the peak memory of 1f1b's first rank.
+ * Every virtual stage takes its micro-batches in ascending order in each kind of work, so those in flight in a
+ * virtual stage are consecutive: micro-batch mb may use slot mb % (tc_pipeline_peak of the virtual stage).
  * TC_ELAYOUT: p, v, m impossible, with what would fit. */
 int tc_pipeline_new(struct tc_pipeline **out, enum tc_schedule kind, int p, int v, int m,
                     struct tc_err *err);
 void tc_pipeline_free(struct tc_pipeline *s);
 
-/* Local. Chunk c of rank r is stage c * p + r, in 0 .. p * v - 1; and back. */
+/* Local. The stage of a rank's virtual stage, in 0 .. p * v - 1, and the rank of a stage. */
 static inline int32_t tc_pipeline_stage(const struct tc_pipeline *s, int32_t rank, int32_t virtual_stage)
 {
   return virtual_stage * s->p + rank;
@@ -53,10 +53,6 @@ static inline int32_t tc_pipeline_stage(const struct tc_pipeline *s, int32_t ran
 static inline int32_t tc_pipeline_rank(const struct tc_pipeline *s, int32_t stage)
 {
   return stage % s->p;
-}
-static inline int32_t tc_pipeline_virtual_stage(const struct tc_pipeline *s, int32_t stage)
-{
-  return stage / s->p;
 }
 
 /* Local. Each rank has each item of its virtual stages exactly once, F before B before W. TC_ELAYOUT with
@@ -70,7 +66,7 @@ int32_t tc_pipeline_peak(const struct tc_pipeline *s, int32_t rank, int32_t virt
 
 /* Any unit of time. */
 struct tc_pipeline_cost {
-  double f, b, w;                /* b without w; where W is not apart, B takes b + w */
+  double f, b, w;                /* b without w; where W is not separate, B takes b + w */
   double send;                   /* of what F or B makes, to another rank */
 };
 

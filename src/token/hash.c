@@ -1,4 +1,4 @@
-/* hash.c - what tells tokenizers apart: a hash of all that ids depend on.
+/* hash.c - identifies a tokenizer: a hash of all that ids depend on.
  *
  * It is made from the tokenizer as it was read, not from the file: the same tokenizer written with other spaces, in
  * another order of keys, or by a later release of Hugging Face's library, which writes merges as pairs, has the same

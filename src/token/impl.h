@@ -99,7 +99,7 @@ bool tc_is_space(uint32_t c);
 int tc_nfc(const char *text, size_t n, const char **out, size_t *n_out, char **owned, struct tc_err *err);
 
 /* ---- load.c ---- */
-/* A copy of s[n] in the tokenizer's pool, with a byte 0 behind it. */
+/* A copy of s[n] in the tokenizer's pool, with a byte 0 after it. */
 struct tc_bytes tc_token_keep(struct tc_tokenizer *t, const char *s, size_t n);
 
 /* ---- bpe.c ---- */

@@ -234,7 +234,7 @@ static int load_added_token(struct tc_tokenizer *t, const json_t *j, int64_t wan
   return TC_OK;
 }
 
-/* Where a token takes the white space behind it, one that begins there would lie within it: Hugging Face's library
+/* Where a token takes the white space after it, one that begins there would lie within it: Hugging Face's library
  * then loses tokens or ends. Two with one normal form would both match. The list is sorted. */
 static int check_added(const struct tc_tokenizer *t, const struct tc_added_list *l, struct tc_err *err)
 {

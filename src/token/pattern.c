@@ -166,7 +166,7 @@ static int group(struct translation *t)
   return TC_OK;
 }
 
-/* {2}, {1,3}; another quantifier behind it means something else in Ruby's syntax. */
+/* {2}, {1,3}; another quantifier after it means something else in Ruby's syntax. */
 static int counted(struct translation *t)
 {
   static const char digits[] = "0123456789";

@@ -10,7 +10,7 @@
  *   load.c      tokenizer.json: model, added tokens
  *   config.c    tokenizer.json: normalizer, pre-tokenizer, post-processor
  *   pattern.c   a pre-tokenizer's regex for PCRE2, and which of them allow cuts of a text
- *   hash.c      what tells tokenizers apart
+ *   hash.c      identifies a tokenizer
  *   words.c     tables: bytes to id, pair to merge, added tokens as a sorted list
  *   utf8.c      what is valid UTF-8
  *   encode.c    the steps of encoding
@@ -24,7 +24,7 @@
 
 /* A list of token ids that grows. */
 struct tc_ids { uint32_t *id; size_t n, cap; };
-void tc_ids_reserve(struct tc_ids *ids, size_t more);       /* room for `more` behind the n */
+void tc_ids_reserve(struct tc_ids *ids, size_t more);       /* room for `more` after the n */
 void tc_ids_free(struct tc_ids *ids);
 
 /* ---- a tokenizer: read once, then shared by all threads --------------------------------------- */
@@ -52,7 +52,7 @@ uint64_t tc_tokenizer_hash(const struct tc_tokenizer *t);
 int64_t tc_tokenizer_find(const struct tc_tokenizer *t, const char *text);
 /* Local. The text of an added token; NULL: the id is not one's. Borrowed. */
 const char *tc_tokenizer_added(const struct tc_tokenizer *t, uint32_t id);
-/* Local. The token behind which a text is over, by the names that tokenizers give to it: <|endoftext|>, <|end_of_text|> or
+/* Local. The token that ends a text, by the names that tokenizers give to it: <|endoftext|>, <|end_of_text|> or
  * </s>; -1: there is none. */
 int64_t tc_tokenizer_end_of_text(const struct tc_tokenizer *t);
 /* Local. What the post-processor's template puts before and after a document; borrowed. */
@@ -61,7 +61,7 @@ const struct tc_ids *tc_tokenizer_end(const struct tc_tokenizer *t);
 /* Local. The bytes that an id stands for, *bytes of them; NULL: no token has this id. Borrowed. */
 const char *tc_tokenizer_bytes(const struct tc_tokenizer *t, uint32_t id, size_t *bytes);
 /* Local. The last place p in [from, n) at which text[n] may be cut: text[0, p) and the text from p on give the
- * same ids apart as together, whatever follows text[n]. 0: there is none, or none is known for this
+ * same ids separately as together, whatever follows text[n]. 0: there is none, or none is known for this
  * tokenizer. */
 size_t tc_tokenizer_cut(const struct tc_tokenizer *t, const char *text, size_t from, size_t n);
 

@@ -88,7 +88,8 @@ bool tc_is_space(uint32_t c)
 /* Characters below U+0300 are in NFC by themselves and don't combine with what is before them. */
 static bool is_plain(const char *s) { return (unsigned char)*s < 0xcc; }
 
-/* U+11A7 neither, nor with what is behind it; utf8proc 2.8 takes it for a final consonant of Hangul, and drops it. */
+/* U+11A7 does not combine with what is before it, nor with what is after it; utf8proc 2.8 takes it for a final
+ * consonant of Hangul, and drops it. */
 static bool is_filler(const char *s, size_t n) { return n >= 3 && memcmp(s, "\xe1\x86\xa7", 3) == 0; }
 
 /* The end of the stretch from `at`, a character that is neither, up to the next one that is. */

@@ -55,7 +55,7 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
   const struct tc_list *val = split ? &c->data_train : &c->data_val;
   struct tc_data_opts o = { .word = c->data_train.item, .n = c->data_train.n, .format = c->data_format,
                             .part = split ? 1 : 0, .context = m->context, .vocab = m->vocab, .files = most_files(t) };
-  tc_at_file("opening the data", NULL);
+  tc_at_phase("opening the data");
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
   TC_TRY(tc_data_open(&t->batches.train, &o, err));
@@ -285,7 +285,7 @@ static int check_files(struct tc_train *t, struct tc_err *err)
 {
   const bool warn = t->run.rank == 0;
   if (t->batches.err.status < 0) return tc_fail(err, TC_EUSER, "%s", t->batches.err.text);
-  tc_at_file("looking whether the data changed", NULL);
+  tc_at_phase("looking whether the data changed");
   TC_TRY(tc_data_check(t->batches.train, warn, err));
   return tc_data_check(t->batches.val, warn && t->run.cfg->data_val.n, err);
 }

@@ -23,14 +23,14 @@ int tc_fault_parse(struct tc_fault *f, const char *text, int world, struct tc_er
     f->rank = (int)strtol(end + 1, &end, 10);
   if (!f->kind || *end || f->step < 1 || f->rank < 0 || f->rank >= world)
     return tc_fail(err, TC_EUSER, "run.fault = %s: give nan@STEP, spike@STEP, hang@STEP or "
-                   "slow@STEP, the last two with :RANK (0 to %d) behind it or without", text, world - 1);
+                   "slow@STEP, the last two with :RANK (0 to %d) after it or without", text, world - 1);
   return 0;
 }
 
 void tc_fault_begin(const struct tc_fault *f, int rank, int64_t step)
 {
   if (f->kind != TC_FAULT_HANG || rank != f->rank || step != f->step) return;
-  tc_at_file("hanging on purpose", NULL);
+  tc_at_phase("hanging on purpose");
   for (;;) tc_sleep_ns(INT64_C(1000000000));
 }
 

@@ -43,8 +43,8 @@ struct tc_tasks {
   int n;
   struct tc_forward *forward;
   bool asking;                   /* batches are those of `forward` */
-  bool text;                     /* a task is text, whose tokens are those of the tokenizer with the next hash; 0: its bytes */
-  uint64_t tokenizer;
+  bool text;                     /* a task is text, with tokens of the tokenizer with the next hash */
+  uint64_t tokenizer;            /* 0: a token is a byte */
   int64_t step;                  /* after which they were last asked */
 };
 
@@ -195,8 +195,8 @@ int tc_train_data_check(struct tc_train *t, struct tc_err *err);
 /* Local, after the data are opened. TC_EUSER: what is wrong with a file of questions, or that a tokenizer is missing or
  * not that of the data. */
 int tc_tasks_open(struct tc_train *t, struct tc_err *err);
-/* Local. TC_EUSER if the questions were read by another tokenizer than that with this hash (0: any will do), which is that
- * of the model at `path`. */
+/* Local. TC_EUSER if the questions were read by another tokenizer than that with this hash (0: any will do), which is
+ * that of the model at `path`. */
 int tc_tasks_of_tokenizer(const struct tc_train *t, uint64_t hash, const char *path, struct tc_err *err);
 /* Collective. TC_EUSER unless all ranks read the same questions. */
 int tc_tasks_same(struct tc_train *t, struct tc_err *err);

@@ -8,7 +8,7 @@
 enum { FIRST_STEPS = 2 };        /* auto: after so many steps the first save, which measures the cost */
 
 /* ckpt.every_minutes of this run: minutes, 0 (never) or TC_AUTO. By default a job, and a run of several processes, do
- * not lose all their steps when a rank dies; one process, which is mostly a short trial, does not write more than its
+ * not lose all their steps when a rank fails; one process, which is mostly a short trial, does not write more than its
  * end. */
 static double every_minutes(const struct tc_train *t)
 {

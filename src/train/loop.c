@@ -97,7 +97,7 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
 {
   struct tc_runtime rt = runtime(t, step);
   int64_t t0 = tc_trace_pause(t->trace), first = 0;
-  tc_at_file("evaluating", NULL);
+  tc_at_phase("evaluating");
   double mean = 0;
   for (int s = 0; s < tc_data_sources(t->batches.val); s++) {
     double *of_source = &t->batches.val_loss[s];
@@ -183,7 +183,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
 /* Frees t, unless a thread still uses it. */
 static void train_free(struct tc_train *t, bool abandon)
 {
-  tc_at_file("ending", NULL);
+  tc_at_phase("ending");
   /* First the threads and communicators that may still use memory that is freed below. */
   bool whole = tc_train_writer_close(t, abandon);
   if (!tc_run_comms_free(&t->run, !whole) || !whole)
@@ -216,7 +216,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   tc_progress_begin(t);
   TC_TRY(tc_train_own(t, err));
   if (t->run.rank == 0) tc_request_begin(t);     /* tercio save counts on this run from here on */
-  tc_at_file("taking up the checkpoint", NULL);
+  tc_at_phase("taking up the checkpoint");
   TC_TRY(tc_train_restore(t, err));
   TC_TRY(tc_run_tune(&t->run, t->ckpt.tuned, err));
   TC_TRY(tc_run_agree(&t->run, tc_train_writer_open(t, err), err));

@@ -117,7 +117,7 @@ int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
   m->wanted = t->run.rank == 0 || t->run.cfg->run_all_ranks;
   if (!m->wanted) return 0;
   tc_metrics_close(t);
-  tc_at_file("rewriting the metrics", NULL);
+  tc_at_phase("rewriting the metrics");
   char *path = metrics_path(t), *real = NULL;
   int old = open_file(path, err), rc = old;
   if (old >= 0) {
@@ -179,7 +179,7 @@ void tc_metrics_look(struct tc_train *t, int64_t step)
   struct stat mine, there;
   struct tc_err err = { 0 };
   if (!m->wanted) return;
-  tc_at_file("looking at the metrics", NULL);
+  tc_at_phase("looking at the metrics");
   m->paused = false;
   char *path = metrics_path(t);
   bool same = m->fd >= 0 && fstat(m->fd, &mine) == 0 && stat(path, &there) == 0 &&
@@ -329,7 +329,7 @@ void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r)
 {
   struct tc_log *m = &t->log;
   if (m->fd < 0 || m->paused) return;
-  tc_at_file("writing the metrics", NULL);
+  tc_at_phase("writing the metrics");
   char *line = tc_metrics_line(t, r);
   const int64_t len = (int64_t)strlen(line), begin = lseek(m->fd, 0, SEEK_END);
   int64_t done = 0;

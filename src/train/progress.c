@@ -58,7 +58,8 @@ static void say_layout(const struct tc_train *t)
   char more[160] = "";
   if (size[TC_PP] > 1) tc_text_add(more, sizeof more, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
   if (size[TC_TP] > 1 && c->parallel_sequence) tc_text_add(more, sizeof more, ", sequence parallel");
-  if (c->parallel_offload) tc_text_add(more, sizeof more, ", offload %s", tc_word_parallel_offload(c->parallel_offload));
+  if (c->parallel_offload)
+    tc_text_add(more, sizeof more, ", offload %s", tc_word_parallel_offload(c->parallel_offload));
   if (c->train_recompute) tc_text_add(more, sizeof more, ", recompute %s", tc_word_train_recompute(c->train_recompute));
   tc_log("layout: pp %d x dp %d x tp %d, %s%s; %d micro-batch%s of %lld; precision %s", size[TC_PP], size[TC_DP],
          size[TC_TP], t->run.opts.system->name, more, size[TC_MB], size[TC_MB] == 1 ? "" : "es", (long long)micro,

@@ -98,8 +98,7 @@ static bool staged(const struct tc_train *t)
   return t->run.cfg->ckpt_async || t->run.device->ops->separate;
 }
 
-/* The copy from a device's memory runs beside training; the executor holds back writes to the state
- * until it is done. */
+/* The copy from a device's memory runs asynchronously; the executor delays writes to the state until it is done. */
 static void *take_pinned(void *train, int64_t bytes)
 {
   struct tc_train *t = train;

@@ -33,13 +33,14 @@ static char *name_of(const char *path)
 static int fail_tokenizer(const char *path, uint64_t is, const char *file, uint64_t hash, struct tc_err *err)
 {
   char have[TC_TOKENS_TEXT];
-  return tc_fail(err, TC_EUSER, "%s is tokenizer %016" PRIx64 ", but data file '%s' has %s: the questions would be other text "
-                 "to the model; train.eval_tokenizer = the tokenizer.json of the data would fit%s", path, is, file,
-                 tc_tokens_text(have, hash), hash ? "" : ", or none for bytes");
+  return tc_fail(err, TC_EUSER, "%s is tokenizer %016" PRIx64 ", but data file '%s' has %s: the questions would be "
+                 "other text to the model; train.eval_tokenizer = the tokenizer.json of the data would fit%s", path, is,
+                 file, tc_tokens_text(have, hash), hash ? "" : ", or none for bytes");
 }
 
-/* train.eval_tokenizer, else the tokenizer.json beside the training data; NULL: a token is a byte, as the headers say or,
- * where they say nothing and no tokenizer.json is there, a vocabulary of 256. It must be the one that the headers say. */
+/* train.eval_tokenizer, else the tokenizer.json beside the training data; NULL: a token is a byte, as the headers say
+ * or, where they say nothing and no tokenizer.json is there, a vocabulary of 256. It must be the one that the headers
+ * say. */
 static int load_tokenizer(const struct tc_train *t, const char *task, struct tc_tokenizer **out, struct tc_err *err)
 {
   const char *given = t->run.cfg->train_eval_tokenizer;
@@ -99,7 +100,7 @@ int tc_tasks_open(struct tc_train *t, struct tc_err *err)
 {
   struct tc_tokenizer *tokenizer = NULL;
   if (t->run.cfg->train_eval_tasks.n == 0) return 0;
-  tc_at_file("reading train.eval_tasks", NULL);
+  tc_at_phase("reading train.eval_tasks");
   const int rc = read_tasks(t, &tokenizer, err);
   if (tokenizer) tc_tokenizer_free(tokenizer);
   if (rc == 0) return 0;
@@ -112,8 +113,8 @@ int tc_tasks_of_tokenizer(const struct tc_train *t, uint64_t hash, const char *p
   const struct tc_tasks *x = &t->tasks;
   char is[TC_TOKENS_TEXT];
   if (!x->text || !hash || x->tokenizer == hash) return 0;
-  return tc_fail(err, TC_EUSER, "train.eval_tasks: the questions were read as %s, but the model in %s is of tokenizer %016"
-                 PRIx64 ": train.eval_tokenizer = its tokenizer.json would fit",
+  return tc_fail(err, TC_EUSER, "train.eval_tasks: the questions were read as %s, but the model in %s is of tokenizer "
+                 "%016" PRIx64 ": train.eval_tokenizer = its tokenizer.json would fit",
                  tc_tokens_text(is, x->tokenizer), path, hash);
 }
 

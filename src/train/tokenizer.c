@@ -54,8 +54,8 @@ static int read_beside(struct tc_train_tokenizer *k, const char *file, struct tc
   int rc = tc_tokenizer_read(&text, &bytes, path, err);
   const uint64_t hash = rc == 0 ? hash_of(text, bytes, path) : 0;
   if (rc == 0 && hash != k->hash) {
-    rc = tc_fail(err, TC_EUSER, "%s is tokenizer %016" PRIx64 ", but '%s' has tokens of tokenizer %016" PRIx64, path, hash,
-                 file, k->hash);
+    rc = tc_fail(err, TC_EUSER, "%s is tokenizer %016" PRIx64 ", but '%s' has tokens of tokenizer %016" PRIx64, path,
+                 hash, file, k->hash);
     free(text);
   } else if (rc == 0) {
     k->text = text;
@@ -75,7 +75,8 @@ void tc_train_tokenizer_find(struct tc_train *t)
   if (file) k->hash = hash;
   if (t->run.rank || k->text || !file || !hash) return;
   if (read_beside(k, file, &why) < 0)
-    tc_warn("%s: checkpoints go without the tokenizer, so tercio sample and tercio eval of them need --tokenizer", why.text);
+    tc_warn("%s: checkpoints go without the tokenizer, so tercio sample and tercio eval of them need --tokenizer",
+            why.text);
 }
 
 void tc_train_tokenizer_free(struct tc_train *t)

@@ -47,7 +47,9 @@ static void set_text(struct tc_thread_status *l, bool rests, const char *doing, 
   pthread_mutex_unlock(&l->lock);
 }
 
-void tc_at_file(const char *doing, const char *what) { set_text(here, false, doing, what); }
+void tc_at_file(const char *doing, const char *path) { set_text(here, false, doing, path); }
+
+void tc_at_phase(const char *doing) { set_text(here, false, doing, NULL); }
 
 void tc_at_again(void)
 {

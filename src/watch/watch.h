@@ -33,8 +33,9 @@
 /* "forward matmul of h.3, micro-batch 2". The strings are borrowed until the next mark that takes a lock (the
  * others below); what and of may be NULL, mb < 0: none. */
 void tc_at(const char *doing, const char *what, const char *of, int mb);
-/* "fsync of PATH"; both copied. what may be NULL. */
-void tc_at_file(const char *doing, const char *what);
+/* "fsync of PATH"; both copied. */
+void tc_at_file(const char *doing, const char *path);
+void tc_at_phase(const char *doing);       /* "making the programs"; copied */
 void tc_at_again(void);          /* the same operation has made progress */
 void tc_at_step(int64_t step);   /* part of the status until the next call; 0: no step */
 void tc_at_rest(void);           /* idle: not watched until the next mark */

@@ -368,7 +368,7 @@ void tc_watch_enter(struct tc_watch *w, int rank)
 {
   TC_ASSERT(is_mine(w, rank));
   tc_thread_status_use(tc_thread_status_add(&w->local[rank - w->o.first], "main"));
-  tc_at_file("starting", NULL);
+  tc_at_phase("starting");
 }
 
 void tc_watch_free(struct tc_watch *w)

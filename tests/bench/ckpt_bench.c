@@ -4,7 +4,7 @@
  *
  * Each rank has MIB_PER_RANK of fp32 in tensors of 64 MiB and a hundred small ones, split by rows
  * among the ranks. Rank 0 prints "save N MiB/s load N MiB/s": the best of SAVES (3) saves, each
- * from the call until all ranks have heard of the commit, and one load of the last, every value
+ * from the call until all ranks know of the commit, and one load of the last, every value
  * looked at afterwards. cold: the files leave the page cache before. Old steps are removed
  * between the saves, outside of what is timed. */
 #include <dirent.h>

@@ -59,7 +59,7 @@ static int64_t size_of(const struct bench *b, char letter)
 }
 
 /* Types: x the run's, f fp32, i integers below V, 0 to 9 where documents begin: 2 to that power of them in a sequence.
- * acc: bits; over: out 0 lives in that input; layer: how many a layer of Llama has. */
+ * acc: bits; over: out 0 is in the memory of that input; layer: how many a layer of Llama has. */
 static const struct row {
   int op, acc, over;
   const char *name, *in, *out;

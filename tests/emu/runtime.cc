@@ -354,7 +354,7 @@ static int64_t quiet_ns(void)
   return (ms ? atol(ms) : 20) * INT64_C(1000000);
 }
 
-/* The others go first, as far as they can: who forgot to make them wait finds out. */
+/* Other streams run first, as far as they can, so that a missing wait shows. */
 static cudaError_t look(cudaStream_t s, uint64_t to)
 {
   if (s->done < to && now_ns() - last_call_ns > quiet_ns()) {

@@ -1,6 +1,6 @@
 # lib.sh - what the Slurm tests share beside tests/lib.sh: a cluster of their own, jobs. Sourced by *.t.
 #
-# A cluster lives in a folder of this test's own and goes down with the test, however it ends.
+# A cluster has a folder of this test's own and is stopped when the test ends, however that comes.
 # TERCIO is the program (default: ./tercio); it is copied to the shared folder, since the
 # tree may be in /tmp, which nodes have of their own.
 set -u
@@ -173,7 +173,7 @@ ranks_on() {                         # NODE -> pids of the run in $out
   for p in $(rank_pids); do [ "$(of_process "$p" SLURMD_NODENAME)" != "$1" ] || echo "$p"; done
 }
 
-gone() {                             # PID...: none lives, or is but a zombie
+gone() {                             # PID...: none is running, except as a zombie
   local p
   for p; do
     [ ! -e "/proc/$p" ] || grep -q '^State:.Z' "/proc/$p/status" || return 1

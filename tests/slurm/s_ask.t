@@ -99,7 +99,7 @@ on_head scancel "$job"
 
 # ---- a job that is as long as the time before its end at which Slurm signals it ----
 # Slurm would signal at some time in the first minute, and this test might take that signal for its own second one. So
-# Slurm is told to signal a second before the end, which the script does not see (it reads 300 in its header), and the
+# Slurm is to signal a second before the end, which the script does not see (it reads 300 in its header), and the
 # signals come from here.
 submit short "${ranks[@]}" -t 5 --signal=B:USR2@1 --
 wait_step "$out" 3 100

@@ -1,6 +1,6 @@
 #!/bin/bash
 # s_cluster.t - the test cluster itself: nodes are apart, a lost node is lost, nothing is left
-# behind. If this fails, believe none of the other Slurm tests.
+# behind. If this fails, the results of the other Slurm tests mean nothing.
 . "$(dirname "$0")/lib.sh"
 before=$(wc -l < /proc/self/mountinfo)
 start_cluster --nodes 2 --cpus 2 --gpus 0

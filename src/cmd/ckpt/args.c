@@ -135,7 +135,8 @@ static int check_folder(const char *path, struct tc_err *err)
 {
   char *run = tc_sprintf("%s/run.json", path), *ckpt = tc_sprintf("%s/ckpt", path);
   const bool is_run = access(run, F_OK) == 0 && access(ckpt, F_OK) == 0;
-  const int rc = is_run ? tc_fail(err, TC_EUSER, "%s is the folder of a run; its checkpoints are in %s", path, ckpt) : 0;
+  const int rc =
+    is_run ? tc_fail(err, TC_EUSER, "%s is the folder of a run; its checkpoints are in %s", path, ckpt) : 0;
   free(run);
   free(ckpt);
   return rc;

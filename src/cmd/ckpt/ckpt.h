@@ -72,8 +72,6 @@ const char *ckpt_base_name(const char *path);
 static inline int64_t ckpt_add(int64_t a, int64_t b)
 { return b > INT64_MAX - a ? INT64_MAX : a + b; }
 
-/* Whether the tensor's name matches args->only. */
-bool ckpt_wanted(const struct ckpt_args *args, const char *name);
 /* "[768, 3072]": a shape or a corner, x[rank], into buf; returns buf. 160 bytes suffice. */
 const char *ckpt_ints_text(char *buf, size_t size, const int64_t *x, int rank);
 /* An array of them. */

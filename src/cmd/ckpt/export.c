@@ -112,8 +112,8 @@ static int put_part(struct export *x, const struct sink *s, const struct tc_fore
   return rc;
 }
 
-/* What the run's options say besides the model: its end token, and max_position_embeddings of the config.json that it came
- * from. */
+/* What the run's options say besides the model: its end token, and max_position_embeddings of the config.json that it
+ * came from. */
 static void read_saved(struct export *x)
 {
   char word[] = "export", *argv[] = { word };
@@ -281,7 +281,8 @@ static int check_folder(const struct export *x, struct tc_err *err)
   return 0;
 }
 
-/* Writes the weights, their index, the files beside them, then config.json: a folder without config.json is not loaded. */
+/* Writes the weights, their index, the files beside them, then config.json: a folder without config.json is not
+ * loaded. */
 static int write_folder(struct export *x, const struct tc_foreign_part *t, int n, struct tc_err *err)
 {
   const char *out = x->args->out;

@@ -1,6 +1,6 @@
-/* special.c - the tokens that begin and end a text, and the files of an exported model that say them.
+/* special.c - the tokens that begin and end a text, and the files of an exported model that name them.
  *
- * Without them transformers' generate() goes on behind the end of a text, and its tokenizer does not know which of its
+ * Without them transformers' generate() continues after the end of a text, and its tokenizer does not know which of its
  * tokens are special. */
 #include "src/cmd/ckpt/special.h"
 
@@ -49,9 +49,9 @@ static void add_generation_config(struct ckpt_special *s)
   add_json(s, "generation_config.json", o);
 }
 
-/* The checkpoint's tokenizer, NULL if it has none or one that is not understood, which is exported all the same. */
-static int take_tokenizer(struct tc_tokenizer **t, struct ckpt_special *s, const struct tc_ckpt *c, const struct tc_model *m,
-                          struct tc_err *err)
+/* The checkpoint's tokenizer, NULL if it has none, or one that is not supported, which is exported too. */
+static int take_tokenizer(struct tc_tokenizer **t, struct ckpt_special *s, const struct tc_ckpt *c,
+                          const struct tc_model *m, struct tc_err *err)
 {
   struct tc_err why;
   char *text;

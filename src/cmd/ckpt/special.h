@@ -1,4 +1,4 @@
-/* special.h - the tokens that begin and end a text, and the files of an exported model that say them. All is Local. */
+/* special.h - the tokens that begin and end a text, and the files of an exported model that name them. All is Local. */
 #ifndef TC_CMD_CKPT_SPECIAL_H
 #define TC_CMD_CKPT_SPECIAL_H
 
@@ -14,8 +14,8 @@ struct ckpt_special {
   bool tokenizer;                               /* the checkpoint has tokenizer.json */
 };
 
-/* Takes the tokenizer.json of the checkpoint, and finds the ids: the end token is that at which `tercio sample` stops, else
- * saved_end, the data.end_token of the run if it was a number (below 0: it was not); the begin token is what the
+/* Takes the tokenizer.json of the checkpoint, and finds the ids: the end token is that at which `tercio sample` stops,
+ * else saved_end, the data.end_token of the run if it was a number (below 0: it was not); the begin token is what the
  * tokenizer puts before a text. A GPT-2 begins a text with its end token, which is 50256 if its vocabulary has GPT-2's
  * size and its data name no tokenizer. What tc_ckpt_attached returns. *s is to be
  * freed, also after a failure. */

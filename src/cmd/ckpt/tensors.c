@@ -269,7 +269,8 @@ static void print_delta(const char *name, const struct delta *d, bool differs, j
   }
 }
 
-bool ckpt_wanted(const struct ckpt_args *args, const char *name)
+/* Whether the tensor's name matches args->only. */
+static bool is_wanted(const struct ckpt_args *args, const char *name)
 {
   return !args->only || fnmatch(args->only, name, 0) == 0;
 }
@@ -291,7 +292,7 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
   for (int i = 0; i < tc_ckpt_n(a) && rc == 0; i++) {
     struct delta d = { .why = "only in A" };
     const char *name = tc_ckpt_at(a, i)->name;
-    if (!ckpt_wanted(args, name)) continue;
+    if (!is_wanted(args, name)) continue;
     n++;
     int j = tc_ckpt_find(b, name);
     if (j >= 0) rc = compare(&d, a, i, b, j, err);
@@ -303,7 +304,7 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
   for (int j = 0; j < tc_ckpt_n(b) && rc == 0; j++) {
     struct delta d = { .why = "only in B" };
     const char *name = tc_ckpt_at(b, j)->name;
-    if (tc_ckpt_find(a, name) >= 0 || !ckpt_wanted(args, name)) continue;
+    if (tc_ckpt_find(a, name) >= 0 || !is_wanted(args, name)) continue;
     n++;
     n_differ++;
     print_delta(name, &d, true, list, args->json);
@@ -436,7 +437,7 @@ int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err)
   json_t *tensors = a->json ? json_array() : NULL;
   for (int i = 0; i < m->n_tensors && !ferror(stdout); i++) {
     const struct tc_ckpt_tensor *t = &m->tensor[i];
-    if (!ckpt_wanted(a, t->name)) continue;
+    if (!is_wanted(a, t->name)) continue;
     if (shown++ == 0 && !a->json)
       printf("%-36s %5s  %-12s %-14s %-16s %-16s %12s\n", "tensor", "rank", "node", "file",
              "start", "count", "bytes");

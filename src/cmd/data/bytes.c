@@ -1,8 +1,8 @@
 /* bytes.c - `tercio data TEXT... -o shard.bin`: token shards from text, one token per byte.
  *
  * The shard is written under a temporary name, flushed to disk and renamed, so that it appears complete or
- * not at all. The format is llm.c's, so that its tools and shards can be used (shards.c); the header says that a token is
- * a byte. */
+ * not at all. The format is llm.c's, so that its tools and shards can be used (shards.c); the header says that a token
+ * is a byte. */
 #include "src/base/base.h"
 #include "src/cmd/data/data.h"
 
@@ -103,7 +103,7 @@ static int write_header(const struct shard *s, struct tc_err *err)
   return write_all(s, header, sizeof header, err);
 }
 
-/* Prints a line every two seconds, so nothing for short work. */
+/* A line every two seconds, so none for short work. */
 static void print_progress(struct shard *s)
 {
   int64_t now_ns = tc_now_ns();

@@ -52,8 +52,8 @@ static int check_block(struct check *c, int64_t block, struct tc_reader *r, uint
   atomic_fetch_add(&c->tokens, n);
   for (int64_t k = 0; most >= c->vocab[i] && k < n; k++)
     if (token[k] >= c->vocab[i])
-      return tc_fail(err, TC_EUSER, "data file '%s': token %u at place %lld (byte %lld) is not below the vocabulary's size, "
-                     "%lld", f->is.name, token[k], (long long)(from + k),
+      return tc_fail(err, TC_EUSER, "data file '%s': token %u at place %lld (byte %lld) is not below the vocabulary's "
+                     "size, %lld", f->is.name, token[k], (long long)(from + k),
                      (long long)(f->is.header + (from + k) * f->is.width), (long long)c->vocab[i]);
   return TC_OK;
 }
@@ -68,7 +68,7 @@ static void note_fault(struct check *c, int64_t block, const struct tc_err *err)
   pthread_mutex_unlock(&c->lock);
 }
 
-/* A line every two seconds: short work says nothing. */
+/* A line every two seconds, so none for short work. */
 static void say_progress(struct check *c)
 {
   const int64_t now_ns = tc_now_ns(), done = atomic_load(&c->tokens), total = tc_data_tokens(c->v->d);
@@ -81,12 +81,13 @@ static void say_progress(struct check *c)
 
 /* ---- threads ----------------------------------------------------------------------------- */
 
-/* Blocks behind one that failed can't have the first fault. */
+/* Blocks after one that failed can't have the first fault. */
 static void check_blocks(struct check *c, bool says)
 {
   struct tc_reader *r = tc_reader_new(c->v->d);
   uint32_t *token = tc_malloc(TC_VIEW_BLOCK * sizeof *token);
-  for (int64_t block; (block = atomic_fetch_add(&c->next, 1)) < TC_MIN(c->first[c->v->n], atomic_load(&c->bad_block));) {
+  for (int64_t block;
+       (block = atomic_fetch_add(&c->next, 1)) < TC_MIN(c->first[c->v->n], atomic_load(&c->bad_block));) {
     struct tc_err err = { 0 };
     if (check_block(c, block, r, token, &err) < 0) note_fault(c, block, &err);
     if (says) say_progress(c);

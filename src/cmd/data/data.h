@@ -1,16 +1,16 @@
 /* data.h - `tercio data`: token shards from text.
  *
- * In: text files, folders of them, JSONL or standard input, and a tokenizer.json (without one a byte is a token). Out: a
- * folder with shards in llm.c's format, the tokenizer and a note of what is done. One thread reads and cuts the input into
- * units, several encode them, the calling one writes the ids in the order of the input; so the shards depend neither on
- * the number of threads nor on which of them was faster.
+ * In: text files, folders of them, JSONL or standard input, and a tokenizer.json (without one a byte is a token). Out:
+ * a folder with shards in llm.c's format, the tokenizer and a note of what is done. One thread reads and cuts the input
+ * into units, several encode them, the calling one writes the ids in the order of the input; so the shards depend
+ * neither on the number of threads nor on which of them was faster.
  *
  * The files, in reading order:
  *   data.c      the command line
  *   texts.c     the texts: files, and those of folders
  *   bytes.c     a shard of bytes, without a tokenizer
  *   input.c     one source after the other as bytes: files, .gz, .zst, standard input
- *   units.c     bytes to units: pieces of text or lines that can be encoded apart
+ *   units.c     bytes to units: pieces of text or lines that can be encoded separately
  *   encode.c    a unit's text to ids
  *   make.c      the threads, progress, requests to stop
  *   shards.c    ids to shards
@@ -73,8 +73,8 @@ void tc_input_free(struct tc_input *in);
  * give: then what is there. */
 int64_t tc_input_read(struct tc_input *in, char *buf, int64_t bytes, bool (*stop)(void *), void *arg,
                       struct tc_err *err);
-/* Passes over `bytes` of a plain file without reading them: 1, or 0: they have to be read (a compressed file, a pipe, or
- * a file that is shorter). */
+/* Passes over `bytes` of a plain file without reading them: 1, or 0: they have to be read (a compressed file, a pipe,
+ * or a file that is shorter). */
 int tc_input_seek(struct tc_input *in, int64_t bytes, struct tc_err *err);
 /* Bytes of the file that were read, as they are on the disk. */
 int64_t tc_input_done(const struct tc_input *in);
@@ -112,10 +112,9 @@ void tc_data_units_free(struct tc_data_units *u);
 /* Fills *unit, whose text it may reuse. Returns 1, or 0 at the end of all input, or when asked to stop. The first call
  * passes over what is before the first unit. A text that has changed since the call began is TC_EUSER. */
 int tc_data_units_next(struct tc_data_units *u, struct tc_data_unit *unit, struct tc_err *err);
-/* Any thread. Bytes of all sources that are read, or were passed over; *begun: how many of them before the first unit, -1
- * as long as they are being passed over. */
+/* Any thread. Bytes of all sources that are read, or were passed over; *begun: how many of them before the first unit,
+ * -1 as long as they are being passed over. */
 int64_t tc_data_units_done(const struct tc_data_units *u, int64_t *begun);
-bool tc_data_is_jsonl(const struct tc_make_opts *o, int source);
 
 /* Encodes a unit; at a failure unit->err.status is set. */
 void tc_data_encode(struct tc_data_unit *unit, const struct tc_data_frame *f, struct tc_encoder *e);
@@ -134,7 +133,8 @@ void tc_shards_begin(struct tc_shards *s, const char *dir, const struct tc_shard
 /* Appends as many of n ids as fit into the open shard; returns how many. */
 int64_t tc_shards_put(struct tc_shards *s, const uint32_t *id, int64_t n, struct tc_err *err);
 bool tc_shards_full(const struct tc_shards *s);
-/* TC_EUSER unless the folder has the first `number` shards, `tokens` in all, with this header and the sizes that follow. */
+/* TC_EUSER unless the folder has the first `number` shards, `tokens` in all, with this header and the sizes that
+ * follow. */
 int tc_shards_check(const char *dir, const struct tc_shard_header *header, int64_t shard_tokens, int number,
                     int64_t tokens, struct tc_err *err);
 /* Gives the open shard, if there is one, its name; durable. */

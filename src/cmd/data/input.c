@@ -183,6 +183,7 @@ int tc_input_same(const struct tc_input *in, const struct stat *was, struct tc_e
   if (now.st_size == was->st_size && now.st_mtim.tv_sec == was->st_mtim.tv_sec &&
       now.st_mtim.tv_nsec == was->st_mtim.tv_nsec)
     return TC_OK;
-  return tc_fail(err, TC_EUSER, "text file '%s' was changed while shards were made of it (%lld bytes, now %lld); remove "
-                 "the folder of the shards and run it again", in->path, (long long)was->st_size, (long long)now.st_size);
+  return tc_fail(err, TC_EUSER, "text file '%s' was changed while shards were made of it (%lld bytes, now %lld); "
+                 "remove the folder of the shards and run it again", in->path, (long long)was->st_size,
+                 (long long)now.st_size);
 }

@@ -179,7 +179,7 @@ static void say_left(char *text, size_t size, double seconds)
   else snprintf(text, size, "%.1f h left", seconds / 3600);
 }
 
-/* A line every two seconds: short work says nothing. */
+/* A line every two seconds, so none for short work. */
 static void say_progress(struct maker *m)
 {
   const int64_t now_ns = tc_now_ns();
@@ -235,7 +235,8 @@ static struct tc_data_unit *next_unit(struct maker *m, struct tc_err *err)
   return u;
 }
 
-/* The open shard is finished, and the note says that what is behind `skip` tokens of the unit at `at` comes next. */
+/* The open shard is finished, and the note says that the tokens after the first `skip` of the unit at `at` come
+ * next. */
 static int finish_shard(struct maker *m, struct tc_data_place at, int64_t skip, struct tc_err *err)
 {
   m->note.tokens += m->shards.header.n_tokens;
@@ -341,7 +342,8 @@ static bool has_bytes(const char *path, const char *text, size_t bytes)
 
 /* Another tokenizer.json in the folder is replaced only if an earlier call put it there, which has left a note.
  * *written: it was not there, or is replaced. */
-static int put_tokenizer(const struct tc_make_opts *o, const char *text, size_t bytes, bool *written, struct tc_err *err)
+static int put_tokenizer(const struct tc_make_opts *o, const char *text, size_t bytes, bool *written,
+                         struct tc_err *err)
 {
   char *path = tc_sprintf("%s/%s", o->out, TC_DATA_TOKENIZER), *note = tc_sprintf("%s/%s", o->out, TC_DATA_NOTE);
   int status = TC_OK;
@@ -365,8 +367,8 @@ static int check_copy(const struct tc_data_frame *f, bool written, struct tc_err
   int status = TC_OK;
   if (tc_tokenizer_load(&copy, path, &why) < 0 || tc_tokenizer_hash(copy) != tc_tokenizer_hash(f->t)) {
     if (written) unlink(path);
-    status = tc_fail(err, TC_EUSER, "tokenizer '%s' was another when it was read again to be copied into '%s'; give a file "
-                     "that does not change, and no pipe", f->o->tokenizer, f->o->out);
+    status = tc_fail(err, TC_EUSER, "tokenizer '%s' was another when it was read again to be copied into '%s'; give a "
+                     "file that does not change, and no pipe", f->o->tokenizer, f->o->out);
   }
   tc_tokenizer_free(copy);
   free(path);

@@ -1,6 +1,6 @@
 /* note.c - data.json: which command made the shards of a folder, and where it goes on.
  *
- * It is written anew after each shard. What tells commands apart is all that the ids depend on: the tokenizer's hash,
+ * It is written anew after each shard. A command is identified by all that the ids depend on: the tokenizer's hash,
  * the names, sizes and times of the files, options (so not --threads). Shards that were made with --invalid refuse have
  * nothing invalid in them: they are those of the other values too, with which a call may therefore go on. */
 #include "src/cmd/data/data.h"

@@ -1,7 +1,7 @@
 /* shards.c - ids into shards of a folder: shard-00000.bin, shard-00001.bin, ...
  *
- * A shard has its name only when it is whole and on the disk: it is written beside, flushed and renamed. Tokens are uint16,
- * or, for vocabularies of over 65,536, uint32 (src/data/shard.h). */
+ * A shard has its name only when it is whole and on the disk: it is written under another name, flushed and renamed.
+ * Tokens are uint16, or, for vocabularies of over 65,536, uint32 (src/data/shard.h). */
 #include "src/cmd/data/data.h"
 #include "io/folder.h"
 
@@ -65,15 +65,15 @@ static int check_shard(const char *path, const struct tc_shard_header *h, struct
   struct stat st;
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0)
-    return tc_fail(err, TC_EUSER, "shard '%s', which is finished according to data.json beside it, can't be opened: %s; "
-                   "put it back, or remove the folder and make all shards again", path, strerror(errno));
+    return tc_fail(err, TC_EUSER, "shard '%s', which is finished according to data.json beside it, can't be opened: "
+                   "%s; put it back, or remove the folder and make all shards again", path, strerror(errno));
   tc_shard_pack(h, want);
   const bool same = fstat(fd, &st) == 0 && st.st_size == TC_SHARD_BYTES + h->n_tokens * h->width &&
                     tc_pread_all(fd, header, sizeof header, 0) && memcmp(header, want, sizeof want) == 0;
   close(fd);
   return same ? TC_OK
-              : tc_fail(err, TC_EUSER, "shard '%s' is not the one that was made: it should have %lld tokens, and a header "
-                        "that says so; put that back, or remove the folder and make all shards again", path,
+              : tc_fail(err, TC_EUSER, "shard '%s' is not the one that was made: it should have %lld tokens, and a "
+                        "header that says so; put that back, or remove the folder and make all shards again", path,
                         (long long)h->n_tokens);
 }
 

@@ -1,7 +1,7 @@
 /* texts.c - the texts that the command line names: files as they are, and folders as the files of text in them.
  *
- * The order within a folder is that of the bytes of the paths, so that it is the same on every machine. Hidden files and
- * folders are left out. */
+ * The order within a folder is that of the bytes of the paths, so that it is the same on every machine. Hidden files
+ * and folders are left out. */
 #include "src/cmd/data/data.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-struct folder { size_t found, others; char *other; };      /* files that are no text by their names; one of them, owned */
+struct folder { size_t found, others; char *other; };    /* files that are no text by their names; one of them, owned */
 
 static bool cut_ending(const char *name, size_t *n, const char *ending)
 {

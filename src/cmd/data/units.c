@@ -1,4 +1,4 @@
-/* units.c - the input as units, which are encoded apart.
+/* units.c - the input as units, which are encoded separately.
  *
  * A unit of JSONL is some whole lines. A file of text is one document: a unit of it ends where the tokenizer allows a
  * cut, or with the document. Where a unit ends depends on the bytes from its begin on alone, neither on how much a
@@ -32,7 +32,7 @@ static bool ends_with(const char *s, size_t n, const char *end)
   return n > k && strncmp(s + n - k, end, k) == 0;
 }
 
-bool tc_data_is_jsonl(const struct tc_make_opts *o, int source)
+static bool is_jsonl(const struct tc_make_opts *o, int source)
 {
   const char *name = o->text[source];
   size_t n = strlen(name);
@@ -122,7 +122,7 @@ static int fill(struct tc_data_units *u, struct tc_data_unit *unit, size_t want,
   return TC_OK;
 }
 
-/* Where the unit's text can end, looking at what is behind `from`; 0: nowhere. */
+/* Where after `from` the unit's text can end; 0: nowhere. */
 static size_t find_end(const struct tc_data_units *u, const struct tc_data_unit *unit, size_t from)
 {
   if (!unit->jsonl) return tc_tokenizer_cut(u->f->t, unit->text, from > 2 ? from - 2 : 1, unit->n);
@@ -130,7 +130,7 @@ static size_t find_end(const struct tc_data_units *u, const struct tc_data_unit 
   return last ? (size_t)(last - unit->text) + 1 : 0;
 }
 
-/* Puts what is behind `n` bytes of the unit back. */
+/* Puts what is after the unit's first `n` bytes back. */
 static void put_back(struct tc_data_units *u, struct tc_data_unit *unit, size_t n)
 {
   const size_t rest = unit->n - n;
@@ -154,7 +154,7 @@ static int next_of_source(struct tc_data_units *u, struct tc_data_unit *unit, st
   size_t from = 0, cut = 0;
   bool end = false;
   unit->at = u->at;
-  unit->jsonl = tc_data_is_jsonl(u->o, u->at.source);
+  unit->jsonl = is_jsonl(u->o, u->at.source);
   unit->n = 0;
   for (size_t want = UNIT_BYTES; !cut; from = want, want *= 2) {
     if (want > MOST_BYTES)

@@ -105,7 +105,7 @@ static int parse(struct tc_view *v, int argc, char **argv, struct tc_err *err)
 static int open_files(struct tc_view *v, struct tc_err *err)
 {
   const struct tc_data_opts o = { .word = v->word, .n = v->n_words, .format = v->format, .context = TC_VIEW_BLOCK - 1,
-                                  .vocab = INT64_MAX, .apart = true };
+                                  .vocab = INT64_MAX, .separate = true };
   TC_TRY(tc_data_open(&v->d, &o, err));
   for (int s = 0; s < tc_data_sources(v->d); s++) {
     const int n = tc_data_files(v->d, s);
@@ -168,13 +168,14 @@ static int fail_tokenizer(const struct tc_view_file *f, struct tc_err *err)
   if (f->bytes)
     return tc_fail(err, TC_EUSER, "data file '%s' was made with a tokenizer: its tokens are not bytes", f->is.name);
   if (!f->is.tokenizer)
-    return tc_fail(err, TC_EUSER, "a token of data file '%s' is a byte: it is not of tokenizer '%s'", f->is.name, f->path);
-  return tc_fail(err, TC_EUSER, "data file '%s' was made with another tokenizer (%016" PRIx64 ") than '%s' (%016" PRIx64 ")",
-                 f->is.name, f->is.tokenizer, f->path, tc_tokenizer_hash(f->t));
+    return tc_fail(err, TC_EUSER, "a token of data file '%s' is a byte: it is not of tokenizer '%s'", f->is.name,
+                   f->path);
+  return tc_fail(err, TC_EUSER, "data file '%s' was made with another tokenizer (%016" PRIx64 ") than '%s' (%016" PRIx64
+                 ")", f->is.name, f->is.tokenizer, f->path, tc_tokenizer_hash(f->t));
 }
 
-/* What the tokens of a file stand for, by the tokenizer that was named or the one beside it. The file must be of it, except
- * to be shown. */
+/* What the tokens of a file stand for, by the tokenizer that was named or the one beside it. The file must be of it,
+ * except to be shown. */
 static int find_tokenizer(struct tc_view *v, struct tc_view_file *f, struct tc_err *err)
 {
   const struct tc_view_tokenizer *k = NULL;
@@ -289,13 +290,13 @@ static int show_file(const struct tc_view *v, const struct tc_view_file *f, int6
 {
   const struct tc_data_file *is = &f->is;
   const int64_t n = TC_MIN(v->count < 0 ? FIRST : v->count, is->tokens - from);
-  printf("%s: %s, %lld tokens of %d byte%s", is->name, tc_word_data_format(is->format), (long long)is->tokens, is->width,
-         is->width == 1 ? "" : "s");
+  printf("%s: %s, %lld tokens of %d byte%s", is->name, tc_word_data_format(is->format), (long long)is->tokens,
+         is->width, is->width == 1 ? "" : "s");
   print_documents(is->documents);
   if (is->known && !is->tokenizer) printf(", a token is a byte");
   else if (is->marked)
-    printf(", vocabulary %lld, end of document %lld, tokenizer %016" PRIx64, (long long)is->vocab, (long long)is->end_token,
-           is->tokenizer);
+    printf(", vocabulary %lld, end of document %lld, tokenizer %016" PRIx64, (long long)is->vocab,
+           (long long)is->end_token, is->tokenizer);
   printf("\n");
   if (!n) return TC_OK;
   printf(" ");

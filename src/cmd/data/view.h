@@ -1,7 +1,7 @@
 /* view.h - what show, check and decode share: the files, and what their tokens stand for.
  *
- * The files are named as in data.train and opened by what a training opens them with (src/data), one by one: they need not
- * be of one tokenizer. */
+ * The files are named as in data.train and opened by what a training opens them with (src/data), one by one: they need
+ * not be of one tokenizer. */
 #ifndef TC_CMD_DATA_VIEW_H
 #define TC_CMD_DATA_VIEW_H
 
@@ -29,7 +29,7 @@ struct tc_view {
   int n_words, cap_words;
   enum tc_data_format format;
   const char *tokenizer_path;     /* NULL: beside each file; "bytes": none */
-  int64_t from, count, vocab;     /* from: of all files, one after the other; count: so, too, but of show; < 0: not given */
+  int64_t from, count, vocab;     /* from, count: of all files in order (count of show: of each); < 0: not given */
   int threads;                    /* 0: as many as CPUs */
   struct tc_data *d;              /* owned */
   struct tc_view_file *file;      /* [n], of all sources; owned */

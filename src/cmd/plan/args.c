@@ -7,7 +7,8 @@
 #include <string.h>
 
 enum { X_JSON, X_EXPLAIN, X_TABLES, X_NODES, X_GPUS, X_MEMORY, X_HOST, X_DEVICE, X_TOP, X_EMIT, X_INTO,
-       X_TEMPLATE, X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_CALIBRATE, X_SLURM, X_PARTITION, X_FOR, X_BATCH, N_EXTRA };
+       X_TEMPLATE, X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_CALIBRATE, X_SLURM, X_PARTITION, X_FOR, X_BATCH,
+       N_EXTRA };
 static const char *const extra_flags[] = {
   "json", "explain", "tables", "nodes=", "gpus-per-node=", "memory=", "host-memory=", "device=", "top=", "emit=",
   "into=", "template=", "tokens=", "walltime=", "mtbf=", "disk=", "restart=", "calibrate=", "from-slurm",
@@ -124,8 +125,8 @@ static int check_device(const struct tc_plan_job *j, struct tc_err *err)
   const enum tc_device_kind kind = j->cfg->run_device;
   const bool matters = j->emit || tc_config_source(j->cfg, "run.device") == TC_FROM_FLAG;
   if (!matters || kind == TC_DEVICE_AUTO || (kind != TC_DEVICE_CUDA) == tc_plan_is_cpu(d)) return 0;
-  return tc_fail(err, TC_EUSER, "run.device = %s, but the plan is for %s%s; %s would fit", tc_word_run_device(kind), d->name,
-                 j->device_from ? "" : ", since no --device was given",
+  return tc_fail(err, TC_EUSER, "run.device = %s, but the plan is for %s%s; %s would fit", tc_word_run_device(kind),
+                 d->name, j->device_from ? "" : ", since no --device was given",
                  tc_plan_is_cpu(d) ? "run.device = cpu, or a GPU as --device," : "run.device = cuda, or --device cpu,");
 }
 
@@ -161,11 +162,11 @@ static int check_length(const struct tc_plan_job *j, const char *tokens, struct 
 {
   const struct tc_config *c = j->cfg;
   if (tokens && tc_config_source(c, "train.steps") == TC_FROM_FLAG)
-    return tc_fail(err, TC_EUSER, "--tokens = %s and train.steps = %lld are both the length of the run: give one of them", tokens,
-                   (long long)c->train_steps);
+    return tc_fail(err, TC_EUSER, "--tokens = %s and train.steps = %lld are both the length of the run: give one of "
+                   "them", tokens, (long long)c->train_steps);
   if (tokens && c->data_epochs > 0)
-    return tc_fail(err, TC_EUSER, "--tokens = %s and data.epochs = %g are both the length of the run: give one of them", tokens,
-                   c->data_epochs);
+    return tc_fail(err, TC_EUSER, "--tokens = %s and data.epochs = %g are both the length of the run: give one of them",
+                   tokens, c->data_epochs);
   return 0;
 }
 
@@ -190,7 +191,7 @@ static int read_run(struct tc_plan_job *j, const char *const *x, struct tc_err *
   return 0;
 }
 
-/* --for and --batch: one layout, of which a search, a job and the costs of a training say nothing. */
+/* --for and --batch plan one layout; flags of a search, of a job or of the costs of a training are refused. */
 static int read_use(struct tc_plan_job *j, const char *const *x, struct tc_err *err)
 {
   static const int others[] = { X_EXPLAIN, X_TOP, X_EMIT, X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_HOST };
@@ -238,10 +239,10 @@ static int check_flags(const struct tc_plan_job *j, const char *const *x, struct
 /* Layout options on the command line are fixed; those in the run file are ignored and searched. */
 static unsigned fixed_keys(const struct tc_config *c)
 {
-  unsigned hold = 0;
+  unsigned fixed = 0;
   for (int key = 0; key < TC_KEYS; key++)
-    if (tc_config_source(c, tc_plan_key_name[key]) == TC_FROM_FLAG) hold |= 1u << key;
-  return hold;
+    if (tc_config_source(c, tc_plan_key_name[key]) == TC_FROM_FLAG) fixed |= 1u << key;
+  return fixed;
 }
 
 /* --tables counts published models, whatever the run: no other flag of plan has an effect. */
@@ -249,7 +250,8 @@ static int check_tables(const char *const *x, struct tc_err *err)
 {
   for (int i = 0; i < N_EXTRA; i++)
     if (x[i] && i != X_TABLES)
-      return tc_fail(err, TC_EUSER, "--%.*s has no effect with --tables", (int)strcspn(extra_flags[i], "="), extra_flags[i]);
+      return tc_fail(err, TC_EUSER, "--%.*s has no effect with --tables", (int)strcspn(extra_flags[i], "="),
+                     extra_flags[i]);
   return 0;
 }
 
@@ -270,7 +272,7 @@ int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **c
   j->emit = x[X_EMIT];
   j->template = x[X_TEMPLATE];
   j->into = x[X_INTO] ? x[X_INTO] : "plan";
-  j->hold = fixed_keys(j->cfg);
+  j->fixed = fixed_keys(j->cfg);
   TC_TRY(read_use(j, x, err));
   TC_TRY(check_flags(j, x, err));
   if (x[X_TOP]) TC_TRY(number(&j->top, "top", x[X_TOP], TC_PLAN_ROWS, err));

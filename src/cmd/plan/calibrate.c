@@ -56,11 +56,11 @@ static int run_child(struct calib *c, const char *name, const char *const *argv,
   }
   int rc = 0;
   if (pid < 0 || status != 0) {
-    char said[400] = "";
+    char message[400] = "";
     FILE *f = fopen(log, "r");
-    while (f && fgets(said, sizeof said, f)) said[strcspn(said, "\n")] = 0;
+    while (f && fgets(message, sizeof message, f)) message[strcspn(message, "\n")] = 0;
     if (f) fclose(f);
-    rc = tc_fail(err, TC_EUSER, "calibrating: tercio %s failed: %s", argv[1], said);
+    rc = tc_fail(err, TC_EUSER, "calibrating: tercio %s failed: %s", argv[1], message);
   }
   free(out);
   free(log);
@@ -232,15 +232,15 @@ static int find_slack(const struct calib *c, int ranks, struct tc_cluster *k, st
  * most match their measured times. */
 static int find_steal(const struct calib *c, struct tc_cluster *k, struct tc_err *err)
 {
-  double said[2], x[RUNS];
+  double planned[2], x[RUNS];
   int n = 0;
   for (int i = 0; i < c->run; i++) {
     if (c->cfg[i].parallel_data != TC_DATA_ZERO3) continue;
     for (int s = 0; s < 2; s++) {
       k->device.steal = s;
-      TC_TRY(planned_s(c, i, k, &said[s], err));
+      TC_TRY(planned_s(c, i, k, &planned[s], err));
     }
-    x[n++] = said[1] > said[0] ? (c->step_s[i] - said[0]) / (said[1] - said[0]) : 0;
+    x[n++] = planned[1] > planned[0] ? (c->step_s[i] - planned[0]) / (planned[1] - planned[0]) : 0;
   }
   k->device.steal = n ? TC_MIN(TC_MAX(tc_median(x, n), 0), 2) : 0;
   return 0;

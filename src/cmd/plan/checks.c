@@ -49,7 +49,8 @@ static void check_failures(struct checks *l, const struct tc_plan_job *j, const 
     add(l, false, "ckpt.mtbf_hours", "failures every %g hours are the default (from nodes alone every %s; software and "
         "file systems fail, too): about %s between checkpoints of %s", c->ckpt_mtbf_hours, a, d, b);
   else
-    add(l, false, "ckpt.mtbf_hours", "failures every %g hours are the default, but the plan counts none (--mtbf 0)", c->ckpt_mtbf_hours);
+    add(l, false, "ckpt.mtbf_hours", "failures every %g hours are the default, but the plan counts none (--mtbf 0)",
+        c->ckpt_mtbf_hours);
 }
 
 /* Whether the job can go on when a node is lost. train.sbatch takes as many of the others as the layout allows; it does

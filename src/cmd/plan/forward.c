@@ -52,7 +52,8 @@ static void print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_for
 {
   tc_plan_head_print(f, j);
   fprintf(f, "%-10s %s\n", "for", tc_plan_uses[p->use]);
-  fprintf(f, "%-10s %d rank%s: pp %d x dp %d x tp %d\n", "layout", p->world, tc_plan_plural(p->world), p->pp, p->dp, p->tp);
+  fprintf(f, "%-10s %d rank%s: pp %d x dp %d x tp %d\n", "layout", p->world, tc_plan_plural(p->world), p->pp, p->dp,
+          p->tp);
   fprintf(f, "%-10s %lld sequence%s at once, context %lld\n", "batch", (long long)p->sequences,
           tc_plan_plural(p->sequences), (long long)p->model.context);
   print_memory(f, j, p);
@@ -73,10 +74,10 @@ static json_t *json(const struct tc_plan_job *j, const struct tc_plan_forward *p
                                             (json_int_t)s->memory.staging_bytes, "total",
                                             (json_int_t)s->memory.bytes[TC_DEVICE]));
   }
-  json_t *o = json_pack("{s:s,s:i,s:{s:i,s:i,s:i},s:s,s:I,s:I,s:o,s:f,s:b}", "for", tc_plan_uses[p->use], "ranks", p->world,
-                        "layout", "pp", p->pp, "dp", p->dp, "tp", p->tp, "device", j->cluster.device.name, "parameters",
-                        (json_int_t)p->parameters, "sequences", (json_int_t)p->sequences, "stages", stages, "device_bytes",
-                        most, "fits", most <= j->cluster.device.memory_bytes);
+  json_t *o = json_pack("{s:s,s:i,s:{s:i,s:i,s:i},s:s,s:I,s:I,s:o,s:f,s:b}", "for", tc_plan_uses[p->use], "ranks",
+                        p->world, "layout", "pp", p->pp, "dp", p->dp, "tp", p->tp, "device", j->cluster.device.name,
+                        "parameters", (json_int_t)p->parameters, "sequences", (json_int_t)p->sequences, "stages",
+                        stages, "device_bytes", most, "fits", most <= j->cluster.device.memory_bytes);
   if (p->use == TC_TO_EVALUATE) {
     json_object_set_new(o, "tokens_per_s", json_real(p->batch.tokens_per_s));
   } else {
@@ -104,6 +105,6 @@ int tc_plan_use(const struct tc_plan_job *j, struct tc_err *err)
   const double most = (double)p.stage[p.worst].memory.bytes[TC_DEVICE], memory = j->cluster.device.memory_bytes;
   if (most <= memory) return 0;
   return tc_fail(err, TC_ELAYOUT, "tercio %s does not fit: a device needs %s and has %s; use more ranks (mesh.tp, "
-                 "mesh.pp) or fewer sequences at once (--batch)", tc_plan_uses[p.use], tc_human_bytes(a, sizeof a, most),
-                 tc_human_bytes(b, sizeof b, memory));
+                 "mesh.pp) or fewer sequences at once (--batch)", tc_plan_uses[p.use],
+                 tc_human_bytes(a, sizeof a, most), tc_human_bytes(b, sizeof b, memory));
 }

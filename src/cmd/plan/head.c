@@ -106,7 +106,8 @@ static void print_checkpoint(FILE *f, const struct tc_plan_job *j, const struct 
           tc_plan_span(b, sizeof b, r->ckpt_s), tc_human_bytes(c, sizeof c, j->cluster.disk_bytes_per_s));
   if (r->interval_s > 0)
     fprintf(f, "; with a failure every %s (%s), best every %s: %.2g %% of the time is lost",
-            tc_plan_span(a, sizeof a, r->mtbf_s), r->mtbf_s < j->cfg->ckpt_mtbf_hours * 3600 ? "all nodes" : "ckpt.mtbf_hours",
+            tc_plan_span(a, sizeof a, r->mtbf_s),
+            r->mtbf_s < j->cfg->ckpt_mtbf_hours * 3600 ? "all nodes" : "ckpt.mtbf_hours",
             tc_plan_span(b, sizeof b, r->interval_s), 100 * r->lost);
   fprintf(f, "\n");
 }

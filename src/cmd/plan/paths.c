@@ -42,7 +42,8 @@ static int set_absolute(const struct tc_config *c, const char *option, bool list
   int rc = 0;
   if (!tc_config_is_plain(full) || (list && strpbrk(full, " \t")))
     rc = tc_fail(err, TC_EUSER, "%s = %s is relative to %s, whose name %s cannot hold: plan in a folder without "
-                 "blanks, control characters or \";\" in its name", option, *text, cwd, list ? "a list of files" : "a run file");
+                 "blanks, control characters or \";\" in its name", option, *text, cwd,
+                 list ? "a list of files" : "a run file");
   else *text = tc_pool_strdup(c->pool, full);
   free(full);
   return rc;

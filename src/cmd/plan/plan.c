@@ -57,7 +57,7 @@ static int emit_first(const struct tc_plan_job *j, const struct tc_plan_found *f
 static int search(const struct tc_plan_job *j, struct tc_err *err)
 {
   struct tc_plan_found f;
-  TC_TRY(tc_plan_search(&f, j->cfg, &j->cluster, j->hold, j->top, err));
+  TC_TRY(tc_plan_search(&f, j->cfg, &j->cluster, j->fixed, j->top, err));
   if (j->json) put_json(tc_plan_table_json(j, &f));
   else tc_plan_table_print(stdout, j, &f);
   int rc = f.n_rows ? 0 : tc_plan_nothing(j, &f, err);

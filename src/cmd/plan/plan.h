@@ -39,7 +39,7 @@ struct tc_plan_job {
   bool json, search, costs;      /* costs: a flag asks for those of the run */
   enum tc_use use;               /* --for */
   int sequences;                 /* --batch; 0: the default of the use */
-  unsigned hold;                 /* bits of enum tc_plan_key: fixed by flags */
+  unsigned fixed;                 /* bits of enum tc_plan_key: fixed by flags */
   int top;
   double tokens, walltime_s, restart_s;
   double own_bytes;              /* memory of the device without --memory */

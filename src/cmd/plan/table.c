@@ -31,7 +31,7 @@ static void reason(char *buf, size_t size, const struct tc_plan_job *j, const st
   char a[32], b[32];
   double room = j->cluster.device.memory_bytes;
   /* The search offloads only what does not fit otherwise (add_memory): the figure is that of these layouts. */
-  const bool rest = f->key == TC_KEY_OFFLOAD && strcmp(f->name, "no") && !(j->hold >> TC_KEY_OFFLOAD & 1) &&
+  const bool rest = f->key == TC_KEY_OFFLOAD && strcmp(f->name, "no") && !(j->fixed >> TC_KEY_OFFLOAD & 1) &&
                     found->fitting;
   const char *where = rest ? "where it is needed: " : "";
   if (isfinite(f->least_bytes) && f->least_bytes > room)
@@ -72,7 +72,7 @@ static const struct tc_plan_family *culprit(const struct tc_plan_job *j,
                                             const struct tc_plan_found *found)
 {
   for (int i = 0; i < found->n_families; i++)
-    if (j->hold >> found->family[i].key & 1 && !found->family[i].fit && *found->family[i].why)
+    if (j->fixed >> found->family[i].key & 1 && !found->family[i].fit && *found->family[i].why)
       return &found->family[i];
   for (int any = 0; any < 2; any++)
     for (int i = 0; i < found->n_families; i++)
@@ -121,7 +121,7 @@ static void print_nothing(FILE *f, const struct tc_plan_job *j, const struct tc_
     fprintf(f,
             " No layout of %d rank%s is possible with the given values: a batch of %lld sequence%s, %s.",
             j->world, tc_plan_plural(j->world), (long long)batch, tc_plan_plural(batch),
-            j->hold ? "and the flags of the layout" : "the heads and the layers");
+            j->fixed ? "and the flags of the layout" : "the heads and the layers");
   if (!found->possible && x)
     fprintf(f, " %s = %s %s.", tc_plan_key_name[x->key], x->name, x->why);
   if (found->least_nodes)

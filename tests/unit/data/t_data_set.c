@@ -338,7 +338,7 @@ static void test_apart(void)
   struct tc_data *d = NULL;
   struct tc_err err = { 0 };
   is_int(tc_data_open(&d, &o, &err), TC_EUSER, "not one data set");
-  o.apart = true;
+  o.separate = true;
   o.vocab = INT64_MAX;
   is_int(tc_data_open(&d, &o, &err), 0, "files apart %s", err.text);
   is_int(tc_data_sources(d), 3, "three sources");

@@ -34,7 +34,7 @@ static void random_fill(struct tc_view *v, enum fill kind, int64_t vocab)
 
 /* ---- running a call ------------------------------------------------------------------ */
 
-/* One case: a call with inputs filled and outputs described; out k lives in input over[k]. */
+/* One case: a call with inputs filled and outputs described; out k is in the memory of input over[k]. */
 struct test {
   struct tc_call c;
   struct tc_view in[ARGS], out[ARGS];
@@ -107,7 +107,7 @@ static bool run_there(struct tc_device *d, struct tc_call *c, const struct tc_vi
   for (int i = 0; i < n; i++) {
     at[i] = host[i];
     at[i].data = NULL;
-    for (int j = 0; j < i && !at[i].data; j++)   /* an output that lives in an input */
+    for (int j = 0; j < i && !at[i].data; j++)   /* an output in the memory of an input */
       if (host[j].data == host[i].data) at[i].data = at[j].data;
     if (!at[i].data) at[i].data = to_device(d, &host[i]);
   }

@@ -1,5 +1,5 @@
-/* t_tune.c - the plans of products that the CUDA device chooses by time: the fastest is taken, by others who get its
- * line too; a line of another library, or a damaged one, is not. See scene.h. */
+/* t_tune.c - the plans of products that the CUDA device chooses by time: the fastest is taken, and by
+ * other ranks from its line; a line of another library, or a damaged one, is not. See scene.h. */
 #include "tests/unit/kernels/scene.h"
 
 #include <unistd.h>

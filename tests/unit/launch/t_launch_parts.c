@@ -92,7 +92,7 @@ static void f_leave(int rc, const struct tc_err *err) { (void)err, put("leave %d
 static void f_allow(double s) { put("allow %g", s); }
 static void f_bind(const struct tc_ranks *r, int rank) { (void)r, put("bind %d", rank); }
 static void f_hub_leave(struct tc_hub *h, int rank) { put("%s gone %d", h ? "hub:" : "?", rank); }
-static void f_at(const char *doing, const char *what) { put("'%s'%s", doing, what ? "?" : ""); }
+static void f_at(const char *doing) { put("'%s'", doing); }
 
 /* As many threads as may be started, each at its end before the next. */
 static int f_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc_err *err)
@@ -123,7 +123,7 @@ static int f_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc_err
 #define tc_watch_allow f_allow
 #define tc_ranks_bind f_bind
 #define tc_hub_leave f_hub_leave
-#define tc_at_file f_at
+#define tc_at_phase f_at
 #define tc_thread_start f_thread
 #include "src/launch/launch.c"
 

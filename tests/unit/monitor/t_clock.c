@@ -94,7 +94,7 @@ static void test_tell(void)
   }
 }
 
-/* Who asks whom: rank 0 each of the others in turn; and what is wrong ends it. */
+/* Rank 0 asks each of the others in turn; an error ends it. */
 static void test_sync(void)
 {
   struct tc_err err = { 0 };

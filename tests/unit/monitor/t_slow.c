@@ -59,7 +59,7 @@ static double times(const struct naive *n, const int64_t *work, const int32_t *s
   return x > 0 ? (double)work[r] / x : 1;
 }
 
-/* A window with these means: whether there is a sentence, and whom it names. */
+/* A window with these means: whether there is a warning, and which ranks it names. */
 static bool naive_window(struct naive *n, const int64_t *mean, const int32_t *stage, bool *named)
 {
   bool was[W], more = false, less = false;

@@ -91,7 +91,7 @@ static void done(void)
 static const struct {
   const char *what;
   int nodes, devices;
-  unsigned hold;
+  unsigned fixed;
   int pp, dp, tp, micro, virtual_stages, batch, layers, heads, across, sequence;
   int schedule;                  /* 1 + enum tc_schedule; 0: 1f1b */
   int guesses, families;
@@ -115,7 +115,7 @@ static void test_rows(void)
     cfg.mesh_tp_across_nodes = rows[i].across;
     cfg.parallel_sequence = rows[i].sequence;
     if (rows[i].schedule) cfg.parallel_schedule = (enum tc_schedule)(rows[i].schedule - 1);
-    s.hold = rows[i].hold;
+    s.fixed = rows[i].fixed;
     add_meshes(&s);
     for (int f = 0; f < found.n_families; f++) {
       const struct tc_plan_family *x = &found.family[f];
@@ -133,7 +133,7 @@ static void test_rows(void)
 
 /* ---- contradictions ------------------------------------------------------------------------ */
 
-/* What of six keys is held, in all ways, with these values. */
+/* What of six keys is fixed, in all ways, with these values. */
 static void test_contradictions(void)
 {
   static const struct {
@@ -164,9 +164,9 @@ static void test_contradictions(void)
     if (of[i].bf16) cfg.train_precision = TC_BF16, cluster.device.flops[TC_BF16] = 0;
     for (int mask = 0; mask < 1 << 6; mask++) {
       struct tc_err err = { 0 };
-      s.hold = 0;
+      s.fixed = 0;
       for (int k = 0; k < 6; k++)
-        if (mask >> k & 1) s.hold |= 1u << key[k];
+        if (mask >> k & 1) s.fixed |= 1u << key[k];
       const int rc = contradictions(&s, &err);
       refused += rc != 0;
       if (rc) note("%x: %d %s\n", (unsigned)mask, rc, err.text);
@@ -188,7 +188,7 @@ static void alone(int nodes, int devices)
   set_up(nodes, devices);
   cfg.train_global_batch = 0;                    /* splits over everything */
   cfg.train_micro_batch = 1;
-  s.hold = H(PP) | H(TP) | H(MICRO) | H(DATA) | H(SCHEDULE) | H(RECOMPUTE) | H(SEQUENCE) |
+  s.fixed = H(PP) | H(TP) | H(MICRO) | H(DATA) | H(SCHEDULE) | H(RECOMPUTE) | H(SEQUENCE) |
            H(OFFLOAD);
 }
 
@@ -357,7 +357,7 @@ static void test_start(void)
     is_int(search_start(&s, c, &cluster, H(DP) | H(TP) | H(VIRTUAL_STAGES) | H(PP), &err), 0,
            "dp %lld, tp %lld, virtual stages %lld", (long long)of[i].dp, (long long)of[i].tp,
            (long long)of[i].virtual_stages);
-    is_int(s.hold, of[i].want, "... what is held");
+    is_int(s.fixed, of[i].want, "... what is fixed");
   }
   is_int((int64_t)s.g.layer_params, 12 * 64 + 13 * 8, "parameters of a layer");
   is_int((int64_t)s.g.rest_params, (7 + 5) * 8 + 16, "... and of the rest");

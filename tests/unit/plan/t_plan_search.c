@@ -65,7 +65,7 @@ static void test_offloaded(void)
     { TC_DATA_ZERO1, TC_OFFLOAD_PARAMS, TC_BF16 }, { TC_DATA_ZERO3, TC_OFFLOAD_NO, TC_F32 }, { TC_DATA_ZERO3, TC_OFFLOAD_PARAMS, TC_F32 },
     { TC_DATA_ZERO3, TC_OFFLOAD_UPDATE, TC_BF16 }, { TC_DATA_SERVER, TC_OFFLOAD_NO, TC_F32 }, { TC_DATA_SERVER, TC_OFFLOAD_PARAMS, TC_F32 },
     { TC_DATA_SERVER, TC_OFFLOAD_PARAMS, TC_BF16 } };
-  const unsigned hold = 1u << TC_KEY_PP | 1u << TC_KEY_DP | 1u << TC_KEY_TP | 1u << TC_KEY_MICRO |
+  const unsigned fixed = 1u << TC_KEY_PP | 1u << TC_KEY_DP | 1u << TC_KEY_TP | 1u << TC_KEY_MICRO |
                         1u << TC_KEY_DATA | 1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_OFFLOAD;
   struct tc_cluster k;
   struct tc_err err = { 0 };
@@ -80,7 +80,7 @@ static void test_offloaded(void)
     c->parallel_data = of[i].data;
     c->parallel_offload = of[i].offload;
     c->train_precision = of[i].precision;
-    is_int(tc_plan_search(&f, c, &k, hold, 1, &err), 0, "%s, %s, offload %s: %s",
+    is_int(tc_plan_search(&f, c, &k, fixed, 1, &err), 0, "%s, %s, offload %s: %s",
            tc_word_parallel_data(of[i].data), tc_word_train_precision(of[i].precision),
            tc_word_parallel_offload(of[i].offload), err.text);
     if (ok(f.n_rows == 1, "... a row")) {
@@ -106,12 +106,12 @@ static void test_guessed_alone(void)
   struct tc_config *c = CONFIG("--model.preset=gpt2-124m", "--model.layers=4", "--train.global_batch=32",
                                "--mesh.tp=1", "--parallel.schedule=1f1b", "--train.recompute=none",
                                "--parallel.data=ddp");
-  const unsigned hold = 1u << TC_KEY_TP | 1u << TC_KEY_SCHEDULE | 1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_DATA;
-  is_int(tc_plan_search(&f, c, &k, hold, 20, &err), 0, "layouts of several stages: %s", err.text);
+  const unsigned fixed = 1u << TC_KEY_TP | 1u << TC_KEY_SCHEDULE | 1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_DATA;
+  is_int(tc_plan_search(&f, c, &k, fixed, 20, &err), 0, "layouts of several stages: %s", err.text);
   for (int i = 0; i < f.n_rows; i++) {
     const struct tc_plan_row *r = &f.row[i];
     stages |= (int)r->cfg.mesh_pp;
-    is_int(tc_plan_search(&one, &r->cfg, &k, hold | 1u << TC_KEY_PP | 1u << TC_KEY_DP | 1u << TC_KEY_MICRO, 1, &err),
+    is_int(tc_plan_search(&one, &r->cfg, &k, fixed | 1u << TC_KEY_PP | 1u << TC_KEY_DP | 1u << TC_KEY_MICRO, 1, &err),
            0, "pp %lld, micro-batches of %lld alone: %s", (long long)r->cfg.mesh_pp,
            (long long)r->cfg.train_micro_batch, err.text);
     if (ok(one.n_rows == 1, "... one layout"))

@@ -257,7 +257,7 @@ static void test_timeline(void)
   is_str(between(got, sizeof got, text, "class=\"mb\"", '/'), " x=\"234.0\" y=\"18.0\">0<  x=\"402.0\" "
          "y=\"18.0\">0<  x=\"528.0\" y=\"18.0\">1<  x=\"612.0\" y=\"18.0\">1<  x=\"234.0\" y=\"56.0\">10<  "
          "x=\"444.0\" y=\"56.0\">10< ", "micro-batches' numbers");
-  is_str(between(got, sizeof got, text, "class=\"who\" x=\"0\" y=\"", '<'), "18.0\">rank 0  56.0\">rank 3 ",
+  is_str(between(got, sizeof got, text, "class=\"rank\" x=\"0\" y=\"", '<'), "18.0\">rank 0  56.0\">rank 3 ",
          "ranks");
   ok(strstr(text, "a&amp;b</tspan>") != NULL, "... the node, escaped");
   ok(strstr(text, ">60 %, waits 10 %<") && strstr(text, ">31 %, waits 0 %<"), "... how busy they were");

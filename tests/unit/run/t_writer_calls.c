@@ -95,7 +95,7 @@ static int save(const char *dir, const struct tc_ckpt_meta *m, const struct tc_c
 #define tc_warn note
 #define tc_at_rest() note("at rest")
 #define tc_at_step(s) note("step %d", (int)(s))
-#define tc_at_file(doing, what) note("at %s", doing)
+#define tc_at_phase(doing) note("at %s", doing)
 #define tc_thread_status_new(name) (note("status of the %s", name), NULL)
 #define tc_thread_status_use(status) note("uses its status")
 #define tc_comm_coord(c) the->rank

@@ -1,5 +1,5 @@
 /* t_arena.c - placing: the lowest free offset is what comparing with every object gives, for random
- * lives and sizes; a program's chunks, and the work to plan them, stay in bounds. */
+ * live ranges and sizes; a program's chunks, and the work to plan them, stay in bounds. */
 #include "src/schedule/impl.h"
 #include "src/passes/passes.h"
 #include "src/program/program.h"
@@ -36,7 +36,7 @@ static int64_t naive_lowest(const struct tc_object *all, int n, const struct tc_
   return best;
 }
 
-/* Micro-batches of `steps` positions; short lives at the same place in each, or one long one. */
+/* Micro-batches of `steps` positions; short live ranges at the same place in each, or one long one. */
 static void random_lives(struct tc_object *l, struct tc_range *in, int mbs, int steps)
 {
   const int first = (int)draw(0, steps - 1), long_one = draw(0, 7) == 0;

@@ -1,6 +1,6 @@
 /* t_memory.c - what a rank holds, against the formulas of ZeRO (Rajbhandari et al., 2020): bytes a
- * parameter of model states by system, gradient type and number of ranks; uneven shards; who of a
- * parameter server holds what; what offload moves. Programs are made, none is run. */
+ * parameter of model states by system, gradient type and number of ranks; uneven shards; what
+ * the server and the other ranks hold; what offload moves. Programs are made, none is run. */
 #include "src/program/program.h"
 #include "src/graph/shard_box.h"
 #include "tests/unit/named.h"
@@ -37,7 +37,7 @@ static struct tc_program *make(const struct tc_model *model, const char *system,
   exit(1);
 }
 
-/* The state of the model at `rank`: what belongs to parameters and lives across steps. */
+/* The state of the model at `rank`: what belongs to parameters and is kept across steps. */
 static struct state state_of(const struct tc_program *p, const struct tc_mesh *m, int rank)
 {
   const struct tc_graph *g = p->graph;

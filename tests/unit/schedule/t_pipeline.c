@@ -75,8 +75,8 @@ static int audit_times(const struct tc_pipeline *s, const struct tc_simulation *
   return faults;
 }
 
-/* Micro-batch mb lives in slot mb % peak of its virtual stage: no slot is taken twice. The peaks are the
- * most alive at a time, of each virtual stage and of all. */
+/* Micro-batch mb uses slot mb % peak of its virtual stage: no slot is taken twice. The peaks are the
+ * most in flight at a time, of each virtual stage and of all. */
 static int audit_slots(const struct tc_pipeline *s, const struct tc_simulation *sim)
 {
   int faults = 0, last = s->split ? TC_WORK_W : TC_WORK_B;

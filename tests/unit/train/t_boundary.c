@@ -201,7 +201,7 @@ static void ask(const char *word)
   if (f) fclose(f);
 }
 
-/* What rank 0 alone knows: a request, a checkpoint that is due, a time limit. */
+/* What rank 0 alone knows: a request, that a checkpoint must be saved, a time limit. */
 static void test_flags(struct fixture *f)
 {
   static const struct {

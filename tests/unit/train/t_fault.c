@@ -15,13 +15,10 @@ static void doze(int64_t ns)
   slept_ns += ns;
   if (++sleeps >= 3) longjmp(awake, 1);
 }
-static void mark(const char *doing, const char *what)
-{
-  snprintf(at, sizeof at, "%s%s", doing, what ? what : "");
-}
+static void mark(const char *doing) { snprintf(at, sizeof at, "%s", doing); }
 
 #define tc_sleep_ns doze
-#define tc_at_file mark
+#define tc_at_phase mark
 #include "src/train/fault.c"
 
 static void test_parse(void)
@@ -51,7 +48,7 @@ static void test_parse(void)
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     char *want = tc_sprintf("run.fault = %s: give nan@STEP, spike@STEP, hang@STEP or slow@STEP, "
                             "the last two with :RANK "
-                            "(0 to 3) behind it or without",
+                            "(0 to 3) after it or without",
                             bad[i]);
     is_int(tc_fault_parse(&f, bad[i], 4, &err), TC_EUSER, "run.fault = %s", bad[i]);
     is_str(err.text, want, "... is refused");

@@ -1,6 +1,6 @@
 /* t_watch.c - the watchdog: a thread that stands still ends the process and says where; one that
  * moves, rests or waits does not; the rank that blocks a wait is found, over processes too;
- * who does not answer is the one. */
+ * a process that does not answer is the suspect. */
 #include "io/folder.h"
 #include "src/watch/watch.h"
 #include "tests/unit/tap.h"

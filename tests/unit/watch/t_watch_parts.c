@@ -254,7 +254,7 @@ static void test_name_suspects(void)
   done();
 }
 
-/* ---- those who ask ---------------------------------------------------------------------------- */
+/* ---- requests --------------------------------------------------------------------------------- */
 
 static struct request other, another;
 static void come(void)
@@ -264,7 +264,7 @@ static void come(void)
 }
 static void leave(void) { w.requests = other.next; }
 
-/* Nobody serves: who asks gives up after 8 s, and takes the question back. */
+/* A request that is not served is given up and withdrawn after 8 s. */
 static void test_unserved(void)
 {
   struct tc_diagnosis b = { .n = 5 };

@@ -63,8 +63,8 @@ static void test_thread_status(void)
   ok(!l->rests, "... until the next mark");
   is_text(l, "forward");
   tc_at_rest();
-  tc_at_file("open", NULL);
-  ok(!l->rests, "... or one of a file");
+  tc_at_phase("open");
+  ok(!l->rests, "... which may be a phase");
   is_text(l, "open");
   tc_watch_allow(2.5);
   is_int(l->least_ns, 2500000000, "it is allowed more time");
