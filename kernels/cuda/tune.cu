@@ -65,7 +65,8 @@ static int64_t work_bytes(struct tc_device *d, const struct key *k)
 static void room_for(struct tc_device *d, struct room *r, const struct key *k)
 {
   const int64_t in = (int64_t)tc_dtype_bytes(k->in), out = (int64_t)tc_dtype_bytes(k->out);
-  const int64_t need[PARTS] = { k->m * k->k * in, k->k * k->n * in, k->m * k->n * out, k->m * k->n * out,
+  const bool aux = is_fused(k) && k->epilogue != BIAS_BWD;   /* the logits, the largest output, are not fused */
+  const int64_t need[PARTS] = { k->m * k->k * in, k->k * k->n * in, k->m * k->n * out, aux ? k->m * k->n * out : 0,
                                 TC_MAX(k->m, k->n) * out, work_bytes(d, k) };
   for (int i = 0; i < PARTS; i++) r->bytes[i] = TC_MAX(r->bytes[i], tc_round_up(need[i], 256));
 }
@@ -96,7 +97,7 @@ static void trial_of(struct trial *t, struct plan *p, const struct room *r)
   t->x.a = r->part[A], t->x.b = r->part[B], t->x.y = r->part[Y], t->x.c = r->part[p->key.residual ? AUX : Y];
   if (e == BIAS || e == GELU_BIAS || e == BIAS_BWD) t->x.bias = r->part[SUMS];
   if (e == GELU || e == GELU_BIAS || e == GELU_BWD) t->x.aux = r->part[AUX];
-  t->x.beta = p->adds || p->key.residual ? 1.f : 0.f;
+  t->x.beta = p->adds ? 1.f : 0.f;
 }
 
 /* The pass over memory that the fused product `of` saves. */
@@ -285,6 +286,7 @@ int tc_cuda_tune(struct tc_device *d, const char *known, bool time, char **text,
       else if (loading && opened) load_plan(d, p, &r);
     }
   if (opened) d->ops->free(d, r.at, r.all);
+  if (full) *timed = -1;
   fclose(f);
   if (d->ops->check(d, err) == 0) return 0;
   free(*text);

@@ -136,7 +136,7 @@ static void known_lines(struct scene *s)
   with(s, line, true, 1, 1, "a line of another version of the library");
   unsetenv("TC_EMU_BLASLT_VERSION");
   setenv("TC_EMU_MEMORY_MB", "24", 1);
-  with(s, "", true, 0, 0, "no memory for operands");
+  with(s, "", true, 0, -1, "no memory for operands");
   unsetenv("TC_EMU_MEMORY_MB");
   char *const all[] = { line, others, no_hex, no_plan, short_one, cut, apart };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
