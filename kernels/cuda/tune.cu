@@ -145,6 +145,7 @@ static void prefer(struct plan *p, cublasLtMatmulAlgo_t algo)
   if (at == p->algos) p->algos = TC_MIN(p->algos + 1, (int)MOST_PLANS), at = p->algos - 1;
   memmove(&p->algo[1], &p->algo[0], (size_t)at * sizeof algo);
   p->algo[0] = algo;
+  p->ran &= at == 0;
   p->now = 0;
 }
 
@@ -168,6 +169,7 @@ static int64_t time_plan(struct tc_device *d, struct plan *p, const struct room 
     if (ns[k] && is_faster(ns[k], ns[first]) && ns[k] < ns[best]) best = k;
   p->ns = ns[best];
   prefer(p, p->algo[best]);
+  p->ran = true;
   return ns[first];
 }
 
@@ -260,10 +262,12 @@ static void load_plan(struct tc_device *d, struct plan *p, const struct room *r)
   struct trial t;
   trial_of(&t, p, r);
   run_trial(d, &t, r->part[WORK]);
+  p->ran = true;
 }
 
 /* Plain products first: they are parts of the fused ones. */
-int tc_cuda_tune(struct tc_device *d, const char *known, bool time, char **text, int *timed, struct tc_err *err)
+int tc_cuda_tune(struct tc_device *d, const char *known, bool time, void (*again)(void), char **text, int *timed,
+                 struct tc_err *err)
 {
   struct room r;
   size_t size = 0;
@@ -276,10 +280,11 @@ int tc_cuda_tune(struct tc_device *d, const char *known, bool time, char **text,
     for (struct plan *p = tc_cuda_of(d)->lt->plans; p; p = p->next) {
       char key[KEY_BYTES];
       if (!p->used || !p->algos || is_fused(&p->key) != (fused == 1)) continue;
+      again();
       key_text(d, p, key);
       const char *choice = choice_in(known, key);
       const bool taken = choice && take(d, p, choice), timing = time && !taken && (p->algos > 1 || fused);
-      const bool loading = tc_cuda_of(d)->loaded && !timing && !p->ns && !p->none;
+      const bool loading = tc_cuda_of(d)->loaded && !timing && !p->ran && !p->none;
       if (taken) fprintf(f, "%s: %.*s\n", key, (int)strcspn(choice, "\n"), choice);
       if ((timing || loading) && !opened && !full) full = !(opened = room_open(d, &r));
       if (timing) *timed += opened && measure(d, p, &r, key, f);

@@ -46,7 +46,7 @@ char *tc_run_tune_merge(const char *lines)
 static int choose(struct tc_run *r, const char *known, bool time, char **lines, int *timed, struct tc_err *err)
 {
   struct tc_device *d = r->device;
-  if (d->ops->tune) return d->ops->tune(d, known, time, lines, timed, err);
+  if (d->ops->tune) return d->ops->tune(d, known, time, tc_at_again, lines, timed, err);
   *lines = tc_strdup("");
   *timed = 0;
   return 0;
