@@ -148,9 +148,11 @@ struct tc_device_ops {
   const struct tc_clock *clock;
   /* Chooses by time how the calls prepared so far are computed (cuda: which of cuBLASLt's plans a product takes), as
    * far as `known`, lines of an earlier call, does not say it; with `time` false only what it says. Choices may differ
-   * in rounding: ranks and restarts of one run take the same lines. *text: those of this device, owned by the caller;
-   * *timed: how many were timed. NULL: there is nothing to choose. Not while calls are in flight. */
-  int (*tune)(struct tc_device *d, const char *known, bool time, char **text, int *timed, struct tc_err *err);
+   * in rounding: ranks and restarts of one run take the same lines. Where NCCL was joined, what is chosen is loaded, too.
+   * again() is called at each product. *text: the lines of this device, owned by the caller; *timed: how many were timed,
+   * -1: there was no memory for it. NULL: there is nothing to choose. Not while calls are in flight. */
+  int (*tune)(struct tc_device *d, const char *known, bool time, void (*again)(void), char **text, int *timed,
+              struct tc_err *err);
   /* What it computes with, and on: "cuBLASLt 13.0.2, CUDA driver 13.0, NVIDIA H200". NULL: tc_cpu_version says it. */
   void (*version)(struct tc_device *d, char *text, size_t size);
   const struct tc_ranges *ranges;                            /* NULL: no profiler can show them */

@@ -378,7 +378,8 @@ bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part
 int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *const *part);
 int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part);
 /* tune.cu */
-int tc_cuda_tune(struct tc_device *d, const char *known, bool time, char **text, int *timed, struct tc_err *err);
+int tc_cuda_tune(struct tc_device *d, const char *known, bool time, void (*again)(void), char **text, int *timed,
+                 struct tc_err *err);
 /* attn.cu: chooses; attn_plain.cu: any type and head size; attn_fwd.cu and
  * attn_bwd.cu: bf16 on tensor cores, head sizes 32, 64, 80, 96, 128. */
 enum { TC_CUDA_HEAD_MAX = 256 };

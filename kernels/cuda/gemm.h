@@ -36,6 +36,7 @@ struct plan {
   float waves;                                      /* of blocks over the GPU; 0: not known */
   bool none;                                        /* the library has no such product, or its parts are faster */
   bool used, adds;                                  /* a prepared call has it; one that adds to its output */
+  bool ran;                                         /* the best has, so that its kernels are loaded */
   int64_t ns;                                       /* of the best, where it was timed (tune.cu); 0: not known */
   struct plan *next;
 };

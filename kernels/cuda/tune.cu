@@ -65,7 +65,8 @@ static int64_t work_bytes(struct tc_device *d, const struct key *k)
 static void room_for(struct tc_device *d, struct room *r, const struct key *k)
 {
   const int64_t in = (int64_t)tc_dtype_bytes(k->in), out = (int64_t)tc_dtype_bytes(k->out);
-  const int64_t need[PARTS] = { k->m * k->k * in, k->k * k->n * in, k->m * k->n * out, k->m * k->n * out,
+  const bool aux = is_fused(k) && k->epilogue != BIAS_BWD;   /* the logits, the largest output, are not fused */
+  const int64_t need[PARTS] = { k->m * k->k * in, k->k * k->n * in, k->m * k->n * out, aux ? k->m * k->n * out : 0,
                                 TC_MAX(k->m, k->n) * out, work_bytes(d, k) };
   for (int i = 0; i < PARTS; i++) r->bytes[i] = TC_MAX(r->bytes[i], tc_round_up(need[i], 256));
 }
@@ -96,7 +97,7 @@ static void trial_of(struct trial *t, struct plan *p, const struct room *r)
   t->x.a = r->part[A], t->x.b = r->part[B], t->x.y = r->part[Y], t->x.c = r->part[p->key.residual ? AUX : Y];
   if (e == BIAS || e == GELU_BIAS || e == BIAS_BWD) t->x.bias = r->part[SUMS];
   if (e == GELU || e == GELU_BIAS || e == GELU_BWD) t->x.aux = r->part[AUX];
-  t->x.beta = p->adds || p->key.residual ? 1.f : 0.f;
+  t->x.beta = p->adds ? 1.f : 0.f;
 }
 
 /* The pass over memory that the fused product `of` saves. */
@@ -144,6 +145,7 @@ static void prefer(struct plan *p, cublasLtMatmulAlgo_t algo)
   if (at == p->algos) p->algos = TC_MIN(p->algos + 1, (int)MOST_PLANS), at = p->algos - 1;
   memmove(&p->algo[1], &p->algo[0], (size_t)at * sizeof algo);
   p->algo[0] = algo;
+  p->ran &= at == 0;
   p->now = 0;
 }
 
@@ -167,6 +169,7 @@ static int64_t time_plan(struct tc_device *d, struct plan *p, const struct room 
     if (ns[k] && is_faster(ns[k], ns[first]) && ns[k] < ns[best]) best = k;
   p->ns = ns[best];
   prefer(p, p->algo[best]);
+  p->ran = true;
   return ns[first];
 }
 
@@ -259,10 +262,12 @@ static void load_plan(struct tc_device *d, struct plan *p, const struct room *r)
   struct trial t;
   trial_of(&t, p, r);
   run_trial(d, &t, r->part[WORK]);
+  p->ran = true;
 }
 
 /* Plain products first: they are parts of the fused ones. */
-int tc_cuda_tune(struct tc_device *d, const char *known, bool time, char **text, int *timed, struct tc_err *err)
+int tc_cuda_tune(struct tc_device *d, const char *known, bool time, void (*again)(void), char **text, int *timed,
+                 struct tc_err *err)
 {
   struct room r;
   size_t size = 0;
@@ -275,16 +280,18 @@ int tc_cuda_tune(struct tc_device *d, const char *known, bool time, char **text,
     for (struct plan *p = tc_cuda_of(d)->lt->plans; p; p = p->next) {
       char key[KEY_BYTES];
       if (!p->used || !p->algos || is_fused(&p->key) != (fused == 1)) continue;
+      again();
       key_text(d, p, key);
       const char *choice = choice_in(known, key);
       const bool taken = choice && take(d, p, choice), timing = time && !taken && (p->algos > 1 || fused);
-      const bool loading = tc_cuda_of(d)->loaded && !timing && !p->ns && !p->none;
+      const bool loading = tc_cuda_of(d)->loaded && !timing && !p->ran && !p->none;
       if (taken) fprintf(f, "%s: %.*s\n", key, (int)strcspn(choice, "\n"), choice);
       if ((timing || loading) && !opened && !full) full = !(opened = room_open(d, &r));
       if (timing) *timed += opened && measure(d, p, &r, key, f);
       else if (loading && opened) load_plan(d, p, &r);
     }
   if (opened) d->ops->free(d, r.at, r.all);
+  if (full) *timed = -1;
   fclose(f);
   if (d->ops->check(d, err) == 0) return 0;
   free(*text);

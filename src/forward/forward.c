@@ -55,6 +55,7 @@ int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, str
   if (rc == 0) rc = tc_run_native(r, err);
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_run_agree(r, rc < 0 ? rc : tc_run_programs(r, tc_forward_fill, x, err), err));
+  TC_TRY(tc_run_tune(r, NULL, false, err));
   return load_weights(x, a, err);
 }
 

@@ -68,9 +68,9 @@ int tc_run_native(struct tc_run *r, struct tc_err *err);
 int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct tc_err *err);
 
 /* Collective, after tc_run_programs and before the first run of a program with products. Has devices choose by time
- * how they compute the programs' calls (kernel.h), all ranks alike; known: lines of an earlier run that hold (may be
- * NULL). With run.tune = no these alone are taken. */
-int tc_run_tune(struct tc_run *r, const char *known, struct tc_err *err);
+ * how they compute the programs' calls (kernel.h), all ranks alike, and load it; known: lines of an earlier run that hold
+ * (may be NULL). Without `time` these alone are taken. */
+int tc_run_tune(struct tc_run *r, const char *known, bool time, struct tc_err *err);
 /* Local. Of lines with one key, which ends at a colon, the first; owned by the caller. */
 char *tc_run_tune_merge(const char *lines);
 

@@ -46,7 +46,7 @@ char *tc_run_tune_merge(const char *lines)
 static int choose(struct tc_run *r, const char *known, bool time, char **lines, int *timed, struct tc_err *err)
 {
   struct tc_device *d = r->device;
-  if (d->ops->tune) return d->ops->tune(d, known, time, lines, timed, err);
+  if (d->ops->tune) return d->ops->tune(d, known, time, tc_at_again, lines, timed, err);
   *lines = tc_strdup("");
   *timed = 0;
   return 0;
@@ -74,17 +74,20 @@ static int share(struct tc_run *r, const char *mine, char **merged, struct tc_er
   return rc;
 }
 
-int tc_run_tune(struct tc_run *r, const char *known, struct tc_err *err)
+int tc_run_tune(struct tc_run *r, const char *known, bool time, struct tc_err *err)
 {
   const int64_t begin = tc_now_ns();
   char *mine = NULL, *taken = NULL;
   int timed = 0, none = 0;
   if (!may_choose(r)) return 0;
   tc_at_phase("timing matrix products");
-  int rc = tc_run_agree(r, choose(r, known ? known : "", r->cfg->run_tune, &mine, &timed, err), err);
+  int rc = tc_run_agree(r, choose(r, known ? known : "", time, &mine, &timed, err), err);
   if (!rc) rc = share(r, mine, &r->tuned, err);
   if (!rc) rc = tc_run_agree(r, choose(r, r->tuned, false, &taken, &none, err), err);
-  if (!rc && r->rank == 0 && timed)
+  if (!rc && r->rank == 0 && time && timed < 0)
+    tc_warn("matrix products: too little of the GPU's memory is left to time plans (run.tune), so those that are not known "
+            "yet are cuBLASLt's first");
+  if (!rc && r->rank == 0 && timed > 0)
     tc_log("matrix products: the fastest plan for each of %d shapes, timed in %.1f s (run.tune)", timed,
            (double)(tc_now_ns() - begin) * 1e-9);
   free(mine);

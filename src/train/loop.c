@@ -218,7 +218,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   if (t->run.rank == 0) tc_request_begin(t);     /* tercio save counts on this run from here on */
   tc_at_phase("taking up the checkpoint");
   TC_TRY(tc_train_restore(t, err));
-  TC_TRY(tc_run_tune(&t->run, t->ckpt.tuned, err));
+  TC_TRY(tc_run_tune(&t->run, t->ckpt.tuned, t->run.cfg->run_tune, err));
   TC_TRY(tc_run_agree(&t->run, tc_train_writer_open(t, err), err));
   const int64_t end = tc_train_last_step(t->run.cfg);
   if (t->run.cfg->train_warmup >= t->run.cfg->train_steps && t->run.rank == 0)

@@ -239,6 +239,7 @@ static void next_plan(struct scene *s)
       free(want);
       free(got);
     }
+    add_case(s, TC_BF16, true, i != 0);
     tc_device_close(cuda);
   }
   unsetenv("TC_EMU_BLASLT_REFUSES");
