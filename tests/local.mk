@@ -114,6 +114,7 @@ unit_tests = \
   %D%/unit/program/t_setup.t \
   %D%/unit/report/t_report.t \
   %D%/unit/report/t_report_read.t \
+  %D%/unit/run/t_attention_choice.t \
   %D%/unit/run/t_fits.t \
   %D%/unit/run/t_tuned.t \
   %D%/unit/run/t_versions.t \
