@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The name of row statistics that something else reads than attention's gradient, such as a reshard; NULL: none are. */
-static const char *moved_statistics(const struct tc_graph *g)
+const char *tc_run_attention_moved(const struct tc_graph *g)
 {
   bool *is = tc_calloc((size_t)g->n_tensors, sizeof *is);
   const char *name = NULL;
@@ -33,7 +32,7 @@ static void ask(struct tc_run *r, struct tc_attention_answer *mine)
   mine->plans = l ? l->can(r->device, mine->text, sizeof mine->text) : -1;
   if (!l) snprintf(mine->text, sizeof mine->text, "device %s has no kernels but its own", r->device->ops->name);
   for (int i = 0; i < TC_PROGRAMS && !name && mine->plans > 0; i++)
-    if (r->prog[i]) name = moved_statistics(r->prog[i]->graph);
+    if (r->prog[i]) name = tc_run_attention_moved(r->prog[i]->graph);
   if (!name) return;
   mine->plans = -1;
   snprintf(mine->text, sizeof mine->text, "%.200s moves between forward and backward", name);

@@ -19,6 +19,9 @@ bool tc_run_may_have_gpu(const struct tc_run *r);
 
 /* attention.c. What a rank could do: plans as tc_library.can says; the library, or why not. */
 struct tc_attention_answer { int32_t plans; char text[300]; };
+/* Local, pure. The name of row statistics of attention that something else reads than its gradient, such as a reshard;
+ * NULL: there are none. Borrowed from the graph. */
+const char *tc_run_attention_moved(const struct tc_graph *g);
 /* Local, pure. Of n ranks: whether the library computes attention, and its name; or why not. */
 bool tc_run_attention_choose(const struct tc_attention_answer *all, int n, char *const *rank_names, char *text,
                              size_t size);

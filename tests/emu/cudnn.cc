@@ -59,11 +59,9 @@ static tc_cudnn_plan *plan(tc_cudnn *c, const tc_cudnn_shape *s, char *why, size
 }
 static void free_plan(tc_cudnn_plan *p) { delete p; }
 
-/* delta of the backward pass: what is not asked for is not there. */
-static int64_t workspace(const tc_cudnn_plan *p, int backward)
-{
-  return backward ? p->shape.batch * p->shape.heads * p->shape.length * 4 : 0;
-}
+/* Sums of a row each, behind as much that is not used: all of it is more than our kernels ask for. */
+static int64_t rows(const tc_cudnn_shape &s) { return s.batch * s.heads * s.length; }
+static int64_t workspace(const tc_cudnn_plan *p, int) { return 2 * rows(p->shape) * 4; }
 
 /* ---- what it computes ---------------------------------------------------------------------- */
 
@@ -71,7 +69,7 @@ struct work {
   tc_cudnn_shape s;
   const uint16_t *qkv, *y, *dy;
   uint16_t *out;                 /* y, or dqkv */
-  float *lse, *delta;
+  float *lse, *sums;              /* sums: in the workspace */
 };
 
 static float get(uint16_t h)
@@ -129,7 +127,9 @@ static void run_forward(const void *args)
         for (int64_t i = 0; i < s.size; i++) y[i] += e * get(w.qkv[three(s, b, k, h, 2) + i]);
       }
       for (int64_t i = 0; i < s.size; i++) w.out[one(s, b, t, h) + i] = put(y[i] / sum);
-      w.lse[(b * s.heads + h) * s.length + t] = most + logf(sum);
+      const int64_t row = (b * s.heads + h) * s.length + t;
+      w.sums[row] = sum;
+      w.lse[row] = most + logf(w.sums[row]);
     }
   });
 }
@@ -143,12 +143,12 @@ static void run_backward(const void *args)
     std::vector<float> d[3] = { std::vector<float>(n), std::vector<float>(n), std::vector<float>(n) };
     for (int64_t t = s.length; t-- > 0;) {
       const int64_t row = (b * s.heads + h) * s.length + t;
-      w.delta[row] = dot(w.dy + one(s, b, t, h), w.y + one(s, b, t, h), s.size);
+      w.sums[row] = dot(w.dy + one(s, b, t, h), w.y + one(s, b, t, h), s.size);
       for (int64_t k = t + 1; k-- > 0;) {
         const uint16_t *q = w.qkv + three(s, b, t, h, 0), *key = w.qkv + three(s, b, k, h, 1);
         const uint16_t *dy = w.dy + one(s, b, t, h);
         const float p = expf(s.scale * dot(q, key, s.size) - w.lse[row]);
-        const float ds = s.scale * p * (dot(dy, w.qkv + three(s, b, k, h, 2), s.size) - w.delta[row]);
+        const float ds = s.scale * p * (dot(dy, w.qkv + three(s, b, k, h, 2), s.size) - w.sums[row]);
         for (int64_t i = 0; i < s.size; i++) {
           d[0][t * s.size + i] += ds * get(key[i]);
           d[1][k * s.size + i] += ds * get(q[i]);
@@ -174,9 +174,10 @@ static int enqueue(tc_cudnn_plan *p, void (*body)(const void *), const work &w, 
   return 0;
 }
 
-static int forward(tc_cudnn_plan *p, const void *qkv, void *y, float *lse, void *, char *why, size_t size)
+static int forward(tc_cudnn_plan *p, const void *qkv, void *y, float *lse, void *workspace, char *why, size_t size)
 {
-  const work w = { p->shape, (const uint16_t *)qkv, NULL, NULL, (uint16_t *)y, lse, NULL };
+  const work w = { p->shape, (const uint16_t *)qkv, NULL, NULL, (uint16_t *)y, lse,
+                   (float *)workspace + rows(p->shape) };
   return enqueue(p, run_forward, w, why, size);
 }
 
@@ -184,7 +185,7 @@ static int backward(tc_cudnn_plan *p, const void *dy, const void *qkv, const voi
                     void *workspace, char *why, size_t size)
 {
   const work w = { p->shape, (const uint16_t *)qkv, (const uint16_t *)y, (const uint16_t *)dy, (uint16_t *)dqkv,
-                   (float *)lse, (float *)workspace };
+                   (float *)lse, (float *)workspace + rows(p->shape) };
   return enqueue(p, run_backward, w, why, size);
 }
 
