@@ -112,8 +112,8 @@ struct tc_ranges {
 };
 
 /* Attention by a library (cuda: cuDNN) in place of the device's own kernels, for calls that were prepared with
- * tc_device.library set. Their row statistics (lse) have then another order, and sums may have one that differs from run
- * to run. */
+ * tc_device.library set. Their row statistics (lse) have then another order, and sums may have one that differs from
+ * run to run. */
 struct tc_library {
   /* After the last call is prepared, with none in flight. How many shapes of attention it has plans for, 0: no call
    * is for it; -1: one of them cannot be run. text[size]: its name and version, or the reason. */

@@ -1,15 +1,14 @@
 /* cudnn.cu - attention by cuDNN, where run.deterministic = no allows it: opens tercio-cudnn.so (kernels/cudnn), keeps
  * a plan for each shape, and runs it in place of the kernels of attn_fwd.cu and attn_bwd.cu.
  *
- * Nothing here is needed: the module may not be there, nor its library. Whether a call could be cuDNN's follows from its
- * shape alone (is_candidate), so forward and backward, and all ranks, agree on that; whether all of them can is
+ * Nothing here is needed: the module may not be there, nor its library. Whether a call could be cuDNN's follows from
+ * its shape alone (is_candidate), so forward and backward, and all ranks, agree on that; whether all of them can is
  * found out after they are prepared (`can`), and then all candidates of a run are cuDNN's, or none (`use`). That
  * matters, since lse has another order here than in our kernels.
  *
- * The module is opened by its path, beside this one. It needs libcudnn, for which CUDA's users have folders of their own:
- * a library of that name that is loaded already is the one that the loader takes for it. */
+ * The module is opened by its path, beside this one. It needs libcudnn, which may be in a folder that the loader does
+ * not search: a library of that name that is loaded already is the one that the loader takes for it. */
 #include "kernels/cuda/dev.h"
-
 #include "kernels/cudnn/attention.h"
 
 #include <dlfcn.h>
@@ -77,8 +76,8 @@ static bool open_module(struct tc_device *d, struct tc_library_state *s)
   void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!lib) {
     const char *said = dlerror();
-    snprintf(s->why, WHY_BYTES, "%.220s (install it, name libcudnn.so.9 with TERCIO_CUDNN or the folder above its lib with "
-             "CUDNN_HOME, or add its folder to LD_LIBRARY_PATH)", said ? said : path);
+    snprintf(s->why, WHY_BYTES, "%.220s (install it, name libcudnn.so.9 with TERCIO_CUDNN or the folder above its lib "
+             "with CUDNN_HOME, or add its folder to LD_LIBRARY_PATH)", said ? said : path);
     return false;
   }
   const struct tc_cudnn_ops *ops = (const struct tc_cudnn_ops *)dlsym(lib, "tc_cudnn_attention");
@@ -93,8 +92,8 @@ static bool open_module(struct tc_device *d, struct tc_library_state *s)
 
 /* ---- plans --------------------------------------------------------------------------------- */
 
-/* What cuDNN is asked for: whole sequences in bf16, a key for each query. Other lengths than multiples of 128 take copies
- * from the host at each call. */
+/* What cuDNN is asked for: whole sequences in bf16, a key for each query. Lengths that are no multiple of 128 would take
+ * copies from the host at each call. */
 static bool is_candidate(const struct tc_call *c, struct tc_cudnn_shape *s)
 {
   const bool back = c->op == TC_OP_ATTN_BWD;

@@ -1,7 +1,7 @@
 /* attention.cc - tercio-cudnn.so: attention.h by cudnn-frontend's graphs, one for each direction.
  *
- * Plans are cuDNN's first choice that it can build; they are not timed. Each graph has one operation (scaled dot-product
- * attention), whose tensors are views of ours by strides. */
+ * Plans are cuDNN's first choice that it can build; they are not timed. Each graph has one operation (scaled
+ * dot-product attention), whose tensors are views of ours by strides. */
 #include "kernels/cudnn/attention.h"
 
 #include <cudnn_frontend.h>

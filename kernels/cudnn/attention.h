@@ -34,7 +34,8 @@ struct tc_cudnn_ops {
   void (*free_plan)(struct tc_cudnn_plan *p);
   int64_t (*workspace)(const struct tc_cudnn_plan *p, int backward);      /* bytes */
   /* Enqueue; 0, or -1. They may be captured. */
-  int (*forward)(struct tc_cudnn_plan *p, const void *qkv, void *y, float *lse, void *workspace, char *why, size_t size);
+  int (*forward)(struct tc_cudnn_plan *p, const void *qkv, void *y, float *lse, void *workspace, char *why,
+                 size_t size);
   int (*backward)(struct tc_cudnn_plan *p, const void *dy, const void *qkv, const void *y, const float *lse, void *dqkv,
                   void *workspace, char *why, size_t size);
 };

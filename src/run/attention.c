@@ -1,8 +1,8 @@
 /* attention.c - whether a library computes attention (run.deterministic = no), the same on all ranks.
  *
  * Each rank's device knows whether it could, once its calls are prepared (struct tc_library). The library's row
- * statistics have an order of their own, so nothing but attention's gradient may read them. One rank that cannot, or would
- * with another version, decides for all: else ranks would compute the terms of one sum in different ways. */
+ * statistics have an order of their own, so nothing but attention's gradient may read them. One rank that cannot, or
+ * would with another version, decides for all: else ranks would compute the terms of one sum in different ways. */
 #include "src/run/impl.h"
 #include "src/watch/watch.h"
 
@@ -54,8 +54,8 @@ bool tc_run_attention_choose(const struct tc_attention_answer *all, int n, char 
     return false;
   }
   if (first >= 0) snprintf(text, size, "%s", all[first].text);
-  else snprintf(text, size, "it needs bf16, as many kv_heads as heads, a head size that is a multiple of 8 up to 128, a "
-                "context that is a multiple of 128, and data.documents = join");
+  else snprintf(text, size, "it needs bf16, as many kv_heads as heads, a head size that is a multiple of 8 up to 128, "
+                "a context that is a multiple of 128, and data.documents = join");
   return first >= 0;
 }
 

@@ -1,5 +1,5 @@
-/* driver.c - stands in for libcuda.so.1 where cuDNN makes plans for a GPU that is not there (t_cudnn_plans): it can load
- * what cuDNN has compiled, and nothing else. There is no GPU: whatever would run a kernel fails. */
+/* driver.c - stands in for libcuda.so.1 where cuDNN makes plans for a GPU that is not there (t_cudnn_plans): it can
+ * load what cuDNN has compiled, and nothing else. There is no GPU: whatever would run a kernel fails. */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -124,7 +124,8 @@ static void statistics(struct scene *s)
   for (int64_t b = 0; want && got && b < z.B; b++)
     for (int64_t h = 0; h < z.H; h++)
       for (int64_t t = 0; t < z.T; t++) {
-        const float a = ((float *)(got + at))[(b * z.H + h) * z.T + t], w = ((float *)(want + at))[(b * z.T + t) * z.H + h];
+        const float a = ((float *)(got + at))[(b * z.H + h) * z.T + t];
+        const float w = ((float *)(want + at))[(b * z.T + t) * z.H + h];
         most = !(fabs((double)(a - w)) <= most) ? fabs((double)(a - w)) : most;
       }
   ok(want && got && most < 1e-4, "row statistics: natural log, by heads (%.1e)", most);
@@ -162,7 +163,8 @@ static void not_there(struct scene *s)
   without(s, "fail", "the emulated cuDNN fails", "a plan that does not run");
   setenv("TERCIO_CUDNN", "/nonexistent/libcudnn.so.9", 1);
   struct tc_device *d = fresh();
-  ok(plans(s, d, &z, text) == -1 && strstr(text, "TERCIO_CUDNN must be the path"), "TERCIO_CUDNN names nothing: %s", text);
+  ok(plans(s, d, &z, text) == -1 && strstr(text, "TERCIO_CUDNN must be the path"), "TERCIO_CUDNN names nothing: %s",
+     text);
   tc_device_close(d);
   unsetenv("TERCIO_CUDNN");
   d = fresh();
@@ -184,7 +186,8 @@ static void fails_later(struct scene *s)
   attention(s, &z);
   ok(run(s, d, false) == NULL, "a call that fails");
   unsetenv("TC_EMU_CUDNN");
-  ok(tc_device_check(d, &err) < 0 && strstr(err.text, "the emulated cuDNN fails"), "... is the device's error: %s", err.text);
+  ok(tc_device_check(d, &err) < 0 && strstr(err.text, "the emulated cuDNN fails"), "... is the device's error: %s",
+     err.text);
   tc_device_close(d);
 }
 

@@ -1,6 +1,6 @@
-/* t_cudnn_plans.c - tercio-cudnn.so makes cuDNN's plans of attention for GPUs that are not there, from their properties:
- * the graphs are valid, cuDNN has engines for them, compiles their kernels and says what memory they take. The
- * driver is a stand-in (tests/emu/driver.c), which loads these kernels but cannot run them.
+/* t_cudnn_plans.c - tercio-cudnn.so makes cuDNN's plans of attention for GPUs that are not there, from their
+ * properties: the graphs are valid, cuDNN has engines for them, compiles their kernels and says what memory they take.
+ * The driver is a stand-in (tests/emu/driver.c), which loads these kernels but cannot run them.
  *
  * Skipped where the module was not built, cuDNN or NVRTC is not found, or cuDNN is too old. */
 #include "kernels/cudnn/attention.h"
@@ -76,7 +76,8 @@ int main(void)
 {
   const char *module = getenv("TC_CUDNN_MODULE"), *driver = getenv("TC_EMU_DRIVER");
   char why[400] = "";
-  if (!module || !*module || access(module, R_OK)) skip_all("tercio-cudnn.so is not built: configure --with-cudnn-frontend");
+  if (!module || !*module || access(module, R_OK))
+    skip_all("tercio-cudnn.so is not built: configure --with-cudnn-frontend");
   if (driver && *driver && !dlopen(driver, RTLD_NOW | RTLD_GLOBAL)) skip_all(dlerror());
   char path[4096];
   snprintf(path, sizeof path, "%s%s", strchr(module, '/') ? "" : "./", module);

@@ -1,5 +1,5 @@
-/* t_attention_choice.c - whether a library computes attention, from what each rank could do, and whether a program keeps
- * its row statistics where they are made. */
+/* t_attention_choice.c - whether a library computes attention, from what each rank could do, and whether a program
+ * keeps its row statistics where they are made. */
 #include "src/program/setup.h"
 #include "src/run/impl.h"
 #include "tests/unit/plan_config.h"
@@ -49,7 +49,8 @@ static void moved(const char *name, struct tc_config *cfg)
 
 int main(void)
 {
-  const struct tc_attention_answer one = { 1, "cuDNN 9.19.0" }, two = { 2, "cuDNN 9.19.0" }, old = { 1, "cuDNN 9.18.0" };
+  const struct tc_attention_answer one = { 1, "cuDNN 9.19.0" }, two = { 2, "cuDNN 9.19.0" };
+  const struct tc_attention_answer old = { 1, "cuDNN 9.18.0" };
   const struct tc_attention_answer none = { 0, "no call" }, no = { -1, "no module" };
   alarm(60);
   choice(one, one, one, true, "cuDNN 9.19.0", "all could");
@@ -59,7 +60,8 @@ int main(void)
   choice(no, one, no, false, "rank 0 on a: no module", "two could not: the first is named");
   choice(none, none, no, false, "rank 2 on b: no module", "one could not, the others have no attention");
   choice(one, old, one, false, "rank 0 on a has cuDNN 9.19.0, rank 1 on a has cuDNN 9.18.0", "another version");
-  choice(none, one, old, false, "rank 1 on a has cuDNN 9.19.0, rank 2 on b has cuDNN 9.18.0", "... beside one without attention");
+  choice(none, one, old, false, "rank 1 on a has cuDNN 9.19.0, rank 2 on b has cuDNN 9.18.0",
+         "... beside one without attention");
   choice(none, none, none, false, "it needs bf16", "no call is for it");
   moved("data parallel", CONFIG(MODEL));
   moved("ZeRO-3, recomputed", CONFIG(MODEL, "--parallel.data=zero3", "--train.recompute=full"));
