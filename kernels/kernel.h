@@ -115,6 +115,18 @@ struct tc_ranges {
   void (*pop)(struct tc_device *d);
 };
 
+/* Attention by a library (cuda: cuDNN) in place of the device's own kernels, for calls that were prepared with
+ * tc_device.library set. Their row statistics (lse) have then another order, and sums may have one that differs from
+ * run to run. */
+struct tc_library {
+  /* After the last call is prepared, with none in flight. How many shapes of attention it has plans for, 0: no call
+   * is for it; -1: one of them cannot be run. text[size]: its name and version, or the reason. */
+  int (*can)(struct tc_device *d, char *text, size_t size);
+  /* From here on it computes these calls, or they are the device's own again, as in the beginning. Not between a
+   * forward and its backward. */
+  void (*use)(struct tc_device *d, bool yes);
+};
+
 struct tc_device_ops {
   const char *name;            /* "ref", "cpu", "cuda" */
   int (*open)(struct tc_device *d, struct tc_err *err);
@@ -156,6 +168,7 @@ struct tc_device_ops {
   /* What it computes with, and on: "cuBLASLt 13.0.2, CUDA driver 13.0, NVIDIA H200". NULL: tc_cpu_version says it. */
   void (*version)(struct tc_device *d, char *text, size_t size);
   const struct tc_ranges *ranges;                            /* NULL: no profiler can show them */
+  const struct tc_library *library;                          /* NULL: none */
 };
 
 struct tc_device {
@@ -165,6 +178,7 @@ struct tc_device {
   char bus[32];                /* ... or its PCI bus, if known, which then takes precedence; else "" */
   bool poison;                 /* fill freed memory with NaN (tests) */
   bool tf32;                   /* cuda: fp32 products from inputs rounded to 10 bits of mantissa */
+  bool library;                /* cuda: calls are prepared for tc_library too */
   void *priv;
 };
 
@@ -184,7 +198,7 @@ int tc_device_check(struct tc_device *d, struct tc_err *err);
 
 /* A device in a shared object (module.c): tercio-NAME.so exports `tc_module`. It belongs to this build
  * if both numbers agree. It is self-contained: it calls no function of the program. */
-enum { TC_MODULE_VERSION = 5 };
+enum { TC_MODULE_VERSION = 6 };
 struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };
 #define TC_MODULE_LAYOUT ((uint32_t)(sizeof(struct tc_call) + 1000 * sizeof(struct tc_view) \
                                      + 100 * sizeof(struct tc_device) + 1000000 * TC_OPS \

@@ -41,6 +41,7 @@ cuda_sources = \
   %D%/cuda/capture.cu \
   %D%/cuda/clock.cu \
   %D%/cuda/copy.cu \
+  %D%/cuda/cudnn.cu \
   %D%/cuda/device.cu \
   %D%/cuda/elem.cu \
   %D%/cuda/embed.cu \
@@ -67,9 +68,24 @@ if TC_CUDA
 cuda_objects = $(cuda_sources:.cu=.o)
 cuda_module = %D%/tercio-cuda.so
 moduleexecdir = $(pkglibdir)
-moduleexec_DATA = $(cuda_module)
+moduleexec_DATA = $(cuda_module) $(cudnn_module)
 $(cuda_module): $(cuda_objects)
 	$(AM_V_GEN)$(CC) -shared -Wl,-z,defs -o $@ $(cuda_objects) $(CUDA_LIBS) $(CUBLASLT_LIBS) -lm
 CLEANFILES += $(cuda_module) $(cuda_objects) $(cuda_objects:.o=.cu.d)
 -include $(cuda_objects:.o=.cu.d)
+endif
+
+# Attention by cuDNN: a shared object that the CUDA module opens where it is there. C++ with its library, as
+# cudnn-frontend needs it. Little of what is compiled is called, and all of it once: -O1 takes half the time.
+cudnn_sources = %D%/cudnn/attention.cc
+EXTRA_DIST += $(cudnn_sources) %D%/cudnn/attention.h
+if TC_CUDNN
+cudnn_module = %D%/tercio-cudnn.so
+%D%/cudnn/attention.o: $(top_srcdir)/%D%/cudnn/attention.cc $(top_srcdir)/%D%/cudnn/attention.h
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)$(CXX) -std=c++17 -O1 -fPIC -fvisibility=hidden $(TC_WARNINGS) -I$(top_srcdir) $(CUDNN_FLAGS) \
+	  -c $(top_srcdir)/%D%/cudnn/attention.cc -o $@
+$(cudnn_module): %D%/cudnn/attention.o
+	$(AM_V_GEN)$(CXX) -shared -Wl,-z,defs -o $@ %D%/cudnn/attention.o $(CUDNN_LIBS)
+CLEANFILES += $(cudnn_module) %D%/cudnn/attention.o
 endif

@@ -112,6 +112,77 @@ AC_DEFUN([TC_CUDA_NVTX], [
   CPPFLAGS=$tc_save_CPPFLAGS
 ])
 
+# Attention by cuDNN is a module of its own (kernels/cudnn): C++, cudnn-frontend's headers and cuDNN's, linked with cuDNN
+# and with NVRTC, which the headers call. cuDNN may be in the toolkit's folder or in CUDNN_HOME. Sets tc_cudnn_missing.
+AC_DEFUN([TC_CUDNN_TRY], [
+  tc_cudnn_missing=
+  tc_cudnn_I= tc_cudnn_L=
+  for tc_dir in "$tc_cudnn_dir" "$CUDNN_FRONTEND_HOME"; do
+    AS_IF([test -n "$tc_dir" && test -z "$tc_cudnn_I"],
+      [AS_IF([test -f "$tc_dir/include/cudnn_frontend.h"], [tc_cudnn_I="-isystem $tc_dir/include"],
+        [tc_cudnn_I="-isystem $tc_dir"])])
+  done
+  AS_IF([test -n "$CUDNN_HOME"],
+    [tc_cudnn_I="$tc_cudnn_I -isystem $CUDNN_HOME/include"
+     for tc_dir in lib lib64; do
+       AS_IF([test -d "$CUDNN_HOME/$tc_dir"], [tc_cudnn_L="$tc_cudnn_L -L$CUDNN_HOME/$tc_dir"])
+     done])
+  tc_cudnn_I="$tc_cudnn_I -isystem $tc_cuda_root/include"
+  AC_LANG_PUSH([C++])
+  tc_save_CPPFLAGS=$CPPFLAGS tc_save_LIBS=$LIBS
+  CPPFLAGS=$tc_cudnn_I
+  AC_MSG_CHECKING([for cudnn_frontend.h, 1.14 or later, and cudnn.h, 9.8 or later])
+  AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <cudnn.h>
+#include <cudnn_frontend_version.h>
+#if !__has_include(<cudnn_frontend.h>) || CUDNN_FRONTEND_VERSION < 11400 || CUDNN_VERSION < 90800 || __cplusplus < 201703L
+#error too old
+#endif]], [[]])],
+    [AC_MSG_RESULT([yes])],
+    [AC_MSG_RESULT([no])
+     tc_cudnn_missing="cudnn_frontend.h (1.14 or later) or cudnn.h (9.8 or later)"])
+  AS_IF([test -z "$tc_cudnn_missing"],
+    [AC_MSG_CHECKING([for libcudnn.so.9 and libnvrtc])
+     tc_cudnn_libs="$tc_cudnn_L $tc_cuda_L -l:libcudnn.so.9 -lnvrtc"
+     LIBS="$tc_cudnn_libs $CUDA_LIBS $LIBS"
+     AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <cudnn.h>
+#include <nvrtc.h>]], [[int n; return nvrtcVersion(&n, &n) + (int)cudnnGetVersion();]])],
+       [AC_MSG_RESULT([yes])],
+       [AC_MSG_RESULT([no])
+        tc_cudnn_missing="libcudnn.so.9 or libnvrtc"])])
+  CPPFLAGS=$tc_save_CPPFLAGS LIBS=$tc_save_LIBS
+  AC_LANG_POP([C++])
+])
+
+AC_DEFUN([TC_CUDNN], [
+  AC_ARG_WITH([cudnn-frontend],
+    [AS_HELP_STRING([--with-cudnn-frontend=check|yes|no|DIR],
+      [attention by cuDNN, for run.deterministic = no; needs cudnn-frontend, cuDNN 9 and C++17 (default: check)])],
+    [], [with_cudnn_frontend=check])
+  AC_ARG_VAR([CUDNN_FRONTEND_HOME], [the folder with include/cudnn_frontend.h, if the compiler does not find it])
+  AC_ARG_VAR([CUDNN_HOME], [the folder with include/cudnn.h and lib/libcudnn.so.9, if they are not in CUDA's])
+  tc_cudnn=no
+  tc_cudnn_said=no
+  tc_cudnn_dir=
+  CUDNN_FLAGS= CUDNN_LIBS=
+  AS_CASE(["$with_cudnn_frontend"],
+    [no], [],
+    [AS_CASE(["$with_cudnn_frontend"], [yes|check], [], [tc_cudnn_dir=$with_cudnn_frontend])
+     AS_IF([test "$tc_cuda" = no], [tc_cudnn_missing="CUDA"],
+       [test "$tc_cxx" = no], [tc_cudnn_missing="a C++ compiler"],
+       [TC_CUDNN_TRY])
+     AS_IF([test -z "$tc_cudnn_missing"],
+       [tc_cudnn=yes
+        tc_cudnn_said=yes
+        CUDNN_FLAGS=$tc_cudnn_I
+        CUDNN_LIBS="$tc_cudnn_libs $CUDA_LIBS"],
+       [AS_IF([test "x$with_cudnn_frontend" != xcheck],
+          [AC_MSG_ERROR([--with-cudnn-frontend=$with_cudnn_frontend: $tc_cudnn_missing was not found])])
+        tc_cudnn_said="no: $tc_cudnn_missing was not found"])])
+  AC_SUBST([CUDNN_FLAGS])
+  AC_SUBST([CUDNN_LIBS])
+  AM_CONDITIONAL([TC_CUDNN], [test "$tc_cudnn" = yes])
+])
+
 AC_DEFUN([TC_FIND_CUDA], [
   AC_ARG_WITH([cuda],
     [AS_HELP_STRING([--with-cuda=check|yes|no|DIR],

@@ -109,6 +109,7 @@ libtercio_app_a_SOURCES = \
 noinst_LIBRARIES += libtercio_run.a
 libtercio_run_a_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS) $(PMIX_CFLAGS) $(HDF5_CFLAGS)
 libtercio_run_a_SOURCES = $(io_sources) \
+  %D%/run/attention.c \
   %D%/run/comms.c \
   %D%/run/device.c \
   %D%/run/impl.h \

@@ -67,8 +67,10 @@ unit_tests = \
   %D%/unit/forward/t_memory.t \
   %D%/unit/forward/t_pick.t \
   %D%/unit/forward/t_questions.t \
+  %D%/unit/kernels/t_attention.t \
   %D%/unit/kernels/t_cache.t \
   %D%/unit/kernels/t_capture.t \
+  %D%/unit/kernels/t_cudnn_plans.t \
   %D%/unit/kernels/t_device.t \
   %D%/unit/kernels/t_dnnl.t \
   %D%/unit/kernels/t_documents.t \
@@ -112,6 +114,7 @@ unit_tests = \
   %D%/unit/program/t_setup.t \
   %D%/unit/report/t_report.t \
   %D%/unit/report/t_report_read.t \
+  %D%/unit/run/t_attention_choice.t \
   %D%/unit/run/t_fits.t \
   %D%/unit/run/t_tuned.t \
   %D%/unit/run/t_versions.t \
@@ -270,6 +273,8 @@ test_files = \
   %D%/bench/plan_size \
   %D%/faults/threads.c \
   %D%/emu/cublasLt.h \
+  %D%/emu/cudnn.cc \
+  %D%/emu/driver.c \
   %D%/emu/cuda_runtime.h \
   %D%/emu/emu.cc \
   %D%/emu/emu.h \
@@ -468,6 +473,13 @@ CLEANFILES += %D%/faults/threads.so
 %D%/faults/threads.so: %D%/faults/threads.c
 	$(AM_V_CC)$(MKDIR_P) %D%/faults && $(CC) -std=c11 -O2 -fPIC -shared -o $@ \
 	  $(srcdir)/%D%/faults/threads.c -ldl -pthread
+# The driver that cuDNN finds where there is none: found by its name once it is loaded.
+check_DATA += %D%/emu/driver.so
+CLEANFILES += %D%/emu/driver.so
+tc_emu_driver = $(abs_top_builddir)/tests/emu/driver.so
+%D%/emu/driver.so: %D%/emu/driver.c
+	$(AM_V_CC)$(MKDIR_P) %D%/emu && $(CC) -std=c11 $(TC_WARNINGS) -O1 -fPIC -shared -Wl,-soname,libcuda.so.1 -o $@ \
+	  $(srcdir)/%D%/emu/driver.c
 CLEANFILES += %D%/emu/libnvidia-ml.so.1
 tc_fake_nvml = $(abs_top_builddir)/tests/emu
 %D%/emu/libnvidia-ml.so.1: %D%/emu/nvml.c
@@ -485,7 +497,7 @@ check_DATA += $(emu_module)
 $(emu_objects): $(top_srcdir)/%D%/emu/cuda_runtime.h $(top_srcdir)/%D%/emu/cublasLt.h \
   $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/%D%/emu/races.h $(top_srcdir)/%D%/emu/nccl.h \
   $(top_srcdir)/%D%/emu/nvtx3/nvToolsExt.h $(top_srcdir)/kernels/cuda/dev.h \
-  $(top_srcdir)/kernels/cuda/gemm.h \
+  $(top_srcdir)/kernels/cuda/gemm.h $(top_srcdir)/kernels/cudnn/attention.h \
   $(top_srcdir)/kernels/cuda/ptx.h $(top_srcdir)/kernels/kernel.h $(top_srcdir)/kernels/nccl.h
 SUFFIXES += .eo .cc
 .cu.eo:
@@ -501,6 +513,12 @@ endif
 $(emu_module): $(emu_objects)
 	$(AM_V_GEN)$(CXX) -shared $(SANITIZE_CFLAGS) -o $@ $(emu_objects)
 CLEANFILES += $(emu_module) $(emu_objects)
+emu_cudnn = %D%/emu/tercio-cudnn.so
+check_DATA += $(emu_cudnn)
+CLEANFILES += $(emu_cudnn) %D%/emu/cudnn.eo
+%D%/emu/cudnn.eo: $(top_srcdir)/kernels/cudnn/attention.h
+$(emu_cudnn): %D%/emu/cudnn.eo
+	$(AM_V_GEN)$(CXX) -shared $(SANITIZE_CFLAGS) -o $@ %D%/emu/cudnn.eo -ldl
 # tests/check-races: the module with PLANTED.cu and the headers of a changed copy of the kernels.
 emu-planted: $(emu_module)
 	$(CXX) -I$(PLANTED_IN) $(EMU_FLAGS) -x c++ -c $(PLANTED_IN)/kernels/cuda/$(PLANTED).cu -o $(PLANTED_IN)/planted.eo

@@ -1,7 +1,7 @@
 /* attn.cu - causal attention: chooses the kernel, and prepares backward.
  *
  * bf16 with a head size that suits tensor cores uses attn_fwd.cu and attn_bwd.cu, all
- * other calls attn_plain.cu. */
+ * other calls attn_plain.cu; but those that a library takes (cudnn.cu) are its own. */
 #include "kernels/cuda/dev.h"
 
 enum { GRID_MAX = 65535 };                       /* of y and z: heads and sequences */
@@ -30,18 +30,21 @@ int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *
 {
   const struct tc_view *qkv = &c->in[c->op == TC_OP_ATTN ? 0 : 1];
   const int64_t heads = qkv->dim[1] * (qkv->dim[2] - 2);
-  (void)d;
   if (c->k[0] > 0 && (qkv->dim[0] / c->k[0] > GRID_MAX || heads > GRID_MAX))
     return tc_fail(err, TC_EUSER, "device cuda: attention over %lld sequences of %lld heads: more "
                    "than %d at once; use a smaller train.micro_batch",
                    (long long)(qkv->dim[0] / c->k[0]), (long long)heads, GRID_MAX);
+  tc_cuda_library_prepare(d, c);
   if (qkv->dim[3] <= TC_CUDA_HEAD_MAX) return 0;
   return tc_fail(err, TC_EUSER, "device cuda: heads of size %lld: the largest is %d; use more "
                  "heads (model.heads)", (long long)qkv->dim[3], TC_CUDA_HEAD_MAX);
 }
 
+int64_t tc_cuda_attn_scratch(struct tc_device *d, const struct tc_call *c) { return tc_cuda_library_scratch(d, c); }
+
 int tc_cuda_attn(struct tc_device *d, const struct tc_call *c)
 {
+  if (tc_cuda_library_takes(d, c)) return tc_cuda_library_attn(d, c);
   struct tc_attn a = attn_of(&c->in[0], c->k[0]);
   a.y = tc_arr_of(&c->out[0]);
   a.lse = tc_f32_of(&c->out[1]);
@@ -73,12 +76,12 @@ static __global__ void __launch_bounds__(DOT_THREADS) row_dots(struct tc_attn a,
 
 int64_t tc_cuda_attn_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
-  return c->in[3].elems * (int64_t)sizeof(float);
+  return TC_MAX(c->in[3].elems * (int64_t)sizeof(float), tc_cuda_library_scratch(d, c));
 }
 
 int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
 {
+  if (tc_cuda_library_takes(d, c)) return tc_cuda_library_attn(d, c);
   struct tc_attn a = attn_of(&c->in[1], c->k[0]);
   a.dy = tc_arr_of(&c->in[0]);
   a.y = tc_arr_of(&c->in[2]);

@@ -37,6 +37,7 @@ struct tc_now {
 
 struct tc_lt;
 struct tc_events;
+struct tc_library_state;
 struct tc_cuda {                 /* tc_device.priv */
   int index;                     /* of the GPU, among those this process may see */
   int capability;                /* 10 major + minor */
@@ -47,6 +48,7 @@ struct tc_cuda {                 /* tc_device.priv */
   struct tc_copies *copies;      /* copy.cu: asynchronous copies */
   struct tc_lt *lt;              /* gemm.cu */
   struct tc_events *events;      /* clock.cu */
+  struct tc_library_state *library;              /* cudnn.cu; NULL: not asked for */
   struct nvtxDomainRegistration_st *profiler;    /* clock.cu; NULL: none is attached */
   struct tc_now now, *now_at;    /* the value of *now_at, which is in device memory */
   bool capturing;
@@ -422,8 +424,16 @@ static __device__ __forceinline__ int64_t tc_key_at(const struct tc_attn &a, int
   return n * a.step + ((unsigned)h / (unsigned)a.G * (a.G + 2) + a.G) * a.D;
 }
 tc_cuda_fn tc_cuda_attn, tc_cuda_attn_bwd;
-tc_cuda_size_fn tc_cuda_attn_bwd_scratch;
+tc_cuda_size_fn tc_cuda_attn_scratch, tc_cuda_attn_bwd_scratch;
 int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
+/* cudnn.cu: attention by a library. After prepare c->plan is not NULL if it may take the call; `takes`: it does. */
+extern const struct tc_library tc_cuda_library;
+void tc_cuda_library_prepare(struct tc_device *d, struct tc_call *c);
+void tc_cuda_library_free(struct tc_device *d);
+bool tc_cuda_library_takes(struct tc_device *d, const struct tc_call *c);
+tc_cuda_fn tc_cuda_library_attn;                 /* both ways */
+tc_cuda_size_fn tc_cuda_library_scratch;
+int tc_cuda_library_version(struct tc_device *d);
 void tc_cuda_attn_plain(struct tc_device *d, const struct tc_attn *a);
 void tc_cuda_attn_plain_bwd(struct tc_device *d, const struct tc_attn *a);
 void tc_cuda_attn_fwd(struct tc_device *d, const struct tc_attn *a);

@@ -72,6 +72,7 @@ static void cuda_close(struct tc_device *d)
   if (x->stream) {
     cudaStreamSynchronize(x->stream);
     tc_cuda_lt_free(d);
+    tc_cuda_library_free(d);
     tc_cuda_copies_free(d);
     tc_cuda_now_free(d);
     tc_cuda_events_free(d);
@@ -221,17 +222,18 @@ static void cuda_memory(struct tc_device *d, int64_t *free_bytes, int64_t *total
   *total_bytes = (int64_t)total;
 }
 
-/* "cuBLASLt 13.0.2, NCCL 2.27.3, CUDA driver 13.0, NVIDIA H200" */
+/* "cuBLASLt 13.0.2, cuDNN 9.19.0, NCCL 2.27.3, CUDA driver 13.0, NVIDIA H200" */
 static void cuda_version(struct tc_device *d, char *text, size_t size)
 {
   const struct tc_cuda *x = tc_cuda_of(d);
-  const int lt = (int)tc_cuda_lt_version(), nccl = x->nccl_version;
-  char joined[40] = "";
+  const int lt = (int)tc_cuda_lt_version(), nccl = x->nccl_version, dnn = tc_cuda_library_version(d);
+  char joined[40] = "", library[40] = "";
   int driver = 0;
   cudaDriverGetVersion(&driver);
   if (nccl) snprintf(joined, sizeof joined, "NCCL %d.%d.%d, ", nccl / 10000, nccl / 100 % 100, nccl % 100);
-  snprintf(text, size, "cuBLASLt %d.%d.%d, %sCUDA driver %d.%d, %s", lt / 10000, lt / 100 % 100, lt % 100, joined,
-           driver / 1000, driver / 10 % 100, x->name);
+  if (dnn) snprintf(library, sizeof library, "cuDNN %d.%d.%d, ", dnn / 10000, dnn / 100 % 100, dnn % 100);
+  snprintf(text, size, "cuBLASLt %d.%d.%d, %s%sCUDA driver %d.%d, %s", lt / 10000, lt / 100 % 100, lt % 100, library,
+           joined, driver / 1000, driver / 10 % 100, x->name);
 }
 
 static bool cuda_has_bf16(struct tc_device *d)
@@ -263,7 +265,7 @@ void tc_cuda_load(struct tc_device *d)
 #define KERNEL_ADD { tc_cuda_add, NULL, NULL, NULL }
 #define KERNEL_CAST { tc_cuda_cast, NULL, NULL, NULL }
 #define KERNEL_DROPOUT { tc_cuda_dropout, NULL, NULL, NULL }
-#define KERNEL_ATTN { tc_cuda_attn, NULL, tc_cuda_attn_prepare, NULL }
+#define KERNEL_ATTN { tc_cuda_attn, tc_cuda_attn_scratch, tc_cuda_attn_prepare, NULL }
 #define KERNEL_ATTN_CACHE { tc_cuda_attn_cache, NULL, tc_cuda_attn_cache_prepare, NULL }
 #define KERNEL_ROWMAX { tc_cuda_rowmax, NULL, NULL, NULL }
 #define KERNEL_SUMEXP { tc_cuda_sumexp, NULL, NULL, NULL }
@@ -328,6 +330,7 @@ static const struct tc_device_ops ops = {
   kernels, &fused, true, cuda_fill, cuda_copy_rows, cuda_host_alloc, cuda_host_free, cuda_memory,
   cuda_check, &tc_cuda_nccl, tc_cuda_copy_begin, tc_cuda_copy_order, tc_cuda_copy_wait,
   &tc_cuda_capture, &tc_cuda_clock, tc_cuda_tune, cuda_version, &tc_cuda_ranges,
+  &tc_cuda_library,
 };
 
 extern "C" __attribute__((visibility("default"))) const struct tc_module tc_module = {

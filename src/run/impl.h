@@ -1,4 +1,4 @@
-/* impl.h - src/run's own: whether programs fit into the device's memory (memory.c). */
+/* impl.h - src/run's own: whether programs fit into the device's memory (memory.c), and what several files use. */
 #ifndef TC_RUN_IMPL_H
 #define TC_RUN_IMPL_H
 
@@ -10,5 +10,20 @@ int tc_run_could_fit(const struct tc_run *r, struct tc_err *err);
 /* Local, before memory is taken. TC_EUSER if the device has less than the programs need: what takes
  * it, and other settings that would fit. */
 int tc_run_fits(const struct tc_run *r, struct tc_err *err);
+
+
+/* run.c. Local. Makes r->stack anew: the device's libraries are what they are now. */
+void tc_run_add_versions(struct tc_run *r);
+/* tune.c. Local, pure: whether a rank may have a GPU. The same answer on every rank. */
+bool tc_run_may_have_gpu(const struct tc_run *r);
+
+/* attention.c. What a rank could do: plans as tc_library.can says; the library, or why not. */
+struct tc_attention_answer { int32_t plans; char text[300]; };
+/* Local, pure. The name of row statistics of attention that something else reads than its gradient, such as a reshard;
+ * NULL: there are none. Borrowed from the graph. */
+const char *tc_run_attention_moved(const struct tc_graph *g);
+/* Local, pure. Of n ranks: whether the library computes attention, and its name; or why not. */
+bool tc_run_attention_choose(const struct tc_attention_answer *all, int n, char *const *rank_names, char *text,
+                             size_t size);
 
 #endif

@@ -33,19 +33,20 @@ int tc_run_agree(const struct tc_run *r, int rc, struct tc_err *err)
 }
 
 /* The device's libraries: NCCL is there by now. */
-static void add_versions(struct tc_run *r)
+void tc_run_add_versions(struct tc_run *r)
 {
-  char text[200], *all;
+  char text[200], *program;
   if (!r->device->ops->version) return;
   r->device->ops->version(r->device, text, sizeof text);
-  all = tc_sprintf("%s, %s", r->stack, text);
   free(r->stack);
-  r->stack = all;
+  program = tc_versions_text();
+  r->stack = tc_sprintf("%s, %s", program, text);
+  free(program);
 }
 
 int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct tc_err *err)
 {
-  add_versions(r);
+  tc_run_add_versions(r);
   TC_TRY(tc_run_could_fit(r, err));
   const struct tc_kinds has = tc_kinds_of(r->use);
   r->opts.gpt.inference = r->use != TC_TO_TRAIN;
@@ -79,4 +80,5 @@ void tc_run_free(struct tc_run *r)
   tc_annotations_free(r->rows);
   free(r->stack);
   free(r->tuned);
+  free(r->attention);
 }

@@ -7,7 +7,8 @@
  * them.
  *
  * Files: run.c (mesh, options, programs), comms.c, device.c, memory.c (whether the programs fit), tune.c (what devices
- * choose by time), weights.c (checkpoints), writer.c (writes checkpoints asynchronously), rss.c, versions.c. */
+ * choose by time), attention.c (whether a library computes it), weights.c (checkpoints), writer.c (writes checkpoints
+ * asynchronously), rss.c, versions.c. */
 #ifndef TC_RUN_H
 #define TC_RUN_H
 
@@ -34,6 +35,7 @@ struct tc_run {
   /* Made by the functions below, and owned, but for `trace`, which is borrowed. */
   char *stack;                       /* tc_versions_text, and the device's once the programs are made */
   char *tuned;                       /* what devices chose by time, a line each; NULL: nothing yet */
+  char *attention;                   /* what computes it, or "own kernels: " and why; NULL: own, not asked for others */
   struct tc_trace *trace;            /* NULL: none */
   struct tc_mesh *mesh;
   struct tc_program_opts opts;
@@ -73,6 +75,10 @@ int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct t
 int tc_run_tune(struct tc_run *r, const char *known, bool time, struct tc_err *err);
 /* Local. Of lines with one key, which ends at a colon, the first; owned by the caller. */
 char *tc_run_tune_merge(const char *lines);
+
+/* Collective, after tc_run_programs of a training. With run.deterministic = no the devices' library computes attention if
+ * all ranks' can; sets `attention`, and the library's version in `stack`. */
+int tc_run_attention(struct tc_run *r, struct tc_err *err);
 
 /* ---- weights.c ---- */
 

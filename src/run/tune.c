@@ -3,14 +3,13 @@
  * Each rank's device times the products that no known line covers. Of lines with one key the lowest rank's holds for
  * all of them, since choices may differ in rounding. The lines are kept in checkpoints and taken by the run that
  * resumes. */
-#include "src/run/run.h"
+#include "src/run/impl.h"
 #include "src/watch/watch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a rank may have a device with something to choose: the same answer on every rank. */
-static bool may_choose(const struct tc_run *r)
+bool tc_run_may_have_gpu(const struct tc_run *r)
 {
   bool gpu = r->cfg->run_device == TC_DEVICE_CUDA;
   for (int i = 0; i < r->ranks->world && r->cfg->run_device == TC_DEVICE_AUTO; i++)
@@ -79,7 +78,7 @@ int tc_run_tune(struct tc_run *r, const char *known, bool time, struct tc_err *e
   const int64_t begin = tc_now_ns();
   char *mine = NULL, *taken = NULL;
   int timed = 0, none = 0;
-  if (!may_choose(r)) return 0;
+  if (!tc_run_may_have_gpu(r)) return 0;
   tc_at_phase("timing matrix products");
   int rc = tc_run_agree(r, choose(r, known ? known : "", time, &mine, &timed, err), err);
   if (!rc) rc = share(r, mine, &r->tuned, err);

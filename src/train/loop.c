@@ -213,6 +213,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   int rc = tc_run_native(&t->run, err);
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_run_agree(&t->run, rc < 0 ? rc : setup_memory(t, err), err));
+  TC_TRY(tc_run_attention(&t->run, err));
   tc_progress_begin(t);
   TC_TRY(tc_train_own(t, err));
   if (t->run.rank == 0) tc_request_begin(t);     /* tercio save counts on this run from here on */

@@ -167,6 +167,7 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
   free(where);
   json_t *predicted = t->plan.predicted;
   if (o) json_object_set_new(o, "layouts", layouts_json(t, path));
+  if (o && r->attention) json_object_set_new(o, "attention", json_string(r->attention));
   if (o && r->tuned && *r->tuned) json_object_set_new(o, "tuned", tuned_json(r->tuned));
   if (o) json_object_set_new(o, "predicted", predicted ? json_incref(predicted) : json_null());
   if (!o)

@@ -231,7 +231,6 @@ static int run(struct bench *b, const struct row *r, struct tc_call *c, struct t
 {
   const struct tc_kernel *k = &b->d->ops->kernel[r->op];
   int64_t t0 = 0;
-  if (k->prepare) TC_TRY(k->prepare(b->d, c, err));
   for (int i = -2; i < b->s[REPEAT]; i++) {
     if (i == 0) {
       b->d->ops->sync(b->d);
@@ -245,6 +244,16 @@ static int run(struct bench *b, const struct row *r, struct tc_call *c, struct t
   report(b, r->name, call_bytes(r, c), operations(b, r, c), seconds);
   if (k->unprepare) k->unprepare(b->d, c);
   return 0;
+}
+
+/* Whether the device's library has attention, and uses it from now on. */
+static bool can(struct bench *b, const struct row *r)
+{
+  char text[300] = "no plan for these sizes";
+  const bool yes = b->d->ops->library->can(b->d, text, sizeof text) > 0;
+  printf("# %s: %s\n", r->name, text);
+  if (yes) b->d->ops->library->use(b->d, true);
+  return yes;
 }
 
 static void time_row(struct bench *b, const struct row *r)
@@ -272,10 +281,12 @@ static void time_row(struct bench *b, const struct row *r)
     else back(b, &v[i]);
     good = good && v[i].data;
   }
+  good = good && (!k->prepare || k->prepare(b->d, &c, &err) == 0);
   int64_t bytes = k->scratch ? k->scratch(b->d, &c) : 0;
   c.scratch = b->d->ops->alloc(b->d, TC_MAX(bytes, 64));
-  if (!good || !c.scratch) tc_fail(&err, TC_EUSER, "out of memory");
-  else run(b, r, &c, &err);
+  if (*err.text) good = false;
+  else if (!good || !c.scratch) tc_fail(&err, TC_EUSER, "out of memory");
+  else if (!b->d->library || can(b, r)) run(b, r, &c, &err);
   if (*err.text) {
     printf("%-20s %s\n", r->name, err.text);
     b->failed = 1;
@@ -466,6 +477,20 @@ static void time_heads(struct bench *b)
   time_one_pass(b);
 }
 
+/* Attention by the device's library. Its scratch is known once a call is prepared for it. */
+static void time_library(struct bench *b)
+{
+  static const char *const name[] = { "attn by library", "attn_bwd by library" };
+  b->d->library = true;
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    struct row r = table[i];
+    if (strcmp(r.name, "attn") && strcmp(r.name, "attn_bwd")) continue;
+    r.name = name[r.op == TC_OP_ATTN_BWD];
+    time_row(b, &r);
+  }
+  b->d->library = false;
+}
+
 static int64_t chunk_rows(const struct bench *b)
 {
   const int64_t most = INT64_C(1) << (b->dtype == TC_BF16 ? 29 : 26);
@@ -505,6 +530,7 @@ int main(int argc, char **argv)
   time_rows(&b);
   if (b.d->ops->fused) time_groups(&b);
   if (b.d->ops->fused) time_heads(&b);
+  if (b.d->ops->library) time_library(&b);
   tc_device_close(b.d);
   free(b.freq);
   return b.failed;

@@ -15,6 +15,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -408,6 +409,18 @@ void emu_call(cudaStream_t s, std::function<void()> body)
     emu_access open;
     body();
   });
+}
+
+/* For tercio-cudnn.so (cudnn.cc), which is a library of its own. */
+extern "C" __attribute__((visibility("default"))) void emu_enqueue(void *s, void (*body)(const void *),
+                                                                   const void *args, size_t bytes)
+{
+  const std::string copy((const char *)args, bytes);
+  emu_call((cudaStream_t)s, [=] { body(copy.data()); });
+}
+extern "C" __attribute__((visibility("default"))) int emu_device(void *s)
+{
+  return emu_stream_device((cudaStream_t)s);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)

@@ -1,0 +1,98 @@
+/* attention.c - whether a library computes attention (run.deterministic = no), the same on all ranks.
+ *
+ * Each rank's device knows whether it could, once its calls are prepared (struct tc_library). The library's row
+ * statistics have an order of their own, so nothing but attention's gradient may read them. One rank that cannot, or
+ * would with another version, decides for all: else ranks would compute the terms of one sum in different ways. */
+#include "src/run/impl.h"
+#include "src/watch/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *tc_run_attention_moved(const struct tc_graph *g)
+{
+  bool *is = tc_calloc((size_t)g->n_tensors, sizeof *is);
+  const char *name = NULL;
+  for (int32_t i = 0; i < g->n_nodes; i++)
+    if (g->node[i].op == TC_OP_ATTN) is[tc_tensor_root(g, tc_out(g, &g->node[i], 1))] = true;
+  for (int32_t i = 0; i < g->n_nodes && !name; i++) {
+    const struct tc_node *n = &g->node[i];
+    for (int k = 0; n->op != TC_OP_ATTN_BWD && k < n->n_in; k++)
+      if (is[tc_tensor_root(g, tc_in(g, n, k))]) name = g->tensor[tc_in(g, n, k)].name;
+  }
+  free(is);
+  return name;
+}
+
+static void ask(struct tc_run *r, struct tc_attention_answer *mine)
+{
+  const struct tc_library *l = r->device->ops->library;
+  const char *name = NULL;
+  memset(mine, 0, sizeof *mine);
+  mine->plans = l ? l->can(r->device, mine->text, sizeof mine->text) : -1;
+  if (!l) snprintf(mine->text, sizeof mine->text, "device %s has no kernels but its own", r->device->ops->name);
+  for (int i = 0; i < TC_PROGRAMS && !name && mine->plans > 0; i++)
+    if (r->prog[i]) name = tc_run_attention_moved(r->prog[i]->graph);
+  if (!name) return;
+  mine->plans = -1;
+  snprintf(mine->text, sizeof mine->text, "%.200s moves between forward and backward", name);
+}
+
+bool tc_run_attention_choose(const struct tc_attention_answer *all, int n, char *const *rank_names, char *text,
+                             size_t size)
+{
+  int first = -1;
+  for (int i = 0; i < n; i++) {
+    if (all[i].plans < 0) {
+      snprintf(text, size, "%s: %s", rank_names[i], all[i].text);
+      return false;
+    }
+    if (!all[i].plans) continue;
+    if (first < 0) first = i;
+    if (!strcmp(all[i].text, all[first].text)) continue;
+    snprintf(text, size, "%s has %s, %s has %s", rank_names[first], all[first].text, rank_names[i], all[i].text);
+    return false;
+  }
+  if (first >= 0) snprintf(text, size, "%s", all[first].text);
+  else snprintf(text, size, "it needs bf16, as many kv_heads as heads, a head size that is a multiple of 8 up to 128, "
+                "a context that is a multiple of 128, and data.documents = join");
+  return first >= 0;
+}
+
+/* *use and text[size]: rank 0's choice from all answers. */
+static int agree(struct tc_run *r, const struct tc_attention_answer *mine, bool *use, char *text, size_t size,
+                 struct tc_err *err)
+{
+  int64_t *bytes = tc_calloc((size_t)r->ranks->world, sizeof *bytes), len = 0;
+  void *all = NULL, *choice = NULL;
+  int rc = tc_comm_bytes_gather(r->world, 0, mine, sizeof *mine, &all, bytes, err);
+  if (!rc && all) {
+    *use = tc_run_attention_choose(all, r->ranks->world, r->rank_names, text, size);
+    choice = tc_sprintf("%c%s", *use ? '+' : '-', text);
+    len = (int64_t)strlen(choice) + 1;           /* with its end */
+  }
+  if (!rc) rc = tc_comm_bytes_bcast(r->world, 0, &choice, &len, err);
+  if (!rc) *use = *(char *)choice == '+', snprintf(text, size, "%s", (char *)choice + 1);
+  free(choice);
+  free(all);
+  free(bytes);
+  return rc;
+}
+
+int tc_run_attention(struct tc_run *r, struct tc_err *err)
+{
+  struct tc_attention_answer mine;
+  char text[600] = "";
+  bool use = false;
+  if (r->cfg->run_deterministic || !tc_run_may_have_gpu(r)) return 0;
+  tc_at_file("choosing kernels of attention", NULL);
+  ask(r, &mine);
+  TC_TRY(agree(r, &mine, &use, text, sizeof text, err));
+  if (r->device->ops->library) r->device->ops->library->use(r->device, use);
+  r->attention = use ? tc_strdup(text) : tc_sprintf("own kernels: %s", text);
+  if (use) tc_run_add_versions(r);
+  if (r->rank == 0)
+    tc_log(use ? "attention is by %s (run.deterministic = no)"
+               : "run.deterministic = no: attention stays with the device's own kernels: %s", text);
+  return 0;
+}

@@ -1,0 +1,216 @@
+/* t_attention.c - attention by the CUDA device's library (cudnn.cu): which calls it takes, its results beside ref's and
+ * the own kernels', forward and backward, and what is said where it is not there. The emulated library is
+ * tests/emu/cudnn.cc; with TC_TEST_GPU=yes it is cuDNN on a GPU, if this build has it. */
+#include "tests/unit/kernels/scene.h"
+
+struct sizes { int64_t B, T, H, D; int groups, dtype; bool documents; };
+enum { B16 = TC_BF16, F32 = TC_F32 };
+
+/* Forward, then backward of its outputs. Views: dy qkv y lse dqkv. */
+static void attention(struct scene *s, const struct sizes *z)
+{
+  const int64_t N = z->B * z->T, K = z->H / z->groups, heads = K * (z->groups + 2), D = z->D;
+  clear(s);
+  random_state = 1;
+  struct tc_view qkv = tensor(s, z->dtype, N * heads * D, D, false), y = tensor(s, z->dtype, N * z->H * D, D, false);
+  struct tc_view dy = tensor(s, z->dtype, N * z->H * D, D, false), lse = tensor(s, TC_F32, N * z->H, z->H, false);
+  struct tc_view dqkv = tensor(s, z->dtype, N * heads * D, D, false), starts = tensor(s, TC_F32, N, 1, false);
+  qkv.rank = dqkv.rank = 4;
+  const int64_t dim[4] = { N, K, z->groups + 2, D };
+  memcpy(qkv.dim, dim, sizeof dim);
+  memcpy(dqkv.dim, dim, sizeof dim);
+  starts.dtype = TC_I32;
+  memset(starts.data, 0, (size_t)N * 4);
+  call(s, TC_OP_ATTN, 1 + z->documents, 2, z->documents ? VIEW(qkv, starts, y, lse) : VIEW(qkv, y, lse))->k[0] = z->T;
+  call(s, TC_OP_ATTN_BWD, 4 + z->documents, 1,
+       z->documents ? VIEW(dy, qkv, y, lse, starts, dqkv) : VIEW(dy, qkv, y, lse, dqkv))->k[0] = z->T;
+}
+
+static struct tc_device *fresh(void)
+{
+  struct tc_device *d = NULL;
+  struct tc_err err = { 0 };
+  if (tc_device_open(&d, "cuda", 1, &err) < 0) {
+    printf("Bail out! %s\n", err.text);
+    exit(1);
+  }
+  d->library = true;
+  return d;
+}
+
+/* Prepares the calls, asks whether the library can; text: what it says. */
+static int plans(struct scene *s, struct tc_device *d, const struct sizes *z, char text[300])
+{
+  attention(s, z);
+  free(run(s, d, false));
+  return d->ops->library->can(d, text, 300);
+}
+
+static void takes(struct scene *s, const struct sizes *z, bool want, const char *what)
+{
+  char text[300] = "";
+  struct tc_device *d = fresh();
+  is_int(plans(s, d, z, text), want, "%s: %s (%s)", what, want ? "a plan" : "none", text);
+  tc_device_close(d);
+}
+
+static void which(struct scene *s)
+{
+  takes(s, &(struct sizes){ 2, 128, 2, 64, 1, B16, false }, true, "bf16, heads of 64");
+  takes(s, &(struct sizes){ 1, 256, 1, 128, 1, B16, false }, true, "heads of 128");
+  takes(s, &(struct sizes){ 1, 128, 3, 8, 1, B16, false }, true, "heads of 8");
+  takes(s, &(struct sizes){ 2, 128, 2, 64, 1, F32, false }, false, "fp32");
+  takes(s, &(struct sizes){ 2, 128, 2, 64, 2, B16, false }, false, "two queries that share a key");
+  takes(s, &(struct sizes){ 2, 128, 2, 64, 1, B16, true }, false, "documents");
+  takes(s, &(struct sizes){ 2, 64, 2, 64, 1, B16, false }, false, "64 tokens");
+  takes(s, &(struct sizes){ 1, 192, 2, 64, 1, B16, false }, false, "192 tokens");
+  takes(s, &(struct sizes){ 1, 128, 2, 136, 1, B16, false }, false, "heads of 136");
+  takes(s, &(struct sizes){ 1, 128, 2, 20, 1, B16, false }, false, "heads of 20");
+}
+
+/* Of the calls' outputs: y, dqkv. */
+static double worst(const struct scene *s, char *got, char *want)
+{
+  const double y = difference(s, &s->part[0].c.out[0], got, want);
+  const double d = difference(s, &s->part[1].c.out[0], got, want);
+  return !(y <= d) ? y : d;
+}
+
+/* What the library computes beside ref, and what the own kernels do after it. */
+static void results(struct scene *s, const struct sizes *z)
+{
+  char text[300] = "";
+  struct tc_device *d = fresh();
+  const struct tc_library *l = d->ops->library;
+  const int n = plans(s, d, z, text);
+  ok(n == 1 && !strncmp(text, "cuDNN ", 6), "[%d, %d, %d, %d]: %s", (int)z->B, (int)z->T, (int)z->H, (int)z->D, text);
+  attention(s, z);
+  char *want = run(s, ref, false), *own = run(s, d, false);
+  l->use(d, true);
+  char *got = run(s, d, false);
+  l->use(d, false);
+  char *again = run(s, d, false);
+  if (!ok(want && own && got && again, "... the calls run")) return;
+  ok(worst(s, got, want) < 0.02, "... has ref's results (%.1e)", worst(s, got, want));
+  ok(rest_is_same(s, got, s->at), "... and writes nothing else");
+  ok(memcmp(got, own, POOL_BYTES) != 0, "... not the own kernels' bits");
+  ok(memcmp(again, own, POOL_BYTES) == 0, "... which are back when it is not in use");
+  char version[200];
+  d->ops->version(d, version, sizeof version);
+  ok(!strstr(version, "cuDNN"), "... no version of it then: %s", version);
+  l->use(d, true);
+  d->ops->version(d, version, sizeof version);
+  ok(strstr(version, text) != NULL, "... and with it: %s", version);
+  free(want);
+  free(own);
+  free(got);
+  free(again);
+  tc_device_close(d);
+}
+
+/* lse is [batch, heads, length] for the library: the same values as ref's [N, heads], in that order. */
+static void statistics(struct scene *s)
+{
+  const struct sizes z = { 2, 128, 3, 32, 1, B16, false };
+  char text[300];
+  struct tc_device *d = fresh();
+  plans(s, d, &z, text);
+  d->ops->library->use(d, true);
+  attention(s, &z);
+  char *want = run(s, ref, false), *got = run(s, d, false);
+  const struct tc_view *lse = &s->part[0].c.out[1];
+  const size_t at = (size_t)((char *)lse->data - s->at);
+  double most = 0;
+  for (int64_t b = 0; want && got && b < z.B; b++)
+    for (int64_t h = 0; h < z.H; h++)
+      for (int64_t t = 0; t < z.T; t++) {
+        const float a = ((float *)(got + at))[(b * z.H + h) * z.T + t];
+        const float w = ((float *)(want + at))[(b * z.T + t) * z.H + h];
+        most = !(fabs((double)(a - w)) <= most) ? fabs((double)(a - w)) : most;
+      }
+  ok(want && got && most < 1e-4, "row statistics: natural log, by heads (%.1e)", most);
+  free(want);
+  free(got);
+  tc_device_close(d);
+}
+
+/* The library is as TC_EMU_CUDNN says: what is said, and the own kernels run. */
+static void without(struct scene *s, const char *how, const char *say, const char *what)
+{
+  const struct sizes z = { 1, 128, 2, 32, 1, B16, false };
+  char text[300] = "";
+  setenv("TC_EMU_CUDNN", how, 1);
+  struct tc_device *d = fresh();
+  const int n = plans(s, d, &z, text);
+  ok(n == -1 && strstr(text, say), "%s: %s", what, text);
+  attention(s, &z);
+  char *got = run(s, d, false);
+  unsetenv("TC_EMU_CUDNN");
+  attention(s, &z);
+  char *own = run(s, cuda, false);
+  ok(got && own && !memcmp(got, own, POOL_BYTES), "... the own kernels run");
+  free(got);
+  free(own);
+  tc_device_close(d);
+}
+
+static void not_there(struct scene *s)
+{
+  const struct sizes z = { 1, 128, 2, 32, 1, B16, false };
+  char text[300] = "";
+  without(s, "none", "is not there", "a library that does not open");
+  without(s, "refuse", "refuses [1, 2, 128, 32]", "a shape that it refuses");
+  without(s, "fail", "the emulated cuDNN fails", "a plan that does not run");
+  setenv("TERCIO_CUDNN", "/nonexistent/libcudnn.so.9", 1);
+  struct tc_device *d = fresh();
+  ok(plans(s, d, &z, text) == -1 && strstr(text, "TERCIO_CUDNN must be the path"), "TERCIO_CUDNN names nothing: %s",
+     text);
+  tc_device_close(d);
+  unsetenv("TERCIO_CUDNN");
+  d = fresh();
+  d->library = false;
+  is_int(plans(s, d, &z, text), 0, "not asked for: no plans");
+  tc_device_close(d);
+}
+
+/* A call that fails once it is in use: the device has the error, with the library's words. */
+static void fails_later(struct scene *s)
+{
+  const struct sizes z = { 1, 128, 2, 32, 1, B16, false };
+  char text[300] = "";
+  struct tc_err err = { 0 };
+  struct tc_device *d = fresh();
+  plans(s, d, &z, text);
+  d->ops->library->use(d, true);
+  setenv("TC_EMU_CUDNN", "fail", 1);
+  attention(s, &z);
+  ok(run(s, d, false) == NULL, "a call that fails");
+  unsetenv("TC_EMU_CUDNN");
+  ok(tc_device_check(d, &err) < 0 && strstr(err.text, "the emulated cuDNN fails"), "... is the device's error: %s",
+     err.text);
+  tc_device_close(d);
+}
+
+int main(void)
+{
+  struct scene *s = scene_new();
+  char text[300] = "";
+  struct tc_device *d = fresh();
+  const int n = plans(s, d, &(struct sizes){ 1, 128, 2, 64, 1, B16, false }, text);
+  tc_device_close(d);
+  if (on_gpu() && n < 0) {
+    scene_free(s);
+    skip_all(tc_sprintf("no attention by cuDNN here: %s", text));
+  }
+  which(s);
+  results(s, &(struct sizes){ 2, 128, 2, 64, 1, B16, false });
+  results(s, &(struct sizes){ 1, 256, 2, 32, 1, B16, false });
+  results(s, &(struct sizes){ 1, 128, 1, 80, 1, B16, false });
+  statistics(s);
+  if (!on_gpu()) {
+    not_there(s);
+    fails_later(s);
+  }
+  scene_free(s);
+  return done_testing();
+}

@@ -1,0 +1,97 @@
+/* t_cudnn_plans.c - tercio-cudnn.so makes cuDNN's plans of attention for GPUs that are not there, from their
+ * properties: the graphs are valid, cuDNN has engines for them, compiles their kernels and says what memory they take.
+ * The driver is a stand-in (tests/emu/driver.c), which loads these kernels but cannot run them.
+ *
+ * Skipped where the module was not built, cuDNN or NVRTC is not found, or cuDNN is too old. */
+#include "kernels/cudnn/attention.h"
+#include "tests/unit/tap.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* As cuDNN writes them. */
+static const char h100[] =
+  "{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":65536,"
+  "\"multiProcessorCount\":132,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,"
+  "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,"
+  "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,\"isTccDriver\":0,"
+  "\"supportCoopLaunch\":1,\"totalGlobalMem\":85014609920,\"smClockRateKHz\":1980000,\"memClockRateKHz\":2619000,"
+  "\"l2CacheSize\":52428800,\"cudaDeviceId\":0,\"deviceVer\":900,\"driverVer\":13000,\"deviceName\":\"NVIDIA H100\"}";
+static const char a100[] =
+  "{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":65536,"
+  "\"multiProcessorCount\":108,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,"
+  "\"maxSharedMemoryPerBlockOptin\":166912,\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,"
+  "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,\"isTccDriver\":0,"
+  "\"supportCoopLaunch\":1,\"totalGlobalMem\":85014609920,\"smClockRateKHz\":1410000,\"memClockRateKHz\":1512000,"
+  "\"l2CacheSize\":41943040,\"cudaDeviceId\":0,\"deviceVer\":800,\"driverVer\":13000,\"deviceName\":\"NVIDIA A100\"}";
+
+static const struct tc_cudnn_ops *ops;
+
+/* The workspace of the backward pass is some fp32 gradients of the queries, and row sums; of the forward, little. */
+static void planned(struct tc_cudnn *c, int64_t B, int64_t H, int64_t T, int64_t D)
+{
+  const struct tc_cudnn_shape s = { B, H, T, D, 1 / sqrtf((float)D) };
+  const double query = (double)(B * H * T * D) * 4;
+  char why[400] = "";
+  struct tc_cudnn_plan *p = ops->plan(c, &s, why, sizeof why);
+  const double forward = p ? (double)ops->workspace(p, 0) : -1, backward = p ? (double)ops->workspace(p, 1) : -1;
+  ok(p && forward >= 0 && forward <= 1 << 20 && backward >= 0 && backward < 4 * query + (1 << 20),
+     "[%d, %d, %d, %d]: plans, with workspaces of %.0f and %.0f bytes%s%s", (int)B, (int)H, (int)T, (int)D, forward,
+     backward, *why ? ": " : "", why);
+  char at[64] = "";
+  ok(!p || ops->forward(p, at, at, (float *)at, at, why, sizeof why) < 0, "... which cannot be run here: %s", why);
+  if (p) ops->free_plan(p);
+}
+
+static void refused(struct tc_cudnn *c, int64_t D, const char *say)
+{
+  const struct tc_cudnn_shape s = { 2, 4, 128, D, 1 };
+  char why[400] = "";
+  struct tc_cudnn_plan *p = ops->plan(c, &s, why, sizeof why);
+  ok(!p && strstr(why, say), "heads of %d are refused: %s", (int)D, why);
+  if (p) ops->free_plan(p);
+}
+
+static void gpu(const char *name, const char *json, bool wide)
+{
+  char why[400] = "";
+  struct tc_cudnn *c = ops->open(NULL, json, why, sizeof why);
+  if (!ok(c != NULL, "%s: its properties%s%s", name, *why ? ": " : "", why)) return;
+  planned(c, 64, 12, 1024, 64);
+  planned(c, 16, 25, 1024, 64);
+  planned(c, 1, 32, 4096, 128);
+  if (wide) {
+    planned(c, 2, 4, 128, 8);
+    planned(c, 2, 4, 128, 80);
+    planned(c, 2, 4, 256, 96);
+    refused(c, 20, "multiple of 8");
+  }
+  ops->close(c);
+}
+
+int main(void)
+{
+  const char *module = getenv("TC_CUDNN_MODULE"), *driver = getenv("TC_EMU_DRIVER");
+  char why[400] = "";
+  if (!module || !*module || access(module, R_OK))
+    skip_all("tercio-cudnn.so is not built: configure --with-cudnn-frontend");
+  if (driver && *driver && !dlopen(driver, RTLD_NOW | RTLD_GLOBAL)) skip_all(dlerror());
+  char path[4096];
+  snprintf(path, sizeof path, "%s%s", strchr(module, '/') ? "" : "./", module);
+  void *lib = dlopen(path, RTLD_NOW);
+  if (!lib) skip_all(dlerror());
+  ops = dlsym(lib, "tc_cudnn_attention");
+  if (!ops || ops->version != TC_CUDNN_VERSION) {
+    printf("Bail out! %s has another table of functions\n", module);
+    return 1;
+  }
+  if (ops->library() < 91100) skip_all("this cuDNN makes no plans without a GPU");
+  alarm(900);
+  ok(!ops->open(NULL, "{}", why, sizeof why) && *why, "properties that are none: %s", why);
+  gpu("H100", h100, true);
+  gpu("A100", a100, false);
+  return done_testing();
+}
