@@ -85,7 +85,7 @@ int tc_run_attention(struct tc_run *r, struct tc_err *err)
   char text[600] = "";
   bool use = false;
   if (r->cfg->run_deterministic || !tc_run_may_have_gpu(r)) return 0;
-  tc_at_file("choosing kernels of attention", NULL);
+  tc_at_phase("choosing kernels of attention");
   ask(r, &mine);
   TC_TRY(agree(r, &mine, &use, text, sizeof text, err));
   if (r->device->ops->library) r->device->ops->library->use(r->device, use);
