@@ -197,6 +197,8 @@ static void class_scratch(struct tc_arena *a, const struct tc_graph *g, const st
   a->by_class[space][TC_CLS_ACT] += a->bytes[space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH] - used;
 }
 
+/* State of two programs is the same if it has the same name, by which checkpoints know it too: the programs are
+ * compiled separately, so their ids differ. */
 static int place_state(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
                        const int32_t coord[TC_AXES], const struct tc_arena *with,
                        const struct tc_graph *wg, struct tc_err *err)
