@@ -121,6 +121,7 @@ void tc_cuda_library_prepare(struct tc_device *d, struct tc_call *c)
     a = (struct attention *)tc_calloc(1, sizeof *a);
     a->shape = shape, a->next = s->all, s->all = a;
     if (s->ops) a->plan = s->ops->plan(s->cudnn, &shape, s->why, WHY_BYTES);
+    if (!a->plan) cudaGetLastError();            /* our kernels go on */
   }
   c->plan = a;
 }
@@ -177,7 +178,8 @@ int tc_cuda_library_attn(struct tc_device *d, const struct tc_call *c)
 /* ---- the choice ---------------------------------------------------------------------------- */
 
 /* Runs a plan both ways, on zeros: its kernels are loaded before transfers are under way, and one that does not run
- * here is found out before it is needed. */
+ * here is found out before it is needed. Its errors are not the device's, whose own kernels then go on; but one that
+ * CUDA keeps, such as an illegal address, comes back with the next call. */
 static bool runs(struct tc_device *d, struct tc_library_state *s, const struct attention *a)
 {
   const struct tc_cudnn_shape *f = &a->shape;
@@ -186,20 +188,19 @@ static bool runs(struct tc_device *d, struct tc_library_state *s, const struct a
   const int64_t work = TC_MAX(s->ops->workspace(a->plan, 0), s->ops->workspace(a->plan, 1)), all = 8 * y + lse + work;
   char *at = (char *)d->ops->alloc(d, all);
   struct tc_err err;
-  if (!at) {
-    snprintf(s->why, WHY_BYTES, "no memory to try it");
+  if (!at || d->ops->check(d, &err) < 0) {
+    snprintf(s->why, WHY_BYTES, "%.300s", at ? err.text : "no memory to try it");
+    if (at) d->ops->free(d, at, all);
     return false;
   }
   char *qkv = at, *dqkv = at + 3 * y, *out = dqkv + 3 * y, *dy = out + y, *sums = dy + y, *scratch = sums + lse;
   bool good = s->ops->forward(a->plan, qkv, out, (float *)sums, scratch, s->why, WHY_BYTES) == 0
               && s->ops->backward(a->plan, dy, qkv, out, (const float *)sums, dqkv, scratch, s->why, WHY_BYTES) == 0;
-  d->ops->sync(d);
-  if (d->ops->check(d, &err) < 0) {
-    if (good) snprintf(s->why, WHY_BYTES, "%.300s", err.text);
-    good = false;
-  }
+  const cudaError_t end = cudaStreamSynchronize(tc_stream(d)), left = cudaGetLastError();
+  const cudaError_t e = end != cudaSuccess ? end : left;
+  if (good && e != cudaSuccess) snprintf(s->why, WHY_BYTES, "when tried: %.300s", cudaGetErrorString(e));
   d->ops->free(d, at, all);
-  return good;
+  return good && e == cudaSuccess;
 }
 
 static int can(struct tc_device *d, char *text, size_t size)

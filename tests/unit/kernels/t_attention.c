@@ -134,7 +134,7 @@ static void statistics(struct scene *s)
   tc_device_close(d);
 }
 
-/* The library is as TC_EMU_CUDNN says: what is said, and the own kernels run. */
+/* The library is as TC_EMU_CUDNN says: what is said, and the own kernels run, on a device without an error. */
 static void without(struct scene *s, const char *how, const char *say, const char *what)
 {
   const struct sizes z = { 1, 128, 2, 32, 1, B16, false };
@@ -149,6 +149,8 @@ static void without(struct scene *s, const char *how, const char *say, const cha
   attention(s, &z);
   char *own = run(s, cuda, false);
   ok(got && own && !memcmp(got, own, POOL_BYTES), "... the own kernels run");
+  struct tc_err err = { 0 };
+  ok(tc_device_check(d, &err) == 0, "... and the device has no error %s", err.text);
   free(got);
   free(own);
   tc_device_close(d);
@@ -161,6 +163,7 @@ static void not_there(struct scene *s)
   without(s, "none", "is not there", "a library that does not open");
   without(s, "refuse", "refuses [1, 2, 128, 32]", "a shape that it refuses");
   without(s, "fail", "the emulated cuDNN fails", "a plan that does not run");
+  without(s, "launch", "when tried: ", "a plan whose kernels do not start");
   setenv("TERCIO_CUDNN", "/nonexistent/libcudnn.so.9", 1);
   struct tc_device *d = fresh();
   ok(plans(s, d, &z, text) == -1 && strstr(text, "TERCIO_CUDNN must be the path"), "TERCIO_CUDNN names nothing: %s",
