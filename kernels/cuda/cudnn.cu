@@ -37,19 +37,24 @@ static struct tc_library_state *state_of(struct tc_device *d)
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-/* $TERCIO_CUDNN and nothing else if it is set; else $CUDNN_HOME/lib, then the loader's search path, with the module.
- * False: the one that is named can't be loaded. */
+/* $TERCIO_CUDNN and nothing else if it is set; else $CUDNN_HOME/lib or lib64, where configure looks, then the loader's
+ * search path, with the module. False: the one that is named can't be loaded. */
 static bool load_library(char why[WHY_BYTES])
 {
   const char *file = getenv("TERCIO_CUDNN"), *home = getenv("CUDNN_HOME");
-  char path[4096];
-  if (file && *file) snprintf(path, sizeof path, "%s", file);
-  else if (home && *home) snprintf(path, sizeof path, "%s/lib/libcudnn.so.9", home);
-  else return true;
-  if (dlopen(path, RTLD_NOW | RTLD_LOCAL) || !file || !*file) return true;
-  const char *said = dlerror();
-  snprintf(why, WHY_BYTES, "TERCIO_CUDNN must be the path of libcudnn.so.9: %.300s", said ? said : path);
-  return false;
+  if (file && *file) {
+    if (dlopen(file, RTLD_NOW | RTLD_LOCAL)) return true;
+    const char *said = dlerror();
+    snprintf(why, WHY_BYTES, "TERCIO_CUDNN must be the path of libcudnn.so.9: %.300s", said ? said : file);
+    return false;
+  }
+  static const char *const folder[] = { "lib", "lib64" };
+  for (int i = 0; home && *home && i < 2; i++) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s/libcudnn.so.9", home, folder[i]);
+    if (dlopen(path, RTLD_NOW | RTLD_LOCAL)) break;
+  }
+  return true;
 }
 
 /* Where the module is: in the folder of this one. */
@@ -92,8 +97,8 @@ static bool open_module(struct tc_device *d, struct tc_library_state *s)
 
 /* ---- plans --------------------------------------------------------------------------------- */
 
-/* What cuDNN is asked for: whole sequences in bf16, a key for each query. Lengths that are no multiple of 128 would take
- * copies from the host at each call. */
+/* What cuDNN is asked for: whole sequences in bf16, a key for each query. Lengths that are no multiple of 128 would
+ * take copies from the host at each call. */
 static bool is_candidate(const struct tc_call *c, struct tc_cudnn_shape *s)
 {
   const bool back = c->op == TC_OP_ATTN_BWD;
@@ -189,8 +194,9 @@ static bool runs(struct tc_device *d, struct tc_library_state *s, const struct a
   char *at = (char *)d->ops->alloc(d, all);
   struct tc_err err;
   if (!at || d->ops->check(d, &err) < 0) {
-    snprintf(s->why, WHY_BYTES, "%.300s", at ? err.text : "no memory to try it");
-    if (at) d->ops->free(d, at, all);
+    if (at) snprintf(s->why, WHY_BYTES, "%.300s", err.text), d->ops->free(d, at, all);
+    else snprintf(s->why, WHY_BYTES, "%.3g GB to try it are not free (use a smaller train.micro_batch)",
+                  (double)all * 1e-9);
     return false;
   }
   char *qkv = at, *dqkv = at + 3 * y, *out = dqkv + 3 * y, *dy = out + y, *sums = dy + y, *scratch = sums + lse;

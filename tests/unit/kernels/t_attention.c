@@ -3,6 +3,10 @@
  * tests/emu/cudnn.cc; with TC_TEST_GPU=yes it is cuDNN on a GPU, if this build has it. */
 #include "tests/unit/kernels/scene.h"
 
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 struct sizes { int64_t B, T, H, D; int groups, dtype; bool documents; };
 enum { B16 = TC_BF16, F32 = TC_F32 };
 
@@ -176,6 +180,43 @@ static void not_there(struct scene *s)
   tc_device_close(d);
 }
 
+/* The operands of a trial do not fit beside what is there. */
+static void no_memory(struct scene *s)
+{
+  const struct sizes z = { 1, 128, 2, 32, 1, B16, false };
+  char text[300] = "";
+  struct tc_device *d = fresh();
+  attention(s, &z);
+  free(run(s, d, false));
+  setenv("TC_EMU_MEMORY_MB", "0", 1);
+  is_int(d->ops->library->can(d, text, sizeof text), -1, "no memory to try it");
+  unsetenv("TC_EMU_MEMORY_MB");
+  ok(strstr(text, "0.000134 GB to try it are not free") != NULL, "... which is said: %s", text);
+  tc_device_close(d);
+}
+
+/* libcudnn.so.9 in CUDNN_HOME/lib64: what stands there is loaded. */
+static void home(struct scene *s)
+{
+  const char *driver = getenv("TC_EMU_DRIVER");
+  char folder[] = "/tmp/tc-cudnn-XXXXXX", *lib64, *file;
+  if (!driver || access(driver, R_OK) || !mkdtemp(folder)) return;
+  lib64 = tc_sprintf("%s/lib64", folder), file = tc_sprintf("%s/libcudnn.so.9", lib64);
+  const bool made = mkdir(lib64, 0700) == 0 && symlink(driver, file) == 0;
+  setenv("CUDNN_HOME", folder, 1);
+  struct tc_device *d = fresh();
+  char text[300];
+  plans(s, d, &(struct sizes){ 1, 128, 2, 32, 1, B16, false }, text);
+  ok(made && dlopen(file, RTLD_NOW | RTLD_NOLOAD), "CUDNN_HOME: its lib64 is looked into, too");
+  tc_device_close(d);
+  unsetenv("CUDNN_HOME");
+  unlink(file);
+  rmdir(lib64);
+  rmdir(folder);
+  free(lib64);
+  free(file);
+}
+
 /* A call that fails once it is in use: the device has the error, with the library's words. */
 static void fails_later(struct scene *s)
 {
@@ -212,6 +253,8 @@ int main(void)
   statistics(s);
   if (!on_gpu()) {
     not_there(s);
+    no_memory(s);
+    home(s);
     fails_later(s);
   }
   scene_free(s);
