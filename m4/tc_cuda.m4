@@ -129,8 +129,8 @@ AC_DEFUN([TC_CUDNN_TRY], [
      done])
   tc_cudnn_I="$tc_cudnn_I -isystem $tc_cuda_root/include"
   AC_LANG_PUSH([C++])
-  tc_save_CPPFLAGS=$CPPFLAGS tc_save_LIBS=$LIBS
-  CPPFLAGS=$tc_cudnn_I
+  tc_save_CPPFLAGS=$CPPFLAGS tc_save_CXXFLAGS=$CXXFLAGS tc_save_LIBS=$LIBS
+  CPPFLAGS=$tc_cudnn_I CXXFLAGS="$CXXFLAGS -std=c++17"          # as the module is compiled: GCC 8 takes C++14
   AC_MSG_CHECKING([for cudnn_frontend.h, 1.14 or later, and cudnn.h, 9.8 or later])
   AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <cudnn.h>
 #include <cudnn_frontend_version.h>
@@ -149,7 +149,7 @@ AC_DEFUN([TC_CUDNN_TRY], [
        [AC_MSG_RESULT([yes])],
        [AC_MSG_RESULT([no])
         tc_cudnn_missing="libcudnn.so.9 or libnvrtc"])])
-  CPPFLAGS=$tc_save_CPPFLAGS LIBS=$tc_save_LIBS
+  CPPFLAGS=$tc_save_CPPFLAGS CXXFLAGS=$tc_save_CXXFLAGS LIBS=$tc_save_LIBS
   AC_LANG_POP([C++])
 ])
 

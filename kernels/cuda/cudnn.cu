@@ -37,19 +37,24 @@ static struct tc_library_state *state_of(struct tc_device *d)
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-/* $TERCIO_CUDNN and nothing else if it is set; else $CUDNN_HOME/lib, then the loader's search path, with the module.
- * False: the one that is named can't be loaded. */
+/* $TERCIO_CUDNN and nothing else if it is set; else $CUDNN_HOME/lib or lib64, where configure looks, then the loader's
+ * search path, with the module. False: the one that is named can't be loaded. */
 static bool load_library(char why[WHY_BYTES])
 {
   const char *file = getenv("TERCIO_CUDNN"), *home = getenv("CUDNN_HOME");
-  char path[4096];
-  if (file && *file) snprintf(path, sizeof path, "%s", file);
-  else if (home && *home) snprintf(path, sizeof path, "%s/lib/libcudnn.so.9", home);
-  else return true;
-  if (dlopen(path, RTLD_NOW | RTLD_LOCAL) || !file || !*file) return true;
-  const char *said = dlerror();
-  snprintf(why, WHY_BYTES, "TERCIO_CUDNN must be the path of libcudnn.so.9: %.300s", said ? said : path);
-  return false;
+  if (file && *file) {
+    if (dlopen(file, RTLD_NOW | RTLD_LOCAL)) return true;
+    const char *said = dlerror();
+    snprintf(why, WHY_BYTES, "TERCIO_CUDNN must be the path of libcudnn.so.9: %.300s", said ? said : file);
+    return false;
+  }
+  static const char *const folder[] = { "lib", "lib64" };
+  for (int i = 0; home && *home && i < 2; i++) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s/libcudnn.so.9", home, folder[i]);
+    if (dlopen(path, RTLD_NOW | RTLD_LOCAL)) break;
+  }
+  return true;
 }
 
 /* Where the module is: in the folder of this one. */
@@ -92,8 +97,8 @@ static bool open_module(struct tc_device *d, struct tc_library_state *s)
 
 /* ---- plans --------------------------------------------------------------------------------- */
 
-/* What cuDNN is asked for: whole sequences in bf16, a key for each query. Lengths that are no multiple of 128 would take
- * copies from the host at each call. */
+/* What cuDNN is asked for: whole sequences in bf16, a key for each query. Lengths that are no multiple of 128 would
+ * take copies from the host at each call. */
 static bool is_candidate(const struct tc_call *c, struct tc_cudnn_shape *s)
 {
   const bool back = c->op == TC_OP_ATTN_BWD;
@@ -121,6 +126,7 @@ void tc_cuda_library_prepare(struct tc_device *d, struct tc_call *c)
     a = (struct attention *)tc_calloc(1, sizeof *a);
     a->shape = shape, a->next = s->all, s->all = a;
     if (s->ops) a->plan = s->ops->plan(s->cudnn, &shape, s->why, WHY_BYTES);
+    if (!a->plan) cudaGetLastError();            /* our kernels go on */
   }
   c->plan = a;
 }
@@ -177,7 +183,8 @@ int tc_cuda_library_attn(struct tc_device *d, const struct tc_call *c)
 /* ---- the choice ---------------------------------------------------------------------------- */
 
 /* Runs a plan both ways, on zeros: its kernels are loaded before transfers are under way, and one that does not run
- * here is found out before it is needed. */
+ * here is found out before it is needed. Its errors are not the device's, whose own kernels then go on; but one that
+ * CUDA keeps, such as an illegal address, comes back with the next call. */
 static bool runs(struct tc_device *d, struct tc_library_state *s, const struct attention *a)
 {
   const struct tc_cudnn_shape *f = &a->shape;
@@ -186,20 +193,20 @@ static bool runs(struct tc_device *d, struct tc_library_state *s, const struct a
   const int64_t work = TC_MAX(s->ops->workspace(a->plan, 0), s->ops->workspace(a->plan, 1)), all = 8 * y + lse + work;
   char *at = (char *)d->ops->alloc(d, all);
   struct tc_err err;
-  if (!at) {
-    snprintf(s->why, WHY_BYTES, "no memory to try it");
+  if (!at || d->ops->check(d, &err) < 0) {
+    if (at) snprintf(s->why, WHY_BYTES, "%.300s", err.text), d->ops->free(d, at, all);
+    else snprintf(s->why, WHY_BYTES, "%.3g GB to try it are not free (use a smaller train.micro_batch)",
+                  (double)all * 1e-9);
     return false;
   }
   char *qkv = at, *dqkv = at + 3 * y, *out = dqkv + 3 * y, *dy = out + y, *sums = dy + y, *scratch = sums + lse;
   bool good = s->ops->forward(a->plan, qkv, out, (float *)sums, scratch, s->why, WHY_BYTES) == 0
               && s->ops->backward(a->plan, dy, qkv, out, (const float *)sums, dqkv, scratch, s->why, WHY_BYTES) == 0;
-  d->ops->sync(d);
-  if (d->ops->check(d, &err) < 0) {
-    if (good) snprintf(s->why, WHY_BYTES, "%.300s", err.text);
-    good = false;
-  }
+  const cudaError_t end = cudaStreamSynchronize(tc_stream(d)), left = cudaGetLastError();
+  const cudaError_t e = end != cudaSuccess ? end : left;
+  if (good && e != cudaSuccess) snprintf(s->why, WHY_BYTES, "when tried: %.300s", cudaGetErrorString(e));
   d->ops->free(d, at, all);
-  return good;
+  return good && e == cudaSuccess;
 }
 
 static int can(struct tc_device *d, char *text, size_t size)

@@ -1,8 +1,10 @@
 /* attention.c - whether a library computes attention (run.deterministic = no), the same on all ranks.
  *
  * Each rank's device knows whether it could, once its calls are prepared (struct tc_library). The library's row
- * statistics have an order of their own, so nothing but attention's gradient may read them. One rank that cannot, or
- * would with another version, decides for all: else ranks would compute the terms of one sum in different ways. */
+ * statistics have an order of their own, so nothing but attention's gradient may read them. Its gradients may differ
+ * from one computation to the next, so no two ranks may compute the same ones: they would update copies of a weight
+ * differently. One rank that cannot, or would with another version, decides for all: else ranks would compute the terms
+ * of one sum in different ways. */
 #include "src/run/impl.h"
 #include "src/watch/watch.h"
 
@@ -24,18 +26,40 @@ const char *tc_run_attention_moved(const struct tc_graph *g)
   return name;
 }
 
+const char *tc_run_attention_copied(const struct tc_graph *g, const struct tc_mesh *m)
+{
+  for (int32_t i = 0; i < g->n_nodes; i++) {
+    const struct tc_node *n = &g->node[i];
+    if (n->op != TC_OP_ATTN_BWD) continue;
+    const struct tc_tensor *dqkv = &g->tensor[tc_out(g, n, 0)];
+    for (int axis = TC_DP; axis <= TC_TP; axis++)
+      if (m->size[axis] > 1 && dqkv->lay.on[axis].kind == TC_R) return dqkv->name;
+  }
+  return NULL;
+}
+
+/* What is wrong with a program for the library. NULL: nothing. */
+static char *against(const struct tc_graph *g, const struct tc_mesh *m)
+{
+  const char *moved = tc_run_attention_moved(g), *copied = tc_run_attention_copied(g, m);
+  if (moved) return tc_sprintf("%.200s moves between forward and backward", moved);
+  if (copied) return tc_sprintf("%.200s is computed by several ranks, which need the same bits", copied);
+  return NULL;
+}
+
 static void ask(struct tc_run *r, struct tc_attention_answer *mine)
 {
   const struct tc_library *l = r->device->ops->library;
-  const char *name = NULL;
+  char *why = NULL;
   memset(mine, 0, sizeof *mine);
   mine->plans = l ? l->can(r->device, mine->text, sizeof mine->text) : -1;
   if (!l) snprintf(mine->text, sizeof mine->text, "device %s has no kernels but its own", r->device->ops->name);
-  for (int i = 0; i < TC_PROGRAMS && !name && mine->plans > 0; i++)
-    if (r->prog[i]) name = tc_run_attention_moved(r->prog[i]->graph);
-  if (!name) return;
+  for (int i = 0; i < TC_PROGRAMS && !why && mine->plans > 0; i++)
+    if (r->prog[i]) why = against(r->prog[i]->graph, r->mesh);
+  if (!why) return;
   mine->plans = -1;
-  snprintf(mine->text, sizeof mine->text, "%.200s moves between forward and backward", name);
+  snprintf(mine->text, sizeof mine->text, "%s", why);
+  free(why);
 }
 
 bool tc_run_attention_choose(const struct tc_attention_answer *all, int n, char *const *rank_names, char *text,

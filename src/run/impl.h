@@ -22,6 +22,9 @@ struct tc_attention_answer { int32_t plans; char text[300]; };
 /* Local, pure. The name of row statistics of attention that something else reads than its gradient, such as a reshard;
  * NULL: there are none. Borrowed from the graph. */
 const char *tc_run_attention_moved(const struct tc_graph *g);
+/* Local, pure. The name of a gradient of attention that several ranks compute, since it is R on an axis; NULL: there is
+ * none. Borrowed from the graph. */
+const char *tc_run_attention_copied(const struct tc_graph *g, const struct tc_mesh *m);
 /* Local, pure. Of n ranks: whether the library computes attention, and its name; or why not. */
 bool tc_run_attention_choose(const struct tc_attention_answer *all, int n, char *const *rank_names, char *text,
                              size_t size);

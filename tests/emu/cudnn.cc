@@ -3,7 +3,7 @@
  * order, [batch, heads, length].
  *
  * TC_EMU_CUDNN: "none" refuses to open, "none1" on GPU 1 alone; "old": version 9.18.0; "refuse": there are no
- * plans; "fail": a plan does not run. */
+ * plans, and CUDA has an error; "fail": a plan does not run; "launch": nor here, which CUDA alone says. */
 #include "kernels/cudnn/attention.h"
 
 #include <dlfcn.h>
@@ -18,8 +18,9 @@
 /* Of tercio-cuda.so, which has opened this one: it is in the same folder (runtime.cc). */
 typedef void emu_enqueue_fn(void *stream, void (*body)(const void *), const void *args, size_t bytes);
 typedef int emu_device_fn(void *stream);
+typedef void emu_leave_error_fn(void);
 
-struct tc_cudnn { void *stream; emu_enqueue_fn *enqueue; };
+struct tc_cudnn { void *stream; emu_enqueue_fn *enqueue; emu_leave_error_fn *leave_error; };
 struct tc_cudnn_plan { tc_cudnn *of; tc_cudnn_shape shape; };
 
 static bool is_set(const char *what)
@@ -46,13 +47,15 @@ static tc_cudnn *open(void *stream, const char *gpu, char *why, size_t size)
     snprintf(why, size, "the emulated cuDNN is not there");
     return NULL;
   }
-  return new tc_cudnn{ stream, (emu_enqueue_fn *)dlsym(lib, "emu_enqueue") };
+  return new tc_cudnn{ stream, (emu_enqueue_fn *)dlsym(lib, "emu_enqueue"),
+                       (emu_leave_error_fn *)dlsym(lib, "emu_leave_error") };
 }
 static void close(tc_cudnn *c) { delete c; }
 
 static tc_cudnn_plan *plan(tc_cudnn *c, const tc_cudnn_shape *s, char *why, size_t size)
 {
   if (!is_set("refuse")) return new tc_cudnn_plan{ c, *s };
+  c->leave_error();
   snprintf(why, size, "the emulated cuDNN refuses [%lld, %lld, %lld, %lld]", (long long)s->batch, (long long)s->heads,
            (long long)s->length, (long long)s->size);
   return NULL;
@@ -170,7 +173,8 @@ static int enqueue(tc_cudnn_plan *p, void (*body)(const void *), const work &w, 
     snprintf(why, size, "the emulated cuDNN fails");
     return -1;
   }
-  p->of->enqueue(p->of->stream, body, &w, sizeof w);
+  if (is_set("launch")) p->of->leave_error();
+  else p->of->enqueue(p->of->stream, body, &w, sizeof w);
   return 0;
 }
 

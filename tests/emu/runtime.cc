@@ -418,6 +418,7 @@ extern "C" __attribute__((visibility("default"))) void emu_enqueue(void *s, void
   const std::string copy((const char *)args, bytes);
   emu_call((cudaStream_t)s, [=] { body(copy.data()); });
 }
+extern "C" __attribute__((visibility("default"))) void emu_leave_error(void) { emu_fail(cudaErrorInvalidValue); }
 extern "C" __attribute__((visibility("default"))) int emu_device(void *s)
 {
   return emu_stream_device((cudaStream_t)s);

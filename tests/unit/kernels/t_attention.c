@@ -3,6 +3,10 @@
  * tests/emu/cudnn.cc; with TC_TEST_GPU=yes it is cuDNN on a GPU, if this build has it. */
 #include "tests/unit/kernels/scene.h"
 
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 struct sizes { int64_t B, T, H, D; int groups, dtype; bool documents; };
 enum { B16 = TC_BF16, F32 = TC_F32 };
 
@@ -134,7 +138,7 @@ static void statistics(struct scene *s)
   tc_device_close(d);
 }
 
-/* The library is as TC_EMU_CUDNN says: what is said, and the own kernels run. */
+/* The library is as TC_EMU_CUDNN says: what is said, and the own kernels run, on a device without an error. */
 static void without(struct scene *s, const char *how, const char *say, const char *what)
 {
   const struct sizes z = { 1, 128, 2, 32, 1, B16, false };
@@ -149,6 +153,8 @@ static void without(struct scene *s, const char *how, const char *say, const cha
   attention(s, &z);
   char *own = run(s, cuda, false);
   ok(got && own && !memcmp(got, own, POOL_BYTES), "... the own kernels run");
+  struct tc_err err = { 0 };
+  ok(tc_device_check(d, &err) == 0, "... and the device has no error %s", err.text);
   free(got);
   free(own);
   tc_device_close(d);
@@ -161,6 +167,7 @@ static void not_there(struct scene *s)
   without(s, "none", "is not there", "a library that does not open");
   without(s, "refuse", "refuses [1, 2, 128, 32]", "a shape that it refuses");
   without(s, "fail", "the emulated cuDNN fails", "a plan that does not run");
+  without(s, "launch", "when tried: ", "a plan whose kernels do not start");
   setenv("TERCIO_CUDNN", "/nonexistent/libcudnn.so.9", 1);
   struct tc_device *d = fresh();
   ok(plans(s, d, &z, text) == -1 && strstr(text, "TERCIO_CUDNN must be the path"), "TERCIO_CUDNN names nothing: %s",
@@ -171,6 +178,43 @@ static void not_there(struct scene *s)
   d->library = false;
   is_int(plans(s, d, &z, text), 0, "not asked for: no plans");
   tc_device_close(d);
+}
+
+/* The operands of a trial do not fit beside what is there. */
+static void no_memory(struct scene *s)
+{
+  const struct sizes z = { 1, 128, 2, 32, 1, B16, false };
+  char text[300] = "";
+  struct tc_device *d = fresh();
+  attention(s, &z);
+  free(run(s, d, false));
+  setenv("TC_EMU_MEMORY_MB", "0", 1);
+  is_int(d->ops->library->can(d, text, sizeof text), -1, "no memory to try it");
+  unsetenv("TC_EMU_MEMORY_MB");
+  ok(strstr(text, "0.000134 GB to try it are not free") != NULL, "... which is said: %s", text);
+  tc_device_close(d);
+}
+
+/* libcudnn.so.9 in CUDNN_HOME/lib64: what stands there is loaded. */
+static void home(struct scene *s)
+{
+  const char *driver = getenv("TC_EMU_DRIVER");
+  char folder[] = "/tmp/tc-cudnn-XXXXXX", *lib64, *file;
+  if (!driver || access(driver, R_OK) || !mkdtemp(folder)) return;
+  lib64 = tc_sprintf("%s/lib64", folder), file = tc_sprintf("%s/libcudnn.so.9", lib64);
+  const bool made = mkdir(lib64, 0700) == 0 && symlink(driver, file) == 0;
+  setenv("CUDNN_HOME", folder, 1);
+  struct tc_device *d = fresh();
+  char text[300];
+  plans(s, d, &(struct sizes){ 1, 128, 2, 32, 1, B16, false }, text);
+  ok(made && dlopen(file, RTLD_NOW | RTLD_NOLOAD), "CUDNN_HOME: its lib64 is looked into, too");
+  tc_device_close(d);
+  unsetenv("CUDNN_HOME");
+  unlink(file);
+  rmdir(lib64);
+  rmdir(folder);
+  free(lib64);
+  free(file);
 }
 
 /* A call that fails once it is in use: the device has the error, with the library's words. */
@@ -209,6 +253,8 @@ int main(void)
   statistics(s);
   if (!on_gpu()) {
     not_there(s);
+    no_memory(s);
+    home(s);
     fails_later(s);
   }
   scene_free(s);

@@ -1,9 +1,10 @@
 /* t_attention_choice.c - whether a library computes attention, from what each rank could do, and whether a program
- * keeps its row statistics where they are made. */
+ * keeps its row statistics where they are made and computes each gradient of attention on one rank. */
 #include "src/program/setup.h"
 #include "src/run/impl.h"
 #include "tests/unit/plan_config.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,8 +19,9 @@ static void choice(struct tc_attention_answer a, struct tc_attention_answer b, s
   ok(got == want && strstr(text, say), "%s: %s, %s", what, got ? "yes" : "no", text);
 }
 
-/* Programs on 8 ranks; in none of them statistics move, until another op reads them. */
-static void moved(const char *name, struct tc_config *cfg)
+/* Programs on 8 ranks; in none of them statistics move, until another op reads them. copied: ranks compute the same
+ * attention. */
+static void moved(const char *name, bool copied, struct tc_config *cfg)
 {
   struct tc_mesh *mesh = NULL;
   struct tc_annotation *rows = NULL;
@@ -33,6 +35,9 @@ static void moved(const char *name, struct tc_config *cfg)
   if (!ok(rc == 0, "%s: a program %s", name, err.text)) return;
   const char *is = tc_run_attention_moved(p->graph);
   ok(!is, "... keeps its row statistics%s%s", is ? ", but " : "", is ? is : "");
+  const char *twice = tc_run_attention_copied(p->graph, mesh);
+  ok(!twice == !copied, "... each gradient of attention is computed by %s%s%s", copied ? "several ranks" : "one rank",
+     twice ? ": " : "", twice ? twice : "");
   int32_t n = 0;
   while (p->graph->node[n].op != TC_OP_ATTN_BWD) n++;
   p->graph->node[n].op = TC_OP_RESHARD;
@@ -63,10 +68,20 @@ int main(void)
   choice(none, one, old, false, "rank 1 on a has cuDNN 9.19.0, rank 2 on b has cuDNN 9.18.0",
          "... beside one without attention");
   choice(none, none, none, false, "it needs bf16", "no call is for it");
-  moved("data parallel", CONFIG(MODEL));
-  moved("ZeRO-3, recomputed", CONFIG(MODEL, "--parallel.data=zero3", "--train.recompute=full"));
-  moved("selectively", CONFIG(MODEL, "--train.recompute=selective"));
-  moved("tensor and sequence parallel", CONFIG(MODEL, "--mesh.tp=4", "--parallel.sequence=yes"));
-  moved("stages", CONFIG(MODEL, "--mesh.pp=4", "--parallel.schedule=zb"));
+  moved("data parallel", false, CONFIG(MODEL));
+  moved("ZeRO-3, recomputed", false, CONFIG(MODEL, "--parallel.data=zero3", "--train.recompute=full"));
+  moved("selectively", false, CONFIG(MODEL, "--train.recompute=selective"));
+  moved("tensor and sequence parallel", false, CONFIG(MODEL, "--mesh.tp=4", "--parallel.sequence=yes"));
+  moved("stages", false, CONFIG(MODEL, "--mesh.pp=4", "--parallel.schedule=zb"));
+  moved("no parallel system", true, CONFIG(MODEL, "--parallel.data=none"));
+  moved("... in one row of stages", false, CONFIG(MODEL, "--model.layers=8", "--parallel.data=none", "--mesh.pp=8"));
+  char file[] = "/tmp/tc-rows-XXXXXX";
+  const int fd = mkstemp(file);
+  static const char rows[] = "*.mlp.fc.* tp S(0)\n*.mlp.proj.weight tp S(1)\n";
+  if (fd < 0 || write(fd, rows, sizeof rows - 1) != (ssize_t)sizeof rows - 1) printf("Bail out! %s\n", file), exit(1);
+  close(fd);
+  moved("tensor parallel MLP alone", true,
+        CONFIG(MODEL, "--mesh.tp=2", tc_sprintf("--parallel.annotations=%s", file)));
+  unlink(file);
   return done_testing();
 }
