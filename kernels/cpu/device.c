@@ -72,16 +72,27 @@ static void cpu_close(struct tc_device *d)
   d->priv = NULL;
 }
 
-/* First touched by the threads that will use it, each one a contiguous piece. Large allocations ask for huge pages,
- * where the system has them: a pass over the weights then misses few translations of addresses. */
+/* Asks for huge pages for p[size], where the system has them: a pass over the weights then misses few translations of
+ * addresses. It is a wish, so failure is no error. The blocks of the C library do not begin at a page's start. Memory that
+ * does was slower: tensors of different allocations then compete for the same lines of the caches. */
+static void ask_huge_pages(char *p, int64_t size)
+{
+#ifdef MADV_HUGEPAGE
+  const uintptr_t huge = 1 << 21, end = (uintptr_t)p + (uintptr_t)size;
+  const uintptr_t from = ((uintptr_t)p + huge - 1) & ~(huge - 1), to = end & ~(huge - 1);
+  if (from < to) madvise((void *)from, to - from, MADV_HUGEPAGE);
+#else
+  (void)p, (void)size;
+#endif
+}
+
+/* First touched by the threads that will use it, each one a contiguous piece. */
 static void *cpu_alloc(struct tc_device *d, int64_t bytes)
 {
-  const int64_t piece = 1 << 21, size = tc_round_up(TC_MAX(bytes, 1), 64), unit = size < 2 * piece ? 64 : piece;
-  char *p = aligned_alloc((size_t)unit, (size_t)tc_round_up(size, unit));
+  const int64_t piece = 1 << 21, size = tc_round_up(TC_MAX(bytes, 1), 64);
+  char *p = aligned_alloc(64, (size_t)size);
   if (!p) return NULL;
-#ifdef MADV_HUGEPAGE
-  if (unit == piece) madvise(p, (size_t)(size / piece * piece), MADV_HUGEPAGE);     /* a wish: failure is no error */
-#endif
+  ask_huge_pages(p, size);
 #pragma omp parallel for num_threads(tc_cpu_threads(d, size / 64)) schedule(static)
   for (int64_t i = 0; i < size; i += piece) memset(p + i, 0, (size_t)TC_MIN(piece, size - i));
   return p;
