@@ -98,7 +98,7 @@ static bool open_module(struct tc_device *d, struct tc_library_state *s)
 /* ---- plans --------------------------------------------------------------------------------- */
 
 /* What cuDNN is asked for: whole sequences in bf16, a key for each query. Lengths that are no multiple of 128 would
- * take copies from the host at each call. */
+ * take copies from the host at each call. Whether cuDNN's kernels count more than 2^31 numbers is not documented. */
 static bool is_candidate(const struct tc_call *c, struct tc_cudnn_shape *s)
 {
   const bool back = c->op == TC_OP_ATTN_BWD;
@@ -106,6 +106,7 @@ static bool is_candidate(const struct tc_call *c, struct tc_cudnn_shape *s)
   const int64_t T = c->k[0], D = qkv->dim[3];
   TC_ASSERT(!c->acc);
   if (c->n_in != (back ? 4 : 1) || qkv->dtype != TC_BF16 || qkv->dim[2] != 3) return false;
+  if (qkv->elems > INT32_MAX) return false;
   if (T <= 0 || T % TILE || D <= 0 || D % 8 || D > HEAD_MAX || qkv->dim[0] == 0 || qkv->dim[1] == 0) return false;
   memset(s, 0, sizeof *s);
   s->batch = qkv->dim[0] / T, s->heads = qkv->dim[1], s->length = T, s->size = D;

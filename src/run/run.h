@@ -70,14 +70,14 @@ int tc_run_native(struct tc_run *r, struct tc_err *err);
 int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct tc_err *err);
 
 /* Collective, after tc_run_programs and before the first run of a program with products. Has devices choose by time
- * how they compute the programs' calls (kernel.h), all ranks alike, and load it; known: lines of an earlier run that hold
- * (may be NULL). Without `time` these alone are taken. */
+ * how they compute the programs' calls (kernel.h), all ranks alike, and load it; known: lines of an earlier run that
+ * hold (may be NULL). Without `time` these alone are taken. */
 int tc_run_tune(struct tc_run *r, const char *known, bool time, struct tc_err *err);
 /* Local. Of lines with one key, which ends at a colon, the first; owned by the caller. */
 char *tc_run_tune_merge(const char *lines);
 
-/* Collective, after tc_run_programs of a training. With run.deterministic = no the devices' library computes attention if
- * all ranks' can; sets `attention`, and the library's version in `stack`. */
+/* Collective, after tc_run_programs of a training. With run.deterministic = no the devices' library computes attention
+ * if all ranks' can; sets `attention`, and the library's version in `stack`. */
 int tc_run_attention(struct tc_run *r, struct tc_err *err);
 
 /* ---- weights.c ---- */

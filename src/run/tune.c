@@ -84,8 +84,8 @@ int tc_run_tune(struct tc_run *r, const char *known, bool time, struct tc_err *e
   if (!rc) rc = share(r, mine, &r->tuned, err);
   if (!rc) rc = tc_run_agree(r, choose(r, r->tuned, false, &taken, &none, err), err);
   if (!rc && r->rank == 0 && time && timed < 0)
-    tc_warn("matrix products: too little of the GPU's memory is left to time plans (run.tune), so those that are not known "
-            "yet are cuBLASLt's first");
+    tc_warn("matrix products: too little of the GPU's memory is left to time plans (run.tune), so those that are not "
+            "known yet are cuBLASLt's first");
   if (!rc && r->rank == 0 && timed > 0)
     tc_log("matrix products: the fastest plan for each of %d shapes, timed in %.1f s (run.tune)", timed,
            (double)(tc_now_ns() - begin) * 1e-9);

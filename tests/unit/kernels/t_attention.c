@@ -58,6 +58,20 @@ static void takes(struct scene *s, const struct sizes *z, bool want, const char 
   tc_device_close(d);
 }
 
+/* Calls that are only prepared: 2^31 numbers and more are left to the own kernels. */
+static void large(int64_t sequences, bool want)
+{
+  struct tc_device *d = fresh();
+  struct tc_err err = { 0 };
+  struct tc_view in = { .dtype = TC_BF16, .rank = 4, .dim = { sequences * 1024, 16, 3, 128 } }, out[2] = { 0 };
+  struct tc_call c = { .op = TC_OP_ATTN, .n_in = 1, .n_out = 2, .in = &in, .out = out, .k = { 1024 } };
+  in.elems = in.dim[0] * 16 * 3 * 128;
+  is_int(d->ops->kernel[TC_OP_ATTN].prepare(d, &c, &err), 0, "prepared: %lld numbers %s", (long long)in.elems, err.text);
+  is_int(c.plan != NULL, want, "... %s for the library", want ? "few enough" : "too many");
+  if (d->ops->kernel[TC_OP_ATTN].unprepare) d->ops->kernel[TC_OP_ATTN].unprepare(d, &c);
+  tc_device_close(d);
+}
+
 static void which(struct scene *s)
 {
   takes(s, &(struct sizes){ 2, 128, 2, 64, 1, B16, false }, true, "bf16, heads of 64");
@@ -70,6 +84,8 @@ static void which(struct scene *s)
   takes(s, &(struct sizes){ 1, 192, 2, 64, 1, B16, false }, false, "192 tokens");
   takes(s, &(struct sizes){ 1, 128, 2, 136, 1, B16, false }, false, "heads of 136");
   takes(s, &(struct sizes){ 1, 128, 2, 20, 1, B16, false }, false, "heads of 20");
+  large(341, true);
+  large(342, false);
 }
 
 /* Of the calls' outputs: y, dqkv. */
