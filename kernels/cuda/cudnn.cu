@@ -44,8 +44,8 @@ static bool load_library(char why[WHY_BYTES])
   const char *file = getenv("TERCIO_CUDNN"), *home = getenv("CUDNN_HOME");
   if (file && *file) {
     if (dlopen(file, RTLD_NOW | RTLD_LOCAL)) return true;
-    const char *said = dlerror();
-    snprintf(why, WHY_BYTES, "TERCIO_CUDNN must be the path of libcudnn.so.9: %.300s", said ? said : file);
+    const char *reason = dlerror();
+    snprintf(why, WHY_BYTES, "TERCIO_CUDNN must be the path of libcudnn.so.9: %.300s", reason ? reason : file);
     return false;
   }
   static const char *const folder[] = { "lib", "lib64" };
@@ -80,9 +80,9 @@ static bool open_module(struct tc_device *d, struct tc_library_state *s)
   fclose(there);
   void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!lib) {
-    const char *said = dlerror();
+    const char *reason = dlerror();
     snprintf(s->why, WHY_BYTES, "%.220s (install it, name libcudnn.so.9 with TERCIO_CUDNN or the folder above its lib "
-             "with CUDNN_HOME, or add its folder to LD_LIBRARY_PATH)", said ? said : path);
+             "with CUDNN_HOME, or add its folder to LD_LIBRARY_PATH)", reason ? reason : path);
     return false;
   }
   const struct tc_cudnn_ops *ops = (const struct tc_cudnn_ops *)dlsym(lib, "tc_cudnn_attention");

@@ -1,5 +1,5 @@
 /* t_attention.c - attention by the CUDA device's library (cudnn.cu): which calls it takes, its results beside ref's and
- * the own kernels', forward and backward, and what is said where it is not there. The emulated library is
+ * the own kernels', forward and backward, and the reason given where it is not there. The emulated library is
  * tests/emu/cudnn.cc; with TC_TEST_GPU=yes it is cuDNN on a GPU, if this build has it. */
 #include "tests/unit/kernels/scene.h"
 
@@ -66,7 +66,8 @@ static void large(int64_t sequences, bool want)
   struct tc_view in = { .dtype = TC_BF16, .rank = 4, .dim = { sequences * 1024, 16, 3, 128 } }, out[2] = { 0 };
   struct tc_call c = { .op = TC_OP_ATTN, .n_in = 1, .n_out = 2, .in = &in, .out = out, .k = { 1024 } };
   in.elems = in.dim[0] * 16 * 3 * 128;
-  is_int(d->ops->kernel[TC_OP_ATTN].prepare(d, &c, &err), 0, "prepared: %lld numbers %s", (long long)in.elems, err.text);
+  is_int(d->ops->kernel[TC_OP_ATTN].prepare(d, &c, &err), 0, "prepared: %lld numbers %s", (long long)in.elems,
+         err.text);
   is_int(c.plan != NULL, want, "... %s for the library", want ? "few enough" : "too many");
   if (d->ops->kernel[TC_OP_ATTN].unprepare) d->ops->kernel[TC_OP_ATTN].unprepare(d, &c);
   tc_device_close(d);
@@ -154,7 +155,7 @@ static void statistics(struct scene *s)
   tc_device_close(d);
 }
 
-/* The library is as TC_EMU_CUDNN says: what is said, and the own kernels run, on a device without an error. */
+/* The library is as TC_EMU_CUDNN says: the reason is given, and the own kernels run, on a device without an error. */
 static void without(struct scene *s, const char *how, const char *say, const char *what)
 {
   const struct sizes z = { 1, 128, 2, 32, 1, B16, false };
@@ -207,7 +208,7 @@ static void no_memory(struct scene *s)
   setenv("TC_EMU_MEMORY_MB", "0", 1);
   is_int(d->ops->library->can(d, text, sizeof text), -1, "no memory to try it");
   unsetenv("TC_EMU_MEMORY_MB");
-  ok(strstr(text, "0.000134 GB to try it are not free") != NULL, "... which is said: %s", text);
+  ok(strstr(text, "0.000134 GB to try it are not free") != NULL, "... the reason has the amount: %s", text);
   tc_device_close(d);
 }
 

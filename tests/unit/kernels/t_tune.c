@@ -172,7 +172,7 @@ static void loaded(struct scene *s)
   setenv("TC_EMU_MEMORY_MB", "24", 1);
   is_int(spent(s, d), one, "... nor where there is no memory for its operands");
   unsetenv("TC_EMU_MEMORY_MB");
-  is_int(products, 1, "... progress is told at each product");
+  is_int(products, 1, "... progress is reported at each product");
   is_int(spent(s, d), 2 * one, "... else its plan runs once");
   is_int(spent(s, d), one, "... not again");
   d->ops->nccl->free(c, true);
