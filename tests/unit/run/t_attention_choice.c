@@ -57,7 +57,7 @@ int main(void)
   const struct tc_attention_answer one = { 1, "cuDNN 9.19.0" }, two = { 2, "cuDNN 9.19.0" };
   const struct tc_attention_answer old = { 1, "cuDNN 9.18.0" };
   const struct tc_attention_answer none = { 0, "no call" }, no = { -1, "no module" };
-  alarm(60);
+  alarm(300);
   choice(one, one, one, true, "cuDNN 9.19.0", "all could");
   choice(one, two, one, true, "cuDNN 9.19.0", "... with other shapes on one");
   choice(none, one, none, true, "cuDNN 9.19.0", "... where one alone has attention");
@@ -80,8 +80,9 @@ int main(void)
   static const char rows[] = "*.mlp.fc.* tp S(0)\n*.mlp.proj.weight tp S(1)\n";
   if (fd < 0 || write(fd, rows, sizeof rows - 1) != (ssize_t)sizeof rows - 1) printf("Bail out! %s\n", file), exit(1);
   close(fd);
-  moved("tensor parallel MLP alone", true,
-        CONFIG(MODEL, "--mesh.tp=2", tc_sprintf("--parallel.annotations=%s", file)));
+  char *annotations = tc_sprintf("--parallel.annotations=%s", file);
+  moved("tensor parallel MLP alone", true, CONFIG(MODEL, "--mesh.tp=2", annotations));
+  free(annotations);
   unlink(file);
   return done_testing();
 }
