@@ -42,7 +42,7 @@ const char *tc_run_attention_copied(const struct tc_graph *g, const struct tc_me
 static char *against(const struct tc_graph *g, const struct tc_mesh *m)
 {
   const char *moved = tc_run_attention_moved(g), *copied = tc_run_attention_copied(g, m);
-  if (moved) return tc_sprintf("%.200s moves between forward and backward", moved);
+  if (moved) return tc_sprintf("%.200s is resharded between forward and backward", moved);
   if (copied) return tc_sprintf("%.200s is computed by several ranks, which need the same bits", copied);
   return NULL;
 }

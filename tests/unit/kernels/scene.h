@@ -202,4 +202,16 @@ static void scene_free(struct scene *s)
   free(s);
 }
 
+/* A CUDA device with nothing prepared; without one the test ends. */
+static inline struct tc_device *fresh_cuda(void)
+{
+  struct tc_device *d = NULL;
+  struct tc_err err = { 0 };
+  if (tc_device_open(&d, "cuda", 1, &err) < 0) {
+    printf("Bail out! %s\n", err.text);
+    exit(1);
+  }
+  return d;
+}
+
 #endif

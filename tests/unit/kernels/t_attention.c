@@ -32,12 +32,7 @@ static void attention(struct scene *s, const struct sizes *z)
 
 static struct tc_device *fresh(void)
 {
-  struct tc_device *d = NULL;
-  struct tc_err err = { 0 };
-  if (tc_device_open(&d, "cuda", 1, &err) < 0) {
-    printf("Bail out! %s\n", err.text);
-    exit(1);
-  }
+  struct tc_device *d = fresh_cuda();
   d->library = true;
   return d;
 }

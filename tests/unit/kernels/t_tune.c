@@ -32,17 +32,6 @@ static int plan_that_ran(struct scene *s, struct tc_device *d)
   return n;
 }
 
-static struct tc_device *fresh(void)
-{
-  struct tc_device *d = NULL;
-  struct tc_err err = { 0 };
-  if (tc_device_open(&d, "cuda", 1, &err) < 0) {
-    printf("Bail out! %s\n", err.text);
-    exit(1);
-  }
-  return d;
-}
-
 static int products;
 static void again_at(void) { products++; }
 
@@ -61,7 +50,7 @@ static char *lines(struct scene *s, struct tc_device *d, const char *known, bool
 /* On any GPU: another device takes what one has timed, and has its bits. */
 static void taken(struct scene *s)
 {
-  struct tc_device *one = fresh(), *two = fresh();
+  struct tc_device *one = fresh_cuda(), *two = fresh_cuda();
   int timed, again;
   char *mine = lines(s, one, "", true, &timed), *other = lines(s, two, mine, true, &again);
   ok(timed == 1 && strchr(mine, '\n') == mine + strlen(mine) - 1, "a product is timed: %.*s",
@@ -85,7 +74,7 @@ static void fastest(struct scene *s)
     const char name[2] = { (char)('0' + fast), 0 };
     int timed;
     setenv("TC_EMU_BLASLT_FAST", name, 1);
-    struct tc_device *d = fresh();
+    struct tc_device *d = fresh_cuda();
     char *text = lines(s, d, "", true, &timed);
     is_int(plan_that_ran(s, d), fast, "plan %d, which is the fastest, runs", fast);
     free(text);
@@ -97,7 +86,7 @@ static void fastest(struct scene *s)
 static void with(struct scene *s, const char *known, bool time, int plan, int timed, const char *what)
 {
   int n;
-  struct tc_device *d = fresh();
+  struct tc_device *d = fresh_cuda();
   char *text = lines(s, d, known, time, &n);
   ok(plan_that_ran(s, d) == plan && n == timed, "%s: plan %d, %d timed", what, plan, timed);
   free(text);
@@ -116,7 +105,7 @@ static void known_lines(struct scene *s)
 {
   int timed;
   setenv("TC_EMU_BLASLT_FAST", "2", 1);
-  struct tc_device *d = fresh();
+  struct tc_device *d = fresh_cuda();
   char *line = lines(s, d, "", true, &timed);
   tc_device_close(d);
   const size_t plan = (size_t)(strstr(line, ": ") + 2 - line);
@@ -160,7 +149,7 @@ static int64_t spent(struct scene *s, struct tc_device *d)
 /* Where NCCL was joined each plan runs once, also if none is timed: the library's kernels are then loaded. */
 static void loaded(struct scene *s)
 {
-  struct tc_device *d = fresh();
+  struct tc_device *d = fresh_cuda();
   struct tc_nccl *c = NULL;
   struct tc_err err = { 0 };
   char id[TC_NCCL_ID_BYTES];
@@ -202,7 +191,7 @@ static void residual(struct scene *s)
 static void parts(struct scene *s, void (*fill)(struct scene *), const char *name, bool slow)
 {
   struct tc_err err = { 0 };
-  struct tc_device *d = fresh(), *other = fresh();
+  struct tc_device *d = fresh_cuda(), *other = fresh_cuda();
   char *text = NULL, *taken = NULL, *apart = tc_sprintf("%s: apart", name);
   int timed, again;
   fill(s);
