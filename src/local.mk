@@ -308,6 +308,15 @@ libtercio_base_a_SOURCES = \
   %D%/config/ini.c \
   %D%/config/options.def \
   %D%/config/text.c \
+  %D%/files/again.c \
+  %D%/files/again.h \
+  %D%/files/files.h \
+  %D%/files/input.c \
+  %D%/files/input.h \
+  %D%/files/names.c \
+  %D%/files/names.h \
+  %D%/files/output.c \
+  %D%/files/output.h \
   %D%/watch/impl.h \
   %D%/watch/status.c \
   %D%/watch/watch.h \

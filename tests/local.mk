@@ -138,6 +138,9 @@ unit_tests = \
   %D%/unit/train/t_run.t \
   %D%/unit/train/t_step.t \
   %D%/unit/train/t_train.t \
+  %D%/unit/files/t_input.t \
+  %D%/unit/files/t_names.t \
+  %D%/unit/files/t_output.t \
   %D%/unit/watch/t_watch.t \
   %D%/unit/watch/t_watch_parts.t \
   %D%/unit/watch/t_watch_status.t \

@@ -5,7 +5,7 @@
  *   err.h       status codes, error sentences, log lines, assertions
  *   arith.h     minimum, maximum, rounding up
  *   mem.h       allocation that never returns NULL, arrays that grow, pools
- *   text.h      strings: formatting, reading a file, sizes in words, "did you mean"
+ *   text.h      strings: formatting, sizes in words, "did you mean"
  *   dtype.h     element types
  *   hash.h      hashes of strings
  *   random.h    random numbers from a key and a counter, and from the system

@@ -1,7 +1,6 @@
-/* text.c - strings: formatting, reading a text file, readable sizes, "did you mean". */
+/* text.c - strings: formatting, readable sizes, "did you mean". */
 #include "src/base/text.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -48,37 +47,6 @@ void tc_text_add(char *text, size_t size, const char *fmt, ...)
   va_start(ap, fmt);
   vsnprintf(text + at, size - at, fmt, ap);
   va_end(ap);
-}
-
-int tc_read_text(char **out, size_t *bytes, const char *path, const char *kind, size_t most,
-                 struct tc_err *err)
-{
-  *out = NULL;
-  FILE *f = fopen(path, "re");
-  if (!f)
-    return tc_fail(err, TC_EUSER, "cannot open %s %.500s: %s", kind, path, strerror(errno));
-  char *text = NULL;
-  size_t n = 0, cap = 0, got;
-  do {
-    if (cap < n + 4096) text = tc_realloc(text, cap = 2 * n + 4096);
-    got = fread(text + n, 1, cap - n - 1, f);
-    n += got;
-  } while (got > 0 && n <= most);
-  int rc = 0;
-  if (ferror(f))
-    rc = tc_fail(err, TC_EUSER, "cannot read %s %.500s: %s", kind, path, strerror(errno));
-  else if (n > most)
-    rc = tc_fail(err, TC_EUSER, "cannot read %s %.500s: it has more than %zu MB, so it must be "
-                 "something else", kind, path, most / 1000000);
-  fclose(f);
-  if (rc < 0) {
-    free(text);
-    return rc;
-  }
-  text[n] = '\0';
-  *out = text;
-  *bytes = n;
-  return 0;
 }
 
 char *tc_human_bytes(char *buf, size_t size, double bytes)

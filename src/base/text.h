@@ -1,10 +1,8 @@
-/* text.h - strings: formatting, reading a text file, readable sizes, "did you mean". */
+/* text.h - strings: formatting, readable sizes, "did you mean". */
 #ifndef TC_TEXT_H
 #define TC_TEXT_H
 
 #include <stddef.h>
-
-#include "src/base/err.h"
 
 /* The value of an environment variable; "" if it is not set. */
 const char *tc_env(const char *name);
@@ -13,11 +11,6 @@ char *tc_sprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Local. Appends to `text`, which holds `size` bytes; truncates. */
 void tc_text_add(char *text, size_t size, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* Local. Reads a whole text file and appends a 0; *out is owned by the caller. TC_EUSER: it can't be read,
- * or has more than `most` bytes (such as /dev/zero); `kind` names it in error sentences: "run file". */
-int tc_read_text(char **out, size_t *bytes, const char *path, const char *kind, size_t most,
-                 struct tc_err *err);
 
 /* Local. The index of the word in list[n] nearest to `word` by edit distance (swapping two
  * neighbours counts as one), for "did you mean"; -1 if none is near. */

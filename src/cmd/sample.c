@@ -5,6 +5,7 @@
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
 #include "io/ckpt/h5.h"
+#include "src/files/input.h"
 
 #include <errno.h>
 #include <jansson.h>

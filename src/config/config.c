@@ -4,6 +4,7 @@
  * defaults, run file and flags obey the same types and limits. What is accepted reads back from
  * tc_config_text as it is. Every error says where the value stands: "run.ini:12" or the flag. */
 #include "src/config/impl.h"
+#include "src/files/input.h"
 
 #include <ctype.h>
 #include <errno.h>

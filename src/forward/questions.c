@@ -1,5 +1,6 @@
 /* questions.c - files of questions: JSON lines, and llm.c's HellaSwag. Nothing in them is trusted. */
 #include "src/forward/questions.h"
+#include "src/files/input.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -4,6 +4,7 @@
  * meaning. tc_annotate checks whether patterns match tensors, and whether rows agree.
  * Errors begin with file:line, as a compiler's do, so that editors find the line. */
 #include "src/passes/systems.h"
+#include "src/files/input.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,6 +8,7 @@
  *   link node|network|spine COLLECTIVE = latency seconds, bytes per second (all: every collective)
  * A spine without lines of its own is as fast as the network. */
 #include "src/plan/impl.h"
+#include "src/files/input.h"
 
 #include <ctype.h>
 #include <errno.h>

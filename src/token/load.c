@@ -6,6 +6,7 @@
  * Invariants of a tokenizer that was read: every id of words, merges and lists is below n_ids and has bytes; every
  * byte has a token, so every text has ids. */
 #include "src/token/impl.h"
+#include "src/files/input.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,7 @@
  * Invariants: slot i % n_slots has unit i; written <= taken <= read <= written + n_slots, all under the lock. */
 #include "src/cmd/data/data.h"
 #include "io/folder.h"
+#include "src/files/input.h"
 #include "src/launch/stop.h"
 
 #include <errno.h>

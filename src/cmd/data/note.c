@@ -6,6 +6,7 @@
 #include "src/cmd/data/data.h"
 #include "io/ckpt/manifest.h"
 #include "io/folder.h"
+#include "src/files/input.h"
 
 #include <errno.h>
 #include <jansson.h>

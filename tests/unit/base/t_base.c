@@ -370,35 +370,6 @@ static void test_far(void)
   is_str(text, "ab-420123", "... as far as there is room");
 }
 
-/* Files as text: whole, at most of a size, or a sentence. */
-static void test_read_text(void)
-{
-  char path[] = "t_base-XXXXXX", *text = NULL, *want;
-  struct tc_err err = { 0 };
-  size_t bytes = 0;
-  const int fd = mkstemp(path);
-  char *data = tc_malloc(20000);
-  memset(data, 'x', 20000);
-  ok(write(fd, data, 20000) == 20000, "a file");
-  close(fd);
-  is_int(tc_read_text(&text, &bytes, path, "test file", 20000, &err), 0, "a file of the most bytes");
-  ok(bytes == 20000 && text && !memcmp(text, data, 20000) && !text[20000], "... is read, and ended");
-  free(text);
-  is_int(tc_read_text(&text, &bytes, path, "test file", 19999, &err), TC_EUSER, "one more");
-  want = tc_sprintf("cannot read test file %s: it has more than 0 MB, so it must be something else", path);
-  is_str(err.text, want, "... is refused");
-  ok(!text, "... without a text");
-  free(want);
-  is_int(tc_read_text(&text, &bytes, "/", "test file", 10, &err), TC_EUSER, "a folder");
-  is_str(err.text, "cannot read test file /: Is a directory", "... is reported");
-  unlink(path);
-  is_int(tc_read_text(&text, &bytes, path, "test file", 10, &err), TC_EUSER, "none");
-  want = tc_sprintf("cannot open test file %s: No such file or directory", path);
-  is_str(err.text, want, "... is reported");
-  free(want);
-  free(data);
-}
-
 /* The vectors that the hash's authors publish. */
 static void test_hash(void)
 {
@@ -427,7 +398,6 @@ int main(void)
   test_sizes();
   test_order();
   test_far();
-  test_read_text();
   test_hash();
   return done_testing();
 }

@@ -1,6 +1,7 @@
 /* t_plan_device.c - device files and links, value by value: what is read, what is written, what
  * numbers mean. Sentences about wrong lines are transcripts/planner.txt's. */
 #include "src/plan/impl.h"
+#include "src/files/input.h"
 #include "tests/unit/tap.h"
 
 #include <string.h>

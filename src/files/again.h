@@ -1,0 +1,23 @@
+/* again.h - errors of file operations that may pass. */
+#ifndef TC_AGAIN_H
+#define TC_AGAIN_H
+
+#include <stdbool.h>
+
+/* Tries of one operation; zeroed by its owner. */
+struct tc_again { int tries; };
+
+/* Local. Whether an operation that failed with this errno may succeed a moment later: a server that is busy or
+ * restarts, memory or descriptors that are short. */
+bool tc_may_pass(int errnum);
+
+/* Local. Pauses and returns true if the operation is to be tried again: its error may pass, and less than TC_AGAIN_TRIES
+ * tries were made, with pauses that double, 6.3 s in all. errno is errnum when it returns.
+ *
+ *   struct tc_again again = { 0 };
+ *   do fd = open(path, O_RDONLY);
+ *   while (fd < 0 && tc_again(&again, errno)); */
+enum { TC_AGAIN_TRIES = 7 };
+bool tc_again(struct tc_again *a, int errnum);
+
+#endif
