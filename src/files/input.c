@@ -1,17 +1,22 @@
 /* input.c - text files. Everything is opened without waiting (O_NONBLOCK), and what it is is looked at before it is
- * read; a pipe that the user gave is then read as usual, until its writer closes it. */
+ * read; a pipe that the user gave is then read as usual, until its writer closes it.
+ *
+ * Invariant: a descriptor of the user's that is a pipe when it is read first names a file of memory from then on. */
 #include "src/files/input.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/base/base.h"
 #include "src/files/again.h"
+#include "src/files/names.h"
 #include "src/watch/watch.h"
 
 /* Whether the path names a descriptor of this process, as `<(...)` does. */
@@ -34,7 +39,8 @@ static const char *unfit(const char *path, mode_t mode)
   return "it is a device; give a file";
 }
 
-int tc_open_text(const char *path, const char *kind, bool *missing, struct tc_err *err)
+/* A descriptor that can't wait; *is_pipe: for a pipe. */
+static int open_any(const char *path, const char *kind, bool *missing, bool *is_pipe, struct tc_err *err)
 {
   struct tc_again again = { 0 };
   struct stat st;
@@ -47,20 +53,16 @@ int tc_open_text(const char *path, const char *kind, bool *missing, struct tc_er
   if (fd < 0) return tc_fail(err, TC_EUSER, "cannot open %s %.500s: %s", kind, path, strerror(errno));
   const char *why = fstat(fd, &st) < 0 ? strerror(errno) : unfit(path, st.st_mode);
   if (!why && fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) < 0) why = strerror(errno);
+  *is_pipe = !why && S_ISFIFO(st.st_mode);
   if (!why) return fd;
   close(fd);
   return tc_fail(err, TC_EUSER, "cannot read %s %.500s: %s", kind, path, why);
 }
 
-FILE *tc_stream_text(const char *path, const char *kind, struct tc_err *err)
+int tc_open_text(const char *path, const char *kind, bool *missing, struct tc_err *err)
 {
-  const int fd = tc_open_text(path, kind, NULL, err);
-  FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
-  if (fd >= 0 && !f) {
-    tc_fail(err, TC_EUSER, "cannot read %s %.500s: %s", kind, path, strerror(errno));
-    close(fd);
-  }
-  return f;
+  bool is_pipe;
+  return open_any(path, kind, missing, &is_pipe, err);
 }
 
 static int too_large(const char *path, const char *kind, size_t most, struct tc_err *err)
@@ -94,11 +96,54 @@ static int read_rest(char **out, size_t *bytes, int fd, const char *path, const 
   return 0;
 }
 
+/* ---- pipes --------------------------------------------------------------------------------- */
+
+/* The number of the descriptor that the path names. */
+static int number_of(const char *path)
+{
+  const char *slash = strrchr(path, '/');
+  return !strcmp(path, "/dev/stdin") ? 0 : atoi(slash + 1);
+}
+
+/* Puts a file of memory with all that the pipe `fd` gives in the place of the descriptor that the user gave. */
+static int keep_pipe(int fd, const char *path, const char *kind, size_t most, struct tc_err *err)
+{
+  char *text;
+  size_t bytes;
+  TC_TRY(read_rest(&text, &bytes, fd, path, kind, most, err));
+  const int file = memfd_create("pipe", MFD_CLOEXEC);
+  const bool kept = file >= 0 && tc_write_all(file, text, (int64_t)bytes) && lseek(file, 0, SEEK_SET) == 0 &&
+                    dup2(file, number_of(path)) >= 0;
+  const int why = errno;
+  if (file >= 0) close(file);
+  free(text);
+  return kept ? 0 : tc_fail(err, TC_EUSER, "cannot keep what %s %.500s gives: %s", kind, path, strerror(why));
+}
+
+/* A descriptor of a regular file; that of a pipe once what it gives is kept. */
+static int open_kept(const char *path, const char *kind, size_t most, struct tc_err *err)
+{
+  static pthread_mutex_t pipe_lock = PTHREAD_MUTEX_INITIALIZER;    /* one thread reads a pipe, the others its file */
+  bool is_pipe;
+  if (!is_descriptor(path)) return open_any(path, kind, NULL, &is_pipe, err);
+  pthread_mutex_lock(&pipe_lock);
+  int fd = open_any(path, kind, NULL, &is_pipe, err);
+  if (fd >= 0 && is_pipe) {
+    const int rc = keep_pipe(fd, path, kind, most, err);
+    close(fd);
+    fd = rc < 0 ? rc : open_any(path, kind, NULL, &is_pipe, err);
+  }
+  pthread_mutex_unlock(&pipe_lock);
+  return fd;
+}
+
+/* ---- whole files ----------------------------------------------------------------------------- */
+
 int tc_read_text(char **out, size_t *bytes, const char *path, const char *kind, size_t most, struct tc_err *err)
 {
   struct stat st;
   *out = NULL;
-  const int fd = tc_open_text(path, kind, NULL, err);
+  const int fd = open_kept(path, kind, most, err);
   if (fd < 0) return fd;
   int rc = fstat(fd, &st) == 0 && st.st_size > 0 && (uint64_t)st.st_size > most
              ? too_large(path, kind, most, err) : read_rest(out, bytes, fd, path, kind, most, err);
@@ -120,4 +165,79 @@ int tc_read_json(json_t **out, const char *path, const char *kind, size_t most, 
   if (*out) return 0;
   if (is_damaged) *is_damaged = true;
   return tc_fail(err, TC_EUSER, "%s %.500s is not JSON: line %d: %s", kind, path, why.line, why.text);
+}
+
+/* ---- line by line ---------------------------------------------------------------------------- */
+
+enum { BUFFER_BYTES = 1 << 16, MOST_OF_PIPE = 1 << 30 };
+
+struct tc_lines {
+  const char *path, *kind;       /* borrowed */
+  int fd;
+  char *line; size_t cap;
+  size_t at, n;                  /* of the buffer: what is read next, and its end */
+  char buffer[BUFFER_BYTES];
+};
+
+int tc_lines_open(struct tc_lines **out, const char *path, const char *kind, struct tc_err *err)
+{
+  *out = NULL;
+  const int fd = open_kept(path, kind, MOST_OF_PIPE, err);
+  if (fd < 0) return fd;
+  *out = tc_malloc(sizeof **out);
+  **out = (struct tc_lines){ .path = path, .kind = kind, .fd = fd };
+  return 0;
+}
+
+/* Fills the empty buffer; false at the end of the file, or with *why. */
+static bool fill(struct tc_lines *l, int *why)
+{
+  struct tc_again again = { 0 };
+  ssize_t n;
+  do n = read(l->fd, l->buffer, BUFFER_BYTES);
+  while (n < 0 && tc_again(&again, errno));
+  *why = n < 0 ? errno : 0;
+  l->at = 0;
+  l->n = n > 0 ? (size_t)n : 0;
+  return n > 0;
+}
+
+int tc_lines_next(struct tc_lines *l, char **line, size_t *len, struct tc_err *err)
+{
+  size_t n = 0;
+  int why = 0;
+  bool ended = false;
+  while (!ended && (l->at < l->n || fill(l, &why))) {
+    const char *from = l->buffer + l->at, *end = memchr(from, '\n', l->n - l->at);
+    const size_t k = end ? (size_t)(end - from) + 1 : l->n - l->at;
+    if (n + k > TC_LINE_MOST)
+      return tc_fail(err, TC_EUSER, "cannot read %s %.500s: a line of it has more than %d MB, so it must be something "
+                     "else", l->kind, l->path, TC_LINE_MOST / 1000000);
+    if (l->cap < n + k + 1) l->line = tc_realloc(l->line, l->cap = 2 * (n + k) + 1);
+    memcpy(l->line + n, from, k);
+    n += k;
+    l->at += k;
+    ended = end != NULL;
+  }
+  if (why) return tc_fail(err, TC_EUSER, "cannot read %s %.500s: %s", l->kind, l->path, strerror(why));
+  if (!n) return 0;
+  l->line[n] = '\0';
+  *line = l->line;
+  if (len) *len = n;
+  return 1;
+}
+
+int tc_lines_again(struct tc_lines *l, struct tc_err *err)
+{
+  l->at = l->n = 0;
+  if (lseek(l->fd, 0, SEEK_SET) == 0) return 0;
+  return tc_fail(err, TC_EUSER, "cannot read %s %.500s again: %s", l->kind, l->path, strerror(errno));
+}
+
+void tc_lines_close(struct tc_lines *l)
+{
+  if (!l) return;
+  close(l->fd);
+  free(l->line);
+  free(l);
 }

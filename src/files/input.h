@@ -2,13 +2,15 @@
  *
  * What is opened is a regular file, or a pipe that the user gave by a descriptor: `<(...)`, /dev/fd/N, /dev/stdin. A
  * folder, a device, a socket or a named pipe is TC_EUSER with a sentence: none of them is waited for, and /dev/zero
- * has no end. Errors that may pass (again.h) are tried again. `kind` names the file in sentences: "run file". */
+ * has no end. Errors that may pass (again.h) are tried again. `kind` names the file in sentences: "run file".
+ *
+ * What a pipe gives is kept under its descriptor, in memory, so that it can be read as often as a file: by each rank
+ * that is a thread, or once to be checked and once to be used. Only tc_open_text leaves it a pipe. */
 #ifndef TC_INPUT_H
 #define TC_INPUT_H
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 #include "src/base/err.h"
 
@@ -16,8 +18,16 @@
  * this name. TC_EUSER. */
 int tc_open_text(const char *path, const char *kind, bool *missing, struct tc_err *err);
 
-/* Local. The same as a stream, to be closed by the caller; NULL with *err. */
-FILE *tc_stream_text(const char *path, const char *kind, struct tc_err *err);
+/* A file line by line, of which no line has more than TC_LINE_MOST bytes. */
+enum { TC_LINE_MOST = 1 << 26 };
+struct tc_lines;
+/* Local. *out is owned by the caller, `path` and `kind` borrowed. TC_EUSER. */
+int tc_lines_open(struct tc_lines **out, const char *path, const char *kind, struct tc_err *err);
+/* Local. The next line into *line, with its end of line and a 0 after it; borrowed until the next call. *len may be
+ * NULL. 1: a line, 0: the end of the file, or TC_EUSER. */
+int tc_lines_next(struct tc_lines *l, char **line, size_t *len, struct tc_err *err);
+int tc_lines_again(struct tc_lines *l, struct tc_err *err);       /* from the first line on */
+void tc_lines_close(struct tc_lines *l);                          /* NULL is accepted */
 
 /* Local. Reads a whole text file and appends a 0; *out is owned by the caller. TC_EUSER: it can't be read, or has more
  * than `most` bytes. */

@@ -207,6 +207,38 @@ int tc_folder_make(const char *path, struct tc_err *err)
   return rc;
 }
 
+int tc_folder_make_new(const char *path, char **made, struct tc_err *err)
+{
+  struct stat st;
+  char *at = tc_strdup(path), *up;
+  *made = NULL;
+  while (lstat(at, &st) < 0 && errno == ENOENT) {
+    up = tc_folder_of(at);
+    free(*made);
+    *made = at;
+    at = up;
+  }
+  free(at);
+  const int rc = tc_folder_make(path, err);
+  if (rc < 0) {
+    tc_folder_unmake(path, *made);
+    *made = NULL;
+  }
+  return rc;
+}
+
+void tc_folder_unmake(const char *path, char *made)
+{
+  char *at = tc_strdup(path);
+  while (made && strlen(at) >= strlen(made) && tc_rmdir(AT_FDCWD, at) == 0) {
+    char *up = tc_folder_of(at);
+    free(at);
+    at = up;
+  }
+  free(at);
+  free(made);
+}
+
 int tc_folder_rename(const char *dir, const char *from, const char *to, struct tc_err *err)
 {
   struct tc_again again = { 0 };

@@ -5,6 +5,7 @@
 #ifndef TC_NAMES_H
 #define TC_NAMES_H
 
+#include <fcntl.h>                 /* AT_FDCWD */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -29,6 +30,10 @@ char *tc_folder_of(const char *path);
 
 /* Local. All fail with TC_EUSER, naming the folder. */
 int tc_folder_make(const char *path, struct tc_err *err);     /* with its parents; durable */
+/* The same; *made, owned, is the outermost folder that was not there, NULL: all were. After a failure of what the
+ * folder is for, _unmake removes it and its parents down from *made, as far as nothing is in them; frees made. */
+int tc_folder_make_new(const char *path, char **made, struct tc_err *err);
+void tc_folder_unmake(const char *path, char *made);
 int tc_folder_sync(const char *path, struct tc_err *err);     /* fsync of the folder itself */
 /* Within `dir`; durable when it returns. */
 int tc_folder_rename(const char *dir, const char *from, const char *to, struct tc_err *err);

@@ -25,16 +25,22 @@
 
 enum { HEAD_BYTES = 64, NAME_TRIES = 20 };
 
+/* What sentences say, and of which kind a file is that may be replaced. */
+struct words {
+  const struct tc_output_kind *kind;
+  const char *instead;
+  char *flag;                    /* owned; "" or "run.trace: " */
+};
+
 struct tc_output {
   char *path, *real, *tmp;       /* owned; real: path, or what it links to */
-  const struct tc_output_kind *kind;
-  char *flag;                    /* owned; "" or "run.trace: " */
+  struct words w;
   int fd;
   FILE *stream;
   int stream_errno;              /* of the stream's first write that failed */
   int64_t bytes;
   int place;                     /* in `unfinished`; -1: none was free */
-  bool replaces;
+  bool replaces, backup;
 };
 
 /* ---- what a signal removes ----------------------------------------------------------------- */
@@ -99,81 +105,123 @@ static const char *what_is(mode_t mode)
 }
 
 /* Whether the file st may be replaced. */
-static int check_file(const char *path, const struct stat *st, const struct tc_output_kind *kind, const char *flag,
-                      struct tc_err *err)
+static int check_file(const char *path, const struct stat *st, const struct words *w, struct tc_err *err)
 {
   char head[HEAD_BYTES];
   if (!S_ISREG(st->st_mode))
-    return tc_fail(err, TC_EUSER, "%s%s is %s, not a file that can be made; give another name", flag, path,
-                   what_is(st->st_mode));
-  if (!kind) return tc_fail(err, TC_EUSER, "%s%s exists already; remove it or give another name", flag, path);
+    return tc_fail(err, TC_EUSER, "%s%s is %s, not a file that can be made; %s", w->flag, path, what_is(st->st_mode),
+                   w->instead);
+  if (!w->kind) return tc_fail(err, TC_EUSER, "%s%s exists already; remove it or %s", w->flag, path, w->instead);
   if (st->st_size == 0) return 0;
   const int64_t n = read_head(path, head);
   if (n < 0)
-    return tc_fail(err, TC_EUSER, "%s%s exists already, and can't be read to see what it is: %s; remove it or give "
-                   "another name", flag, path, strerror(errno));
-  if (is_of_kind(kind, head, (size_t)n)) return 0;
-  return tc_fail(err, TC_EUSER, "%s%s exists already and is not %s; remove it or give another name", flag, path,
-                 kind->name);
+    return tc_fail(err, TC_EUSER, "%s%s exists already, and can't be read to see what it is: %s; remove it or %s",
+                   w->flag, path, strerror(errno), w->instead);
+  if (is_of_kind(w->kind, head, (size_t)n)) return 0;
+  return tc_fail(err, TC_EUSER, "%s%s exists already and is not %s; remove it or %s", w->flag, path, w->kind->name,
+                 w->instead);
 }
 
 /* Whether a file may be made or replaced at `path`. *real is the path without links, owned, and *replaces whether
  * something is there. */
-static int check_path(const char *path, const struct tc_output_kind *kind, const char *flag, char **real,
-                      bool *replaces, struct tc_err *err)
+static int check_path(const char *path, const struct words *w, char **real, bool *replaces, struct tc_err *err)
 {
   struct tc_again again = { 0 };
   struct stat st;
   int rc;
   *real = NULL;
   if (!*path || path[strlen(path) - 1] == '/')
-    return tc_fail(err, TC_EUSER, "%s'%s' is not the name of a file", flag, path);
+    return tc_fail(err, TC_EUSER, "%s'%s' is not the name of a file", w->flag, path);
   do rc = lstat(path, &st);
   while (rc < 0 && tc_again(&again, errno));
   *replaces = rc == 0;
   if (rc < 0 && errno != ENOENT)
-    return tc_fail(err, TC_EUSER, "%s%s can't be written: %s", flag, path, strerror(errno));
+    return tc_fail(err, TC_EUSER, "%s%s can't be written: %s", w->flag, path, strerror(errno));
   if (rc == 0 && S_ISLNK(st.st_mode) && !(*real = realpath(path, NULL)))
-    return tc_fail(err, TC_EUSER, "%s%s is a link whose file can't be found: %s; remove it or give another name", flag,
-                   path, strerror(errno));
+    return tc_fail(err, TC_EUSER, "%s%s is a link whose file can't be found: %s; remove it or %s", w->flag, path,
+                   strerror(errno), w->instead);
   if (!*real) *real = tc_strdup(path);
   if (rc == 0 && stat(*real, &st) < 0)
-    return tc_fail(err, TC_EUSER, "%s%s can't be written: %s", flag, path, strerror(errno));
-  return rc == 0 ? check_file(path, &st, kind, flag, err) : 0;
+    return tc_fail(err, TC_EUSER, "%s%s can't be written: %s", w->flag, path, strerror(errno));
+  return rc == 0 ? check_file(path, &st, w, err) : 0;
 }
 
-/* Whether one of the files that are never replaced is at `path`. */
-static int check_kept(const char *path, const struct tc_output_opts *o, const char *flag, struct tc_err *err)
+static bool is_same(const char *a, const char *b)
 {
-  struct stat st, kept;
-  if (stat(path, &st) < 0) return 0;
-  for (int i = 0; i < o->n_kept; i++)
-    if (stat(o->kept[i].path, &kept) == 0 && kept.st_dev == st.st_dev && kept.st_ino == st.st_ino)
-      return tc_fail(err, TC_EUSER, "%s%s is %s; give another name", flag, path, o->kept[i].what);
+  struct stat x, y;
+  return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static const char *last_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
+
+/* Whether the folder of `path`, or one above it, is this one. */
+static bool is_within(const char *path, const char *folder)
+{
+  struct stat st;
+  if (stat(folder, &st) < 0 || !S_ISDIR(st.st_mode)) return false;
+  char *up = tc_folder_of(path), *at = realpath(up, NULL);
+  bool found = false;
+  free(up);
+  while (at && !(found = is_same(at, folder)) && strcmp(at, "/") != 0) {
+    up = tc_folder_of(at);
+    free(at);
+    at = up;
+  }
+  free(at);
+  return found;
+}
+
+/* Whether they are one name of one folder, though nothing need be there. */
+static bool is_same_name(const char *a, const char *b)
+{
+  if (strcmp(last_name(a), last_name(b)) != 0) return false;
+  char *x = tc_folder_of(a), *y = tc_folder_of(b);
+  const bool same = is_same(x, y);
+  free(x);
+  free(y);
+  return same;
+}
+
+/* Whether `path` is one of the files that are never replaced. */
+static int check_kept(const char *path, const struct tc_output_opts *o, const struct words *w, struct tc_err *err)
+{
+  for (int i = 0; i < o->n_kept; i++) {
+    const struct tc_output_kept *k = &o->kept[i];
+    if (is_same(path, k->path) || is_same_name(path, k->path))
+      return tc_fail(err, TC_EUSER, "%s%s is %s; %s", w->flag, path, k->what, w->instead);
+    if (is_within(path, k->path))
+      return tc_fail(err, TC_EUSER, "%s%s is in %s, %s; %s", w->flag, path, k->path, k->what, w->instead);
+  }
   return 0;
 }
 
-static char *flag_text(const struct tc_output_opts *o)
+/* Of files of which an earlier one is kept: any may be at `path`. */
+static const struct tc_output_kind any_kind = { "a file", { "" } };
+
+/* Owned by the caller: flag. */
+static struct words words_of(const struct tc_output_opts *o)
 {
-  return o->flag ? tc_sprintf("%s%s", o->flag, *o->flag == '-' ? " " : ": ") : tc_strdup("");
+  return (struct words){ .kind = o->backup ? &any_kind : o->kind, .instead = o->instead ? o->instead : "give another name",
+    .flag = o->flag ? tc_sprintf("%s%s", o->flag, *o->flag == '-' ? " " : ": ") : tc_strdup("") };
 }
 
-static int check_all(const char *path, const struct tc_output_opts *o, const char *flag, char **real, bool *replaces,
-                     struct tc_err *err)
+static int check_all(const char *path, const struct tc_output_opts *o, const struct words *w, char **real,
+                     bool *replaces, struct tc_err *err)
 {
   *real = NULL;
-  TC_TRY(check_kept(path, o, flag, err));
-  const int rc = check_path(path, o->kind, flag, real, replaces, err);
+  TC_TRY(check_kept(path, o, w, err));
+  const int rc = check_path(path, w, real, replaces, err);
   if (rc < 0) free(*real), *real = NULL;
   return rc;
 }
 
 int tc_output_check(const char *path, const struct tc_output_opts *o, struct tc_err *err)
 {
-  char *flag = flag_text(o), *real;
+  struct words w = words_of(o);
+  char *real;
   bool replaces;
-  const int rc = check_all(path, o, flag, &real, &replaces, err);
-  free(flag);
+  const int rc = check_all(path, o, &w, &real, &replaces, err);
+  free(w.flag);
   free(real);
   return rc;
 }
@@ -185,13 +233,12 @@ static int make_unfinished(struct tc_output *f, bool executable, struct tc_err *
 {
   struct tc_again again = { 0 };
   char *folder = tc_folder_of(f->real);
-  const char *slash = strrchr(f->real, '/');
   const bool top = !strcmp(folder, "/");
   for (int i = 0; i < NAME_TRIES && f->fd < 0; i++) {
-    f->tmp = tc_sprintf("%s%s.tmp-%.100s-%08x%08x", folder, top ? "" : "/", slash ? slash + 1 : f->real,
+    f->tmp = tc_sprintf("%s%s.tmp-%.100s-%08x%08x", folder, top ? "" : "/", last_name(f->real),
                         tc_random_name(), tc_random_name());
     f->place = remember(f->tmp);
-    f->fd = open(f->tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, executable ? 0777 : 0666);
+    f->fd = open(f->tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, executable ? 0777 : 0666);
     if (f->fd >= 0) break;
     const int why = errno;
     forget(f->place);
@@ -202,8 +249,8 @@ static int make_unfinished(struct tc_output *f, bool executable, struct tc_err *
     if (why != EEXIST && !tc_again(&again, why)) break;
   }
   const int rc = f->fd >= 0 ? 0
-    : errno == ENOENT ? tc_fail(err, TC_EUSER, "%s%s can't be written: there is no folder %s", f->flag, f->path, folder)
-    : tc_fail(err, TC_EUSER, "%s%s can't be written: %s", f->flag, f->path, strerror(errno));
+    : errno == ENOENT ? tc_fail(err, TC_EUSER, "%s%s can't be written: there is no folder %s", f->w.flag, f->path, folder)
+    : tc_fail(err, TC_EUSER, "%s%s can't be written: %s", f->w.flag, f->path, strerror(errno));
   free(folder);
   return rc;
 }
@@ -213,9 +260,9 @@ int tc_output_new(struct tc_output **out, const char *path, const struct tc_outp
   struct tc_output *f = tc_calloc(1, sizeof *f);
   struct stat st;
   *out = NULL;
-  *f = (struct tc_output){ .path = tc_strdup(path), .kind = o->kind, .flag = flag_text(o), .fd = -1, .place = -1 };
+  *f = (struct tc_output){ .path = tc_strdup(path), .w = words_of(o), .fd = -1, .place = -1, .backup = o->backup };
   tc_at_file("making", path);
-  int rc = check_all(path, o, f->flag, &f->real, &f->replaces, err);
+  int rc = check_all(path, o, &f->w, &f->real, &f->replaces, err);
   if (rc == 0) rc = make_unfinished(f, o->executable, err);
   if (rc < 0) {
     tc_output_abandon(f);
@@ -253,10 +300,27 @@ int64_t tc_output_bytes(const struct tc_output *f) { return f->bytes; }
 int tc_output_write(struct tc_output *f, const void *data, int64_t bytes, struct tc_err *err)
 {
   if (!tc_write_all(f->fd, data, bytes))
-    return tc_fail(err, TC_EUSER, "%s%s: writing failed after %lld bytes: %s", f->flag, f->path, (long long)f->bytes,
+    return tc_fail(err, TC_EUSER, "%s%s: writing failed after %lld bytes: %s", f->w.flag, f->path, (long long)f->bytes,
                    strerror(errno));
   f->bytes += bytes;
   return 0;
+}
+
+static bool no_links(int why) { return why == EPERM || why == EOPNOTSUPP || why == ENOSYS; }   /* of a file system */
+
+/* Gives an earlier file a second name, which is free. 0 or errno. */
+static int keep_earlier(const char *real)
+{
+  enum { MOST = 1000 };
+  int why = EEXIST;
+  for (int i = 1; i < MOST && why == EEXIST; i++) {
+    char *old = i > 1 ? tc_sprintf("%s~%d", real, i) : tc_sprintf("%s~", real);
+    struct stat st;
+    why = tc_link(AT_FDCWD, real, old);
+    if (no_links(why)) why = lstat(old, &st) == 0 ? EEXIST : tc_rename(AT_FDCWD, real, old);
+    free(old);
+  }
+  return why;
 }
 
 /* The file gets its name. What was free when it was begun must still be. */
@@ -264,16 +328,22 @@ static int give_name(struct tc_output *f, struct tc_err *err)
 {
   char *real;
   bool replaces;
-  TC_TRY(check_path(f->path, f->kind, f->flag, &real, &replaces, err));
+  TC_TRY(check_path(f->path, &f->w, &real, &replaces, err));
   int why = EPERM;
+  if (replaces && f->backup && (why = keep_earlier(real)) != 0) {
+    free(real);
+    return tc_fail(err, TC_EUSER, "%s%s can't be kept under another name: %s", f->w.flag, f->path, strerror(why));
+  }
+  why = EPERM;
   if (!replaces) why = tc_link(AT_FDCWD, f->tmp, real);
-  if (why == EPERM || why == EOPNOTSUPP || why == ENOSYS) why = tc_rename(AT_FDCWD, f->tmp, real);
-  else if (why == EEXIST && f->kind) why = tc_rename(AT_FDCWD, f->tmp, real);   /* another of this kind was faster */
+  if (no_links(why)) why = tc_rename(AT_FDCWD, f->tmp, real);
+  else if (why == EEXIST && f->w.kind && !f->backup)     /* another of this kind was faster */
+    why = tc_rename(AT_FDCWD, f->tmp, real);
   free(real);
   if (why == EEXIST)
-    return tc_fail(err, TC_EUSER, "%s%s was made by another process meanwhile, and stays; remove it or give another "
-                   "name", f->flag, f->path);
-  return why ? tc_fail(err, TC_EUSER, "%s%s can't be written: %s", f->flag, f->path, strerror(why)) : 0;
+    return tc_fail(err, TC_EUSER, "%s%s was made by another process meanwhile, and stays; remove it or %s",
+                   f->w.flag, f->path, f->w.instead);
+  return why ? tc_fail(err, TC_EUSER, "%s%s can't be written: %s", f->w.flag, f->path, strerror(why)) : 0;
 }
 
 int tc_output_finish(struct tc_output *f, struct tc_err *err)
@@ -285,7 +355,7 @@ int tc_output_finish(struct tc_output *f, struct tc_err *err)
   if (!why && fsync(f->fd) < 0 && errno != EINVAL) why = errno;
   if (close(f->fd) < 0 && !why) why = errno;
   f->fd = -1;
-  int rc = why ? tc_fail(err, TC_EUSER, "%s%s can't be written: %s", f->flag, f->path, strerror(why))
+  int rc = why ? tc_fail(err, TC_EUSER, "%s%s can't be written: %s", f->w.flag, f->path, strerror(why))
                : give_name(f, err);
   if (rc == 0) {
     char *folder = tc_folder_of(f->real);
@@ -306,7 +376,7 @@ void tc_output_abandon(struct tc_output *f)
   free(f->path);
   free(f->real);
   free(f->tmp);
-  free(f->flag);
+  free(f->w.flag);
   free(f);
 }
 
@@ -318,4 +388,16 @@ int tc_output_text(const char *path, const struct tc_output_opts *o, const char 
   if (rc == 0) return tc_output_finish(f, err);
   tc_output_abandon(f);
   return rc;
+}
+
+int tc_scratch_file(const char *folder, struct tc_err *err)
+{
+  struct tc_output *f;
+  char *path = tc_sprintf("%s/scratch-%08x%08x", folder, tc_random_name(), tc_random_name());
+  int fd = tc_output_new(&f, path, &(struct tc_output_opts){ 0 }, err);
+  if (fd == 0 && (fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0)) < 0)
+    fd = tc_fail(err, TC_EUSER, "a file in %s can't be made: %s", folder, strerror(errno));
+  tc_output_abandon(f);
+  free(path);
+  return fd;
 }

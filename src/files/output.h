@@ -25,7 +25,8 @@ struct tc_output_kind {
   const char *begins[3];         /* texts of which one is at its first byte; NULL: no more */
 };
 
-/* A file that is never replaced, and what it is: "the training data". */
+/* A file that is never replaced, nor made where it is not there yet, and what it is: "the training data". A folder:
+ * nothing is made in it. */
 struct tc_output_kept { const char *path, *what; };
 
 struct tc_output_opts {
@@ -33,14 +34,16 @@ struct tc_output_opts {
   const struct tc_output_kept *kept;     /* [n_kept]; borrowed until the call returns */
   int n_kept;
   const char *flag;              /* for sentences, what named the path: "run.trace", "-o"; NULL */
+  const char *instead;           /* for sentences, what would fit; NULL: "give another name" */
   bool executable;
+  bool backup;                   /* an earlier file, of any kind, is kept as PATH~; if that is taken, PATH~2 and so on */
 };
 
 /* What _new would say, for a check before long work. */
 int tc_output_check(const char *path, const struct tc_output_opts *o, struct tc_err *err);
 
 struct tc_output;
-/* *out is owned by the caller; o->kind must outlive it. */
+/* *out is owned by the caller; o->kind and o->instead must outlive it. */
 int tc_output_new(struct tc_output **out, const char *path, const struct tc_output_opts *o, struct tc_err *err);
 int tc_output_write(struct tc_output *f, const void *data, int64_t bytes, struct tc_err *err);
 /* A stream into the file instead of _write; errors of writing to it show in _finish. Owned by f. */
@@ -54,6 +57,9 @@ void tc_output_abandon(struct tc_output *f);
 
 /* The whole of it for a text. */
 int tc_output_text(const char *path, const struct tc_output_opts *o, const char *text, struct tc_err *err);
+
+/* A file without a name in `folder`, to be read and written; its descriptor, owned by the caller, or TC_EUSER. */
+int tc_scratch_file(const char *folder, struct tc_err *err);
 
 /* Any thread, and signal handlers. Removes the files of this process that are not finished, before a signal ends it. */
 void tc_output_remove_unfinished(void);

@@ -7,6 +7,7 @@
 #define TC_DIGEST_H
 
 #include "src/config/config.h"
+#include "src/files/input.h"
 #include "tests/unit/tap.h"
 
 #include <unistd.h>

@@ -82,13 +82,48 @@ static void test_given_pipe(void)
   is_int(tc_read_json(&o, path, "config", 100, 0, NULL, &err), 0, "... as JSON too");
   is_int(json_integer_value(json_object_get(o, "a")), 1, "... with its values");
   json_decref(o);
+  for (int i = 0; i < 2; i++) {
+    is_int(tc_read_text(&text, &bytes, path, "config", 100, &err), 0, "it is read again");
+    is_str(text ? text : "", "{\"a\": 1}", "... to the same text");
+    free(text);
+  }
   close(fd);
-  fd = give_pipe(path, sizeof path, "line 1\nline 2\n");
-  FILE *f = tc_stream_text(path, "file of questions", &err);
-  char line[20];
-  ok(f && fgets(line, sizeof line, f) && fgets(line, sizeof line, f) && !strcmp(line, "line 2\n"), "... and by lines");
-  if (f) fclose(f);
+}
+
+/* Files line by line, twice: lines longer than the buffer, a last one without an end, zeros. */
+static void test_lines(void)
+{
+  struct tc_err err = { 0 };
+  struct tc_lines *l = NULL;
+  char path[40], *line, *text = tc_malloc(300000);
+  size_t len = 0;
+  memset(text, 'x', 200000);
+  strcpy(text + 200000, "\n\nlast");
+  FILE *f = fopen("lines", "w");
+  fputs(text, f), fclose(f);
+  const int fd = give_pipe(path, sizeof path, "line 1\n\nlast");
+  const struct { const char *path; size_t first; } files[] = { { "lines", 200001 }, { path, 7 } };
+  for (int i = 0; i < 2; i++) {
+    is_int(tc_lines_open(&l, files[i].path, "file of questions", &err), 0, "%s: %s", files[i].path, err.text);
+    for (int again = 0; again < 2; again++) {
+      ok(tc_lines_next(l, &line, &len, &err) == 1 && len == files[i].first && line[len - 1] == '\n' && !line[len], "a line");
+      ok(tc_lines_next(l, &line, &len, &err) == 1 && !strcmp(line, "\n"), "... an empty one");
+      ok(tc_lines_next(l, &line, NULL, &err) == 1 && !strcmp(line, "last"), "... one that does not end");
+      is_int(tc_lines_next(l, &line, NULL, &err), 0, "... and no other");
+      is_int(tc_lines_again(l, &err), 0, "from the begin");
+    }
+    tc_lines_close(l);
+  }
   close(fd);
+  is_int(tc_lines_open(&l, "none", "file of questions", &err), TC_EUSER, "a file that is not there");
+  ok(!l && !strcmp(err.text, "cannot open file of questions none: No such file or directory"), "... says so");
+  tc_lines_close(l);
+  is_int(tc_lines_open(&l, "large", "file of questions", &err), 0, "a large file of zeros");
+  is_int(tc_lines_next(l, &line, NULL, &err), TC_EUSER, "... is no line");
+  is_str(err.text, "cannot read file of questions large: a line of it has more than 67 MB, so it must be something else",
+         "... as it says");
+  tc_lines_close(l);
+  free(text);
 }
 
 /* At most so many bytes, whether the size is known before or not. */
@@ -129,9 +164,10 @@ int main(void)
   make_all();
   test_kinds();
   test_given_pipe();
+  test_lines();
   test_size();
   test_json();
-  static const char *const left[] = { "regular", "pipe", "link", "link-to-pipe", "link-to-none", "large", "socket" };
+  static const char *const left[] = { "regular", "pipe", "link", "link-to-pipe", "link-to-none", "large", "socket", "lines" };
   for (size_t i = 0; i < sizeof left / sizeof *left; i++) unlink(left[i]);
   rmdir("folder");
   ok(chdir("..") == 0 && rmdir(dir) == 0, "nothing else is left");

@@ -115,6 +115,31 @@ static void test_others(void)
   is_int(tc_unlink(AT_FDCWD, "none"), 0, "removing what is not there");
 }
 
+/* Folders that were made for something that failed are removed, others and what has files in it are not. */
+static void test_made(void)
+{
+  struct tc_err err = { 0 };
+  char *made;
+  mkdir("m", 0777);
+  is_int(tc_folder_make_new("m/a/b/", &made, &err), 0, "two folders");
+  is_str(made ? made : "", "m/a", "... of which this is the outer one");
+  tc_folder_unmake("m/a/b/", made);
+  ok(!is_there("m/a") && is_there("m"), "... are removed");
+  is_int(tc_folder_make_new("m", &made, &err), 0, "one that is there");
+  ok(!made, "... was not made");
+  tc_folder_unmake("m", made);
+  ok(is_there("m"), "... and stays");
+  is_int(tc_folder_make_new("m/a/b", &made, &err), 0, "two folders");
+  put("m/a/x", "X");
+  tc_folder_unmake("m/a/b", made);
+  ok(!is_there("m/a/b") && is_there("m/a/x"), "one that has a file by now stays");
+  is_int(tc_folder_make_new("m/a/x/y", &made, &err), TC_EUSER, "within a file");
+  ok(!made, "... none is made");
+  unlink("m/a/x");
+  rmdir("m/a");
+  rmdir("m");
+}
+
 static void test_again(void)
 {
   struct tc_again again = { 0 };
@@ -138,6 +163,7 @@ int main(void)
   if (!mkdtemp(dir) || chdir(dir)) return 1;
   test_calls();
   test_others();
+  test_made();
   test_again();
   fault.times = 0;
   static const char *const left[] = { "a", "b", "c", "e/x" };

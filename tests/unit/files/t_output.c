@@ -49,8 +49,10 @@ static void make_all(void)
   put("linked", "Dear friend");
   put("linked-other", "Once");
   mkdir("folder", 0777);
+  mkdir("kept", 0777);
+  mkdir("kept/deep", 0777);
   mkfifo("pipe", 0666);
-  if (symlink("linked", "link") || symlink("linked-other", "link-other") || symlink("none", "link-none") ||
+  if (symlink("kept", "link-kept") || symlink("linked", "link") || symlink("linked-other", "link-other") || symlink("none", "link-none") ||
       symlink("/dev/null", "link-device") || link("data", "hard-link")) exit(1);
 }
 
@@ -63,6 +65,10 @@ static const struct { const char *path, *before, *sentence; } outputs[] = {
   { "link", "", NULL },
   { "other", "Once upon a time", "-o other exists already and is not a letter; remove it or give another name" },
   { "data", "Dear data", "-o data is the training data; give another name" },
+  { "kept/new", "", "-o kept/new is in kept, the checkpoints; give another name" },
+  { "kept/deep/new", "", "-o kept/deep/new is in kept, the checkpoints; give another name" },
+  { "link-kept/new", "", "-o link-kept/new is in kept, the checkpoints; give another name" },
+  { "./folder/../soon", "", "-o ./folder/../soon is the metrics; give another name" },
   { "hard-link", "Dear data", "-o hard-link is the training data; give another name" },
   { "link-other", "Once", "-o link-other exists already and is not a letter; remove it or give another name" },
   { "link-none", "", "-o link-none is a link whose file can't be found: No such file or directory; remove it or give "
@@ -79,8 +85,9 @@ static const struct { const char *path, *before, *sentence; } outputs[] = {
 
 static void test_places(void)
 {
-  const struct tc_output_kept kept[] = { { "no such", "a file that is gone" }, { "data", "the training data" } };
-  const struct tc_output_opts o = { .kind = &letter, .flag = "-o", .kept = kept, .n_kept = 2 };
+  const struct tc_output_kept kept[] = { { "no such", "a file that is gone" }, { "data", "the training data" },
+                                         { "kept", "the checkpoints" }, { "soon", "the metrics" } };
+  const struct tc_output_opts o = { .kind = &letter, .flag = "-o", .kept = kept, .n_kept = 4 };
   for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
     struct tc_err err = { 0 };
     const char *path = outputs[i].path;
@@ -112,6 +119,29 @@ static void test_two(void)
   ok(strstr(err.text, "two exists already"), "... %s", err.text);
   is_str(get("two"), "BB", "the file is that of the first, whole");
   is_int(count(".tmp-"), 0, "nothing unfinished is left");
+}
+
+/* An earlier file, whatever it is, is kept as NAME~, and what is there is kept, too. */
+static void test_backup(void)
+{
+  const struct tc_output_opts o = { .kind = &letter, .backup = true };
+  struct tc_err err = { 0 };
+  put("edited", "not a letter");
+  is_int(tc_output_text("edited", &o, "Dear 1", &err), 0, "an earlier file");
+  is_str(get("edited~"), "not a letter", "... is kept");
+  is_int(tc_output_text("edited", &o, "Dear 2", &err), 0, "and the next");
+  is_str(get("edited~"), "not a letter", "... is kept, too");
+  is_str(get("edited~2"), "Dear 1", "... under another name");
+  is_str(get("edited"), "Dear 2", "... beside the file");
+  unlink("edited~2");
+  unlink("edited");
+  unlink("edited~");
+  const int fd = tc_scratch_file(".", &err);
+  char text[5] = "";
+  ok(fd >= 0 && pwrite(fd, "text", 4, 0) == 4 && pread(fd, text, 4, 0) == 4 && !strcmp(text, "text"), "a file without a name");
+  is_int(count(".tmp-"), 0, "... has none");
+  close(fd);
+  is_int(tc_scratch_file("no-folder", &err), TC_EUSER, "... in a folder that is not there");
 }
 
 static void test_stream(void)
@@ -178,13 +208,17 @@ int main(void)
   make_all();
   test_places();
   test_two();
+  test_backup();
   test_stream();
   test_full();
   test_unfinished();
   static const char *const left[] = { "own", "own-2", "other", "data", "hard-link", "empty", "linked", "linked-other", "link",
-                                      "link-other", "link-none", "link-device", "pipe", "absent", "two", "stream" };
+                                      "link-other", "link-none", "link-device", "pipe", "absent", "two", "stream",
+                                      "link-kept" };
   for (size_t i = 0; i < sizeof left / sizeof *left; i++) unlink(left[i]);
   rmdir("folder");
+  rmdir("kept/deep");
+  rmdir("kept");
   ok(chdir("..") == 0 && rmdir(dir) == 0, "nothing else is left");
   return done_testing();
 }
