@@ -29,8 +29,6 @@ io_sources = \
   %D%/formats/json.h \
   %D%/formats/llmc.c \
   %D%/formats/llmc.h \
-  %D%/formats/outfile.c \
-  %D%/formats/outfile.h \
   %D%/formats/safetensors.c \
   %D%/formats/safetensors.h \
   %D%/formats/shards.c \

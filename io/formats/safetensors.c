@@ -15,7 +15,7 @@
 
 #include "io/folder.h"
 #include "io/formats/json.h"
-#include "io/formats/outfile.h"
+#include "src/files/output.h"
 
 #define MOST_ELEMS (INT64_C(1) << 58)
 #define NOTES "__metadata__"
@@ -256,7 +256,7 @@ int tc_st_read(const struct tc_st *s, int i, int64_t from, int64_t bytes, void *
 /* ---- writing ----------------------------------------------------------------------- */
 
 struct tc_st_writer {
-  struct tc_outfile *file;
+  struct tc_output *file;
   int64_t end;                    /* bytes the whole file must have */
 };
 
@@ -309,14 +309,14 @@ static char *header_text(const struct tc_st_tensor *tensor, int n, const char *c
 int tc_st_create(struct tc_st_writer **out, const char *path, const struct tc_st_tensor *tensor,
                  int n, const char *const *notes, struct tc_err *err)
 {
-  struct tc_outfile *file;
+  struct tc_output *file;
   int64_t data_bytes;
   *out = NULL;
   char *text = header_text(tensor, n, notes, &data_bytes);
   if (!text)
     return tc_fail(err, TC_EUSER, "%s: two tensors have one name, or one has the name " NOTES,
                    path);
-  int rc = tc_outfile_new(&file, path, err);
+  int rc = tc_output_new(&file, path, &(struct tc_output_opts){ 0 }, err);
   if (rc < 0) {
     free(text);
     return rc;
@@ -324,11 +324,11 @@ int tc_st_create(struct tc_st_writer **out, const char *path, const struct tc_st
   uint64_t length = strlen(text);
   unsigned char raw[LENGTH_BYTES];
   for (int i = 0; i < LENGTH_BYTES; i++) raw[i] = (unsigned char)(length >> (8 * i));
-  rc = tc_outfile_write(file, raw, LENGTH_BYTES, err);
-  if (rc == 0) rc = tc_outfile_write(file, text, (int64_t)length, err);
+  rc = tc_output_write(file, raw, LENGTH_BYTES, err);
+  if (rc == 0) rc = tc_output_write(file, text, (int64_t)length, err);
   free(text);
   if (rc < 0) {
-    tc_outfile_abandon(file);
+    tc_output_abandon(file);
     return rc;
   }
   *out = tc_calloc(1, sizeof **out);
@@ -338,13 +338,13 @@ int tc_st_create(struct tc_st_writer **out, const char *path, const struct tc_st
 
 int tc_st_write(struct tc_st_writer *w, const void *data, int64_t bytes, struct tc_err *err)
 {
-  return tc_outfile_write(w->file, data, bytes, err);
+  return tc_output_write(w->file, data, bytes, err);
 }
 
 int tc_st_finish(struct tc_st_writer *w, struct tc_err *err)
 {
-  TC_ASSERT(tc_outfile_bytes(w->file) == w->end);
-  int rc = tc_outfile_finish(w->file, err);
+  TC_ASSERT(tc_output_bytes(w->file) == w->end);
+  int rc = tc_output_finish(w->file, err);
   free(w);
   return rc;
 }
@@ -352,6 +352,6 @@ int tc_st_finish(struct tc_st_writer *w, struct tc_err *err)
 void tc_st_abandon(struct tc_st_writer *w)
 {
   if (!w) return;
-  tc_outfile_abandon(w->file);
+  tc_output_abandon(w->file);
   free(w);
 }

@@ -11,7 +11,6 @@
  *   safetensors.c   Hugging Face's files
  *   shards.c        several of them as one model
  *   llmc.c          llm.c's files
- *   outfile.c       a file that appears complete or not at all
  *   json.c          a bound on the values of a JSON text, before it is parsed */
 #ifndef TC_SAFETENSORS_H
 #define TC_SAFETENSORS_H

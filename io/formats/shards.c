@@ -9,6 +9,7 @@
 
 #include "io/folder.h"
 #include "io/formats/json.h"
+#include "src/files/input.h"
 
 enum { MOST_BYTES = 64 << 20, MOST_VALUES = 1 << 20 };   /* of an index */
 
@@ -19,17 +20,11 @@ struct tc_shards {
 
 static int read_index(json_t **out, const char *path, struct tc_err *err)
 {
-  struct stat st;
   json_error_t why;
+  char *text;
+  size_t n;
   *out = NULL;
-  if (stat(path, &st) < 0) return tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
-  if (!S_ISREG(st.st_mode)) return tc_fail(err, TC_EUSER, "%s: not a file", path);
-  if (st.st_size > MOST_BYTES) return tc_fail(err, TC_EUSER, "%s: too large to be an index of tensors", path);
-  FILE *f = fopen(path, "re");
-  if (!f) return tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
-  char *text = tc_malloc((size_t)st.st_size + 1);
-  size_t n = fread(text, 1, (size_t)st.st_size, f);
-  fclose(f);
+  TC_TRY(tc_read_text(&text, &n, path, "index of tensors", MOST_BYTES, err));
   const bool fits = tc_json_values(text, n) <= MOST_VALUES;
   if (fits) *out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
   free(text);

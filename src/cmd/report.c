@@ -1,8 +1,8 @@
 /* report.c - `tercio report RUNDIR -o report.html`: draws a run's folder as one page; --json: predictions
  * compared with measurements. No MPI.
- *
- * The page is written under a temporary name and renamed, so that it appears complete or not at all. */
+ */
 #include "src/cmd/cmd.h"
+#include "src/files/output.h"
 #include "src/report/report.h"
 
 #include <errno.h>
@@ -120,23 +120,18 @@ static int read_trace(struct tc_page *page, struct tc_timeline *t, const struct 
   return 0;
 }
 
-static int write_page(const struct tc_page *page, const char *out, struct tc_err *err)
+/* Begins the page's file. */
+static int begin_page(struct tc_output **f, const struct ask *a, const struct tc_page *page, const char *run_path,
+                      const char *metrics_path, struct tc_err *err)
 {
-  struct stat st;
-  if (stat(out, &st) == 0 && !S_ISREG(st.st_mode))
-    return tc_fail(err, TC_EUSER, "-o %s is not a regular file; name a file to make", out);
-  char *tmp = tc_sprintf("%s.tmp-%ld", out, (long)getpid());
-  FILE *f = fopen(tmp, "w");
-  bool bad = !f;
-  if (f) {
-    tc_page_write(f, page);
-    bad = ferror(f) != 0;
-    if (fclose(f)) bad = true;
-  }
-  if (!bad && rename(tmp, out)) bad = true;
-  int rc = bad ? tc_fail(err, TC_EUSER, "cannot write %s: %s", out, strerror(errno)) : 0;
-  if (bad) unlink(tmp);
-  free(tmp);
+  static const struct tc_output_kind html = { "a report", { "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset" } };
+  const char *ckpt = tc_json_text(page->run, "ckpt_dir");
+  char *default_ckpt = tc_sprintf("%s/ckpt", a->folder);
+  const struct tc_output_kept kept[] = { { run_path, "the run.json of the run" }, { metrics_path, "the metrics of the run" },
+                                         { *ckpt ? ckpt : default_ckpt, "the folder of checkpoints" } };
+  const struct tc_output_opts o = { .kind = &html, .flag = "-o", .kept = kept, .n_kept = sizeof kept / sizeof *kept };
+  const int rc = tc_output_new(f, a->out, &o, err);
+  free(default_ckpt);
   return rc;
 }
 
@@ -153,6 +148,7 @@ static int run(const struct ask *a, struct tc_err *err)
   struct tc_metrics m = { 0 };
   struct tc_timeline t = { 0 };
   struct tc_err note = { 0 };
+  struct tc_output *page_file = NULL;
   json_t *o = NULL;
   int rc = tc_run_read(&o, run_path, err);
   if (!rc) tc_layouts_read(&layouts, o);
@@ -162,6 +158,7 @@ static int run(const struct ask *a, struct tc_err *err)
             (long long)m.broken, m.broken == 1 ? "" : "s", m.broken == 1 ? "is" : "are",
             (long long)m.first_broken);
   struct tc_page page = { .folder = a->folder, .run = o, .layouts = &layouts, .m = &m };
+  if (!rc && a->out) rc = begin_page(&page_file, a, &page, run_path, metrics_path, err);
   if (!rc && (rc = read_trace(&page, &t, a, &note)) < 0) *err = note;
   if (!rc && a->json) {
     json_t *figures = tc_report_plan(&page);
@@ -169,7 +166,12 @@ static int run(const struct ask *a, struct tc_err *err)
     printf("\n");
     json_decref(figures);
   }
-  if (!rc && a->out) rc = write_page(&page, a->out, err);
+  if (page_file && !rc) {
+    tc_page_write(tc_output_stream(page_file), &page);
+    rc = tc_output_finish(page_file, err);
+  } else {
+    tc_output_abandon(page_file);
+  }
   if (!rc && a->out && !a->json) printf("%s: steps %lld to %lld%s\n", a->out, (long long)m.first_step,
                   (long long)m.last_step, page.t ? ", with a timeline" : "");
   tc_layouts_free(&layouts);

@@ -4,6 +4,7 @@
 #include "io/ckpt/ckpt.h"
 #include "io/ckpt/owner.h"
 #include "src/cmd/cmd.h"
+#include "src/files/output.h"
 #include "src/report/report.h"
 #include "src/train/request.h"
 
@@ -94,15 +95,11 @@ static int none_under_way(const struct ask *a, const char *when, struct tc_err *
 
 static int put(const struct ask *a, struct tc_err *err)
 {
-  char *tmp = tc_sprintf("%s.tmp-%ld", a->file, (long)getpid());
-  FILE *f = fopen(tmp, "we");
-  bool bad = !f || fprintf(f, "%s\n", tc_request_word[a->kind]) < 0;
-  if (f && fclose(f)) bad = true;
-  if (!bad && rename(tmp, a->file)) bad = true;
-  int rc = bad ? tc_fail(err, TC_EUSER, "cannot write %s: %s", a->file, strerror(errno)) : 0;
-  if (bad) unlink(tmp);
-  free(tmp);
-  return rc;
+  static const struct tc_output_kind request = { "a request of tercio save", { "checkpoint\n", "requeue\n", "stop\n" } };
+  const struct tc_output_opts o = { .kind = &request, .instead = "wait until the run has taken it" };
+  char text[32];
+  snprintf(text, sizeof text, "%s\n", tc_request_word[a->kind]);
+  return tc_output_text(a->file, &o, text, err);
 }
 
 static bool pending(const struct ask *a)

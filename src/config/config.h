@@ -61,6 +61,9 @@ char *tc_config_text_of(const struct tc_config *c, const char *(*note)(const voi
  * was changed since. */
 enum tc_config_source_kind { TC_FROM_DEFAULT, TC_FROM_FILE, TC_FROM_FLAG };
 enum tc_config_source_kind tc_config_source(const struct tc_config *c, const char *name);
+/* Local. The first option, from number `from` on, that was given and names a file or a folder; its number, or -1: none.
+ * *name and *path are borrowed. */
+int tc_config_next_path(const struct tc_config *c, int from, const char **name, const char **path);
 /* Local. Where the values of all options whose names begin with `prefix` came from, as text: "run.ini, --model.layers",
  * or "" if all are defaults. */
 void tc_config_sources(const struct tc_config *c, const char *prefix, char *text, size_t size);

@@ -238,3 +238,15 @@ int tc_config_help_section(FILE *f, const char *name, struct tc_err *err)
                    names[near]);
   return tc_fail(err, TC_EUSER, "--help %.60s: there is no section [%.60s]; give all%s", name, name, list);
 }
+
+int tc_config_next_path(const struct tc_config *c, int from, const char **name, const char **path)
+{
+  for (int i = from; i < TC_N_OPTS; i++) {
+    const struct tc_opt *o = &tc_opts[i];
+    if ((o->type != T_FILE && o->type != T_DIR) || c->source[i] == TC_FROM_DEFAULT) continue;
+    *name = o->name;
+    *path = *(char *const *)tc_opt_field(c, o);
+    if (**path) return i;
+  }
+  return -1;
+}

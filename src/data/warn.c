@@ -4,10 +4,13 @@
  * Files are compared by what their opening noted of them, and of a folder only data.json is read, so that it takes no
  * longer for large files. */
 #include "src/data/impl.h"
+#include "src/files/input.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MOST_NOTE_BYTES = 64 << 20 };
 
 /* A file with the option that names it (0 data.train, 1 data.val), and its place in the order of all. */
 struct use { const struct tc_token_file *file; const struct tc_source *source; int set, at; };
@@ -36,7 +39,9 @@ static int list_uses(struct use **out, const struct tc_data *train, const struct
 static void check_folder(const char *folder)
 {
   char *path = tc_sprintf("%s/data.json", folder), text[300] = "";
-  json_t *j = json_load_file(path, 0, NULL);
+  json_t *j = NULL;
+  struct tc_err unread;                          /* then nothing is known of it */
+  tc_read_json(&j, path, "data.json", MOST_NOTE_BYTES, 0, NULL, &unread);
   const json_t *inputs = json_object_get(json_object_get(j, "command"), "inputs");
   for (size_t i = 0; i < json_array_size(inputs) && i < 3; i++) {
     const char *name = json_string_value(json_object_get(json_array_get(inputs, i), "path"));

@@ -103,25 +103,22 @@ static int read_line(struct jsonl *f, const json_t *j, const char *where, struct
   return check_question(c, q, f->context, f->vocab, where, err);
 }
 
-static int read_lines(struct jsonl *f, FILE *in, struct tc_err *err)
+static int read_lines(struct jsonl *f, struct tc_lines *in, struct tc_err *err)
 {
-  char *line = NULL;
-  size_t cap = 0;
-  ssize_t n;
-  int rc = 0;
-  for (int64_t at = 1; rc == 0 && (n = getline(&line, &cap, in)) >= 0; at++) {
-    if (strspn(line, " \t\r\n") == (size_t)n) continue;
+  char *line;
+  size_t n;
+  int rc = 0, got = 0;
+  for (int64_t at = 1; rc == 0 && (got = tc_lines_next(in, &line, &n, err)) == 1; at++) {
+    if (strspn(line, " \t\r\n") == n) continue;
     json_error_t why;
     char *where = tc_sprintf("%s:%lld", f->path, (long long)at);
-    json_t *j = json_loadb(line, (size_t)n, 0, &why);
+    json_t *j = json_loadb(line, n, 0, &why);
     if (!j) rc = tc_fail(err, TC_EUSER, "%s: not JSON: %s", where, why.text);
     else rc = read_line(f, j, where, err);
     json_decref(j);
     free(where);
   }
-  if (rc == 0 && ferror(in)) rc = tc_fail(err, TC_EUSER, "%s: %s", f->path, strerror(errno));
-  free(line);
-  return rc;
+  return rc < 0 ? rc : got;
 }
 
 int tc_choices_jsonl(struct tc_choices *out, const char *path, const struct tc_tokenizer *tokenizer, int64_t context,
@@ -129,14 +126,14 @@ int tc_choices_jsonl(struct tc_choices *out, const char *path, const struct tc_t
 {
   struct jsonl f = { .c = out, .tokenizer = tokenizer, .path = path, .context = context, .vocab = vocab };
   *out = (struct tc_choices){ 0 };
-  FILE *in = fopen(path, "re");
-  if (!in) return tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
+  struct tc_lines *in;
+  TC_TRY(tc_lines_open(&in, path, "file of questions", err));
   int rc = tokenizer ? tc_encoder_new(&f.encoder, tokenizer, err) : 0;
   if (rc == 0) rc = read_lines(&f, in, err);
   if (rc == 0 && out->n == 0) rc = tc_fail(err, TC_EUSER, "%s has no question", path);
   if (f.encoder) tc_encoder_free(f.encoder);
   tc_ids_free(&f.ids);
-  fclose(in);
+  tc_lines_close(in);
   return rc;
 }
 

@@ -1,5 +1,6 @@
 /* hf.c - config.json of three architectures: read, checked, written. */
 #include "src/model/hf.h"
+#include "src/files/input.h"
 
 #include <jansson.h>
 #include <stddef.h>
@@ -262,13 +263,8 @@ static int read_rotary(const struct file *f, const struct architecture *a, struc
 
 static int parse(json_t **out, const char *path, struct tc_err *err)
 {
-  struct stat st;
-  json_error_t why;
-  if (stat(path, &st) == 0 && st.st_size > MOST_BYTES)
-    return tc_fail(err, TC_EUSER, "%s: too large to be a model's config.json", path);
-  *out = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+  TC_TRY(tc_read_json(out, path, "model.config", MOST_BYTES, JSON_REJECT_DUPLICATES, NULL, err));
   if (json_is_object(*out)) return 0;
-  if (!*out) return tc_fail(err, TC_EUSER, "%s:%d: not a JSON object: %s", path, why.line, why.text);
   json_decref(*out);
   return tc_fail(err, TC_EUSER, "%s: JSON, but not an object", path);
 }

@@ -15,7 +15,6 @@
  * than one. The format: "Trace Event Format" (the Chromium project), JSON object form. */
 #include "src/monitor/trace.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -36,8 +35,7 @@ struct comm_track { struct tc_trace *trace; int track; };
 
 struct tc_trace {
   struct tc_trace_opts o;        /* file and process owned */
-  char *tmp;
-  FILE *f;                       /* rank 0, while open */
+  struct tc_output *f;           /* rank 0, while open */
   const char *track_name[TRACKS];
   struct comm_track comm[COMM_TRACKS];
   int n_comm;
@@ -61,7 +59,6 @@ struct tc_trace *tc_trace_new(const struct tc_trace_opts *o)
   t->o = *o;
   t->o.file = tc_strdup(o->file);
   t->o.process = tc_strdup(o->process);
-  t->tmp = tc_sprintf("%s.tmp", o->file);
   for (int i = 0; i < TC_TRACK_COMM; i++) t->track_name[i] = names[i];
   atomic_init(&t->on, false);
   pthread_mutex_init(&t->lock, NULL);
@@ -71,13 +68,9 @@ struct tc_trace *tc_trace_new(const struct tc_trace_opts *o)
 void tc_trace_free(struct tc_trace *t)
 {
   if (!t) return;
-  if (t->f) {                                    /* the run failed: an incomplete trace is removed */
-    fclose(t->f);
-    unlink(t->tmp);
-  }
+  tc_output_abandon(t->f);                       /* the run failed: an incomplete trace is removed */
   pthread_mutex_destroy(&t->lock);
   free(t->event);
-  free(t->tmp);
   free((char *)t->o.file);
   free((char *)t->o.process);
   free(t);
@@ -93,13 +86,15 @@ void tc_trace_reserve(struct tc_trace *t, int64_t events)
   memset(t->event, 0, (size_t)t->cap * sizeof *t->event);   /* avoids page faults during a step */
 }
 
-int tc_trace_open(struct tc_trace *t, struct tc_err *err)
+#define TRACE_BEGIN "{\"displayTimeUnit\":\"ms\",\"traceEvents\":["
+
+static const struct tc_output_kind trace_file = { "a trace of tercio train", { TRACE_BEGIN } };
+
+int tc_trace_open(struct tc_trace *t, const struct tc_output_kept *kept, int n, struct tc_err *err)
 {
   if (!t || t->o.rank || t->f) return 0;
-  t->f = fopen(t->tmp, "w");
-  if (!t->f)
-    return tc_fail(err, TC_EUSER, "run.trace: cannot write %s: %s", t->tmp, strerror(errno));
-  return 0;
+  const struct tc_output_opts o = { .kind = &trace_file, .flag = "run.trace", .kept = kept, .n_kept = n };
+  return tc_output_new(&t->f, t->o.file, &o, err);
 }
 
 /* ---- recording --------------------------------------------------------------------------- */
@@ -357,34 +352,28 @@ static int transfer(struct tc_comm *world, int coll, int peer, void *buf, int64_
 static int write_all(struct tc_trace *t, struct tc_comm *world, struct head *sum, const char *mine,
                      struct tc_err *err)
 {
-  bool bad = !t->f;
-  if (!bad) fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", t->f);
-  if (!bad) fputs(mine, t->f);
+  FILE *f = t->f ? tc_output_stream(t->f) : NULL;
+  if (f) fprintf(f, TRACE_BEGIN "\n%s", mine);
   for (int r = 1; r < t->o.world; r++) {
     struct head h;
     TC_TRY(transfer(world, TC_RECV, r, &h, sizeof h, err));
     char *text = tc_malloc((size_t)h.bytes + 1);
     int rc = transfer(world, TC_RECV, r, text, h.bytes, err);
-    if (rc == 0 && !bad) bad = fwrite(text, 1, (size_t)h.bytes, t->f) != (size_t)h.bytes;
+    if (rc == 0 && f) fwrite(text, 1, (size_t)h.bytes, f);
     free(text);
     TC_TRY(rc);
     sum->events += h.events;
     sum->dropped += h.dropped;
     sum->clock_error_ns = TC_MAX(sum->clock_error_ns, h.clock_error_ns);
   }
-  if (!bad) {                                    /* the last line has no comma */
-    fprintf(t->f, "{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"trace\",\"args\":{}}\n],\n\"otherData\":"
-            "{\"first_step\":%lld,\"last_step\":%lld,\"events\":%lld,\"dropped\":%lld,"
-            "\"clock_error_us\":%.3f}}\n", (long long)t->first_step, (long long)t->last_step,
-            (long long)sum->events, (long long)sum->dropped, (double)sum->clock_error_ns * 1e-3);
-    bad = ferror(t->f);
-  }
-  if (t->f && fclose(t->f)) bad = true;
+  if (!f) return tc_fail(err, TC_EUSER, "run.trace: %s was not begun", t->o.file);
+  fprintf(f, "{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"trace\",\"args\":{}}\n],\n\"otherData\":"
+          "{\"first_step\":%lld,\"last_step\":%lld,\"events\":%lld,\"dropped\":%lld,"
+          "\"clock_error_us\":%.3f}}\n", (long long)t->first_step, (long long)t->last_step,
+          (long long)sum->events, (long long)sum->dropped, (double)sum->clock_error_ns * 1e-3);
+  struct tc_output *whole = t->f;
   t->f = NULL;
-  if (!bad && rename(t->tmp, t->o.file) == 0) return 0;
-  int rc = tc_fail(err, TC_EUSER, "run.trace: cannot write %s: %s", t->o.file, strerror(errno));
-  unlink(t->tmp);
-  return rc;
+  return tc_output_finish(whole, err);
 }
 
 int tc_trace_write(struct tc_trace *t, struct tc_comm *world, struct tc_err *err)

@@ -15,6 +15,7 @@
 
 #include "src/base/base.h"
 #include "src/comm/comm.h"
+#include "src/files/output.h"
 #include "src/monitor/event.h"
 
 struct tc_trace;
@@ -43,8 +44,8 @@ struct tc_trace *tc_trace_new(const struct tc_trace_opts *o);
 void tc_trace_free(struct tc_trace *t);
 /* Local. Allocates the buffer for `events` events, or fewer if all ranks' together would be too many to view. */
 void tc_trace_reserve(struct tc_trace *t, int64_t events);
-/* Local. Rank 0 opens the file, under a temporary name until it is complete. */
-int tc_trace_open(struct tc_trace *t, struct tc_err *err);
+/* Local. Rank 0 opens the file, under a temporary name until it is complete; kept[n] are files that it may not be. */
+int tc_trace_open(struct tc_trace *t, const struct tc_output_kept *kept, int n, struct tc_err *err);
 
 /* Local. A track for a communicator: *o gets the callback. `name` ("dp") is borrowed. At most 8. */
 void tc_trace_comm(struct tc_trace *t, const char *name, struct tc_comm_opts *o);

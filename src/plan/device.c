@@ -8,7 +8,6 @@
  *   link node|network|spine COLLECTIVE = latency seconds, bytes per second (all: every collective)
  * A spine without lines of its own is as fast as the network. */
 #include "src/plan/impl.h"
-#include "src/files/input.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -399,11 +398,11 @@ int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err
   return rc;
 }
 
-int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err *err)
+const struct tc_output_kind tc_cluster_kind = { "a device file that tercio plan has written", { "# Written by tercio plan" } };
+
+void tc_cluster_print(const struct tc_cluster *k, FILE *f)
 {
   const struct tc_plan_device *d = &k->device;
-  FILE *f = fopen(path, "w");
-  if (!f) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
   fprintf(f, "# Written by tercio plan; rates in bytes or operations per second.\n"
           "name = %s\n", d->name);
   for (int i = 0; i < N_FIELDS; i++) {
@@ -425,9 +424,14 @@ int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err
             s->key[0], s->key[1],
             s->key[2], s->key[3], s->seconds);
   }
-  bool bad = ferror(f);
-  if (fclose(f) || bad) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
-  return 0;
+}
+
+int tc_cluster_write(const struct tc_cluster *k, const char *path, const char *flag, struct tc_err *err)
+{
+  struct tc_output *f;
+  TC_TRY(tc_output_new(&f, path, &(struct tc_output_opts){ .kind = &tc_cluster_kind, .flag = flag }, err));
+  tc_cluster_print(k, tc_output_stream(f));
+  return tc_output_finish(f, err);
 }
 
 void tc_cluster_done(struct tc_cluster *k)

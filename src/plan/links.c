@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { MOST_FILE_BYTES = 16 << 20 };
+
 /* Sums of a weighted fit t = a + b x, weights 1 / t. */
 struct fit { double w, x, xx, t, xt; int n; };
 
@@ -43,14 +45,10 @@ static double turns(bool ring, int ranks) { return !ring ? 1 : ranks % 2 ? 3 : 2
 
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
 {
-  json_error_t e;
-  json_t *rows = json_load_file(path, 0, &e), *row;
+  json_t *rows, *row;
   struct fit fit[TC_COLLS] = { { 0 } };
   size_t i;
-  if (!rows)
-    return tc_fail(err, TC_EUSER,
-                   "cannot read %s, which must be written by tercio comm --json: %s", path,
-                   e.text);
+  TC_TRY(tc_read_json(&rows, path, "output of tercio comm --json", MOST_FILE_BYTES, 0, NULL, err));
   json_array_foreach(rows, i, row) {
     const char *op = json_string_value(json_object_get(row, "op"));
     bool ring = op && !strcmp(op, "send_recv");

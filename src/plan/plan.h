@@ -14,6 +14,7 @@
 #define TC_PLAN_H
 
 #include "src/coll/coll.h"
+#include "src/files/files.h"
 #include "src/program/setup.h"
 
 struct json_t;                                   /* jansson's */
@@ -58,7 +59,10 @@ struct tc_cluster {
  * "key = value", as tc_cluster_write writes it. TC_EUSER: unknown device, with the nearest name, or file
  * and line of the error. Free it with tc_cluster_done. */
 int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err);
-int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err *err);
+/* Local. Its text, and what tells such a file; and the same into a file. */
+void tc_cluster_print(const struct tc_cluster *k, FILE *f);
+extern const struct tc_output_kind tc_cluster_kind;
+int tc_cluster_write(const struct tc_cluster *k, const char *path, const char *flag, struct tc_err *err);
 /* links.c. Local. Latency and rate of each collective, fitted to the output of `tercio comm --json` in the
  * file; a collective that was not measured gets those of the most similar one. */
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err);

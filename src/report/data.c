@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 enum { MOST_RANKS = 1 << 20 };   /* a larger number can't be a rank, so the line is damaged */
+enum { MOST_RUN_BYTES = 1 << 28 };
 
 int64_t tc_json_int(const json_t *o, const char *key)
 {
@@ -189,31 +190,26 @@ static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct t
 
 int tc_metrics_read(struct tc_metrics *m, const char *path, int64_t after, struct tc_err *err)
 {
-  struct stat st;
+  struct tc_lines *f;
+  char *line;
+  size_t len;
+  int rc, got = 0;
   memset(m, 0, sizeof *m);
   m->after = after;
-  if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-    return tc_fail(err, TC_EUSER, "%s is not a regular file", path);   /* reading it may never end */
-  FILE *f = fopen(path, "r");
-  if (!f) return tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
-  char *line = NULL;
-  size_t cap = 0;
-  ssize_t len;
-  int rc = 0;
-  while (!rc && (len = getline(&line, &cap, f)) > 0) {
-    json_t *o = json_loadb(line, (size_t)len, 0, NULL);
+  TC_TRY(rc = tc_lines_open(&f, path, "metrics", err));
+  while (!rc && (got = tc_lines_next(f, &line, &len, err)) == 1) {
+    json_t *o = json_loadb(line, len, 0, NULL);
     m->lines++;
     rc = take_line(m, o, path, err);
     json_decref(o);
   }
-  if (!rc && ferror(f)) rc = tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
+  if (!rc && got < 0) rc = got;
   if (!rc && !m->lines) rc = tc_fail(err, TC_EUSER, "%s is empty: no step has ended yet", path);
   if (!rc && m->lines == m->broken)
     rc = tc_fail(err, TC_EUSER, "%s has no line with a step and its step_ms; is this a file of "
                  "tercio train?", path);
   if (m->last_step <= after) drop_figures(m);
-  fclose(f);
-  free(line);
+  tc_lines_close(f);
   if (rc < 0) tc_metrics_free(m);
   return rc;
 }
@@ -246,14 +242,10 @@ void tc_metrics_free(struct tc_metrics *m)
 
 int tc_run_read(json_t **out, const char *path, struct tc_err *err)
 {
-  json_error_t why;
-  json_t *o = json_load_file(path, 0, &why);
+  json_t *o;
+  TC_TRY(tc_read_json(out, path, "run.json", MOST_RUN_BYTES, 0, NULL, err));
+  o = *out;
   *out = NULL;
-  if (!o && why.line < 0)
-    return tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
-  if (!o)
-    return tc_fail(err, TC_EUSER, "%s is not valid JSON (line %d: %.200s); was it truncated?", path,
-                   why.line, why.text);
   if (!json_is_string(json_object_get(o, "config")) || !json_is_object(json_object_get(o, "mesh")) ||
       !json_is_array(json_object_get(o, "ranks")) || !json_array_size(json_object_get(o, "ranks"))) {
     json_decref(o);

@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "src/base/base.h"
+#include "src/files/input.h"
 #include "src/monitor/event.h"
 
 /* ---- layouts.c: what a run ran on, from which step on ---- */

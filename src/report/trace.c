@@ -24,16 +24,16 @@ struct reading {
 static int each_line(struct reading *r, void (*take)(struct reading *, const json_t *),
                      struct tc_err *err)
 {
-  FILE *f = fopen(r->path, "r");
-  if (!f) return tc_fail(err, TC_EUSER, "cannot read trace %s: %s", r->path, strerror(errno));
-  char *line = NULL;
-  size_t cap = 0;
-  ssize_t len;
-  while ((len = getline(&line, &cap, f)) > 0) {
+  struct tc_lines *f;
+  char *line;
+  size_t len;
+  int rc;
+  TC_TRY(tc_lines_open(&f, r->path, "trace", err));
+  while ((rc = tc_lines_next(f, &line, &len, err)) == 1) {
     const char *tail = "\"otherData\":";
     bool last = !strncmp(line, tail, strlen(tail));
     const char *from = last ? line + strlen(tail) : line;
-    size_t n = (size_t)len - (size_t)(from - line);
+    size_t n = len - (size_t)(from - line);
     while (n && (from[n - 1] == '\n' || from[n - 1] == ',')) n--;
     if (last && n) n--;                          /* the enclosing object */
     if (!n || *from != '{' || from[n - 1] != '}') continue;
@@ -50,10 +50,7 @@ static int each_line(struct reading *r, void (*take)(struct reading *, const jso
     }
     json_decref(o);
   }
-  int rc = ferror(f) ? tc_fail(err, TC_EUSER, "cannot read trace %s: %s", r->path, strerror(errno))
-                     : 0;
-  fclose(f);
-  free(line);
+  tc_lines_close(f);
   return rc;
 }
 

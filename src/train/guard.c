@@ -7,10 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A hidden file of the checkpoint folder: no other program's has this name. */
+static const struct tc_output_kind starts_file = { "a count of starts", { "" } };
+
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
 {
   if (!*t->run.ranks->job) return 0;             /* not a job: nothing restarts it by itself */
-  char *path = tc_sprintf("%s/.starts", t->ckpt.dir), *tmp = tc_sprintf("%s.tmp", path);
+  char *path = tc_sprintf("%s/.starts", t->ckpt.dir);
   char job[64] = "";
   long long last = -2, starts = 0;
   FILE *f = fopen(path, "r");
@@ -26,21 +29,17 @@ int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
                  "giving up. Look at what ended them, then remove %s to try again", starts,
                  (long long)TC_MAX(newest_step, 0), path);
   } else {
-    f = fopen(tmp, "w");
-    bool bad = !f || fprintf(f, "%s %lld %lld\n", t->run.ranks->job,
-                              (long long)newest_step, starts) < 0;
-    if (f && fclose(f)) bad = true;
-    if (bad || rename(tmp, path))
-      rc = tc_fail(err, TC_EUSER, "cannot write %s: is the checkpoint folder writable?", path);
+    char *text = tc_sprintf("%s %lld %lld\n", t->run.ranks->job, (long long)newest_step, starts);
+    rc = tc_output_text(path, &(struct tc_output_opts){ .kind = &starts_file }, text, err);
+    free(text);
   }
   free(path);
-  free(tmp);
   return rc;
 }
 
 void tc_train_guard_clear(struct tc_train *t)
 {
   char *path = tc_sprintf("%s/.starts", t->ckpt.dir);
-  unlink(path);
+  tc_unlink(AT_FDCWD, path);
   free(path);
 }

@@ -9,6 +9,7 @@
 
 #include "src/config/config.h"
 #include "src/data/data.h"
+#include "src/files/files.h"
 #include "src/forward/questions.h"
 #include "src/monitor/straggler.h"
 #include "src/run/run.h"

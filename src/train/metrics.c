@@ -4,8 +4,8 @@
  * - The lines that stay are copied to a new file, which is renamed over the old one when it is on
  *   disk. A superseded start that still runs has the old file open, so its lines are not mixed with
  *   those of the new start. A file that cannot be read to its end stays as it is.
- * - Only a regular file is read or written, also through a symbolic link: a pipe or a device may
- *   block for ever.
+ * - Only a regular file of metrics is read or written, also through a symbolic link: a pipe or a device may
+ *   block for ever, and another program's file is not ours to change.
  * - Within a run an error costs lines, not the run, and gives one warning. */
 #include "io/folder.h"
 #include "src/train/impl.h"
@@ -29,20 +29,20 @@ static char *metrics_path(const struct tc_train *t)
                       : tc_sprintf("%s/metrics.%d.jsonl", t->out, t->run.rank);
 }
 
-/* A regular file for reading and appending, made if it is not there. Its descriptor, or < 0. */
+static const struct tc_output_kind metrics = { "a metrics.jsonl of tercio train", { "{\"step\":" } };
+static const struct tc_output_opts tc_metrics_opts = { .kind = &metrics, .instead = "take another run.out" };
+
+/* A file of metrics for reading and appending, made if it is not there. Its descriptor, or < 0. */
 static int open_file(const char *path, struct tc_err *err)
 {
-  struct stat st;
-  int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
-  if (fd < 0) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
-  int rc = fstat(fd, &st) ? tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno))
-         : !S_ISREG(st.st_mode)
-               ? tc_fail(err, TC_EUSER, "%s is not a regular file, so metrics cannot be kept "
-                         "there; remove it, or take another run.out", path)
-               : 0;
-  if (rc == 0) return fd;
-  close(fd);
-  return rc;
+  const int flags = O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  TC_TRY(tc_output_check(path, &tc_metrics_opts, err));
+  int fd = open(path, flags);
+  if (fd < 0 && errno == ENOENT) {
+    TC_TRY(tc_output_text(path, &tc_metrics_opts, "", err));
+    fd = open(path, flags);
+  }
+  return fd < 0 ? tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno)) : fd;
 }
 
 /* The step of a line that is whole, or -1. */
@@ -92,20 +92,15 @@ static int copy_lines(int from, int to, const char *path, int64_t step, struct t
  * new one's descriptor, or < 0. */
 static int rewrite(int old, const char *path, int64_t step, struct tc_err *err)
 {
-  struct stat st;
-  char *tmp = tc_sprintf("%s.tmp", path), *dir = tc_folder_of(path);
-  unlink(tmp);                                  /* of a start that was killed */
-  int fd = open(tmp, O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666), rc = 0;
-  if (fd < 0) rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", tmp, strerror(errno));
-  if (!rc && step > 0) rc = copy_lines(old, fd, path, step, err);
-  if (!rc && ((fstat(old, &st) == 0 && fchmod(fd, st.st_mode & 0777)) || fsync(fd) ||
-              rename(tmp, path)))
-    rc = tc_fail(err, TC_EUSER, "cannot rewrite %s: %s; it is left as it is", path,
-                 strerror(errno));
-  if (rc) unlink(tmp);
-  else rc = tc_folder_sync(dir, err);
-  free(tmp);
-  free(dir);
+  struct tc_output *f;
+  TC_TRY(tc_output_new(&f, path, &tc_metrics_opts, err));
+  int rc = step > 0 ? copy_lines(old, tc_output_fd(f), path, step, err) : 0;
+  /* Lines go to this file, whatever has its name by then. */
+  const int fd = rc < 0 ? -1 : fcntl(tc_output_fd(f), F_DUPFD_CLOEXEC, 0);
+  if (rc == 0 && (fd < 0 || fcntl(fd, F_SETFL, O_APPEND) < 0))
+    rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
+  if (rc == 0) rc = tc_output_finish(f, err);
+  else tc_output_abandon(f);
   if (rc == 0) return fd;
   if (fd >= 0) close(fd);
   return rc;

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { MOST_BYTES = 1000 };
 #define LOOK_NS INT64_C(1000000000)
 #define RETRY_NS INT64_C(60000000000)   /* after a checkpoint that failed */
 
@@ -23,14 +24,18 @@ static char *path_of(const struct tc_train *t, const char *name)
   return tc_sprintf("%s/%s", t->out, name);
 }
 
-/* Without waiting for a writer: the file may be a pipe. */
 static int read_request(const char *path)
 {
-  char text[32] = "", word[32] = "";
-  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd >= 0 && read(fd, text, sizeof text - 1) < 0) *text = 0;
-  if (fd >= 0) close(fd);
-  if (sscanf(text, "%31s", word) != 1) return TC_ASK_SAVE;
+  char *text, word[32] = "";
+  size_t bytes;
+  struct tc_err err;
+  if (tc_read_text(&text, &bytes, path, "request", MOST_BYTES, &err) < 0) {
+    tc_warn("%s; taken as %s", err.text, tc_request_word[TC_ASK_SAVE]);
+    return TC_ASK_SAVE;
+  }
+  const bool empty = sscanf(text, "%31s", word) != 1;
+  free(text);
+  if (empty) return TC_ASK_SAVE;
   for (int k = TC_ASK_SAVE; k < TC_ASKS; k++)
     if (!strcmp(word, tc_request_word[k])) return k;
   tc_warn("%s: '%s' is not a request: give %s, %s or %s; taken as %s", path, word,
@@ -44,7 +49,7 @@ void tc_request_begin(struct tc_train *t)
   const char *const name[] = { TC_REQUEST_FILE, TC_REQUEST_TAKEN };
   for (int i = 0; i < 2; i++) {
     char *path = path_of(t, name[i]);
-    if (unlink(path) == 0)
+    if (access(path, F_OK) == 0 && tc_unlink(AT_FDCWD, path) == 0)
       tc_log("%s: this request is from before this start: removed", path);
     free(path);
   }
@@ -56,10 +61,12 @@ static int take(struct tc_train *t)
   char *from = path_of(t, TC_REQUEST_FILE), *to = path_of(t, TC_REQUEST_TAKEN);
   int kind = TC_ASK_NONE;
   tc_at_file("looking for a request", from);
-  if (rename(from, to) == 0) {
+  /* Once it has failed, training does not wait for what may pass. */
+  const int why = access(from, F_OK) < 0 ? errno : t->request.warned ? EBUSY : tc_rename(AT_FDCWD, from, to);
+  if (!why) {
     kind = read_request(to);
-  } else if (errno != ENOENT && !t->request.warned) {
-    tc_warn("%s: %s: tercio save does not work here", from, strerror(errno));
+  } else if (why != ENOENT && !t->request.warned) {
+    tc_warn("%s: %s: tercio save does not work here", from, strerror(why));
     t->request.warned = true;
   }
   free(from);
@@ -91,7 +98,8 @@ void tc_request_end(struct tc_train *t)
   char *path = path_of(t, TC_REQUEST_TAKEN);
   tc_log("tercio save: the checkpoint of step %lld is there, as requested",
          (long long)t->ckpt.saved_step);
-  if (unlink(path) < 0 && errno != ENOENT) tc_warn("%s: %s", path, strerror(errno));
+  const int why = tc_unlink(AT_FDCWD, path);
+  if (why) tc_warn("%s: %s", path, strerror(why));
   free(path);
   *r = (struct tc_request_state){ .looked_ns = r->looked_ns, .warned = r->warned };
 }

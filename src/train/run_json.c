@@ -4,12 +4,15 @@
 #include "src/program/predict.h"
 #include "src/train/impl.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+enum { MOST_BYTES = 1 << 28 };
+
+static const struct tc_output_kind run_json = { "a run.json of tercio train", { "{\n \"version\": \"" } };
+static const struct tc_output_opts tc_run_json_opts = { .kind = &run_json, .instead = "take another run.out" };
 
 static json_t *classes_json(const int64_t by_class[TC_CLASSES])
 {
@@ -108,8 +111,9 @@ const char *tc_train_comm_name(const struct tc_train *t)
 static json_t *layouts_json(const struct tc_train *t, const char *path)
 {
   const struct tc_run *r = &t->run;
-  struct stat st;
-  json_t *old = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? json_load_file(path, 0, NULL) : NULL;
+  struct tc_err unread;                          /* none, or not of a run: then this is the first layout */
+  json_t *old = NULL;
+  tc_read_json(&old, path, "run.json", MOST_BYTES, 0, NULL, &unread);
   json_t *list = json_array(), *entry, *last;
   json_t *now = json_pack("{s:I,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:I,s:s}", "after_step",
                           (json_int_t)t->ckpt.start_step, "ranks", r->ranks->world, "mb", r->mesh->size[TC_MB],
@@ -141,6 +145,15 @@ static json_t *tuned_json(const char *lines)
   return list;
 }
 
+static int write_json(const json_t *o, const char *path, struct tc_err *err)
+{
+  char *text = json_dumps(o, JSON_INDENT(1));
+  if (!text) tc_out_of_memory(0);
+  const int rc = tc_output_text(path, &tc_run_json_opts, text, err);
+  free(text);
+  return rc;
+}
+
 int tc_train_run_json(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_run *r = &t->run;
@@ -160,7 +173,6 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
                         (json_int_t)t->ckpt.start_step, "ckpt_memcpy_ms",
                         (double)tc_writer_memcpy_ns(t->ckpt.writer) * 1e-6, "ranks", ranks, "memory",
                         memory_json(t));
-  char *tmp = tc_sprintf("%s.tmp", path);
   int rc = 0;
   char *where = realpath(t->ckpt.dir, NULL);     /* for tercio save, wherever it is called */
   if (o) json_object_set_new(o, "ckpt_dir", json_string(where ? where : t->ckpt.dir));
@@ -172,10 +184,9 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
   if (o) json_object_set_new(o, "predicted", predicted ? json_incref(predicted) : json_null());
   if (!o)
     rc = tc_fail(err, TC_EUSER, "cannot write %s: the run file or a path in it is not UTF-8", path);
-  else if (json_dump_file(o, tmp, JSON_INDENT(1)) || rename(tmp, path))
-    rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
+  else
+    rc = write_json(o, path, err);
   json_decref(o);
-  free(tmp);
   free(path);
   free(config);
   free(model);

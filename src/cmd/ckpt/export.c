@@ -6,15 +6,14 @@
 #include "src/cmd/ckpt/special.h"
 #include "src/foreign/parts.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "io/folder.h"
-#include "io/formats/outfile.h"
 #include "io/formats/safetensors.h"
 #include "src/config/config.h"
+#include "src/files/files.h"
 #include "src/model/hf.h"
 #include "src/token/token.h"
 
@@ -33,11 +32,11 @@ struct export {
 };
 
 /* The output: one of them is set. */
-struct sink { struct tc_st_writer *st; struct tc_outfile *file; };
+struct sink { struct tc_st_writer *st; struct tc_output *file; };
 
 static int put(const struct sink *s, const void *data, int64_t bytes, struct tc_err *err)
 {
-  return s->st ? tc_st_write(s->st, data, bytes, err) : tc_outfile_write(s->file, data, bytes, err);
+  return s->st ? tc_st_write(s->st, data, bytes, err) : tc_output_write(s->file, data, bytes, err);
 }
 
 /* Writes n values in the export's type; bf16[n] is scratch. */
@@ -163,12 +162,12 @@ struct shards {
 /* The bytes, then `end`. */
 static int write_bytes(const char *path, const char *text, int64_t bytes, const char *end, struct tc_err *err)
 {
-  struct tc_outfile *f;
-  TC_TRY(tc_outfile_new(&f, path, err));
-  int rc = tc_outfile_write(f, text, bytes, err);
-  if (rc == 0) rc = tc_outfile_write(f, end, (int64_t)strlen(end), err);
-  if (rc == 0) rc = tc_outfile_finish(f, err);
-  else tc_outfile_abandon(f);
+  struct tc_output *f;
+  TC_TRY(tc_output_new(&f, path, &(struct tc_output_opts){ .flag = "-o" }, err));
+  int rc = tc_output_write(f, text, bytes, err);
+  if (rc == 0) rc = tc_output_write(f, end, (int64_t)strlen(end), err);
+  if (rc == 0) return tc_output_finish(f, err);
+  tc_output_abandon(f);
   return rc;
 }
 
@@ -177,7 +176,7 @@ static void remove_beside(const struct export *x, int n)
 {
   for (int i = 0; i < n; i++) {
     char *path = tc_sprintf("%s/%s", x->args->out, x->special.file[i].name);
-    unlink(path);
+    tc_unlink(AT_FDCWD, path);
     free(path);
   }
 }
@@ -266,15 +265,21 @@ static int write_shard(struct export *x, const struct shards *s, int file, const
   return rc;
 }
 
+/* Whether a file may be made at this path: none may be there, nor is one made in a checkpoint. */
+static int check_free(const struct export *x, const char *path, struct tc_err *err)
+{
+  const struct tc_output_kept kept = { x->c->path, "a checkpoint" };
+  return tc_output_check(path, &(struct tc_output_opts){ .flag = "-o", .kept = &kept, .n_kept = 1 }, err);
+}
+
 /* Checks that the folder has no model yet: files of two models must not be mixed. */
 static int check_folder(const struct export *x, struct tc_err *err)
 {
-  const char *const names[] = { "config.json", "model.safetensors.index.json" };
-  for (int i = 0; i < 2 + x->special.n_files; i++) {
-    char *path = tc_sprintf("%s/%s", x->args->out, i < 2 ? names[i] : x->special.file[i - 2].name);
-    int rc = 0;
-    if (access(path, F_OK) == 0)
-      rc = tc_fail(err, TC_EUSER, "%s exists already: remove it or give another folder", path);
+  const char *const names[] = { "config.json", "model.safetensors.index.json", "model.safetensors" };
+  enum { NAMES = sizeof names / sizeof *names };
+  for (int i = 0; i < NAMES + x->special.n_files; i++) {
+    char *path = tc_sprintf("%s/%s", x->args->out, i < NAMES ? names[i] : x->special.file[i - NAMES].name);
+    const int rc = check_free(x, path, err);
     free(path);
     TC_TRY(rc);
   }
@@ -291,18 +296,16 @@ static int write_folder(struct export *x, const struct tc_foreign_part *t, int n
   int done = 0;
   make_shards(&s, x, t, n, x->args->shard_bytes ? x->args->shard_bytes : INT64_MAX, pool);
   char *config = tc_sprintf("%s/config.json", out), *index = tc_sprintf("%s/model.safetensors.index.json", out);
-  char *whole = tc_sprintf("%s/model.safetensors", out);
-  int rc = s.n > 1 && access(whole, F_OK) == 0
-    ? tc_fail(err, TC_EUSER, "%s exists already: remove it or give another folder", whole) : 0;
+  int rc = 0;
   while (done < s.n && rc == 0)
     if ((rc = write_shard(x, &s, done, t, err)) == 0) done++;
   const bool indexed = rc == 0 && s.n > 1 && (rc = write_index(&s, index, err)) == 0;
   const bool beside = rc == 0 && (rc = write_beside(x, err)) == 0;
   if (rc == 0) rc = write_config(x, config, err);
-  if (rc < 0 && indexed) unlink(index);
+  if (rc < 0 && indexed) tc_unlink(AT_FDCWD, index);
   if (rc < 0 && beside) remove_beside(x, x->special.n_files);
   for (int f = 0; f < s.n; f++) {
-    if (rc < 0 && f < done) unlink(s.path[f]);
+    if (rc < 0 && f < done) tc_unlink(AT_FDCWD, s.path[f]);
     free(s.path[f]);
   }
   x->files = s.n;
@@ -311,7 +314,6 @@ static int write_folder(struct export *x, const struct tc_foreign_part *t, int n
   free(s.tensor);
   free(config);
   free(index);
-  free(whole);
   tc_pool_free(pool);
   return rc;
 }
@@ -321,9 +323,12 @@ static int export_hf(struct export *x, struct tc_err *err)
   struct tc_foreign_part *t;
   int n = list_parts(x, &t, TC_FORM_HF, err), rc = TC_MIN(n, 0);
   if (rc == 0) rc = ckpt_special_find(&x->special, x->c, &x->model, x->saved_end, err);
-  if (rc == 0) rc = tc_folder_make(x->args->out, err);
+  char *made = NULL;
+  if (rc == 0) rc = tc_folder_make_new(x->args->out, &made, err);
   if (rc == 0) rc = check_folder(x, err);
   if (rc == 0) rc = write_folder(x, t, n, err);
+  if (rc < 0) tc_folder_unmake(x->args->out, made);
+  else free(made);
   free(t);
   return rc;
 }
@@ -359,7 +364,8 @@ static int export_llmc(struct export *x, struct tc_err *err)
   const struct tc_model *m = &x->model;
   struct tc_llmc_sizes sizes = { m->context, m->vocab, m->layers, m->heads, m->hidden,
                                  tc_llmc_padded(m->vocab) };
-  if (rc == 0) rc = tc_outfile_new(&s.file, x->args->out, err);
+  if (rc == 0) rc = check_free(x, x->args->out, err);
+  if (rc == 0) rc = tc_output_new(&s.file, x->args->out, &(struct tc_output_opts){ .flag = "-o" }, err);
   if (rc == 0) {
     qsort(t, (size_t)n, sizeof *t, cmp_llmc);
     tc_llmc_header(head, &sizes, x->dtype);
@@ -370,8 +376,8 @@ static int export_llmc(struct export *x, struct tc_err *err)
     if (rc == 0 && t[i].llmc == TC_LLMC_WTE)
       rc = put_padding(x, &s, (sizes.padded_vocab - m->vocab) * m->hidden, err);
   }
-  if (rc == 0) rc = tc_outfile_finish(s.file, err);
-  else tc_outfile_abandon(s.file);
+  if (rc == 0) rc = tc_output_finish(s.file, err);
+  else tc_output_abandon(s.file);
   free(t);
   return rc;
 }
@@ -423,7 +429,8 @@ static int export_plain(struct export *x, struct tc_err *err)
     memcpy(st[n].dim, t->dim, sizeof t->dim);
     index[n++] = i;
   }
-  int rc = tc_st_create(&s.st, x->args->out, st, n, notes, err);
+  int rc = check_free(x, x->args->out, err);
+  if (rc == 0) rc = tc_st_create(&s.st, x->args->out, st, n, notes, err);
   for (int i = 0; i < n && rc == 0; i++) rc = put_plain(x, &s, index[i], err);
   if (rc == 0) rc = tc_st_finish(s.st, err);
   else tc_st_abandon(s.st);

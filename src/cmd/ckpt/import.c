@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "io/ckpt/owner.h"
+#include "io/folder.h"
+#include "src/files/files.h"
 
 /* The options that the run will have. */
 static int make_config(struct import *x, struct tc_err *err)
@@ -38,23 +40,35 @@ static int no_steps(const char *dir, struct tc_err *err)
 static int take_folder(struct import *x, struct tc_err *err)
 {
   int rc;
+  TC_TRY(tc_folder_make_new(x->args->out, &x->made, err));
   x->owner = tc_owner_new(x->args->out, "", 0);
   while ((rc = tc_owner_take(x->owner, err)) == 1) tc_sleep_ns(TC_OWNER_LOOK_NS);
   return rc;
 }
 
-/* Maps an unlinked file in the folder of the checkpoints. */
+/* Ends the ownership. After a failure, a folder that was made for the import goes with what its owner left in it. */
+static void leave_folder(struct import *x, bool failed)
+{
+  struct tc_err unused;
+  const char *name = x->owner ? tc_owner_lease(x->owner) : "";
+  char *lease = *name ? tc_sprintf("%s/%s", x->args->out, name) : NULL;
+  tc_owner_free(x->owner);
+  if (failed && x->made && lease) tc_folder_remove(lease, &unused);
+  if (failed) tc_folder_unmake(x->args->out, x->made);
+  else free(x->made);
+  free(lease);
+}
+
+/* Maps a file without a name in the folder of the checkpoints. */
 static int map_weights(struct import *x, struct tc_err *err)
 {
-  char *path = tc_sprintf("%s/.import-XXXXXX", x->args->out);
   size_t bytes = (size_t)x->elems * sizeof *x->weights;
-  int fd = mkstemp(path), why = fd < 0 ? errno : 0;
-  if (fd >= 0) unlink(path);
-  if (fd >= 0) why = posix_fallocate(fd, 0, (off_t)bytes);
+  const int fd = tc_scratch_file(x->args->out, err);
+  if (fd < 0) return fd;
+  int why = posix_fallocate(fd, 0, (off_t)bytes);
   void *map = why ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (!why && map == MAP_FAILED) why = errno;
-  if (fd >= 0) close(fd);
-  free(path);
+  close(fd);
   if (why)
     return tc_fail(err, TC_EUSER, "%s: no space for %zu bytes: %s", x->args->out, bytes,
                    strerror(why));
@@ -108,6 +122,6 @@ int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err)
   if (x.weights) munmap(x.weights, (size_t)x.elems * sizeof *x.weights);
   tc_foreign_close(x.from);
   tc_config_free(x.cfg);
-  tc_owner_free(x.owner);
+  leave_folder(&x, rc < 0);
   return rc;
 }

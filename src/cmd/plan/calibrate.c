@@ -57,9 +57,13 @@ static int run_child(struct calib *c, const char *name, const char *const *argv,
   int rc = 0;
   if (pid < 0 || status != 0) {
     char message[400] = "";
-    FILE *f = fopen(log, "r");
-    while (f && fgets(message, sizeof message, f)) message[strcspn(message, "\n")] = 0;
-    if (f) fclose(f);
+    char *line;
+    struct tc_err unread = { 0 };
+    struct tc_lines *f;
+    if (tc_lines_open(&f, log, "log", &unread) < 0) snprintf(message, sizeof message, "%.300s", unread.text);
+    while (f && tc_lines_next(f, &line, NULL, &unread) == 1)
+      snprintf(message, sizeof message, "%.*s", (int)strcspn(line, "\n"), line);
+    tc_lines_close(f);
     rc = tc_fail(err, TC_EUSER, "calibrating: tercio %s failed: %s", argv[1], message);
   }
   free(out);
@@ -69,11 +73,11 @@ static int run_child(struct calib *c, const char *name, const char *const *argv,
 
 static int write_text(const char *path, struct tc_err *err)
 {
-  FILE *f = fopen(path, "w");
-  for (int i = 0; f && i < TEXT_BYTES; i++)
-    fputc('a' + (int)(tc_uniform(1, 0, 0, (uint64_t)i) * 26), f);
-  if (!f || fclose(f)) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
-  return 0;
+  struct tc_output *f;
+  TC_TRY(tc_output_new(&f, path, &(struct tc_output_opts){ 0 }, err));
+  for (int i = 0; i < TEXT_BYTES; i++)
+    fputc('a' + (int)(tc_uniform(1, 0, 0, (uint64_t)i) * 26), tc_output_stream(f));
+  return tc_output_finish(f, err);
 }
 
 /* ---- what is run ----------------------------------------------------------------- */
@@ -84,12 +88,10 @@ static int run_training(struct calib *c, const struct tc_config *x, double *step
 {
   char *ini = tc_sprintf("%s/run.ini", c->dir), *metrics = tc_sprintf("%s/metrics.jsonl", x->run_out);
   char *rm = tc_sprintf("rm -rf '%s'", x->run_out), *text = tc_config_text(x);
-  FILE *f = fopen(ini, "w");
-  bool bad = !f || fputs(text, f) == EOF;
-  if (f && fclose(f)) bad = true;
   const char *const argv[] = { c->program, "train", ini, NULL };
-  int rc = bad ? tc_fail(err, TC_EUSER, "cannot write %s: %s", ini, strerror(errno))
-               : run_child(c, "out", argv, err);
+  tc_unlink(AT_FDCWD, ini);
+  int rc = tc_output_text(ini, &(struct tc_output_opts){ 0 }, text, err);
+  if (!rc) rc = run_child(c, "out", argv, err);
   /* The first two steps after those with a trace make graphs. */
   if (!rc && step_s) *step_s = tc_metrics_step_s(metrics, TRACED + 3, STEPS - 1);
   if (system(rm)) tc_warn("cannot remove %s", x->run_out);
@@ -350,7 +352,7 @@ int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_e
   const bool made = rc == 0;
   const int ranks = set_ranks(&c, &cfg);
   if (!rc) rc = measure(&c, &k, ranks, err);
-  if (!rc) rc = tc_cluster_write(&k, path, err);
+  if (!rc) rc = tc_cluster_write(&k, path, "--calibrate", err);
   const struct tc_plan_device *d = &k.device;
   if (!rc) printf("%s: %d shapes of ops, products at %.4g GF/s, memory at %.4g GB/s\n", path, d->n_samples,
                   TC_MAX(d->flops[TC_F32], d->flops[TC_BF16]) * d->eff_flops * 1e-9,

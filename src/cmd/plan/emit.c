@@ -26,16 +26,6 @@ static int find_template(const struct tc_plan_job *j, char **out, struct tc_err 
                             "where it is: --template FILE");
 }
 
-static int save(const char *path, const char *text, mode_t mode, struct tc_err *err)
-{
-  FILE *f = fopen(path, "w");
-  bool bad = !f || fputs(text, f) == EOF;
-  if (f && fclose(f)) bad = true;
-  if (bad || chmod(path, mode))
-    return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
-  return 0;
-}
-
 /* Whether the line is "#SBATCH --name=..." (or that, commented out). */
 static bool is_option(const char *line, const char *name)
 {
@@ -124,12 +114,12 @@ static void put_line(FILE *f, const char *line, const struct emit *e, const char
 /* The job's script, of a run file in `dir`, into *text; owned by the caller. */
 static int make_job(char **text, const struct emit *e, const char *dir, struct tc_err *err)
 {
-  char *path = NULL, *line = NULL;
-  size_t size = 0, cap = 0;
+  char *path = NULL, *line;
+  size_t size = 0;
+  struct tc_lines *in;
   TC_TRY(find_template(e->j, &path, err));
-  FILE *in = fopen(path, "r");
-  if (!in) {
-    int rc = tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
+  int rc = tc_lines_open(&in, path, "template", err);
+  if (rc < 0) {
     free(path);
     return rc;
   }
@@ -139,14 +129,13 @@ static int make_job(char **text, const struct emit *e, const char *dir, struct t
   char *program = tc_cmd_program();
   char *ini_word = tc_shell_word(ini), *program_word = tc_shell_word(program);
   bool seen = false;
-  while (getline(&line, &cap, in) > 0) {
+  while ((rc = tc_lines_next(in, &line, NULL, err)) == 1) {
     put_line(f, line, e, ini_word, program_word);
     seen |= !strcmp(line, "set -u\n");
   }
   if (fclose(f)) TC_ASSERT(!"out of memory for a job script");
-  int rc = seen ? 0 : tc_fail(err, TC_EUSER, "%s is not slurm/train.sbatch: it has no line \"set -u\"", path);
-  fclose(in);
-  free(line);
+  if (rc == 0 && !seen) rc = tc_fail(err, TC_EUSER, "%s is not slurm/train.sbatch: it has no line \"set -u\"", path);
+  tc_lines_close(in);
   free(ini);
   free(program);
   free(ini_word);
@@ -155,34 +144,26 @@ static int make_job(char **text, const struct emit *e, const char *dir, struct t
   return rc;
 }
 
-static const char *const names[] = { "device.ini", "run.ini", "job.sbatch" };
-enum { FILES = sizeof names / sizeof *names };
-
-/* All files into `dir`, or none: they are written in a folder within it, and renamed. Earlier ones, which a person
- * may have edited, are kept as NAME~. */
+/* All files into `dir`, or none. Earlier ones, which a person may have edited, are kept as NAME~. */
 static int write_all(const struct tc_cluster *k, const char *run, const char *job, const char *dir,
                      struct tc_err *err)
 {
-  char *tmp = tc_sprintf("%s/.emit-XXXXXX", dir), *from[FILES], *to[FILES];
-  int rc = mkdtemp(tmp) ? 0 : tc_fail(err, TC_EUSER, "cannot write %s: %s", dir, strerror(errno));
-  for (int i = 0; i < FILES; i++) {
-    from[i] = tc_sprintf("%s/%s", tmp, names[i]);
-    to[i] = tc_sprintf("%s/%s", dir, names[i]);
+  static const char *const names[] = { "device.ini", "run.ini", "job.sbatch" };
+  enum { FILES = sizeof names / sizeof *names };
+  const char *const text[FILES] = { NULL, run, job };
+  struct tc_output *f[FILES] = { NULL };
+  int rc = 0;
+  for (int i = 0; i < FILES && !rc; i++) {
+    char *path = tc_sprintf("%s/%s", dir, names[i]);
+    rc = tc_output_new(&f[i], path, &(struct tc_output_opts){ .flag = "--into", .backup = true, .executable = text[i] == job },
+                       err);
+    if (!rc && text[i]) fputs(text[i], tc_output_stream(f[i]));
+    else if (!rc) tc_cluster_print(k, tc_output_stream(f[i]));
+    free(path);
   }
-  if (!rc) rc = tc_cluster_write(k, from[0], err);
-  if (!rc) rc = save(from[1], run, 0644, err);
-  if (!rc) rc = save(from[2], job, 0755, err);
-  for (int i = 0; i < FILES; i++) {
-    char *kept = tc_sprintf("%s~", to[i]);
-    if (!rc && ((rename(to[i], kept) && errno != ENOENT) || rename(from[i], to[i])))
-      rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", to[i], strerror(errno));
-    if (rc) unlink(from[i]);
-    free(kept);
-    free(from[i]);
-    free(to[i]);
-  }
-  rmdir(tmp);
-  free(tmp);
+  for (int i = 0; i < FILES; i++)
+    if (rc) tc_output_abandon(f[i]);
+    else rc = tc_output_finish(f[i], err);
   return rc;
 }
 
@@ -276,13 +257,12 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
 {
   struct tc_config c = run_config(j, layout, p);
   TC_TRY(tc_plan_absolute(&c, err));
-  const bool made = mkdir(j->into, 0777) == 0;
-  if (!made && errno != EEXIST)
-    return tc_fail(err, TC_EUSER, "cannot make folder %s: %s", j->into, strerror(errno));
+  char *made;
+  TC_TRY(tc_folder_make_new(j->into, &made, err));
   char *dir = realpath(j->into, NULL);
   if (!dir || !tc_config_is_plain(dir)) {
     free(dir);
-    if (made) rmdir(j->into);
+    tc_folder_unmake(j->into, made);
     return tc_fail(err, TC_EUSER, "--into %s: its path is written into the run file and the job script: "
                    "give a folder without control characters or \" ;\" in it", j->into);
   }
@@ -297,7 +277,8 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   char *text = tc_config_text_of(&c, note_option, &e);
   int rc = make_job(&job, &e, dir, err);
   if (!rc) rc = write_all(&j->cluster, text, job, dir, err);
-  if (rc && made) rmdir(j->into);
+  if (rc) tc_folder_unmake(j->into, made);
+  else free(made);
   if (!rc && !j->json) {
     char *path = tc_sprintf("%s/job.sbatch", j->into), *word = tc_shell_word(path);
     printf("\nwritten: run.ini, device.ini and job.sbatch in %s; sbatch %s\n", dir, word);

@@ -78,16 +78,12 @@ static int explain(const struct tc_plan_job *j, struct tc_err *err)
   return j->emit ? tc_plan_emit(j, &c, &p, err) : 0;
 }
 
-/* Checks that the file can be written, before minutes of measuring. */
+/* Checks what is at the file's name, before minutes of measuring. */
 static int calibrate(const struct tc_plan_job *j, const char *path, struct tc_err *err)
 {
-  bool there = access(path, F_OK) == 0;
-  FILE *f = fopen(path, "a");
-  if (!f) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
-  fclose(f);
-  int rc = tc_plan_calibrate(j, path, err);
-  if (rc < 0 && !there) unlink(path);
-  return rc;
+  const struct tc_output_opts o = { .kind = &tc_cluster_kind, .flag = "--calibrate" };
+  TC_TRY(tc_output_check(path, &o, err));
+  return tc_plan_calibrate(j, path, err);
 }
 
 int tc_cmd_plan(int argc, char **argv)

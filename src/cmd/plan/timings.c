@@ -127,10 +127,9 @@ static double middle_step_s(json_t *events, int steps)
 
 static int read_trace(json_t **events, json_t **whole, const char *path, struct tc_err *err)
 {
-  json_error_t e;
-  *whole = json_load_file(path, 0, &e);
+  const int rc = tc_read_json(whole, path, "trace", SIZE_MAX / 2, 0, NULL, err);
   *events = json_object_get(*whole, "traceEvents");
-  return *whole ? 0 : tc_fail(err, TC_EUSER, "calibrating: cannot read the trace: %s", e.text);
+  return rc;
 }
 
 int tc_timings_take(struct tc_timings *x, const char *path, const struct tc_config *c, int run, int steps,
@@ -176,17 +175,19 @@ int tc_timings_take_fused(struct tc_timings *x, const char *path, struct tc_err 
 double tc_metrics_step_s(const char *path, int first, int last)
 {
   double *s = tc_calloc((size_t)(last - first) + 1, sizeof *s), ms;
-  char line[8192];
-  FILE *f = fopen(path, "r");
+  char *line;
+  struct tc_err err = { 0 };
+  struct tc_lines *f = NULL;
   int n = 0;
-  while (f && n <= last - first && fgets(line, sizeof line, f)) {
+  if (tc_lines_open(&f, path, "metrics", &err) < 0) tc_warn("%s", err.text);
+  while (f && n <= last - first && tc_lines_next(f, &line, NULL, &err) == 1) {
     json_t *o = json_loads(line, 0, NULL);
     const int step = (int)json_integer_value(json_object_get(o, "step"));
     ms = json_number_value(json_object_get(o, "step_ms"));
     if (step >= first && step <= last && ms > 0) s[n++] = ms * 1e-3;
     json_decref(o);
   }
-  if (f) fclose(f);
+  tc_lines_close(f);
   ms = n ? tc_median(s, n) : 0;
   free(s);
   return ms;

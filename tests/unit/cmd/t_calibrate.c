@@ -342,14 +342,14 @@ static void test_faults(void)
     { "less", "calibrating: the trace does not match the program at action 184 (reshard, nothing)" },
     { "more", "calibrating: the trace of rank 1 has 1 more events than the program" },
     { "other", "calibrating: the trace does not match the program at action 1 (embed, other)" },
-    { "cut", "calibrating: cannot read the trace: ']' expected near end of file" },
+    { "cut", "/trace is not JSON: line 1822: ']' expected near end of file" },
   };
   struct tc_config *c = config_of(1);
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_err err = { 0 };
     is_int(calibrate(c, row[i].fault, &err), TC_EUSER, "a child whose trace is wrong (%s)",
            row[i].fault);
-    is_str(err.text, row[i].want, "... is reported");
+    ok(strstr(err.text, row[i].want) != NULL, "... is reported: %s", err.text);
     is_int(left_behind(), 0, "... nothing is left behind");
   }
   struct tc_err err = { 0 };
@@ -359,7 +359,7 @@ static void test_faults(void)
   setenv("TMPDIR", dir, 1);
   device[strlen(dir)] = 0;
   is_int(calibrate(c, "", &err), TC_EUSER, "a folder where the prices are to go");
-  ok(!strncmp(err.text, "cannot write ", 13) && strstr(err.text, ": Is a directory"),
+  ok(!strncmp(err.text, "--calibrate ", 12) && strstr(err.text, " is a folder, not a file that can be made"),
      "... is reported: %s", err.text);
   tc_config_free(c);
 }

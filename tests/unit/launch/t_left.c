@@ -110,7 +110,7 @@ static void traces(void)
         .file = how == 2 ? nowhere : file, .process = "rank 0", .world = 1, .steps = 2 });
     const struct tc_event e = { .name = "matmul", .bytes = -1, .mb = -1, .end_ns = 3 };
     tc_trace_comm(t, "dp", &o);
-    tc_trace_open(t, &err);
+    tc_trace_open(t, NULL, 0, &err);
     tc_trace_reserve(t, 100);
     tc_trace_reserve(t, 1000);
     tc_trace_sync(t, self, &err);

@@ -97,7 +97,7 @@ static void test_file(void)
   k.device.n_samples = k.device.cap_samples = 1;
   k.link[TC_WIRE_NETWORK].latency_s[TC_ALL_REDUCE] = 3e-4;
   char *name = tc_sprintf("./%s", path);
-  is_int(tc_cluster_write(&k, name, &err), 0, "written");
+  is_int(tc_cluster_write(&k, name, NULL, &err), 0, "written");
   is_int(tc_cluster_read(&b, name, &err), 0, "read: %s", err.text);
   is_str(b.device.name, "a100-40", "name");
   near_f(b.device.memory_bytes, 40e9, 1e-5, "memory");

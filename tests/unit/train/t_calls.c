@@ -2,7 +2,7 @@
  * files are written and read; and what is reported and left when any one of these calls fails. */
 #include "io/ckpt/ckpt.h"
 #include "io/folder.h"
-#include "io/formats/outfile.h"
+#include "src/files/output.h"
 #include "io/ckpt/owner.h"
 #include "io/formats/safetensors.h"
 #include "src/train/impl.h"
@@ -88,16 +88,16 @@ static void ended(void) { TREE("d/", "d/.run-00000003/", "d/.run-00000003/ended=
 
 static int alive(struct tc_err *err) { return tc_owner_alive("d", err); }
 
-static int outfile(struct tc_err *err)
+static int output(struct tc_err *err)
 {
-  struct tc_outfile *f;
-  int rc = tc_outfile_new(&f, "x", err);
+  struct tc_output *f;
+  int rc = tc_output_new(&f, "x", &(struct tc_output_opts){ 0 }, err);
   if (rc < 0) return rc;
-  rc = tc_outfile_write(f, "0123456789", 10, err);
-  if (rc == 0) rc = tc_outfile_write(f, "abc", 3, err);
-  fprintf(calls.out, "  %lld bytes\n", (long long)tc_outfile_bytes(f));
-  if (rc == 0) return tc_outfile_finish(f, err);
-  tc_outfile_abandon(f);
+  rc = tc_output_write(f, "0123456789", 10, err);
+  if (rc == 0) rc = tc_output_write(f, "abc", 3, err);
+  fprintf(calls.out, "  %lld bytes\n", (long long)tc_output_bytes(f));
+  if (rc == 0) return tc_output_finish(f, err);
+  tc_output_abandon(f);
   return rc;
 }
 
@@ -277,8 +277,8 @@ static const struct {
   { "take one that is not there", nothing, take_fresh },
   { "look for an owner", ended, alive },
   { "look for one in no folder", nothing, alive },
-  { "a file", nothing, outfile },
-  { "a file that is there", there, outfile },
+  { "a file", nothing, output },
+  { "a file that is there", there, output },
   { "weights", nothing, weights },
   { "weights twice", nothing, twice },
   { "weights read", weights_there, weights_read },
