@@ -7,9 +7,10 @@
 
 #include "src/config/config.h"
 
+struct tc_stop;
 struct tc_cmd {
   const char *name, *usage, *help, *example;
-  int (*run)(int argc, char **argv);   /* argv[0] is the command; returns an exit status */
+  int (*run)(int argc, char **argv);   /* argv[0] is the command; returns an exit status. NULL: main.c has another */
 };
 /* How a flag is read into a field of its command's struct: a bool, a const char *, an int64_t or a double.
  * TC_FLAG_HELP: the table only explains it. */
@@ -35,13 +36,13 @@ int tc_flag_read(const struct tc_flag *f, void *fields, int argc, char **argv, i
 /* The same for the first flag of a list that argv[*i] is. */
 int tc_flags_read(const struct tc_flag *flags, void *fields, int argc, char **argv, int *i, const char *command,
                   struct tc_err *err);
-int tc_cmd_train(int argc, char **argv);
+int tc_cmd_train(int argc, char **argv, struct tc_stop *stop);    /* signals are requests to it (launch/stop.h) */
 int tc_cmd_eval(int argc, char **argv);
 int tc_cmd_sample(int argc, char **argv);
 int tc_cmd_place(int argc, char **argv);
 int tc_cmd_graph(int argc, char **argv);
 int tc_cmd_ckpt(int argc, char **argv);
-int tc_cmd_data(int argc, char **argv);
+int tc_cmd_data(int argc, char **argv, struct tc_stop *stop);     /* ... and to it */
 int tc_cmd_report(int argc, char **argv);
 int tc_cmd_save(int argc, char **argv);
 int tc_cmd_comm(int argc, char **argv);

@@ -6,9 +6,10 @@
 #include "src/base/base.h"
 #include "src/cmd/cmd.h"
 #include "src/cmd/completion.h"
+#include "src/launch/launch.h"
 #include "src/launch/process.h"
-#include "src/run/versions.h"
 #include "src/launch/stop.h"
+#include "src/run/versions.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,20 +19,20 @@
 
 /* What --help prints: usage, flags and example. To the usage of a command whose table of flags is read (cmd.h) these
  * are added. OPTIONS: the command also takes the run file's options, which --help all or SECTION prints; ALL_OPTIONS:
- * they are its own flags, so --help prints them too. OWN: the command prints its help itself, since it has subcommands.
- * TAKES_SIGNALS: signals are requests to the command (launch/stop.h). */
-enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_ALL_OPTIONS = 2 | HELP_OPTIONS, HELP_OWN = 4, TAKES_SIGNALS = 8 };
+ * they are its own flags, so --help prints them too. OWN: the command prints its help itself, since it has subcommands. */
+enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_ALL_OPTIONS = 2 | HELP_OPTIONS, HELP_OWN = 4 };
 
 static const struct {
   struct tc_cmd cmd;
   int how;
   const struct tc_flag *flags;     /* explained in help and man page; NULL: `help` explains them */
+  int (*run)(int argc, char **argv, struct tc_stop *s);    /* in place of cmd.run, where signals are requests */
 } commands[] = {
   { { "train", "[RUN.ini] [--section.key=value ...]",
       "Trains a model. Each process is one rank; srun, sbatch or mpirun starts the ranks, and a process "
       "started alone is a run of one rank. Training resumes automatically from the newest good checkpoint.",
-      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_ALL_OPTIONS | TAKES_SIGNALS,
-    NULL },
+      "srun --mpi=pmix tercio train run.ini --train.steps=1000", NULL }, HELP_ALL_OPTIONS, NULL,
+    tc_cmd_train },
   { { "eval", "CKPT|FOLDER",
       "Evaluates a trained model, from a checkpoint of any layout on any layout: loss, perplexity and bits per byte of "
       "files; the accuracy of answers to questions. CKPT is a step's folder, or a folder of checkpoints, of which the "
@@ -39,7 +40,7 @@ static const struct {
       "Neither gradients nor the optimizer's state are in memory. Every token of a file but the first is predicted "
       "once, from at most model.context tokens before it. A question counts as right if the labelled answer has the "
       "smallest summed loss; by length, if it has the smallest mean loss per token.",
-      "mpirun -n 2 tercio eval run/ckpt --data val.txt --mesh.tp=2", tc_cmd_eval }, HELP_OPTIONS, tc_flags_eval },
+      "mpirun -n 2 tercio eval run/ckpt --data val.txt --mesh.tp=2", tc_cmd_eval }, HELP_OPTIONS, tc_flags_eval, NULL },
   { { "sample", "CKPT|FOLDER",
       "Continues a text with a trained model. CKPT is a step's folder, or a folder of checkpoints, of which the "
       "newest is taken; FOLDER is one of Hugging Face's (GPT-2, Llama, Qwen3), or any file that ckpt import takes. "
@@ -47,7 +48,7 @@ static const struct {
       "splits the model as far as its heads allow, and pipeline stages the rest, unless mesh.tp and mesh.pp say "
       "otherwise; the same seed gives the same text on every layout, up to rounding.",
       "tercio sample run/ckpt --prompt 'In the beginning' --tokens 100", tc_cmd_sample }, HELP_OPTIONS,
-    tc_flags_sample },
+    tc_flags_sample, NULL },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--host-memory 512GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
@@ -56,17 +57,17 @@ static const struct {
       "Predicts the memory, speed and traffic of the run file's layout or, with --nodes or --from-slurm, of the best "
       "layouts for a cluster. Layout options on the command line are fixed; the search replaces those of the run file.",
       "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },
-    HELP_OPTIONS, tc_flags_plan },
+    HELP_OPTIONS, tc_flags_plan, NULL },
   { { "place", "[RUN.ini] [--json] [--simulate CLUSTER [--order ORDER]] [--section.key=value ...]",
       "Shows the placement of every rank: node, device, NUMA node and coordinates (pp, dp, tp), "
       "with warnings.",
       "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, HELP_OPTIONS,
-    tc_flags_place },
+    tc_flags_place, NULL },
   { { "graph", "[RUN.ini] --after PASS [--dot] [--rank R --world N|CLUSTER] [--section.key=value ...]",
       "Prints the program after a pass, as text or as DOT: tensors, placements, reshards. "
       "Exit status 6 if the layout is impossible on so many ranks.",
       "tercio graph run.ini --after grad --world 2 --dot | dot -Tsvg > program.svg",
-      tc_cmd_graph }, HELP_OPTIONS, tc_flags_graph },
+      tc_cmd_graph }, HELP_OPTIONS, tc_flags_graph, NULL },
   { { "comm", "[RUN.ini] [--op OP,...|all] [--axis tp|dp|pp|world] [--min 1K] [--max 64M] "
       "[--iters N] [--pairs [--rounds N]] [--json] [--section.key=value ...]",
       "Measures the collectives on an axis of the mesh over message size, and checks each element of the "
@@ -75,11 +76,11 @@ static const struct {
       "bandwidth as nccl-tests define them. Without --max and --iters it ends in about 30 s: a slow link gets "
       "fewer iterations, and large sizes are left out.",
       "srun --mpi=pmix tercio comm --op all_reduce,reduce_scatter --axis dp", tc_cmd_comm },
-    HELP_OPTIONS, tc_flags_comm },
+    HELP_OPTIONS, tc_flags_comm, NULL },
   { { "ckpt", "ls|show|tensors|dump|verify|diff|plan|export|import|latest|prune|quarantine [DIR] ...",
       "Inspects checkpoints: lists, prints, verifies and compares them, shows what another layout "
       "would read, and exchanges weights with other programs. Needs no MPI.",
-      "tercio ckpt verify run/ckpt", tc_cmd_ckpt }, HELP_OWN, NULL },
+      "tercio ckpt verify run/ckpt", tc_cmd_ckpt }, HELP_OWN, NULL, NULL },
   { { "data", "TEXT|FOLDER... -o SHARD.bin | TEXT|JSONL|FOLDER|- ... --tokenizer TOKENIZER.json -o SHARDS "
       "[--field NAME] [--jsonl] [--eod TOKEN] [--begin-token] [--shard-tokens 100M] [--invalid refuse|replace|bytes] "
       "[--threads N] | "
@@ -103,17 +104,17 @@ static const struct {
       "the tokenizer, or of the header. The tokenizer is --tokenizer, or the tokenizer.json beside a file; --tokenizer "
       "bytes: a token is a byte, as in shards that were made without a tokenizer. For a text named show, check or "
       "decode, write ./show.",
-      "tercio data corpus.jsonl.zst --tokenizer tokenizer.json -o shards", tc_cmd_data }, HELP_PLAIN | TAKES_SIGNALS,
-    NULL },
+      "tercio data corpus.jsonl.zst --tokenizer tokenizer.json -o shards", NULL }, HELP_PLAIN,
+    NULL, tc_cmd_data },
   { { "report", "RUNDIR -o REPORT.html [--trace FILE] [--step N] [--json]",
       "Makes one HTML page from a run's folder: curves, the timeline of a traced step, memory by class, "
       "bytes by axis. The page needs no network and no scripts.",
-      "tercio report run -o report.html", tc_cmd_report }, HELP_PLAIN, tc_flags_report },
+      "tercio report run -o report.html", tc_cmd_report }, HELP_PLAIN, tc_flags_report, NULL },
   { { "save", "OUT [--stop | --requeue] [--wait SECONDS]",
       "Requests a checkpoint from the run that is in progress in folder OUT (its run.out). The run looks for "
       "requests once a second and saves after the current step. Works from any machine that shares the folder, "
       "however the run was started. Returns at once, unless --wait is given.",
-      "tercio save run --wait 600", tc_cmd_save }, HELP_PLAIN, tc_flags_save },
+      "tercio save run --wait 600", tc_cmd_save }, HELP_PLAIN, tc_flags_save, NULL },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -402,8 +403,34 @@ static int unknown_command(const char *word)
   return tc_say_failure(&err);
 }
 
+/* The first words that ask for the command's help, unless the command prints it itself; NULL: none do. */
+static char **find_help(int i, int argc, char **argv)
+{
+  for (int a = 1; a < argc && !(commands[i].how & HELP_OWN); a++)
+    if (is_help(argv[a])) return argv + a;
+  return NULL;
+}
+
+/* Signals have their effect from here on. */
+static int start_command(int i, int argc, char **argv)
+{
+  const struct tc_stop_opts o = { .requests = commands[i].run, .say = tc_launch_rank() == 0,
+                                  .alone = tc_launch_alone() };
+  struct tc_stop *stop;
+  struct tc_err err;
+  const int rc = tc_stop_new(&stop, &o, &err);
+  if (commands[i].run) return rc < 0 ? tc_say_failure(&err) : commands[i].run(argc, argv, stop);
+  if (rc < 0) tc_stop_unblock();                  /* without the thread by default alone */
+  return commands[i].cmd.run(argc, argv);
+}
+
 static int run_command(int argc, char **argv)
 {
+  const int i = argc < 1 ? -1 : find_command(argv[0]);
+  char **help = i < 0 ? NULL : find_help(i, argc, argv);
+  if (i >= 0 && !help) return start_command(i, argc, argv);
+  tc_stop_unblock();
+  if (help) return print_cmd_help(i, help[1] && *help[1] != '-' ? help[1] : NULL);
   if (argc < 1) {
     struct tc_err err;
     tc_fail(&err, TC_EUSER, "a command is missing; tercio --help lists them");
@@ -414,11 +441,7 @@ static int run_command(int argc, char **argv)
   if (strcmp(argv[0], "--man") == 0) return print_man(), 0;
   if (strcmp(argv[0], "--share") == 0) return print_share();
   if (strcmp(argv[0], "--completion") == 0) return print_completion(), 0;
-  const int i = find_command(argv[0]);
-  if (i < 0) return unknown_command(argv[0]);
-  for (int a = 1; a < argc && !(commands[i].how & HELP_OWN); a++)
-    if (is_help(argv[a])) return print_cmd_help(i, a + 1 < argc && *argv[a + 1] != '-' ? argv[a + 1] : NULL);
-  return commands[i].cmd.run(argc, argv);
+  return unknown_command(argv[0]);
 }
 
 /* Runs before libraries are initialised, where UCX handles HUP even if it was ignored (nohup). */
@@ -437,8 +460,6 @@ static bool reader_left(void)
 
 int main(int argc, char **argv)
 {
-  const int command = argc < 2 ? -1 : find_command(argv[1]);
-  if (command < 0 || !(commands[command].how & TAKES_SIGNALS)) tc_stop_unblock();
   struct tc_process *process = tc_process_begin();
   int status = run_command(argc - 1, argv + 1);
   if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !reader_left()) {

@@ -27,26 +27,20 @@ static int run_rank(int rank, void *start, struct tc_err *err)
   return rc;
 }
 
-int tc_cmd_train(int argc, char **argv)
+int tc_cmd_train(int argc, char **argv, struct tc_stop *stop)
 {
   const char *const extra[] = { NULL };
   struct tc_err err = { 0 };
   struct tc_config *c = NULL;
-  struct start s = { .stop = NULL };
+  struct start s = { .stop = stop };
   int rc = tc_config_new(&c, argc, argv, extra, NULL, &err);
   if (!rc) tc_setup_positions(c);
   if (!rc) tc_h5_start();
-  /* Before the launcher is contacted, so that a signal can end the wait for it. Every rank reports its
-   * own failure: the others may have none. */
-  if (!rc && tc_stop_new(&s.stop, tc_launch_rank() == 0, &err) < 0) {
-    tc_config_free(c);
-    return tc_say_failure(&err);
-  }
   if (!rc) rc = tc_launch_find(&s.launch, c, &err);
+  if (rc < 0) tc_stop_agreed(stop);    /* the first rank that reports it has the others ended by TERM */
   int status = rc < 0 ? tc_launch_say(&s.launch, rc, &err)
                       : tc_launch_run(&s.launch, run_rank, &s);
   tc_launch_free(&s.launch);
-  tc_stop_free(s.stop);
   tc_config_free(c);
   return status;
 }

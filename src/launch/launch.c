@@ -62,6 +62,8 @@ static int launched(void)
   return 0;
 }
 
+bool tc_launch_alone(void) { return !tc_pmix_launched() && launched() == 0; }
+
 /* With device = auto the CPUs that GPUs leave idle are lost only where GPUs can be used. */
 static bool works_on_gpus(const struct tc_config *c)
 {

@@ -49,6 +49,9 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
 /* Local, before MPI starts. The rank that the launcher gave this process; 0 alone. */
 int tc_launch_rank(void);
 
+/* Local, before MPI starts. Whether no launcher started this process. */
+bool tc_launch_alone(void);
+
 /* Local. What tc_launch_find asks of tc_ranks_*, by run.bind, run.device and run.threads. Where
  * OpenMP is set to bind its threads, nothing is bound. */
 struct tc_ranks_request tc_launch_request(const struct tc_config *c);

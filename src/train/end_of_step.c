@@ -138,8 +138,10 @@ static int stopped(int64_t why, int64_t step, struct tc_err *err)
 
 int tc_train_asked_before(struct tc_train *t, struct tc_err *err)
 {
+  tc_stop_join(t->stop);
   int64_t why = stop_asked(t);
   TC_TRY(tc_comm_max_i64(t->run.world, &why, 1, err));
+  tc_stop_run(t->stop, "saving and stopping after this step");
   if (!why) return 0;
   return tc_fail(err, why == STOP_END ? TC_ENDED : TC_STOPPED, "stopped on request before the "
                  "first step of this start (after step %lld): there is nothing new to save",

@@ -22,7 +22,7 @@ struct tc_train_args {
   const struct tc_ranks *ranks;
   char *const *rank_names;       /* [world] "rank 3 on node2" */
   int rank, threads;
-  const struct tc_stop *stop;    /* signals that ask to save and stop */
+  struct tc_stop *stop;          /* signals, which ask to save and stop from the first step on */
   struct tc_hub *hub;            /* ranks are threads of this process; else NULL */
   bool mpi;                      /* ranks are several processes */
 };

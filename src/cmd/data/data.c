@@ -111,12 +111,11 @@ static int parse(struct tc_make_opts *o, int argc, char **argv, char **text, str
   return TC_OK;
 }
 
-static int make(int argc, char **argv, char **word, struct tc_err *err)
+static int make(int argc, char **argv, char **word, struct tc_stop *stop, struct tc_err *err)
 {
-  struct tc_make_opts o = { .shard_tokens = SHARD_TOKENS };
+  struct tc_make_opts o = { .stop = stop, .shard_tokens = SHARD_TOKENS };
   struct tc_texts texts = { 0 };
   TC_TRY(parse(&o, argc, argv, word, err));
-  if (!o.tokenizer) tc_stop_unblock();                /* tc_data_make takes signals as requests */
   int rc = tc_texts_find(&texts, word, o.n_texts, !o.tokenizer, err);
   o.text = texts.name;
   o.n_texts = (int)texts.n;
@@ -125,7 +124,7 @@ static int make(int argc, char **argv, char **word, struct tc_err *err)
   return rc;
 }
 
-int tc_cmd_data(int argc, char **argv)
+int tc_cmd_data(int argc, char **argv, struct tc_stop *stop)
 {
   static const struct { const char *name; int (*run)(int, char **, struct tc_err *); } verbs[] = {
     { "show", tc_data_show }, { "check", tc_data_check_tokens }, { "decode", tc_data_decode },
@@ -134,12 +133,11 @@ int tc_cmd_data(int argc, char **argv)
   int status = TC_OK;
   for (size_t i = 0; argc > 1 && i < sizeof verbs / sizeof *verbs; i++)
     if (strcmp(argv[1], verbs[i].name) == 0) {
-      tc_stop_unblock();
       status = verbs[i].run(argc - 1, argv + 1, &err);
       return status < 0 ? tc_say_failure(&err) : 0;
     }
   char **text = tc_calloc((size_t)argc, sizeof *text);
-  status = make(argc, argv, text, &err);
+  status = make(argc, argv, text, stop, &err);
   free(text);
   return status < 0 ? tc_say_failure(&err) : 0;
 }

@@ -39,6 +39,7 @@ struct tc_make_opts {
   int64_t shard_tokens;
   int threads;                    /* 0: as many as CPUs */
   enum tc_invalid invalid;
+  struct tc_stop *stop;
 };
 
 /* Local, as all of these; TC_EUSER. A shard of the bytes of the texts. */

@@ -33,7 +33,6 @@ struct pipeline {
   bool ended;                     /* the reader is done: by the end of the input, or by read_err */
   struct tc_err read_err;
   atomic_bool quit;
-  struct tc_stop *stop;
   pthread_mutex_t lock;
   pthread_cond_t change;
   pthread_t reader, *encoder;     /* [n_encoders] */
@@ -220,7 +219,7 @@ static struct tc_data_unit *next_unit(struct maker *m, struct tc_err *err)
   pthread_mutex_lock(&p->lock);
   while (!u) {
     const int64_t i = p->written % p->n_slots;
-    const int asked = tc_stop_asked(p->stop);
+    const int asked = tc_stop_asked(m->o->stop);
     if (asked) {
       tc_fail(err, asked == TC_STOP_REQUEUE ? TC_STOPPED : TC_ENDED, "stopped on request; %d shard%s complete in %s; "
               "run the same command to go on", m->note.shards, m->note.shards == 1 ? " is" : "s are", m->o->out);
@@ -401,7 +400,7 @@ static int run(struct maker *m, struct tc_err *err)
   if (!found) TC_TRY(tc_data_note_write(&m->note, &m->p.frame, err));
   if (m->note.shards) printf("%s: going on after %d shards\n", o->out, m->note.shards);
   tc_shards_begin(&m->shards, o->out, &header, o->shard_tokens, m->note.shards);
-  TC_TRY(tc_stop_new(&m->p.stop, false, err));
+  tc_stop_run(o->stop, NULL);
   m->started_ns = m->told_ns = tc_now_ns();
   m->begun = -1;
   TC_TRY(pipeline_new(&m->p, &m->note, err));
@@ -433,7 +432,6 @@ int tc_data_make(const struct tc_make_opts *o, struct tc_err *err)
   if (status == TC_OK) status = open_folder(o, &lock, err);
   if (status == TC_OK) status = run(&m, err);
   pipeline_free(&m.p);
-  tc_stop_free(m.p.stop);
   tc_shards_end(&m.shards);
   tc_data_note_free(&m.note);
   free(m.was);

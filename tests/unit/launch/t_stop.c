@@ -30,29 +30,34 @@ static void send(int number)
 }
 
 /* One letter for each signal: U(SR2), T(ERM), H(UP), I(NT). "+" is 11 s later, "-" 9 s; "A": the
- * status is agreed on. Returns what was asked for, or does not return. */
+ * status is agreed on; "s", at the beginning: until "r" nothing is there to be saved; "j": the ranks meet; "w": until the
+ * process ends. Returns what was asked for, or does not return. */
 static int play(const char *scene)
 {
   static const struct { char letter; int number; } letters[] = {
     { 'U', SIGUSR2 }, { 'T', SIGTERM }, { 'H', SIGHUP }, { 'I', SIGINT } };
   struct tc_stop *s;
-  TC_ASSERT(tc_stop_new(&s, false, NULL) == 0);
+  bool agreed = false;
+  const struct tc_stop_opts o = { .requests = true };
+  TC_ASSERT(tc_stop_new(&s, &o, NULL) == 0);
+  if (*scene != 's') tc_stop_run(s, NULL);
   for (const char *at = scene; *at; at++) {
     if (*at == '+') atomic_fetch_add(&jump_s, 11);
     if (*at == '-') atomic_fetch_add(&jump_s, 9);
-    if (*at == 'A') tc_stop_agreed(s);
+    if (*at == 'A') tc_stop_agreed(s), agreed = true;
+    if (*at == 'j') tc_stop_join(s);
+    if (*at == 'r') tc_stop_run(s, NULL);
+    if (*at == 'w') pause();
     for (size_t i = 0; i < sizeof letters / sizeof *letters; i++) {
       if (letters[i].letter != *at) continue;
       send(letters[i].number);
       /* It was received, but may not have had its effect yet. A second USR2, which changes nothing
        * once something was asked for, is received only after that. */
-      for (int k = 0; k < 100000 && !tc_stop_asked(s); k++) usleep(100);
+      for (int k = 0; k < 100000 && !tc_stop_asked(s) && !agreed; k++) usleep(100);
       send(SIGUSR2);
     }
   }
-  int asked = tc_stop_asked(s);
-  tc_stop_free(s);
-  return asked;
+  return tc_stop_asked(s);
 }
 
 static void check(const char *scene, int ignored, int want_asked, int want_signal, const char *what)
@@ -65,7 +70,8 @@ static void check(const char *scene, int ignored, int want_asked, int want_signa
     for (int n = 1; n < 32; n++)
       if (n != SIGKILL && n != SIGSTOP && n != SIGALRM) signal(n, n == ignored ? SIG_IGN : SIG_DFL);
     tc_stop_block();
-    if (ignored) kill(getpid(), ignored);        /* without an effect */
+    if (ignored < 0) kill(getpid(), -ignored);   /* before main, by a wrapper that blocked it */
+    if (ignored > 0) kill(getpid(), ignored);        /* without an effect */
     _exit(play(scene));
   }
   waitpid(pid, &status, 0);
@@ -99,7 +105,21 @@ int main(void)
     { "UT+T", 0, 0, SIGTERM, "... as after a TERM in the window" },
     { "TA+T+T", 0, TC_STOP_END, 0, "a status that is agreed on: TERM does not hide it" },
     { "TA+I", 0, 0, SIGINT, "... but others end what hangs" },
+    { "sT", 0, 0, SIGTERM, "before there is something to save: ended at once" },
+    { "sH", 0, 0, SIGHUP, "... by each of them" },
+    { "sI", 0, 0, SIGINT, "... of the three" },
+    { "sU", 0, -TC_STOPPED, 0, "... and by USR2 with 85" },
+    { "srT", 0, TC_STOP_END, 0, "from then on a request" },
+    { "sjTr", 0, TC_STOP_END, 0, "while the ranks meet, too" },
+    { "sjT+w", 0, 0, SIGTERM, "... but ended if they do not" },
+    { "sjU+w", 0, -TC_STOPPED, 0, "... by USR2 with 85" },
+    { "sAT", 0, 0, 0, "a status that is agreed on before: TERM does not hide it" },
+    { "sAU", 0, 0, 0, "... nor does USR2" },
+    { "sAI", 0, 0, SIGINT, "... but others end what hangs" },
+    { "sw", -SIGUSR2, -TC_STOPPED, 0, "a signal that was pending when the process began" },
+    { "sw", -SIGTERM, 0, SIGTERM, "... of any kind" },
     { "T", SIGHUP, TC_STOP_END, 0, "HUP ignored (nohup) has no effect" },
+    { "sT", SIGHUP, 0, SIGTERM, "... before there is something to save" },
     { "U", SIGTERM, TC_STOP_REQUEUE, 0, "nor an ignored TERM" },
   };
   sigset_t none;                   /* a shell may have blocked some */

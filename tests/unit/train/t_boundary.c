@@ -241,7 +241,7 @@ static void test_flags(struct fixture *f)
   f->cfg.ckpt_every = 0;
 }
 
-static void wait_for(const struct tc_stop *s, int signal, int kind)
+static void wait_for(struct tc_stop *s, int signal, int kind)
 {
   kill(getpid(), signal);
   while (tc_stop_asked(s) != kind) tc_sleep_ns(1000000);
@@ -260,7 +260,9 @@ static void test_signals(struct fixture *f)
   struct tc_err err = { 0 };
   is_int(tc_train_asked_before(&f->t, &err), 0, "nothing is asked for before the first step %s",
          err.text);
-  if (!is_int(tc_stop_new(&s, false, &err), 0, "signals are received %s", err.text)) return;
+  const struct tc_stop_opts o = { .requests = true };
+  if (!is_int(tc_stop_new(&s, &o, &err), 0, "signals are received %s", err.text)) return;
+  tc_stop_join(s);
   f->t.stop = s;
   for (size_t i = 0; i < 2; i++) {
     struct tc_step_report r = { .step = 7 };
@@ -277,7 +279,6 @@ static void test_signals(struct fixture *f)
     ok(!flag[DUE] && !flag[BUSY] && !flag[LOST], "... and no other");
     f->t.run.rank = 0;
   }
-  tc_stop_free(s);
 }
 
 /* Rows of a batch, from the middle of a sequence to that of another, are the rows of the whole batch; after
