@@ -1,11 +1,12 @@
-/* process.c - descriptors, ignored signals, and the line about a crash or an exit by a library.
+/* process.c - descriptors, limits, ignored signals, and the line about a crash or an exit by a library.
  *
  * Invariants:
  * - the handler calls nothing but what signal-safety(7) allows, takes no lock, and reads what the
  *   crashed thread itself wrote;
- * - it changes nothing about how the process ends: the default action follows, with its core file
- *   and its status, 128 + signal. */
+ * - the default action follows, with its core file and its status, 128 + signal; but where a limit on memory is
+ *   used up, the crash is a library's that got none, and the status that of other failures for want of it. */
 #include "src/launch/process.h"
+#include "src/launch/stop.h"
 #include "src/watch/watch.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -20,7 +22,15 @@ static const struct { int number; const char *name; } crash[] = {
   { SIGSEGV, "SIGSEGV" }, { SIGBUS, "SIGBUS" }, { SIGFPE, "SIGFPE" }, { SIGILL, "SIGILL" },
   { SIGABRT, "SIGABRT" },
 };
-enum { N_CRASH = sizeof crash / sizeof *crash, LEAST_STACK_BYTES = 1 << 20 };
+enum { N_CRASH = sizeof crash / sizeof *crash, LEAST_STACK_BYTES = 1 << 20, STACK_BYTES = 8 << 20 };
+#define LEAST_LEFT_BYTES (INT64_C(256) << 20)
+
+static _Noreturn void end_with(const char *sentence)
+{
+  ssize_t unused = write(STDERR_FILENO, sentence, strlen(sentence));
+  (void)unused;
+  _exit(-TC_EUSER);
+}
 
 /* Without /dev/null, which a container may lack, or may not let everyone write to. */
 static void open_closed(void)
@@ -32,12 +42,18 @@ static void open_closed(void)
     /* open takes the lowest free number, which is this one. O_PATH: to read or write it is an
      * error, as before. */
     if (open("/", O_PATH | O_DIRECTORY) == fd) continue;
-    if (fd < STDERR_FILENO) {
-      ssize_t unused = write(STDERR_FILENO, sentence, strlen(sentence));
-      (void)unused;
-    }
-    _exit(-TC_EUSER);
+    end_with(sentence);
   }
+}
+
+/* A limit that is raised counts at once for the main thread's stack, which grows as it is used. */
+static void raise_stack_limit(void)
+{
+  struct rlimit l;
+  if (getrlimit(RLIMIT_STACK, &l) != 0 || l.rlim_cur >= LEAST_STACK_BYTES) return;
+  l.rlim_cur = l.rlim_max == RLIM_INFINITY ? STACK_BYTES : TC_MIN(l.rlim_max, (rlim_t)STACK_BYTES);
+  if (l.rlim_cur < LEAST_STACK_BYTES || setrlimit(RLIMIT_STACK, &l) != 0)
+    end_with("tercio: the limit on the stack is too low (ulimit -s): give 1024 (KiB) or more\n");
 }
 
 /* The default of threads is the limit of the main one's stack (ulimit -s). On a small one a large
@@ -111,14 +127,43 @@ static void say_where(const char *what, const char *more)
   (void)unused;
 }
 
-#define OUT_OF_MEMORY "; if memory is limited (ulimit -v, ulimit -s), it may have run out"
-
-static void say_crash(int number)
+/* The first number of /proc/self/statm: the address space in use. 0: not known. */
+static int64_t address_space_bytes(void)
 {
-  char what[40] = "crashed by ";
+  char text[32] = "";
+  int64_t pages = 0;
+  const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  const ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+  if (fd >= 0) close(fd);
+  for (ssize_t i = 0; i < n && text[i] >= '0' && text[i] <= '9'; i++) pages = 10 * pages + (text[i] - '0');
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* Whether a limit (ulimit -v) leaves so little that a library may have got no memory: glibc takes 128 MiB at once for a
+ * thread that allocates. more[size]: what to say of it. */
+static bool memory_used_up(char *more, size_t size)
+{
+  struct rlimit l;
+  if (getrlimit(RLIMIT_AS, &l) != 0 || l.rlim_cur == RLIM_INFINITY) return false;
+  const int64_t limit = (int64_t)TC_MIN(l.rlim_cur, (rlim_t)INT64_MAX), left = limit - address_space_bytes();
+  if (left > TC_MAX(LEAST_LEFT_BYTES, limit / 8)) return false;
+  add(more, size, ": out of memory: the limit on it is ");
+  add_number(more, size, limit >> 20);
+  add(more, size, " MiB (ulimit -v), of which ");
+  add_number(more, size, TC_MAX(left, 0) >> 20);
+  add(more, size, " MiB are left; give more");
+  return true;
+}
+
+/* Returns the status that the process is to end with, in place of the signal; 0: none. */
+static int say_crash(int number)
+{
+  char what[40] = "crashed by ", more[160] = "";
   for (int i = 0; i < N_CRASH; i++)
     if (crash[i].number == number) add(what, sizeof what, crash[i].name);
-  say_where(what, number == SIGABRT ? "" : OUT_OF_MEMORY);
+  const bool used_up = memory_used_up(more, sizeof more);
+  say_where(what, more);
+  return used_up ? -TC_EUSER : 0;
 }
 
 struct tc_process { bool ended; };
@@ -141,17 +186,14 @@ static void on_exit_of_library(int status, void *process)
   char what[60] = "a library ended the process with status ";
   if (p->ended || is_ours(status & 255)) return;
   add_number(what, sizeof what, status & 255);
-  say_where(what, "; see its own message" OUT_OF_MEMORY);
+  say_where(what, "; see its own message; if memory is limited (ulimit -v), it may have run out");
   _exit(-TC_EUSER);
 }
 
-/* The signal is blocked until this returns; the default action follows then. The handler stays
- * installed meanwhile, so that threads that crash together each report it. */
+/* The handler stays installed until the line is written, so that threads that crash together each report it. */
 static void on_crash(int number)
 {
-  say_crash(number);
-  signal(number, SIG_DFL);
-  raise(number);
+  tc_stop_end(number, say_crash(number));
 }
 
 static void report_crashes(void)
@@ -167,8 +209,9 @@ static void report_crashes(void)
 
 struct tc_process *tc_process_begin(void)
 {
-  struct tc_process *p = tc_calloc(1, sizeof *p);
   open_closed();
+  raise_stack_limit();
+  struct tc_process *p = tc_calloc(1, sizeof *p);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   widen_stacks();

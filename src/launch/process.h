@@ -8,9 +8,10 @@
 /* Local, first of all in main. Descriptors 0, 1 and 2 are open afterwards, or a file opened later
  * would get their number and the program's messages; using those that were closed still fails. A
  * pipe without a reader and a file at its size limit are errors of the write (EPIPE, EFBIG), no
- * signals. Threads have stacks of 1 MiB at least. A crash is reported in one line, and so is a library's
- * call of exit, whose status becomes that of TC_EUSER; _exit, which Open MPI 4.1 calls where MPI_Init fails,
- * is not seen. Exists as long as the process. */
+ * signals. Threads have stacks of 1 MiB at least; where the main one's limit can't be raised to that, the process
+ * ends with a sentence and status 2. A crash is reported in one line, and where a limit on memory (ulimit -v) is used
+ * up, the status is 2. So is a library's call of exit, whose status becomes that of TC_EUSER; _exit, which Open MPI
+ * 4.1 calls where MPI_Init fails, is not seen. Exists as long as the process. */
 struct tc_process *tc_process_begin(void);
 
 /* Local. What main returns: from here on an exit is the program's own. */

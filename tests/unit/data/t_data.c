@@ -341,7 +341,7 @@ static int run(const char *a, const char *b, const char *c, const char *d, const
   fflush(stdout);
   int keep = dup(1), to = dup(2);          /* its own output is no TAP */
   dup2(to, 1);
-  status = tc_cmd_data(argc, argv);
+  status = tc_cmd_data(argc, argv, NULL);
   fflush(stdout);
   dup2(keep, 1);
   close(keep);

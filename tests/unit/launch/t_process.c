@@ -13,12 +13,13 @@
 #include <pthread.h>
 #include <sys/utsname.h>
 
-#define OUT_OF_MEMORY "; if memory is limited (ulimit -v, ulimit -s), it may have run out"
+#define OUT_OF_MEMORY "; if memory is limited (ulimit -v), it may have run out"
 
 static char logged[2000];
 static int lines;                  /* that were in it */
 
 static void small_stacks(void), enough_stacks(void), closed_descriptors(void), no_descriptors(void);
+static void soft_stack(void), free_stack(void), large_stack(void), hard_stack(void);
 
 enum way { EXIT, EXIT_AFTER_MAIN, CRASH };
 
@@ -38,7 +39,7 @@ static int end_in(void (*end)(void))
     close(fd[1]);
     alarm(60);
     if (end == small_stacks || end == enough_stacks || end == closed_descriptors ||
-        end == no_descriptors)
+        end == no_descriptors || end == soft_stack || end == free_stack || end == large_stack || end == hard_stack)
       end();
     tc_process_begin();
     end();
@@ -124,11 +125,11 @@ static void test_lines(void)
   static const struct { void (*end)(void); int status; const char *before, *after; } row[] = {
     { exit_with_rank, 2, "tercio[12]: a library ended the process with status 9 on ",
       "; see its own message" OUT_OF_MEMORY "\n" },
-    { crash_alone, -SIGFPE, "tercio: crashed by SIGFPE on ", OUT_OF_MEMORY "\n" },
+    { crash_alone, -SIGFPE, "tercio: crashed by SIGFPE on ", "\n" },
     { crash_at_step, -SIGBUS, "tercio[3]: crashed by SIGBUS on ",
-      ", step 1234567890123, at starting" OUT_OF_MEMORY "\n" },
+      ", step 1234567890123, at starting\n" },
     { crash_in_thread, -SIGILL, "tercio[3]: crashed by SIGILL on ",
-      ", thread checkpoint writer, step 7, at forward matmul of h.3" OUT_OF_MEMORY "\n" },
+      ", thread checkpoint writer, step 7, at forward matmul of h.3\n" },
     { abort_of_one, -SIGABRT, "tercio: crashed by SIGABRT on ", ", thread writer, at reading text\n" },
   };
   struct utsname host;
@@ -142,6 +143,29 @@ static void test_lines(void)
   is_int(end_in(long_place), -SIGABRT, "a crash at a place with a long name");
   is_int((int64_t)strlen(logged), 599, "... and a line that is cut");
   ok(logged[598] == '\n' && logged[597] == 'x', "... but ends");
+}
+
+/* Under a limit of so much more address space than is in use. */
+static void crash_near_limit(int64_t left_bytes)
+{
+  long long pages = 0;
+  FILE *f = fopen("/proc/self/statm", "r");
+  TC_ASSERT(f && fscanf(f, "%lld", &pages) == 1);
+  fclose(f);
+  const rlim_t limit = (rlim_t)(pages * sysconf(_SC_PAGESIZE) + left_bytes);
+  TC_ASSERT(setrlimit(RLIMIT_AS, &(struct rlimit){ limit, limit }) == 0);
+  raise(SIGSEGV);
+}
+static void crash_used_up(void) { crash_near_limit(100 << 20); }
+static void crash_with_memory(void) { crash_near_limit(INT64_C(1) << 40); }
+
+static void test_memory(void)
+{
+  is_int(end_in(crash_used_up), 2, "a crash where a limit on memory is used up: status 2");
+  ok(strstr(logged, "crashed by SIGSEGV on ") && strstr(logged, ": out of memory: the limit on it is ") &&
+     strstr(logged, " MiB (ulimit -v), of which ") && strstr(logged, " MiB are left; give more\n"), "... and why: %s", logged);
+  is_int(end_in(crash_with_memory), -SIGSEGV, "... where it is not: the signal");
+  ok(!strstr(logged, "memory"), "... and no word of memory: %s", logged);
 }
 
 /* ---- what a process begins with -------------------------------------------------------------- */
@@ -180,6 +204,26 @@ static size_t default_stack(size_t bytes)
 static void small_stacks(void) { _exit(default_stack(1 << 17) == 1 << 20 ? 42 : 1); }
 static void enough_stacks(void) { _exit(default_stack((1 << 20) + 4096) == (1 << 20) + 4096 ? 42 : 1); }
 
+static void limit_stack(rlim_t soft, rlim_t hard)
+{
+  TC_ASSERT(setrlimit(RLIMIT_STACK, &(struct rlimit){ soft, hard }) == 0);
+}
+static rlim_t stack_limit(void)
+{
+  struct rlimit l;
+  TC_ASSERT(getrlimit(RLIMIT_STACK, &l) == 0);
+  return l.rlim_cur;
+}
+static void soft_stack(void) { limit_stack(1 << 16, 2 << 20); tc_process_begin(); _exit(stack_limit() == 2 << 20 ? 42 : 1); }
+static void free_stack(void)
+{
+  limit_stack(1 << 16, RLIM_INFINITY);
+  tc_process_begin();
+  _exit(stack_limit() == 8 << 20 ? 42 : 1);
+}
+static void large_stack(void) { limit_stack(1 << 20, 2 << 20); tc_process_begin(); _exit(stack_limit() == 1 << 20 ? 42 : 1); }
+static void hard_stack(void) { limit_stack(1 << 16, (1 << 20) - 4096); tc_process_begin(); _exit(3); }
+
 static void signals(void)
 {
   struct sigaction pipe, size, crash;
@@ -212,6 +256,8 @@ static void test_begin(void)
   static const struct { void (*end)(void); const char *what; } row[] = {
     { closed_descriptors, "closed descriptors are opened; using them stays an error" },
     { small_stacks, "small stacks are widened" }, { enough_stacks, "others are left" },
+    { soft_stack, "the main stack's limit is raised as far as it may be" }, { free_stack, "... to 8 MiB" },
+    { large_stack, "... if it is below 1 MiB" },
     { signals, "signals of writing are ignored; crashes have a stack" },
     { pool, "a pool of threads" } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++)
@@ -219,6 +265,8 @@ static void test_begin(void)
   is_int(end_in(no_descriptors), 2, "a closed descriptor that can't be opened: status 2");
   is_str(logged, "tercio: a standard descriptor is closed, and none can be opened in its place\n",
          "... and a message");
+  is_int(end_in(hard_stack), 2, "a stack that can't be raised to 1 MiB: status 2");
+  is_str(logged, "tercio: the limit on the stack is too low (ulimit -s): give 1024 (KiB) or more\n", "... and a message");
 }
 
 int main(void)
@@ -245,6 +293,7 @@ int main(void)
     is_int(end_by(CRASH, SIGSEGV), -SIGSEGV, "a crash: its signal");
     ok(strstr(logged, "crashed by SIGSEGV") && lines == 1, "... and a line: %s", logged);
     test_lines();
+    test_memory();
   }
   test_begin();
   return done_testing();
