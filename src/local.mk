@@ -56,6 +56,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/plan.h \
   %D%/cmd/plan/print.c \
   %D%/cmd/plan/slurm.c \
+  %D%/cmd/plan/slurm_words.c \
   %D%/cmd/plan/table.c \
   %D%/cmd/plan/timings.c \
   %D%/cmd/plan/timings.h \

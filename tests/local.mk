@@ -17,6 +17,7 @@ unit_tests = \
   %D%/unit/cmd/t_plan_print.t \
   %D%/unit/cmd/t_read_flags.t \
   %D%/unit/cmd/t_save_cmd.t \
+  %D%/unit/cmd/t_slurm_words.t \
   %D%/unit/comm/t_comm.t \
   %D%/unit/comm/t_comm_ctl.t \
   %D%/unit/comm/t_comm_nccl.t \

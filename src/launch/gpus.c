@@ -21,11 +21,11 @@ enum { UNKNOWN_PLACE = 50 };     /* nearer than the next level, farther than one
 static int count_ids(const char *list)
 {
   int n = 0;
-  for (; *list; list += *list == ',') {
+  for (; *list && n < TC_GPUS_MAX; list += *list == ',') {
     char *end;
     long a = strtol(list, &end, 10), b = a;
     if (end != list && *end == '-') b = strtol(end + 1, &end, 10);
-    n += b >= a && b - a < TC_GPUS_MAX ? (int)(b - a) + 1 : 1;
+    n += a >= 0 && b >= a && b - a < TC_GPUS_MAX ? (int)(b - a) + 1 : 1;
     list += strcspn(list, ",");
   }
   return TC_MIN(n, TC_GPUS_MAX);

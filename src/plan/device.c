@@ -17,6 +17,7 @@
 #include <strings.h>
 
 enum { MOST_FILE_BYTES = 16 << 20 };
+#define MOST_SIZE 1e18                           /* operations or bytes of one op */
 
 const char *const tc_wire_name[TC_WIRES] = { "node", "network", "spine" };
 
@@ -254,9 +255,14 @@ static int read_op(const struct file *f, const char *key, const char *value, str
   struct tc_plan_device *d = &f->k->device;
   char name[32], *end;
   struct tc_op_sample s = { .seconds = strtod(value, &end) };
-  if (sscanf(key, "op %31s %d %lf %lf %lf %lf", name, &s.ranks, &s.key[0], &s.key[1], &s.key[2],
+  if (sscanf(key, "op %31s %9d %lf %lf %lf %lf", name, &s.ranks, &s.key[0], &s.key[1], &s.key[2],
              &s.key[3]) != 6 || (s.op = find_op(name)) < 0)
     return not_known(f, key, NULL, 0, err);
+  bool sizes = s.ranks >= 1 && s.key[3] < 4 * TC_DTYPES;           /* tc_op_key */
+  for (int i = 0; i < 4; i++) sizes &= s.key[i] >= 0 && s.key[i] <= MOST_SIZE;
+  if (!sizes)
+    return tc_fail(err, TC_EUSER, "%s:%d: \"%s\": no op has these sizes; write the file with tercio plan --calibrate",
+                   f->path, f->line, key);
   if (*end || end == value || !(s.seconds >= 0) || !isfinite(s.seconds))
     return bad_value(f, key, value, "time in seconds, such as 1e-3", err);
   TC_GROW(d->sample, d->n_samples, d->cap_samples);

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_FILE_BYTES = 16 << 20 };
+enum { MOST_FILE_BYTES = 16 << 20, MOST_RANKS = 1 << 24 };
+#define MOST_SIZE 1e18                           /* bytes, and seconds, of a transfer: sums of them stay finite */
 
 /* Sums of a weighted fit t = a + b x, weights 1 / t. */
 struct fit { double w, x, xx, t, xt; int n; };
@@ -53,14 +54,14 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
     const char *op = json_string_value(json_object_get(row, "op"));
     bool ring = op && !strcmp(op, "send_recv");
     int coll = !op ? -1 : ring ? TC_SEND : tc_plan_coll(op);
-    int ranks = (int)json_integer_value(json_object_get(row, "ranks"));
+    const int64_t ranks = json_integer_value(json_object_get(row, "ranks"));
     double bytes = json_number_value(json_object_get(row, "size"));
     double s = json_number_value(json_object_get(row, "median_us")) * 1e-6;
     if (!(s > 0)) s = json_number_value(json_object_get(row, "time_us")) * 1e-6;
-    if (coll < 0 || ranks < 2 || !(s > 0)) continue;
+    if (coll < 0 || ranks < 2 || ranks > MOST_RANKS || !(s > 0 && s <= MOST_SIZE && bytes <= MOST_SIZE)) continue;
     double rounds = ceil(log2((double)(coll == TC_SEND ? 2 : ranks)));
-    s /= turns(ring, ranks);
-    add(&fit[coll], tc_coll_busiest(coll, coll == TC_SEND ? 2 : ranks, bytes) / rounds, s / rounds);
+    s /= turns(ring, (int)ranks);
+    add(&fit[coll], tc_coll_busiest(coll, coll == TC_SEND ? 2 : (int)ranks, bytes) / rounds, s / rounds);
   }
   json_decref(rows);
   struct tc_link x = *l;

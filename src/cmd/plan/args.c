@@ -114,7 +114,11 @@ static int read_sizes(struct tc_plan_job *j, const char *const *x, struct tc_err
   if (j->from_slurm && k->nodes > s->nodes)
     return tc_fail(err, TC_EUSER, "--nodes = %d: partition %s has %d that can be used", k->nodes, s->name,
                    s->nodes);
-  j->world = k->nodes * k->devices;
+  const int64_t world = (int64_t)k->nodes * k->devices;
+  if (world > MAX_RANKS)
+    return tc_fail(err, TC_EUSER, "%d nodes x %d devices are %lld ranks: at most %d; give fewer by --nodes", k->nodes,
+                   k->devices, (long long)world, MAX_RANKS);
+  j->world = (int)world;
   return 0;
 }
 

@@ -1,6 +1,6 @@
 /* plan.h - shared by the files of `tercio plan`.
  *
- * Files in reading order: plan.c (the command), args.c (flags into a job), slurm.c (a partition); print.c and table.c
+ * Files in reading order: plan.c (the command), args.c (flags into a job), slurm.c (a partition) and slurm_words.c; print.c and table.c
  * (one layout, many), forward.c (of eval or sample), head.c (what both begin and end with); checks.c, paths.c and
  * emit.c (a job to submit); calibrate.c. */
 #ifndef TC_CMD_PLAN_H
@@ -11,12 +11,13 @@
 
 #include <jansson.h>
 
-/* Nodes of a partition that a plan leaves out: down or drained, of another kind, with GPUs that are too old. */
-enum tc_slurm_why { TC_SLURM_DOWN, TC_SLURM_OTHER, TC_SLURM_OLD };
+/* Nodes of a partition that a plan leaves out: down or drained, of another kind, with GPUs that are too old, in a state
+ * that is not known. */
+enum tc_slurm_why { TC_SLURM_DOWN, TC_SLURM_OTHER, TC_SLURM_OLD, TC_SLURM_UNKNOWN };
 struct tc_slurm_kind {
   enum tc_slurm_why why;                         /* OLD: Tercio does not support their GPUs */
-  int nodes, gpus, cpus;                         /* gpus, cpus: of a node; 0 if down */
-  char gpu[64];
+  int nodes, gpus, cpus;                         /* gpus, cpus: of a node; 0 if down or not known */
+  char gpu[64], state[64];                       /* state: the word that is not known */
 };
 enum { TC_SLURM_KINDS = 16 };
 
@@ -85,8 +86,17 @@ int tc_plan_fits(const struct tc_plan_job *j, const struct tc_plan *p, struct tc
 int tc_plan_use(const struct tc_plan_job *j, struct tc_err *err);
 extern const char *const tc_plan_uses[];         /* by enum tc_use: "train", "eval", "sample" */
 
+/* slurm_words.c. Local. Whether jobs can start on a node, now or after others, by its state as Slurm prints it
+ * ("IDLE+CLOUD", "DOWN*"). UNKNOWN: a word of it, which is copied to word[size], is not known. */
+enum tc_slurm_state { TC_SLURM_STATE_GOOD, TC_SLURM_STATE_BAD, TC_SLURM_STATE_UNKNOWN };
+enum tc_slurm_state tc_slurm_state_of(const char *state, char *word, size_t size);
+/* Local. The first entry of a list of generic resources such as "gpu:a100:8(S:0-1),shard:32"; type is "" if it has
+ * none, and count 1. Returns the rest of the list, or NULL. */
+struct tc_slurm_gres { char name[64], type[64]; double count; };
+const char *tc_slurm_gres_next(const char *list, struct tc_slurm_gres *out);
+
 /* slurm.c. Local; runs scontrol. partition NULL: the default one. TC_EUSER: no Slurm, no
- * such partition (the nearest is named), no node in it that can be used. */
+ * such partition (the nearest is named), no node in it that can be used, numbers that no node has. */
 int tc_slurm_read(struct tc_slurm_part *out, const char *partition, struct tc_err *err);
 void tc_slurm_print(FILE *f, const struct tc_slurm_part *s);
 json_t *tc_slurm_json(const struct tc_slurm_part *s);

@@ -53,19 +53,32 @@ static const char *get(const char *line, const char *key, char *buf, size_t size
   return buf;
 }
 
-static int get_int(const char *line, const char *key)
+/* No machine has more; sums of them, over all nodes of a cluster, are far from the limits of their types. */
+enum { MOST_NODES = 1 << 20, MOST_CPUS = 1 << 20, MOST_GPUS = 1 << 12 };
+#define MOST_MB 1e12
+
+static int beyond(const char *of, const char *key, const char *value, double most, struct tc_err *err)
+{
+  return tc_fail(err, TC_EUSER, "--from-slurm: scontrol says %s=%.100s of %.100s, which is no number from 0 to %.0f; "
+                 "give --nodes and --gpus-per-node instead", key, value, of, most);
+}
+
+/* *out <- the number of a key, 0 if it has none (UNLIMITED, N/A) or is missing. of: what the line is about. */
+static int get_number(double *out, const char *line, const char *key, const char *of, double most, struct tc_err *err)
 {
   char buf[64];
-  return atoi(get(line, key, buf, sizeof buf));
+  get(line, key, buf, sizeof buf);
+  *out = buf[strspn(buf, "-")] >= '0' && buf[strspn(buf, "-")] <= '9' ? strtod(buf, NULL) : 0;
+  return *out >= 0 && *out <= most ? 0 : beyond(of, key, buf, most, err);
 }
 
 /* ---- partitions ------------------------------------------------------------------ */
 
-/* "1-00:00:00" or UNLIMITED. */
+/* "1-00:00:00" or UNLIMITED, which is 0. */
 static double limit_s(const char *text)
 {
-  double s = tc_plan_seconds(text);
-  return s > 0 ? s : 0;
+  const double s = tc_plan_seconds(text), most_s = 60.0 * UINT32_MAX;    /* Slurm counts minutes in 32 bits */
+  return s > 0 && s <= most_s ? s : 0;
 }
 
 enum { MOST_NAMES = 64 };
@@ -109,8 +122,10 @@ static int read_partition(struct tc_slurm_part *s, int *most_nodes, const char *
   } else {
     get(found, "PartitionName", s->name, sizeof s->name);
     s->walltime_s = limit_s(get(found, "MaxTime", buf, sizeof buf));
-    *most_nodes = get_int(found, "MaxNodes");    /* UNLIMITED: 0 */
-    if (strcmp(get(found, "State", buf, sizeof buf), "UP"))
+    double most;
+    rc = get_number(&most, found, "MaxNodes", s->name, MOST_NODES, err);
+    *most_nodes = rc ? 0 : (int)most;
+    if (!rc && strcmp(get(found, "State", buf, sizeof buf), "UP"))
       rc = tc_fail(err, TC_EUSER, "partition %s is %s: it starts no jobs", s->name, buf);
   }
   free(text);
@@ -126,21 +141,19 @@ struct node {
 };
 struct nodes { struct node *x; int n, cap; };
 
-/* Gres=gpu:a100:8(S:0-1),shard:32 or gpu:2. */
-static void read_gres(struct node *x, const char *gres)
+static int read_gres(struct node *x, const char *list, struct tc_err *err)
 {
-  for (const char *at = gres; (at = strstr(at, "gpu")); at += 3) {
-    if ((at > gres && at[-1] != ',') || at[3] != ':') continue;
-    const char *colon = at + 4 + strcspn(at + 4, ":,("), *count = at + 4;
-    char type[sizeof x->gpu] = "";
-    if (*colon == ':') {
-      snprintf(type, sizeof type, "%.*s", (int)(colon - count), count);
-      count = colon + 1;
-    }
-    const bool old = tc_plan_too_old(type);
-    *(old ? &x->old_gpus : &x->gpus) += atoi(count);
-    if (*type && (!old || !x->gpus)) snprintf(x->gpu, sizeof x->gpu, "%s", type);
+  struct tc_slurm_gres g;
+  for (const char *at = list; at && *at;) {
+    at = tc_slurm_gres_next(at, &g);
+    if (strcmp(g.name, "gpu")) continue;
+    const bool old = tc_plan_too_old(g.type);
+    int *gpus = old ? &x->old_gpus : &x->gpus;
+    if (*gpus + g.count > MOST_GPUS) return beyond(x->name, "Gres", list, MOST_GPUS, err);
+    *gpus += (int)g.count;
+    if (*g.type && (!old || !x->gpus)) snprintf(x->gpu, sizeof x->gpu, "%s", g.type);
   }
+  return 0;
 }
 
 static bool has_word(const char *list, const char *word)
@@ -159,16 +172,22 @@ static bool alike(const struct node *a, const struct node *b)
 /* Whether a node has GPUs, but none that Tercio supports. */
 static bool is_old(const struct node *x) { return x->old_gpus && !x->gpus; }
 
-/* Counts n nodes like x that are left out; kinds beyond the list's length count as the last one. */
-static void leave_out(struct tc_slurm_part *s, enum tc_slurm_why why, const struct node *x)
+/* Counts a node like x that is left out; kinds beyond the list's length count as the last one. */
+static void leave_out(struct tc_slurm_part *s, enum tc_slurm_why why, const struct node *x, const char *state)
 {
-  struct tc_slurm_kind kind = { .why = why, .gpus = x->gpus + x->old_gpus, .cpus = x->cpus };
-  snprintf(kind.gpu, sizeof kind.gpu, "%s", x->gpu);
-  if (why == TC_SLURM_DOWN) kind = (struct tc_slurm_kind){ .why = why };
+  struct tc_slurm_kind kind = { .why = why };
+  if (why == TC_SLURM_OTHER || why == TC_SLURM_OLD) {
+    kind.gpus = x->gpus + x->old_gpus;
+    kind.cpus = x->cpus;
+    snprintf(kind.gpu, sizeof kind.gpu, "%s", x->gpu);
+  } else if (why == TC_SLURM_UNKNOWN) {
+    snprintf(kind.state, sizeof kind.state, "%s", state);
+  }
   int i = 0;
   for (; i < s->n_left_out; i++) {
     const struct tc_slurm_kind *k = &s->left_out[i];
-    if (k->why == why && k->gpus == kind.gpus && k->cpus == kind.cpus && !strcmp(k->gpu, kind.gpu)) break;
+    if (k->why == why && k->gpus == kind.gpus && k->cpus == kind.cpus && !strcmp(k->gpu, kind.gpu) &&
+        !strcmp(k->state, kind.state)) break;
   }
   if (i == TC_SLURM_KINDS) i--;
   if (i == s->n_left_out) s->left_out[s->n_left_out++] = kind;
@@ -194,7 +213,7 @@ static void keep_commonest(struct nodes *all, struct tc_slurm_part *s)
     const bool old = is_old(&all->x[i]);
     s->mixed |= all->x[i].old_gpus > 0;
     if (old || !alike(&all->x[i], &best)) {
-      leave_out(s, old ? TC_SLURM_OLD : TC_SLURM_OTHER, &all->x[i]);
+      leave_out(s, old ? TC_SLURM_OLD : TC_SLURM_OTHER, &all->x[i], NULL);
       s->mixed = true;
       continue;
     }
@@ -209,30 +228,50 @@ static void keep_commonest(struct nodes *all, struct tc_slurm_part *s)
   snprintf(s->gpu, sizeof s->gpu, "%s", best.gpu);
 }
 
-static int read_nodes(struct nodes *all, struct tc_slurm_part *s, struct tc_err *err)
+/* The node of a line. */
+static int read_node(struct node *x, const char *line, struct tc_err *err)
 {
-  const char *const bad[] = { "DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "*", "FUTURE", "UNKNOWN" };
-  char *text, buf[1024];
-  TC_TRY(ask(&text, "nodes", err));
+  char gres[1024];
+  double cpus, sockets, mb;
+  *x = (struct node){ .gpus = 0 };
+  get(line, "NodeName", x->name, sizeof x->name);
+  TC_TRY(get_number(&cpus, line, "CPUTot", x->name, MOST_CPUS, err));
+  TC_TRY(get_number(&sockets, line, "Sockets", x->name, MOST_CPUS, err));
+  TC_TRY(get_number(&mb, line, "RealMemory", x->name, MOST_MB, err));
+  x->cpus = (int)cpus;
+  x->sockets = (int)sockets;
+  x->memory_bytes = mb * 1048576;
+  return read_gres(x, get(line, "Gres", gres, sizeof gres), err);
+}
+
+/* The nodes of the partition that jobs can start on; the others are counted. */
+static int take_nodes(struct nodes *all, struct tc_slurm_part *s, char *text, struct tc_err *err)
+{
+  char buf[1024], word[sizeof s->left_out[0].state];
   for (char *at = text, *line; (line = strsep(&at, "\n"));) {
-    struct node x = { .gpus = 0 };
-    get(line, "NodeName", x.name, sizeof x.name);
-    bool mine = *x.name && has_word(get(line, "Partitions", buf, sizeof buf), s->name), down = false;
-    get(line, "State", buf, sizeof buf);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) down |= strstr(buf, bad[i]) != NULL;
-    read_gres(&x, get(line, "Gres", buf, sizeof buf));
-    x.cpus = get_int(line, "CPUTot");
-    x.sockets = get_int(line, "Sockets");
-    x.memory_bytes = (double)get_int(line, "RealMemory") * 1048576;
-    if (!mine) continue;
-    if (down) {
-      leave_out(s, TC_SLURM_DOWN, &x);
+    struct node x;
+    if (!*get(line, "NodeName", buf, sizeof buf) || !has_word(get(line, "Partitions", buf, sizeof buf), s->name))
+      continue;
+    const enum tc_slurm_state state = tc_slurm_state_of(get(line, "State", buf, sizeof buf), word, sizeof word);
+    if (state != TC_SLURM_STATE_GOOD) {
+      leave_out(s, state == TC_SLURM_STATE_BAD ? TC_SLURM_DOWN : TC_SLURM_UNKNOWN, NULL, word);
       continue;
     }
+    TC_TRY(read_node(&x, line, err));
+    if (all->n == MOST_NODES) return tc_fail(err, TC_EUSER, "--from-slurm: more than %d nodes", MOST_NODES);
     TC_GROW(all->x, all->n, all->cap);
     all->x[all->n++] = x;
   }
+  return 0;
+}
+
+static int read_nodes(struct nodes *all, struct tc_slurm_part *s, struct tc_err *err)
+{
+  char *text;
+  TC_TRY(ask(&text, "nodes", err));
+  const int rc = take_nodes(all, s, text, err);
   free(text);
+  TC_TRY(rc);
   const struct node *old = NULL;
   bool any = false;
   for (int i = 0; i < all->n; i++) {
@@ -244,6 +283,11 @@ static int read_nodes(struct nodes *all, struct tc_slurm_part *s, struct tc_err 
     return tc_fail(err, TC_EUSER, "partition %s has no GPUs that Tercio supports, only %s: it needs "
                    "compute capability %d.%d or later (an A100, H100 or H200)", s->name, old->gpu,
                    TC_CAPABILITY / 10, TC_CAPABILITY % 10);
+  for (int i = 0; i < s->n_left_out; i++)
+    if (s->left_out[i].why == TC_SLURM_UNKNOWN)
+      return tc_fail(err, TC_EUSER, "partition %s has no node that can be used: %d in the state %s, which this release "
+                     "of Tercio does not know; give --nodes and --gpus-per-node", s->name, s->left_out[i].nodes,
+                     s->left_out[i].state);
   return tc_fail(err, TC_EUSER, "partition %s has no node that can be used%s: see sinfo -R, or give "
                  "--nodes and --gpus-per-node", s->name, s->n_left_out ? " (all are down or drained)" : "");
 }
@@ -256,6 +300,8 @@ static bool is_in(const struct nodes *all, const char *name)
     if (!strcmp(all->x[i].name, name)) return true;
   return false;
 }
+
+#define MOST_NUMBER INT64_C(999999999999)        /* in the name of a node */
 
 /* The number of nodes in a list such as "n[01-03,7],m1". */
 static int count_hosts(const char *list, const struct nodes *all)
@@ -276,7 +322,8 @@ static int count_hosts(const char *list, const struct nodes *all)
         char *stop;
         int width = (int)strcspn(at, "-,]");
         long lo = strtol(at, &stop, 10), hi = *stop == '-' ? strtol(stop + 1, NULL, 10) : lo;
-        for (long i = lo; i <= hi && i - lo < 100000; i++) {
+        if (lo < 0 || hi > MOST_NUMBER) continue;
+        for (long i = lo; i <= hi && i - lo < MOST_NODES; i++) {
           snprintf(name, sizeof name, "%.*s%0*ld%.*s", TC_MIN(prefix, 60), list, TC_MIN(width, 20), i,
                    TC_MIN(tail, 30), rest);
           n += is_in(all, name);
@@ -332,15 +379,16 @@ int tc_slurm_read(struct tc_slurm_part *out, const char *partition, struct tc_er
 }
 
 static const char *const why_text[] = { [TC_SLURM_DOWN] = "down or drained", [TC_SLURM_OTHER] = "another kind of node",
-                                        [TC_SLURM_OLD] = "GPUs before compute capability 8.0" };
+                                        [TC_SLURM_OLD] = "GPUs before compute capability 8.0",
+                                        [TC_SLURM_UNKNOWN] = "in a state that this release of Tercio does not know" };
 _Static_assert(TC_CAPABILITY == 80, "why_text names it");
 
 static void print_left_out(FILE *f, const struct tc_slurm_kind *k)
 {
   fprintf(f, "  left out: %d node%s", k->nodes, tc_plan_plural(k->nodes));
-  if (k->why != TC_SLURM_DOWN)
+  if (k->why == TC_SLURM_OTHER || k->why == TC_SLURM_OLD)
     fprintf(f, " of %d CPUs, %d GPUs%s%s", k->cpus, k->gpus, *k->gpu ? " " : "", k->gpu);
-  fprintf(f, " (%s)\n", why_text[k->why]);
+  fprintf(f, " (%s%s%s)\n", why_text[k->why], *k->state ? ": " : "", k->state);
 }
 
 void tc_slurm_print(FILE *f, const struct tc_slurm_part *s)
@@ -363,8 +411,10 @@ json_t *tc_slurm_json(const struct tc_slurm_part *s)
   json_t *out = json_array();
   for (int i = 0; i < s->n_left_out; i++) {
     const struct tc_slurm_kind *k = &s->left_out[i];
-    json_array_append_new(out, json_pack("{s:i,s:i,s:s,s:i,s:s}", "nodes", k->nodes, "gpus", k->gpus, "gpu", k->gpu,
-                                         "cpus", k->cpus, "why", why_text[k->why]));
+    json_t *o = json_pack("{s:i,s:i,s:s,s:i,s:s}", "nodes", k->nodes, "gpus", k->gpus, "gpu", k->gpu, "cpus", k->cpus,
+                          "why", why_text[k->why]);
+    if (*k->state) json_object_set_new(o, "state", json_string(k->state));
+    json_array_append_new(out, o);
   }
   return json_pack("{s:s,s:i,s:i,s:s,s:i,s:f,s:f,s:i,s:i,s:o}", "partition", s->name, "nodes", s->nodes, "gpus",
                    s->gpus, "gpu", s->gpu, "cpus", s->cpus, "memory_bytes", s->memory_bytes, "walltime_s",

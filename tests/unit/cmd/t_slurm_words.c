@@ -1,0 +1,133 @@
+/* t_slurm_words.c - what Slurm says of nodes: every state with every flag and mark, alone and in pairs, against a list
+ * that this test has of its own; Gres strings; and numbers that no node has, through a scontrol that prints them. */
+#include "src/cmd/plan/plan.h"
+#include "tests/unit/tap.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* sinfo(1), NODE STATE CODES, and node_state_string of Slurm's sources. '+': jobs may start there, now or later; '-':
+ * not before a person has acted; '*': it does not answer; '~': so do nodes that are off or start. */
+static const struct { const char *word; char is; } bases[] = {
+  { "IDLE", '+' }, { "ALLOCATED", '+' }, { "MIXED", '+' }, { "DOWN", '-' }, { "ERROR", '-' }, { "FUTURE", '-' },
+  { "UNKNOWN", '-' } };
+static const struct { const char *word; char is; } flags[] = {
+  { "", '+' }, { "BLOCKED", '+' }, { "CLOUD", '+' }, { "COMPLETING", '+' }, { "DRAIN", '-' }, { "DYNAMIC_FUTURE", '+' },
+  { "DYNAMIC_NORM", '+' }, { "FAIL", '-' }, { "INVALID_REG", '-' }, { "MAINTENANCE", '+' }, { "NOT_RESPONDING", '*' },
+  { "PERFCTRS", '+' }, { "PLANNED", '+' }, { "POWER", '~' }, { "POWER_DOWN", '+' }, { "POWER_UP", '~' },
+  { "POWERED_DOWN", '~' }, { "POWERING_DOWN", '~' }, { "POWERING_UP", '~' }, { "REBOOT_ISSUED", '~' },
+  { "REBOOT_REQUESTED", '+' }, { "RESERVED", '+' }, { "RESUME", '+' }, { "MORE_OF_THIS", '?' }, { "IDL", '?' },
+  { "DOWNWARDS", '?' } };
+static const struct { const char *word; char is; } joined[] = {
+  { "DRAINED", '-' }, { "DRAINING", '-' }, { "FAILING", '-' }, { "INVAL", '-' }, { "MAINT", '+' }, { "REBOOT", '+' } };
+static const struct { const char *mark; char is; } marks[] = {
+  { "", '+' }, { "*", '*' }, { "~", '~' }, { "#", '~' }, { "%", '~' }, { "^", '~' }, { "!", '+' }, { "$", '+' },
+  { "@", '+' }, { "-", '+' } };
+#define N(list) (sizeof(list) / sizeof *(list))
+
+static int cases, wrong;
+
+static void try(const char *state, const char *is)
+{
+  char word[64];
+  const bool bad = strchr(is, '-') || (strchr(is, '*') && !strchr(is, '~'));
+  const enum tc_slurm_state want = bad ? TC_SLURM_STATE_BAD : strchr(is, '?') ? TC_SLURM_STATE_UNKNOWN
+                                                                              : TC_SLURM_STATE_GOOD;
+  const enum tc_slurm_state got = tc_slurm_state_of(state, word, sizeof word);
+  const bool named = want != TC_SLURM_STATE_UNKNOWN || (*word && strstr(*state ? state : "none", word));
+  cases++;
+  if (got == want && named) return;
+  if (wrong++ < 5) printf("# %s: %d, not %d (%s)\n", state, got, want, word);
+}
+
+static void test_states(void)
+{
+  char state[200], is[8];
+  for (size_t b = 0; b < N(bases); b++)
+    for (size_t i = 0; i < N(flags); i++)
+      for (size_t k = 0; k < N(flags); k++)
+        for (size_t m = 0; m < N(marks); m++)
+          for (int late = 0; late < 2; late++) {         /* "IDLE*+CLOUD", "IDLE+CLOUD*" */
+            snprintf(state, sizeof state, "%s%s%s%s%s%s%s", bases[b].word, late ? "" : marks[m].mark,
+                     *flags[i].word ? "+" : "", flags[i].word, *flags[k].word ? "+" : "", flags[k].word,
+                     late ? marks[m].mark : "");
+            snprintf(is, sizeof is, "%c%c%c%c", bases[b].is, flags[i].is, flags[k].is, marks[m].is);
+            try(state, is);
+          }
+  for (size_t j = 0; j < N(joined); j++)
+    for (size_t i = 0; i < N(flags); i++) {
+      snprintf(state, sizeof state, "%s%s%s", joined[j].word, *flags[i].word ? "+" : "", flags[i].word);
+      snprintf(is, sizeof is, "%c%c", joined[j].is, flags[i].is);
+      try(state, is);
+    }
+  try("ALLOCATED+", "+");
+  try("", "?+");
+  is_int(wrong, 0, "%d states with flags and marks", cases);
+}
+
+static void test_gres(void)
+{
+  static const struct { const char *list; double gpus; const char *type; } row[] = {
+    { "(null)", 0, "" }, { "", 0, "" }, { "gpu", 1, "" }, { "gpu:8", 8, "" }, { "gpu:a100:8", 8, "a100" },
+    { "gpu:a100:8(S:0-1)", 8, "a100" }, { "gpu:a100:8(S:0,2-3),shard:32", 8, "a100" }, { "gpu:(null):4(S:0)", 4, "" },
+    { "gpu:a100", 1, "a100" }, { "gpu:h100:no_consume:4", 4, "h100" }, { "gpu:2K", 2048, "" },
+    { "shard:gpu:9", 0, "" }, { "gpus:4", 0, "" }, { "mps:gpu:3,gpu:2", 2, "" }, { "gpu:1g.5gb:7", 7, "1g.5gb" },
+    { "gpu:2,gpu:h100:3", 5, "h100" }, { "gpu:", 1, "" }, { "gpu:4(S:0", 4, "" } };
+  for (size_t i = 0; i < N(row); i++) {
+    struct tc_slurm_gres g;
+    double gpus = 0;
+    char type[64] = "";
+    for (const char *at = row[i].list; at && *at;) {
+      at = tc_slurm_gres_next(at, &g);
+      if (strcmp(g.name, "gpu")) continue;
+      gpus += g.count;
+      if (*g.type) snprintf(type, sizeof type, "%s", g.type);
+    }
+    ok(gpus == row[i].gpus && !strcmp(type, row[i].type), "Gres=%s: %g %s", row[i].list, gpus, type);
+  }
+}
+
+/* Figures beyond what a machine has, and the largest sums of those that are accepted. */
+static void test_numbers(const char *dir)
+{
+  static const struct { const char *node, *partition, *want; } row[] = {
+    { "CPUTot=8 Gres=gpu:2147483647,gpu:2147483647", "", "Gres=gpu:2147483647" },
+    { "CPUTot=8 Gres=gpu:a100:4096,gpu:h100:1", "", "Gres=" }, { "CPUTot=8 Gres=gpu:99999999999999999999", "", "Gres=" },
+    { "CPUTot=8 Gres=gpu:8P", "", "Gres=" }, { "CPUTot=2147483648", "", "CPUTot=2147483648" },
+    { "CPUTot=-1", "", "CPUTot=-1" }, { "CPUTot=8 Sockets=1e9", "", "Sockets=1e9" },
+    { "CPUTot=8 RealMemory=1e300", "", "RealMemory=1e300" }, { "CPUTot=8", "MaxNodes=4294967296", "MaxNodes=4294967296" },
+    { "CPUTot=8 Gres=gpu:a100:4096 Sockets=1048576 RealMemory=1000000000000", "MaxNodes=1048576", NULL },
+    { "CPUTot=1048576 Sockets=1048576", "MaxNodes=UNLIMITED", NULL } };
+  char *path = tc_sprintf("%s/scontrol", dir);
+  for (size_t i = 0; i < N(row); i++) {
+    struct tc_slurm_part part;
+    struct tc_err err = { 0 };
+    FILE *f = fopen(path, "w");
+    if (!ok(f != NULL, "a scontrol")) break;
+    fprintf(f, "#!/bin/sh\ncase $3 in\npartition) echo 'PartitionName=p Default=YES %s State=UP' ;;\n"
+            "nodes) echo 'NodeName=a %s State=IDLE Partitions=p' ;;\n"
+            "*) echo 'SwitchName=s Level=0 Nodes=a[0-9223372036854775807,-9-99999999999999999999,3]' ;;\nesac\n",
+            row[i].partition, row[i].node);
+    fclose(f);
+    chmod(path, 0755);
+    const int rc = tc_slurm_read(&part, "p", &err);
+    if (row[i].want) ok(rc == TC_EUSER && strstr(err.text, row[i].want), "%s: %s", row[i].node, err.text);
+    else ok(rc == 0 && part.nodes == 1, "%s: %d GPUs%s", row[i].node, part.gpus, err.text);
+  }
+  remove(path);
+  free(path);
+}
+
+int main(void)
+{
+  char dir[] = "t_slurm_words.XXXXXX";
+  test_states();
+  test_gres();
+  if (!ok(mkdtemp(dir) != NULL, "a folder")) return done_testing();
+  char *path = tc_sprintf("./%s:%s", dir, getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
+  setenv("PATH", path, 1);
+  test_numbers(dir);
+  rmdir(dir);
+  free(path);
+  return done_testing();
+}
