@@ -1,7 +1,7 @@
 /* owner.c - taking a checkpoint folder, and keeping others from it, with nothing but renames: no
  * locks of the file system (many cluster file systems lack them), no clocks that agree.
  *
- *   check the owner of the        alive: refuse; dead, ended, or of this job: go on
+ *   check the owner of the        alive: refuse; dead, ended, of an earlier start of this job: go on
  *   highest lease folder N                                                        check_owner
  *   .new-* -> .run-N+1            a rename onto a folder with files in it fails: of two
  *                                 that try, one gets the number                     acquire
@@ -162,9 +162,9 @@ static int refuse(const struct tc_owner *o, const json_t *lease_owner, struct tc
                  text_of(lease_owner, "host"), text_of(lease_owner, "since"));
 }
 
-/* An owner on another node: whether its heartbeat goes on. */
+/* Whether the owner's heartbeat goes on: as soon as that is seen or, patient, if it still does at the end. */
 static int watch(struct tc_owner *o, int64_t number, const char *lease, const json_t *lease_owner,
-                 struct tc_err *err)
+                 bool patient, struct tc_err *err)
 {
   char now[sizeof o->heartbeat], *path = path_in(o, lease, "beat");
   int64_t ns = tc_now_ns();
@@ -176,12 +176,27 @@ static int watch(struct tc_owner *o, int64_t number, const char *lease, const js
     strcpy(o->heartbeat, now);
     return 1;
   }
-  if (strcmp(o->heartbeat, now)) return refuse(o, lease_owner, err);
-  if (ns - o->watched_since_ns < TC_OWNER_WATCH_NS) return 1;
+  const bool over = ns - o->watched_since_ns >= TC_OWNER_WATCH_NS, beats = strcmp(o->heartbeat, now) != 0;
+  if (beats && (over || !patient)) return refuse(o, lease_owner, err);
+  if (!over) return 1;
   if (o->looks) return 0;
   tc_log("%s: its last owner (process %lld on %.64s) has shown no life for %lld s: taken over",
          o->dir, (long long)json_integer_value(json_object_get(lease_owner, "pid")), text_of(lease_owner, "host"),
          (long long)(TC_OWNER_WATCH_NS / 1000000000));
+  return 0;
+}
+
+/* An owner that belongs to the same job. Of an earlier start nothing is expected any more: Slurm has ended it, or it is
+ * cut off. One of the same start is another step, or what is left of the step before: that may take a while to end. */
+static int check_same_job(struct tc_owner *o, int64_t number, const char *lease, const json_t *lease_owner,
+                          bool here_alive, struct tc_err *err)
+{
+  const long long start = json_integer_value(json_object_get(lease_owner, "restart"));
+  if (start == o->restart && here_alive) return watch(o, number, lease, lease_owner, true, err);
+  tc_log("%s: taken over from start %lld of this job (process %lld on %.64s, since %.40s), which has not ended in "
+         "order; should it still run, it ends", o->dir, start,
+         (long long)json_integer_value(json_object_get(lease_owner, "pid")), text_of(lease_owner, "host"),
+         text_of(lease_owner, "since"));
   return 0;
 }
 
@@ -199,11 +214,12 @@ static int check_owner(struct tc_owner *o, int64_t number, struct tc_err *err)
   const char *job = text_of(lease_owner, "job");
   long long pid = json_integer_value(json_object_get(lease_owner, "pid"));
   long long when = json_integer_value(json_object_get(lease_owner, "born"));
+  const bool is_here = lease_owner && !strcmp(text_of(lease_owner, "machine"), o->me.machine);
+  const bool here_alive = is_here && born(pid) == when;
   int rc;
-  if (*o->job && !strcmp(job, o->job)) rc = 0;
-  else if (!lease_owner || strcmp(text_of(lease_owner, "machine"), o->me.machine))
-    rc = watch(o, number, lease, lease_owner, err);
-  else rc = born(pid) == when ? refuse(o, lease_owner, err) : 0;
+  if (*o->job && !strcmp(job, o->job)) rc = check_same_job(o, number, lease, lease_owner, here_alive, err);
+  else if (!is_here) rc = watch(o, number, lease, lease_owner, false, err);
+  else rc = here_alive ? refuse(o, lease_owner, err) : 0;
   json_decref(lease_owner);
   free(path);
   return rc;

@@ -23,7 +23,7 @@ struct tc_owner *tc_owner_new(const char *dir, const char *job, int restart);
  * earlier owners left is removed. 1: an owner may be alive elsewhere; call again in
  * TC_OWNER_LOOK_NS. TC_EUSER: another owner is alive, which the sentence names; or the folder can't be
  * written. Taken over at once: a run that ended, that was on this machine and is no more, or that
- * was a start of the same job. */
+ * was an earlier start of the same job, or one of the same start on another machine; the last two are said. */
 int tc_owner_take(struct tc_owner *o, struct tc_err *err);
 /* Local. 1: the folder has an owner that is alive; 0: it has none. Takes up to TC_OWNER_WATCH_NS
  * where the owner is elsewhere. TC_EUSER: the folder can't be read. */

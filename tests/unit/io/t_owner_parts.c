@@ -185,6 +185,51 @@ static void test_watch(void)
   is_int(slept, 20, "... two looks a second");
 }
 
+/* Another process of the same job, of start 2, finds one: is the folder given, and when? */
+static void test_same_job(void)
+{
+  static const struct { const char *what; int restart; bool here, alive, beats; int want; bool waits; } row[] = {
+    { "of the same start, here", 2, true, true, true, TC_EUSER, true },
+    { "of the same start, here, without a beat", 2, true, true, false, 0, true },
+    { "of the same start, here, no more", 2, true, false, true, 0, false },
+    { "of an earlier start, here", 1, true, true, true, 0, false },
+    { "of a later start, here", 3, true, true, true, 0, false },
+    { "of the same start, elsewhere", 2, false, true, true, 0, false },
+    { "of an earlier start, elsewhere", 1, false, true, true, 0, false } };
+  make_lease(".run-00000045");
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_owner *o = tc_owner_new(root, "5", 2);
+    struct tc_err err = { 0 };
+    const int64_t from = now_ns;
+    int rc = 1, beat = 1;
+    char *text = tc_sprintf("{\"job\": \"5\", \"restart\": %d, \"host\": \"h\", \"machine\": \"%s\", \"pid\": %d, "
+                            "\"born\": %lld, \"since\": \"then\"}", row[i].restart, row[i].here ? o->me.machine : "m",
+                            (int)getpid(), o->me.born + !row[i].alive);
+    put_text(".run-00000045/owner", text);
+    stderr_text();
+    while (rc == 1) {
+      char count[20];
+      snprintf(count, sizeof count, "%d\n", row[i].beats ? beat++ : 7);
+      put_text(".run-00000045/beat", count);
+      rc = check_owner(o, 45, &err);
+      now_ns += rc == 1 ? TC_OWNER_LOOK_NS : 0;
+    }
+    const char *said = stderr_text();
+    is_int(rc, row[i].want, "%s: %s", row[i].what, row[i].want ? "refused" : "taken over");
+    is_int(now_ns - from, row[i].waits ? TC_OWNER_WATCH_NS : 0, "... after this time");
+    char *who = tc_sprintf("taken over from start %d of this job (process %d on h, since then)", row[i].restart,
+                           (int)getpid());
+    if (rc < 0) ok(strstr(err.text, " is in use by job 5, start 2, process ") != NULL, "... in these words: %s", err.text);
+    else ok(strstr(said, row[i].waits ? "has shown no life for 10 s" : who) != NULL, "... which is said: %s", said);
+    free(who);
+    free(text);
+    tc_owner_free(o);
+  }
+  char *cmd = tc_sprintf("rm -r '%s'/.run-00000045", root);
+  TC_ASSERT(system(cmd) == 0);
+  free(cmd);
+}
+
 /* Homes without an owner, with one that can't be read, and this process's own. */
 static void test_check_owner(void)
 {
@@ -294,7 +339,7 @@ static void test_acquire(void)
   tc_owner_free(o);
   const char *text = stderr_text();
   ok(strstr(text, "/.run-00000009/owner: can't be renamed: Permission denied"), "%s", text);
-  o = tc_owner_new(root, "6", 7);
+  o = tc_owner_new(root, "6", 8);
   refused_renames = 100;
   why_refused = EEXIST;
   renames = 0;
@@ -365,6 +410,7 @@ int main(void)
   test_put_file();
   test_highest();
   test_watch();
+  test_same_job();
   test_check_owner();
   test_remove();
   test_fence();
