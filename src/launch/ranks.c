@@ -373,12 +373,24 @@ static int discover_pmix(struct tc_ranks **out, const struct tc_ranks_request *r
 
 /* ---- public ---------------------------------------------------------------------------- */
 
+/* A batch script has the variables of a task, but is no step: SLURM_NTASKS counts the tasks of steps to come. */
+static bool in_batch_script(void)
+{
+  return *tc_env("SLURM_PROCID") && env_int("SLURM_PROCID", 1) == 0 && !*tc_env("SLURM_STEP_ID");
+}
+
 /* Refuses several processes that nothing joins: each would be a run of its own. */
 static int check_alone(struct tc_err *err)
 {
   static const char *const others[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE" };
   int tasks = env_int("SLURM_STEP_NUM_TASKS", 0);
-  if (tasks == 0 && *tc_env("SLURM_PROCID")) tasks = env_int("SLURM_NTASKS", 0);
+  if (tasks == 0 && in_batch_script()) {
+    if (env_int("SLURM_NTASKS", 0) > 1)
+      tc_warn("one rank in the batch script of a job of %s tasks; srun --mpi=pmix starts a rank in each task",
+              tc_env("SLURM_NTASKS"));
+  } else if (tasks == 0 && *tc_env("SLURM_PROCID")) {
+    tasks = env_int("SLURM_NTASKS", 0);
+  }
   if (tasks > 1)
     return tc_fail(err, TC_EUSER, "this Slurm step has %d tasks, but no PMIx to join them: start "
                    "with srun --mpi=pmix", tasks);

@@ -2,6 +2,7 @@
  * sched_getaffinity, devices with what the environment says; node maps and who takes which device,
  * which need several nodes or GPUs, are tables for the functions inside ranks.c. */
 #include "src/launch/ranks.c"
+#include "tests/unit/stderr_text.h"
 #include "tests/unit/tap.h"
 
 #include <pmix.h>
@@ -268,6 +269,50 @@ static void test_nodes(void)
 
 /* ---- launchers ------------------------------------------------------------------------- */
 
+/* Where a process may find itself under Slurm, by the variables that Slurm sets there: is it one of several, which must
+ * be joined? */
+static void test_slurm_environments(void)
+{
+  FILE *log = tmpfile();
+  const int own = dup(STDERR_FILENO);
+  static const struct { const char *where, *vars; int status; const char *said; } rows[] = {
+    { "a batch script of 4 tasks", "SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_NPROCS=4 SLURM_PROCID=0 SLURM_LOCALID=0 "
+      "SLURM_NODEID=0 SLURM_TASKS_PER_NODE=2(x2)", TC_OK, "one rank in the batch script of a job of 4 tasks" },
+    { "a batch script of one", "SLURM_JOB_ID=7 SLURM_NTASKS=1 SLURM_PROCID=0", TC_OK, "" },
+    { "a batch script without --ntasks", "SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_TASKS_PER_NODE=1", TC_OK, "" },
+    { "a task of 4", "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0", TC_EUSER, "" },
+    { "the last task of 4", "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=3",
+      TC_EUSER, "" },
+    { "a step of one task in a job of 4", "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1 "
+      "SLURM_PROCID=0", TC_OK, "" },
+    { "a task whose step does not say its size", "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0",
+      TC_EUSER, "" },
+    { "a shell of salloc", "SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_NPROCS=4", TC_OK, "" },
+    { "the interactive step of salloc", "SLURM_JOB_ID=7 SLURM_STEP_ID=4294967290 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1 "
+      "SLURM_PROCID=0", TC_OK, "" } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_ranks *r = NULL;
+    struct tc_err err = { 0 };
+    char *vars = tc_strdup(rows[i].vars), *rest;
+    clean_env();
+    for (char *v = strtok_r(vars, " ", &rest); v; v = strtok_r(NULL, " ", &rest)) {
+      v[strcspn(v, "=")] = 0;
+      setenv(v, v + strlen(v) + 1, 1);
+    }
+    TC_ASSERT(log && dup2(fileno(log), STDERR_FILENO) >= 0);
+    const int rc = tc_ranks_discover(&r, NULL, &err);
+    const char *said = stderr_text();
+    TC_ASSERT(dup2(own, STDERR_FILENO) >= 0);
+    is_int(rc, rows[i].status, "%s", rows[i].where);
+    ok(*rows[i].said ? strstr(said, rows[i].said) != NULL : !*said, "... says: %s%s", said, err.text);
+    tc_ranks_free(r);
+    free(vars);
+  }
+  fclose(log);
+  close(own);
+  clean_env();
+}
+
 static void test_refused(void)
 {
   static const struct { const char *name, *value, *name2, *value2; int status; } rows[] = {
@@ -381,6 +426,7 @@ int main(void)
   test_fake_gpus();
   test_stale_variable();
   test_nodes();
+  test_slurm_environments();
   test_refused();
   test_outer_step();
   test_abort();
