@@ -30,9 +30,9 @@ char *tc_sprintf(const char *fmt, ...)
 char *tc_shell_word(const char *text)
 {
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
-  if (*text && !text[strspn(text, plain)]) return tc_sprintf("%s", text);
-  char *word = tc_malloc(4 * strlen(text) + 3), *to = word;
-  *to++ = '\'';
+  const char *here = *text == '-' ? "./" : "";
+  if (*text && !text[strspn(text, plain)]) return tc_sprintf("%s%s", here, text);
+  char *word = tc_malloc(4 * strlen(text) + 5), *to = stpcpy(stpcpy(word, "'"), here);
   for (; *text; text++)
     if (*text == '\'') to = stpcpy(to, "'\\''");
     else *to++ = *text;

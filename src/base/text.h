@@ -16,8 +16,9 @@ void tc_text_add(char *text, size_t size, const char *fmt, ...)
  * neighbours counts as one), for "did you mean"; -1 if none is near. */
 int tc_nearest(const char *word, const char *const *list, int n);
 
-/* An owned copy of the text, quoted where a shell would not read it as one word. */
-char *tc_shell_word(const char *text);
+/* An owned copy of a file's name as a word for a shell: quoted where it would not read it as one word, and with "./"
+ * before a "-", which would begin an option. */
+char *tc_shell_word(const char *name);
 
 /* "1.5 GB", "312 KB": decimal units, into buf. Returns buf. */
 char *tc_human_bytes(char *buf, size_t size, double bytes);

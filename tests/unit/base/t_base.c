@@ -206,6 +206,7 @@ static void test_shell_word(void)
   static const struct { const char *text, *want; } c[] = {
     { "/a/b-1_2.txt", "/a/b-1_2.txt" }, { "my run", "'my run'" }, { "", "''" }, { "$HOME", "'$HOME'" },
     { "it's", "'it'\\''s'" }, { "~", "'~'" }, { "a;b", "'a;b'" },
+    { "-e/job.sbatch", "./-e/job.sbatch" }, { "-a b", "'./-a b'" }, { "a-b", "a-b" },
   };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     char *word = tc_shell_word(c[i].text);
