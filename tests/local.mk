@@ -221,6 +221,7 @@ script_tests = \
   %D%/check-races \
   %D%/check-mutate \
   %D%/check-plan \
+  %D%/check-srun \
   %D%/check-stacks \
   %D%/check-transcripts \
   %D%/mpi/m_bind \
