@@ -215,12 +215,23 @@ static int check_all(const char *path, const struct tc_output_opts *o, const str
   return rc;
 }
 
+/* That no file can be made, for the reason in errno. */
+static int no_file(const char *path, const char *folder, const struct words *w, struct tc_err *err)
+{
+  if (errno == ENOENT)
+    return tc_fail(err, TC_EUSER, "%s%s can't be written: there is no folder %s", w->flag, path, folder);
+  return tc_fail(err, TC_EUSER, "%s%s can't be written: %s", w->flag, path, strerror(errno));
+}
+
 int tc_output_check(const char *path, const struct tc_output_opts *o, struct tc_err *err)
 {
   struct words w = words_of(o);
   char *real;
   bool replaces;
-  const int rc = check_all(path, o, &w, &real, &replaces, err);
+  int rc = check_all(path, o, &w, &real, &replaces, err);
+  char *folder = rc == 0 ? tc_folder_of(real) : NULL;
+  if (rc == 0 && access(folder, W_OK | X_OK) < 0) rc = no_file(path, folder, &w, err);
+  free(folder);
   free(w.flag);
   free(real);
   return rc;
@@ -248,9 +259,7 @@ static int make_unfinished(struct tc_output *f, bool executable, struct tc_err *
     errno = why;
     if (why != EEXIST && !tc_again(&again, why)) break;
   }
-  const int rc = f->fd >= 0 ? 0
-    : errno == ENOENT ? tc_fail(err, TC_EUSER, "%s%s can't be written: there is no folder %s", f->w.flag, f->path, folder)
-    : tc_fail(err, TC_EUSER, "%s%s can't be written: %s", f->w.flag, f->path, strerror(errno));
+  const int rc = f->fd >= 0 ? 0 : no_file(f->path, folder, &f->w, err);
   free(folder);
   return rc;
 }

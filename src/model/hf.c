@@ -263,7 +263,7 @@ static int read_rotary(const struct file *f, const struct architecture *a, struc
 
 static int parse(json_t **out, const char *path, struct tc_err *err)
 {
-  TC_TRY(tc_read_json(out, path, "model.config", MOST_BYTES, JSON_REJECT_DUPLICATES, NULL, err));
+  TC_TRY(tc_read_json(out, path, "config", MOST_BYTES, JSON_REJECT_DUPLICATES, NULL, err));
   if (json_is_object(*out)) return 0;
   json_decref(*out);
   return tc_fail(err, TC_EUSER, "%s: JSON, but not an object", path);

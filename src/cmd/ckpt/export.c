@@ -269,7 +269,8 @@ static int write_shard(struct export *x, const struct shards *s, int file, const
 static int check_free(const struct export *x, const char *path, struct tc_err *err)
 {
   const struct tc_output_kept kept = { x->c->path, "a checkpoint" };
-  return tc_output_check(path, &(struct tc_output_opts){ .flag = "-o", .kept = &kept, .n_kept = 1 }, err);
+  const struct tc_output_opts o = { .flag = "-o", .kept = &kept, .n_kept = 1, .instead = "give another -o" };
+  return tc_output_check(path, &o, err);
 }
 
 /* Checks that the folder has no model yet: files of two models must not be mixed. */

@@ -11,8 +11,8 @@ struct import {
   struct tc_foreign *from;
   float *weights;                 /* mapped; our tensors one after the other */
   int64_t elems;
-  struct tc_owner *owner;
-  char *made;                     /* the outermost folder that the import made; owned; NULL */         /* of the folder of checkpoints */
+  struct tc_owner *owner;         /* of the folder of checkpoints */
+  char *made;                     /* the outermost folder that the import made; owned; NULL */
   int64_t step;
 };
 

@@ -257,12 +257,13 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
 {
   struct tc_config c = run_config(j, layout, p);
   TC_TRY(tc_plan_absolute(&c, err));
-  char *made;
-  TC_TRY(tc_folder_make_new(j->into, &made, err));
+  const bool made = mkdir(j->into, 0777) == 0;
+  if (!made && errno != EEXIST)
+    return tc_fail(err, TC_EUSER, "cannot make folder %s: %s", j->into, strerror(errno));
   char *dir = realpath(j->into, NULL);
   if (!dir || !tc_config_is_plain(dir)) {
     free(dir);
-    tc_folder_unmake(j->into, made);
+    if (made) rmdir(j->into);
     return tc_fail(err, TC_EUSER, "--into %s: its path is written into the run file and the job script: "
                    "give a folder without control characters or \" ;\" in it", j->into);
   }
@@ -277,8 +278,7 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   char *text = tc_config_text_of(&c, note_option, &e);
   int rc = make_job(&job, &e, dir, err);
   if (!rc) rc = write_all(&j->cluster, text, job, dir, err);
-  if (rc) tc_folder_unmake(j->into, made);
-  else free(made);
+  if (rc && made) rmdir(j->into);
   if (!rc && !j->json) {
     char *path = tc_sprintf("%s/job.sbatch", j->into), *word = tc_shell_word(path);
     printf("\nwritten: run.ini, device.ini and job.sbatch in %s; sbatch %s\n", dir, word);

@@ -91,7 +91,8 @@ static void test_places(void)
   for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
     struct tc_err err = { 0 };
     const char *path = outputs[i].path;
-    const int rc = tc_output_text(path, &o, "Dear all", &err);
+    const int may = tc_output_check(path, &o, &err), rc = tc_output_text(path, &o, "Dear all", &err);
+    is_int(may, rc, "'%s': the check says what happens", path);
     is_int(rc, outputs[i].sentence ? TC_EUSER : 0, "'%s'", path);
     if (outputs[i].sentence) is_str(err.text, outputs[i].sentence, "... why");
     if (outputs[i].sentence && outputs[i].before) is_str(get(path), outputs[i].before, "... stays");
