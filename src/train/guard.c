@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A hidden file of the checkpoint folder: no other program's has this name. */
-static const struct tc_output_kind starts_file = { "a count of starts", { "" } };
+/* Of the file that is there: what could be read as a count of starts is one. */
+static const struct tc_output_kind a_count = { "a count of starts", { "" } }, no_count = { "a count of starts", { NULL } };
 
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
 {
@@ -17,10 +17,9 @@ int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
   char job[64] = "";
   long long last = -2, starts = 0;
   FILE *f = fopen(path, "r");
-  if (f) {
-    if (fscanf(f, "%63s %lld %lld", job, &last, &starts) != 3) *job = 0;
-    fclose(f);
-  }
+  const bool counted = f && fscanf(f, "%63s %lld %lld", job, &last, &starts) == 3;
+  if (!counted) *job = 0;
+  if (f) fclose(f);
   bool again = !strcmp(job, t->run.ranks->job) && last == newest_step;
   starts = again ? starts + 1 : 0;
   int rc = 0;
@@ -30,7 +29,7 @@ int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
                  (long long)TC_MAX(newest_step, 0), path);
   } else {
     char *text = tc_sprintf("%s %lld %lld\n", t->run.ranks->job, (long long)newest_step, starts);
-    rc = tc_output_text(path, &(struct tc_output_opts){ .kind = &starts_file }, text, err);
+    rc = tc_output_text(path, &(struct tc_output_opts){ .kind = counted ? &a_count : &no_count }, text, err);
     free(text);
   }
   free(path);
