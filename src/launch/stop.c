@@ -4,6 +4,7 @@
  * - the signals are blocked in every thread, so that each is taken by this one's sigwait;
  * - `phase` and `asked` only grow; the fields after `agreed` belong to the thread;
  * - the thread waits for nothing but signals: no lock, no reader of its messages. */
+#include "src/files/output.h"
 #include "src/launch/stop.h"
 
 #include <poll.h>
@@ -31,7 +32,7 @@ static const struct { int number; const char *name; int kind; } signals[] = {
   { SIGUSR2, "SIGUSR2", TC_STOP_REQUEUE }, { SIGTERM, "SIGTERM", TC_STOP_END },
   { SIGHUP, "SIGHUP", TC_STOP_END }, { SIGINT, "SIGINT", TC_STOP_END },
 };
-enum { N_SIGNALS = sizeof signals / sizeof *signals, TICK_NS = 50000000 };
+enum { N_SIGNALS = sizeof signals / sizeof *signals, TICK_NS = 50000000, REMOVE_S = 3 };
 
 /* Blocked then means: not ignored when the process began. */
 void tc_stop_block(void)
@@ -68,15 +69,20 @@ static sigset_t handled_signals(void)
   return set;
 }
 
-/* By the default action, so that the status tells which signal it was. */
+/* By the default action, so that the status tells which signal it was. A dead file system may hold up what comes
+ * before: another such signal, or an alarm, ends the process meanwhile. */
 _Noreturn void tc_stop_end(int number, int status)
 {
-  sigset_t one;
-  if (status > 0) _exit(status);
-  sigemptyset(&one);
-  sigaddset(&one, number);
+  sigset_t open;
+  sigemptyset(&open);
+  sigaddset(&open, number);
+  sigaddset(&open, SIGALRM);
   signal(number, SIG_DFL);
-  pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+  signal(SIGALRM, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &open, NULL);
+  alarm(REMOVE_S);
+  tc_output_remove_unfinished();
+  if (status > 0) _exit(status);
   raise(number);
   _exit(128 + number);            /* the first process of a container outlives it */
 }

@@ -50,6 +50,10 @@ static _Noreturn void leave(int status)
   longjmp(end, 1);
 }
 
+static int removed;                /* how often unfinished files were */
+static void remove_files(void) { removed++; }
+
+#define tc_output_remove_unfinished remove_files
 #define tc_now_ns clock_ns
 #define poll ask
 #define write note
@@ -154,7 +158,7 @@ static void get(struct tc_stop *s, char letter, int64_t after_s)
 /* Back at the end of it, or of the process. */
 static void play(struct tc_stop *s, const char *what)
 {
-  ended = 0;
+  ended = removed = 0;
   readable = POLLOUT;
   logged[0] = 0;
   if (setjmp(end)) return;
@@ -187,6 +191,7 @@ int main(void)
     is_int(tc_stop_asked(&s), rows[i].asked, "%s: what is asked for", rows[i].what);
     is_int(s.late, rows[i].late, "... whether the end was asked for later");
     is_int(ended, rows[i].ended, "... what it is ended by");
+    is_int(removed, rows[i].ended != 0, "... unfinished files are removed then");
     is_str(logged, rows[i].logged, "... what is reported of the last");
   }
   is_int(tc_stop_asked(NULL), TC_STOP_NONE, "no request");
