@@ -23,7 +23,7 @@
 
 enum { MAX_THREADS = 4096, MAX_RANK = 1 << 24, SPACE_BYTES = 256 };
 
-#define START_S 300               /* ranks may come to MPI_Init so much later than others */
+#define START_S 10.0              /* ranks may come to MPI's start so much later than others, whatever run.deadline */
 #define LINGER_NS INT64_C(300000000)   /* for the others to report where they are */
 #define FIRST_NS INT64_C(2000000000)   /* for rank 0 to report what all have found wrong */
 #define JOIN_NS INT64_C(30000000000)   /* ... and MPI may start so much later there */
@@ -79,12 +79,23 @@ struct tc_ranks_request tc_launch_request(const struct tc_config *c)
 {
   static const char *const set_by_user[] = { "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY" };
   struct tc_ranks_request w = { .bind = c->run_bind == TC_BIND_AUTO, .gpus = works_on_gpus(c) };
+  w.deadline_s = TC_MAX(c->run_deadline > 0 ? TC_MIN(c->run_deadline, 1e9) : 600, START_S);
   if (c->run_threads != TC_AUTO) w.threads = (int)TC_MIN(c->run_threads, INT32_MAX);
   for (size_t i = 0; i < sizeof set_by_user / sizeof set_by_user[0]; i++) w.bind &= getenv(set_by_user[i]) == NULL;
   return w;
 }
 
 static void end_step(int status, const char *why) { tc_ranks_abort(status, why); }
+
+/* MPI's start has not ended within the deadline: this rank does not hang, it waits. */
+static void end_start(int status, const char *why)
+{
+  char who[400], text[600] = "";
+  tc_pmix_missing(who, sizeof who);
+  if (*who) snprintf(text, sizeof text, "MPI's start waits for %s: stopped, dead, or not to be reached; see its message, or "
+                     "its node", who);
+  tc_ranks_abort(status, *text ? text : why);
+}
 
 /* Starts MPI under a watchdog that knows this rank only: the others are not known yet. */
 static int start_mpi(struct tc_launch *l, struct tc_err *err)
@@ -95,8 +106,8 @@ static int start_mpi(struct tc_launch *l, struct tc_err *err)
   snprintf(name, sizeof name, "rank %d on %s", rank, host);
   const char **rank_names = tc_calloc((size_t)rank + 1, sizeof *rank_names);
   rank_names[rank] = name;
-  const struct tc_watch_opts o = { .deadline_s = l->cfg->run_deadline, .world = rank + 1,
-                                   .first = rank, .n_local = 1, .end = end_step, .rank_names = rank_names };
+  const struct tc_watch_opts o = { .deadline_s = l->cfg->run_deadline, .world = rank + 1, .first = rank, .n_local = 1,
+                                   .end = end_start, .half = tc_pmix_waits, .rank_names = rank_names };
   struct tc_watch *w;
   int rc = tc_watch_new(&w, &o, err);
   if (rc < 0) tc_ranks_abort(-rc, err->text);          /* the others would wait in MPI_Init */

@@ -13,7 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FENCE_S = 300, GET_S = 60, ABORT_S = 10 };
+enum { GET_S = 60, ABORT_S = 10, LOOK_S = 5, MOST_NAMED = 8 };
+#define WAITS_KEY "tercio.waits"
 
 #define SLURM_SPACE "slurm.pmix."
 
@@ -110,24 +111,119 @@ static void fence_done(pmix_status_t status, void *ctx)
   atomic_store(&f->done, true);
 }
 
-/* Waits for all ranks of the step (but see tc_pmix_get), and collects what they put: under Slurm a
+/* ---- who is missing --------------------------------------------------------------------- */
+
+/* The launcher may never answer, so its answers come by threads and callbacks, to which the structs are left: the process
+ * is about to end. */
+struct look {
+  const char *key;
+  int world;                       /* the fields below exist once it is known */
+  atomic_bool *here;               /* [world] has put something under the key */
+  char **node;                     /* [world] NULL: not known */
+  atomic_bool asked, complete;
+};
+
+static void is_here(pmix_status_t status, pmix_value_t *value, void *here)
+{
+  (void)value;
+  if (status == PMIX_SUCCESS) atomic_store((atomic_bool *)here, true);
+}
+
+/* Which rank is on which node; mpirun does not say. */
+static void find_nodes(struct look *l)
+{
+  char *list = NULL;
+  if (PMIx_Resolve_nodes(space(), &list) != PMIX_SUCCESS || !list) return;
+  for (char *rest = list, *node; (node = strtok_r(rest, ",", &rest));) {
+    pmix_proc_t *procs = NULL;
+    size_t n = 0;
+    if (PMIx_Resolve_peers(node, space(), &procs, &n) != PMIX_SUCCESS) continue;
+    for (size_t i = 0; i < n; i++)
+      if (procs[i].rank < (pmix_rank_t)l->world) l->node[procs[i].rank] = node;
+  }
+}
+
+static void *look_for_ranks(void *look)
+{
+  struct look *l = look;
+  struct tc_err err;
+  int timeout_s = LOOK_S;
+  pmix_proc_t peer;
+  pmix_info_t *info = tc_calloc(1, sizeof *info);
+  if (job_size(&l->world, &err) < 0) return NULL;
+  l->here = tc_calloc((size_t)l->world, sizeof *l->here);
+  l->node = tc_calloc((size_t)l->world, sizeof *l->node);
+  PMIX_INFO_LOAD(info, PMIX_TIMEOUT, &timeout_s, PMIX_INT);
+  for (int r = 0; r < l->world; r++) {
+    PMIX_LOAD_PROCID(&peer, space(), (pmix_rank_t)r);
+    PMIx_Get_nb(&peer, l->key, info, 1, is_here, &l->here[r]);
+  }
+  atomic_store(&l->asked, true);
+  find_nodes(l);
+  atomic_store(&l->complete, true);
+  return NULL;
+}
+
+static void missing(const char *key, char *text, size_t size)
+{
+  pthread_t thread;
+  struct look *l = tc_calloc(1, sizeof *l);
+  const int64_t until_ns = tc_now_ns() + INT64_C(1000000000) * LOOK_S;
+  int n = 0;
+  *text = 0;
+  l->key = key;
+  if (!PMIx_Initialized() || tc_thread_start(&thread, look_for_ranks, l, NULL) < 0) return;
+  pthread_detach(thread);
+  while (tc_now_ns() < until_ns) tc_sleep_ns(50000000);
+  for (int r = 0; atomic_load(&l->asked) && r < l->world; r++) {
+    if (atomic_load(&l->here[r]) || n++ >= MOST_NAMED) continue;
+    const char *node = atomic_load(&l->complete) ? l->node[r] : NULL;
+    tc_text_add(text, size, "%srank %d%s%s", n > 1 ? ", " : "", r, node ? " on " : "", node ? node : "");
+  }
+  if (n > MOST_NAMED) tc_text_add(text, size, " and %d more", n - MOST_NAMED);
+}
+
+static void *tell_waits(void *unused)
+{
+  (void)unused;
+  pmix_value_t value;
+  bool yes = true;
+  PMIX_VALUE_LOAD(&value, &yes, PMIX_BOOL);
+  if (PMIx_Put(PMIX_GLOBAL, WAITS_KEY, &value) == PMIX_SUCCESS) PMIx_Commit();
+  return NULL;
+}
+
+void tc_pmix_waits(void)
+{
+  pthread_t thread;
+  if (PMIx_Initialized() && tc_thread_start(&thread, tell_waits, NULL, NULL) == 0) pthread_detach(thread);
+}
+
+void tc_pmix_missing(char *text, size_t size) { missing(WAITS_KEY, text, size); }
+
+/* ---- the exchange ----------------------------------------------------------------------- */
+
+/* Waits for all ranks of the step (but see tc_pmix_get), and collects what they put under the key: under Slurm a
  * fence that collects nothing waits for the ranks of the own node alone (seen with 22.05). After
  * the deadline the struct is left to the callback that may still come. */
-static int fence_all(struct tc_err *err)
+static int fence_all(const char *key, double deadline_s, struct tc_err *err)
 {
   struct fence *f = tc_calloc(1, sizeof *f);
   pmix_info_t info;
   bool collect = true;
-  int64_t until_ns = tc_now_ns() + INT64_C(1000000000) * FENCE_S;
+  char who[400];
+  int64_t until_ns = tc_now_ns() + (int64_t)(1e9 * deadline_s);
   PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
   pmix_status_t rc = PMIx_Fence_nb(NULL, 0, &info, 1, fence_done, f);
   if (rc != PMIX_SUCCESS)          /* done at once, or never begun: no callback will come */
     fence_done(rc == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : rc, f);
   while (!atomic_load(&f->done)) {
-    if (tc_now_ns() > until_ns)
-      return tc_fail(err, TC_EPEER, "not all ranks of the step have started after %d s: a rank "
-                     "died or hangs before this point; look for its message, or its node's "
-                     "state", FENCE_S);
+    if (tc_now_ns() > until_ns) {
+      missing(key, who, sizeof who);
+      return tc_fail(err, TC_EPEER, "not all ranks of the step have started after %g s (deadline run.deadline): %s died "
+                     "or hangs before this point; look for its message, or its node's state", deadline_s,
+                     *who ? who : "a rank");
+    }
     tc_sleep_ns(500000);
   }
   rc = f->status;
@@ -135,7 +231,7 @@ static int fence_all(struct tc_err *err)
   return rc == PMIX_SUCCESS ? TC_OK : pmix_fail("PMIx_Fence", rc, err);
 }
 
-int tc_pmix_put(const char *key, const void *p, size_t bytes, struct tc_err *err)
+int tc_pmix_put(const char *key, const void *p, size_t bytes, double deadline_s, struct tc_err *err)
 {
   pmix_value_t value;
   pmix_byte_object_t object = { .bytes = (char *)(uintptr_t)p, .size = bytes };
@@ -143,19 +239,19 @@ int tc_pmix_put(const char *key, const void *p, size_t bytes, struct tc_err *err
   pmix_status_t rc = PMIx_Put(PMIX_GLOBAL, key, &value);
   PMIX_VALUE_DESTRUCT(&value);
   if (rc == PMIX_SUCCESS) rc = PMIx_Commit();
-  return rc == PMIX_SUCCESS ? fence_all(err) : pmix_fail("PMIx_Put", rc, err);
+  return rc == PMIX_SUCCESS ? fence_all(key, deadline_s, err) : pmix_fail("PMIx_Put", rc, err);
 }
 
 /* With PMIxCollFence=tree Slurm's fence waits for no other node (22.05): then what is put late is
  * found only by asking that node anew. */
-int tc_pmix_get(int rank, const char *key, void *p, size_t bytes, struct tc_err *err)
+int tc_pmix_get(int rank, const char *key, void *p, size_t bytes, double deadline_s, struct tc_err *err)
 {
   pmix_proc_t peer;
   pmix_info_t info[2];
   pmix_value_t *got = NULL;
   size_t n = 1;
-  int timeout_s = GET_S;
-  int64_t until_ns = tc_now_ns() + INT64_C(1000000000) * FENCE_S;
+  int timeout_s = (int)TC_MAX(1, TC_MIN(deadline_s, GET_S));
+  int64_t until_ns = tc_now_ns() + (int64_t)(1e9 * deadline_s);
   PMIX_LOAD_PROCID(&peer, space(), (pmix_rank_t)rank);
   PMIX_INFO_LOAD(&info[0], PMIX_TIMEOUT, &timeout_s, PMIX_INT);
 #ifdef PMIX_GET_REFRESH_CACHE
@@ -164,8 +260,8 @@ int tc_pmix_get(int rank, const char *key, void *p, size_t bytes, struct tc_err 
 #endif
   for (pmix_status_t rc; (rc = PMIx_Get(&peer, key, info, n, &got)) != PMIX_SUCCESS;) {
     if (tc_now_ns() > until_ns)
-      return tc_fail(err, TC_EPEER, "rank %d has sent nothing for %d s: %s; does it run "
-                     "this same program?", rank, FENCE_S, PMIx_Error_string(rc));
+      return tc_fail(err, TC_EPEER, "rank %d has sent nothing for %g s (deadline run.deadline): %s; does it run "
+                     "this same program?", rank, deadline_s, PMIx_Error_string(rc));
 #ifdef PMIX_GET_REFRESH_CACHE
     n = 2;
 #endif

@@ -15,11 +15,17 @@ int tc_pmix_start(int *rank, int *world, struct tc_err *err);
 /* Local. From now on no launcher is known: half-initialised, PMIx crashes in any call. */
 void tc_pmix_forget(void);
 /* Collective over the step. p[bytes] are under `key`, once, for tc_pmix_get; a rank that has got
- * those of all ranks knows that all have started. TC_EPEER after 300 s. */
-int tc_pmix_put(const char *key, const void *p, size_t bytes, struct tc_err *err);
+ * those of all ranks knows that all have started. TC_EPEER after deadline_s, which names those that are missing. */
+int tc_pmix_put(const char *key, const void *p, size_t bytes, double deadline_s, struct tc_err *err);
 /* Local, after tc_pmix_put. Waits for what `rank` has put under `key`: p[bytes]. TC_EPEER after
- * 300 s or more; 1: it has put another number of bytes. */
-int tc_pmix_get(int rank, const char *key, void *p, size_t bytes, struct tc_err *err);
+ * deadline_s or more; 1: it has put another number of bytes. */
+int tc_pmix_get(int rank, const char *key, void *p, size_t bytes, double deadline_s, struct tc_err *err);
+/* Local, any thread, while another one is in MPI's start: tells the launcher that this rank waits there. Returns at
+ * once; without PMIx, which MPI's start begins, it does nothing. */
+void tc_pmix_waits(void);
+/* Local, any thread, within 5 s. text[size] <- the ranks that have not told that they wait, "rank 1 on node2, rank 7 on
+ * node9"; "" where the launcher does not say. */
+void tc_pmix_missing(char *text, size_t size);
 /* Local. The lowest rank of this rank's node. -1: this launcher has no node map. */
 int tc_pmix_leader(void);
 

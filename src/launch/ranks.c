@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOB_MAGIC = 0x54435233, MAX_THREADS = 4096, PROBLEM_BYTES = 500 };
+enum { BLOB_MAGIC = 0x54435233, MAX_THREADS = 4096, PROBLEM_BYTES = 500, DEADLINE_S = 600 };
 
 struct self {
   hwloc_topology_t topo;             /* owned; NULL: this node can't be read */
@@ -136,11 +136,12 @@ static int look_at_self(struct self *s, struct tc_err *err)
 
 /* Every rank's blob into all[world]. */
 static int exchange(int rank, const char *key, const struct blob *mine, int world,
-                    struct blob *all, struct tc_err *err)
+                    const struct tc_ranks_request *request, struct blob *all, struct tc_err *err)
 {
-  TC_TRY(tc_pmix_put(key, mine, sizeof *mine, err));
+  const double deadline_s = request->deadline_s > 0 ? request->deadline_s : DEADLINE_S;
+  TC_TRY(tc_pmix_put(key, mine, sizeof *mine, deadline_s, err));
   for (int r = 0; r < world; r++) {
-    int rc = tc_pmix_get(r, key, &all[r], sizeof all[r], err);
+    int rc = tc_pmix_get(r, key, &all[r], sizeof all[r], deadline_s, err);
     if (rc < 0) return rc;
     if (rc > 0 || all[r].magic != BLOB_MAGIC)
       return tc_fail(err, TC_EUSER, "rank %d runs another build of tercio than rank %d; install "
@@ -329,7 +330,7 @@ static int exchange_all(struct tc_ranks *r, const struct self *s, int status,
   mine->leader = tc_pmix_leader();
   mine->info = s->info;
   set_visible(mine->visible, &s->gpus);
-  int rc = exchange(r->rank, "tercio.rank", mine, r->world, all, err);
+  int rc = exchange(r->rank, "tercio.rank", mine, r->world, request, all, err);
   if (!rc) rc = all_could_read(all, r->world, err);
   bool complete = !request->bind;          /* nothing more is to be exchanged */
   for (int i = 0; !rc && i < r->world; i++) {
@@ -340,7 +341,7 @@ static int exchange_all(struct tc_ranks *r, const struct self *s, int status,
   if (!rc && !complete) {
     choose_own(r, s, request, all);
     mine->info = r->info[r->rank];
-    rc = exchange(r->rank, "tercio.device", mine, r->world, all, err);
+    rc = exchange(r->rank, "tercio.device", mine, r->world, request, all, err);
     for (int i = 0; !rc && i < r->world; i++) r->info[i] = all[i].info;
   }
   free(mine);

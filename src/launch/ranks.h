@@ -33,13 +33,14 @@ struct tc_ranks_request {
   bool gpus;                     /* ranks work on GPUs: a part is near the rank's own */
   int threads;                   /* of a rank; parts with fewer CPUs are not made. 0: a thread a CPU */
   bool ask;                      /* ask the driver's library, too (tc_gpus_ask): slow */
+  double deadline_s;             /* for ranks to come; 0: 600 */
 };
 
 /* Local. Puts into the environment, where it does not say otherwise, what CUDA and NCCL are to read:
  * before MPI, which may start CUDA. Done by the functions below, too. */
 void tc_ranks_prepare(void);
 
-/* Collective over the job step: returns when all ranks have started, TC_EPEER after 300 s or more. request may
+/* Collective over the job step: returns when all ranks have started, TC_EPEER after the deadline or more. request may
  * be NULL: nothing. Under srun with more than one task and no PMIx in the environment: TC_EUSER,
  * "start with srun --mpi=pmix". Where hwloc fails on a rank, TC_EUSER with the same sentence on all ranks.
  * *out is owned by the caller. */

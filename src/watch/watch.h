@@ -93,6 +93,7 @@ struct tc_watch_opts {
   int world, first, n_local;     /* this process has ranks first .. first + n_local - 1 */
   const char *const *rank_names; /* [world] "rank 3 on node2"; borrowed */
   void (*end)(int exit_status, const char *why);   /* ends the step; no return */
+  void (*half)(void);            /* called once when half of a thread's deadline has passed without a mark; NULL: nothing */
 };
 
 struct tc_watch;

@@ -40,7 +40,7 @@ struct tc_watch {
   pthread_t thread;
   pthread_mutex_t lock, channel_lock;
   pthread_cond_t wake, answered;
-  bool quit;
+  bool quit, half;                /* half: of a deadline has passed */
   struct request *requests;
   struct tc_channel *channel;     /* under channel_lock */
   int64_t given_up_ns;            /* 0: not given up */
@@ -276,7 +276,9 @@ static struct tc_thread_status *find_hanging_thread(struct tc_watch *w, int64_t 
       bool waits = atomic_load(&l->rests) || atomic_load(&l->waits);
       l->quiet_ns = now != l->seen || waits ? 0 : l->quiet_ns + dt_ns;
       l->seen = now;
-      if (l->quiet_ns > TC_MAX(w->deadline_ns, atomic_load(&l->least_ns))) hangs = l;
+      const int64_t most_ns = TC_MAX(w->deadline_ns, atomic_load(&l->least_ns));
+      if (l->quiet_ns > most_ns) hangs = l;
+      w->half |= l->quiet_ns > most_ns / 2;
     }
     pthread_mutex_unlock(&w->local[i].lock);
   }
@@ -313,6 +315,7 @@ static void *watchdog(void *arg)
     last_ns = now;
     pthread_mutex_unlock(&w->lock);
     read_messages(w);
+    if (w->half && w->o.half) w->o.half(), w->o.half = NULL;
     if (hangs) end_hang(w, hangs);
     if (w->given_up_ns && tc_now_ns() - w->given_up_ns > GRACE_NS)
       w->o.end(-TC_EPEER, "the run was given up");

@@ -74,6 +74,8 @@ static void f_finish(void) { put("finish"); }
 static void f_abort(int status) { put("abort %d", status); }
 static void f_ranks_abort(int status, const char *why) { put("abort all %d (%s)", status, why); }
 static int f_fail(const struct tc_err *err) { return put("'%s'", err->text), -err->status; }
+static const char *missing = "";
+static void f_missing(char *text, size_t size) { snprintf(text, size, "%s", missing); }
 static void f_sleep(int64_t ns) { put("sleep %lld ms", (long long)ns / 1000000); }
 
 static int f_watch(struct tc_watch **w, const struct tc_watch_opts *o, struct tc_err *err)
@@ -107,6 +109,7 @@ static int f_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc_err
 #define tc_ranks_finish f_ranks_finish
 #define tc_pmix_launched f_launched
 #define tc_pmix_forget f_forget
+#define tc_pmix_missing f_missing
 #define tc_pmix_server f_server
 #define tc_mpi_meet f_end
 #define tc_mpi_channel f_mail
@@ -152,7 +155,7 @@ static void clean(void)
 
 /* ---- a process ------------------------------------------------------------------------------- */
 
-#define MPI_OF(r) "prepare, server, watch, enter " #r ", allow 300, 'starting MPI, which waits for all ranks', start, "
+#define MPI_OF(r) "prepare, server, watch, enter " #r ", allow 10, 'starting MPI, which waits for all ranks', start, "
 #define MPI MPI_OF(1)
 #define ABORT(says, started) "abort all 2 (MPI has not joined the ranks: it says rank " says ", but the launcher " \
   "started rank " started " (PMIX_NAMESPACE = job): is this Open MPI built for the launcher's PMIx?)"
@@ -211,7 +214,7 @@ static void test_find_process(void)
     is_int(l.rank, rows[i].launched ? rows[i].own : 0, "... its rank, whatever MPI has changed");
     if (rows[i].launched && !rows[i].server)
       ok(fake.o.deadline_s == 9 && fake.o.world == rows[i].own + 1 && fake.o.first == rows[i].own &&
-         fake.o.n_local == 1 && fake.o.end == end_step, "... its watchdog");
+         fake.o.n_local == 1 && fake.o.end == end_start && fake.o.half == tc_pmix_waits, "... its watchdog");
     fake.log[0] = 0;
     tc_launch_free(&l);
     is_str(fake.log, !l.mpi ? "leave PMIx" : rows[i].status != TC_EPEER ? "9 s, end, finish, leave PMIx"
@@ -230,6 +233,14 @@ static void test_find_process(void)
   fake.log[0] = 0;
   end_step(7, "why");
   is_str(fake.log, "abort all 7 (why)", "the end of a step");
+  fake.log[0] = 0;
+  end_start(8, "why");
+  is_str(fake.log, "abort all 8 (why)", "MPI's start does not end, and the launcher knows no more");
+  fake.log[0] = 0;
+  missing = "rank 1 on node1";
+  end_start(8, "why");
+  is_str(fake.log, "abort all 8 (MPI's start waits for rank 1 on node1: stopped, dead, or not to be reached; see its "
+         "message, or its node)", "... it does");
 }
 
 static void test_process(void)

@@ -23,6 +23,10 @@ static struct {
   size_t bytes;
   void (*change)(int rank, void *blob);
   void *fence_ctx;
+  void *look;                     /* of the thread that looks for ranks */
+  int here;                       /* a bit for each rank that has put something */
+  pmix_status_t resolve;
+  bool off;                       /* PMIx is not initialised */
 } pmix;
 static int64_t now_ns;
 
@@ -39,9 +43,10 @@ static pmix_status_t f_init(pmix_proc_t *me, pmix_info_t *info, size_t n)
 static pmix_status_t f_put(pmix_scope_t scope, const char *key, pmix_value_t *v)
 {
   pmix.puts++;
-  pmix.bad +=
-      scope != PMIX_GLOBAL || v->type != PMIX_BYTE_OBJECT || v->data.bo.size > sizeof pmix.blob;
   snprintf(pmix.key, sizeof pmix.key, "%s", key);
+  pmix.bad += scope != PMIX_GLOBAL;
+  if (v->type == PMIX_BOOL) return pmix.put;
+  pmix.bad += v->type != PMIX_BYTE_OBJECT || v->data.bo.size > sizeof pmix.blob;
   pmix.bytes = v->data.bo.size;
   memcpy(pmix.blob, v->data.bo.bytes, pmix.bytes);
   return pmix.put;
@@ -96,7 +101,43 @@ static pmix_status_t f_get(const pmix_proc_t *p, const char *key, const pmix_inf
   return PMIX_SUCCESS;
 }
 
-static int f_initialized(void) { return 1; }
+static int f_initialized(void) { return !pmix.off; }
+
+/* A rank that has put nothing is not answered for. */
+static pmix_status_t f_get_nb(const pmix_proc_t *p, const char *key, const pmix_info_t *info, size_t n,
+                              pmix_value_cbfunc_t done, void *ctx)
+{
+  pmix.bad += strcmp(key, pmix.key) || n != 1 || strcmp(info->key, PMIX_TIMEOUT) || strcmp(p->nspace, "job");
+  if (pmix.here >> p->rank & 1) done(PMIX_SUCCESS, NULL, ctx);
+  else if (p->rank % 2) done(PMIX_ERR_TIMEOUT, NULL, ctx);
+  return PMIX_SUCCESS;
+}
+
+static pmix_status_t f_resolve_nodes(const char *space, char **list)
+{
+  *list = pmix.resolve ? NULL : strdup("node0,node1");
+  pmix.bad += strcmp(space, "job") != 0;
+  return pmix.resolve;
+}
+
+/* Ranks 0, 1 and 2, 3. */
+static pmix_status_t f_resolve_peers(const char *node, const char *space, pmix_proc_t **procs, size_t *n)
+{
+  pmix.bad += strcmp(space, "job") != 0;
+  *n = 2;
+  PMIX_PROC_CREATE(*procs, 2);
+  for (pmix_rank_t i = 0; i < 2; i++) (*procs)[i].rank = i + 2 * !strcmp(node, "node1");
+  return PMIX_SUCCESS;
+}
+
+static int f_thread(pthread_t *t, void *(*fn)(void *), void *arg, struct tc_err *err)
+{
+  (void)t, (void)err;
+  if (arg) pmix.look = arg;
+  fn(arg);
+  return 0;
+}
+static int f_detach(pthread_t t) { (void)t; return 0; }
 static pmix_status_t f_finalize(const pmix_info_t *info, size_t n)
 {
   pmix.bad += info || n;
@@ -121,6 +162,11 @@ static int f_load(hwloc_topology_t topo)
 #define PMIx_Commit f_commit
 #define PMIx_Fence_nb f_fence
 #define PMIx_Get f_get
+#define PMIx_Get_nb f_get_nb
+#define PMIx_Resolve_nodes f_resolve_nodes
+#define PMIx_Resolve_peers f_resolve_peers
+#define tc_thread_start f_thread
+#define pthread_detach f_detach
 #define PMIx_Initialized f_initialized
 #define PMIx_Finalize f_finalize
 #include "src/launch/pmix.c"
@@ -231,7 +277,7 @@ static void test_tell(void)
     pmix.commit = rows[i].commit;
     pmix.fence = rows[i].fence;
     pmix.fenced = rows[i].fenced;
-    int rc = tc_pmix_put("key", "hello", 6, &err);
+    int rc = tc_pmix_put("key", "hello", 6, 300, &err);
     ok(!rc == !rows[i].text, "%s", rows[i].what);
     if (rc) is_fail(rc, &err, rows[i].text, rows[i].why, FITS);
     is_int(pmix.fences, rows[i].fences, "... fences");
@@ -241,14 +287,46 @@ static void test_tell(void)
   }
   make(0, 2);
   pmix.late = true;
-  is_int(tc_pmix_put("key", "", 1, &err), TC_EPEER, "a rank that never comes");
+  pmix.here = 1;
+  is_int(tc_pmix_put("key", "", 1, 300, &err), TC_EPEER, "a rank that never comes");
   is_str(err.text,
-         "not all ranks of the step have started after 300 s: a rank died or hangs "
-         "before this point; look "
-         "for its message, or its node's state",
+         "not all ranks of the step have started after 300 s (deadline run.deadline): rank 1 on node0 died or hangs "
+         "before this point; look for its message, or its node's state",
          "... is reported");
-  is_int(now_ns, INT64_C(300000500000), "... after so long");
+  is_int(now_ns, INT64_C(305000500000), "... after so long, and as long as the launcher may take to say who it is");
   free(pmix.fence_ctx); /* left to the callback, which never comes */
+}
+
+/* Who is missing in MPI's start, by what the others put. */
+static void test_missing(void)
+{
+  static const struct { int size, here; pmix_status_t resolve; const char *text; } rows[] = {
+    { 4, 1, 0, "rank 1 on node0, rank 2 on node1, rank 3 on node1" }, { 4, 11, 0, "rank 2 on node1" }, { 4, 15, 0, "" },
+    { 6, 31, 0, "rank 5" }, { 4, 11, PMIX_ERR_NOT_SUPPORTED, "rank 2" },
+    { 11, 0, PMIX_ERR_NOT_SUPPORTED, "rank 0, rank 1, rank 2, rank 3, rank 4, rank 5, rank 6, rank 7 and 3 more" } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char who[400] = "old";
+    make(0, rows[i].size);
+    pmix.here = rows[i].here;
+    pmix.resolve = rows[i].resolve;
+    tc_pmix_waits();
+    is_int(pmix.puts, 1, "a rank that waits says so");
+    tc_pmix_missing(who, sizeof who);
+    is_str(who, rows[i].text, "... who does not");
+    is_int(now_ns, INT64_C(5000000000), "... within 5 s");
+    is_int(pmix.bad, 0, "... as PMIx wants it");
+  }
+  char who[400] = "old";
+  make(0, 2);
+  pmix.type = PMIX_INT;
+  tc_pmix_missing(who, sizeof who);
+  is_str(who, "", "a launcher that does not know how many ranks there are");
+  make(0, 2);
+  pmix.off = true;
+  tc_pmix_waits();
+  tc_pmix_missing(who, sizeof who);
+  is_str(who, "", "before PMIx is there");
+  is_int(pmix.puts + now_ns, 0, "... nothing is asked");
 }
 
 static void test_hear(void)
@@ -256,27 +334,26 @@ static void test_hear(void)
   struct tc_err err = { 0 };
   char got[6] = "";
   make(0, 2);
-  tc_pmix_put("key", "hello", 6, &err);
-  is_int(tc_pmix_get(1, "key", got, 6, &err), 0, "another rank is heard");
+  tc_pmix_put("key", "hello", 6, 300, &err);
+  is_int(tc_pmix_get(1, "key", got, 6, 300, &err), 0, "another rank is heard");
   is_str(got, "hello", "... what it sent");
   ok(pmix.gets == 1 && pmix.anew == 0 && now_ns == 0, "... at once");
   pmix.failures = 3;
-  is_int(tc_pmix_get(1, "key", got, 6, &err), 0, "one that is late");
+  is_int(tc_pmix_get(1, "key", got, 6, 300, &err), 0, "one that is late");
   ok(pmix.gets == 5 && now_ns == 3000000, "... is asked again each millisecond");
 #ifdef PMIX_GET_REFRESH_CACHE
   is_int(pmix.anew, 3, "... anew");
 #endif
   snprintf(got, sizeof got, "old");
   pmix.short_of = true;
-  is_int(tc_pmix_get(1, "key", got, 6, &err), 1, "one that sent other bytes");
+  is_int(tc_pmix_get(1, "key", got, 6, 300, &err), 1, "one that sent other bytes");
   is_str(got, "old", "... which are not taken");
-  is_int(tc_pmix_get(1, "key", got, 5, &err), 0, "... unless they are as many");
+  is_int(tc_pmix_get(1, "key", got, 5, 300, &err), 0, "... unless they are as many");
   make(0, 2);
   snprintf(pmix.key, sizeof pmix.key, "key");
   pmix.get = PMIX_ERR_NOT_FOUND;
-  is_fail(tc_pmix_get(7, "key", got, 6, &err), &err,
-          "rank 7 has sent nothing for 300 "
-          "s: ",
+  is_fail(tc_pmix_get(7, "key", got, 6, 300, &err), &err,
+          "rank 7 has sent nothing for 300 s (deadline run.deadline): ",
           PMIX_ERR_NOT_FOUND, "; does it run this same program?");
   is_int(now_ns, INT64_C(300001000000), "... after so long");
 }
@@ -449,6 +526,7 @@ int main(void)
 {
   test_start();
   test_tell();
+  test_missing();
   test_hear();
   test_leader();
   test_meet();

@@ -42,6 +42,24 @@ static void turn(int until, int64_t ns)
   on_tick = NULL;
 }
 
+static int halves;
+static void half(void) { halves++; }
+
+/* Half of the deadline is told once. */
+static void test_half(void)
+{
+  static const struct { int looks, halves; } rows[] = { { 5, 0 }, { 45, 1 } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    make(0, 1, W);
+    tc_watch_enter(&w, 0);
+    w.o.half = half;
+    halves = 0;
+    turn(rows[i].looks, SECOND);
+    is_int(halves, rows[i].halves, "%d looks at the clock: half of the deadline has passed", rows[i].looks);
+    done();
+  }
+}
+
 /* A run that was given up is ended after ten seconds, and not before; one that hangs, after the
  * deadline, for which half a second at most counts of the time between two looks. */
 static void test_thread(void)
@@ -196,6 +214,7 @@ static void make_and_free(void)
 
 int main(void)
 {
+  test_half();
   test_thread();
   test_served();
   test_new();
