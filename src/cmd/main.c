@@ -232,8 +232,12 @@ static void roff_line(const char *request, const char *s)
 static void print_man_signals(void)
 {
   printf(".SH SIGNALS\n"
-         "A signal asks\n.B tercio train\nto finish its step, save and stop. All ranks follow if one "
-         "rank receives it.\n"
+         "Until the first step of\n.BR \"tercio train\" ,\n"
+         "and in every other command, SIGTERM, SIGHUP and SIGINT end the process at once, by that signal, whatever\n"
+         "it waits for; files that are not finished are removed. SIGUSR2 ends\n"
+         ".B tercio train\nand\n.B tercio data\nwith status 85, as nothing new is to be saved yet.\n"
+         ".PP\nFrom the first step on a signal asks\n.B tercio train\n"
+         "to finish its step, save and stop. All ranks follow if one rank receives it.\n"
          ".TP\n.B SIGUSR2\nStatus 85: the job is to be requeued. Slurm sends it before the time limit\n"
          "(sbatch \\-\\-signal=USR2@300).\n"
          ".TP\n.BR SIGTERM \", \" SIGHUP \", \" SIGINT\n"
@@ -247,18 +251,23 @@ static void print_man_signals(void)
          "one exception: after USR2 alone, the first of these signals that arrives more than 10 seconds later\n"
          "has no effect. Slurm announces a time limit by USR2 and enforces it by TERM, and the checkpoint for\n"
          "the requeue (status 85) must be finished before Slurm sends KILL. A later USR2 never ends a run.\n"
-         ".PP\nA request that arrives before training has begun takes effect before the first step; there is\n"
-         "nothing to save then. In the first milliseconds, while the loader maps the program's libraries, a\n"
-         "signal still ends the process, with status 128 + signal. A signal that is ignored when the program\n"
+         "In a process that no launcher started, a second SIGINT (Ctrl\\-C) ends it sooner: from one second after\n"
+         "the first.\n"
+         ".PP\nIn the first milliseconds, while the loader maps the program's libraries, every signal that is not\n"
+         "blocked ends the process, USR2 too, with status 128 + signal. A signal that is ignored when the program\n"
          "starts (nohup) stays ignored.\n"
          ".PP\nA launcher that is ended itself kills its ranks: mpirun about a second after\n"
          "Ctrl\\-C or TERM, srun at once at TERM or at a second Ctrl\\-C (its status is then 137, mpirun's 1 or\n"
          "another of its own). With a launcher, send USR2, which it\n"
-         "passes on, or use\n.B scancel \\-\\-signal=TERM\nor\n.BR \"tercio save\" .\n"
+         "passes on, or use\n.B scancel \\-\\-signal=TERM\nor\n.BR \"tercio save\" ;\n"
+         "or start by\n.BR tercio\\-srun ,\nwhose first Ctrl\\-C asks the ranks to save and stop.\n"
          ".PP\nSIGPIPE and SIGXFSZ are ignored: a pipe without a reader and a file size limit are errors of the\n"
          "write. A crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) is reported in one line, with the node, the\n"
-         "step and what the thread was doing; the status stays 128 + signal. If a library calls exit, that is\n"
-         "reported in the same way, with the library's status, and the status of the process is 2.\n");
+         "step and what the thread was doing; the status stays 128 + signal. Where a limit on memory (ulimit \\-v)\n"
+         "is used up, the line says so, and the status is 2. If a library calls exit, that is\n"
+         "reported in the same way, with the library's status, and the status of the process is 2. A stack\n"
+         "(ulimit \\-s) of less than 1 MiB is raised, or else refused with status 2; with less than about 16 KiB,\n"
+         "or an address space too small for its libraries (ulimit \\-v), the program cannot be loaded.\n");
 }
 
 static void print_man_commands(void)

@@ -6,8 +6,11 @@
 #
 #   TERCIO=build/tercio tests/slurm/s_save.t [--full] [SEED]
 #
-# --full: 52 moments, with a GraceTime of 30 s, 10 to 20 minutes; otherwise 3 or 4, whose kinds the seed chooses. It is
-# printed; SEED=N repeats a run.
+# Then starts of 1, 4 and 8 ranks are ended by srun, at random moments before and after their first step: each ends, and
+# leaves no file half made.
+#
+# --full: 54 moments, with a GraceTime of 30 s, and 360 starts, 20 to 40 minutes; otherwise 4 or 5, whose kinds the seed
+# chooses, and 6 starts. The seed is printed; SEED=N repeats a run.
 . "$(dirname "$0")/lib.sh"
 full=no grace=4
 [ "${1-}" != --full ] || { full=yes grace=30; shift; }
@@ -39,6 +42,8 @@ start() {                            # sbatch|srun|mpirun [PARTITION] -> $how, $
     sbatch) submit run "${ranks[@]}" -p "${2:-main}" -- "${steady[@]}" ;;
     srun) LIMIT=600 on_head env --default-signal=INT srun --mpi=pmix --kill-on-bad-exit=1 "${ranks[@]}" \
       "${train[@]}" >> "$log" 2>&1 & ;;
+    tercio-srun) LIMIT=600 on_head env --default-signal=INT TERCIO="$program" "$shared/bin/tercio-srun" "${ranks[@]}" \
+      "${train[@]:2}" >> "$log" 2>&1 & ;;
     mpirun) LIMIT=600 on_head env --default-signal=INT mpirun --allow-run-as-root --oversubscribe -n 4 \
       "${train[@]}" >> "$log" 2>&1 & ;;
   esac
@@ -60,7 +65,10 @@ await_moment() {                     # BEFORE
 }
 
 # Open MPI 5's mpirun becomes prterun.
-launcher() { pgrep -o -f "^(${how/#mpirun/mpirun|([^ ]*/)?prterun}) .*--run.out=$out( |\$)"; }
+launcher() {
+  local name=${how/#mpirun/mpirun|([^ ]*/)?prterun}
+  pgrep -o -f "^(${name/#tercio-srun/[^ ]*bash [^ ]*tercio-srun}) .*--run.out=$out( |\$)"
+}
 
 # What an end did. The ranks had time if they say what they saved.
 table=() moments=0 killed=0 wrong=0
@@ -124,6 +132,15 @@ interrupt_srun() {                   # srun kills its ranks at the second one, u
   record "Ctrl-C twice, srun" $status $want "$before"
 }
 
+interrupt_wrapper() {                # a second one would kill the ranks; before they have heard of the first, too
+  local before
+  start tercio-srun
+  before=$(saves)
+  kill -INT "$(launcher)"
+  wait "$runner"
+  record "Ctrl-C, tercio-srun" $? 86 "$before"
+}
+
 interrupt_mpirun() {                 # its own status, which releases of Open MPI choose differently
   local before status
   start mpirun
@@ -152,10 +169,10 @@ term_rank() {                        # sbatch|srun|mpirun
 # ---- all of them ---------------------------------------------------------------------------------
 
 kinds=(requeue "preempt grace $grace" "preempt grace0 0" interrupt_srun interrupt_mpirun "term_rank sbatch"
-  "term_rank srun" "term_rank mpirun")
-times=(0 0 0 0 0 0 0 0)
+  "term_rank srun" "term_rank mpirun" interrupt_wrapper)
+times=(0 0 0 0 0 0 0 0 1)
 if [ $full = yes ]; then
-  times=(6 6 6 5 5 2 2 2)              # 52 moments: each of the first three kinds has a second one, scancel
+  times=(6 6 6 5 5 2 2 2 2)            # 54 moments: each of the first three kinds has a second one, scancel
 else
   times[RANDOM % 3]=1
   times[RANDOM % 2 + 3]=1
@@ -180,4 +197,56 @@ job=${disturbed[0]} out=${disturbed[1]} log=${disturbed[2]}
 same_end "ended $moments times"
 "$program" ckpt verify "$out/ckpt" > "$shared/verify" 2>&1
 ok $? "all checkpoints verify" || note_file "$shared/verify"
+
+# ---- starts --------------------------------------------------------------------------------------
+
+out=$shared/early how=srun bad='' longest=0
+whole='metrics\.jsonl|run\.json|ckpt(/step-[0-9]{8}(/(manifest\.json|rank-[0-9]{5}\.h5))?|/\.run-[0-9]{8}(/(beat|owner|ended))?)?'
+declare -A ends
+begin_early() {                      # RANKS
+  local of=(-N2 --ntasks-per-node=$(($1 / 2)) -c1)
+  [ "$1" != 1 ] || of=(-N1 -n1 -c1)
+  rm -rf "$out"
+  LIMIT=600 on_head env --default-signal=INT,TERM,HUP --block-signal=USR2 srun --mpi=pmix --kill-on-bad-exit=1 \
+    "${of[@]}" "$program" train "$shared/run.ini" --train.global_batch=8 --run.out="$out" > "$shared/early.log" 2>&1 &
+  runner=$!
+}
+# INT twice to srun, USR2 to srun, TERM or HUP to all ranks that there are (to srun, if there are none).
+early() {                            # RANKS SIGNAL MOST-MS
+  local at=$((RANDOM * 8 % ($3 + 1))) to t0 got left
+  begin_early "$1"
+  read -rt "$(printf '%d.%03d' $((at / 1000)) $((at % 1000)))" -u "$never"
+  until_or_gone $runner launcher > "$shared/to"
+  to=$(tail -n 1 "$shared/to")
+  case $2 in TERM | HUP) left=$(rank_pids); to=${left:-$to} ;; esac
+  t0=$(date +%s%N)
+  kill -"$2" $to 2> /dev/null
+  [ "$2" != INT ] || { read -rt 0.3 -u "$never"; kill -INT $to 2> /dev/null; }
+  wait $runner
+  got=$?
+  until_ok 60 ended || bad="$bad; ranks are left"
+  t0=$((($(date +%s%N) - t0) / 1000000))
+  longest=$((t0 > longest ? t0 : longest))
+  ends[$2:$got]=$((${ends[$2:$got]-0} + 1))
+  [ $got != 0 ] || bad="$bad; $1 ranks, $2 after $at ms: status 0"
+  [ ! -d "$out" ] || left=$(cd "$out" && find . -mindepth 1 -printf '%P\n' | grep -vxE "$whole")
+  [ ! -d "$out" ] || [ -z "$left" ] || bad="$bad; $1 ranks, $2 after $at ms: leaves $left"
+}
+n=0
+for size in 1 4 8; do
+  t0=$(date +%s%N)
+  begin_early $size
+  until_ok 120 [ -s "$out/metrics.jsonl" ]
+  most=$((($(date +%s%N) - t0) / 1000000 * 5 / 4))
+  kill -USR2 "$(launcher)"
+  wait $runner
+  for one in INT:100:1 USR2:10:1 TERM:5:0 HUP:5:0; do
+    IFS=: read -r name many few <<< "$one"
+    [ $full = yes ] || many=$few
+    for ((i = 0; i < many; i++)); do early $size $name $most; n=$((n + 1)); done
+  done
+done
+is "$bad" '' "$n starts under srun: a signal ends each, and no file is half made"
+note "at most $longest ms after the signal"
+for s in "${!ends[@]}"; do note "$s: ${ends[$s]} starts"; done
 done_testing
