@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "io/folder.h"
+#include "src/files/output.h"
 
 #define HEARTBEAT_NS INT64_C(1000000000)
 enum { HEARTBEATS_GONE = 3 };     /* without a lease folder, before the folder counts as taken away */
@@ -310,16 +311,35 @@ static int prepare(const struct tc_owner *o, const char *fresh, struct tc_err *e
   return rc;
 }
 
+/* A signal that ends the process removes a folder that is no lease yet. */
+enum { FRESH = 3 };
+static void remember_fresh(const struct tc_owner *o, const char *fresh, int place[FRESH])
+{
+  static const char *const name[FRESH] = { "owner", "beat", "" };
+  for (int i = 0; i < FRESH; i++) {
+    char *path = path_in(o, fresh, name[i]);
+    place[i] = tc_output_remember(path);
+    free(path);
+  }
+}
+
 /* 1: it is ours; 0: another process was faster. */
 static int acquire(struct tc_owner *o, int64_t number, struct tc_err *err)
 {
   char fresh[32], lease[32];
   snprintf(fresh, sizeof fresh, ".new-%08x", tc_random_name());
   snprintf(lease, sizeof lease, ".run-%08lld", (long long)number);
+  int place[FRESH];
+  remember_fresh(o, fresh, place);
   int rc = prepare(o, fresh, err);
-  if (rc != 1) return rc;
   char *from = path_in(o, fresh, ""), *to = path_in(o, lease, "");
-  int failed = rename(from, to) < 0 ? errno : 0;
+  int failed = rc == 1 && rename(from, to) < 0 ? errno : 0;
+  for (int i = 0; i < FRESH; i++) tc_output_forget(place[i]);
+  if (rc != 1) {
+    free(from);
+    free(to);
+    return rc;
+  }
   if (failed) remove_lease(o, fresh);
   rc = !failed;
   if (failed && failed != EEXIST && failed != ENOTEMPTY && failed != ENOENT)

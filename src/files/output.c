@@ -48,7 +48,7 @@ struct tc_output {
 enum { PLACES = 32, FREE = 0, TAKEN, READY };
 static struct { atomic_int state; char path[PATH_MAX]; } unfinished[PLACES];
 
-static int remember(const char *path)
+int tc_output_remember(const char *path)
 {
   for (int i = 0; i < PLACES && strlen(path) < PATH_MAX; i++) {
     int state = FREE;
@@ -60,7 +60,7 @@ static int remember(const char *path)
   return -1;
 }
 
-static void forget(int place)
+void tc_output_forget(int place)
 {
   if (place >= 0) atomic_store(&unfinished[place].state, FREE);
 }
@@ -69,6 +69,8 @@ void tc_output_remove_unfinished(void)
 {
   for (int i = 0; i < PLACES; i++)
     if (atomic_load(&unfinished[i].state) == READY) unlink(unfinished[i].path);
+  for (int i = 0; i < PLACES; i++)
+    if (atomic_load(&unfinished[i].state) == READY) rmdir(unfinished[i].path);
 }
 
 /* ---- what is there ---------------------------------------------------------------------------- */
@@ -248,11 +250,11 @@ static int make_unfinished(struct tc_output *f, bool executable, struct tc_err *
   for (int i = 0; i < NAME_TRIES && f->fd < 0; i++) {
     f->tmp = tc_sprintf("%s%s.tmp-%.100s-%08x%08x", folder, top ? "" : "/", last_name(f->real),
                         tc_random_name(), tc_random_name());
-    f->place = remember(f->tmp);
+    f->place = tc_output_remember(f->tmp);
     f->fd = open(f->tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, executable ? 0777 : 0666);
     if (f->fd >= 0) break;
     const int why = errno;
-    forget(f->place);
+    tc_output_forget(f->place);
     f->place = -1;
     free(f->tmp);
     f->tmp = NULL;
@@ -381,7 +383,7 @@ void tc_output_abandon(struct tc_output *f)
   if (f->stream) fclose(f->stream);
   if (f->fd >= 0) close(f->fd);
   if (f->tmp) tc_unlink(AT_FDCWD, f->tmp);    /* gone after a rename; after a link the file has this name too */
-  forget(f->place);
+  tc_output_forget(f->place);
   free(f->path);
   free(f->real);
   free(f->tmp);

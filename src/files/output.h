@@ -61,6 +61,11 @@ int tc_output_text(const char *path, const struct tc_output_opts *o, const char 
 /* A file without a name in `folder`, to be read and written; its descriptor, owned by the caller, or TC_EUSER. */
 int tc_scratch_file(const char *folder, struct tc_err *err);
 
+/* Any thread. The same for what is made in other ways, such as a folder that is filled under a temporary name (it is
+ * removed if it is empty by then). Returns what tc_output_forget takes, once it is finished; -1: there is no more room. */
+int tc_output_remember(const char *path);
+void tc_output_forget(int place);
+
 /* Any thread, and signal handlers. Removes the files of this process that are not finished, before a signal ends it. */
 void tc_output_remove_unfinished(void);
 

@@ -201,7 +201,7 @@ ok $? "all checkpoints verify" || note_file "$shared/verify"
 # ---- starts --------------------------------------------------------------------------------------
 
 out=$shared/early how=srun bad='' longest=0
-whole='metrics\.jsonl|run\.json|ckpt(/step-[0-9]{8}(/(manifest\.json|rank-[0-9]{5}\.h5))?|/\.run-[0-9]{8}(/(beat|owner|ended))?)?'
+whole='metrics\.jsonl|run\.json|ckpt(/step-[0-9]{8}(/(manifest\.json|rank-[0-9]{5}\.h5))?|/\.run-[0-9]{8}(/(beat|owner|ended))?|/\.starts)?'
 declare -A ends
 begin_early() {                      # RANKS
   local of=(-N2 --ntasks-per-node=$(($1 / 2)) -c1)
@@ -229,7 +229,9 @@ early() {                            # RANKS SIGNAL MOST-MS
   longest=$((t0 > longest ? t0 : longest))
   ends[$2:$got]=$((${ends[$2:$got]-0} + 1))
   [ $got != 0 ] || bad="$bad; $1 ranks, $2 after $at ms: status 0"
-  [ ! -d "$out" ] || left=$(cd "$out" && find . -mindepth 1 -printf '%P\n' | grep -vxE "$whole")
+  # What srun kills (137) in a save leaves its part of it to the next start.
+  [ ! -d "$out" ] || left=$(cd "$out" && find . -mindepth 1 -printf '%P\n' | grep -vxE "$whole" |
+    { [ $got = 137 ] && grep -v '^ckpt/.run-[0-9]*/.tmp-step-' || cat; })
   [ ! -d "$out" ] || [ -z "$left" ] || bad="$bad; $1 ranks, $2 after $at ms: leaves $left"
 }
 n=0

@@ -202,6 +202,29 @@ static void test_unfinished(void)
   unlink("many-3");
 }
 
+/* A folder that is filled under a temporary name. */
+static void test_remember(void)
+{
+  static const char *const path[] = { "fresh", "fresh/owner", "fresh/beat", "fresh/never" };
+  int place[4];
+  for (int finished = 0; finished < 2; finished++) {
+    for (int i = 0; i < 4; i++) place[i] = tc_output_remember(path[i]);
+    TC_ASSERT(mkdir("fresh", 0777) == 0);
+    for (int i = 1; i < 3; i++) {
+      FILE *f = fopen(path[i], "w");
+      TC_ASSERT(f && fclose(f) == 0);
+    }
+    for (int i = 0; i < 4 && finished; i++) tc_output_forget(place[i]);
+    tc_output_remove_unfinished();
+    is_int(access("fresh/owner", F_OK) == 0, finished, "a folder that is%s finished", finished ? "" : " not");
+    is_int(access("fresh", F_OK) == 0, finished, "... is%s there", finished ? "" : " not");
+    for (int i = 0; i < 4 && !finished; i++) tc_output_forget(place[i]);
+  }
+  unlink("fresh/owner");
+  unlink("fresh/beat");
+  rmdir("fresh");
+}
+
 int main(void)
 {
   char dir[] = "t_output-XXXXXX";
@@ -213,6 +236,7 @@ int main(void)
   test_stream();
   test_full();
   test_unfinished();
+  test_remember();
   static const char *const left[] = { "own", "own-2", "other", "data", "hard-link", "empty", "linked", "linked-other", "link",
                                       "link-other", "link-none", "link-device", "pipe", "absent", "two", "stream",
                                       "link-kept" };
