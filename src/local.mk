@@ -26,17 +26,18 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/comm_pairs.h \
   %D%/cmd/completion.c \
   %D%/cmd/completion.h \
-  %D%/cmd/data/bytes.c \
   %D%/cmd/data/check.c \
   %D%/cmd/data/data.c \
   %D%/cmd/data/data.h \
   %D%/cmd/data/encode.c \
+  %D%/cmd/data/folder.c \
   %D%/cmd/data/input.c \
   %D%/cmd/data/make.c \
   %D%/cmd/data/note.c \
   %D%/cmd/data/shards.c \
   %D%/cmd/data/texts.c \
   %D%/cmd/data/units.c \
+  %D%/cmd/data/unpack.c \
   %D%/cmd/data/view.c \
   %D%/cmd/data/view.h \
   %D%/cmd/eval.c \
@@ -146,6 +147,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/file.c \
   %D%/data/format.c \
   %D%/data/impl.h \
+  %D%/data/kind.c \
+  %D%/data/kind.h \
   %D%/data/names.c \
   %D%/data/order.c \
   %D%/data/order.h \

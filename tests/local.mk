@@ -31,6 +31,7 @@ unit_tests = \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \
+  %D%/unit/data/t_data_kind.t \
   %D%/unit/data/t_data_set.t \
   %D%/unit/data/t_documents.t \
   %D%/unit/data/t_data_warn.t \

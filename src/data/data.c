@@ -27,6 +27,8 @@ void tc_reader_free(struct tc_reader *r)
   free(r);
 }
 
+static int64_t tokens_of(const struct tc_source *s) { return s->hi - s->lo; }
+
 static int make_blend(struct tc_data *d, struct tc_err *err)
 {
   double *weight = tc_malloc((size_t)d->n * sizeof *weight);
@@ -72,30 +74,63 @@ int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char
                  file, tc_tokens_text(have, is));
 }
 
-static int fail_tokenizers(const struct tc_token_file *a, uint64_t of_a, const struct tc_token_file *b, uint64_t of_b,
-                           struct tc_err *err)
+/* What the tokens of a file stand for, as far as it says: bytes of a text, bytes in a shard, those of a tokenizer. */
+enum stands { TEXT, BYTES, KNOWN, UNKNOWN, STANDS };
+
+static enum stands stands_for(const struct tc_token_file *f, uint64_t *hash)
 {
+  return !tc_file_tokenizer(f, hash) ? UNKNOWN : *hash ? KNOWN : f->width == 1 ? TEXT : BYTES;
+}
+
+static int fail_tokenizers(const struct tc_token_file *a, const struct tc_token_file *b, struct tc_err *err)
+{
+  uint64_t of_a, of_b;
+  const enum stands is_a = stands_for(a, &of_a), is_b = stands_for(b, &of_b);
   const struct tc_token_file *text = of_a ? b : a, *shard = of_a ? a : b;
-  if (of_a && of_b)
+  if (is_a == KNOWN && is_b == KNOWN)
     return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are of tokenizer %016llx, "
                    "those of the other file of tokenizer %016llx; `tercio data` makes shards of both with the same "
                    "tokenizer.json",
                    b->name, a->name, (unsigned long long)of_b, (unsigned long long)of_a);
+  if (is_a == UNKNOWN || is_b == UNKNOWN)
+    return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': one has text, the other tokens that are not "
+                   "known to be bytes", b->name, a->name);
   return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are bytes, those of the shard "
                  "are of tokenizer %016llx; `tercio data` makes shards of it with the same tokenizer.json", text->name,
                  shard->name, (unsigned long long)(of_a | of_b));
 }
 
-int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other, struct tc_err *err)
+/* Whether one number is one text in both files, as far as they say. Tokens of a program that says nothing may be of any
+ * tokenizer, and bytes in a shard, since older ones don't say it; but they are no text. */
+static bool may_belong(const struct tc_token_file *a, const struct tc_token_file *b)
 {
-  uint64_t hash, here;
-  const struct tc_token_file *known = find_known(d, &hash);
-  for (int i = 0; i < other->n && known; i++)
-    for (int k = 0; k < other->source[i].n_files; k++) {
-      const struct tc_token_file *f = &other->source[i].file[k];
-      if (tc_file_tokenizer(f, &here) && here != hash) return fail_tokenizers(known, hash, f, here, err);
+  uint64_t of_a, of_b;
+  const enum stands is_a = stands_for(a, &of_a), is_b = stands_for(b, &of_b);
+  if (is_a == UNKNOWN || is_b == UNKNOWN) return is_a != TEXT && is_b != TEXT;
+  return of_a == of_b;
+}
+
+/* The files of `d` in their order, each beside the first of each kind, which are noted if `note`. */
+static int compare_files(const struct tc_data *d, const struct tc_token_file *first[STANDS], bool note, bool compare,
+                         struct tc_err *err)
+{
+  uint64_t hash;
+  for (int i = 0; i < d->n; i++)
+    for (int k = 0; k < d->source[i].n_files; k++) {
+      const struct tc_token_file *f = &d->source[i].file[k];
+      const enum stands is = stands_for(f, &hash);
+      for (int other = 0; other < STANDS && compare; other++)
+        if (first[other] && !may_belong(first[other], f)) return fail_tokenizers(first[other], f, err);
+      if (note && !first[is]) first[is] = f;
     }
   return TC_OK;
+}
+
+int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other, struct tc_err *err)
+{
+  const struct tc_token_file *first[STANDS] = { 0 };
+  TC_TRY(compare_files(d, first, true, d == other, err));
+  return d == other ? TC_OK : compare_files(other, first, false, true, err);
 }
 
 /* ---- a data set ---------------------------------------------------------------------------------- */
@@ -107,7 +142,12 @@ static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *
   d->n = n;
   d->files = tc_files_new(o->files ? o->files : FILES);
   d->own = tc_reader_new(d);
-  for (int i = 0; i < n; i++) TC_TRY(tc_source_open(&d->source[i], d->own, o, err));
+  int64_t tokens = 0;
+  for (int i = 0; i < n; i++) {
+    TC_TRY(tc_source_open(&d->source[i], d->own, o, err));
+    if (__builtin_add_overflow(tokens, tokens_of(&d->source[i]), &tokens))
+      return tc_fail(err, TC_EUSER, "data '%s': the sources have more tokens than can be counted", d->source[i].name);
+  }
   if (!o->separate) TC_TRY(tc_data_same_tokenizer(d, d, err));
   return make_blend(d, err);
 }
@@ -141,8 +181,6 @@ void tc_data_free(struct tc_data *d)
 }
 
 /* ---- sizes and shares -------------------------------------------------------------------------- */
-
-static int64_t tokens_of(const struct tc_source *s) { return s->hi - s->lo; }
 
 int64_t tc_data_tokens(const struct tc_data *d)
 {

@@ -83,11 +83,12 @@ const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash);
 /* TC_EUSER if a file says that its tokens are of another tokenizer than that with this hash (0: any will do), which is
  * that of the model at the path `model`, for the sentence. */
 int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char *model, struct tc_err *err);
-/* TC_EUSER if files of the two say that their tokens are of different tokenizers: one number would be two texts. */
+/* TC_EUSER if tokens of the two are of different tokenizers, or bytes and tokens that are not known to be bytes: one number
+ * would be two texts. */
 int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other, struct tc_err *err);
 
 /* Warns of what may be a mistake: a folder whose data.json says that `tercio data` has not made all of its shards; a
- * file that is read twice, in one option or in both. val NULL: it is a part of train. For one rank to call: it opens a
+ * file that is read twice, in one option or in both; bytes for a model with a vocabulary above 256. val NULL: it is a part of train. For one rank to call: it opens a
  * file of each folder. */
 void tc_data_warn(const struct tc_data *train, const struct tc_data *val);
 

@@ -5,10 +5,12 @@
  *             uint64 numbers of sequences and of documents, int32 lengths, int64 offsets of the sequences in
  *             NAME.bin, int64 documents
  *   uint16, uint32   tokens alone; nothing tells them from other files, so data.format has to
- *   text      a byte is a token
+ *   text      a byte is a token. Without data.format = text the first bytes must be text: nothing is taken for text
+ *             because it is nothing else
  *
  * Numbers in files are little-endian, as on every machine that this runs on. */
 #include "src/data/impl.h"
+#include "src/data/kind.h"
 #include "src/data/shard.h"
 
 #include <stdlib.h>
@@ -17,10 +19,10 @@
 
 enum { INDEX_BYTES = 34 };
 
-static int fail_size(const struct tc_token_file *f, int64_t tokens, double held, struct tc_err *err)
+static int fail_size(const struct tc_token_file *f, double tokens, double held, struct tc_err *err)
 {
-  return tc_fail(err, TC_EUSER, "data file '%s' says it has %lld tokens, but its size holds %.10g: "
-                 "truncated or damaged; make or copy it again", f->name, (long long)tokens, held);
+  return tc_fail(err, TC_EUSER, "data file '%s' says it has %.10g tokens, but its size holds %.10g: "
+                 "truncated or damaged; make or copy it again", f->name, tokens, held);
 }
 
 /* ---- llm.c ------------------------------------------------------------------------------------ */
@@ -103,8 +105,8 @@ static int read_index(struct tc_reader *r, struct tc_token_file *idx, struct tc_
   if (!f->width)
     return tc_fail(err, TC_EUSER, "data file '%s' has tokens of type %d (%s); uint8, uint16 and int32 can be read",
                    f->name, head[17], head[17] < TYPES ? types[head[17]].name : "unknown");
-  if (sequences > (uint64_t)size / 12 || documents > (uint64_t)size / 8 ||
-      INDEX_BYTES + (int64_t)sequences * 12 + (int64_t)documents * 8 != size)
+  const uint64_t rest = (uint64_t)(size - INDEX_BYTES);
+  if (sequences > rest / 12 || documents != (rest - sequences * 12) / 8 || (rest - sequences * 12) % 8)
     return tc_fail(err, TC_EUSER, "data file '%s' says it has %llu sequences and %llu documents, which its size does "
                    "not fit: truncated or damaged; make or copy it again", idx->name, (unsigned long long)sequences,
                    (unsigned long long)documents);
@@ -115,7 +117,7 @@ static int read_index(struct tc_reader *r, struct tc_token_file *idx, struct tc_
   }
   if (offset < 0 || length < 0 || f->was.st_size % f->width ||
       offset != f->was.st_size - (int64_t)length * f->width)
-    return fail_size(f, offset / f->width + length, (double)f->was.st_size / f->width, err);
+    return fail_size(f, (double)offset / f->width + length, (double)f->was.st_size / f->width, err);
   f->n_tokens = f->was.st_size / f->width;
   f->documents = (int64_t)documents - 1;     /* the index lists where each begins, and the end */
   return TC_OK;
@@ -162,23 +164,39 @@ static int read_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err
   return read_raw(f, 1, err);
 }
 
-/* Files that hold no plain text, by their names. */
-static int is_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+static bool has_ending(const char *name, const char *ending)
+{
+  const size_t n = strlen(name), k = strlen(ending);
+  return n > k && strcmp(name + n - k, ending) == 0;
+}
+
+/* A name that is another format's, although the file may look like text: a token file of a few bytes, or JSON. */
+static bool has_other_name(const char *name)
 {
   static const char *const other[] = { ".bin", ".npy", ".gz", ".zst", ".jsonl", ".ndjson", ".parquet", ".arrow" };
-  const size_t n = strlen(f->name);
-  (void)r;
-  if (n > 4 && strcmp(f->name + n - 4, ".idx") == 0)
+  for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+    if (has_ending(name, other[i])) return true;
+  return false;
+}
+
+static int fail_unknown(const struct tc_token_file *f, const char *why, struct tc_err *err)
+{
+  return tc_fail(err, TC_EUSER, "data file '%s' has no header that is known%s%s. data.format = uint16 or uint32 reads "
+                 "tokens without one, text the bytes as they are; `tercio data` makes shards of text, JSONL, .gz and .zst",
+                 f->name, *why ? ", and " : "", why);
+}
+
+static int is_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+{
+  char first[TC_KIND_BYTES], why[TC_KIND_TEXT] = "";
+  const int64_t n = TC_MIN(f->was.st_size, TC_KIND_BYTES);
+  if (has_ending(f->name, ".idx"))
     return tc_fail(err, TC_EUSER, "data file '%s' is Megatron's index by its name: name the .bin file beside it, which "
                    "has the tokens", f->name);
-  for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
-    const size_t k = strlen(other[i]);
-    if (n > k && strcmp(f->name + n - k, other[i]) == 0)
-      return tc_fail(err, TC_EUSER, "data file '%s' has no header that is known. data.format = uint16 or uint32 "
-                     "reads tokens without one, text the bytes as they are; `tercio data` makes shards of text, "
-                     "JSONL, .gz and .zst", f->name);
-  }
-  return 1;
+  TC_TRY(tc_file_read(r, f, first, n, 0, err));
+  const enum tc_kind kind = tc_kind_find(why, first, (size_t)n);
+  if (kind == TC_KIND_KNOWN) return tc_fail(err, TC_EUSER, "data file '%s' %s", f->name, why);
+  return kind == TC_KIND_UTF8 && !has_other_name(f->name) ? 1 : fail_unknown(f, why, err);
 }
 
 /* In the order in which AUTO tries them. is: 1, 0 or TC_EUSER; NULL: never by itself. */

@@ -9,15 +9,6 @@
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
-/* Whether the files may be one stream: text belongs with text, or with a shard whose header says that its tokens are
- * bytes. */
-static bool belongs(const struct tc_token_file *a, const struct tc_token_file *b)
-{
-  uint64_t of_a, of_b;
-  if (a->width > 1 && b->width > 1) return true;
-  return tc_file_tokenizer(a, &of_a) && tc_file_tokenizer(b, &of_b) && !of_a && !of_b;
-}
-
 static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, struct tc_err *err)
 {
   int64_t first = 0;
@@ -25,11 +16,8 @@ static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_
     struct tc_token_file *f = &s->file[i];
     TC_TRY(tc_format_find(r, f, o->format, err));
     f->first = first;
-    first += f->n_tokens;
-    if (!o->separate && !belongs(f, &s->file[0]))
-      return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': one has text, the other tokens "
-                     "that are not known to be bytes",
-                     f->name, s->file[0].name);
+    if (__builtin_add_overflow(first, f->n_tokens, &first))
+      return tc_fail(err, TC_EUSER, "data file '%s': the files have more tokens than can be counted", f->name);
   }
   return TC_OK;
 }

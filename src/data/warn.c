@@ -1,5 +1,5 @@
-/* warn.c - data that can be trained on but may be a mistake: shards that are not finished, and files that are read
- * twice.
+/* warn.c - data that can be trained on but may be a mistake: shards that are not finished, files that are read twice, and
+ * bytes where the model has a larger vocabulary.
  *
  * Files are compared by what their opening noted of them, and of a folder only data.json is read, so that it takes no
  * longer for large files. */
@@ -114,11 +114,26 @@ static void check_twice(struct use *use, int n)
     if (twice[both]) warn_twice(&use[at[both] - 1], &use[at[both]], twice[both]);
 }
 
+/* ---- bytes ------------------------------------------------------------------------------------------ */
+
+static void check_bytes(const struct tc_data *d)
+{
+  uint64_t hash;
+  for (int i = 0; i < d->n && d->vocab > 256; i++)
+    if (tc_file_tokenizer(&d->source[i].file[0], &hash) && !hash) {
+      tc_warn("a token of data.train = %s is a byte, below 256, but model.vocab = %lld: make shards of it with the model's "
+              "tokenizer.json (tercio data --tokenizer), or set model.vocab = 256", d->source[i].name,
+              (long long)d->vocab);
+      return;
+    }
+}
+
 void tc_data_warn(const struct tc_data *train, const struct tc_data *val)
 {
   struct use *use;
   const int n = list_uses(&use, train, val);
   check_folders(use, n);
   check_twice(use, n);
+  check_bytes(train);
   free(use);
 }

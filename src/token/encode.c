@@ -105,13 +105,15 @@ static int split(struct tc_encoder *e, const char *s, size_t n, int step)
 
 /* ---- added tokens and the normalizer --------------------------------------------------- */
 
+static bool begins_character(char c) { return ((unsigned char)c & 0xc0) != 0x80; }
+
 /* The bytes of white space at the end and at the front of s[n]. */
 static size_t space_at_end(const char *s, size_t n)
 {
   size_t end = n, bytes;
   while (end > 0) {
     size_t at = end - 1;
-    while (at > 0 && ((unsigned char)s[at] & 0xc0) == 0x80) at--;
+    while (at > 0 && !begins_character(s[at])) at--;
     if (!tc_is_space(tc_utf8_at(s + at, &bytes))) break;
     end = at;
   }
@@ -138,7 +140,7 @@ static int find_added(struct tc_encoder *e, const struct tc_added_list *l, const
     }
     size_t begin = at, end = at + a->text.n;
     at = end;
-    if (a->lstrip) begin = TC_MAX(begin - space_at_end(s, begin), from);
+    if (a->lstrip) begin -= space_at_end(s + from, begin - from);      /* no byte is looked at for two tokens */
     if (a->rstrip) end += space_at_front(s + end, n - end);
     if (begin > from) TC_TRY(next(e, s + from, begin - from));
     tc_ids_reserve(e->out, 1);
@@ -268,6 +270,8 @@ static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c 
 
 size_t tc_tokenizer_cut(const struct tc_tokenizer *t, const char *text, size_t from, size_t n)
 {
+  for (size_t p = n ? n - 1 : 0; t->anywhere && p > 0 && p >= from; p--)
+    if (begins_character(text[p])) return p;
   if (!t->cuts || t->whole) return 0;
   for (size_t p = n < 2 ? 0 : n - 2; p > 0 && p >= from; p--)
     if (text[p] == ' ' && is_letter(text[p - 1]) && is_letter(text[p + 1])) return p;

@@ -45,6 +45,7 @@ struct tc_tokenizer {
   struct tc_ids begin, end;
   bool cuts, whole;                 /* a step splits where tc_tokenizer_cut cuts; a step, or an added token, may
                                      * need the text on both sides */
+  bool anywhere;                    /* no token has several characters: a text may be cut between any two */
 };
 
 /* ---- words.c ---- */

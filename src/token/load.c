@@ -374,6 +374,23 @@ int tc_tokenizer_parse_for(struct tc_tokenizer **out, const char *text, size_t b
   return check_vocab(out, name, vocab, err);
 }
 
+struct tc_tokenizer *tc_tokenizer_of_bytes(void)
+{
+  struct tc_tokenizer *t = tc_calloc(1, sizeof *t);
+  t->name = tc_strdup("bytes");
+  t->pool = tc_pool_new();
+  t->n_ids = t->n_room = 256;
+  t->token = tc_calloc(t->n_ids, sizeof *t->token);
+  for (uint32_t b = 0; b < t->n_ids; b++) {
+    t->byte_id[b] = b;
+    t->token[b] = tc_token_keep(t, (char[]){ (char)b }, 1);
+  }
+  tc_words_new(&t->words, 0);
+  tc_merges_new(&t->merges, 0);
+  t->anywhere = true;
+  return t;
+}
+
 void tc_tokenizer_free(struct tc_tokenizer *t)
 {
   if (!t) return;

@@ -41,12 +41,15 @@ int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes
 int tc_tokenizer_load_for(struct tc_tokenizer **out, const char *path, int64_t vocab, struct tc_err *err);
 int tc_tokenizer_parse_for(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name, int64_t vocab,
                            struct tc_err *err);
+/* Local. The tokenizer of bytes: a token is a byte, its hash is 0, and any text, of any bytes, may be cut between
+ * characters. Owned by the caller. */
+struct tc_tokenizer *tc_tokenizer_of_bytes(void);
 void tc_tokenizer_free(struct tc_tokenizer *t);
 
 int64_t tc_tokenizer_vocab(const struct tc_tokenizer *t);     /* the highest id + 1 */
 /* Local. A hash of all that ids depend on, the same for another file with the same tokenizer: the vocabulary by id, the
  * merges in order, added tokens with lstrip, rstrip and normalized, normalizer, the pre-tokenizer's patterns,
- * ignore_merges, and the post-processor's begin and end tokens. Never 0. */
+ * ignore_merges, and the post-processor's begin and end tokens. 0: a token is a byte. */
 uint64_t tc_tokenizer_hash(const struct tc_tokenizer *t);
 /* Local. The id of an added token, or of a token of the vocabulary with this text; -1: there is none. */
 int64_t tc_tokenizer_find(const struct tc_tokenizer *t, const char *text);
@@ -109,6 +112,8 @@ int tc_encode_begun(struct tc_encoder *e, const char *text, size_t n, struct tc_
 size_t tc_utf8_valid(const char *text, size_t n);
 /* Local. text[n] begins with an invalid byte: the bytes of the maximal part that one U+FFFD stands for. */
 size_t tc_utf8_invalid(const char *text, size_t n);
+/* Local. text[n] is the beginning of a character whose end is cut off. n > 0. */
+bool tc_utf8_cut(const char *text, size_t n);
 /* Local. text[n] with U+FFFD in place of each maximal invalid part, whose number is added to *parts: *bytes of
  * them, owned by the caller. */
 char *tc_utf8_replace(const char *text, size_t n, size_t *bytes, int64_t *parts);

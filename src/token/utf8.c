@@ -46,6 +46,12 @@ size_t tc_utf8_invalid(const char *text, size_t n)
   return (size_t)abs(length_at((const unsigned char *)text, n));
 }
 
+bool tc_utf8_cut(const char *text, size_t n)
+{
+  const unsigned char *s = (const unsigned char *)text;
+  return s[0] >= 0xc2 && s[0] < 0xf5 && length_at(s, n) == -(int)n;
+}
+
 char *tc_utf8_replace(const char *text, size_t n, size_t *bytes, int64_t *parts)
 {
   char *copy = tc_malloc(3 * n + 1);

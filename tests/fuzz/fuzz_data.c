@@ -1,6 +1,7 @@
 /* fuzz_data.c - data sets of all formats, sizes and blends, named as files, folders and patterns. Each sample is
  * compared with a naive reader's, which has all tokens in memory; some files are damaged, some have a token that is
- * too large: these are refused by name, and no other sample is. `tercio data show`, `check` and `decode` of the set give
+ * too large: these are refused by name, and no other sample is; so is what data.format = auto must not take for text, and text
+ * beside tokens. `tercio data show`, `check` and `decode` of the set give
  * the tokens that were written, too. */
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -25,6 +26,8 @@ struct set {
   int n, n_words, part;
   int64_t context, vocab;
   bool blend;
+  int texts;                                 /* of AUTO: 0 tokens, 1 text, 2 either for each source */
+  bool has_text, has_tokens;
   char word[WORDS][128], dir[64];
   struct source source[SOURCES];
   int bad_source; int64_t bad_at;            /* the token that is too large; -1: none */
@@ -98,10 +101,64 @@ static void choose_kind(struct fuzz *z, const struct set *s, struct token_file *
 /* How many tokens there are of a file's width. */
 static int64_t limit_of(const struct token_file *f) { return INT64_C(1) << 8 * f->width; }
 
+/* n bytes of characters, the last one of which may be cut off. */
+static void draw_text(struct fuzz *z, int32_t *byte, int64_t n)
+{
+  static const uint32_t most[] = { 0x80, 0x800, 0xd800, 0x110000 };
+  for (int64_t i = 0; i < n;) {
+    uint32_t c = 1 + (uint32_t)fuzz_below(z, most[fuzz_below(z, 4)] - 1);
+    if (c >= 0xd800 && c < 0xe000) c = 0xfffd;
+    const int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    static const uint32_t lead[] = { 0, 0xc0, 0xe0, 0xf0 };
+    for (int k = 0; k <= more && i < n; k++)
+      byte[i++] = (int32_t)(k ? 0x80 | (c >> 6 * (more - k) & 0x3f) : lead[more] | c >> 6 * more);
+  }
+}
+
+/* Whether bytes are text, by decoding them: no zero, no overlong forms, no surrogates; the last character may be cut off. */
+static bool is_text(const int32_t *byte, int64_t n)
+{
+  for (int64_t i = 0; i < n;) {
+    const int b = byte[i];
+    const int more = b < 0x80 ? 0 : b >= 0xc0 && b < 0xe0 ? 1 : b >= 0xe0 && b < 0xf0 ? 2 : b >= 0xf0 && b < 0xf8 ? 3 : -1;
+    uint32_t c = (uint32_t)(more > 0 ? b & (0x3f >> more) : b), high = c;
+    int k = 1;
+    if (more < 0 || b == 0) return false;
+    for (; k <= more && i + k < n; k++) {
+      if ((byte[i + k] & 0xc0) != 0x80) return false;
+      c = c << 6 | (uint32_t)(byte[i + k] & 0x3f);
+      high = c;
+    }
+    for (; k <= more; k++) {                       /* cut off: the least and the largest that it may be */
+      c = c << 6;
+      high = high << 6 | 0x3f;
+    }
+    static const uint32_t least[] = { 1, 0x80, 0x800, 0x10000 };
+    if (high < least[more] || c > 0x10ffff || (c >= 0xd800 && high < 0xe000)) return false;
+    i += more + 1;
+  }
+  return true;
+}
+
+/* Which file AUTO must refuse; NULL: none. */
+static const struct token_file *find_no_text(const struct set *s)
+{
+  for (int k = 0; k < s->n && s->format == TC_FORMAT_AUTO; k++)
+    for (int i = 0; i < s->source[k].n_files; i++) {
+      const struct token_file *f = &s->source[k].file[i];
+      if (f->width == 1 && !f->megatron && !is_text(s->source[k].token + f->first, f->n)) return f;
+    }
+  return NULL;
+}
+
 static void make_source(struct fuzz *z, struct set *s, int k)
 {
   struct source *x = &s->source[k];
-  const bool text = s->format == TC_FORMAT_TEXT || (s->format == TC_FORMAT_AUTO && fuzz_below(z, 3) == 0);
+  const bool text = s->format == TC_FORMAT_TEXT ||
+                    (s->format == TC_FORMAT_AUTO && (s->texts == 2 ? fuzz_below(z, 2) == 0 : s->texts));
+  const bool drawn = s->format == TC_FORMAT_AUTO && text && fuzz_below(z, 8);
+  s->has_text |= text;
+  s->has_tokens |= !text;
   char dir[80];
   x->n = 0;
   x->n_files = 1 + (int)fuzz_below(z, FILES);
@@ -117,6 +174,7 @@ static void make_source(struct fuzz *z, struct set *s, int k)
     choose_kind(z, s, f, text);
     const int64_t most = TC_MIN(s->vocab, limit_of(f));
     for (int64_t t = 0; t < f->n; t++) x->token[x->n + t] = (int32_t)fuzz_below(z, (size_t)most);
+    if (drawn) draw_text(z, x->token + x->n, f->n);
     x->n += f->n;
   }
   const int64_t cut = x->n / 100 * 95 + x->n % 100 * 95 / 100;
@@ -140,6 +198,7 @@ static void make_set(struct fuzz *z, struct set *s, const char *top)
   s->format = (enum tc_data_format)((int)fuzz_below(z, 10) - 1);
   if (s->format > TC_FORMAT_UINT32) s->format = TC_FORMAT_AUTO;
   s->n = 1 + (int)fuzz_below(z, SOURCES);
+  s->texts = (int)fuzz_below(z, 8) ? (int)fuzz_below(z, 2) : 2;
   s->blend = s->n > 1 || fuzz_below(z, 2);
   s->part = (int)fuzz_below(z, 3);
   s->context = 1 + (int64_t)fuzz_below(z, 60);
@@ -416,10 +475,14 @@ int main(int argc, char **argv)
     const bool hurt = fuzz_below(&z, 4) == 0 && damage(&z, &s, damaged);
     const struct tc_data_opts o = { word, s.n_words, s.format, s.part, s.context, s.vocab, 0, false, false };
     const int rc = tc_data_open(&d, &o, &err);
-    if (hurt && (rc != TC_EUSER || !strstr(err.text, damaged))) faults += fuzz_fault(&z, "a damaged file is not named");
-    if (!hurt && rc != 0) faults += fuzz_fault(&z, err.text);
-    if (rc == 0 && !hurt) faults += check_set(&z, &s, d);
-    if (rc == 0 && !hurt && fuzz_below(&z, 3) == 0) faults += check_view(&z, &s);
+    const struct token_file *no_text = find_no_text(&s);
+    const bool mixed = s.has_text && s.has_tokens, wrong = hurt || no_text || mixed;
+    const bool named = (hurt && strstr(err.text, damaged)) || (no_text && strstr(err.text, no_text->name)) ||
+                       (mixed && strstr(err.text, "does not belong with"));
+    if (wrong && (rc != TC_EUSER || !named)) faults += fuzz_fault(&z, *err.text ? err.text : "what is wrong is not named");
+    if (!wrong && rc != 0) faults += fuzz_fault(&z, err.text);
+    if (rc == 0 && !wrong) faults += check_set(&z, &s, d);
+    if (rc == 0 && !wrong && fuzz_below(&z, 3) == 0) faults += check_view(&z, &s);
     refused += rc != 0;
     z.accepted += rc == 0;
     tc_data_free(d);

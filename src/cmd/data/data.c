@@ -62,11 +62,18 @@ static int invalid(const char *text, enum tc_invalid *out, struct tc_err *err)
   return tc_fail(err, TC_EUSER, "--invalid %.40s: give refuse, replace or bytes", text);
 }
 
+static int bad_lines(const char *text, bool *skip, struct tc_err *err)
+{
+  *skip = strcmp(text, "skip") == 0;
+  if (*skip || strcmp(text, "refuse") == 0) return TC_OK;
+  return tc_fail(err, TC_EUSER, "--bad-lines %.40s: give refuse or skip", text);
+}
+
 /* An option at argv[*i], with its value. */
 static int option(struct tc_make_opts *o, int argc, char **argv, int *i, struct tc_err *err)
 {
   static const char *const names[] = { "-o", "--tokenizer", "--field", "--eod", "--shard-tokens", "--threads",
-                                       "--invalid" };
+                                       "--invalid", "--bad-lines" };
   const char *value = NULL, *a = argv[*i];
   size_t k = 0;
   if (strcmp(a, "--jsonl") == 0) return o->jsonl = true, TC_OK;
@@ -84,7 +91,8 @@ static int option(struct tc_make_opts *o, int argc, char **argv, int *i, struct 
   case 3: o->eod = value; return TC_OK;
   case 4: return shard_tokens(value, &o->shard_tokens, err);
   case 5: return tc_data_threads(value, &o->threads, err);
-  default: return invalid(value, &o->invalid, err);
+  case 6: return invalid(value, &o->invalid, err);
+  default: return bad_lines(value, &o->skip_bad, err);
   }
 }
 
@@ -98,7 +106,7 @@ static int parse(struct tc_make_opts *o, int argc, char **argv, char **text, str
     if (!names_only && strcmp(a, "--") == 0) names_only = true;
     else if (!names_only && a[0] == '-' && a[1]) {
       TC_TRY(option(o, argc, argv, &i, err));
-      if (strncmp(a, "-o", 2) != 0 && strncmp(a, "--tokenizer", 11) != 0) needs_tokenizer = a;
+      if (strcmp(a, "--begin-token") == 0 || strncmp(a, "--shard-tokens", 14) == 0) needs_tokenizer = a;
     } else text[o->n_texts++] = a;
   }
   o->text = text;
@@ -107,7 +115,8 @@ static int parse(struct tc_make_opts *o, int argc, char **argv, char **text, str
     return tc_fail(err, TC_EUSER, o->tokenizer ? "no -o SHARDS: which folder is for the shards?"
                                                : "no -o SHARD.bin: where should the tokens go?");
   if (needs_tokenizer && !o->tokenizer)
-    return tc_fail(err, TC_EUSER, "%.60s needs --tokenizer: without one a token is a byte", needs_tokenizer);
+    return tc_fail(err, TC_EUSER, "%.60s needs --tokenizer: without one a token is a byte, and one file is made",
+                   needs_tokenizer);
   return TC_OK;
 }
 
@@ -116,10 +125,10 @@ static int make(int argc, char **argv, char **word, struct tc_stop *stop, struct
   struct tc_make_opts o = { .stop = stop, .shard_tokens = SHARD_TOKENS };
   struct tc_texts texts = { 0 };
   TC_TRY(parse(&o, argc, argv, word, err));
-  int rc = tc_texts_find(&texts, word, o.n_texts, !o.tokenizer, err);
+  int rc = tc_texts_find(&texts, word, o.n_texts, err);
   o.text = texts.name;
   o.n_texts = (int)texts.n;
-  if (rc == TC_OK) rc = o.tokenizer ? tc_data_make(&o, err) : tc_data_bytes(o.text, o.n_texts, o.out, err);
+  if (rc == TC_OK) rc = tc_data_make(&o, err);
   tc_texts_free(&texts);
   return rc;
 }

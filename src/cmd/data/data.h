@@ -1,19 +1,21 @@
 /* data.h - `tercio data`: token shards from text.
  *
- * In: text files, folders of them, JSONL or standard input, and a tokenizer.json (without one a byte is a token). Out:
- * a folder with shards in llm.c's format, the tokenizer and a note of what is done. One thread reads and cuts the input
+ * In: text files, folders of them, JSONL or standard input, and a tokenizer.json. Out: a folder with shards in llm.c's
+ * format, the tokenizer and a note of what is done. Without a tokenizer a byte is a token, and one file is made, which
+ * needs no note. One thread reads and cuts the input
  * into units, several encode them, the calling one writes the ids in the order of the input; so the shards depend
  * neither on the number of threads nor on which of them was faster.
  *
  * The files, in reading order:
  *   data.c      the command line
  *   texts.c     the texts: files, and those of folders
- *   bytes.c     a shard of bytes, without a tokenizer
- *   input.c     one source after the other as bytes: files, .gz, .zst, standard input
+ *   unpack.c    what gzip and zstd compressed
+ *   input.c     one source after the other as bytes: files, pipes, standard input
  *   units.c     bytes to units: pieces of text or lines that can be encoded separately
  *   encode.c    a unit's text to ids
  *   make.c      the threads, progress, requests to stop
  *   shards.c    ids to shards
+ *   folder.c    the folder that they are for
  *   note.c      data.json: which command made the shards, and where it goes on
  *   view.[ch]   show and decode: files that training reads
  *   check.c     check: each token of such files */
@@ -24,6 +26,7 @@
 
 #include "src/cmd/cmd.h"
 #include "src/data/shard.h"
+#include "src/files/files.h"
 #include "src/token/token.h"
 
 /* The words of --invalid, by enum tc_invalid. */
@@ -34,17 +37,16 @@ struct json_t;                    /* jansson's */
 struct tc_make_opts {
   char *const *text;              /* [n_texts] names; "-" is standard input */
   int n_texts;
-  const char *out, *tokenizer, *field, *eod;    /* field, eod: NULL: the default */
-  bool jsonl, begin_token;
+  const char *out;                /* a folder; without a tokenizer a file */
+  const char *tokenizer, *field, *eod;    /* tokenizer NULL: a token is a byte; field, eod: NULL: the default */
+  bool jsonl, begin_token, skip_bad;      /* skip_bad: lines that can't be read are left out, and counted */
   int64_t shard_tokens;
   int threads;                    /* 0: as many as CPUs */
   enum tc_invalid invalid;
   struct tc_stop *stop;
 };
 
-/* Local, as all of these; TC_EUSER. A shard of the bytes of the texts. */
-int tc_data_bytes(char *const *text, int n_texts, const char *out, struct tc_err *err);
-/* Shards of tokens. TC_ENDED and TC_STOPPED: a signal asked for it; the same call goes on. */
+/* Local, as all of these; TC_EUSER. Shards of tokens, or one of bytes. TC_ENDED and TC_STOPPED: a signal asked for it; the same call goes on. */
 int tc_data_make(const struct tc_make_opts *o, struct tc_err *err);
 /* argv[0] is the verb. */
 int tc_data_show(int argc, char **argv, struct tc_err *err);
@@ -61,34 +63,49 @@ const char *tc_data_option(int argc, char **argv, int *i, const char *name, stru
 /* Names of texts, owned. */
 struct tc_texts { char **name; size_t n, cap; };
 /* Local. Appends the texts that the words name: a folder stands for the files of text in it and in its folders, in the
- * order of their paths; bytes: for those that need no tokenizer. TC_EUSER: a folder has none, or can't be read. */
-int tc_texts_find(struct tc_texts *t, char *const *word, int n, bool bytes, struct tc_err *err);
+ * order of their paths. TC_EUSER: a folder has none, or can't be read. */
+int tc_texts_find(struct tc_texts *t, char *const *word, int n, struct tc_err *err);
 void tc_texts_free(struct tc_texts *t);
 
+/* ---- unpack.c ---- */
+enum tc_packing { TC_PACKED_NOT, TC_PACKED_GZIP, TC_PACKED_ZSTD };
+/* What compressed a file that begins with first[n]. TC_EUSER: its name says gzip or zstd, and it is something else. */
+int tc_unpack_find(enum tc_packing *out, const char *path, const char *first, size_t n, struct tc_err *err);
+/* Gives up to n bytes of the file, 0 at its end, or < 0. */
+typedef int64_t tc_unpack_more(void *arg, char *buf, size_t n, struct tc_err *err);
+struct tc_unpack;
+/* path is borrowed, and for sentences. Owned by the caller. */
+struct tc_unpack *tc_unpack_new(enum tc_packing packing, const char *path, tc_unpack_more *more, void *arg);
+void tc_unpack_free(struct tc_unpack *u);
+/* Up to n > 0 bytes as they were before they were compressed; 0 at the end. TC_EUSER: damaged, truncated, or followed by
+ * something else. */
+int64_t tc_unpack_read(struct tc_unpack *u, char *out, size_t n, struct tc_err *err);
+
 /* ---- input.c ---- */
-struct tc_input;
-/* size: bytes of the file, -1 for standard input. *out is owned by the caller. */
-int tc_input_open(struct tc_input **out, const char *path, struct tc_err *err);
-void tc_input_free(struct tc_input *in);
+struct tc_data_input;
+/* *out is owned by the caller. text: what is no text by its first bytes is TC_EUSER, of a pipe when it is read first. */
+int tc_data_input_open(struct tc_data_input **out, const char *path, bool text, struct tc_err *err);
+void tc_data_input_free(struct tc_data_input *in);
+bool tc_data_input_is_pipe(const struct tc_data_input *in);
 /* Reads `bytes`, or what is there up to the end. Returns how many. `stop` is looked at while a pipe has nothing to
  * give: then what is there. */
-int64_t tc_input_read(struct tc_input *in, char *buf, int64_t bytes, bool (*stop)(void *), void *arg,
-                      struct tc_err *err);
-/* Passes over `bytes` of a plain file without reading them: 1, or 0: they have to be read (a compressed file, a pipe,
- * or a file that is shorter). */
-int tc_input_seek(struct tc_input *in, int64_t bytes, struct tc_err *err);
+int64_t tc_data_input_read(struct tc_data_input *in, char *buf, int64_t bytes, bool (*stop)(void *), void *arg,
+                           struct tc_err *err);
+/* Passes over `bytes` of a plain file, of which nothing was read, without reading them: 1, or 0: they have to be read (a
+ * compressed file, a pipe, or a file that is shorter). */
+int tc_data_input_seek(struct tc_data_input *in, int64_t bytes, struct tc_err *err);
 /* Bytes of the file that were read, as they are on the disk. */
-int64_t tc_input_done(const struct tc_input *in);
-/* TC_EUSER: the open file has another size or time of modification than `was`; standard input never has. */
-int tc_input_same(const struct tc_input *in, const struct stat *was, struct tc_err *err);
+int64_t tc_data_input_done(const struct tc_data_input *in);
+/* TC_EUSER: the open file has another size or time of modification than `was`; a pipe never has. */
+int tc_data_input_same(const struct tc_data_input *in, const struct stat *was, struct tc_err *err);
 
 /* ---- encode.c ---- */
 /* What goes around the ids of a document, and `was`, [n_texts]: the texts when the call began, whose sizes and times
- * data.json has; of standard input nothing. */
+ * data.json has; of a pipe nothing. */
 struct tc_data_frame {
   const struct tc_make_opts *o;
   const struct tc_tokenizer *t;
-  uint32_t eod;
+  int64_t eod;                    /* below 0: none */
   const struct stat *was;
 };
 
@@ -102,9 +119,12 @@ struct tc_data_unit {
   bool jsonl, ends;               /* ends: a document of text ends with it */
   /* what encoding makes of it */
   struct tc_ids ids;
-  int64_t documents, empty, invalid;
+  int64_t documents, empty, invalid, bad;
   struct tc_err err;              /* status < 0: it failed */
+  struct tc_err first_bad;        /* bad > 0: the first line that was left out, and why */
 };
+/* Whether the lines of a text are documents: by its name, or by --jsonl. */
+bool tc_data_is_jsonl(const struct tc_make_opts *o, int source);
 struct tc_data_units;
 /* Begins at `from`. f must live longer. Owned by the caller. */
 struct tc_data_units *tc_data_units_new(const struct tc_data_frame *f, struct tc_data_place from, bool (*stop)(void *),
@@ -122,15 +142,20 @@ void tc_data_encode(struct tc_data_unit *unit, const struct tc_data_frame *f, st
 
 /* ---- shards.c ---- */
 struct tc_shards {
-  const char *dir;
+  const char *out;                /* the folder, or the one file; borrowed */
+  bool single;                    /* one file */
+  const struct tc_output_kept *kept;    /* [n_kept] files that it must not replace; borrowed */
+  int n_kept;
   struct tc_shard_header header;  /* of each shard; n_tokens: so far */
   int64_t shard_tokens;
-  int number, fd;                 /* of the open shard; fd < 0: none */
-  char *path, *tmp;
+  int number;                     /* of the open shard */
+  struct tc_output *file;         /* NULL: none is open */
   void *buf;                      /* tokens as in the file */
 };
-void tc_shards_begin(struct tc_shards *s, const char *dir, const struct tc_shard_header *header,
-                     int64_t shard_tokens, int number);
+/* s has `out`, `single`, `kept`, `header`, `shard_tokens` and `number`, the rest zero. */
+void tc_shards_begin(struct tc_shards *s);
+/* What the first tc_shards_put of a single file would say, for a check before the work. */
+int tc_shards_check_single(const struct tc_shards *s, struct tc_err *err);
 /* Appends as many of n ids as fit into the open shard; returns how many. */
 int64_t tc_shards_put(struct tc_shards *s, const uint32_t *id, int64_t n, struct tc_err *err);
 bool tc_shards_full(const struct tc_shards *s);
@@ -142,16 +167,21 @@ int tc_shards_check(const char *dir, const struct tc_shard_header *header, int64
 int tc_shards_finish(struct tc_shards *s, struct tc_err *err);
 /* Removes the open shard, frees. */
 void tc_shards_end(struct tc_shards *s);
-/* A file with these bytes, in one piece, durable. */
-int tc_data_put_file(const char *dir, const char *name, const void *bytes, size_t n, struct tc_err *err);
 
-/* ---- note.c ---- */
+/* ---- folder.c ---- */
 #define TC_DATA_NOTE "data.json"
 #define TC_DATA_TOKENIZER "tokenizer.json"
+/* Makes the folder, locks it (*fd is the lock, to be closed by the caller), and removes what a crash left there. */
+int tc_data_folder_open(const struct tc_make_opts *o, int *fd, struct tc_err *err);
+/* Puts a copy of the tokenizer text[bytes] into it. TC_EUSER also if another tokenizer.json is there that no call put
+ * there. */
+int tc_data_folder_tokenizer(const struct tc_make_opts *o, const char *text, size_t bytes, struct tc_err *err);
+
+/* ---- note.c ---- */
 struct tc_data_note {
   bool complete;
   int shards;                     /* that are finished */
-  int64_t tokens, documents, empty, invalid;
+  int64_t tokens, documents, empty, invalid, bad;
   struct tc_data_place at;        /* of the unit that goes on */
   int64_t skip;                   /* tokens of it that are in finished shards; the counts don't have it yet */
   struct json_t *command;         /* of this call, with the texts as they were when it began; owned */

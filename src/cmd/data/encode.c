@@ -1,11 +1,14 @@
 /* encode.c - the text of a unit to ids: a part of a document, or lines of JSON with one each.
  *
- * An empty document gives no ids at all, so that no end-of-document token follows another. */
+ * An empty document gives no ids at all, so that no end-of-document token follows another. A byte order mark before a
+ * text is no part of it, and left out. */
 #include "src/cmd/data/data.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct span { const char *s; size_t n; };
 
 struct job {
   struct tc_data_unit *unit;
@@ -32,10 +35,10 @@ static void end_document(const struct job *j)
 {
   struct tc_ids *ids = &j->unit->ids;
   const struct tc_ids *end = tc_tokenizer_end(j->f->t);
-  const uint32_t eod = j->f->eod;
+  const int64_t eod = j->f->eod;
+  const bool there = j->f->o->begin_token && end->n && end->id[end->n - 1] == eod;
   if (j->f->o->begin_token) put(ids, end);
-  if (!j->f->o->begin_token || !end->n || end->id[end->n - 1] != eod)
-    put(ids, &(struct tc_ids){ (uint32_t[]){ eod }, 1, 1 });
+  if (eod >= 0 && !there) put(ids, &(struct tc_ids){ (uint32_t[]){ (uint32_t)eod }, 1, 1 });
   j->unit->documents++;
 }
 
@@ -44,13 +47,20 @@ static int encode(const struct job *j, const char *text, size_t n)
   return tc_encode(j->e, text, n, j->f->o->invalid, &j->unit->ids, &j->unit->invalid, &j->unit->err);
 }
 
+/* The bytes of the mark at the begin of a text. */
+static size_t mark_size(const struct tc_data_unit *u)
+{
+  return u->at.offset == 0 && u->n >= 3 && memcmp(u->text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 /* ---- a part of a text ------------------------------------------------------------------ */
 
 static int encode_text(const struct job *j)
 {
   struct tc_data_unit *u = j->unit;
   const bool begins = u->at.offset == 0;
-  if (begins && u->ends && u->n == 0) return u->empty++, TC_OK;
+  const size_t mark = mark_size(u);
+  if (begins && u->ends && u->n == mark) return u->empty++, TC_OK;
   if (j->f->o->invalid == TC_INVALID_REFUSE) {
     const size_t valid = tc_utf8_valid(u->text, u->n);
     if (valid < u->n)
@@ -59,7 +69,7 @@ static int encode_text(const struct job *j)
                      (unsigned char)u->text[valid]);
   }
   if (begins) begin_document(j);
-  if (encode(j, u->text, u->n) < 0) {
+  if (encode(j, u->text + mark, u->n - mark) < 0) {
     const struct tc_err why = u->err;
     return tc_fail(&u->err, why.status, "text '%s', from byte %lld: %.700s", j->path, (long long)u->at.offset,
                    why.text);
@@ -130,27 +140,48 @@ static char *clean_line(const struct job *j, const char *line, size_t n, size_t 
   return copy;
 }
 
-static int encode_line(const struct job *j, const char *line, size_t n)
+/* The text of a line, in *object, which is owned by the caller. TC_EUSER: it can't be read. */
+static int read_line(const struct job *j, const char *line, size_t n, json_t **object, struct span *text)
 {
   json_error_t why;
   size_t bytes;
   const char *field = j->f->o->field ? j->f->o->field : "text";
-  if (strspn(line, " \t\r") >= n) return TC_OK;
   char *copy = clean_line(j, line, n, &bytes);
   if (!copy) return TC_EUSER;
-  json_t *object = json_loadb(copy, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+  *object = json_loadb(copy, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
   free(copy);
-  if (!object) return fail_line(j, why.text);
-  const json_t *text = json_object_get(object, field);
-  int status = TC_OK;
-  if (!json_is_string(text)) {
-    char missing[200];
-    snprintf(missing, sizeof missing, "it has no text in a field '%.80s'; --field names another", field);
-    status = fail_line(j, missing);
-  } else if (json_string_length(text) == 0) j->unit->empty++;
+  if (!*object) return fail_line(j, why.text);
+  const json_t *value = json_object_get(*object, field);
+  if (json_is_string(value)) {
+    *text = (struct span){ json_string_value(value), json_string_length(value) };
+    return TC_OK;
+  }
+  char missing[200];
+  snprintf(missing, sizeof missing, "it has no text in a field '%.80s'; --field names another", field);
+  return fail_line(j, missing);
+}
+
+/* Goes on after a line that can't be read, if that is allowed. */
+static int leave_out(const struct job *j)
+{
+  struct tc_data_unit *u = j->unit;
+  if (!j->f->o->skip_bad) return TC_EUSER;
+  if (!u->bad++) u->first_bad = u->err;
+  u->err = (struct tc_err){ 0 };
+  return TC_OK;
+}
+
+static int encode_line(const struct job *j, const char *line, size_t n)
+{
+  json_t *object = NULL;
+  struct span text = { 0 };
+  if (strspn(line, " \t\r") >= n) return TC_OK;
+  int status = read_line(j, line, n, &object, &text);
+  if (status < 0) status = leave_out(j);
+  else if (text.n == 0) j->unit->empty++;
   else {
     begin_document(j);
-    status = encode(j, json_string_value(text), json_string_length(text));
+    status = encode(j, text.s, text.n);
     if (status < 0) fail_line(j, j->unit->err.text);
     else end_document(j);
   }
@@ -161,7 +192,7 @@ static int encode_line(const struct job *j, const char *line, size_t n)
 static int encode_lines(struct job *j)
 {
   const struct tc_data_unit *u = j->unit;
-  for (size_t at = 0; at < u->n; j->line++) {
+  for (size_t at = mark_size(u); at < u->n; j->line++) {
     const char *end = memchr(u->text + at, '\n', u->n - at);
     const size_t n = end ? (size_t)(end - u->text) - at : u->n - at;
     TC_TRY(encode_line(j, u->text + at, n));
@@ -174,7 +205,7 @@ void tc_data_encode(struct tc_data_unit *unit, const struct tc_data_frame *f, st
 {
   struct job j = { unit, f, e, f->o->text[unit->at.source], unit->at.line };
   unit->ids.n = 0;
-  unit->documents = unit->empty = unit->invalid = 0;
+  unit->documents = unit->empty = unit->invalid = unit->bad = 0;
   unit->err.status = TC_OK;
   const int status = unit->jsonl ? encode_lines(&j) : encode_text(&j);
   TC_ASSERT(status == unit->err.status);

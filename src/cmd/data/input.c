@@ -1,144 +1,83 @@
-/* input.c - a text as bytes: a file, which gzip or zstd may have compressed (its name says so), or standard input.
+/* input.c - a text as bytes: a file, which gzip or zstd may have compressed (its first bytes say so), a pipe, or standard
+ * input.
  *
- * A pipe is asked first whether it has something, so that a request to stop is seen while it has nothing. */
+ * A text's first bytes are looked at before any of it is used: what is no text is refused, since the ids of a Parquet
+ * file or of tokens would be ids all the same. A pipe is asked first whether it has something, so that a request to stop
+ * is seen while it has nothing. */
 #include "src/cmd/data/data.h"
+#include "src/data/kind.h"
+#include "src/files/files.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
-#include <zstd.h>
 
-enum { BLOCK = 1 << 18, POLL_MS = 200 };
+enum { POLL_MS = 200 };
 
-struct tc_input {
+struct tc_data_input {
   const char *path;               /* borrowed */
   int fd;
-  bool pipe, end;
-  gzFile gz;
-  ZSTD_DStream *zst;
-  ZSTD_inBuffer in;               /* of what was read for zst */
-  char *block;
-  size_t zst_hint;                /* 0: a frame has ended */
+  bool text, pipe, begun, end;    /* begun: the first bytes were looked at */
+  struct tc_unpack *unpack;       /* NULL: it is not compressed */
+  struct { char bytes[TC_KIND_BYTES]; size_t at, n; } raw, first;    /* of the file, and of its text: read, not given yet */
   int64_t done;
 };
 
-static bool ends_with(const char *s, const char *end)
-{
-  const size_t n = strlen(s), k = strlen(end);
-  return n > k && strcmp(s + n - k, end) == 0;
-}
+/* ---- the file itself ----------------------------------------------------------------------- */
 
-/* A file that can be read as text. */
-static int check(const struct tc_input *in, struct tc_err *err)
+static int open_text(struct tc_data_input *in, struct tc_err *err)
 {
   struct stat st;
-  if (fstat(in->fd, &st) != 0) return tc_fail(err, TC_EUSER, "text file '%s': %s", in->path, strerror(errno));
-  if (S_ISDIR(st.st_mode))
-    return tc_fail(err, TC_EUSER, "text file '%s' is a folder; name the files in it", in->path);
-  if (!S_ISREG(st.st_mode)) return tc_fail(err, TC_EUSER, "text file '%s' is not a regular file", in->path);
+  const bool standard = strcmp(in->path, "-") == 0;
+  in->fd = standard ? dup(STDIN_FILENO) : tc_open_text(in->path, "text file", NULL, err);
+  if (in->fd < 0 && standard) return tc_fail(err, TC_EUSER, "standard input can't be read: %s", strerror(errno));
+  if (in->fd < 0) return in->fd;
+  in->pipe = standard || (fstat(in->fd, &st) == 0 && !S_ISREG(st.st_mode));
   return TC_OK;
 }
 
-static int start(struct tc_input *in, const char *path, struct tc_err *err)
-{
-  if (strcmp(path, "-") == 0) {
-    in->fd = dup(STDIN_FILENO);
-    in->pipe = true;
-    return in->fd < 0 ? tc_fail(err, TC_EUSER, "standard input can't be read: %s", strerror(errno)) : TC_OK;
-  }
-  in->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);      /* a FIFO must not block */
-  if (in->fd < 0 && errno == ENOENT) return tc_fail(err, TC_EUSER, "text file '%s' does not exist", path);
-  if (in->fd < 0)
-    return tc_fail(err, TC_EUSER, "text file '%s' can't be opened: %s; see its owner and mode", path,
-                   strerror(errno));
-  TC_TRY(check(in, err));
-  if (ends_with(path, ".gz")) {
-    in->gz = gzdopen(in->fd, "rb");
-    if (!in->gz) tc_out_of_memory(0);
-    gzbuffer(in->gz, BLOCK);
-  } else if (ends_with(path, ".zst")) {
-    in->zst = ZSTD_createDStream();
-    if (!in->zst) tc_out_of_memory(0);
-    in->block = tc_malloc(BLOCK);
-    in->in.src = in->block;
-  }
-  return TC_OK;
-}
+bool tc_data_input_is_pipe(const struct tc_data_input *in) { return in->pipe; }
 
-int tc_input_open(struct tc_input **out, const char *path, struct tc_err *err)
-{
-  struct tc_input *in = tc_calloc(1, sizeof *in);
-  in->path = path;
-  in->fd = -1;
-  const int status = start(in, path, err);
-  *out = in;
-  if (status == TC_OK) return TC_OK;
-  tc_input_free(in);
-  *out = NULL;
-  return status;
-}
-
-void tc_input_free(struct tc_input *in)
-{
-  if (!in) return;
-  if (in->gz) gzclose(in->gz);
-  else if (in->fd >= 0) close(in->fd);
-  ZSTD_freeDStream(in->zst);
-  free(in->block);
-  free(in);
-}
-
-static int fail(const struct tc_input *in, const char *why, struct tc_err *err)
+static int fail(const struct tc_data_input *in, const char *why, struct tc_err *err)
 {
   return tc_fail(err, TC_EUSER, "text file '%s': reading failed: %s", in->path, why);
 }
 
 /* Up to n bytes of the file itself; 0 at its end. */
-static int64_t read_plain(struct tc_input *in, char *buf, size_t n, struct tc_err *err)
+static int64_t read_file(struct tc_data_input *in, char *buf, size_t n, struct tc_err *err)
 {
+  struct tc_again again = { 0 };
   ssize_t got;
   do got = read(in->fd, buf, n);
-  while (got < 0 && errno == EINTR);
+  while (got < 0 && tc_again(&again, errno));
   if (got < 0) return fail(in, strerror(errno), err);
   in->done += got;
   return got;
 }
 
-static int64_t read_gz(struct tc_input *in, char *buf, size_t n, struct tc_err *err)
+/* As read_file, but what was looked at comes first. */
+static int64_t read_raw(void *arg, char *buf, size_t n, struct tc_err *err)
 {
-  int code;
-  const int got = gzread(in->gz, buf, (unsigned)TC_MIN(n, (size_t)1 << 30));
-  const char *why = gzerror(in->gz, &code);
-  if (got < 0 || code == Z_BUF_ERROR)
-    return fail(in, code == Z_ERRNO ? strerror(errno) : code == Z_BUF_ERROR ? "the .gz file is truncated" : why, err);
-  in->done = gzoffset(in->gz);
-  return got;
+  struct tc_data_input *in = arg;
+  const size_t here = TC_MIN(n, in->raw.n - in->raw.at);
+  if (!here) return read_file(in, buf, n, err);
+  memcpy(buf, in->raw.bytes + in->raw.at, here);
+  in->raw.at += here;
+  return (int64_t)here;
 }
 
-static int64_t read_zst(struct tc_input *in, char *buf, size_t n, struct tc_err *err)
+/* ---- its text -------------------------------------------------------------------------------- */
+
+static int64_t read_text(struct tc_data_input *in, char *buf, size_t n, struct tc_err *err)
 {
-  ZSTD_outBuffer out = { buf, n, 0 };
-  while (out.pos == 0) {
-    if (in->in.pos == in->in.size) {
-      const int64_t got = read_plain(in, in->block, BLOCK, err);
-      if (got < 0) return got;
-      if (got == 0) return in->zst_hint ? fail(in, "the .zst file is truncated", err) : 0;
-      in->in.size = (size_t)got;
-      in->in.pos = 0;
-    }
-    in->zst_hint = ZSTD_decompressStream(in->zst, &out, &in->in);
-    if (ZSTD_isError(in->zst_hint)) return fail(in, ZSTD_getErrorName(in->zst_hint), err);
-  }
-  return (int64_t)out.pos;
+  return in->unpack ? tc_unpack_read(in->unpack, buf, n, err) : read_raw(in, buf, n, err);
 }
 
 /* Waits until the pipe has something, or its end. False: asked to stop. */
-static bool wait_for_input(const struct tc_input *in, bool (*stop)(void *), void *arg)
+static bool wait_for_input(const struct tc_data_input *in, bool (*stop)(void *), void *arg)
 {
   struct pollfd p = { .fd = in->fd, .events = POLLIN };
   while (!stop(arg))
@@ -146,15 +85,71 @@ static bool wait_for_input(const struct tc_input *in, bool (*stop)(void *), void
   return false;
 }
 
-int64_t tc_input_read(struct tc_input *in, char *buf, int64_t bytes, bool (*stop)(void *), void *arg,
-                      struct tc_err *err)
+static bool never(void *arg) { return arg != NULL; }
+
+static int check_text(const struct tc_data_input *in, struct tc_err *err)
 {
-  int64_t n = 0;
+  char why[TC_KIND_TEXT];
+  const enum tc_kind kind = tc_kind_find(why, in->first.bytes, in->first.n);
+  if (kind == TC_KIND_UTF8 || kind == TC_KIND_NO_UTF8) return TC_OK;      /* the latter is found with its place */
+  return tc_fail(err, TC_EUSER, "text file '%s' %s%s", in->path, why,
+                 kind == TC_KIND_ZERO ? "; --invalid replace or bytes takes it" : "");
+}
+
+/* Looks at the first bytes: whether the file is compressed, and whether it is text. Does nothing if asked to stop. */
+static int look(struct tc_data_input *in, bool (*stop)(void *), void *arg, struct tc_err *err)
+{
+  int64_t got = 1;
+  while (got && in->raw.n < TC_KIND_BYTES) {
+    if (in->pipe && !wait_for_input(in, stop, arg)) return TC_OK;
+    got = read_file(in, in->raw.bytes + in->raw.n, TC_KIND_BYTES - in->raw.n, err);
+    if (got < 0) return (int)got;
+    in->raw.n += (size_t)got;
+  }
+  enum tc_packing packing;
+  TC_TRY(tc_unpack_find(&packing, in->path, in->raw.bytes, in->raw.n, err));
+  if (packing != TC_PACKED_NOT && !in->unpack) in->unpack = tc_unpack_new(packing, in->path, read_raw, in);
+  for (got = 1; got && in->first.n < TC_KIND_BYTES; in->first.n += (size_t)got) {
+    if (in->unpack && in->pipe && !wait_for_input(in, stop, arg)) return TC_OK;
+    got = read_text(in, in->first.bytes + in->first.n, TC_KIND_BYTES - in->first.n, err);
+    if (got < 0) return (int)got;
+  }
+  in->end = got == 0;
+  in->begun = true;
+  return in->text ? check_text(in, err) : TC_OK;
+}
+
+int tc_data_input_open(struct tc_data_input **out, const char *path, bool text, struct tc_err *err)
+{
+  struct tc_data_input *in = *out = tc_calloc(1, sizeof *in);
+  *in = (struct tc_data_input){ .path = path, .fd = -1, .text = text };
+  int status = open_text(in, err);
+  if (status == TC_OK && !in->pipe) status = look(in, never, NULL, err);
+  if (status == TC_OK) return TC_OK;
+  tc_data_input_free(in);
+  *out = NULL;
+  return status;
+}
+
+void tc_data_input_free(struct tc_data_input *in)
+{
+  if (!in) return;
+  tc_unpack_free(in->unpack);
+  if (in->fd >= 0) close(in->fd);
+  free(in);
+}
+
+int64_t tc_data_input_read(struct tc_data_input *in, char *buf, int64_t bytes, bool (*stop)(void *), void *arg,
+                           struct tc_err *err)
+{
+  if (!in->begun) TC_TRY(look(in, stop, arg, err));
+  if (!in->begun) return 0;                     /* asked to stop */
+  int64_t n = TC_MIN(bytes, (int64_t)(in->first.n - in->first.at));
+  memcpy(buf, in->first.bytes + in->first.at, (size_t)n);
+  in->first.at += (size_t)n;
   while (n < bytes && !in->end) {
-    const size_t left = (size_t)(bytes - n);
     if (in->pipe && !wait_for_input(in, stop, arg)) break;
-    const int64_t got = in->gz ? read_gz(in, buf + n, left, err)
-                        : in->zst ? read_zst(in, buf + n, left, err) : read_plain(in, buf + n, left, err);
+    const int64_t got = read_text(in, buf + n, (size_t)(bytes - n), err);
     if (got < 0) return got;
     in->end = got == 0;
     n += got;
@@ -162,20 +157,22 @@ int64_t tc_input_read(struct tc_input *in, char *buf, int64_t bytes, bool (*stop
   return n;
 }
 
-int tc_input_seek(struct tc_input *in, int64_t bytes, struct tc_err *err)
+int tc_data_input_seek(struct tc_data_input *in, int64_t bytes, struct tc_err *err)
 {
   struct stat st;
-  if (in->pipe || in->gz || in->zst) return 0;
+  if (in->pipe || in->unpack) return 0;
   if (fstat(in->fd, &st) != 0 || (st.st_size >= bytes && lseek(in->fd, bytes, SEEK_SET) < 0))
     return fail(in, strerror(errno), err);
   if (st.st_size < bytes) return 0;
+  in->first.at = in->first.n;
+  in->end = false;
   in->done = bytes;
   return 1;
 }
 
-int64_t tc_input_done(const struct tc_input *in) { return in->done; }
+int64_t tc_data_input_done(const struct tc_data_input *in) { return in->done; }
 
-int tc_input_same(const struct tc_input *in, const struct stat *was, struct tc_err *err)
+int tc_data_input_same(const struct tc_data_input *in, const struct stat *was, struct tc_err *err)
 {
   struct stat now;
   if (in->pipe) return TC_OK;

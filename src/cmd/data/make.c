@@ -5,16 +5,12 @@
  *   FREE (the reader's) -> READ (any encoder's) -> BUSY (one encoder's) -> DONE (the writer's) -> FREE.
  * Invariants: slot i % n_slots has unit i; written <= taken <= read <= written + n_slots, all under the lock. */
 #include "src/cmd/data/data.h"
-#include "io/folder.h"
-#include "src/files/input.h"
 #include "src/launch/stop.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,7 +41,11 @@ struct maker {
   struct pipeline p;
   struct tc_shards shards;
   struct tc_data_note note;
-  struct stat *was;               /* [n_texts] the texts when the call began; owned */
+  struct stat *was;               /* [n_texts] the texts when the call began, zero of pipes; owned */
+  struct tc_output_kept *kept;    /* [n_texts] the texts, which no shard replaces; owned */
+  char *tokenizer;                /* the text of tokenizer.json, which is read once: it may come from a pipe; owned */
+  size_t tokenizer_bytes;
+  struct tc_err first_bad;        /* the first line that was left out by this call */
   int64_t total_bytes;            /* -1: not known */
   int64_t told_ns;
   int64_t started_ns, begun;      /* when the first unit was begun, after so many bytes; begun < 0: not yet */
@@ -211,6 +211,15 @@ static void say_progress(struct maker *m)
 
 /* ---- writing --------------------------------------------------------------------------- */
 
+static void fail_asked(const struct maker *m, int asked, struct tc_err *err)
+{
+  const int status = asked == TC_STOP_REQUEUE ? TC_STOPPED : TC_ENDED;
+  if (m->shards.single) tc_fail(err, status, "stopped on request; run the same command to make %s", m->o->out);
+  else
+    tc_fail(err, status, "stopped on request; %d shard%s complete in %s; run the same command to go on", m->note.shards,
+            m->note.shards == 1 ? " is" : "s are", m->o->out);
+}
+
 /* Waits for the next encoded unit; NULL: the input has ended, or (in err) something failed. */
 static struct tc_data_unit *next_unit(struct maker *m, struct tc_err *err)
 {
@@ -221,8 +230,7 @@ static struct tc_data_unit *next_unit(struct maker *m, struct tc_err *err)
     const int64_t i = p->written % p->n_slots;
     const int asked = tc_stop_asked(m->o->stop);
     if (asked) {
-      tc_fail(err, asked == TC_STOP_REQUEUE ? TC_STOPPED : TC_ENDED, "stopped on request; %d shard%s complete in %s; "
-              "run the same command to go on", m->note.shards, m->note.shards == 1 ? " is" : "s are", m->o->out);
+      fail_asked(m, asked, err);
       break;
     }
     if (p->written < p->read && p->state[i] == DONE) u = &p->slot[i];
@@ -245,7 +253,13 @@ static int finish_shard(struct maker *m, struct tc_data_place at, int64_t skip, 
   m->note.shards = m->shards.number;
   m->note.at = at;
   m->note.skip = skip;
-  return tc_data_note_write(&m->note, &m->p.frame, err);
+  return m->shards.single ? TC_OK : tc_data_note_write(&m->note, &m->p.frame, err);
+}
+
+static int fail_size(struct tc_err *err)
+{
+  return tc_fail(err, TC_EUSER, "the texts have more than %d bytes, and a shard holds at most as many tokens; make several "
+                 "shards and name them all in data.train", INT32_MAX);
 }
 
 /* skip: tokens of it that earlier shards have. */
@@ -259,12 +273,15 @@ static int write_unit(struct maker *m, const struct tc_data_unit *u, int64_t ski
   for (int64_t at = skip; at < n;) {
     const int64_t put = tc_shards_put(&m->shards, u->ids.id + at, n - at, err);
     if (put < 0) return (int)put;
+    if (put == 0) return fail_size(err);                    /* the one file is full */
     at += put;
-    if (tc_shards_full(&m->shards)) TC_TRY(finish_shard(m, u->at, at, err));
+    if (tc_shards_full(&m->shards) && !m->shards.single) TC_TRY(finish_shard(m, u->at, at, err));
   }
+  if (u->bad && !m->first_bad.status) m->first_bad = u->first_bad;
   m->note.documents += u->documents;
   m->note.empty += u->empty;
   m->note.invalid += u->invalid;
+  m->note.bad += u->bad;
   return TC_OK;
 }
 
@@ -287,9 +304,25 @@ static int write_units(struct maker *m, struct tc_err *err)
 
 /* ---- the command ----------------------------------------------------------------------- */
 
+/* Of bytes: none, or a byte. Nothing else parts the texts of JSONL. */
+static int find_eod_byte(struct tc_data_frame *f, const struct tc_make_opts *o, struct tc_err *err)
+{
+  char *end;
+  const long byte = o->eod ? strtol(o->eod, &end, 10) : -1;
+  if (o->eod && (end == o->eod || *end || byte < 0 || byte > 255))
+    return tc_fail(err, TC_EUSER, "--eod %.60s: without a tokenizer a token is a byte: give its number, 0 to 255", o->eod);
+  for (int i = 0; i < o->n_texts && byte < 0; i++)
+    if (tc_data_is_jsonl(o, i))
+      return tc_fail(err, TC_EUSER, "text '%s' is JSONL: without a tokenizer give the byte between its texts, such as "
+                     "--eod 10, a new line, or --eod 0", o->text[i]);
+  f->eod = byte;
+  return TC_OK;
+}
+
 static int find_eod(struct tc_data_frame *f, const struct tc_make_opts *o, struct tc_err *err)
 {
   static const char *const usual[] = { "<|endoftext|>", "<|end_of_text|>" };
+  if (!o->tokenizer) return find_eod_byte(f, o, err);
   int64_t id = o->eod ? tc_tokenizer_find(f->t, o->eod) : -1;
   for (size_t i = 0; i < 2 && !o->eod && id < 0; i++) id = tc_tokenizer_find(f->t, usual[i]);
   if (id < 0 && o->eod)
@@ -297,7 +330,7 @@ static int find_eod(struct tc_data_frame *f, const struct tc_make_opts *o, struc
   if (id < 0)
     return tc_fail(err, TC_EUSER, "tokenizer '%s' has neither <|endoftext|> nor <|end_of_text|>; name the token "
                    "between documents by --eod TOKEN", o->tokenizer);
-  f->eod = (uint32_t)id;
+  f->eod = id;
   return TC_OK;
 }
 
@@ -305,136 +338,108 @@ static int find_eod(struct tc_data_frame *f, const struct tc_make_opts *o, struc
 static int check_texts(struct maker *m, struct tc_err *err)
 {
   const struct tc_make_opts *o = m->o;
+  bool jsonl = false;
   for (int i = 0; i < o->n_texts; i++) {
-    struct tc_input *in;
-    TC_TRY(tc_input_open(&in, o->text[i], err));
-    tc_input_free(in);
-    if (strcmp(o->text[i], "-") == 0) m->total_bytes = -1;
+    struct tc_data_input *in;
+    TC_TRY(tc_data_input_open(&in, o->text[i], o->invalid == TC_INVALID_REFUSE, err));
+    const bool pipe = tc_data_input_is_pipe(in);
+    tc_data_input_free(in);
+    m->kept[i] = (struct tc_output_kept){ o->text[i], "one of the texts" };
+    jsonl |= tc_data_is_jsonl(o, i);
+    if (pipe) m->total_bytes = -1;
     else if (stat(o->text[i], &m->was[i]) != 0)
       return tc_fail(err, TC_EUSER, "text file '%s': %s", o->text[i], strerror(errno));
-    else if (m->total_bytes >= 0) m->total_bytes += m->was[i].st_size;
+    else if (m->total_bytes >= 0 && __builtin_add_overflow(m->total_bytes, m->was[i].st_size, &m->total_bytes))
+      return tc_fail(err, TC_EUSER, "text file '%s': the texts have more bytes than can be counted", o->text[i]);
   }
+  return m->shards.single && !jsonl && m->total_bytes > INT32_MAX ? fail_size(err) : TC_OK;
+}
+
+/* What the folder has, and what has to be in it before the first shard. Nothing is left to do if m->note.complete. */
+static int begin_folder(struct maker *m, struct tc_err *err)
+{
+  const struct tc_make_opts *o = m->o;
+  bool found;
+  TC_TRY(tc_data_note_read(&m->note, &found, &m->p.frame, err));
+  TC_TRY(tc_shards_check(o->out, &m->shards.header, o->shard_tokens, m->note.shards, m->note.tokens, err));
+  if (m->note.complete) return TC_OK;
+  if (!found) TC_TRY(tc_data_folder_tokenizer(o, m->tokenizer, m->tokenizer_bytes, err));
+  if (!found) TC_TRY(tc_data_note_write(&m->note, &m->p.frame, err));
+  if (m->note.shards) printf("%s: going on after %d shards\n", o->out, m->note.shards);
   return TC_OK;
-}
-
-/* Makes the folder, locks it, and copies the tokenizer there. *fd is the lock. */
-static int open_folder(const struct tc_make_opts *o, int *fd, struct tc_err *err)
-{
-  TC_TRY(tc_folder_make(o->out, err));
-  *fd = open(o->out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (*fd < 0) return tc_fail(err, TC_EUSER, "folder '%s' can't be opened: %s", o->out, strerror(errno));
-  if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)      /* some file systems can't */
-    return tc_fail(err, TC_EUSER, "another tercio data is writing to folder '%s'", o->out);
-  return TC_OK;
-}
-
-/* Whether the file has these bytes; a folder or an unreadable file has not. */
-static bool has_bytes(const char *path, const char *text, size_t bytes)
-{
-  char *there;
-  size_t n;
-  struct tc_err err;
-  if (tc_read_text(&there, &n, path, "tokenizer", bytes, &err) < 0) return false;
-  const bool same = n == bytes && memcmp(there, text, n) == 0;
-  free(there);
-  return same;
-}
-
-/* Another tokenizer.json in the folder is replaced only if an earlier call put it there, which has left a note.
- * *written: it was not there, or is replaced. */
-static int put_tokenizer(const struct tc_make_opts *o, const char *text, size_t bytes, bool *written,
-                         struct tc_err *err)
-{
-  char *path = tc_sprintf("%s/%s", o->out, TC_DATA_TOKENIZER), *note = tc_sprintf("%s/%s", o->out, TC_DATA_NOTE);
-  int status = TC_OK;
-  *written = access(path, F_OK) != 0 || access(note, F_OK) == 0;
-  if (*written)
-    status = tc_data_put_file(o->out, TC_DATA_TOKENIZER, text, bytes, err);
-  else if (!has_bytes(path, text, bytes))
-    status = tc_fail(err, TC_EUSER, "'%s' is not the tokenizer '%s', whose copy would replace it; name another folder",
-                     path, o->tokenizer);
-  free(path);
-  free(note);
-  return status;
-}
-
-/* The copy must be of the tokenizer that was loaded, whose file may have changed since. */
-static int check_copy(const struct tc_data_frame *f, bool written, struct tc_err *err)
-{
-  struct tc_tokenizer *copy = NULL;
-  struct tc_err why;
-  char *path = tc_sprintf("%s/%s", f->o->out, TC_DATA_TOKENIZER);
-  int status = TC_OK;
-  if (tc_tokenizer_load(&copy, path, &why) < 0 || tc_tokenizer_hash(copy) != tc_tokenizer_hash(f->t)) {
-    if (written) unlink(path);
-    status = tc_fail(err, TC_EUSER, "tokenizer '%s' was another when it was read again to be copied into '%s'; give a "
-                     "file that does not change, and no pipe", f->o->tokenizer, f->o->out);
-  }
-  tc_tokenizer_free(copy);
-  free(path);
-  return status;
-}
-
-static int copy_tokenizer(const struct tc_data_frame *f, struct tc_err *err)
-{
-  char *text;
-  size_t bytes;
-  bool written;
-  TC_TRY(tc_read_text(&text, &bytes, f->o->tokenizer, "tokenizer", SIZE_MAX / 2, err));
-  const int status = put_tokenizer(f->o, text, bytes, &written, err);
-  free(text);
-  return status < 0 ? status : check_copy(f, written, err);
 }
 
 static int run(struct maker *m, struct tc_err *err)
 {
   const struct tc_make_opts *o = m->o;
   const int64_t vocab = tc_tokenizer_vocab(m->p.frame.t);
-  const struct tc_shard_header header = { .width = vocab <= 65536 ? 2 : 4, .hash = tc_tokenizer_hash(m->p.frame.t),
-                                          .vocab = vocab, .eod = m->p.frame.eod };
-  bool found;
-  TC_TRY(tc_data_note_read(&m->note, &found, &m->p.frame, err));
-  TC_TRY(tc_shards_check(o->out, &header, o->shard_tokens, m->note.shards, m->note.tokens, err));
+  struct tc_shards *s = &m->shards;
+  s->header = (struct tc_shard_header){ .width = vocab <= 65536 ? 2 : 4, .hash = tc_tokenizer_hash(m->p.frame.t),
+                                        .vocab = vocab, .eod = m->p.frame.eod };
+  s->shard_tokens = s->single ? INT32_MAX : o->shard_tokens;
+  s->kept = m->kept;
+  s->n_kept = o->n_texts;
+  m->note.at.line = 1;
+  TC_TRY(s->single ? tc_shards_check_single(s, err) : begin_folder(m, err));
   if (m->note.complete) return TC_OK;
-  if (!found) TC_TRY(copy_tokenizer(&m->p.frame, err));
-  if (!found) TC_TRY(tc_data_note_write(&m->note, &m->p.frame, err));
-  if (m->note.shards) printf("%s: going on after %d shards\n", o->out, m->note.shards);
-  tc_shards_begin(&m->shards, o->out, &header, o->shard_tokens, m->note.shards);
+  s->number = m->note.shards;
+  tc_shards_begin(s);
   tc_stop_run(o->stop, NULL);
   m->started_ns = m->told_ns = tc_now_ns();
   m->begun = -1;
   TC_TRY(pipeline_new(&m->p, &m->note, err));
-  return write_units(m, err);
+  TC_TRY(write_units(m, err));
+  if (!s->single || m->note.tokens) return TC_OK;
+  return tc_fail(err, TC_EUSER, "the text%s empty: there is nothing to make %s of", o->n_texts == 1 ? " is" : "s are", o->out);
 }
+
+static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 
 static void say_result(const struct maker *m)
 {
   const struct tc_data_note *n = &m->note;
-  printf("%s: %lld tokens of %lld document%s in %d shard%s, vocabulary %lld\n", m->o->out, (long long)n->tokens,
-         (long long)n->documents, n->documents == 1 ? "" : "s", n->shards, n->shards == 1 ? "" : "s",
-         (long long)tc_tokenizer_vocab(m->p.frame.t));
-  if (n->empty) printf("%lld empty document%s left out\n", (long long)n->empty, n->empty == 1 ? "" : "s");
+  if (m->shards.single)
+    printf("%s: %lld tokens of %d text file%s, vocabulary 256\n", m->o->out, (long long)n->tokens, m->o->n_texts,
+           plural(m->o->n_texts));
+  else
+    printf("%s: %lld tokens of %lld document%s in %d shard%s, vocabulary %lld\n", m->o->out, (long long)n->tokens,
+           (long long)n->documents, plural(n->documents), n->shards, plural(n->shards),
+           (long long)tc_tokenizer_vocab(m->p.frame.t));
+  if (n->empty) printf("%lld empty document%s left out\n", (long long)n->empty, plural(n->empty));
   if (n->invalid)
-    printf("%lld part%s of the text %s not valid UTF-8\n", (long long)n->invalid, n->invalid == 1 ? "" : "s",
+    printf("%lld part%s of the text %s not valid UTF-8\n", (long long)n->invalid, plural(n->invalid),
            n->invalid == 1 ? "was" : "were");
+  if (n->bad)
+    printf("%lld line%s left out, which can't be read%s%s\n", (long long)n->bad, plural(n->bad),
+           m->first_bad.status ? "; the first: " : "", m->first_bad.status ? m->first_bad.text : "");
+}
+
+static int load_tokenizer(struct maker *m, struct tc_tokenizer **t, struct tc_err *err)
+{
+  const char *path = m->o->tokenizer;
+  if (!path) return *t = tc_tokenizer_of_bytes(), TC_OK;
+  TC_TRY(tc_tokenizer_read(&m->tokenizer, &m->tokenizer_bytes, path, err));
+  return tc_tokenizer_parse(t, m->tokenizer, m->tokenizer_bytes, path, err);
 }
 
 int tc_data_make(const struct tc_make_opts *o, struct tc_err *err)
 {
-  struct tc_tokenizer *t;
-  struct maker m = { .o = o, .shards.fd = -1 };
-  int lock = -1;
-  TC_TRY(tc_tokenizer_load(&t, o->tokenizer, err));
+  struct tc_tokenizer *t = NULL;
+  struct maker m = { .o = o, .shards = { .out = o->out, .single = !o->tokenizer } };
+  int lock = -1, status = load_tokenizer(&m, &t, err);
   m.was = tc_calloc((size_t)o->n_texts, sizeof *m.was);
+  m.kept = tc_calloc((size_t)o->n_texts, sizeof *m.kept);
   m.p.frame = (struct tc_data_frame){ .o = o, .t = t, .was = m.was };
-  int status = find_eod(&m.p.frame, o, err);
+  if (status == TC_OK) status = find_eod(&m.p.frame, o, err);
   if (status == TC_OK) status = check_texts(&m, err);
-  if (status == TC_OK) status = open_folder(o, &lock, err);
+  if (status == TC_OK) status = tc_data_folder_open(o, &lock, err);
   if (status == TC_OK) status = run(&m, err);
   pipeline_free(&m.p);
   tc_shards_end(&m.shards);
   tc_data_note_free(&m.note);
   free(m.was);
+  free(m.kept);
+  free(m.tokenizer);
   if (lock >= 0) close(lock);
   if (status == TC_OK) say_result(&m);
   tc_tokenizer_free(t);

@@ -2,11 +2,11 @@
  *
  * It is written anew after each shard. A command is identified by all that the ids depend on: the tokenizer's hash,
  * the names, sizes and times of the files, options (so not --threads). Shards that were made with --invalid refuse have
- * nothing invalid in them: they are those of the other values too, with which a call may therefore go on. */
+ * nothing invalid in them: they are those of the other values too, with which a call may therefore go on. So it is with
+ * --bad-lines. */
 #include "src/cmd/data/data.h"
 #include "io/ckpt/manifest.h"
-#include "io/folder.h"
-#include "src/files/input.h"
+#include "src/files/files.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -19,7 +19,7 @@ enum { MOST_BYTES = 1 << 28 };
 /* One file of the command: name, and what would change with its contents. */
 static json_t *input_json(const char *path, const struct stat *was)
 {
-  if (strcmp(path, "-") == 0) return json_pack("{s:s}", "path", path);
+  if (!S_ISREG(was->st_mode)) return json_pack("{s:o}", "path", tc_text_json(path));
   return json_pack("{s:o, s:I, s:I}", "path", tc_text_json(path), "bytes", (json_int_t)was->st_size, "mtime",
                    (json_int_t)was->st_mtim.tv_sec);
 }
@@ -37,26 +37,30 @@ static json_t *command_json(const struct tc_data_frame *f)
                         "begin_token", o->begin_token, "jsonl", o->jsonl, "field", tc_text_json(field),
                         "invalid", invalid, "shard_tokens", (json_int_t)o->shard_tokens, "inputs", inputs);
   TC_ASSERT(j);
+  if (o->skip_bad) json_object_set_new(j, "bad_lines", json_string("skip"));
   return j;
 }
 
 int tc_data_note_write(const struct tc_data_note *n, const struct tc_data_frame *f, struct tc_err *err)
 {
-  json_t *j = json_pack("{s:O, s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:{s:i, s:I, s:I, s:I}}", "command", n->command,
+  json_t *j = json_pack("{s:O, s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:i, s:I, s:I, s:I}}", "command", n->command,
                         "complete", n->complete, "shards", n->shards, "tokens", (json_int_t)n->tokens, "vocabulary",
                         (json_int_t)tc_tokenizer_vocab(f->t), "documents", (json_int_t)n->documents, "empty",
-                        (json_int_t)n->empty, "invalid", (json_int_t)n->invalid, "next", "source", n->at.source,
-                        "offset", (json_int_t)n->at.offset, "line", (json_int_t)n->at.line, "skip",
+                        (json_int_t)n->empty, "invalid", (json_int_t)n->invalid, "bad_lines",
+                        (json_int_t)n->bad, "next", "source", n->at.source, "offset", (json_int_t)n->at.offset, "line", (json_int_t)n->at.line, "skip",
                         (json_int_t)n->skip);
   TC_ASSERT(j);
-  char *text = json_dumps(j, JSON_INDENT(2));
-  const int status = tc_data_put_file(f->o->out, TC_DATA_NOTE, text, strlen(text), err);
+  static const struct tc_output_kind kind = { "a note of tercio data", { "{\n  \"command\"" } };
+  const struct tc_output_opts o = { .kind = &kind };
+  char *text = json_dumps(j, JSON_INDENT(2)), *path = tc_sprintf("%s/%s", f->o->out, TC_DATA_NOTE);
+  const int status = tc_output_text(path, &o, text, err);
+  free(path);
   free(text);
   json_decref(j);
   return status;
 }
 
-/* The part in which two commands differ, in words. */
+/* The part of `a` in which `b` differs, in words; NULL: none. */
 static const char *difference(const json_t *a, const json_t *b)
 {
   const char *key;
@@ -64,35 +68,41 @@ static const char *difference(const json_t *a, const json_t *b)
   json_object_foreach((json_t *)(uintptr_t)a, key, value)
     if (!json_equal(value, json_object_get(b, key)))
       return strcmp(key, "inputs") == 0 ? "text files (names, sizes or times)"
-             : strcmp(key, "invalid") == 0 ? "--invalid" : key;
-  return "parts";
+             : strcmp(key, "invalid") == 0 ? "--invalid" : strcmp(key, "bad_lines") == 0 ? "--bad-lines" : key;
+  return NULL;
 }
+
+/* What such a number is added to can't overflow. */
+static bool fits(json_int_t x) { return x >= 0 && x < INT64_MAX / 4; }
 
 static int unpack(struct tc_data_note *n, json_t *j, const char *path, struct tc_err *err)
 {
-  json_int_t tokens, documents, empty, invalid, offset, line, skip;
+  json_int_t tokens, documents, empty, invalid, bad = 0, offset, line, skip;
   int complete;
-  if (json_unpack(j, "{s:b, s:i, s:I, s:I, s:I, s:I, s:{s:i, s:I, s:I, s:I}}", "complete", &complete, "shards",
+  if (json_unpack(j, "{s:b, s:i, s:I, s:I, s:I, s:I, s?I, s:{s:i, s:I, s:I, s:I}}", "complete", &complete, "shards",
                   &n->shards, "tokens", &tokens, "documents", &documents, "empty", &empty, "invalid", &invalid,
-                  "next", "source", &n->at.source, "offset", &offset, "line", &line, "skip", &skip) != 0 ||
-      n->shards < 0 || tokens < 0 || tokens > n->shards * (json_int_t)INT32_MAX || n->at.source < 0 || offset < 0 ||
-      skip < 0)
+                  "bad_lines", &bad, "next", "source", &n->at.source, "offset", &offset, "line", &line, "skip",
+                  &skip) != 0 ||
+      n->shards < 0 || tokens > n->shards * (json_int_t)INT32_MAX || n->at.source < 0 || !fits(tokens) ||
+      !fits(documents) || !fits(empty) || !fits(invalid) || !fits(bad) || !fits(offset) || !fits(line) || !fits(skip))
     return tc_fail(err, TC_EUSER, "note '%s' is damaged; remove the folder, or name another", path);
   n->complete = complete;
   n->tokens = tokens;
   n->documents = documents;
   n->empty = empty;
   n->invalid = invalid;
+  n->bad = bad;
   n->at.offset = offset;
   n->at.line = line;
   n->skip = skip;
   return TC_OK;
 }
 
-/* A command that refused what is invalid has made the same shards as `now`. */
-static void allow_invalid(json_t *was, const json_t *now)
+/* A command that refused what is invalid, or bad lines, has made the same shards as `now`. */
+static void allow_more(json_t *was, const json_t *now)
 {
   const char *invalid = json_string_value(json_object_get(was, "invalid"));
+  if (json_object_get(now, "bad_lines")) json_object_set(was, "bad_lines", json_object_get(now, "bad_lines"));
   if (invalid && strcmp(invalid, tc_data_invalid[TC_INVALID_REFUSE]) == 0)
     json_object_set(was, "invalid", json_object_get(now, "invalid"));
 }
@@ -100,10 +110,12 @@ static void allow_invalid(json_t *was, const json_t *now)
 static int compare(json_t *note, const json_t *now, const char *out, struct tc_err *err)
 {
   json_t *was = json_object_get(note, "command");
-  allow_invalid(was, now);
+  allow_more(was, now);
   if (json_equal(was, now)) return TC_OK;
+  const char *part = difference(now, was);
+  if (!part) part = difference(was, now);
   return tc_fail(err, TC_EUSER, "folder '%s' has shards of another command, with other %s; name another folder, or "
-                 "remove it", out, difference(now, was));
+                 "remove it", out, part ? part : "parts");
 }
 
 /* A folder without a note must not have shards. */

@@ -1,9 +1,8 @@
-/* shards.c - ids into shards of a folder: shard-00000.bin, shard-00001.bin, ...
+/* shards.c - ids into shards: shard-00000.bin, shard-00001.bin, ... of a folder, or one file.
  *
- * A shard has its name only when it is whole and on the disk: it is written under another name, flushed and renamed.
- * Tokens are uint16, or, for vocabularies of over 65,536, uint32 (src/data/shard.h). */
+ * A shard has its name only when it is whole and on the disk (src/files/output.h). Tokens are uint16, or, for vocabularies
+ * of over 65,536, uint32 (src/data/shard.h). */
 #include "src/cmd/data/data.h"
-#include "io/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,46 +13,26 @@
 
 enum { BLOCK_TOKENS = 1 << 16 };
 
-/* ---- files ----------------------------------------------------------------------------- */
-
-static int write_all(int fd, const void *bytes, size_t n)
-{
-  for (const char *p = bytes; n > 0;) {
-    const ssize_t k = write(fd, p, n);
-    if (k < 0 && errno != EINTR) return -1;
-    if (k > 0) p += k, n -= (size_t)k;
-  }
-  return 0;
-}
-
-static int fail(const char *path, const char *what, struct tc_err *err)
-{
-  return tc_fail(err, TC_EUSER, "'%s': %s failed: %s", path, what, strerror(errno));
-}
-
-int tc_data_put_file(const char *dir, const char *name, const void *bytes, size_t n, struct tc_err *err)
-{
-  char *path = tc_sprintf("%s/%s", dir, name), *tmp = tc_sprintf("%s.tmp", path);
-  const int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  bool bad = fd < 0 || write_all(fd, bytes, n) < 0 || fsync(fd) < 0;
-  if (fd >= 0 && close(fd) < 0) bad = true;
-  if (!bad && rename(tmp, path) < 0) bad = true;
-  int status = bad ? fail(path, "writing", err) : TC_OK;
-  if (bad && fd >= 0) unlink(tmp);
-  if (!bad) status = tc_folder_sync(dir, err);
-  free(path);
-  free(tmp);
-  return status;
-}
+/* As llm.c's two kinds begin (20240520 and 20240801). */
+static const struct tc_output_kind shard = { "a token shard", { "\x88\xd8\x34\x01", "\xa1\xd9\x34\x01" } };
 
 /* ---- shards ---------------------------------------------------------------------------- */
 
-void tc_shards_begin(struct tc_shards *s, const char *dir, const struct tc_shard_header *header,
-                     int64_t shard_tokens, int number)
+static struct tc_output_opts options(const struct tc_shards *s)
 {
-  *s = (struct tc_shards){ .dir = dir, .header = *header, .shard_tokens = shard_tokens, .number = number, .fd = -1 };
+  return (struct tc_output_opts){ .kind = &shard, .kept = s->kept, .n_kept = s->n_kept, .flag = s->single ? "-o" : NULL };
+}
+
+void tc_shards_begin(struct tc_shards *s)
+{
   s->header.n_tokens = 0;
   s->buf = tc_malloc(BLOCK_TOKENS * sizeof(uint32_t));
+}
+
+int tc_shards_check_single(const struct tc_shards *s, struct tc_err *err)
+{
+  const struct tc_output_opts o = options(s);
+  return tc_output_check(s->out, &o, err);
 }
 
 static char *shard_name(const char *dir, int number) { return tc_sprintf("%s/shard-%05d.bin", dir, number); }
@@ -94,65 +73,62 @@ int tc_shards_check(const char *dir, const struct tc_shard_header *header, int64
 static int open_shard(struct tc_shards *s, struct tc_err *err)
 {
   static const int32_t empty[TC_SHARD_INTS];
-  s->path = shard_name(s->dir, s->number);
-  s->tmp = tc_sprintf("%s.tmp", s->path);
-  s->fd = open(s->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (s->fd < 0)
-    return tc_fail(err, TC_EUSER, "shard '%s' can't be written: %s; see the folder's owner and mode", s->path,
-                   strerror(errno));
+  const struct tc_output_opts o = options(s);
+  char *path = s->single ? tc_strdup(s->out) : shard_name(s->out, s->number);
+  int rc = tc_output_new(&s->file, path, &o, err);
+  free(path);
   s->header.n_tokens = 0;
-  return write_all(s->fd, empty, sizeof empty) < 0 ? fail(s->tmp, "writing", err) : TC_OK;
-}
-
-static void close_shard(struct tc_shards *s)
-{
-  if (s->fd >= 0) close(s->fd);
-  s->fd = -1;
-  free(s->path);
-  free(s->tmp);
-  s->path = s->tmp = NULL;
+  return rc < 0 ? rc : tc_output_write(s->file, empty, sizeof empty, err);
 }
 
 int64_t tc_shards_put(struct tc_shards *s, const uint32_t *id, int64_t n, struct tc_err *err)
 {
   uint16_t *u16 = s->buf;
-  if (s->fd < 0 && n > 0) TC_TRY(open_shard(s, err));
+  if (!s->file && n > 0) TC_TRY(open_shard(s, err));
   n = TC_MIN(n, s->shard_tokens - s->header.n_tokens);
   for (int64_t at = 0; at < n;) {
     const int64_t k = TC_MIN(n - at, BLOCK_TOKENS);
     if (s->header.width == 2)
       for (int64_t i = 0; i < k; i++) u16[i] = (uint16_t)id[at + i];
     else memcpy(s->buf, id + at, (size_t)k * sizeof *id);
-    if (write_all(s->fd, s->buf, (size_t)(k * s->header.width)) < 0) return fail(s->tmp, "writing", err);
+    TC_TRY(tc_output_write(s->file, s->buf, k * s->header.width, err));
     at += k;
   }
   s->header.n_tokens += n;
   return n;
 }
 
-bool tc_shards_full(const struct tc_shards *s) { return s->fd >= 0 && s->header.n_tokens == s->shard_tokens; }
+bool tc_shards_full(const struct tc_shards *s) { return s->file && s->header.n_tokens == s->shard_tokens; }
+
+/* The header, in place of the zeros that were there. */
+static int put_header(const struct tc_shards *s, struct tc_err *err)
+{
+  struct tc_again again = { 0 };
+  int32_t header[TC_SHARD_INTS];
+  ssize_t n;
+  tc_shard_pack(&s->header, header);
+  do n = pwrite(tc_output_fd(s->file), header, sizeof header, 0);
+  while (n < 0 && tc_again(&again, errno));
+  if (n == sizeof header) return TC_OK;
+  return tc_fail(err, TC_EUSER, "a shard of %s can't be written: its header: %s", s->out,
+                 strerror(n < 0 ? errno : ENOSPC));
+}
 
 int tc_shards_finish(struct tc_shards *s, struct tc_err *err)
 {
-  int32_t header[TC_SHARD_INTS];
-  if (s->fd < 0) return TC_OK;
-  tc_shard_pack(&s->header, header);
-  if (lseek(s->fd, 0, SEEK_SET) < 0 || write_all(s->fd, header, sizeof header) < 0)
-    return fail(s->tmp, "writing", err);
-  if (fsync(s->fd) < 0) return fail(s->tmp, "flushing", err);
-  const int closed = close(s->fd);
-  s->fd = -1;
-  if (closed < 0) return fail(s->tmp, "closing", err);
-  if (rename(s->tmp, s->path) < 0) return fail(s->path, "renaming", err);
-  close_shard(s);
+  if (!s->file) return TC_OK;
+  TC_TRY(put_header(s, err));
+  struct tc_output *file = s->file;
+  s->file = NULL;
+  TC_TRY(tc_output_finish(file, err));
   s->number++;
-  return tc_folder_sync(s->dir, err);
+  return TC_OK;
 }
 
 void tc_shards_end(struct tc_shards *s)
 {
-  if (s->tmp) unlink(s->tmp);
-  close_shard(s);
+  tc_output_abandon(s->file);
+  s->file = NULL;
   free(s->buf);
   s->buf = NULL;
 }

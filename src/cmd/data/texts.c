@@ -20,11 +20,9 @@ static bool cut_ending(const char *name, size_t *n, const char *ending)
   return true;
 }
 
-/* bytes: without a tokenizer a file is read as it is, so only plain text will do. */
-static bool is_text(const char *name, bool bytes)
+static bool is_text(const char *name)
 {
   size_t n = strlen(name);
-  if (bytes) return cut_ending(name, &n, ".txt");
   if (!cut_ending(name, &n, ".gz")) cut_ending(name, &n, ".zst");
   return cut_ending(name, &n, ".txt") || cut_ending(name, &n, ".jsonl") || cut_ending(name, &n, ".ndjson");
 }
@@ -35,7 +33,7 @@ static void add(struct tc_texts *t, const char *name)
   t->name[t->n++] = tc_strdup(name);
 }
 
-static int take(struct tc_texts *t, struct folder *at, FTS *walk, FTSENT *e, bool bytes, struct tc_err *err)
+static int take(struct tc_texts *t, struct folder *at, FTS *walk, FTSENT *e, struct tc_err *err)
 {
   const bool hidden = e->fts_level > 0 && e->fts_name[0] == '.';
   switch (e->fts_info) {
@@ -52,7 +50,7 @@ static int take(struct tc_texts *t, struct folder *at, FTS *walk, FTSENT *e, boo
     break;
   }
   if (hidden) return TC_OK;
-  if (e->fts_info == FTS_F && is_text(e->fts_name, bytes)) {
+  if (e->fts_info == FTS_F && is_text(e->fts_name)) {
     add(t, e->fts_path);
     at->found++;
   } else {
@@ -65,27 +63,26 @@ static int take(struct tc_texts *t, struct folder *at, FTS *walk, FTSENT *e, boo
 /* So that the file that is named as left out is the same on every machine. */
 static int by_name(const FTSENT **a, const FTSENT **b) { return strcmp((*a)->fts_name, (*b)->fts_name); }
 
-static int walk_folder(struct tc_texts *t, struct folder *at, const char *name, bool bytes, struct tc_err *err)
+static int walk_folder(struct tc_texts *t, struct folder *at, const char *name, struct tc_err *err)
 {
   char *start[] = { tc_strdup(name), NULL };
   FTS *walk = fts_open(start, FTS_LOGICAL | FTS_NOCHDIR, by_name);
   int rc = walk ? TC_OK : tc_fail(err, TC_EUSER, "folder '%s' can't be read: %s", name, strerror(errno));
-  for (FTSENT *e; rc == TC_OK && (errno = 0, e = fts_read(walk));) rc = take(t, at, walk, e, bytes, err);
+  for (FTSENT *e; rc == TC_OK && (errno = 0, e = fts_read(walk));) rc = take(t, at, walk, e, err);
   if (rc == TC_OK && errno) rc = tc_fail(err, TC_EUSER, "folder '%s' can't be read: %s", name, strerror(errno));
   if (walk) fts_close(walk);
   free(start[0]);
   return rc;
 }
 
-static int add_folder(struct tc_texts *t, const char *name, bool bytes, struct tc_err *err)
+static int add_folder(struct tc_texts *t, const char *name, struct tc_err *err)
 {
   struct folder at = { 0 };
   const size_t before = t->n;
-  int rc = walk_folder(t, &at, name, bytes, err);
+  int rc = walk_folder(t, &at, name, err);
   if (rc == TC_OK && !at.found)
     rc = tc_fail(err, TC_EUSER, "folder '%s' has no files of text by their names: %s%s%s%s", name,
-                 bytes ? "*.txt; *.jsonl and compressed files need --tokenizer"
-                       : "*.txt, *.jsonl or *.ndjson, also with .gz or .zst", at.other ? "; it has '" : "",
+                 "*.txt, *.jsonl or *.ndjson, also with .gz or .zst", at.other ? "; it has '" : "",
                  at.other ? at.other : "", at.other ? "'" : "");
   if (rc == TC_OK && at.others)
     tc_log("folder '%s': %zu file%s of text; %zu with other names %s left out, such as '%s'", name, at.found,
@@ -95,12 +92,12 @@ static int add_folder(struct tc_texts *t, const char *name, bool bytes, struct t
   return rc;
 }
 
-int tc_texts_find(struct tc_texts *t, char *const *word, int n, bool bytes, struct tc_err *err)
+int tc_texts_find(struct tc_texts *t, char *const *word, int n, struct tc_err *err)
 {
   struct stat st;
   for (int i = 0; i < n; i++)
     if (strcmp(word[i], "-") != 0 && stat(word[i], &st) == 0 && S_ISDIR(st.st_mode))
-      TC_TRY(add_folder(t, word[i], bytes, err));
+      TC_TRY(add_folder(t, word[i], err));
     else add(t, word[i]);
   return t->n <= INT32_MAX ? TC_OK : tc_fail(err, TC_EUSER, "%zu texts are too many for one command", t->n);
 }

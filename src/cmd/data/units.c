@@ -16,7 +16,7 @@ struct tc_data_units {
   const struct tc_data_frame *f;
   const struct tc_make_opts *o;
   struct tc_data_place at;        /* of the next unit */
-  struct tc_input *in;            /* NULL: the source isn't open */
+  struct tc_data_input *in;            /* NULL: the source isn't open */
   char *rest;                     /* [n_rest] what was read and is not in a unit yet */
   size_t n_rest, rest_cap;
   atomic_llong done;              /* bytes of files that are read, and of the one in use */
@@ -32,7 +32,7 @@ static bool ends_with(const char *s, size_t n, const char *end)
   return n > k && strncmp(s + n - k, end, k) == 0;
 }
 
-static bool is_jsonl(const struct tc_make_opts *o, int source)
+bool tc_data_is_jsonl(const struct tc_make_opts *o, int source)
 {
   const char *name = o->text[source];
   size_t n = strlen(name);
@@ -42,17 +42,17 @@ static bool is_jsonl(const struct tc_make_opts *o, int source)
   return ends_with(name, n, ".jsonl") || ends_with(name, n, ".ndjson");
 }
 
-static void note_done(struct tc_data_units *u) { atomic_store(&u->done, u->done_before + tc_input_done(u->in)); }
+static void note_done(struct tc_data_units *u) { atomic_store(&u->done, u->done_before + tc_data_input_done(u->in)); }
 
 /* Passes over the first `skip` bytes of the source, or until asked to stop. */
 static int pass_over(struct tc_data_units *u, int64_t skip, struct tc_err *err)
 {
-  const int sought = tc_input_seek(u->in, skip, err);
+  const int sought = tc_data_input_seek(u->in, skip, err);
   int status = TC_OK;
   if (sought) return sought < 0 ? sought : TC_OK;
   char *buf = tc_malloc(UNIT_BYTES);
   while (skip > 0 && status == TC_OK && !u->stop(u->arg)) {
-    const int64_t got = tc_input_read(u->in, buf, TC_MIN(skip, UNIT_BYTES), u->stop, u->arg, err);
+    const int64_t got = tc_data_input_read(u->in, buf, TC_MIN(skip, UNIT_BYTES), u->stop, u->arg, err);
     if (got < 0) status = (int)got;
     else if (got == 0 && !u->stop(u->arg))
       status = tc_fail(err, TC_EUSER, "text '%s' is shorter than it was: it ends %lld bytes before the place where the "
@@ -67,8 +67,8 @@ static int pass_over(struct tc_data_units *u, int64_t skip, struct tc_err *err)
 /* Opens the source at the place of the next unit. */
 static int open_source(struct tc_data_units *u, struct tc_err *err)
 {
-  TC_TRY(tc_input_open(&u->in, u->o->text[u->at.source], err));
-  TC_TRY(tc_input_same(u->in, &u->f->was[u->at.source], err));
+  TC_TRY(tc_data_input_open(&u->in, u->o->text[u->at.source], u->o->invalid == TC_INVALID_REFUSE, err));
+  TC_TRY(tc_data_input_same(u->in, &u->f->was[u->at.source], err));
   if (u->at.offset) TC_TRY(pass_over(u, u->at.offset, err));
   note_done(u);
   if (atomic_load(&u->begun) < 0 && !u->stop(u->arg)) atomic_store(&u->begun, atomic_load(&u->done));
@@ -93,7 +93,7 @@ struct tc_data_units *tc_data_units_new(const struct tc_data_frame *f, struct tc
 void tc_data_units_free(struct tc_data_units *u)
 {
   if (!u) return;
-  tc_input_free(u->in);
+  tc_data_input_free(u->in);
   free(u->rest);
   free(u);
 }
@@ -114,7 +114,7 @@ static int fill(struct tc_data_units *u, struct tc_data_unit *unit, size_t want,
     memmove(u->rest, u->rest + kept, u->n_rest -= kept);
     unit->n += kept;
   }
-  const int64_t got = tc_input_read(u->in, unit->text + unit->n, (int64_t)(want - unit->n), u->stop, u->arg, err);
+  const int64_t got = tc_data_input_read(u->in, unit->text + unit->n, (int64_t)(want - unit->n), u->stop, u->arg, err);
   if (got < 0) return (int)got;
   unit->n += (size_t)got;
   *end = unit->n < want;
@@ -154,7 +154,7 @@ static int next_of_source(struct tc_data_units *u, struct tc_data_unit *unit, st
   size_t from = 0, cut = 0;
   bool end = false;
   unit->at = u->at;
-  unit->jsonl = is_jsonl(u->o, u->at.source);
+  unit->jsonl = tc_data_is_jsonl(u->o, u->at.source);
   unit->n = 0;
   for (size_t want = UNIT_BYTES; !cut; from = want, want *= 2) {
     if (want > MOST_BYTES)
@@ -179,9 +179,9 @@ int tc_data_units_next(struct tc_data_units *u, struct tc_data_unit *unit, struc
     TC_TRY(next_of_source(u, unit, err));
     if (u->stop(u->arg)) return 0;
     if (unit->ends) {
-      TC_TRY(tc_input_same(u->in, &u->f->was[unit->at.source], err));
-      u->done_before += tc_input_done(u->in);
-      tc_input_free(u->in);
+      TC_TRY(tc_data_input_same(u->in, &u->f->was[unit->at.source], err));
+      u->done_before += tc_data_input_done(u->in);
+      tc_data_input_free(u->in);
       u->in = NULL;
       u->at = (struct tc_data_place){ u->at.source + 1, 0, 1 };
     }

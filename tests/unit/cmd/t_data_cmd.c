@@ -1,6 +1,7 @@
-/* t_data_cmd.c - `tercio data` without a tokenizer (bytes.c) when a call of the system fails, and on long work: each call
- * in turn, with a clock of the test's own. */
+/* t_data_cmd.c - `tercio data`: reads that fail once or for ever; each kind of file as a text and as an output; byte order
+ * marks and lines of JSON that can't be read, the same with a tokenizer and without one. */
 #include "src/base/base.h"
+#include "src/cmd/cmd.h"
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -8,196 +9,227 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum fault {
-  NONE,
-  WRITE,
-  WRITE_LATE,
-  INTR_WRITE,
-  READ,
-  SHORT,
-  INTR_READ,
-  SEEK,
-  SEEK_LATE,
-  SYNC,
-  SYNC_FOLDER,
-  NO_SYNC_FOLDER,
-  CLOSE,
-  RENAME,
-  STAT,
-  OPEN
-};
-static enum fault fault;
-static int writes, reads, seeks, syncs, closes, opens;
-static int64_t now_ns, tick_ns;
+static int fail_from, fail_count, fail_errno, reads;
 
-static int64_t clock_ns(void) { return now_ns += tick_ns; }
-static int broken(int error)
-{
-  errno = error;
-  return -1;
-}
-static ssize_t my_write(int fd, const void *p, size_t n)
-{
-  writes++;
-  if (fault == INTR_WRITE && writes % 2) return broken(EINTR);
-  if (fault == WRITE || (fault == WRITE_LATE && writes == 2)) return broken(ENOSPC);
-  return write(fd, p, n > 1000 ? 1000 : n); /* no more at once */
-}
+/* Of the calls from number fail_from on, fail_count fail. */
 static ssize_t my_read(int fd, void *p, size_t n)
 {
-  reads++;
-  if (fault == INTR_READ && reads % 2) return broken(EINTR);
-  if (fault == READ) return broken(EIO);
-  return fault == SHORT ? 0 : read(fd, p, n > 3 ? 3 : n);
+  if (++reads >= fail_from && reads < fail_from + fail_count) {
+    errno = fail_errno;
+    return -1;
+  }
+  return read(fd, p, n > 5000 ? 5000 : n);
 }
-static off_t my_seek(int fd, off_t at, int how)
-{
-  if (++seeks == (fault == SEEK ? 1 : fault == SEEK_LATE ? 2 : 0)) return broken(EOVERFLOW);
-  return lseek(fd, at, how);
-}
-static int my_sync(int fd)
-{
-  if (++syncs == (fault == SYNC ? 1 : fault >= SYNC_FOLDER && fault <= NO_SYNC_FOLDER ? 2 : 0))
-    return broken(fault == NO_SYNC_FOLDER ? EINVAL : EDQUOT);
-  return fd < 0 ? -1 : 0;
-}
-static int my_open(const char *path, int flags, ...)
-{
-  const int fd = fault == OPEN ? broken(EACCES) : open(path, flags, 0666);
-  opens += fd >= 0;
-  return fd;
-}
-static int my_close(int fd)
-{
-  closes++;
-  const int rc = close(fd);
-  return fault == CLOSE && closes == 3 ? broken(EIO) : rc;
-}
-static int my_rename(const char *from, const char *to)
-{
-  return fault == RENAME ? broken(EXDEV) : rename(from, to);
-}
-static int my_fstat(int fd, struct stat *st) { return fault == STAT ? broken(EIO) : fstat(fd, st); }
 
-#define write my_write
 #define read my_read
-#define lseek my_seek
-#define fsync my_sync
-#define open my_open
-#define close my_close
-#define rename my_rename
-#define fstat my_fstat
-#define tc_now_ns clock_ns
-#include "src/cmd/data/bytes.c"
-#undef write
+#include "src/cmd/data/input.c"
 #undef read
 
-static const struct {
-  enum fault fault;
-  const char *sentence;
-  bool whole;
-} rows[] = {
-  { NONE, "", true },
-  { INTR_WRITE, "", true },
-  { INTR_READ, "", true },
-  { NO_SYNC_FOLDER, "", true },
-  { WRITE, "shard 'out': writing failed: No space left on device; nothing was left behind", false },
-  { WRITE_LATE, "shard 'out': writing failed: No space left on device; nothing was left behind",
-    false },
-  { READ, "text file 'text': reading failed: Input/output error", false },
-  { SHORT, "text file 'text': reading failed: it was truncated", false },
-  { SEEK,
-    "shard 'out': seeking failed: Value too large for defined data type; nothing was left behind",
-    false },
-  { SEEK_LATE,
-    "shard 'out': seeking failed: Value too large for defined data type; nothing was left behind",
-    false },
-  { SYNC, "shard 'out': flushing failed: Disk quota exceeded; nothing was left behind", false },
-  { CLOSE, "shard 'out': closing failed: Input/output error; nothing was left behind", false },
-  { RENAME, "shard 'out': renaming failed: Invalid cross-device link; nothing was left behind",
-    false },
-  { SYNC_FOLDER, "shard 'out' is written, but its folder can't be flushed: Disk quota exceeded",
-    true },
-  { STAT, "text file 'text': Input/output error", false },
-  { OPEN, "text file 'text' can't be opened: Permission denied; see its owner and mode", false }
-};
+static char *whole;
+enum { SIZE = 200000 };
 
+static void put(const char *name, const char *text, size_t n)
+{
+  FILE *f = fopen(name, "w");
+  TC_ASSERT(f && fwrite(text, 1, n, f) == n && fclose(f) == 0);
+}
+
+/* The command on these words, the last one NULL. Its standard error goes to the file err. */
+static int run(const char *a, ...)
+{
+  char *argv[16] = { (char *)(uintptr_t)"data", (char *)(uintptr_t)a };
+  int argc = 2;
+  va_list ap;
+  va_start(ap, a);
+  while ((argv[argc] = va_arg(ap, char *))) argc++;
+  va_end(ap);
+  fflush(stdout);
+  fflush(stderr);
+  const int out = dup(1), err = dup(2), to = open("err", O_RDWR | O_CREAT | O_TRUNC, 0666);
+  TC_ASSERT(dup2(to, 1) >= 0 && dup2(to, 2) >= 0);
+  const int status = tc_cmd_data(argc, argv);
+  fflush(stdout);
+  dup2(out, 1);
+  dup2(err, 2);
+  close(out), close(err), close(to);
+  return status;
+}
+
+static const char *said(void)
+{
+  static char text[4000];
+  FILE *f = fopen("err", "r");
+  text[fread(text, 1, sizeof text - 1, f)] = '\0';
+  fclose(f);
+  return text;
+}
+
+static void says(const char *what)
+{
+  if (!ok(strstr(said(), what) != NULL, "... %s", what)) printf("# it says %.*s\n", (int)strcspn(said(), "\n"), said());
+}
+
+/* The tokens of a shard as bytes; NULL: it has others. Owned by the caller. */
+static char *tokens_of(const char *name, size_t *n)
+{
+  static uint16_t token[2 * SIZE];
+  FILE *f = fopen(name, "r");
+  *n = 0;
+  if (!f || fseek(f, 1024, SEEK_SET) != 0) return NULL;
+  *n = fread(token, 2, 2 * SIZE, f);
+  fclose(f);
+  char *text = tc_calloc(1, *n + 1);
+  for (size_t i = 0; i < *n; i++) text[i] = (char)token[i];
+  return text;
+}
+
+static void is_text(const char *name, const char *want, size_t n, const char *what)
+{
+  size_t got;
+  char *text = tokens_of(name, &got);
+  ok(text && got == n && memcmp(text, want, n) == 0, "%s: %zu tokens, the bytes of the text", what, got);
+  free(text);
+}
+
+static bool exists(const char *name)
+{
+  struct stat st;
+  return lstat(name, &st) == 0;
+}
+
+/* A read of a text that fails once is tried again; the sentence of one that fails for ever names the file. */
 static void test_faults(void)
 {
-  char *text[] = { "text" };
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct tc_err err = { 0 };
-    char tmp[40];
-    struct stat st;
-    fault = rows[i].fault;
-    writes = reads = seeks = syncs = closes = opens = 0;
+  static const int errors[] = { EIO, ESTALE, EINTR, ENOMEM, EACCES };
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+    for (int at = 1; at <= 41; at += 20) {
+      unlink("out");
+      reads = 0, fail_from = at, fail_count = 1, fail_errno = errors[i];
+      is_int(run("text", "-o", "out", NULL), 0, "%s once, at read %d", strerror(errors[i]), at);
+      is_text("out", whole, SIZE, "...");
+    }
+  }
+  unlink("out");
+  reads = 0, fail_from = 3, fail_count = INT32_MAX - 3, fail_errno = ENXIO;
+  is_int(run("text", "-o", "out", NULL), 2, "an error that does not pass");
+  says("text file 'text': reading failed: No such device or address");
+  ok(!exists("out"), "... no shard");
+  fail_from = fail_count = 0;
+}
+
+/* What can be named as a text, and what as the shard. */
+static void test_files(void)
+{
+  TC_ASSERT(mkfifo("fifo", 0666) == 0 && mkdir("folder", 0777) == 0 && symlink("nowhere", "dangling") == 0);
+  static const struct { const char *name, *says; } texts[] = {
+    { "fifo", "text file fifo: it is a named pipe" }, { "/dev/zero", "text file /dev/zero: it is a device" },
+    { "folder", "folder 'folder' has no files of text" }, { "none", "text file none: No such file" },
+    { "dangling", "text file dangling: No such file" }, { "sparse", "is not text: byte 0 of it is 0x00" },
+  }, outs[] = {
+    { "text", "-o text is one of the texts" }, { "linked", "-o linked is one of the texts" },
+    { "other", "-o other exists already and is not a token shard" }, { "fifo", "-o fifo is a pipe" },
+    { "/dev/full", "-o /dev/full is a device" }, { "folder", "-o folder is a folder" },
+    { "dangling", "-o dangling is a link whose file can't be found" }, { "no/out", "there is no folder no" },
+  };
+  int fd = open("sparse", O_WRONLY | O_CREAT, 0666);
+  TC_ASSERT(ftruncate(fd, (off_t)4 << 30) == 0 && close(fd) == 0);
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    is_int(run(texts[i].name, "-o", "out", NULL), 2, "a text that is %s", texts[i].name);
+    says(texts[i].says);
+  }
+  put("other", "notes", 5);
+  TC_ASSERT(link("text", "linked") == 0);
+  for (size_t i = 0; i < sizeof outs / sizeof *outs; i++) {
+    is_int(run("text", "-o", outs[i].name, NULL), 2, "a shard that is %s", outs[i].name);
+    says(outs[i].says);
+  }
+  size_t n;
+  char *text;
+  struct tc_err err;
+  ok(tc_read_text(&text, &n, "other", "file", SIZE, &err) == 0 && n == 5 && !memcmp(text, "notes", 5),
+     "the other file is as it was");
+  free(text);
+  unlink("out");
+  is_int(run("text", "-o", "out", NULL), 0, "a name that is free");
+  is_int(run("text", "text", "-o", "out", NULL), 0, "a shard that is there");
+  is_int(run("out", "-o", "out2", NULL), 2, "a shard as a text");
+  says("text file 'out' is a token shard; a training reads it as it is");
+  int pipes[2];
+  TC_ASSERT(pipe(pipes) == 0 && write(pipes[1], whole, 10000) == 10000 && close(pipes[1]) == 0);
+  char *name = tc_sprintf("/dev/fd/%d", pipes[0]);
+  is_int(run(name, "-o", "out", NULL), 0, "a pipe that the user gave");
+  is_text("out", whole, 10000, "...");
+  close(pipes[0]);
+  free(name);
+  for (const char *const *at = (const char *const[]){ "fifo", "dangling", "sparse", "linked", "other", "out", NULL }; *at; at++)
+    unlink(*at);
+  rmdir("folder");
+}
+
+/* Text and JSONL with a byte order mark and without one; empty texts. */
+static void test_marks(void)
+{
+  put("a.txt", "\xef\xbb\xbf" "first", 8);
+  put("b.txt", "\xef\xbb\xbf", 3);
+  put("c.txt", "x\xef\xbb\xbfy", 5);
+  put("d.jsonl", "\xef\xbb\xbf{\"text\": \"line\"}\n", 20);
+  is_int(run("a.txt", "b.txt", "c.txt", "d.jsonl", "--eod", "10", "-o", "out", NULL), 0, "texts with marks");
+  is_text("out", "first\nx\xef\xbb\xbfy\nline\n", 17, "... which are left out at the begin");
+  says("1 empty document left out");
+  unlink("out");
+  is_int(run("b.txt", "-o", "out", NULL), 2, "an empty text alone");
+  says("the text is empty: there is nothing to make out of");
+  is_int(run("d.jsonl", "-o", "out", NULL), 2, "JSONL without a byte between its texts");
+  says("'d.jsonl' is JSONL: without a tokenizer give the byte between its texts, such as --eod 10");
+  is_int(run("a.txt", "--eod", "256", "-o", "out", NULL), 2, "a byte that is none");
+  says("--eod 256: without a tokenizer a token is a byte: give its number, 0 to 255");
+  is_int(run("a.txt", "--begin-token", "-o", "out", NULL), 2, "an option that needs a tokenizer");
+  says("--begin-token needs --tokenizer");
+  for (const char *const *at = (const char *const[]){ "a.txt", "b.txt", "c.txt", "d.jsonl", NULL }; *at; at++) unlink(*at);
+}
+
+/* Each line that can't be read ends the call, or is left out and counted. */
+static void test_bad_lines(void)
+{
+  static const char *const bad[] = {
+    "{\"text\": \"cut off", "{\"text\": 7}", "{\"other\": \"\"}", "[\"text\"]", "{\"text\": \"\\ud800\"}", "{\"text\": \"\xff\"}",
+    "\x1f\x8b", "{\"text\": \"x\"} more", "{} {}", "nothing", "{\"text\": null}",
+  };
+  char lines[2000] = "{\"text\": \"first\"}\n";
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    char one[200];
+    snprintf(one, sizeof one, "{\"text\": \"first\"}\n\n%s\n", bad[i]);
+    tc_text_add(lines, sizeof lines, "%s\n", bad[i]);
+    put("one.jsonl", one, strlen(one));
+    is_int(run("one.jsonl", "--eod", "0", "-o", "out", NULL), 2, "a bad line: %s", bad[i]);
+    says("text 'one.jsonl', line 3: ");
+    is_int(run("one.jsonl", "--eod", "0", "--bad-lines", "skip", "-o", "out", NULL), 0, "... left out");
+    is_text("out", "first", 6, "...");
+    says("1 line left out, which can't be read; the first: text 'one.jsonl', line 3: ");
     unlink("out");
-    is_int(tc_data_bytes(text, 1, "out", &err), *rows[i].sentence ? TC_EUSER : 0, "fault %d: status",
-           (int)fault);
-    is_str(err.text, rows[i].sentence, "... sentence");
-    is_int(stat("out", &st) == 0 ? st.st_size : -1, rows[i].whole ? 1024 + 2 * 7 : -1,
-           "... the shard");
-    snprintf(tmp, sizeof tmp, "out.tmp-%ld", (long)getpid());
-    ok(stat(tmp, &st) != 0, "... nothing else");
-    is_int(closes, opens, "... all is closed");
   }
-  fault = NONE;
-}
-
-/* A text that is longer than it was. */
-static void test_longer(void)
-{
-  struct shard s = { .path = "out", .total_bytes = 10, .n_tokens = 4, .fd = -1 };
-  struct tc_err err = { 0 };
-  uint8_t buf[16];
-  uint16_t tokens[16];
-  is_int(append_text(&s, "text", buf, tokens, &err), TC_EUSER, "a text became longer");
-  is_str(err.text, "text file 'text' grew while it was read; run it again", "... it is reported");
-  is_int(s.n_tokens, 4, "... nothing is read");
-}
-
-/* What is reported after two seconds, and again after two more. */
-static void test_progress(void)
-{
-  struct shard s = { .total_bytes = 4000, .n_tokens = 1000, .started_ns = 1000, .told_ns = 1000 };
-  char text[300];
-  FILE *f = tmpfile();
-  fflush(stderr);
-  int err = dup(STDERR_FILENO);
-  TC_ASSERT(f && err >= 0 && dup2(fileno(f), STDERR_FILENO) >= 0);
-  static const int64_t at[] = { 1999999999, 2000000000, 3999999999, 4000000000 };
-  for (int i = 0; i < 4; i++) {
-    now_ns = 1000 + at[i];
-    tick_ns = 0;
-    if (i == 3) s.n_tokens = 3500;
-    print_progress(&s);
-  }
-  char *names[] = { "text" };
-  struct tc_err why = { 0 };
-  tick_ns = 1500000000;
-  const int rc = tc_data_bytes(names, 1, "out", &why);
-  fflush(stderr);
-  TC_ASSERT(dup2(err, STDERR_FILENO) >= 0);
-  rewind(f);
-  text[fread(text, 1, sizeof text - 1, f)] = 0;
-  fclose(f);
-  is_str(text,
-         "tercio data: 1 KB of 4 KB (25 %), 500 B/s\ntercio data: 3.5 KB of 4 KB (87 %), 875 B/s\n"
-         "tercio data: 6 B of 7 B (85 %), 2 B/s\n",
-         "lines of progress");
-  is_int(rc, 0, "... of long work");
+  tc_text_add(lines, sizeof lines, "{\"text\": \"last\"}");
+  put("all.jsonl", lines, strlen(lines));
+  is_int(run("all.jsonl", "all.jsonl", "--eod=0", "--bad-lines=skip", "-o", "out", NULL), 0, "bad lines among good ones");
+  is_text("out", "first\0last\0first\0last", 22, "...");
+  says("22 lines left out, which can't be read; the first: text 'all.jsonl', line 2: ");
+  is_int(run("all.jsonl", "--eod=0", "--bad-lines=no", "-o", "out", NULL), 2, "another word");
+  says("--bad-lines no: give refuse or skip");
+  unlink("one.jsonl"), unlink("all.jsonl");
 }
 
 int main(void)
 {
   char dir[] = "/tmp/t_data_cmd-XXXXXX";
   TC_ASSERT(mkdtemp(dir) && chdir(dir) == 0);
-  FILE *f = fopen("text", "w");
-  TC_ASSERT(f && fputs("a text\n", f) >= 0 && fclose(f) == 0);
+  whole = tc_malloc(SIZE);
+  for (int i = 0; i < SIZE; i++) whole[i] = (char)(' ' + i % 90);
+  put("text", whole, SIZE);
   test_faults();
-  test_longer();
-  test_progress();
-  unlink("out");
-  unlink("text");
+  test_files();
+  test_marks();
+  test_bad_lines();
+  unlink("text"), unlink("out"), unlink("err");
+  free(whole);
   return chdir("/") || rmdir(dir) || done_testing();
 }

@@ -360,7 +360,7 @@ static void test_command(const char *dir)
   scatter(text, LENGTH);
   put(a, text, 1000);
   put(b, text + 1000, LENGTH - 1000);
-  is_int(run(a, b, "-o", out, NULL), 0, "tercio data a b -o ab");
+  is_int(run(a, b, "--invalid=bytes", "-o", out), 0, "tercio data a b -o ab");
   FILE *f = fopen(out, "rb");
   size_t head = fread(header, 4, 256, f), n = fread(got, 2, LENGTH + 2, f);
   fclose(f);
@@ -377,13 +377,13 @@ static void test_command(const char *dir)
   ok(memcmp(x, x2, sizeof x) == 0 && memcmp(y, y2, sizeof y) == 0, "  the same samples");
   tc_data_free(t);
   tc_data_free(s);
-  is_int(run(a, none, "-o", out, NULL), 2, "a missing text");
-  is_int(run(a, "-o", a, NULL, NULL), 2, "onto its own text");
+  is_int(run(a, none, "--invalid=bytes", "-o", out), 2, "a missing text");
+  is_int(run(a, "--invalid=bytes", "-o", a, NULL), 2, "onto its own text");
   is_int(run("-o", out, NULL, NULL, NULL), 2, "no text");
   is_int(run(a, NULL, NULL, NULL, NULL), 2, "no -o");
   is_int(run(a, "-x", "-o", out, NULL), 2, "an unknown option");
-  is_int(run(a, "-o", nowhere, NULL, NULL), 2, "a folder that is not there");
-  is_int(run(a, "-o", dir, NULL, NULL), 2, "onto a folder");
+  is_int(run(a, "--invalid=bytes", "-o", nowhere, NULL), 2, "a folder that is not there");
+  is_int(run(a, "--invalid=bytes", "-o", dir, NULL), 2, "onto a folder");
   struct stat st;
   ok(stat(out, &st) == 0 && st.st_size == 1024 + 2 * (off_t)LENGTH, "the old shard is untouched");
   struct rlimit limit, small;
@@ -392,7 +392,7 @@ static void test_command(const char *dir)
   small.rlim_cur = 1 << 20;                  /* a disk that is full after a while */
   signal(SIGXFSZ, SIG_IGN);
   setrlimit(RLIMIT_FSIZE, &small);
-  is_int(run(b, "-o", out, NULL, NULL), 2, "a disk that fills up");
+  is_int(run(b, "--invalid=bytes", "-o", out, NULL), 2, "a disk that fills up");
   setrlimit(RLIMIT_FSIZE, &limit);
   ok(stat(out, &st) == 0 && st.st_size == 1024 + 2 * (off_t)LENGTH, "  the old shard is untouched");
   put(none, "", 0);
@@ -400,7 +400,7 @@ static void test_command(const char *dir)
   if (access("/dev/full", W_OK) == 0) {
     struct stat before;
     stat("/dev/full", &before);
-    is_int(run(a, "-o", "/dev/full", NULL, NULL), 2, "onto a device");
+    is_int(run(a, "--invalid=bytes", "-o", "/dev/full", NULL), 2, "onto a device");
     ok(stat("/dev/full", &st) == 0 && st.st_rdev == before.st_rdev, "  which is still there");
   }
   free(text);

@@ -62,6 +62,9 @@ static void make_files(void)
   put_megatron("set/c.bin", "set/c.idx", 8, u16, N, 2);
   put_megatron("set/d.bin", "set/d.idx", 4, u32, N, 4);
   put("set/tokenizer.json", "{}", 2);
+  mkdir("more", 0755);
+  put_bin("more/x.bin", 20240520, 1, N, u16, N);
+  put_bin("more/y.bin", 20240520, 1, N, u16, N);
   put("texts/x.txt", text, N);
   put("texts/y.txt", text, N);
   put("texts/.hidden.txt", text, N);
@@ -86,8 +89,8 @@ static void test_opened(void)
     { { "raw/t.u32" }, TC_FORMAT_UINT32, N, 1 },
     { { "raw/none.bin" }, TC_FORMAT_UINT16, N, 1 },
     { { "raw/lines.jsonl" }, TC_FORMAT_TEXT, N, 1 },
-    { { "0.7:set", "0.3:texts" }, TC_FORMAT_AUTO, 6 * N, 2 },
-    { { "2:set/a.bin", "set/b.bin", "1e0:texts" }, TC_FORMAT_AUTO, 4 * N, 2 },
+    { { "0.7:set", "0.3:more" }, TC_FORMAT_AUTO, 6 * N, 2 },
+    { { "2:set/a.bin", "set/b.bin", "1e0:more" }, TC_FORMAT_AUTO, 4 * N, 2 },
     { { "1:set" }, TC_FORMAT_AUTO, 4 * N, 1 },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -109,13 +112,13 @@ static void test_opened(void)
     is_int(wrong, 0, "... read over borders of files");
     tc_data_free(d);
   }
-  const char *const words[] = { "7:set/a.bin", "set/b.bin", "3:texts" };
+  const char *const words[] = { "7:set/a.bin", "set/b.bin", "3:more" };
   struct tc_data_opts o = opts((char *const *)(uintptr_t)words, 3, TC_FORMAT_AUTO);
   struct tc_data *d;
   struct tc_err err;
   TC_ASSERT(tc_data_open(&d, &o, &err) == 0);
   is_str(tc_data_source_name(d, 0), "set/a.bin set/b.bin", "a source is named as the user named it");
-  is_str(tc_data_source_name(d, 1), "texts", "... and the other");
+  is_str(tc_data_source_name(d, 1), "more", "... and the other");
   ok(tc_data_source_share(d, 0) == 0.7 && tc_data_source_share(d, 1) == 0.3, "shares");
   is_int(tc_data_taken(d, 0, 1000), 700, "of 1000 samples");
   is_int(tc_data_windows(d, 0), (2 * N - 1) / CONTEXT, "windows");
@@ -141,9 +144,13 @@ static void test_refused(void)
     { { "nowhere" }, TC_FORMAT_AUTO, "data file 'nowhere' does not exist" },
     { { "empty" }, TC_FORMAT_AUTO, "data folder 'empty' has no files *.bin or *.txt" },
     { { "s*" }, TC_FORMAT_AUTO, "data file 'set' is a folder; name the files in it" },
-    { { "raw/none.bin" }, TC_FORMAT_AUTO, "data file 'raw/none.bin' has no header that is known. data.format = uint16" },
+    { { "raw/none.bin" }, TC_FORMAT_AUTO, "data file 'raw/none.bin' has no header that is known, and is not text: byte 1" },
     { { "raw/lines.jsonl" }, TC_FORMAT_AUTO, "data file 'raw/lines.jsonl' has no header that is known" },
     { { "set/a.bin", "texts" }, TC_FORMAT_AUTO, "data file 'texts/x.txt' does not belong with 'set/a.bin'" },
+    { { "1:set", "1:texts" }, TC_FORMAT_AUTO, "data file 'texts/x.txt' does not belong with 'set/a.bin': one has text, the" },
+    { { "1:texts", "1:set/c.bin" }, TC_FORMAT_AUTO, "data file 'set/c.bin' does not belong with 'texts/x.txt'" },
+    { { "1:texts", "1:raw/t.u16" }, TC_FORMAT_AUTO, "data file 'raw/t.u16' has no header that is known, and is not text: byte" },
+    { { "raw/t.u32" }, TC_FORMAT_AUTO, "is not text: byte 1 of it is 0x00, which no text has. data.format = uint16 or uint32" },
     { { "odd.u16" }, TC_FORMAT_UINT16, "data file 'odd.u16' has 3 bytes, which are no whole number of uint16 tokens" },
     { { "v9.bin" }, TC_FORMAT_AUTO, "token shard of version 9; of those that begin with 20240801 only version 7 (uint32" },
     { { "set/a.bin" }, TC_FORMAT_MEGATRON, "data file 'set/a.idx' does not exist" },
@@ -157,7 +164,7 @@ static void test_refused(void)
     { { "1e:set" }, TC_FORMAT_AUTO, "a weight is a number above 0" },
     { { "0.5:" }, TC_FORMAT_AUTO, "data '0.5:': a file, folder or pattern must follow the weight" },
     { { "set", "0.5:texts" }, TC_FORMAT_AUTO, "data '0.5:texts' has a weight, and 'set' before it has none" },
-    { { "1:set", "1e-9:texts" }, TC_FORMAT_AUTO, "less than one sample in 65536; give it a larger weight" },
+    { { "1:set", "1e-9:more" }, TC_FORMAT_AUTO, "less than one sample in 65536; give it a larger weight" },
     { { "1:set", "1:odd.u16" }, TC_FORMAT_AUTO, "odd.u16: too few tokens: 3, but a sample of model.context = 8" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -260,7 +267,8 @@ static void test_tokenizers(void)
     for (int k = 0; k < FILES; k++) {
       char *word[2] = { tc_sprintf("1:%s", file[i].name), tc_sprintf("2:%s", file[k].name) };
       const struct tc_data_opts o = opts(word, 2, TC_FORMAT_AUTO);
-      const int want = file[i].is && file[k].is && file[i].is != file[k].is ? TC_EUSER : 0;
+      const bool text_beside_unknown = (i == 5 && !file[k].is) || (k == 5 && !file[i].is);
+      const int want = (file[i].is && file[k].is && file[i].is != file[k].is) || text_beside_unknown ? TC_EUSER : 0;
       is_int(tc_data_same_tokenizer(d[i], d[k], &err), want, "%s beside %s", file[i].name, file[k].name);
       if (want) ok(strstr(err.text, file[i].name) && strstr(err.text, file[k].name), "... names both");
       is_int(tc_data_open(&both, &o, &err), want, "... in a blend");
@@ -445,7 +453,7 @@ static void test_prefetch(void)
 {
   enum { STEPS = 40, B = 6, ROW = B * CONTEXT };
   static int32_t x[STEPS][ROW], y[STEPS][ROW];
-  const char *const words[] = { "2:set", "1:texts" };
+  const char *const words[] = { "2:set", "1:more" };
   const struct tc_data_opts o = opts((char *const *)(uintptr_t)words, 2, TC_FORMAT_AUTO);
   struct source_read of = { .s = { TC_ORDER_PERMUTATION, 9, B }, .bad = -1 };
   struct tc_prefetch *a;

@@ -1,4 +1,5 @@
-/* t_data_warn.c - warnings of shards that are not finished and of files that are read twice. */
+/* t_data_warn.c - warnings of shards that are not finished, of files that are read twice, and of bytes for
+ * a model with a larger vocabulary. */
 #include "tests/unit/data_fixture.h"
 
 #include <stdarg.h>
@@ -61,6 +62,8 @@ static const struct { const char *train[4], *val[4]; int warnings; const char *s
     { "data file 'whole/s0.bin' (data.train = whole) is also 'whole/s0.bin' (data.val = other whole/s0.bin): ", both } },
   { { "whole", "whole" }, { "whole" }, 2, { twice, both } },
   { { "other" }, { "link.bin" }, 1, { "'link.bin' (data.val", both } },
+  { { "text.txt" }, { NULL }, 1, { "a token of data.train = text.txt is a byte, below 256, but model.vocab = 300: " } },
+  { { "1:bytes.bin", "1:text.txt" }, { NULL }, 1, { "a token of data.train = bytes.bin is a byte, below 256, but" } },
 };
 
 static void tests(const char *dir)
@@ -80,6 +83,8 @@ static void tests(const char *dir)
   put_note("whole", true);
   put_note("part", false);
   put_note("foreign", false);                    /* of another program: its shards do not bear tercio's mark */
+  put("text.txt", "a text of bytes", 15);
+  put_shard("bytes.bin", 0, 256, -1, tokens, N);
   if (link("other/s0.bin", "link.bin") != 0) perror("link");
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_data *train = open_words(rows[i].train), *val = open_words(rows[i].val);
