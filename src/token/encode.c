@@ -69,18 +69,27 @@ static int match_fail(const struct tc_encoder *e, int rc)
 
 static int split(struct tc_encoder *e, const char *s, size_t n, int step);
 
+/* JIT's stack has a limit that a long piece may reach; the interpreter has none. */
+static int match(const struct tc_encoder *e, const pcre2_code *code, const char *s, size_t n, size_t at)
+{
+  int rc = PCRE2_ERROR_JIT_STACKLIMIT;
+  if (e->stack) rc = pcre2_jit_match(code, (PCRE2_SPTR)s, n, at, PCRE2_NO_UTF_CHECK, e->match, e->context);
+  if (rc != PCRE2_ERROR_JIT_STACKLIMIT) return rc;
+  return pcre2_match(code, (PCRE2_SPTR)s, n, at, PCRE2_NO_UTF_CHECK | (e->stack ? PCRE2_NO_JIT : 0), e->match, e->context);
+}
+
 /* Splits by a pattern: its matches, and what is between them. */
 static int split_by(struct tc_encoder *e, const pcre2_code *code, const char *s, size_t n, int step)
 {
-  const PCRE2_SIZE *match = pcre2_get_ovector_pointer(e->match);
+  const PCRE2_SIZE *found = pcre2_get_ovector_pointer(e->match);
   for (size_t at = 0; at < n;) {
-    const int rc = e->stack
-      ? pcre2_jit_match(code, (PCRE2_SPTR)s, n, at, PCRE2_NO_UTF_CHECK, e->match, e->context)
-      : pcre2_match(code, (PCRE2_SPTR)s, n, at, PCRE2_NO_UTF_CHECK, e->match, e->context);
+    const int rc = match(e, code, s, n, at);
     if (rc == PCRE2_ERROR_NOMATCH) return split(e, s + at, n - at, step + 1);
     if (rc < 0) return match_fail(e, rc);
-    const size_t begin = match[0], end = match[1];        /* steps below overwrite them */
-    TC_ASSERT(begin >= at && end > begin && end <= n);
+    const size_t begin = found[0], end = found[1];        /* steps below overwrite them */
+    if (begin < at || end <= begin || end > n)
+      return tc_fail(e->err, TC_EUSER, "tokenizer '%s': its pre-tokenizer's regex matches an empty text, which is not "
+                     "supported", e->t->name);
     if (begin > at) TC_TRY(split(e, s + at, begin - at, step + 1));
     TC_TRY(split(e, s + begin, end - begin, step + 1));
     at = end;

@@ -1,9 +1,15 @@
 /* pattern.c - a pre-tokenizer's regex for PCRE2.
  *
  * Hugging Face's library matches by Oniguruma, in Ruby's syntax. Most of that means the same to PCRE2, but not
- * all: \s has other characters, \h and \w mean something else, {1,2}+ too. So a pattern is read from left to
- * right: what is known to mean the same is copied, \s becomes the characters of White_Space, and anything else is
- * refused by name. */
+ * all: \s has other characters, \h and \w mean something else, {1,2}+ too, and (*ACCEPT) is a verb here. So a pattern is
+ * read from left to right, by the grammar below: what is known to mean the same is copied, \s becomes the characters of
+ * White_Space, and anything else is refused by name.
+ *
+ *   pattern     alternatives with |, of atoms with quantifiers
+ *   atom        a character; .; an escape; [...]; (...), (?:...), (?>...), a group of `caseless`
+ *   lookahead   (?=...), (?!...), where an atom may be; it has no quantifier, nor has a group of nothing else
+ *   quantifier  ?, *, + alone or before + or ?; {2}, {1,3}, {2,} alone
+ *   [...]       characters, escapes, ranges of single characters; - as itself only at the begin or the end */
 #include "src/token/impl.h"
 
 #include <stdlib.h>
@@ -47,11 +53,16 @@ static const char *const properties[] = {
   "Hiragana", "Katakana", "Hangul", "Latin", "Greek", "Cyrillic", "Thai", "Arabic", "Hebrew", "Devanagari",
 };
 
+enum { MOST_DEPTH = 100 };
+
 struct translation {
   const char *name, *in;      /* in: what is left to read */
   char *out;                  /* owned */
   size_t len, cap;
   bool in_class;
+  bool atom;                  /* a quantifier may follow */
+  struct { bool ahead, solid; } group[MOST_DEPTH + 1];     /* open ones: a lookahead; it has more than lookaheads in it */
+  int depth;
   struct tc_err *err;
 };
 
@@ -68,8 +79,10 @@ static void copy(struct translation *t, size_t n)
   t->in += n;
 }
 
+/* n bytes, and the rest of their last character, are not supported. */
 static int refuse(const struct translation *t, size_t n)
 {
+  while (((unsigned char)t->in[n] & 0xc0) == 0x80) n++;
   return tc_fail(t->err, TC_EUSER, "tokenizer '%s': the regex of its pre-tokenizer has '%.*s'%s, which is not "
                  "supported: the patterns of GPT-2, Llama 3, Qwen and others of their kind are", t->name,
                  (int)n, t->in, t->in_class ? " within [...]" : "");
@@ -139,30 +152,82 @@ static int escape(struct translation *t)
   return refuse(t, c ? 2 : 1);
 }
 
+/* One character of a class, or an escape for several (*single false). */
+static int class_item(struct translation *t, bool *single)
+{
+  static const char several[] = "pPsSdD";
+  *single = *t->in != '\\' || !t->in[1] || !strchr(several, t->in[1]);
+  if (*t->in == '[') return refuse(t, 1);
+  if (t->in[0] == '&' && t->in[1] == '&') return refuse(t, 2);
+  if (*t->in == '\\') return escape(t);
+  copy(t, 1);
+  while (((unsigned char)*t->in & 0xc0) == 0x80) copy(t, 1);
+  return TC_OK;
+}
+
+/* What is between [ and ]; a - that is no range's is the first or the last there. */
+static int class_items(struct translation *t)
+{
+  bool single;
+  if (*t->in == '-') copy(t, 1);
+  while (*t->in && *t->in != ']') {
+    if (*t->in == '-' && t->in[1] != ']') return refuse(t, strnlen(t->in, 2));
+    TC_TRY(class_item(t, &single));
+    if (*t->in != '-' || t->in[1] == ']') continue;
+    if (!single) return refuse(t, strnlen(t->in, 2));
+    copy(t, 1);
+    if (*t->in) TC_TRY(class_item(t, &single));
+    if (!single) return refuse(t, strnlen(t->in, 2));
+  }
+  return TC_OK;
+}
+
 static int bracket(struct translation *t)
 {
   copy(t, t->in[1] == '^' ? 2 : 1);
   t->in_class = true;
   if (*t->in == ']') return refuse(t, 1);
-  while (*t->in && *t->in != ']') {
-    if (*t->in == '[') return refuse(t, 1);
-    if (t->in[0] == '&' && t->in[1] == '&') return refuse(t, 2);
-    if (*t->in == '\\') TC_TRY(escape(t));
-    else copy(t, 1);
-  }
+  TC_TRY(class_items(t));
   if (!*t->in) return tc_fail(t->err, TC_EUSER, "tokenizer '%s': the regex of its pre-tokenizer has a [ without "
                               "its ]", t->name);
   copy(t, 1);
   t->in_class = false;
+  t->atom = true;
   return TC_OK;
 }
 
-static int group(struct translation *t)
+static int open_group(struct translation *t)
 {
+  const char *all = t->in[1] == '?' ? ONE_OF(t, caseless) : NULL;
+  if (all) {
+    copy(t, strlen(all));
+    t->atom = true;
+    return TC_OK;
+  }
   const char *word = t->in[1] == '?' ? ONE_OF(t, groups) : "(";
-  if (!word) word = ONE_OF(t, caseless);
-  if (!word) return refuse(t, strnlen(t->in, 4));
+  if (!word || t->in[1] == '*' || t->depth == MOST_DEPTH) return refuse(t, strnlen(t->in, 4));
+  t->group[++t->depth].ahead = word[1] && (word[2] == '=' || word[2] == '!');
+  t->group[t->depth].solid = false;
   copy(t, strlen(word));
+  t->atom = false;
+  return TC_OK;
+}
+
+static int close_group(struct translation *t)
+{
+  if (!t->depth) return refuse(t, 1);
+  t->atom = !t->group[t->depth].ahead && t->group[t->depth].solid;
+  t->depth--;
+  copy(t, 1);
+  return TC_OK;
+}
+
+/* ?, *, + and what may follow them: + for no way back, ? for as few as possible. */
+static int repeated(struct translation *t)
+{
+  if (!t->atom) return refuse(t, strnlen(t->in, 2));
+  copy(t, t->in[1] == '+' || t->in[1] == '?' ? 2 : 1);
+  t->atom = false;
   return TC_OK;
 }
 
@@ -173,24 +238,36 @@ static int counted(struct translation *t)
   size_t n = 1 + strspn(t->in + 1, digits);
   const bool number = n > 1;
   if (t->in[n] == ',') n += 1 + strspn(t->in + n + 1, digits);
-  if (!number || t->in[n] != '}' || strchr("+?*{", t->in[n + 1] ? t->in[n + 1] : 'x'))
+  if (!number || !t->atom || t->in[n] != '}' || strchr("+?*{", t->in[n + 1] ? t->in[n + 1] : 'x'))
     return refuse(t, strnlen(t->in, n + 2));
   copy(t, n + 1);
+  t->atom = false;
   return TC_OK;
+}
+
+static int next_part(struct translation *t)
+{
+  switch (*t->in) {
+  case '[': return bracket(t);
+  case '(': return open_group(t);
+  case ')': return close_group(t);
+  case '?': case '*': case '+': return repeated(t);
+  case '{': return counted(t);
+  case '^': case '$': return refuse(t, 1);
+  case '\\': t->atom = true; return escape(t);
+  default: t->atom = *t->in != '|'; copy(t, 1); return TC_OK;
+  }
 }
 
 static int translate(struct translation *t)
 {
   put(t, "", 0);
-  while (*t->in)
-    switch (*t->in) {
-    case '\\': TC_TRY(escape(t)); break;
-    case '[': TC_TRY(bracket(t)); break;
-    case '(': TC_TRY(group(t)); break;
-    case '{': TC_TRY(counted(t)); break;
-    case '^': case '$': return refuse(t, 1);
-    default: copy(t, 1);
-    }
+  while (*t->in) {
+    TC_TRY(next_part(t));
+    t->group[t->depth].solid |= t->atom;
+  }
+  if (t->depth)
+    return tc_fail(t->err, TC_EUSER, "tokenizer '%s': the regex of its pre-tokenizer has a ( without its )", t->name);
   return TC_OK;
 }
 

@@ -1,4 +1,6 @@
-/* fuzz_tokenizer.c - damaged tokenizer.json files. What is accepted must encode a text, and decode it. */
+/* fuzz_tokenizer.c - damaged tokenizer.json files, and such with random regexes. What is accepted must encode a text, and
+ * decode it; what has a meaning of PCRE2's alone must be refused. tests/oracle/compare_patterns.py compares the ids of random
+ * regexes with Hugging Face's library. */
 #include "src/token/token.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -34,6 +36,69 @@ static size_t make(char *out)
   return n + (size_t)snprintf(out + n, MOST - n, "\"th\":256,\"the\":257,\"\\u0120the\":258}}}");
 }
 
+/* ---- random regexes ------------------------------------------------------------------------- */
+
+/* As they are written in JSON. */
+static const char *const parts[] = {
+  "a", "t", "1", " ", "'", "-", ".", "\u00e9", "\\\\s", "\\\\S", "\\\\d", "\\\\p{L}", "\\\\P{N}", "\\\\n", "\\\\.", "\\\\x61", "[a-c]",
+  "[^\\\\s\\\\p{L}]", "[-a]", "[a-]", "(?i:[sdmt]|ll|ve|re)", "?", "*", "+", "??", "++", "{2}", "{1,3}", "|", "|",
+};
+static const char *const pcre_only[] = {
+  "(*ACCEPT)", "(*FAIL)", "(*COMMIT)", "(*PRUNE)", "(*SKIP)", "(*THEN)", "(*UCP)", "(*UTF)", "(*CRLF)", "(*NOTEMPTY)",
+  "(*LIMIT_MATCH=1)", "(*pla:a)", "(*atomic:a)", "(*sr:a)", "(?R)", "(?1)", "(?C)", "(?|a)", "(?#a)", "(?i)", "(?<n>a)", "(?P>n)",
+  "(?(R)a)", "(?<=a)", "\\\\K", "\\\\G", "\\\\Q", "\\\\E", "\\\\R", "\\\\X", "\\\\b", "\\\\1", "\\\\N", "\\\\C", "\\\\c", "[[:alpha:]]",
+};
+enum { PARTS = sizeof parts / sizeof *parts, PCRE_ONLY = sizeof pcre_only / sizeof *pcre_only };
+
+static void draw_regex(struct fuzz *f, char *out, size_t size, int depth, bool *only)
+{
+  static const char *const open[] = { "(", "(?:", "(?>", "(?=", "(?!" };
+  for (size_t n = 1 + fuzz_below(f, 5); n > 0; n--) {
+    const size_t kind = fuzz_below(f, 24);
+    if (kind == 0) {
+      tc_text_add(out, size, "%s", pcre_only[fuzz_below(f, PCRE_ONLY)]);
+      *only = true;
+    } else if (kind < 5 && depth < 2) {
+      tc_text_add(out, size, "%s", open[fuzz_below(f, 5)]);
+      draw_regex(f, out, size, depth + 1, only);
+      tc_text_add(out, size, ")");
+    } else tc_text_add(out, size, "%s", parts[fuzz_below(f, PARTS)]);
+  }
+}
+
+/* The whole file with another regex. Returns its length; *only: it has what means something to PCRE2 alone. */
+static size_t make_regex(struct fuzz *f, const char *whole, char *out, bool *only)
+{
+  const char *at = strstr(whole, "\"Regex\":") + 8, *end = strstr(at, ",\"behavior\"") - 1;
+  char regex[1000] = "";
+  *only = false;
+  draw_regex(f, regex, sizeof regex, 0, only);
+  return (size_t)snprintf(out, MOST, "%.*s\"%s\"%s", (int)(at - whole), whole, regex, end);
+}
+
+/* The text of its ids is the text. */
+static bool encode_back(const struct tc_tokenizer *t)
+{
+  static const char text[] = "at's 1.5 a-b \xc3\xa9";
+  char back[sizeof text + 10] = "";
+  struct tc_encoder *e;
+  struct tc_err err = { 0 };
+  struct tc_ids ids = { 0 };
+  size_t len = 0, n;
+  if (tc_encoder_new(&e, t, &err) != TC_OK) return false;
+  const int status = tc_encode(e, text, sizeof text - 1, TC_INVALID_REFUSE, &ids, NULL, &err);
+  for (size_t i = 0; i < ids.n && len < sizeof text; i++) {
+    const char *s = tc_tokenizer_bytes(t, ids.id[i], &n);
+    memcpy(back + len, s, TC_MIN(n, sizeof text - len));
+    len += n;
+  }
+  tc_ids_free(&ids);
+  tc_encoder_free(e);
+  return status == TC_OK && len == sizeof text - 1 && memcmp(back, text, len) == 0;
+}
+
+/* ---- damage ----------------------------------------------------------------------------------- */
+
 /* Every id of a text has bytes. */
 static bool encode(const struct tc_tokenizer *t)
 {
@@ -59,10 +124,14 @@ int main(int argc, char **argv)
   const size_t n = make(whole), vocab = (size_t)(strstr(whole, "\"vocab\"") - whole);
   const int64_t rss_kb = fuzz_rss_kb();
   int faults = 0;
+  int regexes = 0;
   while (fuzz_more(&f)) {
     size_t len = n;
-    memcpy(text, whole, n);
-    for (size_t times = 1 + fuzz_below(&f, 3); times > 0; times--) {
+    bool only = false;
+    const bool regex = fuzz_below(&f, 3) == 0;
+    if (regex) len = make_regex(&f, whole, text, &only);
+    else memcpy(text, whole, n);
+    for (size_t times = regex ? 0 : 1 + fuzz_below(&f, 3); times > 0; times--) {
       size_t part = fuzz_below(&f, 4) ? TC_MIN(vocab, len) : len;      /* most of it is vocabulary */
       char rest[MOST];
       const size_t behind = len - part;
@@ -77,11 +146,15 @@ int main(int argc, char **argv)
     if (status != TC_OK && (t || !err.text[0])) faults += fuzz_fault(&f, "refused without a sentence");
     if (status != TC_OK) continue;
     f.accepted++;
-    if (!encode(t)) faults += fuzz_fault(&f, "accepted, but a text can't be encoded");
+    regexes += regex;
+    if (only) faults += fuzz_fault(&f, "a regex of PCRE2 alone is accepted");
+    if (regex && !encode_back(t)) faults += fuzz_fault(&f, "a text of a random regex does not come back");
+    if (!regex && !encode(t)) faults += fuzz_fault(&f, "accepted, but a text can't be encoded");
     tc_tokenizer_free(t);
   }
   is_int(faults, 0, "no faults");
   ok(f.accepted > f.cases / 50, "some are accepted");
+  ok(regexes > 0, "... %d of them with a random regex", regexes);
   free(whole);
   free(text);
   return fuzz_end(&f, "fuzz_tokenizer", rss_kb);
