@@ -131,6 +131,7 @@ unit_tests = \
   %D%/unit/token/t_token_hash.t \
   %D%/unit/token/t_token_merges.t \
   %D%/unit/token/t_token_refused.t \
+  %D%/unit/token/t_token_steps.t \
   %D%/unit/train/t_boundary.t \
   %D%/unit/train/t_calls.t \
   %D%/unit/train/t_control.t \
@@ -387,6 +388,7 @@ test_files = \
   %D%/oracle/tiny.json \
   %D%/oracle/tiny-documents.json \
   %D%/oracle/torch_gpt.py \
+  %D%/oracle/compare_patterns.py \
   %D%/oracle/compare_tokens.py \
   %D%/oracle/make_tokens.py \
   %D%/oracle/tokens_common.py \
@@ -449,6 +451,7 @@ token_libs = libtercio_token.a libtercio_base.a $(PCRE2_LIBS) $(UTF8PROC_LIBS) $
 tests_unit_token_t_token_t_LDADD = $(token_libs)
 tests_unit_token_t_token_merges_t_LDADD = $(token_libs)
 tests_unit_token_t_token_refused_t_LDADD = $(token_libs)
+tests_unit_token_t_token_steps_t_LDADD = $(token_libs)
 tests_fuzz_fuzz_tokenizer_t_LDADD = $(token_libs)
 
 # Tests that see a library's header themselves.
@@ -456,6 +459,7 @@ tests_unit_io_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
 tests_unit_io_t_ckpt_node_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
 tests_unit_io_t_h5_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
 tests_unit_token_t_token_t_CPPFLAGS = $(AM_CPPFLAGS) $(PCRE2_CFLAGS)
+tests_unit_token_t_token_steps_t_CPPFLAGS = $(AM_CPPFLAGS) $(PCRE2_CFLAGS) $(UTF8PROC_CFLAGS)
 tests_unit_comm_t_mpi_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
 tests_unit_launch_t_pmix_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 tests_unit_launch_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)

@@ -131,6 +131,52 @@ static void append(char **buf, size_t *len, size_t *cap, const char *s, size_t n
   *len += n;
 }
 
+static int class_of(int32_t c) { return utf8proc_get_property(c)->combining_class; }
+
+/* Sorts marks by their classes, those of one class in their order: in as many steps as there are marks, since a text may
+ * be nothing but marks. (utf8proc's own way takes their square.) */
+static void sort_marks(int32_t *mark, size_t n)
+{
+  size_t begin[257] = { 0 };
+  int32_t *copy = tc_malloc(n * sizeof *copy);
+  uint8_t *class = tc_malloc(n);
+  memcpy(copy, mark, n * sizeof *copy);
+  for (size_t i = 0; i < n; i++) begin[(class[i] = (uint8_t)class_of(copy[i])) + 1]++;
+  for (int c = 0; c < 256; c++) begin[c + 1] += begin[c];
+  for (size_t i = 0; i < n; i++) mark[begin[class[i]]++] = copy[i];
+  free(copy);
+  free(class);
+}
+
+/* The canonical order of n decomposed characters. */
+static void order_marks(int32_t *c, size_t n)
+{
+  for (size_t i = 0; i < n; i++) {
+    size_t end = i;
+    while (end < n && class_of(c[end])) end++;
+    if (end > i + 1) sort_marks(c + i, end - i);
+    i = end;
+  }
+}
+
+/* text[n] in NFC: *form, owned by the caller, as bytes. Returns their number, or < 0, an error of utf8proc. */
+static int64_t normalize(const char *text, size_t n, int32_t **form)
+{
+  enum { MOST_PARTS = 4 };                     /* of a canonical decomposition */
+  const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+  size_t len = 0, bytes;
+  *form = tc_malloc((MOST_PARTS * n + 1) * sizeof **form);
+  for (size_t at = 0; at < n; at += bytes) {
+    const int32_t c = (int32_t)tc_utf8_at(text + at, &bytes);
+    const utf8proc_ssize_t got = utf8proc_decompose_char(c, *form + len, (utf8proc_ssize_t)(MOST_PARTS * n - len), options,
+                                                         NULL);
+    if (got < 0) return got;
+    len += (size_t)got;
+  }
+  order_marks(*form, len);
+  return utf8proc_reencode(*form, (utf8proc_ssize_t)len, options);
+}
+
 int tc_nfc(const char *text, size_t n, const char **out, size_t *n_out, char **owned, struct tc_err *err)
 {
   size_t from = 0, len = 0, cap = n + 64, at = find_not_plain(text, 0, n);
@@ -141,12 +187,11 @@ int tc_nfc(const char *text, size_t n, const char **out, size_t *n_out, char **o
     const size_t begin = at - combining_before(text + from, at - from);
     append(&buf, &len, &cap, text + from, begin - from);
     from = stretch_end(text, at, n);
-    utf8proc_uint8_t *form = NULL;
-    const utf8proc_ssize_t got = utf8proc_map((const utf8proc_uint8_t *)text + begin,
-                                              (utf8proc_ssize_t)(from - begin), &form,
-                                              UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    int32_t *form;
+    const int64_t got = normalize(text + begin, from - begin, &form);
     if (got < 0) {
       free(buf);
+      free(form);
       return tc_fail(err, TC_EUSER, "the text cannot be normalized to NFC: %s", utf8proc_errmsg(got));
     }
     append(&buf, &len, &cap, (const char *)form, (size_t)got);
