@@ -4,8 +4,11 @@
  *   a sentence, where a map would end the process with SIGBUS;
  * - the threads of a rank share open files, since a sequence may lie in any of them: opening one for each read would
  *   be hard on the server that keeps a file system's names. Those used longest ago are closed. A file that is opened
- *   again must be the one of the start. */
+ *   again must be the one of the start;
+ * - an error that may pass (src/files/again.h) is met by another try, of a read with the file opened anew: its descriptor
+ *   may be stale. */
 #include "src/data/impl.h"
+#include "src/files/files.h"
 #include "src/watch/watch.h"
 
 #include <errno.h>
@@ -61,9 +64,13 @@ static int check_kind(const struct tc_token_file *f, const struct stat *st, stru
 
 int tc_file_check(struct tc_token_file *f, bool *touched, struct tc_err *err)
 {
+  struct tc_again again = { 0 };
   struct stat now;
+  int rc;
   *touched = false;
-  if (stat(f->name, &now) != 0)
+  do rc = stat(f->name, &now);
+  while (rc < 0 && tc_again(&again, errno));
+  if (rc < 0)
     return errno == ENOENT ? fail_removed(f, err)
                            : tc_fail(err, TC_EUSER, "data file '%s': %s", f->name, strerror(errno));
   TC_TRY(compare(f, &now, err));
@@ -133,16 +140,23 @@ static struct tc_open_file *find_place(struct tc_files *x)
 /* Returns the descriptor, or < 0 with errno. Where the process has too many, those that no thread reads are closed. */
 static int open_name(struct tc_files *x, const char *name)
 {
-  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;       /* a FIFO must not block */
-  const int fd = open(name, flags);
-  if (fd >= 0 || (errno != EMFILE && errno != ENFILE)) return fd;
-  tc_files_close(x);
-  return open(name, flags);
+  struct tc_again again = { 0 };
+  int fd;
+  do {
+    fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);      /* a FIFO must not block */
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+      const int why = errno;
+      tc_files_close(x);
+      errno = why;
+    }
+  } while (fd < 0 && tc_again(&again, errno));
+  return fd;
 }
 
 /* Opens the file by its name and checks that it is that of the start; the first time, what it is. */
 static int open_file(struct tc_files *x, struct tc_token_file *f, int *out, struct tc_err *err)
 {
+  struct tc_again tries = { 0 };
   struct stat st;
   const bool again = f->n_tokens > 0;
   const int fd = open_name(x, f->name);
@@ -153,8 +167,10 @@ static int open_file(struct tc_files *x, struct tc_token_file *f, int *out, stru
   if (fd < 0)
     return tc_fail(err, TC_EUSER, "data file '%s' can't be opened: %s; see its owner and mode",
                    f->name, strerror(errno));
-  int status = TC_OK;
-  if (fstat(fd, &st) != 0)
+  int status = TC_OK, rc;
+  do rc = fstat(fd, &st);
+  while (rc < 0 && tc_again(&tries, errno));
+  if (rc < 0)
     status = tc_fail(err, TC_EUSER, "data file '%s': %s", f->name, strerror(errno));
   else status = again ? compare(f, &st, err) : check_kind(f, &st, err);
   if (status != TC_OK) {
@@ -225,19 +241,24 @@ int tc_file_same(struct tc_reader *r, const struct tc_token_file *f, struct tc_e
   return known ? compare(f, &now, err) : TC_OK;
 }
 
-static int read_bytes(int fd, const struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset,
+/* *why: errno of a read that failed, or 0. */
+static int read_bytes(int fd, const struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset, int *why,
                       struct tc_err *err)
 {
+  *why = 0;
   for (int64_t got = 0; got < bytes;) {
-    ssize_t n = pread(fd, (char *)buf + got, (size_t)(bytes - got), (off_t)(offset + got));
-    if (n > 0) got += n;
-    else if (n == 0)
+    const ssize_t n = pread(fd, (char *)buf + got, (size_t)(bytes - got), (off_t)(offset + got));
+    if (n > 0) {
+      got += n;
+      continue;
+    }
+    if (n == 0)
       return tc_fail(err, TC_EUSER, "data file '%s' ends at byte %lld, but it had %lld bytes when "
                      "it was opened: it was truncated", f->name, (long long)(offset + got),
                      (long long)f->was.st_size);
-    else if (errno != EINTR)
-      return tc_fail(err, TC_EUSER, "data file '%s' can't be read at byte %lld: %s", f->name,
-                     (long long)(offset + got), strerror(errno));
+    *why = errno;
+    return tc_fail(err, TC_EUSER, "data file '%s' can't be read at byte %lld: %s", f->name,
+                   (long long)(offset + got), strerror(errno));
   }
   return TC_OK;
 }
@@ -245,10 +266,15 @@ static int read_bytes(int fd, const struct tc_token_file *f, void *buf, int64_t 
 int tc_file_read(struct tc_reader *r, struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset,
                  struct tc_err *err)
 {
+  struct tc_again again = { 0 };
   struct held h;
-  tc_at_file("reading", f->name);
-  TC_TRY(take_file(r->files, f, &h, err));
-  const int rc = read_bytes(h.fd, f, buf, bytes, offset, err);
-  give_back(r->files, &h, rc < 0);           /* a second try must not meet a stale descriptor */
+  int rc, why;
+  do {
+    tc_at_file("reading", f->name);
+    TC_TRY(take_file(r->files, f, &h, err));
+    rc = read_bytes(h.fd, f, buf, bytes, offset, &why, err);
+    give_back(r->files, &h, rc < 0);           /* another try must not meet a stale descriptor */
+  } while (rc < 0 && tc_again(&again, why));
+  if (rc == 0 && again.tries) *err = (struct tc_err){ 0 };
   return rc;
 }

@@ -12,7 +12,9 @@
 #include "src/data/impl.h"
 #include "src/data/kind.h"
 #include "src/data/shard.h"
+#include "src/files/again.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,11 +71,19 @@ static char *index_name(const char *name)
 
 static int is_megatron(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
 {
+  struct tc_again again = { 0 };
   char *idx = index_name(f->name);
-  const bool there = idx && access(idx, F_OK) == 0;
-  (void)r, (void)err;
+  int rc;
+  (void)r;
+  if (!idx) return 0;
+  do rc = access(idx, F_OK);
+  while (rc < 0 && tc_again(&again, errno));
+  if (rc < 0 && errno != ENOENT)
+    rc = tc_fail(err, TC_EUSER, "data file '%s': whether there is '%s' beside it can't be seen: %s", f->name, idx,
+                 strerror(errno));
+  else rc = rc == 0;
   free(idx);
-  return there;
+  return rc;
 }
 
 /* Megatron's codes of types, and the bytes of those that can be read; 0: those that can not. */

@@ -8,6 +8,7 @@
  * A folder that a pattern would look into and can't is a failure: its files would be left out silently. The order of
  * files is that of strcmp, so that it is the same on every node. */
 #include "src/data/impl.h"
+#include "src/files/files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -42,23 +43,14 @@ static int add_ending(struct tc_source *s, const char *dir, char *const *name, s
 
 static int add_folder(struct tc_source *s, const char *dir, struct tc_err *err)
 {
-  DIR *d = opendir(dir);
-  char **name = NULL;
-  size_t n = 0, cap = 0;
+  char **name;
   int rc = TC_OK;
-  if (!d) return tc_fail(err, TC_EUSER, "data folder '%s' can't be read: %s", dir, strerror(errno));
-  errno = 0;
-  for (struct dirent *e; (e = readdir(d)); errno = 0) {
-    TC_GROW(name, n, cap);
-    name[n++] = tc_strdup(e->d_name);
-  }
-  if (errno) rc = tc_fail(err, TC_EUSER, "data folder '%s' can't be read: %s", dir, strerror(errno));
-  closedir(d);
-  if (n) qsort(name, n, sizeof *name, tc_order_text);
-  if (rc == TC_OK && !add_ending(s, dir, name, n, ".bin") && !add_ending(s, dir, name, n, ".txt"))
+  const int n = tc_folder_scan(dir, "", &name, err);
+  if (n < 0) return n;
+  if (n) qsort(name, (size_t)n, sizeof *name, tc_order_text);
+  if (!add_ending(s, dir, name, (size_t)n, ".bin") && !add_ending(s, dir, name, (size_t)n, ".txt"))
     rc = tc_fail(err, TC_EUSER, "data folder '%s' has no files *.bin or *.txt", dir);
-  for (size_t i = 0; i < n; i++) free(name[i]);
-  free(name);
+  tc_names_free(name, n);
   return rc;
 }
 
@@ -74,8 +66,10 @@ static bool is_index(const glob_t *g, const char *name)
   return false;
 }
 
-/* What glob could not read, since its functions take no argument of the caller's: NULL outside of add_pattern. */
-static _Thread_local struct tc_err *unread;
+/* What glob could not read, and why, since its functions take no argument of the caller's: NULL outside of
+ * match_pattern. */
+struct unread { struct tc_err err; int why; };
+static _Thread_local struct unread *unread;
 
 /* Whether a pattern may have matches that this failure hides. A name that is not there, or no folder, has none. */
 static bool hides(int why) { return why != ENOENT && why != ENOTDIR; }
@@ -84,16 +78,18 @@ static bool hides(int why) { return why != ENOENT && why != ENOTDIR; }
 static int fail_folder(const char *dir, int why)
 {
   if (!hides(why)) return 0;
-  return tc_fail(unread, TC_EUSER, "data folder '%s' can't be read: %s; see its owner and mode", dir, strerror(why));
+  unread->why = why;
+  return tc_fail(&unread->err, TC_EUSER, "data folder '%s' can't be read: %s; see its owner and mode", dir, strerror(why));
 }
 
 /* Names without * in a folder that can be listed but not searched, or not even listed: glob asks for their state, and
  * takes a failure as no match. */
 static int note_state(int rc, const char *name)
 {
-  if (rc != 0 && hides(errno) && unread->status == 0)
-    tc_fail(unread, TC_EUSER, "data file '%s' can't be read: %s; see owner and mode of its folders", name,
-            strerror(errno));
+  if (rc == 0 || !hides(errno) || unread->err.status < 0) return rc;
+  unread->why = errno;
+  tc_fail(&unread->err, TC_EUSER, "data file '%s' can't be read: %s; see owner and mode of its folders", name,
+          strerror(errno));
   return rc;
 }
 
@@ -103,20 +99,35 @@ static void *open_folder(const char *dir) { return opendir(dir); }
 static struct dirent *read_folder(void *dir) { return readdir(dir); }
 static void close_folder(void *dir) { closedir(dir); }
 
-static int add_pattern(struct tc_source *s, const char *pattern, struct tc_err *err)
+/* glob's matches, to be freed by globfree. Returns what glob does. */
+static int match_pattern(glob_t *g, const char *pattern, struct unread *why)
 {
-  glob_t g = { .gl_opendir = open_folder, .gl_readdir = read_folder, .gl_closedir = close_folder, .gl_stat = get_state,
-               .gl_lstat = get_link_state };
-  struct tc_err why = { 0 };
-  unread = &why;
-  const int before = s->n_files, rc = glob(pattern, GLOB_NOSORT | GLOB_ALTDIRFUNC, fail_folder, &g);
+  *why = (struct unread){ 0 };
+  *g = (glob_t){ .gl_opendir = open_folder, .gl_readdir = read_folder, .gl_closedir = close_folder,
+                 .gl_stat = get_state, .gl_lstat = get_link_state };
+  unread = why;
+  const int rc = glob(pattern, GLOB_NOSORT | GLOB_ALTDIRFUNC, fail_folder, g);
   unread = NULL;
   if (rc == GLOB_NOSPACE) tc_out_of_memory(0);
+  return rc;
+}
+
+static int add_pattern(struct tc_source *s, const char *pattern, struct tc_err *err)
+{
+  struct tc_again again = { 0 };
+  glob_t g;
+  struct unread why;
+  const int before = s->n_files;
+  int rc = match_pattern(&g, pattern, &why);
+  while (why.err.status < 0 && tc_again(&again, why.why)) {
+    globfree(&g);
+    rc = match_pattern(&g, pattern, &why);
+  }
   if (rc == 0) qsort(g.gl_pathv, g.gl_pathc, sizeof *g.gl_pathv, tc_order_text);
-  for (size_t i = 0; rc == 0 && i < g.gl_pathc; i++)
+  for (size_t i = 0; rc == 0 && why.err.status == 0 && i < g.gl_pathc; i++)
     if (!is_index(&g, g.gl_pathv[i])) add_file(s, tc_strdup(g.gl_pathv[i]));
   globfree(&g);
-  if (why.status < 0) return tc_fail(err, TC_EUSER, "data files '%s': %s", pattern, why.text);
+  if (why.err.status < 0) return tc_fail(err, TC_EUSER, "data files '%s': %s", pattern, why.err.text);
   return s->n_files > before ? TC_OK
                              : tc_fail(err, TC_EUSER, "no data file matches '%s'; names are relative to the "
                                        "folder the run starts in", pattern);
@@ -124,8 +135,12 @@ static int add_pattern(struct tc_source *s, const char *pattern, struct tc_err *
 
 static int add_word(struct tc_source *s, const char *word, struct tc_err *err)
 {
+  struct tc_again again = { 0 };
   struct stat st;
-  const bool exists = stat(word, &st) == 0;
+  int rc;
+  do rc = stat(word, &st);
+  while (rc < 0 && tc_again(&again, errno));
+  const bool exists = rc == 0;
   if (exists && S_ISDIR(st.st_mode)) return add_folder(s, word, err);
   if (!exists && strpbrk(word, "*?[")) return add_pattern(s, word, err);
   add_file(s, tc_strdup(word));

@@ -1,6 +1,7 @@
 /* t_data_calls.c - token files, call by call: the files are made up here, a read gives
  * 2000 bytes at most, and calls fail, one at a time, with several errors. */
 #include "src/data/impl.h"
+#include "src/files/files.h"
 #include "tests/unit/script.h"
 
 #include <errno.h>
@@ -69,6 +70,16 @@ static ssize_t read_it(int fd, void *to, size_t bytes, off_t at)
   return (ssize_t)n;
 }
 
+/* One more try, without a pause. */
+static bool try_again(struct tc_again *a, int errnum)
+{
+  const bool more = tc_may_pass(errnum) && a->tries++ == 0;
+  if (more) note("again");
+  errno = errnum;
+  return more;
+}
+
+#define tc_again(a, errnum) try_again(a, errnum)
 #define open(path, flags) ((void)(flags), open_it(path))
 #define fstat(fd, st) state(&file[fd - FIRST_FD], st, "fstat", name[fd - FIRST_FD])
 #define stat(path, st) state(find(path), st, "stat", path)
