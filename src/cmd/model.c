@@ -30,6 +30,7 @@ static int take_tokenizer(struct tc_cmd_model *m, const struct tc_ckpt *c, struc
   char *text;
   int64_t bytes;
   m->tokenizer_hash = tc_tokenizer_noted(tc_ckpt_meta(c)->data);
+  m->is_bytes = tc_bytes_noted(tc_ckpt_meta(c)->data);
   if (m->tokenizer_file) return 0;
   int rc = tc_ckpt_attached(c, TC_TOKENIZER_FILE, &text, &bytes, err);
   if (rc < 0) {
@@ -106,7 +107,10 @@ int tc_cmd_model_open(struct tc_cmd_model *m, struct tc_err *err)
   return 0;
 }
 
-bool tc_cmd_model_bytes(const struct tc_cmd_model *m) { return !m->tokenizer_hash && m->cfg->model_vocab == 256; }
+bool tc_cmd_model_bytes(const struct tc_cmd_model *m)
+{
+  return m->is_bytes || (!m->tokenizer_hash && m->cfg->model_vocab == 256);
+}
 
 void tc_cmd_model_free(struct tc_cmd_model *m)
 {

@@ -13,6 +13,7 @@ struct tc_cmd_model {
   struct tc_foreign *foreign;          /* NULL: path is a checkpoint's; owned */
   struct tc_tokenizer *tokenizer;      /* NULL: none; owned */
   uint64_t tokenizer_hash;             /* the model's: as the checkpoint says, else of `tokenizer`; 0: not known */
+  bool is_bytes;                       /* the checkpoint says that a token is a byte */
   int64_t step;                        /* of the checkpoint */
   char **flag;                         /* argv of the options that are the run file's; owned */
   int n_flags;
@@ -33,7 +34,8 @@ int tc_cmd_model_arg(struct tc_cmd_model *m, int argc, char **argv, int *i, stru
  * tokenizer.json of the checkpoint or of another program's folder. TC_EUSER and what tc_ckpt_open and tc_ckpt_attached
  * return. To be freed, also after a failure. */
 int tc_cmd_model_open(struct tc_cmd_model *m, struct tc_err *err);
-/* Local. Whether a token of the model is a byte: it is not known to be of a tokenizer, and the vocabulary has 256. */
+/* Local. Whether a token of the model is a byte: the checkpoint says so, or it is not known to be of a tokenizer, and the
+ * vocabulary has 256. */
 bool tc_cmd_model_bytes(const struct tc_cmd_model *m);
 void tc_cmd_model_free(struct tc_cmd_model *m);
 

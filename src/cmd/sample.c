@@ -148,7 +148,8 @@ static int read_prompts(struct sample *x, struct tc_err *err)
 static void put_token(const struct sample *x, int32_t id, FILE *f)
 {
   size_t n = 1;
-  const char byte = (char)id, *text = x->m.tokenizer ? tc_tokenizer_bytes(x->m.tokenizer, (uint32_t)id, &n) : &byte;
+  const char byte = (char)id, *text = x->m.tokenizer ? tc_tokenizer_bytes(x->m.tokenizer, (uint32_t)id, &n)
+                                                              : id < 256 ? &byte : NULL;
   if (text) fwrite(text, 1, n, f);
 }
 

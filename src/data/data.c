@@ -63,6 +63,15 @@ const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash)
   return f ? f->name : NULL;
 }
 
+int64_t tc_data_end_token(const struct tc_data *d)
+{
+  const int64_t end = d->source[0].file[0].end_token;
+  for (int i = 0; i < d->n; i++)
+    for (int k = 0; k < d->source[i].n_files; k++)
+      if (d->source[i].file[k].end_token != end) return -1;
+  return end;
+}
+
 int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char *model, struct tc_err *err)
 {
   uint64_t is;

@@ -315,6 +315,24 @@ uint64_t tc_tokenizer_noted(const char *text)
   return at && sscanf(at, "tokenizer %" SCNx64, &hash) == 1 ? hash : 0;
 }
 
+/* What follows a word of such a text; NULL: it is not there. */
+static const char *find_word(const char *text, const char *word)
+{
+  const size_t n = strlen(word);
+  for (const char *at = text; (at = strstr(at, word)); at += n)
+    if ((at == text || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return at + n;
+  return NULL;
+}
+
+bool tc_bytes_noted(const char *text) { return find_word(text, TC_BYTES_NOTE) != NULL; }
+
+int64_t tc_end_noted(const char *text)
+{
+  const char *at = find_word(text, "end");
+  int64_t end;
+  return at && sscanf(at, " %" SCNd64, &end) == 1 && end >= 0 ? end : -1;
+}
+
 int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name,
                        struct tc_err *err)
 {

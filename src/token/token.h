@@ -77,6 +77,11 @@ int tc_tokenizer_read(char **text, size_t *bytes, const char *path, struct tc_er
 #define TC_TOKENIZER_NOTE "tokenizer %016" PRIx64
 /* Local. The hash in such a text; 0: it names none. */
 uint64_t tc_tokenizer_noted(const char *text);
+/* Further words of it: that a token is a byte, and the token that ends a document (below 0: it does not say). */
+#define TC_BYTES_NOTE "bytes"
+#define TC_END_NOTE "end %" PRId64
+bool tc_bytes_noted(const char *text);
+int64_t tc_end_noted(const char *text);
 /* For messages: "tokens of tokenizer HASH", or "bytes" if the hash is 0. Returns text. */
 enum { TC_TOKENS_TEXT = 40 };
 static inline const char *tc_tokens_text(char text[TC_TOKENS_TEXT], uint64_t hash)

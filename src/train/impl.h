@@ -68,6 +68,8 @@ struct tc_ckpts {
 /* tokenizer.c: the model's tokenizer */
 struct tc_train_tokenizer {
   uint64_t hash;                 /* 0: a token is a byte, or it is not known */
+  bool is_bytes;                 /* a token is a byte */
+  int64_t end;                   /* the token that ends a document, as shards or checkpoint say; below 0: they don't */
   char *text;                    /* rank 0: its tokenizer.json, which each checkpoint takes along; owned; NULL: none */
   size_t bytes;
 };

@@ -70,9 +70,11 @@ static void warn_of_data(const struct tc_train *t, const char *data)
 
 char *tc_resume_data(const struct tc_train *t)
 {
-  const uint64_t hash = t->tokenizer.hash;
-  char tokenizer[40] = "";
-  if (hash) snprintf(tokenizer, sizeof tokenizer, " " TC_TOKENIZER_NOTE, hash);
+  const struct tc_train_tokenizer *k = &t->tokenizer;
+  char tokenizer[80] = "";
+  if (k->end >= 0) tc_text_add(tokenizer, sizeof tokenizer, " " TC_END_NOTE, k->end);
+  if (k->hash) tc_text_add(tokenizer, sizeof tokenizer, " " TC_TOKENIZER_NOTE, k->hash);
+  else if (k->is_bytes) tc_text_add(tokenizer, sizeof tokenizer, " " TC_BYTES_NOTE);
   return tc_sprintf("tokens %" PRId64 " hash %016" PRIx64 "%s", t->batches.id.tokens, t->batches.id.hash, tokenizer);
 }
 

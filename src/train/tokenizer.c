@@ -36,7 +36,12 @@ void tc_train_tokenizer_take(struct tc_train *t, const struct tc_ckpt *c)
   struct tc_err why;
   char *text;
   int64_t bytes;
-  if (!tc_data_tokenizer(t->batches.train, &k->hash)) k->hash = tc_tokenizer_noted(tc_ckpt_meta(c)->data);
+  const char *noted = tc_ckpt_meta(c)->data;
+  if (!tc_data_tokenizer(t->batches.train, &k->hash)) {
+    k->hash = tc_tokenizer_noted(noted);
+    k->is_bytes = tc_bytes_noted(noted);
+  }
+  if (k->end < 0) k->end = tc_end_noted(noted);
   if (t->run.rank || k->text || !k->hash) return;
   if (tc_ckpt_attached(c, TC_TOKENIZER_FILE, &text, &bytes, &why) < 0) tc_warn("%s", why.text);
   else if (text && hash_of(text, (size_t)bytes, tc_ckpt_path(c)) == k->hash) {
@@ -73,6 +78,8 @@ void tc_train_tokenizer_find(struct tc_train *t)
   uint64_t hash;
   const char *file = tc_data_tokenizer(t->batches.train, &hash);
   if (file) k->hash = hash;
+  k->is_bytes = file && !hash;
+  k->end = tc_data_end_token(t->batches.train);
   if (t->run.rank || k->text || !file || !hash) return;
   if (read_beside(k, file, &why) < 0)
     tc_warn("%s: checkpoints go without the tokenizer, so tercio sample and tercio eval of them need --tokenizer",

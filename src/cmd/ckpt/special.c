@@ -72,7 +72,8 @@ int ckpt_special_find(struct ckpt_special *s, const struct tc_ckpt *c, const str
 {
   enum { GPT2_END = TC_GPT2_VOCAB - 1 };
   const bool gpt2 = m->rope_theta < 0;
-  const bool own = tc_is_gpt2_vocab(m->vocab) && !tc_tokenizer_noted(tc_ckpt_meta(c)->data);
+  const char *noted = tc_ckpt_meta(c)->data;
+  const bool own = tc_is_gpt2_vocab(m->vocab) && !tc_tokenizer_noted(noted) && !tc_bytes_noted(noted);
   struct tc_tokenizer *t;
   *s = (struct ckpt_special){ .ids = { -1, -1 } };
   TC_TRY(take_tokenizer(&t, s, c, m, err));
@@ -81,7 +82,9 @@ int ckpt_special_find(struct ckpt_special *s, const struct tc_ckpt *c, const str
     s->ids.begin = begin->n ? (int64_t)begin->id[0] : -1;
     s->ids.end = tc_tokenizer_end_of_text(t);
   }
+  const int64_t noted_end = tc_end_noted(noted);
   if (s->ids.end < 0 && saved_end >= 0 && saved_end < m->vocab) s->ids.end = saved_end;
+  if (s->ids.end < 0 && noted_end < m->vocab) s->ids.end = noted_end;
   if (gpt2 && s->ids.end < 0 && !s->tokenizer && own) s->ids.end = GPT2_END;
   if (gpt2 && s->ids.begin < 0) s->ids.begin = s->ids.end;
   if (t) add_tokenizer_config(s, t, m);

@@ -15,7 +15,8 @@ struct ckpt_special {
 };
 
 /* Takes the tokenizer.json of the checkpoint, and finds the ids: the end token is that at which `tercio sample` stops,
- * else saved_end, the data.end_token of the run if it was a number (below 0: it was not); the begin token is what the
+ * else saved_end, the data.end_token of the run if it was a number (below 0: it was not), else what the headers of its
+ * shards said; the begin token is what the
  * tokenizer puts before a text. A GPT-2 begins a text with its end token, which is 50256 if its vocabulary has GPT-2's
  * size and its data name no tokenizer. What tc_ckpt_attached returns. *s is to be
  * freed, also after a failure. */
