@@ -91,6 +91,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/rollback.c \
   %D%/train/run_json.c \
   %D%/train/save_restore.c \
+  %D%/train/start.c \
   %D%/train/tasks.c \
   %D%/train/time_limit.c \
   %D%/train/tokenizer.c \

@@ -89,7 +89,7 @@ mpi() {                          # N COMMAND...: on N processes, with $mpi_flags
 }
 
 # What a run says of itself at its start and its end, for grep.
-introduction='^tercio[^ ]*: \(\(model\|batch\|ranks\|layout\|annotations\|output\|checkpoints\|done\|to look at it\): \|no checkpoint in \|ckpt.resume = no: \)'
+introduction='^tercio[^ ]*: \(\(model\|batch\|ranks\|layout\|annotations\|output\|data\|weights\|rate\|precision\|checkpoints\|done\|to look at it\): \|no checkpoint in \|ckpt.resume = no: \)'
 
 # Options for a small model.
 small_model() {                  # LAYERS HIDDEN HEADS CONTEXT [VOCABULARY]

@@ -256,6 +256,7 @@ script_tests = \
   %D%/mpi/m_signals \
   %D%/mpi/m_plan \
   %D%/mpi/m_resume \
+  %D%/mpi/m_start \
   %D%/mpi/m_systems \
   %D%/mpi/m_tasks \
   %D%/mpi/m_tokenizer \

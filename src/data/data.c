@@ -198,6 +198,8 @@ int64_t tc_data_tokens(const struct tc_data *d)
   return tokens;
 }
 
+int64_t tc_data_source_tokens(const struct tc_data *d, int source) { return tokens_of(&d->source[source]); }
+
 int tc_data_sources(const struct tc_data *d) { return d->n; }
 
 const char *tc_data_source_name(const struct tc_data *d, int source) { return d->source[source].name; }

@@ -46,6 +46,7 @@ size_t tc_data_weight_size(const char *word);
 int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err);
 void tc_data_free(struct tc_data *d);
 int64_t tc_data_tokens(const struct tc_data *d);            /* of all sources */
+int64_t tc_data_source_tokens(const struct tc_data *d, int source);     /* of its part */
 int tc_data_sources(const struct tc_data *d);
 /* A source: the words that name it (borrowed), and its share of the samples; all shares add up to 1. */
 const char *tc_data_source_name(const struct tc_data *d, int source);

@@ -33,6 +33,22 @@ bool tc_foreign_is(const char *path)
   return has;
 }
 
+char *tc_foreign_weights(const char *config)
+{
+  static const char *const names[] = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                                       "pytorch_model.bin.index.json", "consolidated.00.pth", "tf_model.h5" };
+  struct stat st;
+  char *folder = stat(config, &st) == 0 && S_ISDIR(st.st_mode) ? tc_strdup(config) : tc_folder_of(config), *file = NULL;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    file = tc_sprintf("%s/%s", folder, names[i]);
+    if (access(file, F_OK) == 0) break;
+    free(file);
+    file = NULL;
+  }
+  free(folder);
+  return file;
+}
+
 /* FOLDER: model.safetensors in it, else the index of several files, with config.json; FILE: config.json
  * beside it, if it exists. */
 static int find_files(struct tc_foreign *x, const char *path, struct tc_err *err)

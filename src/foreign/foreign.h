@@ -21,6 +21,9 @@ struct tc_foreign;
 
 /* Whether the path is a file, or a folder with a file of Hugging Face's: checkpoints are folders without one. */
 bool tc_foreign_is(const char *path);
+/* The file of weights beside a config.json, which is given by its path or by that of its folder; also one that cannot be
+ * read. Owned by the caller; NULL: there is none. */
+char *tc_foreign_weights(const char *config);
 /* Opens FILE, or a folder's model.safetensors or its index, with the config.json beside it, and checks that its tensors
  * are those of its model. cfg: the user's options, which must agree with the model and get all of its sizes. Rotary
  * positions have no weights, so the user may choose the context. rope: the order of rotary pairs in the file, "half" or

@@ -58,6 +58,8 @@ struct tc_ckpts {
   struct tc_train_state *state;  /* what the writer borrows */
   int64_t bytes;                 /* of a checkpoint's tensors, all ranks' */
   int64_t start_step;            /* steps done by the checkpoint that was loaded */
+  char *loaded;                  /* which that was; owned; NULL: none */
+  bool imported;                 /* it has weights alone: the optimizer's state began at zero */
   char *tuned;                   /* what its run's devices chose by time (tc_run_tune); NULL: none was loaded */
   bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t saved_step;            /* of the last checkpoint that was committed or loaded; -1 */
@@ -170,6 +172,8 @@ struct tc_step_report {
 /* ---- loop.c ---- */
 /* Local. The learning rate of a step, counted from 1. */
 double tc_train_lr(const struct tc_config *c, int64_t step);
+/* Local. The steps of warm-up, in whose last one the rate is train.lr. */
+int64_t tc_train_warmup(const struct tc_config *c);
 
 /* ---- batches.c: batches, and data that change or fail under a run ---- */
 /* Local. */
@@ -354,6 +358,11 @@ void tc_metrics_add_counts(struct json_t *into, const struct tc_coll_count *now,
 int tc_train_run_json(struct tc_train *t, struct tc_err *err);   /* Collective. Writes run.json */
 /* Local. What carries the data of the axes: "nccl", "thread", "mpi", or "self" of one rank. */
 const char *tc_train_comm_name(const struct tc_train *t);
+
+/* ---- start.c; Local, after the state is there ---- */
+/* Rank 0 prints a line each of data, weights and rate. */
+void tc_start_say(const struct tc_train *t);
+struct json_t *tc_start_json(const struct tc_train *t);   /* the same for run.json */
 
 /* ---- progress.c; Local, rank 0 prints ---- */
 /* Before the first step, when the programs are made: model, batch, ranks, layout and output folder, a line each. */

@@ -58,10 +58,14 @@ static int setup_memory(struct tc_train *t, struct tc_err *err)
 
 /* ---- the loop ------------------------------------------------------------------------ */
 
+int64_t tc_train_warmup(const struct tc_config *c)
+{
+  return c->train_warmup == TC_AUTO ? TC_MIN(c->train_steps / 20, 2000) : c->train_warmup;
+}
+
 double tc_train_lr(const struct tc_config *c, int64_t step)
 {
-  int64_t warm = c->train_warmup == TC_AUTO ? TC_MIN(c->train_steps / 20, 2000) : c->train_warmup;
-  return tc_lr(c->train_schedule, step, c->train_steps, warm, c->train_lr, c->train_min_lr);
+  return tc_lr(c->train_schedule, step, c->train_steps, tc_train_warmup(c), c->train_lr, c->train_min_lr);
 }
 
 static struct tc_runtime runtime(const struct tc_train *t, int64_t step)
@@ -200,6 +204,7 @@ static void train_free(struct tc_train *t, bool abandon)
   free(t->out);
   free(t->ckpt.lease);
   free(t->ckpt.tuned);
+  free(t->ckpt.loaded);
   tc_train_tokenizer_free(t);
   free(t->ckpt.dir);
   free(t);
@@ -222,6 +227,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_run_tune(&t->run, t->ckpt.tuned, t->run.cfg->run_tune, err));
   TC_TRY(tc_run_agree(&t->run, tc_train_writer_open(t, err), err));
   const int64_t end = tc_train_last_step(t->run.cfg);
+  tc_start_say(t);
   if (t->run.cfg->train_warmup >= t->run.cfg->train_steps && t->run.rank == 0)
     tc_warn("train.warmup = %lld is not below train.steps = %lld: the learning rate rises to the end",
             (long long)t->run.cfg->train_warmup, (long long)t->run.cfg->train_steps);

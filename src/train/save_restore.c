@@ -262,9 +262,12 @@ static int resume_from(struct tc_train *t, struct tc_ckpt *c, bool compare, stru
 {
   struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
   t->ckpt.saved_step = tc_ckpt_meta(c)->step;
+  t->ckpt.imported = is_import(tc_ckpt_meta(c));
+  free(t->ckpt.loaded);
+  t->ckpt.loaded = tc_strdup(tc_ckpt_path(c));
   if (t->run.rank == 0)
     tc_log("resumed from %s, step %lld%s", tc_ckpt_path(c), (long long)t->ckpt.saved_step,
-           is_import(tc_ckpt_meta(c)) ? ": imported weights; the optimizer's state starts at zero" : "");
+           t->ckpt.imported ? ": imported weights; the optimizer's state starts at zero" : "");
   if (t->run.rank == 0 && compare) tc_resume_say(t, tc_ckpt_meta(c));
   tc_train_tokenizer_take(t, c);
   if (!t->ckpt.tuned && tc_ckpt_meta(c)->tuned) t->ckpt.tuned = tc_strdup(tc_ckpt_meta(c)->tuned);

@@ -4,7 +4,7 @@
  * and an exit status. How `tercio save` asks a run for a checkpoint is in request.h.
  *
  * Files, in reading order: loop.c (from start to end), batches.c, tasks.c, end_of_step.c, save_restore.c, resume.c,
- * rollback.c, interval.c, time_limit.c, request.c, guard.c, metrics.c, run_json.c, progress.c,
+ * start.c, rollback.c, interval.c, time_limit.c, request.c, guard.c, metrics.c, run_json.c, progress.c,
  * trace.c, plan.c (the planner's prediction), fault.c. */
 #ifndef TC_TRAIN_H
 #define TC_TRAIN_H

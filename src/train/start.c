@@ -1,0 +1,200 @@
+/* start.c - what a start is made of: the data, where the weights come from, the rate of the first step, and a
+ * precision that is not the device's own. A line each on standard error, and the object "start" of run.json.
+ *
+ * Each fact is found once, and said in both forms. */
+#include "src/model/optim.h"
+#include "src/train/impl.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PASSES = 4,            /* over the data: more than these are pointed out */
+       MOST_NAMED = 4 };           /* sources in the line; run.json has all */
+
+/* ---- data ------------------------------------------------------------------------------ */
+
+struct source { const char *name; char format[60]; int files; double share, passes; int64_t tokens; };
+
+/* The formats of the files, in the order of options.def: "text, bin". */
+static void name_formats(const struct tc_data *d, int source, char *text, size_t size)
+{
+  bool has[TC_FORMAT_UINT32 + 1] = { false };
+  for (int i = 0; i < tc_data_files(d, source); i++) {
+    struct tc_data_file f;
+    tc_data_file(d, source, i, &f);
+    has[f.format] = true;
+  }
+  *text = '\0';
+  for (enum tc_data_format f = TC_FORMAT_TEXT; f <= TC_FORMAT_UINT32; f++)
+    if (has[f]) tc_text_add(text, size, "%s%s", *text ? ", " : "", tc_word_data_format(f));
+}
+
+/* passes: how often the steps of the whole run read it. */
+static struct source source_of(const struct tc_train *t, const struct tc_data *d, int source)
+{
+  const int64_t samples = t->run.cfg->train_steps * t->run.opts.gpt.batch;
+  struct source s = { .name = tc_data_source_name(d, source), .files = tc_data_files(d, source),
+                      .share = tc_data_source_share(d, source), .tokens = tc_data_source_tokens(d, source),
+                      .passes = (double)tc_data_taken(d, source, samples) / (double)tc_data_windows(d, source) };
+  name_formats(d, source, s.format, sizeof s.format);
+  return s;
+}
+
+static void say_source(const struct source *s, bool blend, char *text, size_t size)
+{
+  char tokens[32];
+  if (blend) tc_text_add(text, size, "%.3g %% ", 100 * s->share);
+  tc_text_add(text, size, "%.200s (%s, ", s->name, s->format);
+  if (s->files > 1) tc_text_add(text, size, "%d files, ", s->files);
+  tc_text_add(text, size, "%s tokens, read %.*f times)", tc_human_count(tokens, sizeof tokens, (double)s->tokens),
+              s->passes < 10, s->passes);
+}
+
+static void say_data(const struct tc_train *t)
+{
+  const struct tc_data *d = t->batches.train;
+  const struct tc_list *val = &t->run.cfg->data_val;
+  const int n = tc_data_sources(d);
+  char text[1600] = "", tokens[32];
+  double most = 0;
+  for (int i = 0; i < n; i++) {
+    const struct source s = source_of(t, d, i);
+    most = TC_MAX(most, s.passes);
+    if (i >= MOST_NAMED) continue;
+    if (i) tc_text_add(text, sizeof text, ", ");
+    say_source(&s, n > 1, text, sizeof text);
+  }
+  if (n > MOST_NAMED) tc_text_add(text, sizeof text, " and %d other sources", n - MOST_NAMED);
+  tc_human_count(tokens, sizeof tokens, (double)tc_data_tokens(t->batches.val));
+  if (val->n == 0)
+    tc_text_add(text, sizeof text, "; validation: %s tokens held out, the last 5 %%%s", tokens,
+                n > 1 ? " of each source" : "");
+  else tc_text_add(text, sizeof text, "; validation: %s tokens of %.200s%s", tokens, val->item[0], val->n > 1 ? " ..." : "");
+  if (most > MOST_PASSES)
+    tc_text_add(text, sizeof text, "; more than %d times is much: the model comes to repeat its text, which more text or "
+                "fewer train.steps would avoid", MOST_PASSES);
+  tc_log("data: %s", text);
+}
+
+static json_t *data_json(const struct tc_train *t)
+{
+  const struct tc_data *d = t->batches.train;
+  json_t *sources = json_array();
+  for (int i = 0; i < tc_data_sources(d); i++) {
+    const struct source s = source_of(t, d, i);
+    json_array_append_new(sources, json_pack("{s:s, s:s, s:i, s:I, s:f, s:f}", "name", s.name, "format", s.format,
+                                             "files", s.files, "tokens", (json_int_t)s.tokens, "share", s.share,
+                                             "passes", s.passes));
+  }
+  return json_pack("{s:o, s:I, s:I, s:b}", "sources", sources, "tokens", (json_int_t)tc_data_tokens(d),
+                   "validation_tokens", (json_int_t)tc_data_tokens(t->batches.val), "held_out",
+                   t->run.cfg->data_val.n == 0);
+}
+
+/* ---- weights --------------------------------------------------------------------------- */
+
+/* The weights beside model.config that a run with random ones does not read; owned; NULL: there are none. */
+static char *not_read(const struct tc_train *t)
+{
+  const char *config = t->run.cfg->model_config;
+  return t->ckpt.loaded || !*config ? NULL : tc_foreign_weights(config);
+}
+
+static void say_weights(const struct tc_train *t)
+{
+  const struct tc_config *c = t->run.cfg;
+  char *path = not_read(t);
+  if (t->ckpt.loaded)
+    tc_log("weights: checkpoint of step %lld, %s%s%s", (long long)t->ckpt.start_step, t->ckpt.loaded,
+           t->ckpt.borrowed ? ", as ckpt.from says" : "",
+           t->ckpt.imported ? "; imported: the optimizer begins anew" : "");
+  else if (path)
+    tc_log("weights: random, seed %lld; %s is not read: tercio ckpt import %s -o FOLDER, then --ckpt.from=FOLDER, would "
+           "start from it", (long long)c->train_seed, path, c->model_config);
+  else tc_log("weights: random, seed %lld", (long long)c->train_seed);
+  free(path);
+}
+
+static json_t *weights_json(const struct tc_train *t)
+{
+  char *path = not_read(t);
+  json_t *o = t->ckpt.loaded
+    ? json_pack("{s:s, s:I, s:s, s:s, s:b}", "from", "checkpoint", "step", (json_int_t)t->ckpt.start_step, "path",
+                t->ckpt.loaded, "option", t->ckpt.borrowed ? "ckpt.from" : "ckpt.resume", "imported", t->ckpt.imported)
+    : json_pack("{s:s, s:I, s:s?}", "from", "random", "seed", (json_int_t)t->run.cfg->train_seed, "not_read", path);
+  free(path);
+  return o;
+}
+
+/* ---- rate ------------------------------------------------------------------------------ */
+
+/* Why the step has its rate: "warmup", a schedule that decays, "constant", or "end": there is no such step. */
+static const char *phase_of(const struct tc_config *c, int64_t step)
+{
+  if (step > tc_train_last_step(c)) return "end";
+  return step < tc_train_warmup(c) ? "warmup" : tc_word_train_schedule(c->train_schedule);
+}
+
+static void say_rate(const struct tc_train *t)
+{
+  const struct tc_config *c = t->run.cfg;
+  const int64_t step = t->ckpt.start_step + 1, warm = tc_train_warmup(c), last = c->train_steps;
+  const char *phase = phase_of(c, step), *schedule = tc_word_train_schedule(c->train_schedule);
+  const bool constant = c->train_schedule == TC_LR_CONSTANT;
+  char text[200] = "", then[100] = "";
+  if (strcmp(phase, "end") == 0) {
+    tc_log("rate: none, as no step is left");
+    return;
+  }
+  if (!constant) snprintf(then, sizeof then, "%s down to %g in step %lld", schedule, c->train_min_lr, (long long)last);
+  tc_text_add(text, sizeof text, "%.3g in step %lld, the first%s", tc_train_lr(c, step), (long long)step,
+              step > 1 ? " after the checkpoint" : "");
+  if (step < warm)
+    tc_text_add(text, sizeof text, ": the warm-up reaches train.lr = %g in step %lld", c->train_lr, (long long)warm);
+  else tc_text_add(text, sizeof text, ": train.lr = %g", c->train_lr);
+  if (constant) tc_text_add(text, sizeof text, ", %sconstant", step < warm ? "then " : "");
+  else if (warm < last) tc_text_add(text, sizeof text, ", %s%s", step < warm ? "then " : "", then);
+  tc_log("rate: %s", text);
+}
+
+static json_t *rate_json(const struct tc_train *t)
+{
+  const struct tc_config *c = t->run.cfg;
+  const int64_t step = t->ckpt.start_step + 1;
+  const char *phase = phase_of(c, step);
+  return json_pack("{s:I, s:o, s:s, s:f, s:f, s:I, s:I, s:s}", "step", (json_int_t)step, "lr",
+                   strcmp(phase, "end") ? json_real(tc_train_lr(c, step)) : json_null(), "phase", phase, "peak",
+                   c->train_lr, "min_lr", c->train_min_lr, "warmup", (json_int_t)tc_train_warmup(c), "steps",
+                   (json_int_t)c->train_steps, "schedule", tc_word_train_schedule(c->train_schedule));
+}
+
+/* ---- precision ------------------------------------------------------------------------- */
+
+/* Whether a GPU, whose matrix units are made for bf16, computes in fp32. */
+static bool is_slow(const struct tc_train *t)
+{ return t->run.device->ops->separate && t->run.opts.gpt.dtype == TC_F32; }
+
+static void say_precision(const struct tc_train *t)
+{
+  if (!is_slow(t)) return;
+  tc_log("precision: fp32, as train.precision says%s; the GPU is made for bf16, which is many times faster and takes less "
+         "memory", t->run.cfg->train_tf32 ? ", its products in TF32" : "");
+}
+
+/* ---- the start ------------------------------------------------------------------------- */
+
+void tc_start_say(const struct tc_train *t)
+{
+  if (t->run.rank) return;
+  say_data(t);
+  say_weights(t);
+  say_rate(t);
+  say_precision(t);
+}
+
+json_t *tc_start_json(const struct tc_train *t)
+{
+  return json_pack("{s:o, s:o, s:o, s:{s:s, s:b}}", "data", data_json(t), "weights", weights_json(t), "rate", rate_json(t),
+                   "precision", "type", tc_word_train_precision(t->run.cfg->train_precision), "slow_on_device", is_slow(t));
+}
