@@ -318,6 +318,7 @@ libtercio_base_a_SOURCES = \
   %D%/files/files.h \
   %D%/files/input.c \
   %D%/files/input.h \
+  %D%/files/loose.c \
   %D%/files/names.c \
   %D%/files/names.h \
   %D%/files/output.c \

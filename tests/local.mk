@@ -95,6 +95,7 @@ unit_tests = \
   %D%/unit/launch/t_server.t \
   %D%/unit/launch/t_stop.t \
   %D%/unit/launch/t_stop_words.t \
+  %D%/unit/model/t_hf_config.t \
   %D%/unit/model/t_model.t \
   %D%/unit/model/t_optim.t \
   %D%/unit/monitor/t_clock.t \
@@ -426,6 +427,7 @@ EXTRA_DIST += $(test_headers) $(test_files)
 pure_libs = libtercio_ir.a libtercio_base.a $(JANSSON_LIBS) $(TC_LIBM) -lpthread
 tests_unit_graph_t_check_t_LDADD = $(pure_libs)
 tests_unit_graph_t_mesh_t_LDADD = $(pure_libs)
+tests_unit_model_t_hf_config_t_LDADD = $(pure_libs)
 tests_unit_model_t_model_t_LDADD = $(pure_libs)
 tests_unit_model_t_optim_t_LDADD = $(pure_libs)
 tests_unit_passes_t_annotate_t_LDADD = $(pure_libs)

@@ -8,7 +8,7 @@
 enum { TC_DIMS = 6 };                          /* most dimensions of a tensor */
 
 /* Element types. */
-enum tc_dtype { TC_F32, TC_BF16, TC_F64, TC_I32, TC_U8, TC_DTYPES };
+enum tc_dtype { TC_DTYPE_AUTO = -1, TC_F32, TC_BF16, TC_F64, TC_I32, TC_U8, TC_DTYPES };
 size_t tc_dtype_bytes(int dtype);
 const char *tc_dtype_name(int dtype);             /* "f32", "bf16", "f64", "i32", "u8" */
 int tc_dtype_parse(const char *name);             /* -1 if none */

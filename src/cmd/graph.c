@@ -97,6 +97,7 @@ int tc_cmd_graph(int argc, char **argv)
   } else if (!rc && (rank < 0 || rank >= world)) {
     rc = tc_fail(&err, TC_EUSER, "--world %d --rank %d: give 0 <= rank < world", world, rank);
   }
+  tc_setup_precision(c, c->run_device == TC_DEVICE_CUDA);
   if (!rc) rc = tc_setup_mesh(&m, c, world, node, 0, &err);
   if (!rc) rc = tc_setup_program(&o, c, m, &rows, &err);
   if (!rc) rc = tc_program_new(&p, &o, m, rank, NULL, after, &err);

@@ -17,7 +17,7 @@ enum { EXTRA_JSON, EXTRA_SIMULATE, EXTRA_ORDER, N_EXTRA };
 static const char *const extra_flags[] = { "json", "simulate=", "order=", NULL };
 
 struct place {
-  const struct tc_config *cfg;     /* borrowed */
+  struct tc_config *cfg;           /* borrowed; train.precision as on these ranks */
   struct tc_ranks *ranks;          /* owned */
   struct tc_mesh *mesh;            /* owned */
   bool simulated, traffic;         /* traffic: sent_bytes is known */
@@ -77,6 +77,7 @@ static int make_mesh(struct place *p, struct tc_err *err)
   const struct tc_config *c = p->cfg;
   const struct tc_ranks *r = p->ranks;
   int devices = tc_ranks_node_devices(r);
+  tc_setup_precision(p->cfg, tc_launch_on_gpus(p->cfg, r));
   TC_TRY(tc_setup_axes(&p->mesh, c, r->world, r->node_of_rank, devices, err));
   if (!*c->model_preset && !*c->model_config && c->model_layers == 0) return TC_OK;
   struct tc_err why = { 0 };

@@ -39,4 +39,8 @@ struct json_t;
 int tc_read_json(struct json_t **out, const char *path, const char *kind, size_t most, size_t flags, bool *is_damaged,
                  struct tc_err *err);
 
+/* Local. The same for an object that a program in Python wrote: NaN, Infinity and numbers that 64 bits do not hold become
+ * texts ("NaN"), which only those who want a number there refuse. */
+int tc_read_loose_json(struct json_t **out, const char *path, const char *kind, size_t most, struct tc_err *err);
+
 #endif

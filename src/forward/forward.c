@@ -52,6 +52,7 @@ int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, str
   x->sequences = r->opts.gpt.batch;
   TC_TRY(tc_run_comms(r, NULL, err));
   int rc = tc_run_agree(r, tc_run_device(r, err), err);
+  if (rc == 0) rc = tc_run_precision(r, err);
   if (rc == 0) rc = tc_run_native(r, err);
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_run_agree(r, rc < 0 ? rc : tc_run_programs(r, tc_forward_fill, x, err), err));

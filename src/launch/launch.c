@@ -209,6 +209,14 @@ int tc_launch_threads(const struct tc_config *c, const struct tc_ranks *r, int r
   return cpus_of_task() ? TC_MAX(TC_MIN(each, given), 1) : each;
 }
 
+bool tc_launch_on_gpus(const struct tc_config *c, const struct tc_ranks *r)
+{
+  if (c->run_device != TC_DEVICE_AUTO) return c->run_device == TC_DEVICE_CUDA;
+  for (int i = 0; i < r->world; i++)
+    if (r->info[i].device < 0) return false;
+  return true;
+}
+
 /* ---- starting them --------------------------------------------------------------------- */
 
 static int new_watch(struct tc_watch **out, const struct tc_launch *l, struct tc_err *err)

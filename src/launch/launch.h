@@ -70,6 +70,9 @@ int tc_launch_say(const struct tc_launch *l, int rc, const struct tc_err *err);
 /* Local. Threads for a rank's kernels: run.threads, or its share of the CPUs, of srun -c's at most; 1 or more. */
 int tc_launch_threads(const struct tc_config *c, const struct tc_ranks *r, int rank);
 
+/* Local. Whether all ranks will be on GPUs, by run.device and what each rank may see. */
+bool tc_launch_on_gpus(const struct tc_config *c, const struct tc_ranks *r);
+
 /* Collective over the job step. Ends MPI, if it still runs, and PMIx; l may be zeroed. */
 void tc_launch_free(struct tc_launch *l);
 

@@ -1,4 +1,4 @@
-/* hf.c - config.json of three architectures: read, checked, written. */
+/* hf.c - config.json of four architectures: read, checked, written. */
 #include "src/model/hf.h"
 #include "src/files/input.h"
 
@@ -13,11 +13,14 @@ enum { MOST_BYTES = 1 << 20 };     /* of a config.json */
 static const struct architecture {
   const char *name, *type;        /* members "architectures" and "model_type" */
   uint8_t family, norm, act, qk_norm;
+  int64_t kv_heads, head_dim;     /* where the file does not say; 0: as many as heads, hidden / heads */
+  bool windowed;                  /* always has its window */
 } architectures[] = {
-  { "GPT2LMHeadModel", "gpt2", TC_FAMILY_GPT2, TC_LAYER_NORM, TC_ACT_GELU, TC_OFF },
-  { "LlamaForCausalLM", "llama", TC_FAMILY_LLAMA, TC_RMS_NORM, TC_ACT_SWIGLU, TC_OFF },
-  { "Qwen3ForCausalLM", "qwen3", TC_FAMILY_QWEN3, TC_RMS_NORM, TC_ACT_SWIGLU, TC_ON },
-};
+  { "GPT2LMHeadModel", "gpt2", TC_FAMILY_GPT2, TC_LAYER_NORM, TC_ACT_GELU, TC_OFF, 0, 0, false },
+  { "LlamaForCausalLM", "llama", TC_FAMILY_LLAMA, TC_RMS_NORM, TC_ACT_SWIGLU, TC_OFF, 0, 0, false },
+  { "Qwen3ForCausalLM", "qwen3", TC_FAMILY_QWEN3, TC_RMS_NORM, TC_ACT_SWIGLU, TC_ON, 32, 128, false },
+  { "MistralForCausalLM", "mistral", TC_FAMILY_LLAMA, TC_RMS_NORM, TC_ACT_SWIGLU, TC_OFF, 8, 0, true },
+};                                /* without a window a Mistral is a Llama, as which it is exported */
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
 /* Sizes and the largest of each; of rotary_sizes the first have no default. */
@@ -92,8 +95,7 @@ static int read_gpt2(const struct file *f, struct tc_model *m)
   const char *other = NULL;
   TC_TRY(read_sizes(f, m, gpt2_sizes, GPT2_SIZES));
   TC_TRY(read_real(f, c, "layer_norm_epsilon", 1e-5, 1e-30, 1, &m->norm_eps));
-  if (other_text(c, "model_type", "gpt2", "gpt2")) other = "model_type";
-  else if (other_text(c, "activation_function", "gelu_new", "gelu_pytorch_tanh"))
+  if (other_text(c, "activation_function", "gelu_new", "gelu_pytorch_tanh"))
     other = "activation_function";
   else if (inner && (int64_t)json_integer_value(inner) != 4 * m->hidden) other = "n_inner";
   else if (other_bool(c, "tie_word_embeddings", true)) other = "tie_word_embeddings";
@@ -147,10 +149,16 @@ static int check_fixed(const struct file *f, const json_t *o)
   return 0;
 }
 
-static int check_windows(const struct file *f)
+/* A window that has room for all positions is none. A Mistral always has its window, 4096 where the file says nothing. */
+static int check_windows(const struct file *f, const struct architecture *a, const struct tc_model *m)
 {
   const json_t *window = member(f->o, "sliding_window"), *types = member(f->o, "layer_types");
-  if (window && !json_is_false(member(f->o, "use_sliding_window"))) return refuse(f, "sliding_window", window, "null");
+  const int64_t size = (int64_t)json_integer_value(window);
+  if (a->windowed && !json_object_get(f->o, "sliding_window"))
+    return tc_fail(f->err, TC_EUSER, "%s: without \"sliding_window\" a Mistral's is 4096, which is not supported; give "
+                   "null if it has none", f->path);
+  if (window && (a->windowed || !json_is_false(member(f->o, "use_sliding_window"))) && (size < m->positions || !m->positions))
+    return refuse(f, "sliding_window", window, "null, or as many as \"max_position_embeddings\"");
   for (size_t i = 0; i < json_array_size(types); i++)
     if (!has_value(json_array_get(types, i), "\"full_attention\""))
       return refuse(f, "layer_types", types, "\"full_attention\" for each layer");
@@ -234,15 +242,15 @@ static int read_rotary(const struct file *f, const struct architecture *a, struc
   m->act = a->act;
   m->qk_norm = a->qk_norm;
   TC_TRY(check_fixed(f, f->o));
-  TC_TRY(check_windows(f));
   TC_TRY(read_sizes(f, m, rotary_sizes, ROTARY_SIZES));
+  TC_TRY(check_windows(f, a, m));
   for (int i = 0; i < N_NEEDED; i++)
     if (!*size_of(m, &rotary_sizes[i]))
       return tc_fail(f->err, TC_EUSER, "%s: \"%s\" is missing", f->path, rotary_sizes[i].key);
-  const bool missing = !json_object_get(f->o, "num_key_value_heads");       /* null is something else to Qwen3Config */
-  if (!m->kv_heads) m->kv_heads = qwen3 && missing ? 32 : m->heads;
-  if (!m->head_dim && qwen3) m->head_dim = 128;
-  if (a->family == TC_FAMILY_LLAMA && m->hidden % m->heads)
+  const bool missing = !json_object_get(f->o, "num_key_value_heads");       /* null is something else to the classes */
+  if (!m->kv_heads) m->kv_heads = a->kv_heads && missing ? a->kv_heads : m->heads;
+  if (!m->head_dim) m->head_dim = a->head_dim;
+  if (a->family == TC_FAMILY_LLAMA && !a->windowed && m->hidden % m->heads)
     return tc_fail(f->err, TC_EUSER, "%s: \"hidden_size\" %lld is not a multiple of \"num_attention_heads\" %lld, "
                    "which LlamaForCausalLM demands", f->path, (long long)m->hidden, (long long)m->heads);
   m->context = TC_MIN(m->positions, TC_HF_CONTEXT);
@@ -261,12 +269,51 @@ static int read_rotary(const struct file *f, const struct architecture *a, struc
 
 /* ---- the file ------------------------------------------------------------------------ */
 
-static int parse(json_t **out, const char *path, struct tc_err *err)
+/* Values that may stand in two places, of which programs and their versions read one or the other. An object of NULL is
+ * the file's. "rope_scaling" and "rope_parameters" are compared as a whole (read_rope), n_inner with n_embd (read_gpt2),
+ * sizes with the tensors (src/foreign). */
+static const struct { const char *object, *key, *other_object, *other; } twice[] = {
+  { NULL, "rope_theta", "rope_scaling", "rope_theta" },
+  { NULL, "rope_theta", "rope_parameters", "rope_theta" },
+  { NULL, "original_max_position_embeddings", "rope_scaling", "original_max_position_embeddings" },
+  { NULL, "original_max_position_embeddings", "rope_parameters", "original_max_position_embeddings" },
+  { "rope_scaling", "type", "rope_scaling", "rope_type" },
+  { "rope_parameters", "type", "rope_parameters", "rope_type" },
+  { NULL, "n_layer", NULL, "num_hidden_layers" },
+  { NULL, "n_embd", NULL, "hidden_size" },
+  { NULL, "n_head", NULL, "num_attention_heads" },
+  { NULL, "n_positions", NULL, "max_position_embeddings" },
+  { NULL, "n_positions", NULL, "n_ctx" },
+  { NULL, "n_inner", NULL, "intermediate_size" },
+};
+
+static bool same_value(const json_t *a, const json_t *b)
 {
-  TC_TRY(tc_read_json(out, path, "config", MOST_BYTES, JSON_REJECT_DUPLICATES, NULL, err));
-  if (json_is_object(*out)) return 0;
-  json_decref(*out);
-  return tc_fail(err, TC_EUSER, "%s: JSON, but not an object", path);
+  return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b) : json_equal(a, b);
+}
+
+static int check_twice(const struct file *f)
+{
+  for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
+    const char *in = twice[i].object, *also = twice[i].other_object;
+    const json_t *a = member(in ? member(f->o, in) : f->o, twice[i].key);
+    const json_t *b = member(also ? member(f->o, also) : f->o, twice[i].other);
+    if (a && b && !same_value(a, b))
+      return tc_fail(f->err, TC_EUSER, "%s: \"%s\"%s%s and \"%s\"%s%s differ, though both mean the same: leave one of them",
+                     f->path, twice[i].key, in ? " of " : "", in ? in : "", twice[i].other, also ? " of " : "",
+                     also ? also : "");
+  }
+  return 0;
+}
+
+/* The class by "architectures" and that by "model_type", by which transformers loads a model, are one. */
+static int check_type(const struct file *f, const struct architecture *a)
+{
+  const json_t *type = member(f->o, "model_type");
+  const char *word = json_string_value(type);
+  if (!type || (word && strcmp(word, a->type) == 0)) return 0;
+  return tc_fail(f->err, TC_EUSER, "%s: \"model_type\" is %.100s, but a %s is a \"%s\": leave one of them", f->path,
+                 word ? word : "no text", a->name, a->type);
 }
 
 /* By "architectures", else by "model_type"; a file with neither is GPT-2's, which had none at first. */
@@ -279,7 +326,7 @@ static const struct architecture *find_architecture(const struct file *f)
     const struct architecture *a = &architectures[i];
     if (name ? strcmp(name, a->name) == 0 : word ? strcmp(word, a->type) == 0 : !list && !type) return a;
   }
-  tc_fail(f->err, TC_EUSER, "%s: %s %.100s is not supported; GPT2LMHeadModel, LlamaForCausalLM and "
+  tc_fail(f->err, TC_EUSER, "%s: %s %.100s is not supported; GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM and "
           "Qwen3ForCausalLM are", f->path, name || list ? "architecture" : "model_type",
           name ? name : word && !list ? word : "that is no text");
   return NULL;
@@ -291,12 +338,14 @@ int tc_hf_read(struct tc_model *m, const char *path, struct tc_err *err)
   json_t *o = NULL;
   *m = (struct tc_model){ .preset = "" };
   char *file = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? tc_sprintf("%s/config.json", path) : tc_strdup(path);
-  int rc = parse(&o, file, err);
+  int rc = tc_read_loose_json(&o, file, "config", MOST_BYTES, err);
   if (rc == 0) {
     const struct file f = { o, file, err };
     const struct architecture *a = find_architecture(&f);
     if (a) m->family = a->family;
-    rc = !a ? TC_EUSER : a->family == TC_FAMILY_GPT2 ? read_gpt2(&f, m) : read_rotary(&f, a, m);
+    rc = a ? check_type(&f, a) : TC_EUSER;
+    if (rc == 0) rc = check_twice(&f);
+    if (rc == 0) rc = a->family == TC_FAMILY_GPT2 ? read_gpt2(&f, m) : read_rotary(&f, a, m);
     json_decref(o);
   }
   free(file);

@@ -1,7 +1,8 @@
 /* hf.h - config.json of Hugging Face's transformers, as a description of a model. Everything here is Local.
  *
- * GPT2LMHeadModel, LlamaForCausalLM and Qwen3ForCausalLM are known. A file is not trusted: sizes are within
- * the limits of options.def, and a member that would change what is computed is refused by its name. */
+ * GPT2LMHeadModel, LlamaForCausalLM, Qwen3ForCausalLM and, without a window, MistralForCausalLM are known. A file is not
+ * trusted: sizes are within the limits of options.def; a member that would change what is computed is refused by its
+ * name, and so is one that says otherwise than another of the same meaning. */
 #ifndef TC_HF_H
 #define TC_HF_H
 

@@ -104,6 +104,11 @@ void tc_setup_positions(struct tc_config *c)
   if (tc_hf_read(&file, c->model_config, &why) == 0) c->model_positions = file.positions;
 }
 
+void tc_setup_precision(struct tc_config *c, bool gpus)
+{
+  if (c->train_precision == TC_DTYPE_AUTO) c->train_precision = gpus ? TC_BF16 : TC_F32;
+}
+
 static int make_axes(struct tc_mesh **out, const struct tc_config *c, enum tc_order order, int world,
                      const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
 {
@@ -297,7 +302,8 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   TC_TRY(tc_setup_model(c, &o->model, err));
   o->system = &tc_systems[c->parallel_data];
   o->gpt = (struct tc_build_opts){
-    .batch = c->train_global_batch, .dtype = c->train_precision, .grad_dtype = c->train_grad_type,
+    .batch = c->train_global_batch, .dtype = c->train_precision == TC_BF16 ? TC_BF16 : TC_F32,
+    .grad_dtype = c->train_grad_type,
     .dropout = (float)c->train_dropout, .tp = m->size[TC_TP],
     .nest = c->parallel_unit == TC_UNIT_BLOCK, .documents = c->data_documents == TC_DOCUMENTS_MASK };
   o->adamw = c->train_optimizer == TC_OPTIMIZER_ADAMW;

@@ -16,6 +16,10 @@ void tc_setup_fill_model(struct tc_config *c, const struct tc_model *m);
  * elsewhere. What is wrong with the file is left to tc_setup_model. */
 void tc_setup_positions(struct tc_config *c);
 
+/* Local. train.precision = auto becomes bf16 if the run will be on GPUs, else fp32, as which the functions below take
+ * auto. */
+void tc_setup_precision(struct tc_config *c, bool gpus);
+
 /* Local. The mesh for `world` ranks on nodes as far as no model is needed: one micro-batch,
  * mesh.order = auto is tp-dp-pp. *out is owned by the caller. */
 int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,

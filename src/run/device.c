@@ -24,8 +24,19 @@ int tc_run_device(struct tc_run *r, struct tc_err *err)
   r->device->tf32 = r->cfg->train_tf32;
   r->device->library = !r->cfg->run_deterministic && r->use == TC_TO_TRAIN;
   if (r->device->ops->separate) TC_TRY(tc_device_open(&r->host, "cpu", r->threads, err));
-  if (r->use != TC_TO_SAMPLE && r->opts.gpt.dtype == TC_BF16 && !r->device->ops->has_bf16(r->device))
+  if (r->use != TC_TO_SAMPLE && r->cfg->train_precision == TC_BF16 && !r->device->ops->has_bf16(r->device))
     return tc_fail(err, TC_EUSER, "train.precision = bf16: this CPU multiplies no bf16 (it needs "
                    "AVX512_BF16 or AMX); use fp32");
+  return 0;
+}
+
+int tc_run_precision(struct tc_run *r, struct tc_err *err)
+{
+  int64_t cpu = !r->device->ops->separate;
+  if (r->cfg->train_precision != TC_DTYPE_AUTO || r->opts.gpt.dtype != TC_BF16) return 0;
+  TC_TRY(tc_comm_max_i64(r->world, &cpu, 1, err));
+  if (!cpu) return 0;
+  r->opts.gpt.dtype = TC_F32;
+  if (r->rank == 0) tc_log("train.precision = auto takes fp32: a rank has no usable GPU");
   return 0;
 }

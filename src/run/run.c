@@ -1,5 +1,6 @@
 /* run.c - from a configuration to a mesh, program options, programs and their executor. */
 #include "src/run/impl.h"
+#include "src/launch/launch.h"
 #include "src/program/setup.h"
 #include "src/run/versions.h"
 #include "src/watch/watch.h"
@@ -20,11 +21,13 @@ static void suggest_ranks(const struct tc_run *r, struct tc_err *err)
 int tc_run_layout(struct tc_run *r, struct tc_err *err)
 {
   const int devices = tc_ranks_node_devices(r->ranks);
+  struct tc_config c = *r->cfg;
+  tc_setup_precision(&c, tc_launch_on_gpus(&c, r->ranks));
   r->stack = tc_versions_text();
-  const int rc = tc_setup_mesh(&r->mesh, r->cfg, r->ranks->world, r->ranks->node_of_rank, devices, err);
+  const int rc = tc_setup_mesh(&r->mesh, &c, r->ranks->world, r->ranks->node_of_rank, devices, err);
   if (rc == TC_ELAYOUT) suggest_ranks(r, err);
   if (rc < 0) return rc;
-  return tc_setup_program(&r->opts, r->cfg, r->mesh, &r->rows, err);
+  return tc_setup_program(&r->opts, &c, r->mesh, &r->rows, err);
 }
 
 int tc_run_agree(const struct tc_run *r, int rc, struct tc_err *err)

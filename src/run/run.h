@@ -49,7 +49,8 @@ struct tc_run {
   int64_t base_rss_bytes;            /* resident before the executor took memory */
 };
 
-/* Local, pure: the same answer on every rank. Sets stack, mesh and opts. TC_EUSER, TC_ELAYOUT. */
+/* Local, pure: the same answer on every rank. Sets stack, mesh and opts, with the precision that fits the ranks' devices
+ * if train.precision is auto. TC_EUSER, TC_ELAYOUT. */
 int tc_run_layout(struct tc_run *r, struct tc_err *err);
 /* Collective. Communicators of host memory; their transfers are recorded in `trace` (borrowed;
  * NULL: none). Where the world's cannot be made, and ranks are processes, the other ranks are
@@ -60,6 +61,9 @@ int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err);
 int tc_run_agree(const struct tc_run *r, int rc, struct tc_err *err);
 /* Local. Opens the device that run.device names. TC_EUSER. */
 int tc_run_device(struct tc_run *r, struct tc_err *err);
+/* Collective, after tc_run_device. With train.precision = auto all ranks compute in fp32 if one of them, where a GPU was
+ * expected, has taken the CPU. opts has the precision from here on. */
+int tc_run_precision(struct tc_run *r, struct tc_err *err);
 /* Collective, after tc_run_device. Communicators of the GPUs' memory (NCCL) as run.comm says,
  * beside those of the axes, which remain for what is in host memory. Agreed on, unless it returns
  * TC_EPEER. */

@@ -143,7 +143,8 @@ struct tc_fault { int kind, rank; int64_t step; };   /* without :RANK the last r
 
 /* One rank. */
 struct tc_train {
-  struct tc_config own;          /* the configuration, with train.steps by data.epochs, data.order by the checkpoint */
+  struct tc_config own;          /* the configuration, with train.steps by data.epochs, data.order by the checkpoint,
+                                    train.precision by the device */
   struct tc_stop *stop;
   char *out;                     /* run.out */
   struct tc_run run;             /* mesh, programs, device, communicators; src/run changes it */

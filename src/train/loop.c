@@ -215,6 +215,8 @@ static int run(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_run_agree(&t->run, setup_local(t, err), err));
   TC_TRY(tc_train_data_same(t, err));
   TC_TRY(tc_tasks_same(t, err));
+  TC_TRY(tc_run_precision(&t->run, err));
+  t->own.train_precision = (enum tc_dtype)t->run.opts.gpt.dtype;
   int rc = tc_run_native(&t->run, err);
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_run_agree(&t->run, rc < 0 ? rc : setup_memory(t, err), err));

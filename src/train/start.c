@@ -47,8 +47,9 @@ static void say_source(const struct source *s, bool blend, char *text, size_t si
   if (blend) tc_text_add(text, size, "%.3g %% ", 100 * s->share);
   tc_text_add(text, size, "%.200s (%s, ", s->name, s->format);
   if (s->files > 1) tc_text_add(text, size, "%d files, ", s->files);
-  tc_text_add(text, size, "%s tokens, read %.*f times)", tc_human_count(tokens, sizeof tokens, (double)s->tokens),
-              s->passes < 10, s->passes);
+  const int digits = s->passes < 1 ? 3 : s->passes < 10;
+  tc_text_add(text, size, "%s tokens, read %.*f times)", tc_human_count(tokens, sizeof tokens, (double)s->tokens), digits,
+              s->passes);
 }
 
 static void say_data(const struct tc_train *t)

@@ -248,7 +248,7 @@ static void draw_device(struct draw *d)
   const bool emulated = *tc_env("TC_EMU_MODULES") && d->pp * d->dp * d->tp <= 4;
   d->device = k == 0 ? "cpu" : k == 1 && emulated ? "cuda" : "ref";
   d->bf16 = k == 2 || k == 3;
-  if (d->bf16) flag(d, "--train.precision=bf16");
+  flag(d, "--train.precision=%s", d->bf16 ? "bf16" : "fp32");      /* on an emulated GPU bf16 would be the default */
   if (d->bf16 && chance(d, 3)) flag(d, "--train.grad_type=bf16");
 }
 

@@ -145,6 +145,7 @@ static int read_cluster(struct tc_plan_job *j, const char *const *x, struct tc_e
   }
   TC_TRY(tc_cluster_read(k, device, err));
   TC_TRY(check_device(j, err));
+  tc_setup_precision(j->cfg, !tc_plan_is_cpu(&k->device) && k->device.flops[TC_BF16] > 0);
   j->own_bytes = k->device.memory_bytes;
   j->memory_from = j->device_from;
   if (k->device.host_bytes > 0) j->host_from = "--device";

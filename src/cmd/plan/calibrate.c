@@ -343,6 +343,7 @@ int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_e
   struct calib c = { .j = &(struct tc_plan_job){ .cfg = &cfg }, .gpu = cfg.run_device == TC_DEVICE_CUDA };
   struct tc_cluster k;
   const char *tmp = temporary_folder();
+  tc_setup_precision(&cfg, c.gpu);
   snprintf(c.dir, sizeof c.dir, "%.40s/tercio-plan-XXXXXX", tmp);
   ssize_t n = readlink("/proc/self/exe", c.program, sizeof c.program - 1);
   if (n <= 0 || !mkdtemp(c.dir))

@@ -95,8 +95,8 @@ static void check_run(struct checks *l, const struct tc_plan_job *j, const struc
         tc_human_count(d, sizeof d, (double)p->parameters), tc_human_count(e, sizeof e, (double)p->tokens));
   else if (tc_config_source(c, "train.lr") == TC_FROM_DEFAULT)
     add(l, false, "train.lr", "%g is the default", c->train_lr);
-  if (tc_config_source(c, "train.precision") == TC_FROM_DEFAULT && j->cluster.device.flops[TC_BF16] > 0)
-    add(l, false, "train.precision", "fp32 is the default; bf16 is faster on %s, and takes less memory",
+  if (c->train_precision == TC_F32 && !tc_plan_is_cpu(&j->cluster.device) && j->cluster.device.flops[TC_BF16] > 0)
+    add(l, false, "train.precision", "bf16, the default there, is faster on %s, and takes less memory",
         j->cluster.device.name);
   check_fewer_nodes(l, j, c, p);
   check_failures(l, j, c, p, &run);

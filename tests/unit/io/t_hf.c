@@ -127,8 +127,9 @@ static void test_interleaved(const char *dir)
 
 /* What a folder may not say: sed's command for config.json, and words of the sentence. */
 static const struct { const char *folder, *change, *says; } refused[] = {
-  { "llama", "s/LlamaForCausalLM/MistralForCausalLM/", "architecture MistralForCausalLM is not supported; "
-    "GPT2LMHeadModel, LlamaForCausalLM and Qwen3ForCausalLM are" },
+  { "llama", "s/LlamaForCausalLM/GemmaForCausalLM/", "architecture GemmaForCausalLM is not supported; "
+    "GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM and Qwen3ForCausalLM are" },
+  { "llama", "s/LlamaForCausalLM/MistralForCausalLM/", "\"model_type\" is llama, but a MistralForCausalLM is a" },
   { "llama", "s/LlamaForCausalLM/LlamaModel/", "architecture LlamaModel is not supported" },
   { "llama", "s/silu/gelu/", "\"hidden_act\" is \"gelu\"" },
   { "llama", "s/\"pretraining_tp\": 1/\"pretraining_tp\": 2/", "\"pretraining_tp\" is 2" },
@@ -152,7 +153,7 @@ static const struct { const char *folder, *change, *says; } refused[] = {
   { "qwen3", "s/\"use_sliding_window\": false/\"use_sliding_window\": true/", "\"use_sliding_window\" is true" },
   { "qwen3", "0,/full_attention/s//sliding_attention/", "\"layer_types\" is" },
   { "qwen3", "s/\"tie_word_embeddings\": true/\"tie_word_embeddings\": false/", "tensor lm_head.weight is missing" },
-  { "qwen3", "s/Qwen3ForCausalLM/LlamaForCausalLM/", "does not belong to LlamaForCausalLM" },
+  { "qwen3", "s/Qwen3ForCausalLM/LlamaForCausalLM/;s/\"qwen3\"/\"llama\"/", "does not belong to LlamaForCausalLM" },
 };
 
 static void test_refused(const char *dir)

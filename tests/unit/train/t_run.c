@@ -223,6 +223,7 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_train_own(t, err) ((t)->ckpt.owner = make(), (t)->ckpt.lease = tc_strdup("home"), call(err, "own"))
 #define tc_request_begin(t) note("requests")
 #define tc_interval_say(t) note("interval")
+#define tc_start_say(t) note("start %d", (t) == train)
 #define tc_train_restore(t, err)                                                                   \
   (note("back %d %d %d %d", (int)(t)->batches.eval_batch, (int)(t)->ckpt.saved_step, (int)(t)->rollback.back_to, \
         (t)->log.fd),                                                                          \
@@ -272,6 +273,7 @@ static void play(void *ctx)
                                  .run_fuse = s->rank == 0,
                                  .run_capture = s->rank == 1,
                                  .train_tf32 = true,
+                                 .train_precision = s->bf16 ? TC_BF16 : TC_F32,
                                  .train_steps = 6,
                                  .train_stop_at = s->stop_at,
                                  .train_warmup = s->warmup ? s->warmup : TC_AUTO,

@@ -178,7 +178,7 @@ static void test_separate(const char *folder)
   for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
     char out[20];
     snprintf(out, sizeof out, "gpu%zu", i);
-    is_status(train("--run.out=%s --run.device=cuda --run.comm=thread %s", out, layout[i]), 0, layout[i]);
+    is_status(train("--run.out=%s --run.device=cuda --train.precision=fp32 --run.comm=thread %s", out, layout[i]), 0, layout[i]);
     double d = difference(out, want);
     ok(d < 1e-4, "... losses of the CPU's to %.1e", d);
     ok(!strstr(logged, "can't be captured"), "... and kernels between transfers are captured");
