@@ -16,6 +16,8 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/ckpt/import.h \
   %D%/cmd/ckpt/import_save.c \
   %D%/cmd/ckpt/keep.c \
+  %D%/cmd/ckpt/left_out.c \
+  %D%/cmd/ckpt/left_out.h \
   %D%/cmd/ckpt/plan.c \
   %D%/cmd/ckpt/tensors.c \
   %D%/cmd/cmd.h \

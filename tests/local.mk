@@ -244,6 +244,7 @@ script_tests = \
   %D%/mpi/m_eval \
   %D%/mpi/m_export \
   %D%/mpi/m_from_text \
+  %D%/mpi/m_folder \
   %D%/mpi/m_hang \
   %D%/mpi/m_install \
   %D%/mpi/m_metrics \

@@ -1,5 +1,6 @@
 /* graph.c - `tercio graph`: the program after a pass, as text or DOT. No MPI. */
 #include "src/cmd/cmd.h"
+#include "src/cmd/model.h"
 #include "src/program/setup.h"
 
 #include <stdlib.h>
@@ -82,7 +83,11 @@ int tc_cmd_graph(int argc, char **argv)
   struct tc_program_opts o;
   struct tc_annotation *rows = NULL;
   int rc = tc_config_new(&c, argc, argv, extra, val, &err);
-  if (rc < 0) return tc_say_failure(&err);
+  if (!rc) rc = tc_cmd_model_of_run(c, &err);
+  if (rc < 0) {
+    tc_config_free(c);
+    return tc_say_failure(&err);
+  }
   int rank = val[2] ? atoi(val[2]) : 0, world = 1;
   int32_t *node = NULL;
   rc = find_world(&world, &node, val[3] ? val[3] : "1", &err);

@@ -1,6 +1,7 @@
 /* model.c - a trained model, and its tokenizer. */
 #include "src/cmd/model.h"
 #include "io/ckpt/ckpt.h"
+#include "src/launch/launch.h"
 #include "src/program/setup.h"
 
 #include <stdlib.h>
@@ -21,6 +22,77 @@ static int set_model(struct tc_cmd_model *m, const struct tc_ckpt *c, struct tc_
     : tc_fail(err, TC_EUSER, "%s is of another model than the options: %s; the options give %s", m->path, was, is);
   free(is);
   free(was);
+  return rc;
+}
+
+/* ---- the model of a run that names none ----------------------------------------------------------- */
+
+/* The newest checkpoint of a folder that can be opened, or the step's folder itself. */
+static int open_newest(struct tc_ckpt **c, const char *dir, struct tc_err *err)
+{
+  struct tc_err why;
+  int64_t *steps = NULL;
+  int rc = tc_ckpt_open(c, dir, err);
+  const int n = rc < 0 ? tc_ckpt_list(dir, &steps, &why) : 0;
+  for (int i = 0; i < n && rc < 0; i++) {
+    char *path = tc_ckpt_step_path(dir, steps[i]);
+    rc = tc_ckpt_open(c, path, &why);
+    free(path);
+  }
+  free(steps);
+  return rc;
+}
+
+/* Options of the model that are given beside a checkpoint have to be its own. */
+static int check_given(const struct tc_config *c, const struct tc_model *m, const char *path, struct tc_err *err)
+{
+  char word[] = "model", *argv[] = { word };
+  struct tc_config *plain;
+  struct tc_config_change x;
+  int rc = 0;
+  TC_TRY(tc_config_new(&plain, 1, argv, NULL, NULL, err));
+  tc_setup_fill_model(plain, m);
+  for (int i = 0; !rc && (i = tc_config_next_change(plain, c, i, &x)) >= 0; i++) {
+    const bool free = strcmp(x.name, "model.positions") == 0 || (strcmp(x.name, "model.context") == 0 && m->rope_theta > 0);
+    if (strncmp(x.name, "model.", 6) == 0 && !free)
+      rc = tc_fail(err, TC_EUSER, "%s = %s, but the model of %s, which is taken as the run names none, has %s: leave it "
+                   "out, or give the whole model", x.name, x.is, path, x.was);
+  }
+  tc_config_free(plain);
+  return rc;
+}
+
+static int take_model(struct tc_config *c, struct tc_ckpt *k, struct tc_err *err)
+{
+  char word[] = "model", *argv[] = { word };
+  struct tc_config *saved;
+  struct tc_model m;
+  struct tc_err why;
+  TC_TRY(tc_model_parse(&m, tc_ckpt_meta(k)->model, tc_ckpt_path(k), err));
+  if (tc_config_saved(&saved, tc_ckpt_meta(k)->config, 1, argv, &why) == 0) {
+    m.positions = saved->model_positions;
+    tc_config_free(saved);
+  }
+  tc_setup_fill_model(c, &m);
+  TC_TRY(check_given(c, &m, tc_ckpt_path(k), err));
+  if (tc_launch_rank() == 0) tc_log("no model is named: it is that of %s", tc_ckpt_path(k));
+  return 0;
+}
+
+int tc_cmd_model_of_run(struct tc_config *c, struct tc_err *err)
+{
+  const bool named = *c->model_preset || *c->model_config
+    || (c->model_layers && c->model_hidden && c->model_heads && c->model_context && c->model_vocab);
+  struct tc_ckpt *k = NULL;
+  struct tc_err why;
+  if (named) return 0;
+  char *own = *c->ckpt_dir ? tc_strdup(c->ckpt_dir) : tc_sprintf("%s/ckpt", c->run_out);
+  int rc = c->ckpt_resume != TC_NO && open_newest(&k, own, &why) == 0 ? 0 : TC_EUSER;
+  free(own);
+  if (rc < 0 && !*c->ckpt_from) return 0;        /* the model's sizes are missing, as others say */
+  if (rc < 0) TC_TRY(open_newest(&k, c->ckpt_from, err));
+  rc = take_model(c, k, err);
+  tc_ckpt_close(k);
   return rc;
 }
 

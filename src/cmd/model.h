@@ -1,4 +1,5 @@
-/* model.h - what `tercio eval` and `tercio sample` share: a trained model, and its tokenizer. */
+/* model.h - what `tercio eval` and `tercio sample` share: a trained model, and its tokenizer; and the model of a run that
+ * names none. */
 #ifndef TC_CMD_MODEL_H
 #define TC_CMD_MODEL_H
 
@@ -26,6 +27,11 @@ struct tc_cmd_model {
   { "--rope ORDER", "order of rotary pairs in the files of FOLDER: half (default, Hugging Face's) or interleaved " \
     "(Meta's); e.g. --rope interleaved", "half or interleaved", TC_FLAG_TEXT, offsetof(struct command, m.rope), \
     0, 0, NULL }
+
+/* Local. Gives a run whose options name no model, neither by preset or config nor by all sizes, that of the newest
+ * checkpoint in its own folder, where it resumes, or else of ckpt.from, and says so. TC_EUSER: an option of the model
+ * contradicts it, or ckpt.from is no checkpoint. Without a checkpoint the options stay as they are. */
+int tc_cmd_model_of_run(struct tc_config *c, struct tc_err *err);
 
 /* argv[*i] is none of the command's own flags: the model, or an option of the run file, of which *i becomes the last
  * word. TC_EUSER. */

@@ -97,6 +97,11 @@ static int add_prompt(struct sample *x, struct tc_encoder *e, const char *text, 
   if (rc == 0 && x->n + x->copies > SEQUENCES)
     rc = tc_fail(err, TC_EUSER, "more than %d sequences at once; fewer prompts, or a smaller --n, would fit",
                  SEQUENCES);
+  for (size_t i = 0; i < ids.n && rc == 0; i++)
+    if (ids.id[i] >= x->m.cfg->model_vocab)
+      rc = tc_fail(err, TC_EUSER, "prompt %lld has token %u, but the model's vocabulary has %lld: text without %s would fit",
+                   (long long)(x->n / x->copies), ids.id[i], (long long)x->m.cfg->model_vocab,
+                   tc_tokenizer_added(x->m.tokenizer, ids.id[i]));
   for (int64_t k = 0; k < x->copies && rc == 0; k++) {
     TC_GROW(x->seq, x->n, x->cap);
     int32_t *token = tc_malloc(ids.n * sizeof *token);
@@ -132,7 +137,7 @@ static int read_prompts(struct sample *x, struct tc_err *err)
   const int rc = x->prompt ? add_prompt(x, e, x->prompt, strlen(x->prompt), err) : add_lines(x, e, err);
   if (e) tc_encoder_free(e);
   x->how.end = x->m.tokenizer ? (int32_t)tc_tokenizer_end_of_text(x->m.tokenizer) : -1;
-  if (x->m.tokenizer) x->how.known = tc_tokenizer_vocab(x->m.tokenizer);
+  if (x->m.tokenizer) x->how.known = TC_MIN(tc_tokenizer_vocab(x->m.tokenizer), x->m.cfg->model_vocab);
   x->prompts = tc_calloc((size_t)TC_MAX(x->n, 1), sizeof *x->prompts);
   int64_t room = x->m.cfg->model_context;
   for (int64_t i = 0; i < x->n; i++) {

@@ -369,10 +369,22 @@ int tc_tokenizer_load(struct tc_tokenizer **out, const char *path, struct tc_err
   return status;
 }
 
+int64_t tc_tokenizer_extra(const struct tc_tokenizer *t, int64_t vocab)
+{
+  int64_t n = 0;
+  size_t bytes;
+  for (int64_t id = vocab; id < tc_tokenizer_vocab(t); id++) {
+    const bool added = tc_tokenizer_added(t, (uint32_t)id) != NULL;
+    if (!added && tc_tokenizer_bytes(t, (uint32_t)id, &bytes)) return -1;
+    n += added;
+  }
+  return n;
+}
+
 static int check_vocab(struct tc_tokenizer **out, const char *path, int64_t vocab, struct tc_err *err)
 {
   const int64_t n = tc_tokenizer_vocab(*out);
-  if (n <= vocab) return 0;
+  if (tc_tokenizer_extra(*out, vocab) >= 0) return 0;
   tc_tokenizer_free(*out);
   *out = NULL;
   return tc_fail(err, TC_EUSER, "%s has %lld tokens, more than the model's vocabulary of %lld: it is another model's",

@@ -36,8 +36,8 @@ struct tc_tokenizer;
 int tc_tokenizer_load(struct tc_tokenizer **out, const char *path, struct tc_err *err);
 int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name,
                        struct tc_err *err);
-/* As _load and _parse, for a model with this vocabulary. TC_EUSER also if the tokenizer has ids beyond it; *out is then
- * NULL. */
+/* As _load and _parse, for a model with this vocabulary. TC_EUSER also if the tokenizer has ids beyond it that are not
+ * those of added tokens (tc_tokenizer_extra); *out is then NULL. */
 int tc_tokenizer_load_for(struct tc_tokenizer **out, const char *path, int64_t vocab, struct tc_err *err);
 int tc_tokenizer_parse_for(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name, int64_t vocab,
                            struct tc_err *err);
@@ -47,6 +47,9 @@ struct tc_tokenizer *tc_tokenizer_of_bytes(void);
 void tc_tokenizer_free(struct tc_tokenizer *t);
 
 int64_t tc_tokenizer_vocab(const struct tc_tokenizer *t);     /* the highest id + 1 */
+/* Local. How many added tokens have ids from `vocab` on, which a model with this vocabulary does not have: a pad token,
+ * for example. Text without them is the model's all the same. -1: tokens that are not added have such ids, too. */
+int64_t tc_tokenizer_extra(const struct tc_tokenizer *t, int64_t vocab);
 /* Local. A hash of all that ids depend on, the same for another file with the same tokenizer: the vocabulary by id, the
  * merges in order, added tokens with lstrip, rstrip and normalized, normalizer, the pre-tokenizer's patterns,
  * ignore_merges, and the post-processor's begin and end tokens. 0: a token is a byte. */

@@ -481,6 +481,9 @@ int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
   }
   if (rc == 0 && !a->json && f->run == export_hf && x.special.ids.end < 0)
     printf("%s: the end token is unknown: set eos_token_id in config.json, so that texts end there\n", a->out);
+  if (rc == 0 && !a->json && x.special.tokenizer)
+    tc_log("%s has no chat template, no other ends of turns than eos_token_id and no settings of generate(), which checkpoints "
+           "do not keep: copy them from the folder of the model that this one began with, if it has them", a->out);
   ckpt_special_free(&x.special);
   free(x.whole);
   tc_ckpt_close(x.c);

@@ -2,6 +2,7 @@
  *
  * The weights are in an unlinked, mapped file beside the checkpoint, so that little memory is used. */
 #include "src/cmd/ckpt/import.h"
+#include "src/cmd/ckpt/left_out.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -113,13 +114,16 @@ int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err)
   if (rc == 0) {
     char *path = tc_ckpt_step_path(a->out, x.step), *model = tc_model_text(tc_foreign_model(x.from));
     if (a->json)
-      ckpt_print_json(json_pack("{s:o, s:o, s:s, s:I, s:s}", "from", tc_text_json(tc_foreign_path(x.from)), "path",
-        tc_text_json(path), "format", form[tc_foreign_form(x.from)], "step", (json_int_t)x.step, "model", model));
+      ckpt_print_json(json_pack("{s:o, s:o, s:s, s:I, s:s, s:O*}", "from", tc_text_json(tc_foreign_path(x.from)), "path",
+        tc_text_json(path), "format", form[tc_foreign_form(x.from)], "step", (json_int_t)x.step, "model", model,
+        "left_out", x.left_out));
     else printf("%s: %s\n", path, model);
+    if (x.left_out) ckpt_say_left_out(a->path[0], x.left_out);
     free(path);
     free(model);
   }
   if (x.weights) munmap(x.weights, (size_t)x.elems * sizeof *x.weights);
+  json_decref(x.left_out);
   tc_foreign_close(x.from);
   tc_config_free(x.cfg);
   leave_folder(&x, rc < 0);

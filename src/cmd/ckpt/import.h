@@ -14,6 +14,7 @@ struct import {
   struct tc_owner *owner;         /* of the folder of checkpoints */
   char *made;                     /* the outermost folder that the import made; owned; NULL */
   int64_t step;
+  json_t *left_out;               /* of a folder (left_out.h); NULL: of another form; owned */
 };
 
 /* Local. Saves the checkpoint and sets x->step. */

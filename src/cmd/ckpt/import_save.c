@@ -6,10 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "io/ckpt/owner.h"
 #include "io/folder.h"
+#include "src/cmd/ckpt/left_out.h"
+#include "src/cmd/ckpt/special.h"
 #include "src/program/setup.h"
 #include "src/token/token.h"
 
@@ -121,25 +124,41 @@ static int64_t noted(const struct import *x, const char *key)
   return *end || n < 0 || n > INT64_C(1) << 53 ? 0 : n;
 }
 
+/* Warns of added tokens that the model does not have. */
+static void warn_of_extra(const struct tc_tokenizer *t, int64_t vocab, const char *path)
+{
+  const int64_t n = tc_tokenizer_extra(t, vocab);
+  if (n > 0)
+    tc_warn("%s has %lld added token%s, from %s on, beyond the model's vocabulary of %lld: text with %s is refused", path,
+            (long long)n, n == 1 ? "" : "s", tc_tokenizer_added(t, (uint32_t)vocab) ? tc_tokenizer_added(t, (uint32_t)vocab)
+            : "its first", (long long)vocab, n == 1 ? "it" : "one of them");
+}
+
 /* The tokenizer.json beside Hugging Face's file: *text[*bytes], which is returned with its hash as runs note it; both
- * owned. NULL, with a warning if there is one: there is none that tercio data would take. */
-static char *take_tokenizer(const struct import *x, char **text, size_t *bytes)
+ * owned. NULL, with a warning if there is one: there is none that tercio data would take, or it is another model's. Sets
+ * x->left_out. */
+static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
 {
   char *dir = tc_folder_of(tc_foreign_path(x->from)), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir), *note = NULL;
+  const struct tc_model *m = tc_foreign_model(x->from);
   struct tc_tokenizer *t = NULL;
   struct tc_err why;
+  struct stat st;
   *text = NULL;
   if (tc_foreign_form(x->from) == TC_FORM_HF && access(path, F_OK) == 0) {
     int rc = tc_tokenizer_read(text, bytes, path, &why);
-    if (rc == 0) rc = tc_tokenizer_parse(&t, *text, *bytes, path, &why);
+    if (rc == 0) rc = tc_tokenizer_parse_for(&t, *text, *bytes, path, m->vocab, &why);
     if (rc == 0) {
       note = tc_sprintf(TC_TOKENIZER_NOTE, tc_tokenizer_hash(t));
+      warn_of_extra(t, m->vocab, path);
     } else {
       tc_warn("%s: the checkpoint goes without the tokenizer", why.text);
       free(*text);
       *text = NULL;
     }
   }
+  if (tc_foreign_form(x->from) == TC_FORM_HF && stat(x->args->path[0], &st) == 0 && S_ISDIR(st.st_mode))
+    x->left_out = ckpt_left_out(dir, t, ckpt_special_ids(t, m, !t, x->cfg->data_end_token));
   tc_tokenizer_free(t);
   free(path);
   free(dir);

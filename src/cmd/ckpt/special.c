@@ -67,26 +67,29 @@ static int take_tokenizer(struct tc_tokenizer **t, struct ckpt_special *s, const
   return 0;
 }
 
-int ckpt_special_find(struct ckpt_special *s, const struct tc_ckpt *c, const struct tc_model *m, int64_t saved_end,
-                      struct tc_err *err)
+struct tc_hf_ids ckpt_special_ids(const struct tc_tokenizer *t, const struct tc_model *m, bool own_vocab, int64_t saved_end)
 {
   enum { GPT2_END = TC_GPT2_VOCAB - 1 };
   const bool gpt2 = m->rope_theta < 0;
-  const char *noted = tc_ckpt_meta(c)->data;
-  const bool own = tc_is_gpt2_vocab(m->vocab) && !tc_tokenizer_noted(noted) && !tc_bytes_noted(noted);
+  const struct tc_ids *begin = t ? tc_tokenizer_begin(t) : NULL;
+  struct tc_hf_ids ids = { begin && begin->n ? (int64_t)begin->id[0] : -1, t ? tc_tokenizer_end_of_text(t) : -1 };
+  if (ids.begin >= m->vocab) ids.begin = -1;             /* tokens that the model does not have */
+  if (ids.end >= m->vocab) ids.end = -1;
+  if (ids.end < 0 && saved_end >= 0 && saved_end < m->vocab) ids.end = saved_end;
+  if (gpt2 && ids.end < 0 && own_vocab && tc_is_gpt2_vocab(m->vocab)) ids.end = GPT2_END;
+  if (gpt2 && ids.begin < 0) ids.begin = ids.end;
+  return ids;
+}
+
+int ckpt_special_find(struct ckpt_special *s, const struct tc_ckpt *c, const struct tc_model *m, int64_t saved_end,
+                      struct tc_err *err)
+{
   struct tc_tokenizer *t;
   *s = (struct ckpt_special){ .ids = { -1, -1 } };
   TC_TRY(take_tokenizer(&t, s, c, m, err));
-  if (t) {
-    const struct tc_ids *begin = tc_tokenizer_begin(t);
-    s->ids.begin = begin->n ? (int64_t)begin->id[0] : -1;
-    s->ids.end = tc_tokenizer_end_of_text(t);
-  }
-  const int64_t noted_end = tc_end_noted(noted);
-  if (s->ids.end < 0 && saved_end >= 0 && saved_end < m->vocab) s->ids.end = saved_end;
-  if (s->ids.end < 0 && noted_end < m->vocab) s->ids.end = noted_end;
-  if (gpt2 && s->ids.end < 0 && !s->tokenizer && own) s->ids.end = GPT2_END;
-  if (gpt2 && s->ids.begin < 0) s->ids.begin = s->ids.end;
+  const char *noted = tc_ckpt_meta(c)->data;
+  const bool own_vocab = !s->tokenizer && !tc_tokenizer_noted(noted) && !tc_bytes_noted(noted);
+  s->ids = ckpt_special_ids(t, m, own_vocab, saved_end >= 0 && saved_end < m->vocab ? saved_end : tc_end_noted(noted));
   if (t) add_tokenizer_config(s, t, m);
   if (s->ids.begin >= 0 || s->ids.end >= 0) add_generation_config(s);
   tc_tokenizer_free(t);

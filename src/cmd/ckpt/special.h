@@ -14,6 +14,12 @@ struct ckpt_special {
   bool tokenizer;                               /* the checkpoint has tokenizer.json */
 };
 
+/* The ids of such tokens, below 0 where they are not known; t may be NULL. own_vocab: the data name no tokenizer, and none
+ * is there, so that a vocabulary of GPT-2's size is GPT-2's. */
+struct tc_tokenizer;
+struct tc_hf_ids ckpt_special_ids(const struct tc_tokenizer *t, const struct tc_model *m, bool own_vocab,
+                                  int64_t saved_end);
+
 /* Takes the tokenizer.json of the checkpoint, and finds the ids: the end token is that at which `tercio sample` stops,
  * else saved_end, the data.end_token of the run if it was a number (below 0: it was not), else what the headers of its
  * shards said; the begin token is what the
