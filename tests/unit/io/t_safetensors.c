@@ -370,7 +370,7 @@ static void test_import_faults(const char *dir)
     { "{\"n_head\": 2, \"activation_function\": \"gelu\"}", "activation_function" },
     { "{\"n_head\": 2, \"n_layer\": 3}", "n_layer" }, { "{\"n_head\": 3}", "does not divide" },
     { "{\"n_head\": -2}", "n_head" }, { "{}", "n_head" }, { "[]", "JSON, but not an object" },
-    { "{\"n_head\"", "config.json:1: not a JSON object" },
+    { "{\"n_head\"", "config.json is not JSON: line 1" },
     { "{\"n_head\": 2, \"tie_word_embeddings\": false}", "tie_word_embeddings" },
     { "{\"n_head\": 2, \"layer_norm_epsilon\": -1e-6}", "layer_norm_epsilon" },
     { "{\"n_head\": 2, \"model_type\": \"llama\"}", "\"num_hidden_layers\" is missing" },
