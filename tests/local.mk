@@ -249,7 +249,9 @@ script_tests = \
   %D%/mpi/m_install \
   %D%/mpi/m_metrics \
   %D%/mpi/m_old \
+  %D%/mpi/m_inputs \
   %D%/mpi/m_order \
+  %D%/mpi/m_outputs \
   %D%/mpi/m_cuda \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \

@@ -30,6 +30,7 @@ struct words {
   const struct tc_output_kind *kind;
   const char *instead;
   char *flag;                    /* owned; "" or "run.trace: " */
+  bool backup;                   /* of a link, the link is what is kept and replaced, not its file */
 };
 
 struct tc_output {
@@ -40,7 +41,7 @@ struct tc_output {
   int stream_errno;              /* of the stream's first write that failed */
   int64_t bytes;
   int place;                     /* in `unfinished`; -1: none was free */
-  bool replaces, backup;
+  bool replaces;
 };
 
 /* ---- what a signal removes ----------------------------------------------------------------- */
@@ -139,7 +140,7 @@ static int check_path(const char *path, const struct words *w, char **real, bool
   *replaces = rc == 0;
   if (rc < 0 && errno != ENOENT)
     return tc_fail(err, TC_EUSER, "%s%s can't be written: %s", w->flag, path, strerror(errno));
-  if (rc == 0 && S_ISLNK(st.st_mode) && !(*real = realpath(path, NULL)))
+  if (rc == 0 && S_ISLNK(st.st_mode) && !w->backup && !(*real = realpath(path, NULL)))
     return tc_fail(err, TC_EUSER, "%s%s is a link whose file can't be found: %s; remove it or %s", w->flag, path,
                    strerror(errno), w->instead);
   if (!*real) *real = tc_strdup(path);
@@ -203,8 +204,8 @@ static const struct tc_output_kind any_kind = { "a file", { "" } };
 /* Owned by the caller: flag. */
 static struct words words_of(const struct tc_output_opts *o)
 {
-  return (struct words){ .kind = o->backup ? &any_kind : o->kind, .instead = o->instead ? o->instead : "give another name",
-    .flag = o->flag ? tc_sprintf("%s%s", o->flag, *o->flag == '-' ? " " : ": ") : tc_strdup("") };
+  return (struct words){ .kind = o->backup ? &any_kind : o->kind, .backup = o->backup,
+    .instead = o->instead ? o->instead : "give another name", .flag = o->flag ? tc_sprintf("%s%s", o->flag, *o->flag == '-' ? " " : ": ") : tc_strdup("") };
 }
 
 static int check_all(const char *path, const struct tc_output_opts *o, const struct words *w, char **real,
@@ -271,7 +272,7 @@ int tc_output_new(struct tc_output **out, const char *path, const struct tc_outp
   struct tc_output *f = tc_calloc(1, sizeof *f);
   struct stat st;
   *out = NULL;
-  *f = (struct tc_output){ .path = tc_strdup(path), .w = words_of(o), .fd = -1, .place = -1, .backup = o->backup };
+  *f = (struct tc_output){ .path = tc_strdup(path), .w = words_of(o), .fd = -1, .place = -1 };
   tc_at_file("making", path);
   int rc = check_all(path, o, &f->w, &f->real, &f->replaces, err);
   if (rc == 0) rc = make_unfinished(f, o->executable, err);
@@ -341,14 +342,14 @@ static int give_name(struct tc_output *f, struct tc_err *err)
   bool replaces;
   TC_TRY(check_path(f->path, &f->w, &real, &replaces, err));
   int why = EPERM;
-  if (replaces && f->backup && (why = keep_earlier(real)) != 0) {
+  if (replaces && f->w.backup && (why = keep_earlier(real)) != 0) {
     free(real);
     return tc_fail(err, TC_EUSER, "%s%s can't be kept under another name: %s", f->w.flag, f->path, strerror(why));
   }
   why = EPERM;
   if (!replaces) why = tc_link(AT_FDCWD, f->tmp, real);
   if (no_links(why)) why = tc_rename(AT_FDCWD, f->tmp, real);
-  else if (why == EEXIST && f->w.kind && !f->backup)     /* another of this kind was faster */
+  else if (why == EEXIST && f->w.kind && !f->w.backup)     /* another of this kind was faster */
     why = tc_rename(AT_FDCWD, f->tmp, real);
   free(real);
   if (why == EEXIST)

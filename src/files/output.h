@@ -4,7 +4,7 @@
  * may name
  *   - nothing: the file is made. If another process makes it meanwhile, that one stays;
  *   - a regular file of the same kind, as its first bytes tell, or an empty one: it is replaced;
- *   - a link to such a file: that file is replaced, and the link stays.
+ *   - a link to such a file: that file is replaced, and the link stays (with `backup` the link is kept as PATH~).
  * Whatever else is there is kept, and TC_EUSER says what it is: another file, a device, a folder, a pipe, a link to
  * nothing, and files that the run reads or that other parts of it write, whatever their kind.
  *

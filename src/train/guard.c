@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { MOST_BYTES = 1000 };
+
 /* Of the file that is there: what could be read as a count of starts is one. */
 static const struct tc_output_kind a_count = { "a count of starts", { "" } }, no_count = { "a count of starts", { NULL } };
 
@@ -16,10 +18,13 @@ int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
   char *path = tc_sprintf("%s/.starts", t->ckpt.dir);
   char job[64] = "";
   long long last = -2, starts = 0;
-  FILE *f = fopen(path, "r");
-  const bool counted = f && fscanf(f, "%63s %lld %lld", job, &last, &starts) == 3;
+  char *there = NULL;
+  size_t bytes;
+  struct tc_err unread;                          /* then it is none, and tc_output_text says what it is */
+  tc_read_text(&there, &bytes, path, "count of starts", MOST_BYTES, &unread);
+  const bool counted = there && sscanf(there, "%63s %lld %lld", job, &last, &starts) == 3;
   if (!counted) *job = 0;
-  if (f) fclose(f);
+  free(there);
   bool again = !strcmp(job, t->run.ranks->job) && last == newest_step;
   starts = again ? starts + 1 : 0;
   int rc = 0;

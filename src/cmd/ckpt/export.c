@@ -278,8 +278,9 @@ static int check_folder(const struct export *x, struct tc_err *err)
 {
   const char *const names[] = { "config.json", "model.safetensors.index.json", "model.safetensors" };
   enum { NAMES = sizeof names / sizeof *names };
-  for (int i = 0; i < NAMES + x->special.n_files; i++) {
-    char *path = tc_sprintf("%s/%s", x->args->out, i < NAMES ? names[i] : x->special.file[i - NAMES].name);
+  const int beside = x->special.n_files;
+  for (int i = 0; i < beside + NAMES; i++) {
+    char *path = tc_sprintf("%s/%s", x->args->out, i < beside ? x->special.file[i].name : names[i - beside]);
     const int rc = check_free(x, path, err);
     free(path);
     TC_TRY(rc);
