@@ -337,9 +337,13 @@ libtercio_base_a_SOURCES = \
   %D%/base/dtype.h \
   %D%/base/err.c \
   %D%/base/err.h \
+  %D%/base/figure.c \
+  %D%/base/figure.h \
   %D%/base/hash.h \
   %D%/base/mem.c \
   %D%/base/mem.h \
+  %D%/base/plain.c \
+  %D%/base/plain.h \
   %D%/base/random.c \
   %D%/base/random.h \
   %D%/base/sort.c \

@@ -2,6 +2,7 @@
 # mpi/m_X.mpi, linked with all archives.
 unit_tests = \
   %D%/unit/base/t_base.t \
+  %D%/unit/base/t_plain.t \
   %D%/unit/base/t_stack.t \
   %D%/unit/cmd/t_bench.t \
   %D%/unit/cmd/t_calibrate.t \

@@ -27,18 +27,6 @@ enum { LEAST_PER_VALUE = 8, FREE_VALUES = 1000 };
 
 /* ---- writing ---------------------------------------------------------------------- */
 
-json_t *tc_text_json(const char *s)
-{
-  json_t *j = json_string(s ? s : "");
-  if (j) return j;
-  char *ascii = tc_strdup(s);
-  for (char *p = ascii; *p; p++)
-    if ((unsigned char)*p >= 0x80) *p = '?';
-  j = json_string(ascii);
-  free(ascii);
-  return j;
-}
-
 static json_t *ints_json(const int64_t *x, int n)
 {
   json_t *a = json_array();

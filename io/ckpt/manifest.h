@@ -62,8 +62,4 @@ char *tc_manifest_seal(const char *json, size_t bytes, size_t *sealed_bytes);
 int tc_manifest_read(struct tc_manifest **out, const char *path, struct tc_err *err);
 void tc_manifest_free(struct tc_manifest *m);
 
-/* Local. A JSON string, owned by the caller; NULL is "". Bytes that aren't UTF-8 (a strange path
- * in a run file) become '?'. */
-json_t *tc_text_json(const char *s);
-
 #endif

@@ -5,8 +5,10 @@
  *   err.h       status codes, error sentences, log lines, assertions
  *   arith.h     minimum, maximum, rounding up
  *   mem.h       allocation that never returns NULL, arrays that grow, pools
+ *   plain.h     text of others on a terminal
  *   text.h      strings: formatting, sizes in words, "did you mean"
  *   dtype.h     element types
+ *   figure.h    figures and texts in JSON, and what is not a number
  *   hash.h      hashes of strings
  *   random.h    random numbers from a key and a counter, and from the system
  *   clock.h     the monotonic clock, the time of day as text
@@ -25,8 +27,10 @@
 #include "src/base/clock.h"
 #include "src/base/dtype.h"
 #include "src/base/err.h"
+#include "src/base/figure.h"
 #include "src/base/hash.h"
 #include "src/base/mem.h"
+#include "src/base/plain.h"
 #include "src/base/random.h"
 #include "src/base/sort.h"
 #include "src/base/text.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/base/arith.h"
+#include "src/base/plain.h"
 
 static _Thread_local int log_rank = -1;
 
@@ -24,10 +24,8 @@ int tc_fail(struct tc_err *err, int status, const char *fmt, ...)
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  for (char *c = text; *c; c++)   /* names come from files: no line breaks, no terminal escapes */
-    if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
+  tc_plain(err->text, sizeof err->text, text, false);
   err->status = status;
-  memcpy(err->text, text, sizeof text);
   return status;
 }
 
@@ -48,18 +46,39 @@ int tc_log_rank(void)
   return log_rank;
 }
 
+enum { LINE = 2048, ENDS = 64 };
+
+/* One write of all of it. */
+static void put_line(const char *begin, const char *text, const char *end)
+{
+  char line[LINE];
+  const size_t n = (size_t)snprintf(line, ENDS, "%s", begin), n_end = strnlen(end, ENDS);
+  tc_plain(line + n, sizeof line - n - n_end, text, false);
+  const size_t n_text = strlen(line + n);
+  memcpy(line + n + n_text, end, n_end);
+  /* A failure to log can't be reported anywhere. */
+  ssize_t unused = write(STDERR_FILENO, line, n + n_text + n_end);
+  (void)unused;
+}
+
 __attribute__((format(printf, 2, 0)))
 static void log_line(const char *kind, const char *fmt, va_list ap)
 {
-  char line[2048];
-  int n = log_rank >= 0 ? snprintf(line, sizeof line, "tercio[%d]: %s", log_rank, kind)
-                        : snprintf(line, sizeof line, "tercio: %s", kind);
-  int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);
-  if (m > 0) n = TC_MIN(n + m, (int)sizeof line - 2);
-  line[n++] = '\n';
-  /* A failure to log can't be reported anywhere. */
-  ssize_t unused = write(STDERR_FILENO, line, (size_t)n);
-  (void)unused;
+  char text[LINE], begin[ENDS];
+  if (log_rank >= 0) snprintf(begin, sizeof begin, "tercio[%d]: %s", log_rank, kind);
+  else snprintf(begin, sizeof begin, "tercio: %s", kind);
+  vsnprintf(text, sizeof text, fmt, ap);
+  put_line(begin, text, "\n");
+}
+
+void tc_say(const char *begin, const char *end, const char *fmt, ...)
+{
+  char text[LINE];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  put_line(begin, text, end);
 }
 
 void tc_log(const char *fmt, ...)

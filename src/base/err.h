@@ -23,7 +23,7 @@ enum tc_status {
 
 struct tc_err {
   int status;            /* of the last failure */
-  char text[1000];       /* one sentence, no newline */
+  char text[1000];       /* one sentence, plain (plain.h), no newline */
 };
 
 /* Local. Writes the sentence (err may be NULL) and returns `status`. */
@@ -46,5 +46,8 @@ int tc_log_rank(void);
 /* Local. One line on stderr, "tercio[rank]: ...". */
 void tc_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void tc_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Local. A line on stderr without that, such as progress on a terminal: `begin` and `end` are our own, "\r" and "\033[K"
+ * for instance. All that goes to stderr goes by one of these, or by tc_say_failure: texts of others are made plain.h's. */
+void tc_say(const char *begin, const char *end, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

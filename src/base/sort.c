@@ -1,6 +1,7 @@
 /* sort.c - comparison functions for qsort, and medians. */
 #include "src/base/sort.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 int tc_order_double(const void *a, const void *b)
 {
   double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
+  return isnan(x) || isnan(y) ? !!isnan(x) - !!isnan(y) : (x > y) - (x < y);
 }
 
 int tc_order_i64(const void *a, const void *b)

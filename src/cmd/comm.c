@@ -210,10 +210,10 @@ static void print_row(const struct job *j, int op, const struct tc_bench_row *r,
   json_object_set_new(o, "size", json_integer(r->size_bytes));
   json_object_set_new(o, "count", json_integer(r->count));
   json_object_set_new(o, "iterations", json_integer(r->iters));
-  json_object_set_new(o, "time_us", json_real(r->time_us));
-  json_object_set_new(o, "median_us", json_real(r->median_us));
-  json_object_set_new(o, "algbw", json_real(r->algbw));
-  json_object_set_new(o, "busbw", json_real(r->busbw));
+  tc_figure(o, "time_us", r->time_us);
+  tc_figure(o, "median_us", r->median_us);
+  tc_figure(o, "algbw", r->algbw);
+  tc_figure(o, "busbw", r->busbw);
   json_object_set_new(o, "check", json_string(check));
   printf(first ? "\n " : ",\n ");
   json_dumpf(o, stdout, JSON_REAL_PRECISION(6));
@@ -344,9 +344,11 @@ static int measure(const struct job *j, struct tc_bench *b, struct tc_comm *worl
     print_comparison(row, TC_BENCH_ALL_REDUCE, TC_BENCH_REDUCE_BROADCAST);
     print_comparison(row, TC_BENCH_BROADCAST, TC_BENCH_ONE_BY_ONE);
   }
-  if (rank == 0 && *p.out && !rc)
-    fprintf(j->json ? stderr : stdout, "left out, to end in about %g s: sizes of %s bytes; --max 64M measures "
-            "them\n", TC_COMM_BUDGET_S, p.out);
+  char left_out[800];
+  snprintf(left_out, sizeof left_out, "left out, to end in about %g s: sizes of %s bytes; --max 64M measures them",
+           TC_COMM_BUDGET_S, p.out);
+  if (rank == 0 && *p.out && !rc && j->json) tc_say("", "\n", "%s", left_out);
+  else if (rank == 0 && *p.out && !rc) printf("%s\n", left_out);
   return rc;
 }
 

@@ -166,17 +166,25 @@ static void print_json(const struct state *s)
   json_t *pairs = json_array(), *members = json_array();
   for (int i = 0; i < s->n_pairs; i++) {
     const struct pair *p = &s->pair[i];
-    json_array_append_new(pairs, json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:b, s:s}", "a", s->m[p->a].name, "b",
-                          s->m[p->b].name, "round", p->round, "time_us", p->us, "algbw", p->gbs, "of_median",
-                          p->gbs / s->median_gbs, "slow", (int)is_slow(s, p), "check", "ok"));
+    json_t *o = json_pack("{s:o, s:o, s:i, s:n, s:n, s:n, s:b, s:s}", "a", tc_text_json(s->m[p->a].name), "b",
+                          tc_text_json(s->m[p->b].name), "round", p->round, "time_us", "algbw", "of_median", "slow",
+                          (int)is_slow(s, p), "check", "ok");
+    tc_figure(o, "time_us", p->us);
+    tc_figure(o, "algbw", p->gbs);
+    tc_figure(o, "of_median", p->gbs / s->median_gbs);
+    json_array_append_new(pairs, o);
   }
-  for (int i = 0; i < s->n; i++)
-    json_array_append_new(members, json_pack("{s:s, s:i, s:i, s:f, s:f, s:b}", "name", s->m[i].name, "rank",
-                          s->m[i].rank, "pairs", s->m[i].pairs, "algbw", s->m[i].gbs, "of_median",
-                          s->m[i].gbs / s->median_gbs, "slow", (int)s->m[i].slow));
-  json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:I, s:f, s:o, s:o}", "of", unit(s), "link", s->o->link, "rounds",
-                        s->rounds, "all_rounds", s->all_rounds, "size", (json_int_t)s->bytes, "median_algbw",
-                        s->median_gbs, "pairs", pairs, "members", members);
+  for (int i = 0; i < s->n; i++) {
+    json_t *o = json_pack("{s:o, s:i, s:i, s:n, s:n, s:b}", "name", tc_text_json(s->m[i].name), "rank", s->m[i].rank,
+                          "pairs", s->m[i].pairs, "algbw", "of_median", "slow", (int)s->m[i].slow);
+    tc_figure(o, "algbw", s->m[i].gbs);
+    tc_figure(o, "of_median", s->m[i].gbs / s->median_gbs);
+    json_array_append_new(members, o);
+  }
+  json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:I, s:n, s:o, s:o}", "of", unit(s), "link", s->o->link, "rounds",
+                        s->rounds, "all_rounds", s->all_rounds, "size", (json_int_t)s->bytes, "median_algbw", "pairs",
+                        pairs, "members", members);
+  tc_figure(o, "median_algbw", s->median_gbs);
   json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
   printf("\n");
   json_decref(o);
@@ -218,8 +226,8 @@ static void progress(struct state *s, int round, int64_t *logged_ns)
     if (!p || s->pair[i].gbs < p->gbs) p = &s->pair[i];
   if (!p || (round && !last && now - *logged_ns < LOG_NS)) return;
   *logged_ns = now;
-  fprintf(stderr, "round %d of %d: slowest %s - %s, %.4f GB/s\n", round + 1, s->rounds, s->m[p->a].name,
-          s->m[p->b].name, p->gbs);
+  tc_say("", "\n", "round %d of %d: slowest %s - %s, %.4f GB/s", round + 1, s->rounds, s->m[p->a].name,
+         s->m[p->b].name, p->gbs);
 }
 
 static void keep_pair(struct state *s, const struct pair *p, enum keep keep)
@@ -297,7 +305,7 @@ static int choose_bytes(struct state *s, struct tc_err *err)
 static int measure(struct state *s, struct tc_err *err)
 {
   int64_t logged_ns = 0;
-  if (s->rank == 0) fprintf(stderr, "pairs: %d %ss, %d rounds\n", s->n, unit(s), s->rounds);
+  if (s->rank == 0) tc_say("", "\n", "pairs: %d %ss, %d rounds", s->n, unit(s), s->rounds);
   if (s->o->adapt_bytes) TC_TRY(choose_bytes(s, err));
   s->iters = s->o->adapt_iters ? TC_MIN(s->o->iters, 3) : s->o->iters;
   for (int round = 0; round < s->rounds; round++) {

@@ -468,9 +468,23 @@ static bool reader_left(void)
   return fstat(STDOUT_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
 }
 
+/* Whether a command prints data, which keep their bytes unless they go to a terminal. All else is text. */
+static bool prints_data(int argc, char **argv)
+{
+  static const struct { const char *command, *sub; } data[] = {
+    { "sample", NULL }, { "data", "decode" }, { "ckpt", "latest" }, { "--share", NULL } };
+  bool is = false;
+  for (size_t i = 0; i < sizeof data / sizeof *data && argc > 1; i++)
+    if (!strcmp(argv[1], data[i].command)) is = !data[i].sub || (argc > 2 && !strcmp(argv[2], data[i].sub));
+  for (int i = 2; i < argc; i++)
+    if (!strcmp(argv[i], "--json")) is = false;
+  return is;
+}
+
 int main(int argc, char **argv)
 {
   struct tc_process *process = tc_process_begin();
+  if (isatty(STDOUT_FILENO) || !prints_data(argc, argv)) tc_plain_stdout();
   int status = run_command(argc - 1, argv + 1);
   if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !reader_left()) {
     struct tc_err err;

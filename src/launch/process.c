@@ -91,7 +91,7 @@ static void add_number(char *text, size_t size, int64_t x)
 /* "tercio[3]: WHAT on node2, PID 4711, thread checkpoint writer, step 7, at laying out of FILE; MORE" */
 static void say_where(const char *what, const char *more)
 {
-  char line[600] = "tercio";
+  char line[600] = "tercio", plain[1200];
   struct tc_standing at;
   struct utsname host;
   const int rank = tc_watch_standing(&at) ? at.rank : tc_log_rank();
@@ -122,8 +122,9 @@ static void say_where(const char *what, const char *more)
   }
   add(line, sizeof line, more);
   line[sizeof line - 2] = 0;
-  add(line, sizeof line, "\n");
-  ssize_t unused = write(STDERR_FILENO, line, strlen(line));
+  tc_plain(plain, sizeof plain - 1, line, false);                 /* it has names of files */
+  add(plain, sizeof plain, "\n");
+  ssize_t unused = write(STDERR_FILENO, plain, strlen(plain));
   (void)unused;
 }
 

@@ -74,9 +74,8 @@ static void say_progress(struct check *c)
   const int64_t now_ns = tc_now_ns(), done = atomic_load(&c->tokens), total = tc_data_tokens(c->v->d);
   if (now_ns - c->told_ns < PROGRESS_NS) return;
   c->told_ns = now_ns;
-  fprintf(stderr, "tercio data: %.4g M of %.4g M tokens (%d %%), %.4g M/s\n", (double)done * 1e-6,
-          (double)total * 1e-6, (int)(100 * (double)done / (double)total),
-          (double)done * 1e3 / (double)(now_ns - c->started_ns));
+  tc_say("tercio data: ", "\n", "%.4g M of %.4g M tokens (%d %%), %.4g M/s", (double)done * 1e-6, (double)total * 1e-6,
+         (int)(100 * (double)done / (double)total), (double)done * 1e3 / (double)(now_ns - c->started_ns));
 }
 
 /* ---- threads ----------------------------------------------------------------------------- */

@@ -192,21 +192,20 @@ static void say_progress(struct maker *m)
   m->told_ns = now_ns;
   if (begun < 0) {
     char passed[32];
-    fprintf(stderr, "tercio data: passing over what the shards have already: %s\n",
-            tc_human_bytes(passed, sizeof passed, done));
+    tc_say("tercio data: ", "\n", "passing over what the shards have already: %s",
+           tc_human_bytes(passed, sizeof passed, done));
     return;
   }
   const double seconds = (double)(now_ns - m->started_ns) * 1e-9, rate = (done - (double)begun) / seconds;
   const double tokens = (double)(m->note.tokens + m->shards.header.n_tokens);
-  char a[32], b[32], c[32], left[40] = "";
-  fprintf(stderr, "tercio data: %s", tc_human_bytes(a, sizeof a, done));
+  char a[32], b[32], c[32], of[80] = "", left[40] = "";
   if (m->total_bytes > 0) {
     if (rate > 0) say_left(left, sizeof left, ((double)m->total_bytes - done) / rate);
-    fprintf(stderr, " of %s (%d %%)", tc_human_bytes(b, sizeof b, (double)m->total_bytes),
-            (int)(100 * done / (double)m->total_bytes));
+    snprintf(of, sizeof of, " of %s (%d %%)", tc_human_bytes(b, sizeof b, (double)m->total_bytes),
+             (int)(100 * done / (double)m->total_bytes));
   }
-  fprintf(stderr, ", %.4g M tokens, %s/s%s%s\n", tokens * 1e-6, tc_human_bytes(c, sizeof c, rate), *left ? ", " : "",
-          left);
+  tc_say("tercio data: ", "\n", "%s%s, %.4g M tokens, %s/s%s%s", tc_human_bytes(a, sizeof a, done), of, tokens * 1e-6,
+         tc_human_bytes(c, sizeof c, rate), *left ? ", " : "", left);
 }
 
 /* ---- writing --------------------------------------------------------------------------- */

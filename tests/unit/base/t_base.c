@@ -280,7 +280,9 @@ static void test_lines(void)
   for (int i = 0; i < 35; i++) all[i] = (char)(i + 1);
   all[35] = 127, all[36] = 126;
   tc_fail(&e, TC_EUSER, "%s", all);
-  is_str(e.text, "??????????????????????????????? !\"#?~", "control characters are shown as ?");
+  is_str(e.text, "\\u0001\\u0002\\u0003\\u0004\\u0005\\u0006\\u0007\\u0008\\u0009\\u000a\\u000b\\u000c\\u000d\\u000e"
+         "\\u000f\\u0010\\u0011\\u0012\\u0013\\u0014\\u0015\\u0016\\u0017\\u0018\\u0019\\u001a\\u001b\\u001c\\u001d"
+         "\\u001e\\u001f !\"#\\u007f~", "control characters are shown by their numbers");
   for (int more = 2030; more <= 2050; more++) {
     int fd[2], saved = dup(STDERR_FILENO);
     if (!ok(pipe(fd) == 0, "a pipe")) return;

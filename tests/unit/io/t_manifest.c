@@ -203,7 +203,7 @@ static const struct { const char *from, *to, *says; } change[] = {
   { "\"y\", \"d", "\"a//b\", \"d", "tensor a//b: not a good name" },
   { "\"y\", \"d", "\"a/..\", \"d", "tensor a/..: not a good name" },
   { "\"y\", \"d", "\"a b\", \"d", "tensor a b: not a good name" },
-  { "\"y\", \"d", "\"a\\u007f\", \"d", "tensor a?: not a good name" },
+  { "\"y\", \"d", "\"a\\u007f\", \"d", "tensor a\\u007f: not a good name" },
   { "\"y\", \"d", "\"z\", \"d", "tensor z: not a good dataset name" },
   { "\"u8", "\"u9", "tensor y: unknown type" }, { "[2, 3]", "[2, 0]", "tensor x: impossible shape" },
   { "[2, 3]", "[1, 2, 3]", NOT("start, count") }, { "[2, 3]", "[2, 3, 1, 1, 1, 1, 1]", NOT("shape") },
