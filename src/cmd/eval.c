@@ -7,7 +7,6 @@
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
 #include "io/ckpt/h5.h"
-#include "io/ckpt/manifest.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -154,8 +153,9 @@ static int run_rank(int rank, void *eval, struct tc_err *err)
     struct tc_choices_result answers = { 0 };
     if (t->kind == DATA) rc = run_data(e, x, t, &loss, err);
     else rc = tc_choices_run(&answers, x, &t->questions, e->json ? NULL : t->path, err);
-    if (rank == 0 && rc == 0 && t->kind == DATA) t->loss = loss;
-    if (rank == 0 && t->kind != DATA) t->answers = answers;     /* of threads, rank 0 alone writes here */
+    const bool keeps = rank == 0 || !l->hub;                    /* of threads, rank 0 alone writes here */
+    if (keeps && rc == 0 && t->kind == DATA) t->loss = loss;
+    if (keeps && t->kind != DATA) t->answers = answers;
     else free(answers.nats);
   }
   tc_forward_free(x, rc == TC_EPEER);
@@ -169,8 +169,9 @@ static void print_data(const struct task *t, bool first)
   const struct tc_corpus_loss *l = &t->loss;
   const double mean = l->nats / (double)l->tokens;
   if (first) printf("%-32s %12s %10s %12s %10s\n", "file", "tokens", "loss", "perplexity", "bits/byte");
-  printf("%-32s %12lld %10.6f %12.6g", t->path, (long long)l->tokens, mean, exp(mean));
-  if (l->bytes) printf(" %10.5f\n", l->nats / log(2) / (double)l->bytes);
+  printf("%-32s %12lld %10.6f %12.6g", t->path, (long long)l->tokens,
+         tc_unsigned_nan(mean), tc_unsigned_nan(exp(mean)));
+  if (l->bytes) printf(" %10.5f\n", tc_unsigned_nan(l->nats / log(2) / (double)l->bytes));
   else printf(" %10s\n", "-");
 }
 
@@ -182,28 +183,39 @@ static void print_answers(const struct task *t, bool first)
          (double)r->by_length / (double)r->questions);
 }
 
+/* The answer that the model prefers; null: none, since a loss is not finite. */
+static json_t *pick_json(const struct task *t, const struct tc_question *q, bool by_length)
+{
+  const int pick = tc_choices_pick(&t->questions, q, t->answers.nats, by_length);
+  return pick < 0 ? json_null() : json_integer(pick);
+}
+
 static json_t *task_json(const struct task *t)
 {
   const struct tc_corpus_loss *l = &t->loss;
   const struct tc_choices_result *r = &t->answers;
   if (t->kind == DATA) {
     const double mean = l->nats / (double)l->tokens;
-    return json_pack("{s:o, s:I, s:f, s:f, s:o}", "file", tc_text_json(t->path), "tokens", (json_int_t)l->tokens,
-                     "loss", mean, "perplexity", exp(mean), "bits_per_byte",
-                     l->bytes ? json_real(l->nats / log(2) / (double)l->bytes) : json_null());
+    json_t *o = json_pack("{s:o, s:I, s:n, s:n, s:n}", "file", tc_text_json(t->path), "tokens",
+                          (json_int_t)l->tokens, "loss", "perplexity", "bits_per_byte");
+    tc_figure(o, "loss", mean);
+    tc_figure(o, "perplexity", exp(mean));
+    if (l->bytes) tc_figure(o, "bits_per_byte", l->nats / log(2) / (double)l->bytes);
+    return o;
   }
   json_t *picks = json_array();
   for (int64_t i = 0; i < t->questions.n; i++) {
     const struct tc_question *q = &t->questions.question[i];
-    json_t *nats = json_array();
-    for (int k = 0; k < q->n_answers; k++) json_array_append_new(nats, json_real(r->nats[q->first_answer + k]));
-    json_array_append_new(picks, json_pack("{s:i, s:i, s:i, s:o}", "label", q->label, "raw",
-                          tc_choices_pick(&t->questions, q, r->nats, false), "by_length",
-                          tc_choices_pick(&t->questions, q, r->nats, true), "nats", nats));
+    json_t *o = json_pack("{s:i, s:o, s:o}", "label", q->label, "raw", pick_json(t, q, false), "by_length",
+                          pick_json(t, q, true));
+    tc_figures(o, "nats", r->nats + q->first_answer, q->n_answers);
+    json_array_append_new(picks, o);
   }
-  return json_pack("{s:o, s:I, s:f, s:f, s:o}", "file", tc_text_json(t->path), "questions", (json_int_t)r->questions,
-                   "accuracy", (double)r->raw / (double)r->questions, "accuracy_by_length",
-                   (double)r->by_length / (double)r->questions, "answers", picks);
+  json_t *o = json_pack("{s:o, s:I}", "file", tc_text_json(t->path), "questions", (json_int_t)r->questions);
+  tc_figure(o, "accuracy", (double)r->raw / (double)r->questions);
+  tc_figure(o, "accuracy_by_length", (double)r->by_length / (double)r->questions);
+  json_object_set_new(o, "answers", picks);
+  return o;
 }
 
 static void print_results(const struct eval *e)
@@ -244,6 +256,20 @@ static int prepare(struct eval *e, int argc, char **argv, struct tc_err *err)
   return 0;
 }
 
+/* The losses are figures of the model, so they are printed; that they say nothing of it is the exit status. */
+static int judge(const struct eval *e, bool first)
+{
+  struct tc_err err;
+  for (int i = 0; i < e->n_tasks; i++) {
+    const struct task *t = &e->task[i];
+    if (t->kind == DATA ? isfinite(t->loss.nats) : !t->answers.not_finite) continue;
+    tc_fail(&err, TC_EDIVERGED, "%.300s: the model's losses are not finite (%s): a diverged run's checkpoint? tercio ckpt "
+            "tensors shows its weights", t->path, t->kind == DATA ? tc_not_finite(t->loss.nats) : "of answers");
+    return first ? tc_say_failure(&err) : -err.status;
+  }
+  return 0;
+}
+
 static void eval_free(struct eval *e)
 {
   for (int i = 0; i < e->n_tasks; i++) {
@@ -264,9 +290,10 @@ int tc_cmd_eval(int argc, char **argv)
   const struct tc_ranks *k = e.launch.ranks;
   if (rc == 0)
     rc = tc_setup_evaluation(e.m.cfg, e.batch, k->world, k->node_of_rank, tc_ranks_node_devices(k), &err);
-  const int status = rc < 0 ? tc_launch_say(&e.launch, rc, &err) : tc_launch_run(&e.launch, run_rank, &e);
+  int status = rc < 0 ? tc_launch_say(&e.launch, rc, &err) : tc_launch_run(&e.launch, run_rank, &e);
   const bool first = e.launch.ranks && e.launch.ranks->rank == 0;
   if (status == 0 && first) print_results(&e);
+  if (status == 0) status = judge(&e, first);
   tc_launch_free(&e.launch);
   eval_free(&e);
   return status;

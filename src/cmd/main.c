@@ -127,7 +127,8 @@ static const struct { int status; const char *meaning; } statuses[] = {
   { 4, "checksum wrong" },
   { 5, "no usable checkpoint" },
   { 6, "layout impossible" },
-  { 7, "training diverged: a loss or gradient norm that is not finite, or a spike" },
+  { 7, "training diverged: a loss, gradient norm or weight that is not finite, or a spike; eval and sample: a model "
+       "whose losses or logits are not finite" },
   { 8, "a peer did not answer" },
   { 85, "stopped on request after saving: requeue the job" },
   { 86, "stopped on request after saving: neither requeue the job nor start it again" },

@@ -412,8 +412,8 @@ static json_t *rank_json(const struct place *p, int i)
   json_object_set_new(o, "device_uuid", known_text(x->dev.uuid));
   json_object_set_new(o, "device_pci", known_text(x->dev.pci));
   json_object_set_new(o, "device_numa", known_int(x->dev.numa, has && x->dev.numa >= 0));
-  json_object_set_new(o, "device_distance", has && x->dev.distance >= 0 ?
-                      json_real(x->dev.distance / 100.0) : json_null());
+  json_object_set_new(o, "device_distance", json_null());
+  if (has && x->dev.distance >= 0) tc_figure(o, "device_distance", x->dev.distance / 100.0);
   json_object_set_new(o, "device_memory_bytes", x->dev.memory_bytes > 0 ?
                       json_integer(x->dev.memory_bytes) : json_null());
   json_object_set_new(o, "nvlinks", links_json(p, i));

@@ -3,6 +3,7 @@
 #include "src/forward/questions.h"
 #include "src/forward/impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,11 +17,12 @@ void tc_choices_free(struct tc_choices *c)
 
 int tc_choices_pick(const struct tc_choices *c, const struct tc_question *q, const double *nats, bool by_length)
 {
-  int best = 0;
+  int best = -1;
   double least = 0;
   for (int i = 0; i < q->n_answers; i++) {
     const int64_t a = q->first_answer + i;
     const double loss = by_length ? nats[a] / (double)c->answer[a].n : nats[a];
+    if (!isfinite(loss)) return -1;
     if (i > 0 && !(loss < least)) continue;
     best = i;
     least = loss;
@@ -122,6 +124,7 @@ int tc_choices_run(struct tc_choices_result *out, struct tc_forward *x, const st
   p.at = tc_malloc(2 * answers * sizeof *p.at);
   p.n = p.at + answers;
   const int rc = score(x, &p, out->nats, name, err);
+  for (int64_t a = 0; a < c->n_answers && rc == 0; a++) out->not_finite += !isfinite(out->nats[a]);
   for (int64_t i = 0; i < c->n && rc == 0; i++) {
     const struct tc_question *q = &c->question[i];
     out->raw += tc_choices_pick(c, q, out->nats, false) == q->label;

@@ -39,11 +39,13 @@ int tc_choices_hellaswag(struct tc_choices *out, const char *path, int64_t conte
 void tc_choices_free(struct tc_choices *c);
 
 struct tc_choices_result {
-  int64_t questions, raw, by_length;   /* right ones */
+  int64_t questions, raw, by_length;   /* all; right ones */
+  int64_t not_finite;                  /* answers whose loss is not finite: their questions are not right */
   double *nats;                        /* [n_answers] the sum of the losses of each answer's tokens; owned */
 };
 
-/* Local. Of a question's answers the one with the smallest loss: its number. The first of equal ones. */
+/* Local. Of a question's answers the one with the smallest loss: its number. The first of equal ones; -1 if the loss
+ * of any is not finite, since then no answer was found more likely than another. */
 int tc_choices_pick(const struct tc_choices *c, const struct tc_question *q, const double *nats, bool by_length);
 
 /* Collective. The same questions on all ranks; x was made with `documents`. name: for the progress line; NULL: none.

@@ -87,6 +87,16 @@ static int32_t most_likely(const float *logits, int64_t n)
   return best;
 }
 
+int64_t tc_sample_bad_logit(const float *logits, int64_t n)
+{
+  int64_t possible = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (isnan(logits[i]) || logits[i] == INFINITY) return i;
+    possible += logits[i] > -INFINITY;
+  }
+  return possible > 0 ? -1 : 0;
+}
+
 /* Its probability, relative to that of the most likely token. */
 static double weight(const struct tc_sampling *s, const struct ranking *r, int32_t token)
 {
@@ -181,10 +191,10 @@ static int choose(struct state *t, int64_t b, struct tc_err *err)
   struct sequence *q = &t->seq[b];
   const int64_t known = s->known ? TC_MIN(s->known, t->V) : t->V;
   uint32_t r[4];
-  for (int64_t i = 0; i < known; i++)
-    if (isnan(t->logits[i]))
-      return tc_fail(err, TC_EUSER, "the model gives no probabilities (logit %lld is not a number): a diverged run's "
-                     "checkpoint? tercio ckpt tensors shows its weights", (long long)i);
+  const int64_t bad = tc_sample_bad_logit(t->logits, known);
+  if (bad >= 0)
+    return tc_fail(err, TC_EDIVERGED, "the model gives no probabilities (logit %lld is %s): a diverged run's "
+                   "checkpoint? tercio ckpt tensors shows its weights", (long long)bad, tc_not_finite(t->logits[bad]));
   tc_philox(r, s->seed, (uint64_t)b, (uint64_t)q->made);
   const double u = (double)((uint64_t)r[1] << 21 | r[0] >> 11) * 0x1p-53;
   const int32_t token = tc_sample_pick(s, t->logits, known, u, t->order);

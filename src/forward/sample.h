@@ -19,8 +19,12 @@ struct tc_sampling {
   int64_t known;                 /* ids below this may be chosen; 0: the model's vocabulary */
 };
 
-/* Local, pure. The next token by logits[n] and a random number `u` in [0, 1). `order` has room for n. Of equal logits
- * the lower id comes first. */
+/* Local, pure. The first of logits[n] that no probabilities can be made of: one that is NaN or +inf, or number 0 where
+ * all are -inf, which is the probability 0; -1: none. */
+int64_t tc_sample_bad_logit(const float *logits, int64_t n);
+
+/* Local, pure. The next token by logits[n], of which none is bad, and a random number `u` in [0, 1). `order` has room
+ * for n. Of equal logits the lower id comes first. */
 int32_t tc_sample_pick(const struct tc_sampling *s, const float *logits, int64_t n, double u, int32_t *order);
 
 /* A sequence's prompt, of 1 token or more. */
@@ -33,7 +37,7 @@ int64_t tc_sample_prefill(const struct tc_sampling *s, const struct tc_prompt *p
 typedef void tc_sample_token_fn(void *ctx, int64_t i, int32_t token);
 
 /* Collective. prompts[n], n = tc_forward_sequences: the same on all ranks. `token` is called on every rank. TC_EUSER: a
- * prompt and its new tokens exceed the model's context, or logits are not numbers. */
+ * prompt and its new tokens exceed the model's context. TC_EDIVERGED: a logit is bad. */
 int tc_sample(struct tc_forward *x, const struct tc_sampling *s, const struct tc_prompt *prompts, int64_t n,
               tc_sample_token_fn *token, void *ctx, struct tc_err *err);
 

@@ -384,23 +384,27 @@ const char *tc_hf_architecture(const struct tc_model *m, struct tc_err *err)
 }
 
 /* The shortest decimal number that is this float, as a double: 1e-5f is 1e-05, not 9.99999975e-06. */
-static json_t *real(float x)
+static double shortest(float x)
 {
   char buf[32];
   for (int digits = 6; digits <= 9; digits++) {
     snprintf(buf, sizeof buf, "%.*g", digits, (double)x);
     if (strtof(buf, NULL) == x) break;
   }
-  return json_real(strtod(buf, NULL));
+  return strtod(buf, NULL);
 }
 
 static json_t *scaling_json(const struct tc_rope_scaling *s)
 {
   if (s->factor == 0 || (s->factor == 1 && s->original == 0)) return json_null();
-  if (s->original == 0) return json_pack("{s:s, s:o}", "rope_type", "linear", "factor", real(s->factor));
-  return json_pack("{s:s, s:o, s:o, s:o, s:I}", "rope_type", "llama3", "factor", real(s->factor),
-                   "low_freq_factor", real(s->low), "high_freq_factor", real(s->high),
-                   "original_max_position_embeddings", (json_int_t)s->original);
+  const bool linear = s->original == 0;
+  json_t *o = json_pack("{s:s}", "rope_type", linear ? "linear" : "llama3");
+  tc_figure(o, "factor", shortest(s->factor));
+  if (linear) return o;
+  tc_figure(o, "low_freq_factor", shortest(s->low));
+  tc_figure(o, "high_freq_factor", shortest(s->high));
+  json_object_set_new(o, "original_max_position_embeddings", json_integer(s->original));
+  return o;
 }
 
 static void set_ids(json_t *o, struct tc_hf_ids ids)
@@ -415,14 +419,14 @@ static json_t *rotary_json(struct tc_model *m, const struct architecture *a, str
   for (int i = 0; i < ROTARY_SIZES; i++)
     json_object_set_new(o, rotary_sizes[i].key, json_integer(*size_of(m, &rotary_sizes[i])));
   json_object_set_new(o, "hidden_act", json_string("silu"));
-  json_object_set_new(o, "rms_norm_eps", real(m->norm_eps));
-  json_object_set_new(o, "rope_theta", real(m->rope_theta));
+  tc_figure(o, "rms_norm_eps", shortest(m->norm_eps));
+  tc_figure(o, "rope_theta", shortest(m->rope_theta));
   json_object_set_new(o, "rope_scaling", scaling_json(&m->rope_scaling));
   json_object_set_new(o, "tie_word_embeddings", json_boolean(m->tied == TC_ON));
   json_object_set_new(o, "attention_bias", json_boolean(m->bias == TC_ON));
   if (a->family == TC_FAMILY_LLAMA) json_object_set_new(o, "mlp_bias", json_boolean(m->bias == TC_ON));
-  json_object_set_new(o, "attention_dropout", json_real(0));
-  json_object_set_new(o, "initializer_range", json_real(0.02));
+  tc_figure(o, "attention_dropout", 0);
+  tc_figure(o, "initializer_range", 0.02);
   set_ids(o, ids);
   json_object_set_new(o, "torch_dtype", json_string(dtype));
   return o;
@@ -430,17 +434,18 @@ static json_t *rotary_json(struct tc_model *m, const struct architecture *a, str
 
 static json_t *gpt2_json(const struct tc_model *m, struct tc_hf_ids ids, double dropout, const char *dtype)
 {
-  json_t *o = json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:o, s:b}",
+  json_t *o = json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:n, s:b}",
     "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "n_layer", (json_int_t)m->layers,
     "n_head", (json_int_t)m->heads, "n_embd", (json_int_t)m->hidden, "n_positions",
     (json_int_t)m->context, "n_ctx", (json_int_t)m->context, "vocab_size", (json_int_t)m->vocab,
-    "n_inner", "activation_function", "gelu_new", "layer_norm_epsilon", real(m->norm_eps),
+    "n_inner", "activation_function", "gelu_new", "layer_norm_epsilon",
     "tie_word_embeddings", 1);
+  tc_figure(o, "layer_norm_epsilon", shortest(m->norm_eps));
   set_ids(o, ids);
-  json_object_set_new(o, "resid_pdrop", json_real(dropout));
-  json_object_set_new(o, "embd_pdrop", json_real(dropout));
-  json_object_set_new(o, "attn_pdrop", json_real(0));
-  json_object_set_new(o, "initializer_range", json_real(0.02));
+  tc_figure(o, "resid_pdrop", dropout);
+  tc_figure(o, "embd_pdrop", dropout);
+  tc_figure(o, "attn_pdrop", 0);
+  tc_figure(o, "initializer_range", 0.02);
   json_object_set_new(o, "torch_dtype", json_string(dtype));
   return o;
 }

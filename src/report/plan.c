@@ -46,30 +46,37 @@ static json_t *changes_of(const struct tc_layouts *l)
   return list;
 }
 
+/* The median of the last points times `unit`; null: there are none. */
+static void put_median(json_t *o, const char *key, const struct tc_series *s, int64_t after, double unit)
+{
+  const double x = tc_series_recent(s, after);       /* of finite ones */
+  if (isfinite(x)) tc_figure(o, key, x * unit);
+  else json_object_set_new(o, key, json_null());
+}
+
 json_t *tc_report_plan(const struct tc_page *p)
 {
   const json_t *predicted = json_object_get(p->run, "predicted");
   const json_t *rank0 = json_array_get(json_object_get(p->run, "ranks"), 0);
   const int64_t after = p->m->after;
-  double ms = tc_series_recent(&p->m->ms, after), rate = tc_series_recent(&p->m->rate, after);
-  double bubble = tc_series_recent(&p->m->bubble, after);
-  json_t *want = json_pack("{s:f,s:o}", "device_bytes", memory_of(p->run, true), "bytes",
-                           bytes_of(json_object_get(rank0, "predicted_comm")));
-  json_t *got = json_pack("{s:f,s:o}", "device_bytes", memory_of(p->run, false), "bytes",
-                          p->m->comm ? bytes_of(p->m->comm) : json_null());
-  const char *const keys[] = { "device", "step_s", "tokens_per_s", "mfu", "bubble" };
+  json_t *want = json_object(), *got = json_object();
+  tc_figure(want, "device_bytes", memory_of(p->run, true));
+  json_object_set_new(want, "bytes", bytes_of(json_object_get(rank0, "predicted_comm")));
+  tc_figure(got, "device_bytes", memory_of(p->run, false));
+  json_object_set_new(got, "bytes", p->m->comm ? bytes_of(p->m->comm) : json_null());
+  const char *const keys[] = { "device", "step_s", "tokens_per_s", "mfu", "bubble", "not_finite" };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (json_object_get(predicted, keys[i]))
       json_object_set(want, keys[i], json_object_get(predicted, keys[i]));
-  if (isfinite(ms)) json_object_set_new(got, "step_s", json_real(ms * 1e-3));
-  if (isfinite(rate)) json_object_set_new(got, "tokens_per_s", json_real(rate));
-  if (isfinite(bubble)) json_object_set_new(got, "bubble", json_real(bubble));
+  put_median(got, "step_s", &p->m->ms, after, 1e-3);
+  put_median(got, "tokens_per_s", &p->m->rate, after, 1);
+  put_median(got, "bubble", &p->m->bubble, after, 1);
   const int slow = tc_metrics_slowest(p->m);
   if (slow >= 0) {
     const struct tc_straggler_tally *s = &p->m->slow[slow];
-    json_t *o = json_pack("{s:i,s:s,s:I,s:I,s:f}", "rank", slow, "host", s->host, "steps",
-                          (json_int_t)s->steps, "of_steps", (json_int_t)p->m->slow_steps,
-                          "times_median", s->times / (double)s->steps);
+    json_t *o = json_pack("{s:i,s:s,s:I,s:I}", "rank", slow, "host", s->host, "steps",
+                          (json_int_t)s->steps, "of_steps", (json_int_t)p->m->slow_steps);
+    tc_figure(o, "times_median", s->times / (double)s->steps);
     json_object_set_new(got, "slowest", o);
   }
   json_t *o = json_pack("{s:I,s:I,s:I,s:I,s:o,s:o,s:o}", "first_step", (json_int_t)p->m->first_step, "last_step",

@@ -143,6 +143,24 @@ static int retain(struct tc_writer *s, struct tc_err *err)
   return rc == TC_EPEER ? rc : 0;
 }
 
+/* A state with values that are not finite is that of a run that has diverged, whether or not a loss has shown it yet:
+ * no checkpoint is made of it, so that none takes the place of a good one. */
+static int check_finite(const struct tc_writer *s, struct tc_err *err)
+{
+  int64_t bad = 0;                /* 1 + the number of such a tensor, of any rank */
+  tc_at_phase("looking for values that are not finite");
+  for (int i = 0; i < s->o.n_slices && !bad; i++) {
+    const int tensor = s->slice[i].tensor, dtype = s->o.tensor[tensor].dtype;
+    const int64_t n = slice_bytes(&s->o, i) / (int64_t)tc_dtype_bytes(dtype);
+    if (tc_first_not_finite(s->slice[i].data, dtype, n) >= 0) bad = 1 + tensor;
+  }
+  TC_TRY(tc_comm_max_i64(s->o.comm, &bad, 1, err));
+  if (!bad) return 0;
+  return tc_fail(err, TC_EDIVERGED, "step %lld is not saved: tensor %.200s has values that are not finite: training "
+                 "diverged. Try a lower train.lr, a longer train.warmup, or train.clip", (long long)s->meta.step,
+                 s->o.tensor[bad - 1].name);
+}
+
 static void write_checkpoint(struct tc_writer *s)
 {
   struct tc_saved r = { .step = s->meta.step };
@@ -156,6 +174,7 @@ static void write_checkpoint(struct tc_writer *s)
   if (s->verified >= s->meta.step) s->verified = -1;   /* another of that number, set aside since */
   /* If the copy failed there is nothing to agree on: the device is lost, and this rank ends. */
   r.rc = finish_copies(s, &r.err);
+  if (r.rc == 0) r.rc = check_finite(s, &r.err);
   if (r.rc == 0)
     r.rc = tc_ckpt_save(s->o.dir, &s->meta, s->o.tensor, s->o.n_tensors, s->slice, s->o.n_slices,
                         s->o.comm, &r.err);

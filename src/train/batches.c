@@ -13,7 +13,6 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -245,8 +244,10 @@ static json_t *sources_json(const struct tc_train *t, int64_t samples)
   json_t *list = json_array();
   for (int s = 0; s < tc_data_sources(d); s++) {
     const double taken = (double)tc_data_taken(d, s, samples);
-    json_array_append_new(list, json_pack("{s:s,s:f,s:f}", "name", tc_data_source_name(d, s), "share",
-                                          taken / (double)samples, "epoch", taken / (double)tc_data_windows(d, s)));
+    json_t *o = json_pack("{s:o}", "name", tc_text_json(tc_data_source_name(d, s)));
+    tc_figure(o, "share", taken / (double)samples);
+    tc_figure(o, "epoch", taken / (double)tc_data_windows(d, s));
+    json_array_append_new(list, o);
   }
   return list;
 }
@@ -256,9 +257,9 @@ static json_t *val_sources_json(const struct tc_train *t)
   const struct tc_data *d = t->batches.val;
   json_t *list = json_array();
   for (int s = 0; s < tc_data_sources(d); s++) {
-    const double loss = t->batches.val_loss[s];
-    json_array_append_new(list, json_pack("{s:s,s:o}", "name", tc_data_source_name(d, s), "loss",
-                                          isfinite(loss) ? json_real(loss) : json_null()));
+    json_t *o = json_pack("{s:o}", "name", tc_text_json(tc_data_source_name(d, s)));
+    tc_figure(o, "loss", t->batches.val_loss[s]);
+    json_array_append_new(list, o);
   }
   return list;
 }
@@ -268,11 +269,11 @@ void tc_train_data_line(struct tc_train *t, const struct tc_step_report *r, stru
   struct tc_batches *b = &t->batches;
   if (!b->train) return;
   const int64_t samples = (r->step + t->rollback.skipped) * t->run.opts.gpt.batch;
-  json_object_set_new(line, "data_ms", json_real((double)b->waited_ns * 1e-6));
+  tc_figure(line, "data_ms", (double)b->waited_ns * 1e-6);
   if (tc_data_sources(b->train) > 1) json_object_set_new(line, "sources", sources_json(t, samples));
   else if (t->run.cfg->data_order != TC_ORDER_DRAWS)
-    json_object_set_new(line, "epoch", json_real((double)samples / (double)tc_data_windows(b->train, 0)));
-  if (isfinite(r->val_loss) && tc_data_sources(b->val) > 1)
+    tc_figure(line, "epoch", (double)samples / (double)tc_data_windows(b->train, 0));
+  if (r->validated && tc_data_sources(b->val) > 1)
     json_object_set_new(line, "val_sources", val_sources_json(t));
   if (b->hashes) json_object_set_new(line, "hashes", b->hashes);
   b->hashes = NULL;

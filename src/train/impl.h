@@ -38,6 +38,7 @@ struct tc_task {
   struct tc_choices questions;
   double right, by_length;       /* parts of the questions, when last asked */
   double loss;                   /* of the labelled answers, the mean in nats */
+  int64_t not_finite;            /* answers whose loss is not */
 };
 struct tc_tasks {
   struct tc_task *task;
@@ -167,7 +168,8 @@ struct tc_step_report {
   int64_t step, tokens, step_ns;
   int64_t wait_ns, pp_wait_ns;                   /* for transfers; of those on pp */
   struct tc_slowest slowest;                     /* rank 0 of several */
-  double loss, val_loss, lr, grad_norm;          /* val_loss: NAN if there is none */
+  double loss, val_loss, lr, grad_norm;
+  bool validated;                                /* there was a validation: val_loss and the tasks are of this step */
 };
 
 /* ---- loop.c ---- */
@@ -290,8 +292,10 @@ void tc_train_tokenizer_free(struct tc_train *t);
 /* Local. What goes into a checkpoint (owned by the caller) and comes out of it. */
 char *tc_rollback_text(const struct tc_train *t);
 int tc_rollback_parse(struct tc_train *t, const char *text, struct tc_err *err);
-/* Local, once a step. Whether the step's loss is not a number or a spike. */
+/* Local, once a step. Whether the step's loss or gradient norm is not finite, or the loss a spike. */
 bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s);
+/* Local, after a validation. Whether its loss, or that of an answer of a task, is not finite. */
+bool tc_rollback_bad_validation(const struct tc_train *t, const struct tc_step_report *s);
 /* Collective; nothing may be being saved. After a bad step: goes back to *step, or fails with
  * TC_EDIVERGED because train.rollback doesn't allow it (again). */
 int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *step,

@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -97,9 +96,9 @@ static int evaluate_source(struct tc_train *t, int source, int64_t first, const 
 }
 
 /* The sources' losses, and their mean by the sources' shares; then the tasks. */
-static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_err *err)
+static int evaluate(struct tc_train *t, struct tc_step_report *r, struct tc_err *err)
 {
-  struct tc_runtime rt = runtime(t, step);
+  struct tc_runtime rt = runtime(t, r->step);
   int64_t t0 = tc_trace_pause(t->trace), first = 0;
   tc_at_phase("evaluating");
   double mean = 0;
@@ -109,9 +108,10 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
     mean += tc_data_source_share(t->batches.val, s) * *of_source;
     first += tc_train_eval_batches(t, s);
   }
-  TC_TRY(tc_tasks_ask(t, step, err));
+  TC_TRY(tc_tasks_ask(t, r->step, err));
   tc_trace_resume(t->trace, TC_EV_EVAL, "evaluation", t0);
-  *loss = mean;
+  r->val_loss = mean;
+  r->validated = true;
   return 0;
 }
 
@@ -157,7 +157,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
   tc_metrics_begin(t);
   tc_time_limit_first_step(t);
   for (int64_t step = t->ckpt.start_step + 1; step <= end && !stop; step++) {
-    struct tc_step_report r = { .step = step, .val_loss = NAN,
+    struct tc_step_report r = { .step = step,
                                 .tokens = t->run.opts.gpt.batch * t->run.opts.model.context };
     tc_at_step(step);
     TC_TRY(tc_train_trace_step(t, step, err));
@@ -169,14 +169,17 @@ static int loop(struct tc_train *t, struct tc_err *err)
     bool bad = tc_rollback_bad(t, &r), ends = step == c->train_steps;
     int rc = tc_train_save_end(t, bad || ends, false, err);
     if (rc == TC_EPEER) return rc;
+    if (!bad && (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))) {
+      TC_TRY(evaluate(t, &r, err));
+      bad = tc_rollback_bad_validation(t, &r);
+      if (bad && tc_train_save_end(t, true, false, err) == TC_EPEER) return TC_EPEER;
+    }
     if (bad) {
       TC_TRY(tc_train_data_check(t, err));   /* a rollback is no remedy for changed data */
       if (c->train_rollback == 0) tc_metrics_add(t, &r);
       TC_TRY(tc_rollback_go(t, &r, &step, err));
       continue;
     }
-    if (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))
-      TC_TRY(evaluate(t, step, &r.val_loss, err));
     TC_TRY(tc_train_read_flags(t, &r, flag, err));
     tc_progress(t, &r, &progress, rate);
     TC_TRY(tc_train_finish_step(t, &r, flag, &stop, err));

@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -268,10 +267,11 @@ static json_t *ckpt_json(struct tc_train *t)
 {
   const struct tc_log_save *r = &t->log.saved;
   if (!t->log.copied && !r->step) return NULL;
-  json_t *o = json_pack("{s:f}", "stall_ms", (double)t->log.stall_ns * 1e-6);
+  json_t *o = json_object();
+  tc_figure(o, "stall_ms", (double)t->log.stall_ns * 1e-6);
   if (r->step) {
     json_object_set_new(o, "saved", json_integer(r->step));
-    json_object_set_new(o, "write_ms", json_real((double)r->write_ns * 1e-6));
+    tc_figure(o, "write_ms", (double)r->write_ns * 1e-6);
     json_object_set_new(o, "bytes", json_integer(t->ckpt.bytes));
   }
   t->log.stall_ns = 0;
@@ -280,13 +280,12 @@ static json_t *ckpt_json(struct tc_train *t)
   return o;
 }
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 static json_t *slowest_json(const struct tc_train *t, const struct tc_slowest *s)
 {
-  return json_pack("{s:i,s:s,s:f,s:f}", "rank", s->rank, "host", t->run.ranks->info[s->rank].host,
-                   "work_ms", (double)s->work_ns * 1e-6, "median_ms",
-                   (double)s->median_ns * 1e-6);
+  json_t *o = json_pack("{s:i,s:s}", "rank", s->rank, "host", t->run.ranks->info[s->rank].host);
+  tc_figure(o, "work_ms", (double)s->work_ns * 1e-6);
+  tc_figure(o, "median_ms", (double)s->median_ns * 1e-6);
+  return o;
 }
 
 char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r)
@@ -294,18 +293,20 @@ char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r)
   double s = (double)r->step_ns * 1e-9;
   json_t *o = json_object();
   json_object_set_new(o, "step", json_integer(r->step));
-  json_object_set_new(o, "loss", number(r->loss));
-  json_object_set_new(o, "val_loss", number(r->val_loss));
-  json_object_set_new(o, "lr", json_real(r->lr));
-  json_object_set_new(o, "grad_norm", number(r->grad_norm));
+  tc_figure(o, "loss", r->loss);
+  json_object_set_new(o, "val_loss", json_null());
+  if (r->validated) tc_figure(o, "val_loss", r->val_loss);
+  tc_figure(o, "lr", r->lr);
+  tc_figure(o, "grad_norm", r->grad_norm);
   json_object_set_new(o, "tokens", json_integer(r->step * r->tokens));
-  json_object_set_new(o, "tokens_per_s", number((double)r->tokens / s));
-  json_object_set_new(o, "step_ms", json_real(s * 1e3));
+  tc_figure(o, "tokens_per_s", (double)r->tokens / s);
+  tc_figure(o, "step_ms", s * 1e3);
   if (t->end.straggler) json_object_set_new(o, "slowest", slowest_json(t, &r->slowest));
-  json_object_set_new(o, "wait_ms", json_real((double)r->wait_ns * 1e-6));
+  tc_figure(o, "wait_ms", (double)r->wait_ns * 1e-6);
   tc_train_data_line(t, r, o);
   tc_tasks_line(t, r->step, o);
-  json_object_set_new(o, "mfu", t->plan.peak_s > 0 ? json_real(t->plan.peak_s / s) : json_null());
+  json_object_set_new(o, "mfu", json_null());
+  if (t->plan.peak_s > 0) tc_figure(o, "mfu", t->plan.peak_s / s);
   json_t *ckpt = ckpt_json(t);
   if (ckpt) json_object_set_new(o, "ckpt", ckpt);
   if (t->rollback.skipped) {
@@ -313,7 +314,7 @@ char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r)
     json_object_set_new(o, "rollbacks", json_integer(t->rollback.rollbacks));
   }
   json_object_set_new(o, "comm", comm_json(t));
-  json_object_set_new(o, "bubble", json_real((double)r->pp_wait_ns / (double)r->step_ns));
+  tc_figure(o, "bubble", (double)r->pp_wait_ns / (double)r->step_ns);
   char *text = json_dumps(o, JSON_REAL_PRECISION(12)), *line = tc_sprintf("%s\n", text);
   free(text);
   json_decref(o);

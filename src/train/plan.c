@@ -37,8 +37,9 @@ int tc_train_plan(struct tc_train *t, struct tc_err *err)
                              tc_ranks_node_devices(t->run.ranks), &k, exact, &why);
   if (rc == 0) {
     double most = (double)p.cls[p.worst].memory.bytes[TC_DEVICE];
-    t->plan.predicted = json_pack("{s:s,s:f}", "device", k.device.name, "device_bytes", most);
+    t->plan.predicted = json_pack("{s:s,s:n}", "device", k.device.name, "device_bytes");
     json_object_update_new(t->plan.predicted, tc_plan_time_json(&p.time));
+    tc_figure(t->plan.predicted, "device_bytes", most);
     t->plan.peak_s = p.time.mfu * p.time.step_s;
   } else {
     tc_warn("no predicted time in run.json: %s", why.text);

@@ -3,7 +3,6 @@
 #include "src/launch/launch.h"
 #include "src/train/impl.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -133,20 +132,19 @@ void tc_progress(const struct tc_train *t, const struct tc_step_report *r, struc
   const int64_t now = tc_now_ns(), end = tc_train_last_step(t->run.cfg);
   bool tty = isatty(STDERR_FILENO), last = r->step == end;
   if (p->steps++ == 0) p->first_ns = now;
-  if (t->run.rank || (!last && p->shown_ns && !isfinite(r->val_loss) &&
+  if (t->run.rank || (!last && p->shown_ns && !r->validated &&
                   now - p->shown_ns < (tty ? 200 : 2000) * INT64_C(1000000)))
     return;
   p->shown_ns = now;
   char val[1000] = "";
-  if (isfinite(r->val_loss)) snprintf(val, sizeof val, "  val %.4f", r->val_loss);
+  if (r->validated) snprintf(val, sizeof val, "  val %.4f", r->val_loss);
   tc_tasks_text(t, r->step, val, sizeof val);
   const double step_s = tokens_per_s > 0 ? (double)r->tokens / tokens_per_s : 0;
   const int64_t left = (int64_t)seconds_left(p, now, (double)(end - r->step), step_s);
-  fprintf(stderr, "%sstep %lld/%lld  loss %.4f%s  norm %.3f  lr %.2e  %.0f tok/s  left %lld:%02lld:%02lld%s",
-          tty ? "\r" : "", (long long)r->step, (long long)end, r->loss, val, r->grad_norm, r->lr,
-          tokens_per_s, (long long)left / 3600, (long long)left / 60 % 60, (long long)left % 60,
-          tty && !last && !*val ? "\033[K" : tty ? "\033[K\n" : "\n");
-  fflush(stderr);
+  tc_say(tty ? "\r" : "", tty && !last && !*val ? "\033[K" : tty ? "\033[K\n" : "\n",
+         "step %lld/%lld  loss %.4f%s  norm %.3f  lr %.2e  %.0f tok/s  left %lld:%02lld:%02lld", (long long)r->step,
+         (long long)end, r->loss, val, r->grad_norm, r->lr, tokens_per_s, (long long)left / 3600,
+         (long long)left / 60 % 60, (long long)left % 60);
 }
 
 /* ---- at the end ------------------------------------------------------------------------ */

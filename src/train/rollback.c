@@ -1,5 +1,5 @@
-/* rollback.c - going back from a loss that is not a number, or that is a spike, to an older
- * checkpoint.
+/* rollback.c - going back from a loss that is not finite, or that is a spike, to an older checkpoint. A loss is that
+ * of a step, of its validation, or of an answer of a task: after none of them is the step's state saved.
  *
  * Going back leaves samples out. From a bad step B the run returns to the checkpoint of step S;
  * with the same samples it would reach B again. So from then on step s takes the samples of step s
@@ -51,7 +51,7 @@ int tc_rollback_parse(struct tc_train *t, const char *text, struct tc_err *err)
   for (const char *s = text + at; *s && r->n_losses < TC_ROLLBACK_LOSSES;) {
     char *end;
     double x = strtod(s, &end);
-    if (end == s) break;
+    if (end == s || !isfinite(x)) break;         /* a median of such is none */
     r->loss[r->n_losses++] = x;
     s = end;
   }
@@ -79,6 +79,25 @@ bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s)
   return false;
 }
 
+bool tc_rollback_bad_validation(const struct tc_train *t, const struct tc_step_report *s)
+{
+  const struct tc_tasks *x = &t->tasks;
+  int64_t bad = !isfinite(s->val_loss);
+  for (int i = 0; i < x->n; i++) bad += x->task[i].not_finite;
+  return bad > 0;
+}
+
+/* What was found after a bad step: "loss 3.2, gradient norm 1.5, validation loss nan". */
+static void describe(const struct tc_train *t, const struct tc_step_report *s, char *text, size_t size)
+{
+  snprintf(text, size, "loss %g, gradient norm %g", tc_unsigned_nan(s->loss), tc_unsigned_nan(s->grad_norm));
+  if (s->validated) tc_text_add(text, size, ", validation loss %g", tc_unsigned_nan(s->val_loss));
+  for (int i = 0; i < t->tasks.n && s->validated; i++)
+    if (t->tasks.task[i].not_finite)
+      tc_text_add(text, size, ", %lld answers of %.60s without a finite loss", (long long)t->tasks.task[i].not_finite,
+                  t->tasks.task[i].name);
+}
+
 /* ---- going back ------------------------------------------------------------------------ */
 
 int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
@@ -86,17 +105,22 @@ int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *
 {
   const int64_t bad = s->step, most = t->run.cfg->train_rollback;
   struct tc_rollback *r = &t->rollback;
+  char what[400];
+  describe(t, s, what, sizeof what);
+  if (r->rollbacks >= most && bad == t->ckpt.start_step + 1 && t->ckpt.start_step > 0)
+    return tc_fail(err, TC_EDIVERGED, "step %lld, the first of this start: %s: the weights that it began with may have "
+                   "diverged before they were saved: `tercio ckpt tensors %.300s` shows NaNs and infinities; "
+                   "ckpt.resume = STEP goes on from an older checkpoint", (long long)bad, what, t->ckpt.dir);
   if (r->rollbacks >= most)
-    return tc_fail(err, TC_EDIVERGED, "step %lld: loss %g, gradient norm %g: training diverged%s. "
-                   "Try a lower train.lr, a longer train.warmup, %s", (long long)bad, s->loss,
-                   s->grad_norm, most ? ", and train.rollback is used up" : "",
+    return tc_fail(err, TC_EDIVERGED, "step %lld: %s: training diverged%s. Try a lower train.lr, a longer "
+                   "train.warmup, %s", (long long)bad, what, most ? ", and train.rollback is used up" : "",
                    most ? "or train.clip" : "train.clip, or train.rollback");
   /* Bad in the first step after going back: the checkpoint itself may be bad; take an older one. */
   int64_t before = r->back_to >= 0 && bad == r->back_to + 1 ? r->back_to : bad;
   int64_t rollbacks = r->rollbacks, skipped = r->skipped;
   if (t->run.rank == 0)
-    tc_warn("step %lld: loss %g, gradient norm %g: going back, %lld of %lld times", (long long)bad,
-            s->loss, s->grad_norm, (long long)rollbacks + 1, (long long)most);
+    tc_warn("step %lld: %s: going back, %lld of %lld times", (long long)bad, what, (long long)rollbacks + 1,
+            (long long)most);
   TC_TRY(tc_train_go_back(t, before, step, err));
   r->rollbacks = rollbacks + 1;
   r->skipped = skipped + bad - *step;

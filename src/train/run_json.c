@@ -162,7 +162,7 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
   if (r->rank) return 0;
   char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(r->cfg);
   char *model = tc_model_text(&r->opts.model);
-  json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:s,s:i,s:s,s:i,s:I,s:f,"
+  json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:s,s:i,s:s,s:i,s:I,s:n,"
                         "s:o,s:o,s:o}",
                         "version", PACKAGE_VERSION, "stack", r->stack, "config", config, "model",
                         model, "parameters", (json_int_t)tc_model_params(&r->opts.model), "mesh", "mb",
@@ -170,9 +170,9 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
                         "tp", r->mesh->size[TC_TP], "system", r->opts.system->name, "device",
                         r->device->ops->name, "comm", tc_train_comm_name(t), "threads", r->threads, "launcher",
                         r->ranks->launcher, "restart", r->ranks->restart, "start_step",
-                        (json_int_t)t->ckpt.start_step, "ckpt_memcpy_ms",
-                        (double)tc_writer_memcpy_ns(t->ckpt.writer) * 1e-6, "ranks", ranks, "memory",
-                        memory_json(t), "start", tc_start_json(t));
+                        (json_int_t)t->ckpt.start_step, "ckpt_memcpy_ms", "ranks",
+                        ranks, "memory", memory_json(t), "start", tc_start_json(t));
+  if (o) tc_figure(o, "ckpt_memcpy_ms", (double)tc_writer_memcpy_ns(t->ckpt.writer) * 1e-6);
   int rc = 0;
   char *where = realpath(t->ckpt.dir, NULL);     /* for tercio save, wherever it is called */
   if (o) json_object_set_new(o, "ckpt_dir", json_string(where ? where : t->ckpt.dir));

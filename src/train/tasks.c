@@ -3,13 +3,11 @@
  * The files are read and checked before the first step. The losses of the answers are made by the program TC_TASKS on
  * the ranks of the training, by the code of `tercio eval` (src/forward). It changes nothing of the training's state. */
 #include "src/train/impl.h"
-#include "io/ckpt/manifest.h"
 #include "io/folder.h"
 #include "src/token/token.h"
 #include "src/watch/watch.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -176,6 +174,7 @@ static void take(struct tc_task *task, const struct tc_choices_result *r)
   task->right = (double)r->raw / (double)c->n;
   task->by_length = (double)r->by_length / (double)c->n;
   task->loss = nats / (double)c->n;
+  task->not_finite = r->not_finite;
 }
 
 int tc_tasks_ask(struct tc_train *t, int64_t step, struct tc_err *err)
@@ -201,11 +200,14 @@ void tc_tasks_line(const struct tc_train *t, int64_t step, struct json_t *line)
   const struct tc_tasks *x = &t->tasks;
   if (x->n == 0 || x->step != step) return;
   json_t *list = json_array();
-  for (int i = 0; i < x->n; i++)
-    json_array_append_new(list, json_pack("{s:o,s:I,s:f,s:f,s:o}", "name", tc_text_json(x->task[i].name), "questions",
-                                          (json_int_t)x->task[i].questions.n, "accuracy", x->task[i].right,
-                                          "accuracy_by_length", x->task[i].by_length, "loss",
-                                          isfinite(x->task[i].loss) ? json_real(x->task[i].loss) : json_null()));
+  for (int i = 0; i < x->n; i++) {
+    json_t *o = json_pack("{s:o,s:I}", "name", tc_text_json(x->task[i].name), "questions",
+                          (json_int_t)x->task[i].questions.n);
+    tc_figure(o, "accuracy", x->task[i].right);
+    tc_figure(o, "accuracy_by_length", x->task[i].by_length);
+    tc_figure(o, "loss", x->task[i].loss);
+    json_array_append_new(list, o);
+  }
   json_object_set_new(line, "tasks", list);
 }
 

@@ -6,9 +6,6 @@
  * a command for one checkpoint takes the newest. A reader that closes the pipe (head) is not an error. */
 #include "src/cmd/ckpt/ckpt.h"
 
-#include <errno.h>
-#include <math.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -35,13 +32,6 @@ json_t *ckpt_ints_json(const int64_t *x, int rank)
   json_t *a = json_array();
   for (int d = 0; d < rank; d++) json_array_append_new(a, json_integer(x[d]));
   return a;
-}
-
-json_t *ckpt_real_json(double x)
-{
-  if (isnan(x)) return json_null();
-  if (isinf(x)) return json_string(x > 0 ? "inf" : "-inf");
-  return json_real(x);
 }
 
 void ckpt_print_json(json_t *j)
@@ -421,18 +411,6 @@ static bool is_help(const char *s)
   return strcmp(s, "--help") == 0 || strcmp(s, "-h") == 0 || strcmp(s, "help") == 0;
 }
 
-/* Flushes the output. A reader that has closed the pipe is not an error; main reports others. stdio does not
- * store why a write failed, so poll checks the pipe. */
-static void finish_output(void)
-{
-  struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
-  if (fflush(stdout) == 0 && !ferror(stdout)) return;
-  int why = errno;
-  bool gone = poll(&out, 1, 0) == 1 && out.revents & (POLLERR | POLLHUP);
-  if (gone && !freopen("/dev/null", "w", stdout)) tc_warn("/dev/null: %s", strerror(errno));
-  errno = why;
-}
-
 int tc_cmd_ckpt(int argc, char **argv)
 {
   const struct ckpt_sub *s = NULL;
@@ -456,7 +434,7 @@ int tc_cmd_ckpt(int argc, char **argv)
   int rc = ckpt_args_parse(&a, s, argc - 1, argv + 1, &err);
   if (rc == 0) rc = s->run(&a, &err);
   ckpt_args_free(&a);
-  finish_output();
+  fflush(stdout);                      /* what it printed comes before what is wrong; main looks for errors */
   if (rc == TC_DIFFERS) return -rc;
   return rc < 0 ? tc_say_failure(&err) : 0;
 }

@@ -76,8 +76,6 @@ static inline int64_t ckpt_add(int64_t a, int64_t b)
 const char *ckpt_ints_text(char *buf, size_t size, const int64_t *x, int rank);
 /* An array of them. */
 json_t *ckpt_ints_json(const int64_t *x, int rank);
-/* A number; null for NaN, "inf" or "-inf", which JSON numbers can't be. */
-json_t *ckpt_real_json(double x);
 /* Prints the value as one JSON text and frees it. */
 void ckpt_print_json(json_t *j);
 

@@ -23,9 +23,6 @@ static double value_at(const void *p, int dtype, int64_t i)
   }
 }
 
-/* NaN without its sign, which printf would print. */
-static double plain(double x) { return isnan(x) ? (double)NAN : x; }
-
 /* ---- a tensor block by block ------------------------------------------------------ */
 
 static int64_t elems_of(const struct tc_ckpt_tensor *t) { return tc_box_elems(t->rank, t->dim); }
@@ -118,15 +115,20 @@ int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
     rc = tensor_stats(&s, c, i, err);
     double mean = s.sum / (double)(s.n - s.n_nan), norm = sqrt(s.squares);
     if (rc < 0) break;
-    if (a->json)
-      json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o}", "name",
-        t->name, "dtype", tc_dtype_name(t->dtype), "shape", ckpt_ints_json(t->dim, t->rank), "min",
-        ckpt_real_json(s.min), "max", ckpt_real_json(s.max), "mean", ckpt_real_json(mean),
-        "nan", (json_int_t)s.n_nan, "norm", ckpt_real_json(norm)));
-    else
+    if (a->json) {
+      json_t *o = json_pack("{s:s, s:s, s:o, s:n, s:n, s:n, s:I, s:n}", "name", t->name, "dtype",
+                            tc_dtype_name(t->dtype), "shape", ckpt_ints_json(t->dim, t->rank), "min", "max", "mean",
+                            "nan", (json_int_t)s.n_nan, "norm");
+      tc_figure(o, "min", s.min);
+      tc_figure(o, "max", s.max);
+      tc_figure(o, "mean", mean);
+      tc_figure(o, "norm", norm);
+      json_array_append_new(list, o);
+    } else {
       printf("%-36s %-5s %-18s %13.6g %13.6g %13.6g %8lld %13.6g\n", t->name,
              tc_dtype_name(t->dtype), ckpt_ints_text(shape, sizeof shape, t->dim, t->rank),
-             s.min, s.max, plain(mean), (long long)s.n_nan, plain(norm));
+             s.min, s.max, tc_unsigned_nan(mean), (long long)s.n_nan, tc_unsigned_nan(norm));
+    }
   }
   if (a->json && rc == 0) ckpt_print_json(list);
   else json_decref(list);
@@ -138,9 +140,8 @@ int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
 
 static void print_value(double x, int digits, bool json)
 {
-  if (json && isnan(x)) fputs("null", stdout);
-  else if (json && isinf(x)) fputs(x > 0 ? "\"inf\"" : "\"-inf\"", stdout);
-  else printf("%.*g", digits, plain(x));
+  if (json && tc_not_finite(x)) printf("\"%s\"", tc_not_finite(x));
+  else printf("%.*g", digits, tc_unsigned_nan(x));
 }
 
 /* One line per row of the last dimension; `begin` is the first element of the output. */
@@ -170,10 +171,11 @@ static int dump_rows(struct tc_ckpt *c, int tensor, const struct ckpt_args *a,
   struct ckpt_walk w;
   int rc = 1;
   if (a->json) {
-    json_t *shape = ckpt_ints_json(t->dim, t->rank);
-    printf("{\"name\": \"");
-    for (const char *p = t->name; *p; p++) printf(strchr("\"\\", *p) ? "\\%c" : "%c", *p);
-    printf("\", \"dtype\": \"%s\", \"shape\": ", tc_dtype_name(t->dtype));
+    json_t *shape = ckpt_ints_json(t->dim, t->rank), *name = tc_text_json(t->name);
+    printf("{\"name\": ");
+    json_dumpf(name, stdout, JSON_ENCODE_ANY);
+    json_decref(name);
+    printf(", \"dtype\": \"%s\", \"shape\": ", tc_dtype_name(t->dtype));
     json_dumpf(shape, stdout, 0);
     printf(", \"rows\": [%lld, %lld], \"values\": [", (long long)a->row0, (long long)end);
     json_decref(shape);
@@ -257,15 +259,17 @@ static void print_delta(const char *name, const struct delta *d, bool differs, j
 {
   const char *word = differs ? "differs" : d->n_bits ? "close" : "same";
   if (json) {
-    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:I}", "name", name,
-      "result", d->why ? "not comparable" : word, "why", d->why ? d->why : "", "rel",
-      ckpt_real_json(d->rel), "max_abs", ckpt_real_json(d->max), "elements",
-      (json_int_t)d->n_bits));
+    json_t *o = json_pack("{s:s, s:s, s:s, s:n, s:n, s:I}", "name", name, "result",
+                          d->why ? "not comparable" : word, "why", d->why ? d->why : "", "rel", "max_abs", "elements",
+                          (json_int_t)d->n_bits);
+    tc_figure(o, "rel", d->rel);
+    tc_figure(o, "max_abs", d->max);
+    json_array_append_new(list, o);
   } else if (d->why) {
     printf("%-36s %s\n", name, d->why);
   } else {
-    printf("%-36s %-8s %12.6g %12.6g %12lld\n", name, word, plain(d->rel), plain(d->max),
-           (long long)d->n_bits);
+    printf("%-36s %-8s %12.6g %12.6g %12lld\n", name, word, tc_unsigned_nan(d->rel),
+           tc_unsigned_nan(d->max), (long long)d->n_bits);
   }
 }
 
@@ -311,13 +315,16 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
   }
   if (n == 0 && rc == 0 && args->only)
     rc = tc_fail(err, TC_EUSER, "ckpt diff: no tensor matches --only '%s'", args->only);
-  if (args->json && rc == 0)
-    ckpt_print_json(json_pack("{s:o, s:o, s:o, s:o, s:i, s:i, s:o}", "a",
-                    tc_text_json(a->path), "b", tc_text_json(b->path), "rtol",
-                    ckpt_real_json(args->rtol), "atol", args->atol < 0 ? json_null() :
-                    ckpt_real_json(args->atol), "tensors_compared", n, "differ", n_differ,
-                    "tensors", list));
-  else json_decref(list);
+  if (args->json && rc == 0) {
+    json_t *o = json_pack("{s:o, s:o, s:n, s:n, s:i, s:i, s:o}", "a", tc_text_json(a->path), "b",
+                          tc_text_json(b->path), "rtol", "atol", "tensors_compared", n, "differ", n_differ, "tensors",
+                          list);
+    tc_figure(o, "rtol", args->rtol);
+    if (args->atol >= 0) tc_figure(o, "atol", args->atol);
+    ckpt_print_json(o);
+  } else {
+    json_decref(list);
+  }
   if (!args->json && rc == 0) printf("%d tensors, %d differ\n", n, n_differ);
   return rc < 0 ? rc : n_differ ? TC_DIFFERS : 0;
 }

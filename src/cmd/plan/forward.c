@@ -74,16 +74,17 @@ static json_t *json(const struct tc_plan_job *j, const struct tc_plan_forward *p
                                             (json_int_t)s->memory.staging_bytes, "total",
                                             (json_int_t)s->memory.bytes[TC_DEVICE]));
   }
-  json_t *o = json_pack("{s:s,s:i,s:{s:i,s:i,s:i},s:s,s:I,s:I,s:o,s:f,s:b}", "for", tc_plan_uses[p->use], "ranks",
+  json_t *o = json_pack("{s:s,s:i,s:{s:i,s:i,s:i},s:s,s:I,s:I,s:o,s:n,s:b}", "for", tc_plan_uses[p->use], "ranks",
                         p->world, "layout", "pp", p->pp, "dp", p->dp, "tp", p->tp, "device", j->cluster.device.name,
                         "parameters", (json_int_t)p->parameters, "sequences", (json_int_t)p->sequences, "stages",
-                        stages, "device_bytes", most, "fits", most <= j->cluster.device.memory_bytes);
+                        stages, "device_bytes", "fits", most <= j->cluster.device.memory_bytes);
+  tc_figure(o, "device_bytes", most);
   if (p->use == TC_TO_EVALUATE) {
-    json_object_set_new(o, "tokens_per_s", json_real(p->batch.tokens_per_s));
+    tc_figure(o, "tokens_per_s", p->batch.tokens_per_s);
   } else {
-    json_object_set_new(o, "prompt_tokens_per_s", json_real(p->prompt.tokens_per_s));
-    json_object_set_new(o, "new_tokens_per_s", json_real(p->token.tokens_per_s));
-    json_object_set_new(o, "weights_s", json_real(p->weights_s));
+    tc_figure(o, "prompt_tokens_per_s", p->prompt.tokens_per_s);
+    tc_figure(o, "new_tokens_per_s", p->token.tokens_per_s);
+    tc_figure(o, "weights_s", p->weights_s);
   }
   json_object_set_new(o, "from", tc_plan_head_json(j));
   return o;

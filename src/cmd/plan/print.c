@@ -129,14 +129,15 @@ static json_t *run_json(const struct tc_plan_job *j, const struct tc_plan *p)
 {
   struct tc_plan_run r;
   tc_plan_run(&r, p, j->cfg, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
-  json_t *o = json_pack("{s:f,s:f,s:f,s:f,s:f,s:f}", "checkpoint_bytes", r.ckpt_bytes,
-                        "checkpoint_s",
-                        r.ckpt_s, "mtbf_s", r.mtbf_s, "interval_s", r.interval_s, "lost", r.lost,
-                        "steps", r.steps);
-  if (isfinite(r.hours)) {
-    json_object_set_new(o, "hours", json_real(r.hours));
-    json_object_set_new(o, "node_hours", json_real(r.node_hours));
-  }
+  json_t *o = json_object();
+  tc_figure(o, "checkpoint_bytes", r.ckpt_bytes);
+  tc_figure(o, "checkpoint_s", r.ckpt_s);
+  tc_figure(o, "mtbf_s", r.mtbf_s);
+  tc_figure(o, "interval_s", r.interval_s);
+  tc_figure(o, "lost", r.lost);
+  tc_figure(o, "steps", r.steps);
+  tc_figure(o, "hours", r.hours);
+  tc_figure(o, "node_hours", r.node_hours);
   json_object_set_new(o, "requeues", json_integer(r.requeues));
   return o;
 }
@@ -159,13 +160,16 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
       tc_word_train_precision(c->train_precision), "offload",
       tc_word_parallel_offload(c->parallel_offload));
   struct tc_err why;
-  json_t *o = json_pack("{s:i,s:s,s:I,s:o,s:o,s:f,s:f,s:b,s:{s:f,s:f}}", "ranks", p->world, "device",
+  json_t *textbook = json_object();
+  json_t *o = json_pack("{s:i,s:s,s:I,s:o,s:o,s:n,s:n,s:b,s:o}", "ranks", p->world, "device",
                         j->cluster.device.name, "parameters", (json_int_t)p->parameters, "layout",
-                        layout, "classes", classes, "device_bytes", most, "host_bytes",
-                        tc_plan_host_bytes(p, &j->cluster), "fits", tc_plan_fits(j, p, &why) == 0, "textbook",
-                        "states_bytes",
-                        tc_textbook_states((double)p->parameters), "estimate_bytes", b.total);
-  json_object_update_new(o, tc_plan_time_json(&p->time));
+                        layout, "classes", classes, "device_bytes", "host_bytes", "fits",
+                        tc_plan_fits(j, p, &why) == 0, "textbook", textbook);
+  tc_figure(textbook, "states_bytes", tc_textbook_states((double)p->parameters));
+  tc_figure(textbook, "estimate_bytes", b.total);
+  json_object_update_new(o, tc_plan_time_json(&p->time));      /* before its own figures, which may add reasons */
+  tc_figure(o, "device_bytes", most);
+  tc_figure(o, "host_bytes", tc_plan_host_bytes(p, &j->cluster));
   json_object_set_new(o, "run", run_json(j, p));
   return o;
 }

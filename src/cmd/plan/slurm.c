@@ -416,7 +416,10 @@ json_t *tc_slurm_json(const struct tc_slurm_part *s)
     if (*k->state) json_object_set_new(o, "state", json_string(k->state));
     json_array_append_new(out, o);
   }
-  return json_pack("{s:s,s:i,s:i,s:s,s:i,s:f,s:f,s:i,s:i,s:o}", "partition", s->name, "nodes", s->nodes, "gpus",
-                   s->gpus, "gpu", s->gpu, "cpus", s->cpus, "memory_bytes", s->memory_bytes, "walltime_s",
-                   s->walltime_s, "switches", s->switches, "switch_nodes", s->switch_nodes, "left_out", out);
+  json_t *o = json_pack("{s:s,s:i,s:i,s:s,s:i,s:n,s:n,s:i,s:i,s:o}", "partition", s->name, "nodes", s->nodes, "gpus",
+                        s->gpus, "gpu", s->gpu, "cpus", s->cpus, "memory_bytes", "walltime_s", "switches", s->switches,
+                        "switch_nodes", s->switch_nodes, "left_out", out);
+  tc_figure(o, "memory_bytes", s->memory_bytes);
+  tc_figure(o, "walltime_s", s->walltime_s);
+  return o;
 }

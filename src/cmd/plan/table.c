@@ -195,8 +195,8 @@ json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_fou
     char *flags = tc_plan_flags(j, x.cfg);
     json_object_set_new(o, "flags", json_string(flags));
     json_object_set_new(o, "host_unchecked", json_boolean(found->row[i].host_unchecked));
-    json_object_set_new(o, "guess_s", json_real(found->row[i].guess_s));
-    json_object_set_new(o, "guess_bytes", json_real(found->row[i].guess_bytes));
+    tc_figure(o, "guess_s", found->row[i].guess_s);
+    tc_figure(o, "guess_bytes", found->row[i].guess_bytes);
     json_array_append_new(rows, o);
     free(flags);
   }
@@ -214,7 +214,8 @@ json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_fou
                             "layouts",
                         rows, "excluded", out);
   if (isfinite(found->least_bytes))
-    json_object_set_new(o, "least_bytes", json_real(found->least_bytes));
+    tc_figure(o, "least_bytes", found->least_bytes);
+  else json_object_set_new(o, "least_bytes", json_null());
   json_object_set_new(o, "from", tc_plan_head_json(j));
   if (j->from_slurm) json_object_set_new(o, "slurm", tc_slurm_json(&j->slurm));
   if (!found->n_rows) json_object_set_new(o, "least_nodes", json_integer(found->least_nodes));

@@ -39,6 +39,21 @@ static void direct(const struct tc_sampling *s, const float *logits, int n, doub
   for (int i = 0; i < n; i++) p[i] /= kept;
 }
 
+static void test_bad(void)
+{
+  const float bad[] = { NAN, INFINITY };
+  for (int at = 0; at < 3; at++)
+    for (int i = 0; i < 2; i++) {
+      float x[] = { 1, -INFINITY, 2 };
+      is_int(tc_sample_bad_logit(x, 3), -1, "-inf is the probability 0");
+      x[at] = bad[i];
+      is_int(tc_sample_bad_logit(x, 3), at, "no probabilities of %g", (double)bad[i]);
+      is_int(tc_sample_bad_logit(x, at), at == 2 || at == 1 ? -1 : 0, "... which lies beyond the vocabulary");
+    }
+  const float none[] = { -INFINITY, -INFINITY };
+  is_int(tc_sample_bad_logit(none, 2), 0, "nor where no token is possible");
+}
+
 static void test_greedy(void)
 {
   const float logits[] = { -1, 3, 2, 3, -5 }, equal[] = { 0, 0, 0 }, below[] = { -INFINITY, -9, -8 };
@@ -143,6 +158,7 @@ static void test_frequencies(const char *what, const struct tc_sampling *s)
 
 int main(void)
 {
+  test_bad();
   test_greedy();
   for (int i = 0; i < 60; i++) test_direct(i);
   test_large();

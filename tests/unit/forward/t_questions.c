@@ -1,4 +1,5 @@
 /* t_questions.c - files of questions: what is read from them, and every refusal. */
+#include <math.h>
 #include <unistd.h>
 
 #include "src/forward/questions.h"
@@ -105,6 +106,14 @@ static void test_lines(void)
   is_int(tc_choices_pick(&c, &c.question[0], nats, true), 0, "by length: 1.5 is below 1.67");
   is_int(tc_choices_pick(&c, &c.question[1], nats, false), 0, "of equal ones the first");
   is_int(tc_choices_pick(&c, &c.question[1], nats, true), 2, "by length: 0.5 of 12 tokens");
+  const double bad[] = { NAN, INFINITY, -INFINITY };
+  for (int i = 0; i < 3; i++)
+    for (int k = 0; k < 3; k++) {
+      double x[] = { 1, 1, 3, 2, 6 };
+      x[2 + k] = bad[i];
+      ok(tc_choices_pick(&c, &c.question[1], x, false) == -1 && tc_choices_pick(&c, &c.question[1], x, true) == -1 &&
+         tc_choices_pick(&c, &c.question[0], x, false) == 0, "an answer with a loss of %g: none is preferred", bad[i]);
+    }
   tc_choices_free(&c);
 }
 

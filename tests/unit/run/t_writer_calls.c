@@ -5,6 +5,7 @@
 #include "tests/unit/script.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 
@@ -14,6 +15,7 @@ static const struct scene {
   int rank, keep, n;
   int64_t verified, steps[4];
   int64_t large; /* floats of the first slice */
+  float bad;     /* in the second save, in the second slice; 0: none */
 } scenes[] = {
   { "at once", .verified = -1, .large = 3 },
   { "beside", .async = true, .keep = 2, .verified = 4, .n = 3, .steps = { 5, 4, 3 },
@@ -28,6 +30,8 @@ static const struct scene {
   { "from a device", .copy = true, .verified = -1, .large = (1 << 20) + 5 },
   { "from a device, beside", .async = true, .copy = true, .late = true, .keep = 1, .verified = 9,
     .n = 2, .steps = { 5, 4 }, .large = 2 },
+  { "at once, not a number", .keep = 2, .verified = -1, .large = 3, .bad = NAN },
+  { "from a device, infinite", .async = true, .copy = true, .verified = -1, .large = 2, .bad = -INFINITY },
   { "nothing", .async = true, .late = true, .verified = -1 },
 };
 
@@ -100,7 +104,7 @@ static int save(const char *dir, const struct tc_ckpt_meta *m, const struct tc_c
 #define tc_thread_status_use(status) note("uses its status")
 #define tc_comm_coord(c) the->rank
 #define tc_comm_counters(c) (note("count, held %d", held), counted.data[0].calls++, &counted)
-#define tc_comm_max_i64(c, x, n, err) call(err, "look %d %d", (int)*(x), n)
+#define tc_comm_max_i64(c, x, n, err) call(err, "max %d %d", (int)*(x), n)
 #define tc_ckpt_list(dir, steps, err) list(steps, err)
 #define tc_ckpt_resume(c, dir, step, comm, who, err) \
   (*(c) = (struct tc_ckpt *)&counted, call(err, "read back %s %d, held %d", dir, (int)(step), held))
@@ -189,7 +193,9 @@ static void play(void *ctx)
          (int)tc_writer_memcpy_ns(writer), tc_writer_result(writer, false, &(struct tc_saved){ 0 }));
     save_one(5, "loop", 9, true);
     a[0] = 70, a[TC_MAX(s->large, 1) - 1] = 80, b[0] = 10, b[3] = 40;
+    if (s->bad != 0) b[2] = s->bad;
     save_one(4, NULL, 0, true);
+    b[2] = 3;
     save_one(3, "third", -1, false);
     struct tc_writer *left = writer;
     const bool ended = tc_writer_free(writer, s->late);

@@ -54,7 +54,7 @@ static const char *steps(const char *path)
 
 static const char plain[] =
     "{\"step\": 3, \"loss\": 2.5, \"val_loss\": null, \"lr\": 0.001, \"grad_norm\": null, "
-    "\"tokens\": 3000, \"tokens_per_s\": 4000.0, \"step_ms\": 250.0, \"wait_ms\": 2.0, \"mfu\": null, \"comm\": "
+    "\"not_finite\": {\"grad_norm\": \"inf\"}, \"tokens\": 3000, \"tokens_per_s\": 4000.0, \"step_ms\": 250.0, \"wait_ms\": 2.0, \"mfu\": null, \"comm\": "
     "{\"pp\": {}, \"dp\": {}, \"tp\": {}, \"ctl\": {}}, \"bubble\": 0.125}\n";
 static const char full[] =
     "{\"step\": 3, \"loss\": 2.5, \"val_loss\": 3.25, \"lr\": 0.333333333333, \"grad_norm\": 1.5, "
@@ -79,7 +79,6 @@ static void test_line(struct tc_writer *writer)
                               .wait_ns = 2000000,
                               .pp_wait_ns = 31250000,
                               .loss = 2.5,
-                              .val_loss = NAN,
                               .lr = 1e-3,
                               .grad_norm = INFINITY };
   char *line = tc_metrics_line(&t, &r);
@@ -90,7 +89,7 @@ static void test_line(struct tc_writer *writer)
   line = tc_metrics_line(&t, &r);
   ok(strstr(line, copied) != NULL, "a checkpoint that is not yet there: what it stalled");
   free(line);
-  r.val_loss = 3.25, r.grad_norm = 1.5, r.lr = 1.0 / 3,
+  r.val_loss = 3.25, r.validated = true, r.grad_norm = 1.5, r.lr = 1.0 / 3,
   r.slowest = (struct tc_slowest){ 1, 20000000, 10000000 };
   t.end.straggler = tc_straggler_new(&o);
   t.plan.peak_s = 0.125;
@@ -161,7 +160,7 @@ static void test_progress(void)
                                       .tokens = 100,
                                       .loss = 2.5,
                                       .lr = 1e-3,
-                                      .val_loss = row[i].val,
+                                      .val_loss = row[i].val, .validated = !isnan(row[i].val),
                                       .grad_norm = 1.5 };
     struct tc_progress p = { .shown_ns = row[i].last_ns, .steps = row[i].steps, .first_ns = row[i].first_ns };
     terminal = row[i].tty;
@@ -290,7 +289,7 @@ static const char lines[] = "out/metrics.jsonl";
 
 static void add(struct tc_train *t, int64_t from, int64_t to)
 {
-  struct tc_step_report r = { .step_ns = 1, .val_loss = NAN };
+  struct tc_step_report r = { .step_ns = 1 };
   for (r.step = from; r.step <= to; r.step++) tc_metrics_add(t, &r);
 }
 

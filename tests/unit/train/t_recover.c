@@ -48,6 +48,37 @@ static bool step(struct tc_train *t, double loss)
   return tc_rollback_bad(t, &s);
 }
 
+/* What a validation may bring, and what is said of it. */
+static void test_validation(void)
+{
+  struct tc_config c = { .train_rollback = 0 };
+  struct tc_task task[2] = { { .name = tc_strdup("a"), .not_finite = 0 }, { .name = tc_strdup("b"), .not_finite = 0 } };
+  struct tc_train t = { .run = { .cfg = &c }, .ckpt = { .dir = tc_strdup("d") } };
+  struct tc_step_report s = { .step = 7, .loss = 2, .grad_norm = 1, .validated = true, .val_loss = 3 };
+  const double bad[] = { NAN, -NAN, INFINITY, -INFINITY };
+  struct tc_err err;
+  int64_t step;
+  ok(!tc_rollback_bad(&t, &s) && !tc_rollback_bad_validation(&t, &s), "a good validation");
+  t.tasks.task = task, t.tasks.n = 2;
+  ok(!tc_rollback_bad_validation(&t, &s), "... with tasks");
+  for (int i = 0; i < 4; i++) {
+    s.val_loss = bad[i];
+    ok(!tc_rollback_bad(&t, &s) && tc_rollback_bad_validation(&t, &s), "a validation loss of %g is bad", bad[i]);
+  }
+  is_int(tc_rollback_go(&t, &s, &step, &err), TC_EDIVERGED, "... ends the run");
+  is_str(err.text, "step 7: loss 2, gradient norm 1, validation loss -inf: training diverged. Try a lower train.lr, a longer "
+         "train.warmup, train.clip, or train.rollback", "... with a sentence");
+  s.val_loss = 3, task[1].not_finite = 4, t.ckpt.start_step = 6;
+  ok(tc_rollback_bad_validation(&t, &s), "answers without a finite loss are bad");
+  is_int(tc_rollback_go(&t, &s, &step, &err), TC_EDIVERGED, "... in the first step of a start");
+  is_str(err.text, "step 7, the first of this start: loss 2, gradient norm 1, validation loss 3, 4 answers of b without a "
+         "finite loss: the weights that it began with may have diverged before they were saved: `tercio ckpt tensors d` "
+         "shows NaNs and infinities; ckpt.resume = STEP goes on from an older checkpoint", "... which says what to look at");
+  free(task[0].name);
+  free(task[1].name);
+  free(t.ckpt.dir);
+}
+
 static void test_spike(void)
 {
   struct tc_config c = { .train_spike = 3 };
@@ -60,6 +91,8 @@ static void test_spike(void)
   ok(step(&t, 4.5), "more is one");
   is_int(t.rollback.n_losses, 9, "a spike is not counted in");
   ok(step(&t, NAN) && step(&t, INFINITY), "what is no number is bad");
+  ok(tc_rollback_bad(&t, &(struct tc_step_report){ .loss = 1, .grad_norm = INFINITY }) &&
+     tc_rollback_bad(&t, &(struct tc_step_report){ .loss = 1, .grad_norm = NAN }), "... a gradient norm, too");
   for (int i = 0; i < 40; i++) step(&t, 0.1 + i / 3.0 / 64);
   is_int(t.rollback.n_losses, TC_ROLLBACK_LOSSES, "as many losses as are kept");
   t.rollback.skipped = 12;
@@ -71,6 +104,8 @@ static void test_spike(void)
   for (int i = 0; same && i < t.rollback.n_losses; i++) same = u.rollback.loss[i] == t.rollback.loss[i];
   ok(same, "what the loop remembers comes back to the last bit");
   free(text);
+  is_int(tc_rollback_parse(&u, "skipped 1 rollbacks 2 losses 1.5 nan 3", &err), 0, "a loss that is no number");
+  ok(u.rollback.n_losses == 1 && u.rollback.skipped == 1, "... is not remembered, nor those after it");
   is_int(tc_rollback_parse(&u, "", &err), 0, "nothing to remember");
   ok(u.rollback.skipped == 0 && u.rollback.n_losses == 0, "... forgets what was");
   ok(tc_rollback_parse(&u, "skipped -1 rollbacks 0 losses", &err) == TC_EUSER, "nonsense is refused");
@@ -466,6 +501,7 @@ int main(void)
   test_daly();
   test_walltime();
   test_spike();
+  test_validation();
   test_median();
   test_due();
   test_default();

@@ -91,7 +91,7 @@ static int exec_run(struct tc_exec *x, int i, const struct tc_runtime *r, struct
 
 static int report(const struct tc_step_report *r, const char *what, struct tc_err *err)
 {
-  return call(err, "%s %d: %g %g %g %g %d %d %d %d", what, (int)r->step, r->loss, r->val_loss,
+  return call(err, "%s %d: %g %g %g %g %d %d %d %d", what, (int)r->step, r->loss, r->validated ? r->val_loss : (double)NAN,
               r->lr, r->grad_norm, (int)r->tokens, (int)r->step_ns, (int)r->wait_ns,
               (int)r->pp_wait_ns);
 }
