@@ -85,6 +85,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/interval.c \
   %D%/train/loop.c \
   %D%/train/metrics.c \
+  %D%/train/metrics.def \
   %D%/train/plan.c \
   %D%/train/progress.c \
   %D%/train/request.c \

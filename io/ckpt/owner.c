@@ -49,6 +49,7 @@ struct tc_owner {
   int64_t watched, watched_since_ns;   /* whose heartbeat; 0: none */
   char heartbeat[32];             /* what it was */
   bool looks;                     /* tc_owner_alive: takes nothing */
+  bool alone;                     /* the owner before has ended */
   pthread_t thread;
   bool threaded;
   pthread_mutex_t lock;
@@ -206,7 +207,9 @@ static int check_owner(struct tc_owner *o, int64_t number, struct tc_err *err)
 {
   char lease[32];
   snprintf(lease, sizeof lease, ".run-%08lld", (long long)number);
-  char *path = path_in(o, lease, "owner");
+  char *path = path_in(o, lease, "owner"), *ended = path_in(o, lease, "ended");
+  o->alone = access(ended, F_OK) == 0;
+  free(ended);
   if (access(path, F_OK) < 0 && errno == ENOENT) {   /* it ended, or was just taken over */
     free(path);
     return 0;
@@ -217,6 +220,7 @@ static int check_owner(struct tc_owner *o, int64_t number, struct tc_err *err)
   long long when = json_integer_value(json_object_get(lease_owner, "born"));
   const bool is_here = lease_owner && !strcmp(text_of(lease_owner, "machine"), o->me.machine);
   const bool here_alive = is_here && born(pid) == when;
+  o->alone = is_here && !here_alive;
   int rc;
   if (*o->job && !strcmp(job, o->job)) rc = check_same_job(o, number, lease, lease_owner, here_alive, err);
   else if (!is_here) rc = watch(o, number, lease, lease_owner, false, err);
@@ -449,6 +453,8 @@ int tc_owner_alive(const char *dir, struct tc_err *err)
 }
 
 const char *tc_owner_lease(const struct tc_owner *o) { return o->lease; }
+
+bool tc_owner_alone(const struct tc_owner *o) { return o->alone; }
 
 bool tc_owner_lost(struct tc_owner *o) { return atomic_load(&o->lost); }
 

@@ -31,6 +31,9 @@ int tc_owner_alive(const char *dir, struct tc_err *err);
 /* Local. The lease folder's name within the folder, as tc_ckpt_meta.lease takes it; "" before the
  * folder is taken. */
 const char *tc_owner_lease(const struct tc_owner *o);
+/* Local. Whether it is known that the owner before has ended: it said so, or it was on this machine and is no more.
+ * Otherwise its process may still run somewhere, without the folder. */
+bool tc_owner_alone(const struct tc_owner *o);
 /* Local. Whether a later owner was seen, or the lease folder is gone. */
 bool tc_owner_lost(struct tc_owner *o);
 /* Local. Gives the folder up. NULL is fine. */

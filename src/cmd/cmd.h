@@ -48,6 +48,8 @@ int tc_cmd_save(int argc, char **argv);
 int tc_cmd_comm(int argc, char **argv);
 /* The commands of `tercio ckpt` as a section of the man page. */
 void tc_cmd_ckpt_man(FILE *f);
+/* flag_help.c. Local. The man page's section on the keys of metrics.jsonl, by metrics.def. */
+void tc_cmd_metrics_man(void);
 int tc_cmd_plan(int argc, char **argv);
 
 /* share.c. Local. The program's own path, "" if it is not known; owned by the caller. */

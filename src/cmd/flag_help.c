@@ -94,3 +94,22 @@ const struct tc_flag tc_flags_save[] = {
   FLAG("--wait SECONDS", "return when the checkpoint is complete; fail after SECONDS"),
   FLAG(NULL, NULL)
 };
+
+void tc_cmd_metrics_man(void)
+{
+  static const struct { const char *key, *unit, *help; } metrics[] = {
+#define METRIC(key, unit, help) { key, unit, help },
+#include "src/train/metrics.def"
+#undef METRIC
+  };
+  printf(".SH METRICS\n"
+         "A line of\n.I OUT/metrics.jsonl\nis a JSON object. It is on disk as soon as its step has ended. Keys that say "
+         "nothing are left out,\nsuch as ckpt in a step without a checkpoint. A figure that is not finite is null, "
+         "and\n.B not_finite\nof its object says which; a null without that reason: there is no such figure.\n"
+         "On a resume the lines after the checkpoint's step are cut off. Programs that follow the file should follow its "
+         "name\n(tail \\-F): it is cut in place where the start before has ended, and is otherwise another file.\n");
+  for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++) {
+    const char *unit = metrics[i].unit;
+    printf(".TP\n.B %s\n%s%s%s%s\n", metrics[i].key, *unit ? "(" : "", unit, *unit ? ") " : "", metrics[i].help);
+  }
+}

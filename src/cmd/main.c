@@ -334,6 +334,7 @@ static void print_man(void)
   tc_cmd_ckpt_man(stdout);
   print_man_annotations();
   print_man_signals();
+  tc_cmd_metrics_man();
   printf(".SH EXIT STATUS\n");
   for (int i = 0; i < N_STATUSES; i++) {
     printf(".TP\n.B %d\n", statuses[i].status);
@@ -341,10 +342,8 @@ static void print_man(void)
   }
   printf(".SH FILES\n"
          ".TP\n.I OUT/metrics.jsonl\n"
-         "one JSON object per step: loss, learning rate, gradient norm, tokens, time, bytes sent by axis and\n"
-         "collective; bubble, the fraction of the step that this rank waited for other stages; slowest, the\n"
-         "rank that computed longest for its stage; ckpt, the cost of a checkpoint. If the file is removed or\n"
-         "renamed during a run, a new one is made at the next checkpoint\n"
+         "one JSON object per step, with the keys of\n.BR METRICS .\nIf the file is removed or renamed during a run, a "
+         "new one is made at the next checkpoint\n"
          ".TP\n.I OUT/run.json\n"
          "versions of the program and its libraries, the resolved configuration, mesh, placement of the\n"
          "ranks, memory; predicted, the planner's figures for a step (run.plan_device); layouts, the steps after "

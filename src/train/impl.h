@@ -166,6 +166,7 @@ struct tc_train {
 
 struct tc_step_report {
   int64_t step, tokens, step_ns;
+  char time[24];                                 /* when it ended, by tc_iso_time */
   int64_t wait_ns, pp_wait_ns;                   /* for transfers; of those on pp */
   struct tc_slowest slowest;                     /* rank 0 of several */
   double loss, val_loss, lr, grad_norm;
@@ -336,8 +337,8 @@ int tc_request_look(struct tc_train *t, int64_t step, bool last);
 void tc_request_end(struct tc_train *t);
 
 /* ---- metrics.c: metrics.jsonl; Local ---- */
-/* Cuts the lines after `step` and opens the file for more. TC_EUSER, naming the file, which is then
- * as it was. */
+/* After the folder is owned: cuts the lines after `step` and opens the file for more. TC_EUSER, naming the file, which
+ * is then as it was. */
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err);
 void tc_metrics_close(struct tc_train *t);
 /* The same as _open within a run: what goes wrong is a warning. */

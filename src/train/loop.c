@@ -128,6 +128,7 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
   r->grad_norm = tc_exec_scalar(t->run.exec, TC_TRAIN, g->grad_norm);
   r->lr = (double)rt.lr;
   r->step_ns = tc_now_ns() - t0;
+  tc_iso_time(r->time, sizeof r->time);
   r->wait_ns = tc_exec_wait_ns(t->run.exec, -1);     /* an evaluation would overwrite it */
   r->pp_wait_ns = tc_exec_wait_ns(t->run.exec, TC_PP);
   struct tc_event e = { .name = "step", .begin_ns = t0, .end_ns = t0 + r->step_ns, .bytes = -1,

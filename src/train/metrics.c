@@ -1,12 +1,15 @@
 /* metrics.c - the file metrics.jsonl: cut when a run resumes or rolls back, written line by
  * line, opened again when it was removed or renamed.
  *
- * - The lines that stay are copied to a new file, which is renamed over the old one when it is on
- *   disk. A superseded start that still runs has the old file open, so its lines are not mixed with
- *   those of the new start. A file that cannot be read to its end stays as it is.
+ * - The file is cut in place, so that who follows it (tail -f) goes on, where no other process can have it open: in a
+ *   rollback, and where the start before has ended. Otherwise (the start before was on another node, and was lost or
+ *   killed with it) the lines that stay are copied to a new file, which is renamed over the old one when it is on disk:
+ *   a superseded start that still runs has the old file open, so its lines are not mixed with those of the new start.
+ *   So is a file whose lines to keep are not its first. A file that cannot be read to its end stays as it is.
  * - Only a regular file of metrics is read or written, also through a symbolic link: a pipe or a device may
  *   block for ever, and another program's file is not ours to change.
  * - Within a run an error costs lines, not the run, and gives one warning. */
+#include "io/ckpt/owner.h"
 #include "io/folder.h"
 #include "src/train/impl.h"
 #include "src/watch/watch.h"
@@ -62,20 +65,27 @@ static FILE *stream(int fd, const char *how)
   return f;
 }
 
-/* Copies the whole lines of steps up to `step`. */
-static int copy_lines(int from, int to, const char *path, int64_t step, struct tc_err *err)
+/* Copies the whole lines of steps up to `step`; to < 0: none. *cut <- where they end, if they are the file's first, or
+ * -1. */
+static int copy_lines(int from, int to, const char *path, int64_t step, int64_t *cut, struct tc_err *err)
 {
   char *line = NULL;
   size_t cap = 0;
-  FILE *in = stream(from, "r"), *out = stream(to, "a");
-  int unread = in ? 0 : errno, unwritten = out ? 0 : errno;
+  FILE *in = stream(from, "r"), *out = to < 0 ? NULL : stream(to, "a");
+  int unread = in ? 0 : errno, unwritten = out || to < 0 ? 0 : errno;
+  bool left_out = false;
+  *cut = 0;
+  if (in) rewind(in);                           /* the descriptors share their place */
   while (!unread && !unwritten) {
     errno = 0;
     ssize_t len = getline(&line, &cap, in);
     if (ferror(in) || (len < 0 && !feof(in))) unread = errno ? errno : EIO;  /* within a line too */
     if (unread || len < 0) break;
-    int64_t n = step_of(line, (size_t)len);
-    if (n >= 0 && n <= step && fwrite(line, 1, (size_t)len, out) != (size_t)len) unwritten = errno;
+    const int64_t n = step_of(line, (size_t)len);
+    const bool stays = n >= 0 && n <= step;
+    if (stays) *cut = left_out || *cut < 0 ? -1 : *cut + len;
+    left_out |= !stays;
+    if (stays && out && fwrite(line, 1, (size_t)len, out) != (size_t)len) unwritten = errno;
   }
   if (in) fclose(in);
   if (out && fclose(out) && !unwritten) unwritten = errno;
@@ -93,7 +103,8 @@ static int rewrite(int old, const char *path, int64_t step, struct tc_err *err)
 {
   struct tc_output *f;
   TC_TRY(tc_output_new(&f, path, &tc_metrics_opts, err));
-  int rc = step > 0 ? copy_lines(old, tc_output_fd(f), path, step, err) : 0;
+  int64_t cut;
+  int rc = step > 0 ? copy_lines(old, tc_output_fd(f), path, step, &cut, err) : 0;
   /* Lines go to this file, whatever has its name by then. */
   const int fd = rc < 0 ? -1 : fcntl(tc_output_fd(f), F_DUPFD_CLOEXEC, 0);
   if (rc == 0 && (fd < 0 || fcntl(fd, F_SETFL, O_APPEND) < 0))
@@ -105,22 +116,43 @@ static int rewrite(int old, const char *path, int64_t step, struct tc_err *err)
   return rc;
 }
 
+/* Cuts the file after the lines up to `step`, which no other process has open. 1: done; 0: it has to be rewritten. */
+static int cut_in_place(int fd, const char *path, int64_t step, struct tc_err *err)
+{
+  int64_t cut;
+  TC_TRY(copy_lines(fd, -1, path, step, &cut, err));
+  if (cut < 0) return 0;
+  if (ftruncate(fd, cut) == 0 && fsync(fd) == 0) return 1;
+  return tc_fail(err, TC_EUSER, "cannot cut %s after step %lld: %s. Move it away to go on without its lines", path,
+                 (long long)step, strerror(errno));
+}
+
+static bool is_same_file(int fd, const char *path)
+{
+  struct stat mine, there;
+  return fd >= 0 && fstat(fd, &mine) == 0 && stat(path, &there) == 0 && mine.st_dev == there.st_dev &&
+         mine.st_ino == there.st_ino;
+}
+
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
 {
   struct tc_log *m = &t->log;
   m->wanted = t->run.rank == 0 || t->run.cfg->run_all_ranks;
   if (!m->wanted) return 0;
+  char *path = metrics_path(t), *real = NULL;
+  const bool ours = is_same_file(m->fd, path) || (t->ckpt.owner && tc_owner_alone(t->ckpt.owner));
   tc_metrics_close(t);
   tc_at_phase("rewriting the metrics");
-  char *path = metrics_path(t), *real = NULL;
-  int old = open_file(path, err), rc = old;
-  if (old >= 0) {
+  int old = open_file(path, err), rc = TC_MIN(old, 0);
+  const int cut = rc == 0 && ours ? cut_in_place(old, path, step, err) : rc;
+  if (cut == 0) {
     real = realpath(path, NULL);                /* a link stays, and what it names is replaced */
     rc = real ? rewrite(old, real, step, err)
               : tc_fail(err, TC_EUSER, "cannot find %s: %s", path, strerror(errno));
-    close(old);
   }
-  if (rc >= 0) m->fd = rc;
+  if (old >= 0 && cut <= 0) close(old);
+  if (cut < 0) rc = cut;
+  if (rc >= 0) m->fd = cut ? old : rc;
   free(real);
   free(path);
   return TC_MIN(rc, 0);
@@ -170,15 +202,12 @@ static int open_again(const char *path, struct tc_err *err)
 void tc_metrics_look(struct tc_train *t, int64_t step)
 {
   struct tc_log *m = &t->log;
-  struct stat mine, there;
   struct tc_err err = { 0 };
   if (!m->wanted) return;
   tc_at_phase("looking at the metrics");
   m->paused = false;
   char *path = metrics_path(t);
-  bool same = m->fd >= 0 && fstat(m->fd, &mine) == 0 && stat(path, &there) == 0 &&
-              mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
-  if (!same && !is_superseded(t)) {
+  if (!is_same_file(m->fd, path) && !is_superseded(t)) {
     const bool was_open = m->fd >= 0;
     tc_metrics_close(t);
     m->fd = open_again(path, &err);
@@ -293,6 +322,7 @@ char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r)
   double s = (double)r->step_ns * 1e-9;
   json_t *o = json_object();
   json_object_set_new(o, "step", json_integer(r->step));
+  json_object_set_new(o, "time", json_string(r->time));
   tc_figure(o, "loss", r->loss);
   json_object_set_new(o, "val_loss", json_null());
   if (r->validated) tc_figure(o, "val_loss", r->val_loss);

@@ -53,11 +53,11 @@ static const char *steps(const char *path)
 /* ---- a line of metrics.jsonl ---- */
 
 static const char plain[] =
-    "{\"step\": 3, \"loss\": 2.5, \"val_loss\": null, \"lr\": 0.001, \"grad_norm\": null, "
+    "{\"step\": 3, \"time\": \"2026-11-26T06:00:00Z\", \"loss\": 2.5, \"val_loss\": null, \"lr\": 0.001, \"grad_norm\": null, "
     "\"not_finite\": {\"grad_norm\": \"inf\"}, \"tokens\": 3000, \"tokens_per_s\": 4000.0, \"step_ms\": 250.0, \"wait_ms\": 2.0, \"mfu\": null, \"comm\": "
     "{\"pp\": {}, \"dp\": {}, \"tp\": {}, \"ctl\": {}}, \"bubble\": 0.125}\n";
 static const char full[] =
-    "{\"step\": 3, \"loss\": 2.5, \"val_loss\": 3.25, \"lr\": 0.333333333333, \"grad_norm\": 1.5, "
+    "{\"step\": 3, \"time\": \"2026-11-26T06:00:00Z\", \"loss\": 2.5, \"val_loss\": 3.25, \"lr\": 0.333333333333, \"grad_norm\": 1.5, "
     "\"tokens\": 3000, \"tokens_per_s\": 4000.0, \"step_ms\": 250.0, \"slowest\": {\"rank\": 1, \"host\": \"two\", "
     "\"work_ms\": 20.0, \"median_ms\": 10.0}, \"wait_ms\": 2.0, \"mfu\": 0.5, \"ckpt\": {\"stall_ms\": 7.0, "
     "\"saved\": 2, \"write_ms\": 9.0, \"bytes\": 64}, \"skipped\": 5, \"rollbacks\": 2, \"comm\": {\"pp\": {\"send\": "
@@ -73,7 +73,7 @@ static void test_line(struct tc_writer *writer)
                                   .stage = (int32_t[]){ 0, 0 },
                                   .node = (int32_t[]){ 0, 1 } };
   struct tc_train t = { .run.ranks = &ranks, .ckpt.writer = writer };
-  struct tc_step_report r = { .step = 3,
+  struct tc_step_report r = { .step = 3, .time = "2026-11-26T06:00:00Z",
                               .tokens = 1000,
                               .step_ns = 250000000,
                               .wait_ns = 2000000,
