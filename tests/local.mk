@@ -13,6 +13,7 @@ unit_tests = \
   %D%/unit/cmd/t_data_cmd.t \
   %D%/unit/cmd/t_data_input.t \
   %D%/unit/cmd/t_main.t \
+  %D%/unit/cmd/t_terminal.t \
   %D%/unit/cmd/t_pairs.t \
   %D%/unit/cmd/t_place.t \
   %D%/unit/cmd/t_plan_print.t \
@@ -244,6 +245,8 @@ script_tests = \
   %D%/mpi/m_documents \
   %D%/mpi/m_eval \
   %D%/mpi/m_export \
+  %D%/mpi/m_finite \
+  %D%/mpi/m_plain \
   %D%/mpi/m_from_text \
   %D%/mpi/m_folder \
   %D%/mpi/m_hang \
