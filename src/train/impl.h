@@ -273,6 +273,9 @@ void tc_resume_order(struct tc_train *t, const struct tc_ckpt_meta *meta);
 /* Local, rank 0. Logs layout and options that differ from the checkpoint's, and warns of each option, and of data,
  * that change samples, learning rate or arithmetic from here on. */
 void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta);
+/* Local. TC_EUSER if the checkpoint, of whose step this run has no more to do, is of a run with other settings or data that
+ * give other results: what the user asked for is not what is there. */
+int tc_resume_finished(const struct tc_train *t, const struct tc_ckpt_meta *meta, struct tc_err *err);
 /* Local. "pp1 dp4 tp1"; owned by the caller. */
 char *tc_resume_mesh(const struct tc_train *t);
 /* Local, rank 0. What a checkpoint says of the data; owned by the caller. */

@@ -55,17 +55,22 @@ static bool same_rate(const struct tc_config *a, const struct tc_config *b, int6
   return true;
 }
 
-static void warn_of_data(const struct tc_train *t, const char *data)
+/* How the training data differ from those that `data` is of, as tc_resume_data wrote it: "had 5 tokens, now have 6". NULL:
+ * they do not, or it is not known. Owned. */
+static char *data_change(const struct tc_train *t, const char *data)
 {
   struct tc_data_identity was, is = t->batches.id;
-  if (sscanf(data, "tokens %" SCNd64 " hash %" SCNx64, &was.tokens, &was.hash) != 2) return;
+  if (sscanf(data, "tokens %" SCNd64 " hash %" SCNx64, &was.tokens, &was.hash) != 2) return NULL;
   if (was.tokens != is.tokens)
-    tc_warn("the training data had %lld tokens, now have %lld: from here on each step sees "
-            "different samples",
-            (long long)was.tokens, (long long)is.tokens);
-  else if (was.hash != is.hash)
-    tc_warn("the training data have changed, though not in length (%lld tokens): from here on each "
-            "step sees different samples", (long long)is.tokens);
+    return tc_sprintf("had %lld tokens, now have %lld", (long long)was.tokens, (long long)is.tokens);
+  return was.hash == is.hash ? NULL : tc_sprintf("have changed, though not in length (%lld tokens)", (long long)is.tokens);
+}
+
+static void warn_of_data(const struct tc_train *t, const char *data)
+{
+  char *change = data_change(t, data);
+  if (change) tc_warn("the training data %s: from here on each step sees different samples", change);
+  free(change);
 }
 
 char *tc_resume_data(const struct tc_train *t)
@@ -110,6 +115,21 @@ static void log_changes(const struct tc_train *t, const struct tc_ckpt_meta *met
   free(mesh);
 }
 
+/* The number of the first option from number `from` on that changes what steps after `step` up to `steps` give, and its
+ * values; -1. mixed: `was` at first; its options become those of now one by one, to see which of them change the rate. */
+static int next_difference(const struct tc_config *was, const struct tc_config *is, struct tc_config *mixed, int from,
+                           int64_t step, int64_t steps, struct tc_config_change *x)
+{
+  const bool same = same_rate(was, is, step, steps);
+  for (int i = from; (i = tc_config_next_change(was, is, i, x)) >= 0; i++) {
+    const struct tc_config before = *mixed;
+    if (x->resume == TC_RESUME_RATE) tc_config_copy(mixed, is, i);
+    if (x->resume == TC_RESUME_SAMPLES || x->resume == TC_RESUME_MATH ||
+        (x->resume == TC_RESUME_RATE && !same && !same_rate(&before, mixed, step, steps))) return i;
+  }
+  return -1;
+}
+
 void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta)
 {
   static const char *const what[] = {
@@ -117,23 +137,31 @@ void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta)
     [TC_RESUME_RATE] = "the learning rate differs",
     [TC_RESUME_MATH] = "the arithmetic of a step differs" };
   const struct tc_config *is = t->run.cfg;
-  const int64_t steps = is->train_steps;
   struct tc_config *was = saved_config(meta), mixed;
   struct tc_config_change x;
   if (*meta->version) log_changes(t, meta, was);
   warn_of_data(t, meta->data);
   warn_of_stack(t, meta->stack);
   if (!was) return;
-  const bool same = same_rate(was, is, meta->step, steps);
-  mixed = *was;                  /* its options become those of now one by one */
-  for (int i = 0; (i = tc_config_next_change(was, is, i, &x)) >= 0; i++) {
-    bool differs = x.resume == TC_RESUME_SAMPLES || x.resume == TC_RESUME_MATH;
-    if (x.resume == TC_RESUME_RATE) {
-      const struct tc_config before = mixed;
-      tc_config_copy(&mixed, is, i);
-      differs = !same && !same_rate(&before, &mixed, meta->step, steps);
-    }
-    if (differs) tc_warn("%s was %s, is %s: from here on %s", x.name, x.was, x.is, what[x.resume]);
-  }
+  mixed = *was;
+  for (int i = 0; (i = next_difference(was, is, &mixed, i, meta->step, is->train_steps, &x)) >= 0; i++)
+    tc_warn("%s was %s, is %s: from here on %s", x.name, x.was, x.is, what[x.resume]);
   tc_config_free(was);
+}
+
+int tc_resume_finished(const struct tc_train *t, const struct tc_ckpt_meta *meta, struct tc_err *err)
+{
+  struct tc_config *was = saved_config(meta), mixed;
+  struct tc_config_change x;
+  char text[500] = "", *data = was ? data_change(t, meta->data) : NULL;
+  if (data) tc_text_add(text, sizeof text, "; the training data %s", data);
+  free(data);
+  if (was) mixed = *was;
+  for (int i = 0; was && (i = next_difference(was, t->run.cfg, &mixed, i, 0, meta->step, &x)) >= 0; i++)
+    tc_text_add(text, sizeof text, "; %s was %.60s, is %.60s", x.name, x.was, x.is);
+  tc_config_free(was);
+  if (!*text) return 0;
+  return tc_fail(err, TC_EUSER, "nothing is trained: %.200s has all %lld steps, made with other settings: %s. Another run.out "
+                 "trains with these, ckpt.resume = no starts anew in this folder, and more train.steps goes on from there",
+                 t->out, (long long)tc_train_last_step(t->run.cfg), text + 2);
 }

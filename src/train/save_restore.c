@@ -312,6 +312,10 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   if (c) {
     t->ckpt.start_step = tc_ckpt_meta(c)->step;
     tc_resume_order(t, tc_ckpt_meta(c));
+    const bool over = t->ckpt.start_step >= tc_train_last_step(t->run.cfg);
+    const int rc = over ? tc_resume_finished(t, tc_ckpt_meta(c), err) : 0;
+    if (rc < 0) tc_ckpt_close(c);
+    TC_TRY(rc);
     TC_TRY(resume_from(t, c, true, err));
   }
   /* Where the user chose the start, later checkpoints are not of this run: a rollback must not
