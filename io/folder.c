@@ -1,4 +1,5 @@
-/* folder.c - folders of checkpoints. Removal never goes deeper than one folder and follows no links. */
+/* folder.c - folders of checkpoints. Removal never goes deeper than one folder and follows no links: of a link, the
+ * link is removed. */
 #include "io/folder.h"
 
 #include <errno.h>
@@ -25,12 +26,15 @@ int tc_folder_remove(const char *path, struct tc_err *err)
   struct tc_again again = { 0 };
   char **names = NULL;
   int fd, why;
+  char at[2];
   do fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   while (fd < 0 && tc_again(&again, errno));
-  if (fd < 0) {
-    if (errno == ENOENT) return 0;
-    return tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
+  if (fd < 0 && errno == ENOENT) return 0;
+  if (fd < 0 && readlink(path, at, sizeof at) >= 0) {
+    why = tc_unlink(AT_FDCWD, path);
+    return why ? tc_fail(err, TC_EUSER, "%s: can't be removed: %s", path, strerror(why)) : 0;
   }
+  if (fd < 0) return tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
   why = tc_unlink(fd, TC_MANIFEST);
   const int n = why ? 0 : tc_folder_scan(path, "", &names, err);
   for (int i = 0; i < n; i++) {

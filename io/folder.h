@@ -17,7 +17,8 @@
 int64_t tc_step_of_name(const char *name);
 
 /* Local. A folder of files and the files in it; the manifest goes first, so that what is left of it
- * is never taken for a checkpoint. A folder inside it is an error: not ours. TC_EUSER, naming the folder. */
+ * is never taken for a checkpoint. A folder inside it is an error: not ours. A link is removed itself. TC_EUSER, naming
+ * the folder. */
 int tc_folder_remove(const char *path, struct tc_err *err);
 
 #endif

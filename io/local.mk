@@ -18,6 +18,7 @@ io_sources = \
   %D%/ckpt/owner.h \
   %D%/ckpt/read.c \
   %D%/ckpt/save.c \
+  %D%/ckpt/steps.c \
   %D%/ckpt/tidy.c \
   %D%/ckpt/verify.c \
   %D%/ckpt/view.c \

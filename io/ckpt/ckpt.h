@@ -24,6 +24,7 @@
  *   view.c      view.h5, all tensors whole
  *   tidy.c      remains, old steps, steps set aside
  *   owner.c     which run may write into the folder
+ *   steps.c     the steps in a folder; whether one that can't be read is damaged or gone
  *   read.c      opening a checkpoint, reading boxes
  *   verify.c    proving it whole
  *   load.c      choosing one that is good, and loading it on all ranks
@@ -95,6 +96,9 @@ int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
                  const struct tc_ckpt_tensor *tensors, int n_tensors,
                  const struct tc_ckpt_slice *slices, int n_slices,
                  struct tc_comm *world, struct tc_err *err);
+/* Local. Removes a step, under another name first, so that what is half removed is no checkpoint; one that is gone is no
+ * failure. Of a link the link is removed, and what it leads to stays. TC_EUSER. */
+int tc_ckpt_delete(const char *dir, int64_t step, struct tc_err *err);
 /* Local. Removes all but the newest `keep` (0: none). Faults are only warned of. */
 void tc_ckpt_prune(const char *dir, int keep);
 /* Local. Renames the steps beyond `step` to superseded-STEP-TAG, so that no start goes on from
@@ -103,10 +107,28 @@ void tc_ckpt_prune(const char *dir, int keep);
 int tc_ckpt_set_aside(const char *dir, int64_t step, const char *tag, const char *needs,
                       const char *why, struct tc_err *err);
 
-/* ---- reading (Local, no MPI; what the inspector uses too) -------------------------- */
+/* ---- reading (Local, no MPI; what the inspector uses too) --------------------------
+ *
+ * What can't be read is not damaged: errors that may pass are tried again (src/files/again.h); if one stays, the status
+ * is TC_EUSER, and nothing is known to be wrong with the checkpoint. TC_EINCOMPLETE and TC_ECHECKSUM are damage: a file
+ * of a complete checkpoint is missing or too short, though it was looked for again, or bytes are wrong. */
+
+/* Which folder a step's name led to. A run removes and replaces steps beside a reader, so a reader that fails asks
+ * tc_ckpt_fate before it calls anything damaged. */
+struct tc_ckpt_folder { uint64_t dev, ino; int64_t changed_ns; };   /* zeroed: none was there */
+enum tc_ckpt_fate { TC_CKPT_SAME, TC_CKPT_GONE, TC_CKPT_OTHER };
+struct tc_ckpt_folder tc_ckpt_folder(const char *step_path);
+/* What the name leads to now: to the same folder, to none, to another (or to one whose files were removed). */
+enum tc_ckpt_fate tc_ckpt_fate(const struct tc_ckpt_folder *was, const char *step_path);
 struct tc_ckpt;
-/* Opens a step folder, or the newest in DIR. Checks the manifest. TC_EINCOMPLETE, TC_ECHECKSUM,
- * TC_EUSER (no checkpoint there, newer format). */
+/* Of what a reader made of a checkpoint that `path` meant: rc, or if it failed since the checkpoint was removed
+ * meanwhile, TC_EUSER with a sentence that says so. *again then says that path is a folder of checkpoints, so that
+ * another is its newest now: at most TC_CKPT_STEPS may go one after the other. */
+enum { TC_CKPT_STEPS = 50 };
+int tc_ckpt_settle(const struct tc_ckpt *c, const char *path, int rc, bool *again, struct tc_err *err);
+
+/* Opens a step folder, or the newest in DIR: if that one is removed meanwhile, the then newest. Checks the manifest.
+ * TC_EINCOMPLETE, TC_ECHECKSUM, TC_EUSER (no checkpoint there, newer format). */
 int tc_ckpt_open(struct tc_ckpt **out, const char *path, struct tc_err *err);
 void tc_ckpt_close(struct tc_ckpt *c);
 const struct tc_ckpt_meta *tc_ckpt_meta(const struct tc_ckpt *c);      /* borrowed */
@@ -130,6 +152,9 @@ int tc_ckpt_verify(const char *step_path, bool deep,
                    struct tc_err *err);
 /* Steps in DIR, descending, into *steps (owned by the caller). Returns the number or < 0. */
 int tc_ckpt_list(const char *dir, int64_t **steps, struct tc_err *err);
+/* The same beside a run: a listing may miss a step that is renamed into place and the one that is removed, so an empty
+ * one is made again. */
+int tc_ckpt_list_beside(const char *dir, int64_t **steps, struct tc_err *err);
 char *tc_ckpt_step_path(const char *dir, int64_t step);                /* owned by the caller */
 
 /* What a rank does with a checkpoint that may be the one to go on from: tc_ckpt_read of the boxes
@@ -139,8 +164,8 @@ typedef int tc_ckpt_loader(void *ctx, struct tc_ckpt *c, struct tc_err *err);
 /* Collective. Loads the newest checkpoint in dir (or `step` if >= 0) that is good: its manifest,
  * all tensor files' sizes and metadata (a share on each rank), and every byte that `load` reads.
  * load runs once on each rank for each checkpoint tried. If it finds damage on any rank, all
- * turn to the next older one, after a tc_warn with the reason; if it fails without (another
- * model), all fail with its sentence. A sentence of another rank than 0 begins with the
+ * turn to the next older one, after a tc_warn with the reason, and so they do if the checkpoint is removed meanwhile; if
+ * it fails without (another model, a file that can't be read), all fail with its sentence. A sentence of another rank than 0 begins with the
  * rank's name, rank_names[rank], unless that is NULL. *out: the one that was loaded; dir without any (a first
  * start): NULL, 0. TC_ENOCKPT if there are some and none is good. */
 int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_loader *load,

@@ -18,6 +18,7 @@
 #include "io/ckpt/blocks.h"
 #include "io/crc.h"
 #include "io/folder.h"
+#include "src/files/again.h"
 #include "src/watch/watch.h"
 
 /* Rank r's report in the manifest: its file, if it leads one, and its pieces. file_of[rank]:
@@ -79,21 +80,25 @@ static struct tc_manifest *gather_manifest(struct tc_save *s, const char *all, c
   return m;
 }
 
+/* A new file in the temporary folder, which is ours alone: after an error it may be there all the same. */
+static int make_file(const char *path)
+{
+  struct tc_again again = { 0 };
+  int fd, how = O_EXCL;
+  do {
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | how, 0666);
+    how = 0;
+  } while (fd < 0 && tc_again(&again, errno));
+  return fd;
+}
+
 /* A new file of these bytes in the temporary folder, on disk. */
 static int write_file(const struct tc_save *s, const char *name, const char *text, size_t bytes, struct tc_err *err)
 {
   char *path = tc_sprintf("%s/%s/%s", s->dir, s->tmp, name);
   tc_at_file("writing and fsync", path);
-  int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  bool good = fd >= 0;
-  for (size_t done = 0; good && done < bytes;) {
-    ssize_t n = write(fd, text + done, bytes - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n == 0) errno = ENOSPC;
-    good = n > 0;
-    done += n > 0 ? (size_t)n : 0;
-  }
-  good = good && fsync(fd) == 0;
+  int fd = make_file(path);
+  bool good = fd >= 0 && tc_write_all(fd, text, (int64_t)bytes) && fsync(fd) == 0;
   int why = errno;
   if (fd >= 0 && close(fd) < 0 && good) {
     good = false;
@@ -131,7 +136,9 @@ static int publish(const struct tc_save *s, struct tc_err *err)
   const char *tag = strrchr(s->tmp, '-') + 1;
   int rc = tc_ckpt_set_aside(s->dir, s->meta->step, tag, s->meta->lease ? s->tmp : NULL, why, err);
   char *was = tc_sprintf(".was-%s-%s", name, tag);
-  bool replaced = rc == 0 && access(path, F_OK) == 0;
+  const int there = rc == 0 ? tc_is_there(path) : 0;
+  if (there < 0) rc = tc_fail(err, TC_EUSER, "%s can't be looked at: %s", path, strerror(-there));
+  const bool replaced = there > 0;
   if (replaced) rc = tc_folder_rename(s->dir, name, was, err);
   if (rc == 0) rc = tc_folder_rename(s->dir, s->tmp, name, err);
   if (replaced) tc_ckpt_tidy(s->dir, s->tmp);   /* puts the old one back, or deletes it */

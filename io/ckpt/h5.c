@@ -23,6 +23,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/files/again.h"
+#include "src/files/names.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "checkpoints are written as they lie in memory, which must be little-endian"
@@ -261,6 +263,15 @@ static int settle(int fd, int64_t *size_bytes, bool trim, const char *path, stru
   return 0;
 }
 
+static int open_again(const char *path)
+{
+  struct tc_again again = { 0 };
+  int fd;
+  do fd = open(path, O_RDWR | O_CLOEXEC);
+  while (fd < 0 && tc_again(&again, errno));
+  return fd;
+}
+
 int tc_h5_lay(int *fd, int64_t *size_bytes, const char *path, const struct tc_h5_opts *o,
               struct tc_h5_slice *s, int n_slices, struct tc_err *err)
 {
@@ -278,7 +289,7 @@ int tc_h5_lay(int *fd, int64_t *size_bytes, const char *path, const struct tc_h5
     return rc;
   }
   /* From here on every rank makes every call, so that none waits for one that gave up. */
-  *fd = open(path, O_RDWR | O_CLOEXEC);
+  *fd = open_again(path);
   if (*fd < 0) rc = tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
   else rc = reserve(*fd, path, o->reserve_bytes, err);
   bool alone = !o->mpi_comm, go_on = rc == 0 || !alone;
@@ -361,19 +372,38 @@ static int check_open(hid_t file, const char *path, int64_t step, int32_t writer
   return 0;
 }
 
-int tc_h5_check(const char *path, int64_t step, int32_t writer, const struct tc_h5_slice *s,
-                int n_slices, struct tc_err *err)
+/* One look; *why_errno: what the last failed call of the system said, which HDF5 leaves in errno. */
+static int check_once(const char *path, int64_t step, int32_t writer, const struct tc_h5_slice *s, int n_slices,
+                      int *why_errno, struct tc_err *err)
 {
   int rc = 0;
   char why[WHY_BYTES] = "";
   lock_h5(why);
   hid_t props = file_props(2048, NULL);
+  errno = 0;
   hid_t file = props < 0 ? -1 : H5Fopen(path, H5F_ACC_RDONLY, props);
+  if (file < 0) *why_errno = errno;
   H5Pclose(props);
   if (file < 0) rc = h5_fail(err, TC_ECHECKSUM, path, "opening with HDF5", why);
-  else rc = check_open(file, path, step, writer, s, n_slices, err);
+  else {
+    errno = 0;
+    rc = check_open(file, path, step, writer, s, n_slices, err);
+    *why_errno = errno;
+  }
   H5Fclose(file);
   unlock_h5();
+  return rc;
+}
+
+int tc_h5_check(const char *path, int64_t step, int32_t writer, const struct tc_h5_slice *s,
+                int n_slices, struct tc_err *err)
+{
+  struct tc_again again = { 0 };
+  int rc, why;
+  do rc = check_once(path, step, writer, s, n_slices, &why, err);
+  while (rc < 0 && tc_again(&again, why));
+  if (rc < 0 && tc_may_pass(why))
+    return tc_fail(err, TC_EUSER, "%s: can't be read with HDF5: %s", path, strerror(why));
   return rc;
 }
 
@@ -427,7 +457,7 @@ int tc_h5_view(int64_t *size_bytes, const char *path, const struct tc_h5_opts *o
   lock_h5(why);
   hid_t props = file_props(2048, NULL);
   hid_t file = props < 0 ? -1 : H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, props);
-  int fd = file < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC);
+  int fd = file < 0 ? -1 : open_again(path);
   H5Pclose(props);
   bool good = file >= 0 && fd >= 0 && put_file_attrs(file, o) == 0;
   for (int i = 0; i < n_views && good; i++) good = make_view(file, &v[i]) == 0;

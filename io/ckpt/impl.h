@@ -14,6 +14,15 @@ bool tc_crc_meta(int fd, int64_t size, const struct tc_piece *const *by_offset, 
  * array of files has room for one more. TC_EUSER. */
 int tc_ckpt_view(struct tc_manifest *m, const char *folder, struct tc_err *err);
 
+/* ---- reading: steps.c, read.c ---------------------------------------------------------- */
+
+/* Local. The step folder that `path` means: itself, or the newest in it (*chosen); *out is owned. TC_EUSER. */
+int tc_ckpt_find_step(char **out, bool *chosen, const char *path, struct tc_err *err);
+/* Local. TC_EUSER: "DIR/step-00000100 was removed meanwhile". */
+int tc_ckpt_say_gone(const char *step_path, struct tc_err *err);
+/* Local. Whether what is missing in the folder may have been made just now. */
+bool tc_ckpt_is_young(const struct tc_ckpt_folder *f);
+
 /* ---- saving: save.c, commit.c, tidy.c ------------------------------------------------- */
 
 /* What a rank knows of a save. */

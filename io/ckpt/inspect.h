@@ -4,28 +4,36 @@
 #define TC_CKPT_INSPECT_H
 
 #include "io/ckpt/manifest.h"
+#include "src/files/again.h"
 
 /* Files kept open for reading: file f in slot f % TC_OPEN_FILES. */
 enum { TC_OPEN_FILES = 32 };
 
 struct tc_ckpt {
   char *path;                     /* the step folder; owned */
+  struct tc_ckpt_folder folder;   /* which one it was when it was opened */
+  struct tc_again *late;          /* looks for files that another node may have made just now; owned */
   struct tc_manifest *m;          /* owned */
   int64_t *first_block;           /* [n_pieces + 1] blocks of the pieces, counted through */
   uint8_t *checked;               /* bit b: block b was read and its CRC-32C is right */
   struct { int file, fd; } open[TC_OPEN_FILES];   /* file -1: none */
   char *bounce;                   /* TC_CHUNK_BYTES; NULL until needed */
-  bool damaged;                   /* a read found data wrong, missing or unreadable */
+  bool damaged;                   /* a read found data wrong or missing */
+  bool unread;                    /* a read failed, and nothing is known of the data */
 };
 
 /* What is read at once: small enough to be in the cache when it is summed and copied. */
 enum { TC_CHUNK_BYTES = 256 << 10 };
 
 /* Local. Opens file f for reading after checking its size: TC_EINCOMPLETE if it is missing or
- * too short, TC_ECHECKSUM if too long. Returns a descriptor. */
+ * too short, TC_ECHECKSUM if it is too long or no file, TC_EUSER if it can't be read: then nothing is known to be
+ * wrong with it. Returns a descriptor. */
 int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err);
 /* Local. The same of the attached file, which there must be. */
 int tc_ckpt_open_attached(const struct tc_ckpt *c, struct tc_err *err);
+/* Local. Opens the files of tensors, as many as are kept open, so that reading goes on if the step is removed by
+ * another process. As tc_ckpt_read. */
+int tc_ckpt_hold(struct tc_ckpt *c, struct tc_err *err);
 /* Local. Reads all of piece k and checks every block of it, into nowhere. As tc_ckpt_read. */
 int tc_ckpt_check_piece(struct tc_ckpt *c, int k, struct tc_err *err);
 

@@ -6,7 +6,9 @@
  * nothing of the tensors. Whether HDF5 can open a file is left to `ckpt verify`, since data is read at
  * places that the manifest names.
  *
- * Rank 0 says which step all look at; after each trial all ranks agree on how it went. */
+ * Rank 0 says which step all look at; after each trial all ranks agree on how it went. Only damage, and a step that was
+ * removed meanwhile, are reasons to look at an older one: what can't be read now may be whole, and to go on from an older
+ * one would lose what was trained since. */
 #include "io/ckpt/impl.h"
 
 #include <stdlib.h>
@@ -35,14 +37,23 @@ static int give_order(struct order *o, struct tc_comm *world, struct tc_err *err
 /* How a checkpoint is tried. */
 struct trial { tc_ckpt_loader *load; void *ctx; char *const *rank_names; };
 
+/* Another rank than 0 may see later what rank 0 has seen. */
+static int open_seen(struct tc_ckpt **out, const char *path, bool rank0, struct tc_err *err)
+{
+  struct tc_again late = { 0 };
+  while (!rank0 && tc_is_there(path) == 0 && tc_late(&late, path)) continue;
+  return tc_ckpt_open(out, path, err);
+}
+
 /* Collective. All ranks open the checkpoint (which must be that of `step`; -1: of any) and look at
  * a share of its files, then load; without a loader the share is verified to the last byte. 0:
- * *out is open on all ranks, else on none; then *refused says that it isn't damage. */
+ * *out is open on all ranks, else on none. TC_EINCOMPLETE, TC_ECHECKSUM: it is damaged; another status: it isn't, and
+ * *unread says that this rank could not read it. */
 static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const struct trial *t,
-                    struct tc_comm *world, bool *refused, struct tc_err *err)
+                    struct tc_comm *world, bool *unread, struct tc_err *err)
 {
   struct tc_faults f = {0};
-  int rc = tc_ckpt_open(out, path, err);
+  int rc = open_seen(out, path, tc_comm_coord(world) == 0, err);
   if (rc == 0 && step >= 0 && (*out)->m->meta.step != step)
     rc = tc_fail(err, TC_ECHECKSUM, "%s: its manifest is that of step %lld", path,
                  (long long)(*out)->m->meta.step);
@@ -51,11 +62,13 @@ static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const 
     if (!t->load && tc_comm_coord(world) == 0) tc_ckpt_verify_attached(*out, &f);
     if (f.n > 0) rc = tc_fail(err, f.worst, "%.999s", f.first.text);
   }
+  *unread = rc == TC_EUSER;
   rc = tc_comm_agree(world, t->rank_names, rc, err);
   if (rc == 0 && t->load) {
     rc = t->load(t->ctx, *out, err);
+    *unread = rc == TC_EUSER && (*out)->unread;
     int no = tc_comm_agree(world, t->rank_names, rc < 0 && !(*out)->damaged ? rc : 0, err);
-    *refused = no < 0;
+    if (no == TC_EINCOMPLETE || no == TC_ECHECKSUM) no = err->status = TC_EUSER;   /* of the attached file alone */
     rc = no < 0 ? no : tc_comm_agree(world, t->rank_names, rc, err);
   }
   if (rc < 0) {
@@ -65,25 +78,49 @@ static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const 
   return rc;
 }
 
-static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, const struct trial *t,
-                    struct tc_comm *world, bool *refused, struct tc_err *err)
+/* Whether the next older checkpoint is to be tried. */
+static bool is_damage(int rc) { return rc == TC_EINCOMPLETE || rc == TC_ECHECKSUM; }
+
+/* Collective. *gone: rank 0 finds that the step was removed meanwhile. */
+static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, const struct trial *t, struct tc_comm *world,
+                    bool *gone, struct tc_err *err)
 {
+  const bool rank0 = tc_comm_coord(world) == 0;
   char *path = tc_ckpt_step_path(dir, step);
-  int rc = try_path(out, path, step, t, world, refused, err);
+  const struct tc_ckpt_folder was = rank0 ? tc_ckpt_folder(path) : (struct tc_ckpt_folder){ 0 };
+  bool unread = false;
+  int rc = try_path(out, path, step, t, world, &unread, err);
+  *gone = false;
+  if (rc < 0 && rc != TC_EPEER) {
+    int64_t told[2] = { rank0 && tc_ckpt_fate(&was, path) == TC_CKPT_GONE, unread };
+    struct tc_err why = *err;
+    int lost = tc_comm_max_i64(world, told, 2, err);
+    *gone = told[0] != 0;
+    if (lost < 0) rc = lost;
+    else if (*gone) rc = tc_fail(err, TC_ENOCKPT, "%s was removed meanwhile", path);
+    else if (!is_damage(rc) && told[1])
+      tc_fail(err, rc, "%.700s. Nothing is known to be wrong with it: start again, or name an older one by ckpt.resume = "
+              "STEP", why.text);
+    else *err = why;
+  }
   free(path);
   return rc;
 }
 
-int tc_ckpt_load_from(struct tc_ckpt **out, const char *path, tc_ckpt_loader *load, void *ctx,
-                      struct tc_comm *world, char *const *rank_names, struct tc_err *err)
+/* Collective. *gone: of a folder the newest step was chosen, and it was removed meanwhile. */
+static int load_named(struct tc_ckpt **out, const char *path, const struct trial *t, struct tc_comm *world, bool *gone,
+                      struct tc_err *err)
 {
-  const struct trial t = { .load = load, .ctx = ctx, .rank_names = rank_names };
+  const bool rank0 = tc_comm_coord(world) == 0;
+  struct tc_ckpt_folder was = { 0 };
   void *found = NULL;
   int64_t bytes = 0;
   int rc = 0;
   *out = NULL;
-  if (tc_comm_coord(world) == 0) {               /* all look at the same one */
+  *gone = false;
+  if (rank0) {                                   /* all look at the same one */
     rc = tc_ckpt_open(out, path, err);
+    if (rc == 0) was = (*out)->folder;
     if (rc == 0) found = tc_strdup(tc_ckpt_path(*out));
     bytes = found ? (int64_t)strlen(found) + 1 : 0;
     tc_ckpt_close(*out);
@@ -91,9 +128,27 @@ int tc_ckpt_load_from(struct tc_ckpt **out, const char *path, tc_ckpt_loader *lo
   }
   rc = tc_comm_bcast_status(world, rc, err);
   if (rc == 0) rc = tc_comm_bytes_bcast(world, 0, &found, &bytes, err);
-  bool refused;
-  if (rc == 0) rc = try_path(out, found, -1, &t, world, &refused, err);
+  bool unread;
+  if (rc == 0) rc = try_path(out, found, -1, t, world, &unread, err);
+  if (rc < 0 && rc != TC_EPEER && found) {
+    int64_t removed = rank0 && strlen(found) > strlen(path) && tc_ckpt_fate(&was, found) != TC_CKPT_SAME;
+    struct tc_err why = *err;
+    const int lost = tc_comm_max_i64(world, &removed, 1, err);
+    *gone = removed;
+    if (lost < 0) rc = lost;
+    else *err = why;
+  }
   free(found);
+  return rc;
+}
+
+int tc_ckpt_load_from(struct tc_ckpt **out, const char *path, tc_ckpt_loader *load, void *ctx,
+                      struct tc_comm *world, char *const *rank_names, struct tc_err *err)
+{
+  const struct trial t = { .load = load, .ctx = ctx, .rank_names = rank_names };
+  int rc = TC_EUSER;
+  bool gone = true;
+  for (int i = 0; i < TC_CKPT_STEPS && rc < 0 && gone; i++) rc = load_named(out, path, &t, world, &gone, err);
   return rc;
 }
 
@@ -119,17 +174,17 @@ static int next_order(struct order *o, const int64_t *steps, int n, int tried, i
 }
 
 /* Damaged steps are set aside once a good one is found (never before: a folder without any step
- * would look like a first start). A step that could not be read may be whole: it stays. */
+ * would look like a first start). */
 static void quarantine(const char *dir, const int64_t *step, const int *why, int n)
 {
   for (int i = 0; i < n; i++) {
     struct tc_err err = {0};
     char from[40], to[64];
-    if (why[i] != TC_ECHECKSUM && why[i] != TC_EINCOMPLETE) continue;
+    if (!is_damage(why[i])) continue;
     snprintf(from, sizeof from, "step-%08lld", (long long)step[i]);
     for (int k = 1; k < 100; k++) {
       char *path = tc_sprintf("%s/" TC_ASIDE "%s%s%.0d", dir, from, k > 1 ? "." : "", k > 1 ? k : 0);
-      bool there = access(path, F_OK) == 0;
+      bool there = tc_is_there(path) != 0;
       snprintf(to, sizeof to, "%s", strrchr(path, '/') + 1);
       free(path);
       if (!there) break;
@@ -166,12 +221,12 @@ int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_lo
     rc = tc_comm_bcast_status(world, rc, err);
     if (rc == 0) rc = give_order(&o, world, err);
     if (rc < 0 || o.what == NOTHING_THERE) break;
-    bool refused = false;
-    rc = try_step(out, dir, o.step, &t, world, &refused, err);
+    bool gone = false;
+    rc = try_step(out, dir, o.step, &t, world, &gone, err);
     if (rc == 0 && rank0 && step < 0) quarantine(dir, steps, why, tried);
-    if (rc == 0 || step >= 0 || refused || rc == TC_EPEER) break;
+    if (rc == 0 || step >= 0 || !(gone || is_damage(rc)) || rc == TC_EPEER) break;
     if (rank0) tc_warn("%s; looking for an older one", err->text);
-    if (rank0) why[tried] = rc;
+    if (rank0) why[tried] = gone ? 0 : rc;
     rc = 0;
   }
   free(why);

@@ -391,14 +391,14 @@ static int parse(struct tc_manifest *m, const char *text, size_t bytes, const ch
 static int read_text(char **text, size_t *bytes, const char *path, struct tc_err *err)
 {
   struct stat st;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int fd = tc_open_read(path);
   if (fd < 0)
     return errno == ENOENT
       ? tc_fail(err, TC_EINCOMPLETE, "%s: is not there: the checkpoint is incomplete", path)
-      : tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
+      : tc_fail(err, TC_EUSER, "%s: can't be read: %s", path, strerror(errno));
   int rc = 0;
-  if (fstat(fd, &st) < 0) rc = tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
-  else if (!S_ISREG(st.st_mode)) rc = tc_fail(err, TC_EUSER, "%s: not a file", path);
+  if (fstat(fd, &st) < 0) rc = tc_fail(err, TC_EUSER, "%s: can't be read: %s", path, strerror(errno));
+  else if (!S_ISREG(st.st_mode)) rc = tc_fail(err, TC_ECHECKSUM, "%s: not a file", path);
   else if (st.st_size == 0)
     rc = tc_fail(err, TC_EINCOMPLETE, "%s: is empty: the checkpoint is incomplete", path);
   else if (st.st_size > MOST_TEXT)
@@ -407,8 +407,9 @@ static int read_text(char **text, size_t *bytes, const char *path, struct tc_err
     *bytes = (size_t)st.st_size;
     *text = tc_malloc(*bytes);
     if (!tc_pread_all(fd, *text, (int64_t)*bytes, 0)) {
-      rc = tc_fail(err, TC_EUSER, "%s: reading failed: %s", path,
-                   errno ? strerror(errno) : "the file ends too early");
+      const int why = errno;
+      rc = tc_fail(err, why ? TC_EUSER : TC_EINCOMPLETE, "%s: can't be read: %s", path,
+                   why ? strerror(why) : "the file ends too early");
       free(*text);
     }
   }

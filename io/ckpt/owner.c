@@ -15,6 +15,14 @@
  * - a lease folder has a file in it from the moment it has its name;
  * - .gone-* is emptied too: over NFS an old owner may still hold the folder, but no names in it.
  *
+ * A network file system may report an error for a rename that it has carried out, and may carry out a rename twice, of
+ * which the second fails with ENOENT. tc_rename (src/files/names.h) then looks: the rename has succeeded if the new name
+ * is now the very folder (device and inode) that had the old name, and the old name is gone. This keeps the proofs:
+ * - the loser of two that take number N finds the winner's folder under .run-N, which is another inode: it has lost;
+ * - whose folder was taken away by a later owner before it looked finds no .run-N, and has lost as well;
+ * - a rename that is tried again can't take a number twice: .new-* has a random name, and is gone after the first time.
+ * What can't be read is not dead: while "owner" or "beat" can't be read, an owner counts as alive.
+ *
  * On another node only the heartbeat, in the file "beat", shows that an owner is running: one that can't
  * look at the process watches it for TC_OWNER_WATCH_NS. A process that is stopped for longer loses
  * the folder. */
@@ -31,12 +39,15 @@
 #include <unistd.h>
 
 #include "io/folder.h"
+#include "src/files/again.h"
+#include "src/files/input.h"
 #include "src/files/output.h"
 
 #define HEARTBEAT_NS INT64_C(1000000000)
 enum { HEARTBEATS_GONE = 3 };     /* without a lease folder, before the folder counts as taken away */
 enum { TRIES = 20 };
 #define MOST INT64_C(1000000000000)    /* owners of a folder */
+enum { MOST_TEXT = 1 << 16 };     /* bytes of an owner file */
 
 struct place { char host[65]; char machine[160]; long long pid, born; };
 
@@ -64,13 +75,18 @@ struct tc_owner {
 /* The first line of a file, without its end; "" if there is none. Returns 0 or errno. */
 static int first_line(const char *path, char *buf, size_t size)
 {
+  struct tc_again again = { 0 };
   *buf = 0;
-  FILE *f = fopen(path, "re");
-  if (!f) return errno;
-  if (!fgets(buf, (int)size, f)) *buf = 0;
-  fclose(f);
+  int fd = tc_open_read(path);
+  if (fd < 0) return errno;
+  ssize_t n;
+  do n = read(fd, buf, size - 1);
+  while (n < 0 && tc_again(&again, errno));
+  const int why = n < 0 ? errno : 0;
+  close(fd);
+  buf[TC_MAX(n, 0)] = 0;
   buf[strcspn(buf, "\n")] = 0;
-  return 0;
+  return why;
 }
 
 /* When a process began, in ticks since boot; -1 if there is none of this id. */
@@ -108,11 +124,12 @@ static char *path_in(const struct tc_owner *o, const char *lease, const char *na
 /* 1: there; 0: the folder it was to be in is gone. */
 static int put_file(const char *path, const char *text, struct tc_err *err)
 {
-  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  size_t n = strlen(text);
-  ssize_t done = fd < 0 ? -1 : write(fd, text, n);
-  bool good = done == (ssize_t)n && fsync(fd) == 0;
-  int why = done >= 0 && done < (ssize_t)n ? ENOSPC : errno;
+  struct tc_again again = { 0 };
+  int fd;
+  do fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  while (fd < 0 && tc_again(&again, errno));
+  bool good = fd >= 0 && tc_write_all(fd, text, (int64_t)strlen(text)) && fsync(fd) == 0;
+  int why = errno;
   if (fd >= 0) close(fd);
   if (fd < 0 && why == ENOENT) return 0;
   return good ? 1 : tc_fail(err, TC_EUSER, "%s: writing failed: %s", path, strerror(why));
@@ -164,14 +181,22 @@ static int refuse(const struct tc_owner *o, const json_t *lease_owner, struct tc
                  text_of(lease_owner, "host"), text_of(lease_owner, "since"));
 }
 
+/* What tells whether the owner is alive can't be read. */
+static int unread(const struct tc_owner *o, const char *lease, const char *why, struct tc_err *err)
+{
+  return tc_fail(err, TC_EUSER, "%s/%s: it can't be told whether the run that has this folder is alive: %s", o->dir, lease,
+                 why);
+}
+
 /* Whether the owner's heartbeat goes on: as soon as that is seen or, patient, if it still does at the end. */
 static int watch(struct tc_owner *o, int64_t number, const char *lease, const json_t *lease_owner,
                  bool patient, struct tc_err *err)
 {
   char now[sizeof o->heartbeat], *path = path_in(o, lease, "beat");
   int64_t ns = tc_now_ns();
-  first_line(path, now, sizeof now);
+  const int why = first_line(path, now, sizeof now);
   free(path);
+  if (why && why != ENOENT && why != ENOTDIR) return unread(o, lease, strerror(why), err);
   if (o->watched != number) {
     o->watched = number;
     o->watched_since_ns = ns;
@@ -208,13 +233,22 @@ static int check_owner(struct tc_owner *o, int64_t number, struct tc_err *err)
   char lease[32];
   snprintf(lease, sizeof lease, ".run-%08lld", (long long)number);
   char *path = path_in(o, lease, "owner"), *ended = path_in(o, lease, "ended");
-  o->alone = access(ended, F_OK) == 0;
+  o->alone = tc_is_there(ended) == 1;
   free(ended);
-  if (access(path, F_OK) < 0 && errno == ENOENT) {   /* it ended, or was just taken over */
+  json_t *lease_owner;
+  bool damaged;
+  struct tc_err why;
+  const int rc_read = tc_read_json(&lease_owner, path, "owner file", MOST_TEXT, 0, &damaged, &why);
+  struct stat st;
+  const int absent = rc_read < 0 ? tc_stat(path, &st) : 0;
+  if (absent == ENOENT) {         /* it ended, or was just taken over */
     free(path);
     return 0;
   }
-  json_t *lease_owner = json_load_file(path, 0, NULL);       /* NULL: unreadable, its heartbeat decides */
+  if (rc_read < 0 && !damaged && absent != ENOTDIR) {        /* damaged: its heartbeat decides */
+    free(path);
+    return unread(o, lease, why.text, err);
+  }
   const char *job = text_of(lease_owner, "job");
   long long pid = json_integer_value(json_object_get(lease_owner, "pid"));
   long long when = json_integer_value(json_object_get(lease_owner, "born"));
@@ -243,14 +277,15 @@ static void remove_lease(const struct tc_owner *o, const char *name)
     int n = tc_folder_scan(path, "", &names, &err);
     for (int k = 0; k < n; k++) {
       char *item = path_in(o, name, names[k]);
-      if (unlink(item) < 0) tc_folder_remove(item, &err);
+      const int why = tc_unlink(AT_FDCWD, item);
+      if (why == EISDIR || why == EPERM) tc_folder_remove(item, &err);
       free(item);
     }
     if (n >= 0) tc_names_free(names, n);
-    failed = rmdir(path) < 0 && errno != ENOENT;
+    failed = tc_rmdir(AT_FDCWD, path);
     if (failed) tc_sleep_ns(50000000);
   }
-  if (failed) tc_warn("%s: can't be removed: %s", path, strerror(errno));
+  if (failed) tc_warn("%s: can't be removed: %s", path, strerror(failed));
   free(path);
 }
 
@@ -273,8 +308,8 @@ static int fence_all(const struct tc_owner *o, const char *prefix, struct tc_err
     if (number >= o->number || number < 0) continue;
     char *from = path_in(o, names[i], "");
     char *to = tc_sprintf("%s/.gone-%s-%s", o->dir, names[i] + 1, o->lease + strlen(".run-"));
-    if (rename(from, to) < 0 && errno != ENOENT)
-      rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", from, strerror(errno));
+    const int why = tc_rename(AT_FDCWD, from, to);
+    if (why && why != ENOENT) rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", from, strerror(why));
     free(from);
     free(to);
   }
@@ -302,8 +337,8 @@ static int prepare(const struct tc_owner *o, const char *fresh, struct tc_err *e
   char *text = lease_owner ? json_dumps(lease_owner, 0) : tc_strdup("{}");
   char *folder = path_in(o, fresh, ""), *owner = path_in(o, fresh, "owner");
   char *heartbeat = path_in(o, fresh, "beat");
-  int rc = mkdir(folder, 0777) < 0
-    ? tc_fail(err, TC_EUSER, "%s: can't be made: %s", folder, strerror(errno)) : 1;
+  const int why = tc_mkdir_own(AT_FDCWD, folder);
+  int rc = why ? tc_fail(err, TC_EUSER, "%s: can't be made: %s", folder, strerror(why)) : 1;
   if (rc == 1) rc = put_file(owner, text, err);
   if (rc == 1) rc = put_file(heartbeat, "0000000000\n", err);
   if (rc < 0) remove_lease(o, fresh);
@@ -337,7 +372,7 @@ static int acquire(struct tc_owner *o, int64_t number, struct tc_err *err)
   remember_fresh(o, fresh, place);
   int rc = prepare(o, fresh, err);
   char *from = path_in(o, fresh, ""), *to = path_in(o, lease, "");
-  int failed = rc == 1 && rename(from, to) < 0 ? errno : 0;
+  const int failed = rc == 1 ? tc_rename(AT_FDCWD, from, to) : 0;
   for (int i = 0; i < FRESH; i++) tc_output_forget(place[i]);
   if (rc != 1) {
     free(from);
@@ -446,7 +481,7 @@ int tc_owner_alive(const char *dir, struct tc_err *err)
   struct tc_err busy;
   int rc = 0;
   o->looks = true;
-  int64_t most = access(dir, F_OK) < 0 && errno == ENOENT ? 0 : highest(o, err);
+  int64_t most = tc_is_there(dir) == 0 ? 0 : highest(o, err);
   while (most > 0 && (rc = check_owner(o, most, &busy)) == 1) tc_sleep_ns(TC_OWNER_LOOK_NS);
   tc_owner_free(o);
   return most < 0 ? (int)most : rc < 0;
@@ -468,8 +503,8 @@ void tc_owner_free(struct tc_owner *o)
   if (o->threaded) pthread_join(o->thread, NULL);
   if (o->number) {
     char *owner = path_in(o, o->lease, "owner"), *ended = path_in(o, o->lease, "ended");
-    if (rename(owner, ended) < 0 && errno != ENOENT)
-      tc_warn("%s: can't be renamed: %s", owner, strerror(errno));
+    const int why = tc_rename(AT_FDCWD, owner, ended);
+    if (why && why != ENOENT) tc_warn("%s: can't be renamed: %s", owner, strerror(why));
     free(owner);
     free(ended);
   }

@@ -8,6 +8,8 @@
  * - Data passes through a small buffer, where it is summed and copied from while it is in the
  *   cache; at once where a box's part of a piece is one run in both, else run by run.
  * - A box may be made of any pieces, so every layout can load what any other saved.
+ * - What can't be read (TC_EUSER) is kept apart from what is damaged; a file that is missing or too short is looked for
+ *   again if the step is young, since another node's files may be seen late.
  * - Memory: the caller's, one chunk, and a bit per block. */
 #include "io/ckpt/impl.h"
 
@@ -23,96 +25,56 @@
 #include "io/folder.h"
 #include "src/watch/watch.h"
 
-/* ---- steps in a folder ------------------------------------------------------------ */
+/* ---- opening ---------------------------------------------------------------------- */
 
-char *tc_ckpt_step_path(const char *dir, int64_t step)
+/* The manifest of the step at c->path, a second time if it is late or the folder was replaced meanwhile. */
+static int read_manifest(struct tc_ckpt *c, struct tc_err *err)
 {
-  return tc_sprintf("%s/step-%08lld", dir, (long long)step);
-}
-
-static int cmp_down(const void *a, const void *b)
-{
-  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-  return (x < y) - (x > y);
-}
-
-int tc_ckpt_list(const char *dir, int64_t **steps, struct tc_err *err)
-{
-  char **names;
-  int found = 0, n = tc_folder_scan(dir, "step-", &names, err);
-  *steps = NULL;
-  if (n < 0) return n;
-  *steps = tc_malloc((size_t)(n + 1) * sizeof **steps);
-  for (int i = 0; i < n; i++) {
-    int64_t step = tc_step_of_name(names[i]);
-    if (step >= 0) (*steps)[found++] = step;
+  enum { FOLDERS = 3 };
+  char *manifest = tc_sprintf("%s/" TC_MANIFEST, c->path);
+  int rc = TC_EINCOMPLETE;
+  for (int i = 0; i < FOLDERS; i++) {
+    c->folder = tc_ckpt_folder(c->path);
+    do rc = tc_manifest_read(&c->m, manifest, err);
+    while (rc == TC_EINCOMPLETE && tc_ckpt_is_young(&c->folder) && tc_late(c->late, manifest));
+    if (rc == 0 || tc_ckpt_fate(&c->folder, c->path) != TC_CKPT_OTHER) break;
   }
-  qsort(*steps, (size_t)found, sizeof **steps, cmp_down);
-  tc_names_free(names, n);
-  return found;
-}
-
-/* Whether a folder without a checkpoint has a model of Hugging Face instead. */
-static bool has_file(const char *folder, const char *name)
-{
-  char *path = tc_sprintf("%s/%s", folder, name);
-  const bool there = access(path, F_OK) == 0;
-  free(path);
-  return there;
-}
-
-/* The step folder that `path` means: itself, or the newest in it; owned. */
-static int find_step(char **out, const char *path, struct tc_err *err)
-{
-  char *plain = tc_strdup(path), *real = NULL;
-  size_t len = strlen(plain);
-  while (len > 1 && plain[len - 1] == '/') plain[--len] = '\0';
-  const char *slash = strrchr(plain, '/');
-  char *manifest = tc_sprintf("%s/" TC_MANIFEST, plain);
-  struct stat st;
-  bool there = stat(plain, &st) == 0;
-  bool is_step = tc_step_of_name(slash ? slash + 1 : plain) >= 0 || access(manifest, F_OK) == 0;
   free(manifest);
-  *out = plain;
-  if (there && is_step) return 0;
-  int64_t *steps;
-  int n = tc_ckpt_list(plain, &steps, err);
-  if (n > 0) real = tc_ckpt_step_path(plain, steps[0]);
-  free(steps);
-  if (n == 0 && has_file(plain, "config.json"))
-    tc_fail(err, TC_EUSER, "%s is a model of Hugging Face, not a checkpoint: make one with `tercio ckpt import "
-            "%s -o CKPT`", plain, plain);
-  else if (n == 0 && has_file(plain, "run.json") && has_file(plain, "ckpt"))
-    tc_fail(err, TC_EUSER, "%s is the folder of a run; its checkpoints are in %s/ckpt", plain, plain);
-  else if (n == 0)
-    tc_fail(err, TC_EUSER, there ? "%s: no checkpoint in this folder" : "%s: no such folder",
-            plain);
-  free(plain);
-  *out = real;
-  return real ? 0 : TC_EUSER;
+  return rc;
+}
+
+/* Opens what `path` means now. *gone: a step was chosen in a folder, and is no longer there. */
+static int open_once(struct tc_ckpt **out, const char *path, bool *gone, struct tc_err *err)
+{
+  struct tc_ckpt *c = *out = tc_calloc(1, sizeof *c);
+  bool chosen;
+  for (int i = 0; i < TC_OPEN_FILES; i++) c->open[i].file = -1;
+  c->late = tc_calloc(1, sizeof *c->late);
+  *gone = false;
+  TC_TRY(tc_ckpt_find_step(&c->path, &chosen, path, err));
+  const int rc = read_manifest(c, err);
+  if (rc == 0 || tc_ckpt_fate(&c->folder, c->path) != TC_CKPT_GONE) return rc;
+  *gone = chosen;
+  return tc_ckpt_say_gone(c->path, err);
 }
 
 int tc_ckpt_open(struct tc_ckpt **out, const char *path, struct tc_err *err)
 {
-  struct tc_ckpt *c = tc_calloc(1, sizeof *c);
-  *out = NULL;
-  for (int i = 0; i < TC_OPEN_FILES; i++) c->open[i].file = -1;
-  int rc = find_step(&c->path, path, err);
-  if (rc == 0) {
-    char *manifest = tc_sprintf("%s/" TC_MANIFEST, c->path);
-    rc = tc_manifest_read(&c->m, manifest, err);
-    free(manifest);
+  bool gone = true;
+  int rc = 0;
+  for (int i = 0; i < TC_CKPT_STEPS && gone; i++) {
+    rc = open_once(out, path, &gone, err);
+    if (rc == 0) break;
+    tc_ckpt_close(*out);
+    *out = NULL;
   }
-  if (rc < 0) {
-    tc_ckpt_close(c);
-    return rc;
-  }
+  if (rc < 0) return rc;
+  struct tc_ckpt *c = *out;
   const struct tc_manifest *m = c->m;
   c->first_block = tc_calloc((size_t)m->n_pieces + 1, sizeof *c->first_block);
   for (int k = 0; k < m->n_pieces; k++)
     c->first_block[k + 1] = c->first_block[k] + tc_blocks(m->piece[k].bytes, m->block_bytes);
   c->checked = tc_calloc((size_t)c->first_block[m->n_pieces] / 8 + 1, 1);
-  *out = c;
   return 0;
 }
 
@@ -125,6 +87,7 @@ void tc_ckpt_close(struct tc_ckpt *c)
   free(c->first_block);
   free(c->checked);
   free(c->bounce);
+  free(c->late);
   free(c->path);
   free(c);
 }
@@ -148,25 +111,34 @@ int tc_ckpt_find(const struct tc_ckpt *c, const char *name)
 
 /* ---- files ------------------------------------------------------------------------ */
 
-static int open_file(const struct tc_ckpt *c, const char *name, int64_t size, struct tc_err *err)
+static int open_once_more(const char *path, int64_t size, struct tc_err *err)
 {
-  char *path = tc_sprintf("%s/%s", c->path, name);
   struct stat st;
-  tc_at_file("reading", path);
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
+  int fd = tc_open_read(path), rc = 0;
   if (fd < 0 && errno == ENOENT)
     rc = tc_fail(err, TC_EINCOMPLETE, "%s: is missing: the checkpoint is incomplete", path);
   else if (fd < 0 || fstat(fd, &st) < 0)
-    rc = tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
+    rc = tc_fail(err, TC_EUSER, "%s: can't be read: %s", path, strerror(errno));
   else if (!S_ISREG(st.st_mode))
-    rc = tc_fail(err, TC_EUSER, "%s: not a file", path);
+    rc = tc_fail(err, TC_ECHECKSUM, "%s: not a file", path);
   else if (st.st_size != size)
     rc = tc_fail(err, st.st_size < size ? TC_EINCOMPLETE : TC_ECHECKSUM,
                  "%s: has %lld bytes instead of %lld", path, (long long)st.st_size,
                  (long long)size);
   if (rc < 0 && fd >= 0) close(fd);
-  free(path);
   return rc < 0 ? rc : fd;
+}
+
+static int open_file(const struct tc_ckpt *c, const char *name, int64_t size, struct tc_err *err)
+{
+  char *path = tc_sprintf("%s/%s", c->path, name);
+  int rc;
+  tc_at_file("reading", path);
+  do rc = open_once_more(path, size, err);
+  while (rc == TC_EINCOMPLETE && tc_ckpt_is_young(&c->folder) && tc_ckpt_fate(&c->folder, c->path) == TC_CKPT_SAME &&
+         tc_late(c->late, path));
+  free(path);
+  return rc;
 }
 
 int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err)
@@ -189,10 +161,12 @@ int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int
   if (fd < 0) return fd;
   char *text = tc_calloc((size_t)a->bytes + 1, 1);
   int rc = 0;
-  if (!tc_pread_all(fd, text, a->bytes, 0))
-    rc = tc_fail(err, TC_EUSER, "%s/%s: can't be read: %s", c->path, name,
-                 errno ? strerror(errno) : "it ends too early");
-  else if (tc_crc32c(0, text, (size_t)a->bytes) != a->crc32c)
+  if (!tc_pread_all(fd, text, a->bytes, 0)) {
+    const int why = errno;
+    rc = tc_fail(err, why ? TC_EUSER : TC_EINCOMPLETE, "%s/%s: can't be read: %s", c->path, name,
+                 why ? strerror(why) : "it ends too early");
+  }
+  if (rc == 0 && tc_crc32c(0, text, (size_t)a->bytes) != a->crc32c)
     rc = tc_fail(err, TC_ECHECKSUM, "%s/%s: wrong checksum: it is damaged, or another file", c->path, name);
   close(fd);
   *data = rc == 0 ? text : NULL;
@@ -314,7 +288,8 @@ static int block_fail(struct tc_ckpt *c, const struct tc_piece *p, int64_t begin
 static int read_fail(struct tc_ckpt *c, const struct tc_piece *p, struct tc_err *err)
 {
   int why = errno;
-  c->damaged = true;
+  if (why) c->unread = true;
+  else c->damaged = true;
   return tc_fail(err, why ? TC_EUSER : TC_EINCOMPLETE, "%s/%s: tensor %s: can't be read: %s",
                  c->path, c->m->file[p->file].name, c->m->tensor[p->tensor].name,
                  why ? strerror(why) : "the file ends too early");
@@ -328,10 +303,20 @@ static int file_of(struct tc_ckpt *c, int f, struct tc_err *err)
   if (c->open[slot].file >= 0) close(c->open[slot].fd);
   c->open[slot].file = -1;
   int fd = tc_ckpt_open_file(c, f, err);
-  if (fd < 0) c->damaged = true;
+  if (fd == TC_EINCOMPLETE || fd == TC_ECHECKSUM) c->damaged = true;
+  else if (fd < 0) c->unread = true;
   if (fd < 0) return fd;
   c->open[slot].file = f;
   return c->open[slot].fd = fd;
+}
+
+int tc_ckpt_hold(struct tc_ckpt *c, struct tc_err *err)
+{
+  for (int f = 0; f < c->m->n_files && f < TC_OPEN_FILES; f++) {
+    const int fd = file_of(c, f, err);
+    if (fd < 0) return fd;
+  }
+  return 0;
 }
 
 /* A piece being read: bytes [lo, hi) of it are wanted. */

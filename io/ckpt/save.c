@@ -13,10 +13,9 @@
  * has the second half. */
 #include "io/ckpt/impl.h"
 
-#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "io/ckpt/blocks.h"
 #include "io/folder.h"
@@ -42,8 +41,8 @@ static int make_tmp(struct tc_save *s, struct tc_err *err)
                       s->meta->lease ? "/" : "", (long long)s->meta->step, job,
                       s->meta->restart, tc_random_name());
   char *path = tc_sprintf("%s/%s", s->dir, s->tmp);
-  int rc = mkdir(path, 0777) < 0
-    ? tc_fail(err, TC_EUSER, "%s: can't be made: %s", path, strerror(errno)) : 0;
+  const int why = tc_mkdir_own(AT_FDCWD, path);
+  int rc = why ? tc_fail(err, TC_EUSER, "%s: can't be made: %s", path, strerror(why)) : 0;
   free(path);
   return rc;
 }

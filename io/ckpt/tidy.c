@@ -6,7 +6,6 @@
  * name first, so that a step that is half there is never taken for a checkpoint. */
 #include "io/ckpt/impl.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,7 +16,7 @@ int tc_ckpt_still_ours(const char *dir, const char *lease, const char *name, str
 {
   if (!lease) return 0;
   char *path = tc_sprintf("%s/%s", dir, name);
-  int rc = access(path, F_OK) < 0 && errno == ENOENT
+  int rc = tc_is_there(path) == 0
     ? tc_fail(err, TC_EUSER, "%s is gone: another run has taken over this folder, or it was removed",
               path) : 0;
   free(path);
@@ -35,8 +34,11 @@ int tc_ckpt_set_aside(const char *dir, int64_t step, const char *tag, const char
     char from[40];
     snprintf(from, sizeof from, "step-%08lld", (long long)steps[i]);
     char *to = tc_sprintf("superseded-%s-%s", from, tag);
-    rc = tc_folder_rename(dir, from, to, err);
-    if (rc == 0) tc_warn("%s/%s: %s: kept as %s", dir, from, why, to);
+    char *path = tc_ckpt_step_path(dir, steps[i]);
+    const bool gone = tc_is_there(path) == 0;
+    if (!gone) rc = tc_folder_rename(dir, from, to, err);
+    if (rc == 0 && !gone) tc_warn("%s/%s: %s: kept as %s", dir, from, why, to);
+    free(path);
     free(to);
   }
   free(steps);
@@ -59,7 +61,10 @@ static void put_back(const char *dir, const char *was)
   char *dash = strrchr(name, '-');
   if (dash) *dash = '\0';
   char *path = tc_sprintf("%s/%s", dir, name);
-  if (tc_step_of_name(name) >= 0 && access(path, F_OK) < 0 && errno == ENOENT) {
+  const int there = tc_is_there(path);
+  if (there < 0) {
+    tc_warn("%s can't be looked at: %s: %s/%s stays", path, strerror(-there), dir, was);   /* it may be the only one */
+  } else if (tc_step_of_name(name) >= 0 && !there) {
     if (tc_folder_rename(dir, was, name, &err) < 0) tc_warn("%s", err.text);
   } else {
     tc_ckpt_remove(dir, was);
@@ -83,20 +88,31 @@ void tc_ckpt_tidy(const char *dir, const char *except)
   if (n > 0) tc_names_free(names, n);
 }
 
-/* Deletes all but the newest `keep`. What is half deleted has another name already. */
+int tc_ckpt_delete(const char *dir, int64_t step, struct tc_err *err)
+{
+  char name[40];
+  snprintf(name, sizeof name, "step-%08lld", (long long)step);
+  char *old = tc_sprintf(".old-%s-%08x", name, tc_random_name());
+  char *path = tc_sprintf("%s/%s", dir, name), *old_path = tc_sprintf("%s/%s", dir, old);
+  char at[2];
+  const bool link = readlink(path, at, sizeof at) >= 0;
+  int rc = tc_folder_rename(dir, name, old, err);
+  if (rc == 0) rc = tc_folder_remove(old_path, err);
+  else if (tc_is_there(path) == 0 && tc_is_there(old_path) == 0) rc = 0;     /* another process has removed it */
+  if (rc == 0 && link) tc_log("%s was a link: the link is removed, and what it leads to stays", path);
+  free(path);
+  free(old_path);
+  free(old);
+  return rc;
+}
+
 void tc_ckpt_prune(const char *dir, int keep)
 {
   struct tc_err err = {0};
   int64_t *steps = NULL;
   int n = keep > 0 ? tc_ckpt_list(dir, &steps, &err) : 0;
-  for (int i = keep; i < n; i++) {
-    char name[40];
-    snprintf(name, sizeof name, "step-%08lld", (long long)steps[i]);
-    char *old = tc_sprintf(".old-%s-%llx", name, (unsigned long long)tc_now_ns());
-    if (tc_folder_rename(dir, name, old, &err) < 0) tc_warn("%s", err.text);
-    else tc_ckpt_remove(dir, old);
-    free(old);
-  }
+  for (int i = keep; i < n; i++)
+    if (tc_ckpt_delete(dir, steps[i], &err) < 0) tc_warn("%s", err.text);
   if (n < 0) tc_warn("%s", err.text);
   free(steps);
 }

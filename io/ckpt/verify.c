@@ -61,9 +61,10 @@ static bool verify_file(const struct tc_ckpt *c, int file, const struct tc_piece
     return false;
   }
   bool read = tc_crc_meta(fd, cf->size, piece, n, &crc), meta = read && crc == cf->meta_crc32c;
+  const int why = errno;
   if (!read)
-    tc_fail(&e, TC_EUSER, "%s/%s: can't be read: %s", c->path, cf->name,
-            errno ? strerror(errno) : "the file ends too early");
+    tc_fail(&e, why ? TC_EUSER : TC_EINCOMPLETE, "%s/%s: can't be read: %s", c->path, cf->name,
+            why ? strerror(why) : "the file ends too early");
   else if (!meta)
     tc_fail(&e, TC_ECHECKSUM, "%s/%s: wrong checksum of the file's metadata: it is damaged, or "
             "another file", c->path, cf->name);
@@ -106,7 +107,9 @@ void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
       if (!deep || share_at(middle, bytes, shares) != share) continue;
       if (!known) there = opens(c, i);
       known = true;
-      if (there && tc_ckpt_check_piece(c, (int)(by[k] - m->piece), &e) < 0) report(f, &e);
+      if (!there || tc_ckpt_check_piece(c, (int)(by[k] - m->piece), &e) == 0) continue;
+      report(f, &e);
+      there = c->open[i % TC_OPEN_FILES].file == i;      /* else it can't be opened, which is said once */
     }
   }
   free(by);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "io/ckpt/h5.h"
+#include "src/files/names.h"
 
 static int lay_view(const struct tc_manifest *m, const char *path, int64_t *size,
                     struct tc_err *err)
@@ -46,7 +47,7 @@ int tc_ckpt_view(struct tc_manifest *m, const char *folder, struct tc_err *err)
   struct tc_ckpt_file *f = &m->file[m->n_files];
   *f = (struct tc_ckpt_file){ .name = "view.h5", .writer = 0 };
   int rc = lay_view(m, path, &f->size, err);
-  int fd = rc < 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+  int fd = rc < 0 ? -1 : tc_open_read(path);
   if (rc == 0 && (fd < 0 || !tc_crc_meta(fd, f->size, NULL, 0, &f->meta_crc32c)))
     rc = tc_fail(err, TC_EUSER, "%s: what was written can't be read back: %s", path,
                  errno ? strerror(errno) : "it is shorter than it should be");

@@ -120,10 +120,15 @@ static int open_ckpt(struct tc_cmd_model *m, struct tc_err *err)
 {
   struct tc_ckpt *c;
   if (m->rope) return tc_fail(err, TC_EUSER, "%s: --rope is only for Hugging Face's Llama and Qwen3", m->path);
-  TC_TRY(tc_ckpt_open(&c, m->path, err));
-  int rc = set_model(m, c, err);
-  if (rc == 0) rc = take_tokenizer(m, c, err);
-  tc_ckpt_close(c);
+  bool again = true;
+  int rc = 0;
+  for (int i = 0; i < TC_CKPT_STEPS && again; i++) {
+    TC_TRY(tc_ckpt_open(&c, m->path, err));
+    rc = i == 0 ? set_model(m, c, err) : 0;
+    if (rc == 0) rc = tc_ckpt_settle(c, m->path, take_tokenizer(m, c, err), &again, err);
+    else again = false;
+    tc_ckpt_close(c);
+  }
   return rc;
 }
 

@@ -4,6 +4,7 @@
 #include "io/ckpt/ckpt.h"
 #include "io/ckpt/owner.h"
 #include "src/cmd/cmd.h"
+#include "src/files/names.h"
 #include "src/files/output.h"
 #include "src/report/report.h"
 #include "src/train/request.h"
@@ -77,7 +78,7 @@ static char *ckpt_dir(const char *out)
 static int64_t newest_step(const struct ask *a)
 {
   int64_t *steps = NULL;
-  int n = tc_ckpt_list(a->ckpt_dir, &steps, NULL);
+  int n = tc_ckpt_list_beside(a->ckpt_dir, &steps, NULL);
   int64_t step = n > 0 ? steps[0] : -1;
   for (int i = 1; i < n; i++) step = TC_MAX(step, steps[i]);
   free(steps);
@@ -104,7 +105,7 @@ static int put(const struct ask *a, struct tc_err *err)
 
 static bool pending(const struct ask *a)
 {
-  return access(a->file, F_OK) == 0 || access(a->taken, F_OK) == 0;
+  return tc_is_there(a->file) != 0 || tc_is_there(a->taken) != 0;
 }
 
 /* The file is removed after the checkpoint, but also at the next start of a run that crashed. */

@@ -1,12 +1,16 @@
 /* again.c - errors of file operations that may pass. */
 #include "src/files/again.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <stdlib.h>
 
 #include "src/base/base.h"
+#include "src/files/names.h"
 #include "src/watch/watch.h"
 
 #define FIRST_PAUSE_NS INT64_C(50000000)
+#define FIRST_LATE_NS INT64_C(25000000)
 
 /* EACCES is mostly meant, but servers say it while they learn who may do what: it is tried again for 0.8 s only. */
 static const struct { int errnum, tries; } passing[] = {
@@ -39,5 +43,17 @@ bool tc_again(struct tc_again *a, int errnum)
   if (errnum != EINTR || a->tries) tc_sleep_ns(FIRST_PAUSE_NS << a->tries);
   a->tries++;
   errno = errnum;
+  return true;
+}
+
+bool tc_late(struct tc_again *a, const char *path)
+{
+  if (a->tries >= TC_LATE_TRIES) return false;
+  char *folder = tc_folder_of(path);
+  tc_at_again();
+  tc_sleep_ns(FIRST_LATE_NS << a->tries++);
+  DIR *d = opendir(folder);
+  if (d) closedir(d);
+  free(folder);
   return true;
 }

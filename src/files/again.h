@@ -20,4 +20,10 @@ bool tc_may_pass(int errnum);
 enum { TC_AGAIN_TRIES = 7 };
 bool tc_again(struct tc_again *a, int errnum);
 
+/* Pauses and returns true if a name that should be there, or a file that should be longer, is to be looked for again:
+ * what another node has made may be seen late. The folder that holds `path` is opened first, upon which a node asks the
+ * server anew. TC_LATE_TRIES looks, 1.6 s in all. */
+enum { TC_LATE_TRIES = 6 };
+bool tc_late(struct tc_again *a, const char *path);
+
 #endif

@@ -18,7 +18,14 @@
 
 /* ---- names ------------------------------------------------------------------------------- */
 
-static bool look(int at, const char *name, struct stat *st) { return fstatat(at, name, st, AT_SYMLINK_NOFOLLOW) == 0; }
+static bool look(int at, const char *name, struct stat *st)
+{
+  struct tc_again again = { 0 };
+  int rc;
+  do rc = fstatat(at, name, st, AT_SYMLINK_NOFOLLOW);
+  while (rc < 0 && tc_again(&again, errno));
+  return rc == 0;
+}
 
 static bool is_same(const struct stat *a, const struct stat *b) { return a->st_dev == b->st_dev && a->st_ino == b->st_ino; }
 
@@ -99,6 +106,33 @@ int tc_mkdir_own(int at, const char *name)
   }
 }
 
+/* ---- looking ----------------------------------------------------------------------------- */
+
+int tc_open_read(const char *path)
+{
+  struct tc_again again = { 0 };
+  int fd;
+  do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  while (fd < 0 && tc_again(&again, errno));
+  return fd;
+}
+
+int tc_stat(const char *path, struct stat *st)
+{
+  struct tc_again again = { 0 };
+  int rc;
+  do rc = stat(path, st);
+  while (rc < 0 && tc_again(&again, errno));
+  return rc < 0 ? errno : 0;
+}
+
+int tc_is_there(const char *path)
+{
+  struct stat st;
+  const int why = tc_stat(path, &st);
+  return why == 0 ? 1 : why == ENOENT || why == ENOTDIR ? 0 : -why;
+}
+
 /* ---- folders ----------------------------------------------------------------------------- */
 
 /* One reading of the folder. Returns the number of names, or -errno. */
@@ -154,8 +188,8 @@ int tc_folder_sync(const char *path, struct tc_err *err)
     if (fd >= 0) close(fd);
     if (fd >= 0) break;            /* an fsync that failed is not repeated: the second one may forget the failure */
   } while (rc < 0 && tc_again(&again, why));
-  /* Some file systems can't fsync a folder; they say EINVAL and are synchronous there. */
-  if (rc < 0 && why != EINVAL)
+  /* Some file systems can't fsync a folder; they say so and are synchronous there. */
+  if (rc < 0 && why != EINVAL && why != ENOTSUP && why != ENOSYS)
     return tc_fail(err, TC_EUSER, "%s: can't be flushed to disk: %s", path, strerror(why));
   return 0;
 }

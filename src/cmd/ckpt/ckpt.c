@@ -47,7 +47,7 @@ void ckpt_print_json(json_t *j)
 static bool is_folder(const char *path)
 {
   struct stat st;
-  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+  return tc_stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 const char *ckpt_base_name(const char *path)
@@ -62,7 +62,7 @@ int ckpt_step_paths(char ***out, const char *dir, struct tc_err *err)
   size_t len = strlen(plain);
   while (len > 1 && plain[len - 1] == '/') plain[--len] = '\0';
   char *manifest = tc_sprintf("%.*s/" TC_MANIFEST, (int)len, dir);
-  bool one = tc_step_of_name(ckpt_base_name(plain)) >= 0 || access(manifest, F_OK) == 0;
+  bool one = tc_step_of_name(ckpt_base_name(plain)) >= 0 || tc_is_there(manifest) == 1;
   free(manifest);
   int n = -1;
   int64_t *steps = NULL;
@@ -74,13 +74,27 @@ int ckpt_step_paths(char ***out, const char *dir, struct tc_err *err)
     (*out)[0] = tc_strdup(plain);
     n = 1;
   } else {
-    n = tc_ckpt_list(plain, &steps, err);
+    n = tc_ckpt_list_beside(plain, &steps, err);
     *out = tc_calloc((size_t)TC_MAX(n, 0) + 1, sizeof **out);
     for (int i = 0; i < n; i++) (*out)[i] = tc_ckpt_step_path(plain, steps[n - 1 - i]);
     free(steps);
   }
   free(plain);
   return n;
+}
+
+int ckpt_open(struct tc_ckpt **out, const char *path, struct tc_err *err)
+{
+  bool again = true;
+  int rc = 0;
+  for (int i = 0; i < TC_CKPT_STEPS && again; i++) {
+    TC_TRY(tc_ckpt_open(out, path, err));
+    rc = tc_ckpt_settle(*out, path, tc_ckpt_hold(*out, err), &again, err);
+    if (rc == 0) return 0;
+    tc_ckpt_close(*out);
+    *out = NULL;
+  }
+  return rc;
 }
 
 /* Opens a step and checks that its files exist and have their sizes, without reading
@@ -112,10 +126,20 @@ static void list_one(json_t *list, const char *path, bool aside)
   int64_t size = 0;
   char size_text[32];
   const char *name = ckpt_base_name(path);
-  int rc = open_step(&c, path, &size, &e);
+  struct tc_ckpt_folder was;
+  int rc;
+  for (int i = 0; i < TC_CKPT_STEPS; i++) {         /* it may be removed or replaced meanwhile */
+    was = tc_ckpt_folder(path);
+    rc = open_step(&c, path, &size, &e);
+    const enum tc_ckpt_fate fate = rc < 0 ? tc_ckpt_fate(&was, path) : TC_CKPT_SAME;
+    if (fate == TC_CKPT_SAME) break;
+    tc_ckpt_close(c);
+    c = NULL;
+    if (fate == TC_CKPT_GONE) return;
+  }
   int64_t step = c ? c->m->meta.step : tc_step_of_name(name + (aside ? strlen(TC_ASIDE) : 0));
   const char *state = aside ? "aside" : rc == 0 ? "ok" : rc == TC_EINCOMPLETE ? "incomplete"
-                                                                             : "damaged";
+                      : rc == TC_EUSER ? "unreadable" : "damaged";
   if (list)
     json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:I, s:s, s:s, s:s, s:o}",
       "path", tc_text_json(path), "step", (json_int_t)step, "time", c ? c->m->time : "", "bytes",
@@ -267,26 +291,39 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
   return 0;
 }
 
-static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
+/* Prints the newest of the steps that are there now: 0; 1: they were removed meanwhile, or there are none; TC_EUSER: one
+ * can't be read, so that it isn't known which is the newest. */
+static int print_latest(const struct ckpt_args *a, bool *none, struct tc_err *err)
 {
   char **path = NULL;
-  struct tc_err e = {0};
-  int n = ckpt_step_paths(&path, a->path[0], &e), rc = 1;
-  for (int i = n - 1; i >= 0 && rc != 0; i--) {
+  int n = ckpt_step_paths(&path, a->path[0], err), rc = 1;
+  *none = true;
+  for (int i = n - 1; i >= 0 && rc > 0; i--) {
     struct tc_ckpt *c = NULL;
+    const struct tc_ckpt_folder was = tc_ckpt_folder(path[i]);
     int64_t size;
-    rc = open_step(&c, path[i], &size, &e);
-    if (rc < 0) tc_warn("%s", e.text);
-    else if (!a->json) printf("%s\n", path[i]);
-    else
+    rc = open_step(&c, path[i], &size, err);
+    const bool gone = rc < 0 && tc_ckpt_fate(&was, path[i]) != TC_CKPT_SAME;
+    *none &= !gone;
+    if (!gone && rc < 0 && rc != TC_EUSER) tc_warn("%s", err->text);
+    if (gone || (rc < 0 && rc != TC_EUSER)) rc = 1;
+    else if (rc == 0 && !a->json) printf("%s\n", path[i]);
+    else if (rc == 0)
       ckpt_print_json(json_pack("{s:o, s:I}", "path", tc_text_json(path[i]), "step",
                                 (json_int_t)c->m->meta.step));
     tc_ckpt_close(c);
   }
   if (n > 0) tc_names_free(path, n);
   else free(path);
-  if (rc == 0) return 0;
-  return tc_fail(err, TC_ENOCKPT, "%s: no usable checkpoint", a->path[0]);
+  return n < 0 ? 1 : rc;
+}
+
+static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
+{
+  bool none = false;
+  int rc = 1;
+  for (int i = 0; i < TC_CKPT_STEPS && rc == 1 && !none; i++) rc = print_latest(a, &none, err);
+  return rc <= 0 ? rc : tc_fail(err, TC_ENOCKPT, "%s: no usable checkpoint", a->path[0]);
 }
 
 /* ---- the command line ------------------------------------------------------------- */

@@ -66,6 +66,9 @@ int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err);
 /* Local. The checkpoints that DIR refers to, oldest first: itself, or all in it. *out is an owned
  * array of owned paths (tc_names_free); returns the number, or a status (DIR does not exist). */
 int ckpt_step_paths(char ***out, const char *dir, struct tc_err *err);
+/* Local. tc_ckpt_open for a command that reads data: the files are open when it returns, so that a run that removes the
+ * checkpoint meanwhile does not matter (tc_ckpt_hold). */
+int ckpt_open(struct tc_ckpt **out, const char *path, struct tc_err *err);
 /* The last component of a path; borrowed. */
 const char *ckpt_base_name(const char *path);
 /* a + b, both >= 0, or the largest number, since sizes in a damaged manifest may overflow. */

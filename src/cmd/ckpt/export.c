@@ -449,12 +449,34 @@ static const struct format {
 } formats[] = { { "hf", export_hf }, { "safetensors", export_plain }, { "llmc", export_llmc } };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
 
+/* Says what was written, on stdout. */
+static void say_exported(const struct export *x, const char *format, bool hf)
+{
+  const struct ckpt_args *a = x->args;
+  char size[32], files[40] = "";
+  if (a->json) {
+    ckpt_print_json(json_pack("{s:o, s:I, s:o, s:s, s:i, s:I, s:b}", "from", tc_text_json(x->c->path),
+      "step", (json_int_t)x->c->m->meta.step, "path", tc_text_json(a->out), "format", format,
+      "tensors", x->n_tensors, "bytes", (json_int_t)x->bytes, "tokenizer", x->special.tokenizer));
+    return;
+  }
+  if (x->files > 1) snprintf(files, sizeof files, " in %d files", x->files);
+  printf("%s: %d tensors%s, %s, of step %lld%s\n", a->out, x->n_tensors, files,
+         tc_human_bytes(size, sizeof size, (double)x->bytes), (long long)x->c->m->meta.step,
+         x->special.tokenizer ? ", with tokenizer.json" : "");
+  if (hf && x->special.ids.end < 0)
+    printf("%s: the end token is unknown: set eos_token_id in config.json, so that texts end there\n", a->out);
+  if (x->special.tokenizer)
+    tc_log("%s has no chat template, no other ends of turns than eos_token_id and no settings of generate(), which checkpoints "
+           "do not keep: copy them from the folder of the model that this one began with, if it has them", a->out);
+}
+
 int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
 {
   const char *name = a->format ? a->format : "hf";
   const struct format *f = NULL;
-  struct export x = { .args = a, .dtype = a->dtype ? tc_dtype_parse(a->dtype) : TC_F32 };
-  char size[32];
+  const struct export empty = { .args = a, .dtype = a->dtype ? tc_dtype_parse(a->dtype) : TC_F32 };
+  struct export x = empty;
   for (int i = 0; i < N_FORMATS; i++)
     if (strcmp(formats[i].name, name) == 0) f = &formats[i];
   if (!f)
@@ -467,26 +489,16 @@ int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
                    "--format safetensors can", name);
   if (a->shard_bytes && f->run != export_hf)
     return tc_fail(err, TC_EUSER, "ckpt export: format %s is one file; --shard-size is for --format hf", name);
-  TC_TRY(tc_ckpt_open(&x.c, a->path[0], err));
-  int rc = f->run(&x, err);
-  if (rc == 0 && a->json)
-    ckpt_print_json(json_pack("{s:o, s:I, s:o, s:s, s:i, s:I, s:b}", "from", tc_text_json(x.c->path),
-      "step", (json_int_t)x.c->m->meta.step, "path", tc_text_json(a->out), "format", name,
-      "tensors", x.n_tensors, "bytes", (json_int_t)x.bytes, "tokenizer", x.special.tokenizer));
-  else if (rc == 0) {
-    char files[40] = "";
-    if (x.files > 1) snprintf(files, sizeof files, " in %d files", x.files);
-    printf("%s: %d tensors%s, %s, of step %lld%s\n", a->out, x.n_tensors, files,
-           tc_human_bytes(size, sizeof size, (double)x.bytes), (long long)x.c->m->meta.step,
-           x.special.tokenizer ? ", with tokenizer.json" : "");
+  int rc = 0;
+  bool again = true;
+  for (int i = 0; i < TC_CKPT_STEPS && again; i++) {
+    x = empty;
+    TC_TRY(ckpt_open(&x.c, a->path[0], err));
+    rc = tc_ckpt_settle(x.c, a->path[0], f->run(&x, err), &again, err);
+    if (rc == 0) say_exported(&x, name, f->run == export_hf);
+    ckpt_special_free(&x.special);
+    free(x.whole);
+    tc_ckpt_close(x.c);
   }
-  if (rc == 0 && !a->json && f->run == export_hf && x.special.ids.end < 0)
-    printf("%s: the end token is unknown: set eos_token_id in config.json, so that texts end there\n", a->out);
-  if (rc == 0 && !a->json && x.special.tokenizer)
-    tc_log("%s has no chat template, no other ends of turns than eos_token_id and no settings of generate(), which checkpoints "
-           "do not keep: copy them from the folder of the model that this one began with, if it has them", a->out);
-  ckpt_special_free(&x.special);
-  free(x.whole);
-  tc_ckpt_close(x.c);
   return rc;
 }

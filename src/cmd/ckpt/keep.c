@@ -5,6 +5,7 @@
  * and then only older ones: so the last good one is never deleted. */
 #include "src/cmd/ckpt/ckpt.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,8 @@ struct findings { struct fault *fault; int n, cap; };
 static void found(void *ctx, int status, const char *text)
 {
   struct findings *f = ctx;
+  for (int i = 0; i < f->n; i++)
+    if (!strcmp(f->fault[i].text, text)) return;
   TC_GROW(f->fault, f->n, f->cap);
   f->fault[f->n++] = (struct fault){ status, tc_strdup(text) };
 }
@@ -55,6 +58,7 @@ static void reader_new(struct tc_ckpt *copy, const struct tc_ckpt *c)
   *copy = *c;
   copy->checked = tc_calloc((size_t)c->first_block[c->m->n_pieces] / 8 + 1, 1);
   copy->bounce = NULL;
+  copy->late = tc_calloc(1, sizeof *copy->late);
   for (int i = 0; i < TC_OPEN_FILES; i++) copy->open[i].file = -1;
 }
 
@@ -64,6 +68,7 @@ static void reader_free(struct tc_ckpt *copy)
     if (copy->open[i].file >= 0) close(copy->open[i].fd);
   free(copy->checked);
   free(copy->bounce);
+  free(copy->late);
 }
 
 /* Sorts by file, in any order of threads; the order within a file is kept. */
@@ -102,7 +107,7 @@ static void verify_files(const struct tc_ckpt *c, bool deep, int jobs, struct fi
 }
 
 /* Collects all faults of a checkpoint in *f; returns the worst status. */
-static int verify_step(const char *path, bool deep, int64_t jobs, struct findings *f)
+static int verify_once(const char *path, bool deep, int64_t jobs, struct findings *f)
 {
   struct tc_err e = {0};
   struct tc_ckpt *c;
@@ -124,6 +129,22 @@ static int verify_step(const char *path, bool deep, int64_t jobs, struct finding
   return worst;
 }
 
+/* The same, of a checkpoint that a run may remove or replace meanwhile: GONE, which is no fault. */
+enum { GONE = 1 };
+static int verify_step(const char *path, bool deep, int64_t jobs, struct findings *f)
+{
+  for (int i = 0; i < TC_CKPT_STEPS; i++) {
+    const struct tc_ckpt_folder was = tc_ckpt_folder(path);
+    const int worst = verify_once(path, deep, jobs, f);
+    const enum tc_ckpt_fate fate = worst < 0 ? tc_ckpt_fate(&was, path) : TC_CKPT_SAME;
+    if (fate == TC_CKPT_SAME) return worst;
+    findings_free(f);
+    *f = (struct findings){ 0 };
+    if (fate == TC_CKPT_GONE) break;
+  }
+  return GONE;
+}
+
 static json_t *faults_json(const struct findings *f)
 {
   json_t *a = json_array();
@@ -133,36 +154,51 @@ static json_t *faults_json(const struct findings *f)
   return a;
 }
 
+/* What was found in a folder. */
+struct verified { json_t *list; int worst, good, bad, gone; };
+
+/* Verifies a checkpoint, and prints what was found or appends it to the list. */
+static void verify_one(const struct ckpt_args *a, const char *path, struct verified *v)
+{
+  struct findings f = { 0 };
+  const char *name = ckpt_base_name(path);
+  const int rc = verify_step(path, !a->quick, a->jobs, &f);
+  v->worst = TC_MIN(v->worst, rc);
+  v->good += rc == 0;
+  v->bad += rc < 0;
+  v->gone += rc == GONE;
+  if (a->json && rc != GONE)
+    json_array_append_new(v->list, json_pack("{s:o, s:b, s:i, s:o}", "path", tc_text_json(path), "ok", rc == 0,
+                                             "status", -rc, "faults", faults_json(&f)));
+  else if (rc == GONE && !a->json) printf("%s: removed meanwhile\n", name);
+  else if (rc == 0 && !a->json) printf("%s: ok%s\n", name, a->quick ? " (sizes and metadata; not the data)" : "");
+  for (int k = 0; k < f.n && !a->json; k++)
+    printf("%s: %s: %s\n", name, f.fault[k].status == TC_EUSER ? "UNREADABLE" : "FAULT", f.fault[k].text);
+  findings_free(&f);
+  fflush(stdout);
+}
+
 int ckpt_cmd_verify(const struct ckpt_args *a, struct tc_err *err)
 {
-  char **path;
-  int worst = 0, bad = 0, n = ckpt_step_paths(&path, a->path[0], err);
+  struct verified v = { .list = json_array() };
+  int n = 0, looks = 0;
+  do {                            /* again if all that were there are gone */
+    char **path;
+    n = ckpt_step_paths(&path, a->path[0], err);
+    for (int i = 0; i < n && !ferror(stdout); i++) verify_one(a, path[i], &v);
+    if (n >= 0) tc_names_free(path, n);
+  } while (n > 0 && v.good + v.bad == 0 && ++looks < TC_CKPT_STEPS);
+  if (a->json && n >= 0) ckpt_print_json(v.list);
+  else json_decref(v.list);
   if (n < 0) return n;
-  json_t *list = json_array();
-  for (int i = 0; i < n && !ferror(stdout); i++) {
-    struct findings f = {0};
-    int rc = verify_step(path[i], !a->quick, a->jobs, &f);
-    worst = TC_MIN(worst, rc);
-    bad += rc < 0;
-    if (a->json)
-      json_array_append_new(list, json_pack("{s:o, s:b, s:i, s:o}", "path",
-                            tc_text_json(path[i]), "ok", rc == 0, "status", -rc, "faults",
-                            faults_json(&f)));
-    else if (rc == 0)
-      printf("%s: ok%s\n", ckpt_base_name(path[i]),
-             a->quick ? " (sizes and metadata; not the data)" : "");
-    for (int k = 0; k < f.n && !a->json; k++)
-      printf("%s: FAULT: %s\n", ckpt_base_name(path[i]), f.fault[k].text);
-    findings_free(&f);
-    fflush(stdout);
-  }
-  if (a->json) ckpt_print_json(list);
-  else json_decref(list);
-  tc_names_free(path, n);
-  if (n == 0) return tc_fail(err, TC_ENOCKPT, "%s: no checkpoint in this folder", a->path[0]);
-  if (worst < 0)
-    return tc_fail(err, worst, "%s: %d of %d checkpoints %s faulty", a->path[0], bad, n,
-                   bad == 1 ? "is" : "are");
+  if (v.good + v.bad == 0 && v.gone == 0)
+    return tc_fail(err, TC_ENOCKPT, "%s: no checkpoint in this folder", a->path[0]);
+  if (v.worst == TC_EUSER)
+    return tc_fail(err, TC_EUSER, "%s: %d of %d checkpoints can't be read; nothing is known to be wrong with %s",
+                   a->path[0], v.bad, v.good + v.bad, v.bad == 1 ? "it" : "them");
+  if (v.worst < 0)
+    return tc_fail(err, v.worst, "%s: %d of %d checkpoints %s faulty", a->path[0], v.bad, v.good + v.bad,
+                   v.bad == 1 ? "is" : "are");
   return 0;
 }
 
@@ -173,31 +209,16 @@ static int list_steps(int64_t **steps, const char *dir, const char *cmd, struct 
 {
   struct stat st;
   char *manifest = tc_sprintf("%s/" TC_MANIFEST, dir);
-  bool one = access(manifest, F_OK) == 0;
+  const bool one = tc_is_there(manifest) == 1;
   free(manifest);
   *steps = NULL;
-  if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
-    return tc_fail(err, TC_EUSER, "%s: no such folder", dir);
+  const int why = tc_stat(dir, &st);
+  if (why && why != ENOENT && why != ENOTDIR) return tc_fail(err, TC_EUSER, "%s can't be read: %s", dir, strerror(why));
+  if (why || !S_ISDIR(st.st_mode)) return tc_fail(err, TC_EUSER, "%s: no such folder", dir);
   if (one)
     return tc_fail(err, TC_EUSER, "%s is one checkpoint; ckpt %s takes the folder they are in", dir,
                    cmd);
-  return tc_ckpt_list(dir, steps, err);
-}
-
-/* Renames the checkpoint first, so that an interrupted removal leaves no checkpoint; the next
- * run that saves there removes the rest. */
-static int remove_step(const char *dir, int64_t step, struct tc_err *err)
-{
-  char *path = tc_ckpt_step_path(dir, step);
-  char *old = tc_sprintf(".old-%s-pruned", ckpt_base_name(path));
-  char *old_path = tc_sprintf("%s/%s", dir, old);
-  int rc = tc_folder_remove(old_path, err);
-  if (rc == 0) rc = tc_folder_rename(dir, ckpt_base_name(path), old, err);
-  if (rc == 0) rc = tc_folder_remove(old_path, err);
-  free(path);
-  free(old);
-  free(old_path);
-  return rc;
+  return tc_ckpt_list_beside(dir, steps, err);
 }
 
 struct pruned { json_t *kept, *faulty, *removed; };
@@ -212,12 +233,13 @@ static int find_good(const struct ckpt_args *a, const int64_t *steps, int n, int
   for (; i < n && *good < a->keep; i++) {
     struct findings f = {0};
     char *path = tc_ckpt_step_path(a->path[0], steps[i]);
-    bool whole = verify_step(path, true, a->jobs, &f) == 0;
-    *good += whole;
-    if (!a->json) printf("step %lld: %s%s\n", (long long)steps[i], whole ? "good" : "FAULT: ",
-                         whole ? "" : f.fault[0].text);
+    const int rc = verify_step(path, true, a->jobs, &f);
+    *good += rc == 0;
+    if (!a->json)
+      printf("step %lld: %s%s\n", (long long)steps[i], rc == 0 ? "good" : rc == GONE ? "removed meanwhile"
+             : rc == TC_EUSER ? "UNREADABLE: " : "FAULT: ", rc < 0 ? f.fault[0].text : "");
     fflush(stdout);
-    json_array_append_new(whole ? out->kept : out->faulty, json_integer(steps[i]));
+    if (rc != GONE) json_array_append_new(rc == 0 ? out->kept : out->faulty, json_integer(steps[i]));
     findings_free(&f);
     free(path);
   }
@@ -230,12 +252,18 @@ int ckpt_cmd_prune(const struct ckpt_args *a, struct tc_err *err)
   const char *dir = a->path[0];
   if (a->keep == 0)
     return tc_fail(err, TC_EUSER, "ckpt prune: --keep N, the number of good checkpoints to keep, is missing");
-  int good, rc = 0, n = list_steps(&steps, dir, "prune", err);
+  int good, first, rc = 0, n = list_steps(&steps, dir, "prune", err);
   if (n < 0) return n;
   struct pruned out = { json_array(), json_array(), json_array() };
-  int first = find_good(a, steps, n, &good, &out);
+  for (int looks = 1;; looks++) {                /* again if all that were there are gone */
+    first = find_good(a, steps, n, &good, &out);
+    if (good || json_array_size(out.faulty) || n == 0 || looks == TC_CKPT_STEPS) break;
+    free(steps);
+    n = list_steps(&steps, dir, "prune", err);
+    if (n < 0) break;
+  }
   for (int i = first; i < n && rc == 0; i++) {
-    if (!a->dry_run) rc = remove_step(dir, steps[i], err);
+    if (!a->dry_run) rc = tc_ckpt_delete(dir, steps[i], err);
     if (rc < 0) break;
     if (!a->json)
       printf("step %lld: %s\n", (long long)steps[i], a->dry_run ? "would be removed" : "removed");
@@ -253,6 +281,7 @@ int ckpt_cmd_prune(const struct ckpt_args *a, struct tc_err *err)
   json_decref(out.faulty);
   json_decref(out.removed);
   free(steps);
+  if (n < 0) return n;
   if (rc == 0 && good == 0)
     return tc_fail(err, TC_ENOCKPT, "%s: no good checkpoint: nothing was removed", dir);
   return rc;
@@ -300,9 +329,12 @@ int ckpt_cmd_quarantine(const struct ckpt_args *a, struct tc_err *err)
   const char *from = a->release ? aside : plain, *to = a->release ? plain : aside;
   char *from_path = tc_sprintf("%s/%s", dir, from), *to_path = tc_sprintf("%s/%s", dir, to);
   int rc = 0;
-  if (access(from_path, F_OK) < 0)
+  const int there = tc_is_there(from_path), taken = tc_is_there(to_path);
+  if (there < 0 || taken < 0)
+    rc = tc_fail(err, TC_EUSER, "%s can't be read: %s", dir, strerror(-TC_MIN(there, taken)));
+  else if (!there)
     rc = tc_fail(err, TC_ENOCKPT, "%s: %s does not exist", dir, from);
-  else if (access(to_path, F_OK) == 0)
+  else if (taken)
     rc = tc_fail(err, TC_EUSER, "%s: %s exists already: move it away first", dir, to);
   if (rc == 0) rc = tc_folder_rename(dir, from, to, err);
   if (rc == 0 && a->json)

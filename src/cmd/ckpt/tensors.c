@@ -99,10 +99,19 @@ static int tensor_stats(struct stats *s, struct tc_ckpt *c, int tensor, struct t
   return TC_MIN(rc, 0);
 }
 
+/* Closes the checkpoint; rc, or that it was removed meanwhile. */
+static int finish(struct tc_ckpt *c, const char *path, int rc, struct tc_err *err)
+{
+  bool again;
+  rc = tc_ckpt_settle(c, path, rc, &again, err);
+  tc_ckpt_close(c);
+  return rc;
+}
+
 int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
 {
   struct tc_ckpt *c;
-  TC_TRY(tc_ckpt_open(&c, a->path[0], err));
+  TC_TRY(ckpt_open(&c, a->path[0], err));
   json_t *list = json_array();
   char shape[160];
   int rc = 0;
@@ -132,8 +141,7 @@ int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
   }
   if (a->json && rc == 0) ckpt_print_json(list);
   else json_decref(list);
-  tc_ckpt_close(c);
-  return rc;
+  return finish(c, a->path[0], rc, err);
 }
 
 /* ---- dump ------------------------------------------------------------------------- */
@@ -191,13 +199,12 @@ static int dump_rows(struct tc_ckpt *c, int tensor, const struct ckpt_args *a,
 int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err)
 {
   struct tc_ckpt *c;
-  TC_TRY(tc_ckpt_open(&c, a->path[0], err));
+  TC_TRY(ckpt_open(&c, a->path[0], err));
   int i = tc_ckpt_find(c, a->path[1]);
   int rc = i < 0 ? tc_fail(err, TC_EUSER, "%s: tensor %s does not exist; `tercio ckpt tensors` "
                            "lists them", c->path, a->path[1])
                  : dump_rows(c, i, a, err);
-  tc_ckpt_close(c);
-  return rc;
+  return finish(c, a->path[0], rc, err);
 }
 
 /* ---- diff ------------------------------------------------------------------------- */
@@ -332,14 +339,10 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
 int ckpt_cmd_diff(const struct ckpt_args *args, struct tc_err *err)
 {
   struct tc_ckpt *a, *b;
-  TC_TRY(tc_ckpt_open(&a, args->path[0], err));
-  int rc = tc_ckpt_open(&b, args->path[1], err);
-  if (rc == 0) {
-    rc = diff(a, b, args, err);
-    tc_ckpt_close(b);
-  }
-  tc_ckpt_close(a);
-  return rc;
+  TC_TRY(ckpt_open(&a, args->path[0], err));
+  int rc = ckpt_open(&b, args->path[1], err);
+  if (rc == 0) rc = finish(b, args->path[1], diff(a, b, args, err), err);
+  return finish(a, args->path[0], rc, err);
 }
 
 /* ---- owners ----------------------------------------------------------------------- */

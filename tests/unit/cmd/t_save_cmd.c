@@ -12,12 +12,11 @@ static bool file_there, taken_there;
 
 static int64_t clock_ns(void) { return now_ns; }
 static void sleep_ns(int64_t ns) { now_ns += ns; }
-static int there(const char *path, int mode)
+static int is_there(const char *path)
 {
-  if (mode != F_OK) return -1;
   const bool taken = strstr(path, "taken") != NULL;
   looks += !taken;
-  return now_ns < end_ns && (taken ? taken_there : file_there) ? 0 : -1;
+  return now_ns < end_ns && (taken ? taken_there : file_there);
 }
 static int owner(const char *folder, struct tc_err *err)
 {
@@ -39,9 +38,9 @@ static int list(const char *folder, int64_t **steps, struct tc_err *err)
 
 #define tc_now_ns clock_ns
 #define tc_sleep_ns sleep_ns
-#define access there
+#define tc_is_there is_there
 #define tc_owner_alive owner
-#define tc_ckpt_list list
+#define tc_ckpt_list_beside list
 #include "src/cmd/save.c"
 
 /* What waiting ends with; the run's file is there until end, the taken one if `taken`. */

@@ -11,19 +11,19 @@ static int slept, renames, refused_renames, why_refused;
 static int rename_or_not(const char *from, const char *to)
 {
   renames++;
-  if (refused_renames == 0) return rename(from, to);
+  if (refused_renames == 0) return rename(from, to) < 0 ? errno : 0;
   refused_renames--;
-  errno = why_refused;
-  return -1;
+  return why_refused;
 }
+#include "src/files/names.h"
 #define tc_now_ns() now_ns
 #define tc_sleep_ns(ns) (slept++, now_ns += (ns))
-#define rename(from, to) rename_or_not(from, to)
+#define tc_rename(at, from, to) rename_or_not(from, to)
 /* The heartbeat goes by the real clock. */
 #define tc_cond_wait_until(c, lock, until) \
   ((tc_cond_wait_until)(c, lock, (tc_now_ns)() + HEARTBEAT_NS))
 #include "io/ckpt/owner.c"
-#undef rename
+#undef tc_rename
 
 #include "tests/unit/stderr_text.h"
 

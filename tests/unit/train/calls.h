@@ -228,6 +228,13 @@ ssize_t getrandom(void *buf, size_t bytes, unsigned flags)
   return (ssize_t)bytes;
 }
 
+/* What is tried again is tried at once. */
+int clock_nanosleep(clockid_t id, int flags, const struct timespec *t, struct timespec *left)
+{
+  if (OURS) return 0;
+  return syscall(SYS_clock_nanosleep, id, flags, t, left) < 0 ? errno : 0;
+}
+
 int clock_gettime(clockid_t id, struct timespec *ts)
 {
   if (!tracing) return (int)syscall(SYS_clock_gettime, id, ts);
