@@ -80,9 +80,11 @@ libtercio_app_a_SOURCES = \
   %D%/train/batches.c \
   %D%/train/end_of_step.c \
   %D%/train/fault.c \
+  %D%/train/folders.c \
   %D%/train/guard.c \
   %D%/train/impl.h \
   %D%/train/interval.c \
+  %D%/train/last_save.c \
   %D%/train/loop.c \
   %D%/train/metrics.c \
   %D%/train/metrics.def \

@@ -43,6 +43,7 @@ struct tc_writer {
   bool stop, left, threaded;
   struct tc_ckpt_meta meta;       /* of the save under way; meta.loop owned */
   int log_fd;
+  bool again;                     /* the save under way failed before */
   struct tc_saved saved;
   struct tc_comm_counters counters;
 };
@@ -117,29 +118,27 @@ void tc_writer_copy(struct tc_writer *s)
 
 /* ---- writing ----------------------------------------------------------------------- */
 
-/* Removes what is older than the newest `keep`, if one of those was read back whole: else the one
- * just written is read first. */
-static int retain(struct tc_writer *s, struct tc_err *err)
+/* Removes what is older than the newest `keep`, if one of those was read back whole: else the newest is read first. */
+static int retain(struct tc_writer *s, int keep, struct tc_err *err)
 {
   const bool rank0 = tc_comm_coord(s->o.comm) == 0;
-  int64_t *steps = NULL, look = 0;
+  int64_t *steps = NULL, look = 0;               /* at step look - 1 */
   int n = rank0 ? tc_ckpt_list(s->o.dir, &steps, err) : 0;
-  if (n > s->o.keep) {
-    look = 1;
-    for (int i = 0; i < s->o.keep; i++) look &= steps[i] != s->verified;
-  }
+  if (n > keep) look = steps[0] + 1;
+  for (int i = 0; i < keep && look; i++)
+    if (steps[i] == s->verified) look = 0;
   free(steps);
   TC_TRY(tc_comm_max_i64(s->o.comm, &look, 1, err));
   int rc = 0;
   if (look) {
     struct tc_ckpt *c = NULL;
-    rc = tc_ckpt_resume(&c, s->o.dir, s->meta.step, s->o.comm, (char *const *)(uintptr_t)s->meta.rank_names, err);
+    rc = tc_ckpt_resume(&c, s->o.dir, look - 1, s->o.comm, (char *const *)(uintptr_t)s->meta.rank_names, err);
     tc_ckpt_close(c);
-    if (rc == 0) s->verified = s->meta.step;
+    if (rc == 0) s->verified = look - 1;
     else if (rank0 && rc != TC_EPEER)
       tc_warn("%s; read back after it was written, so no older checkpoint is removed", err->text);
   }
-  if (rank0 && rc == 0) tc_ckpt_prune(s->o.dir, s->o.keep);
+  if (rank0 && rc == 0) tc_ckpt_prune(s->o.dir, keep);
   return rc == TC_EPEER ? rc : 0;
 }
 
@@ -174,11 +173,14 @@ static void write_checkpoint(struct tc_writer *s)
   if (s->verified >= s->meta.step) s->verified = -1;   /* another of that number, set aside since */
   /* If the copy failed there is nothing to agree on: the device is lost, and this rank ends. */
   r.rc = finish_copies(s, &r.err);
+  r.alone = r.rc < 0;
   if (r.rc == 0) r.rc = check_finite(s, &r.err);
+  /* What this save would remove when it is done goes before it is tried again, but for the newest. */
+  if (r.rc == 0 && s->again && s->o.keep > 1) r.rc = retain(s, s->o.keep - 1, &r.err);
   if (r.rc == 0)
     r.rc = tc_ckpt_save(s->o.dir, &s->meta, s->o.tensor, s->o.n_tensors, s->slice, s->o.n_slices,
                         s->o.comm, &r.err);
-  if (r.rc == 0 && s->o.keep > 0) r.rc = retain(s, &r.err);
+  if (r.rc == 0 && s->o.keep > 0) r.rc = retain(s, s->o.keep, &r.err);
   int64_t end = tc_now_ns();
   r.write_ns = end - t0;
   struct tc_event e = { .name = r.rc == 0 ? "checkpoint" : "checkpoint that failed",
@@ -250,6 +252,19 @@ void tc_writer_go(struct tc_writer *s, const struct tc_ckpt_meta *m, int log_fd)
   s->meta = *m;
   s->meta.loop = tc_strdup(m->loop ? m->loop : "");
   s->log_fd = log_fd;
+  s->again = false;
+  s->state = BUSY;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
+  if (!s->o.async) write_checkpoint(s);
+}
+
+void tc_writer_again(struct tc_writer *s)
+{
+  TC_ASSERT(!tc_writer_busy(s) && s->meta.loop);
+  pthread_mutex_lock(&s->lock);
+  s->log_fd = -1;
+  s->again = true;
   s->state = BUSY;
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->lock);

@@ -42,7 +42,8 @@ struct tc_writer_opts {
 };
 
 /* The result of a save. */
-struct tc_saved { int64_t step, write_ns; int rc; struct tc_err err; };
+/* alone: it failed on this rank before the ranks met, so that the others do not know. */
+struct tc_saved { int64_t step, write_ns; int rc; bool alone; struct tc_err err; };
 
 /* Local. Where it is async, twice copies what the slices hold now: to touch the memory, and to
  * time a plain memcpy. TC_EUSER: no memory. *out is owned by the caller. */
@@ -60,6 +61,9 @@ void tc_writer_copy(struct tc_writer *w);
 /* Collective. m is copied but for the strings other than `loop`, which are borrowed as long as the
  * writer exists. log_fd: flushed to disk before anything is written, then closed; -1: none. */
 void tc_writer_go(struct tc_writer *w, const struct tc_ckpt_meta *m, int log_fd);
+/* Collective. Writes what the last tc_writer_go failed to write, once more; first removes what this save would remove
+ * when it is done (`keep`), but never the newest checkpoint. */
+void tc_writer_again(struct tc_writer *w);
 /* Local. Whether a save is under way. */
 bool tc_writer_busy(struct tc_writer *w);
 /* Local. The result of the last save, once; false if there is none, or (without wait) none yet. */

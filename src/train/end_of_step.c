@@ -119,6 +119,7 @@ static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bo
   t0 = tc_now_ns();
   tc_train_save_begin(t, r->step);
   rc = tc_train_save_end(t, last || !t->run.cfg->ckpt_async, last, err);
+  if (last && rc < 0) rc = tc_train_save_again(t, r->step, rc, err);
   tc_metrics_stalled(t, tc_now_ns() - t0, false);
   return last || rc == TC_EPEER ? rc : 0;
 }

@@ -2,39 +2,46 @@
  * are counted in the checkpoint folder's file .starts. */
 #include "src/train/impl.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { MOST_BYTES = 1000 };
+#include "src/files/files.h"
 
 /* Of the file that is there: what could be read as a count of starts is one. */
 static const struct tc_output_kind a_count = { "a count of starts", { "" } }, no_count = { "a count of starts", { NULL } };
 
+struct starts { char job[64]; long long last, n; bool counted; };
+
+static int read_starts(struct starts *s, const char *path, struct tc_err *err)
+{
+  enum { MOST = 1000 };
+  char *text;
+  size_t bytes;
+  *s = (struct starts){ .last = -2 };
+  if (tc_is_there(path) == 0) return 0;
+  TC_TRY(tc_read_text(&text, &bytes, path, "the count of starts", MOST, err));
+  s->counted = sscanf(text, "%63s %lld %lld", s->job, &s->last, &s->n) == 3;
+  free(text);
+  return 0;
+}
+
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
 {
-  if (!*t->run.ranks->job) return 0;             /* not a job: nothing restarts it by itself */
+  const char *job = t->run.ranks->job;
+  if (!*job) return 0;                           /* not a job: nothing restarts it by itself */
   char *path = tc_sprintf("%s/.starts", t->ckpt.dir);
-  char job[64] = "";
-  long long last = -2, starts = 0;
-  char *there = NULL;
-  size_t bytes;
-  struct tc_err unread;                          /* then it is none, and tc_output_text says what it is */
-  tc_read_text(&there, &bytes, path, "count of starts", MOST_BYTES, &unread);
-  const bool counted = there && sscanf(there, "%63s %lld %lld", job, &last, &starts) == 3;
-  if (!counted) *job = 0;
-  free(there);
-  bool again = !strcmp(job, t->run.ranks->job) && last == newest_step;
-  starts = again ? starts + 1 : 0;
-  int rc = 0;
-  if (starts > t->run.cfg->ckpt_max_restarts_without_progress) {
+  struct starts s;
+  int rc = read_starts(&s, path, err);
+  const long long starts = rc == 0 && s.counted && !strcmp(s.job, job) && s.last == newest_step ? s.n + 1 : 0;
+  if (rc == 0 && starts > t->run.cfg->ckpt_max_restarts_without_progress) {
     rc = tc_fail(err, TC_NOPROGRESS, "the last %lld starts from step %lld made no new checkpoint: "
                  "giving up. Look at what ended them, then remove %s to try again", starts,
                  (long long)TC_MAX(newest_step, 0), path);
-  } else {
-    char *text = tc_sprintf("%s %lld %lld\n", t->run.ranks->job, (long long)newest_step, starts);
-    rc = tc_output_text(path, &(struct tc_output_opts){ .kind = counted ? &a_count : &no_count }, text, err);
+  } else if (rc == 0) {
+    char *text = tc_sprintf("%s %lld %lld\n", job, (long long)newest_step, starts);
+    rc = tc_output_text(path, &(struct tc_output_opts){ .kind = s.counted ? &a_count : &no_count }, text, err);
     free(text);
   }
   free(path);

@@ -64,6 +64,7 @@ struct tc_ckpts {
   char *tuned;                   /* what its run's devices chose by time (tc_run_tune); NULL: none was loaded */
   bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t saved_step;            /* of the last checkpoint that was committed or loaded; -1 */
+  bool failed_alone;             /* the last one failed on this rank alone, before the ranks met */
   bool begun;                    /* a save was begun in this process */
   int64_t begun_ns;              /* when the last one was, or the run */
 };
@@ -258,6 +259,17 @@ void tc_train_save_begin(struct tc_train *t, int64_t step);
 /* Local, or with `wait` collective. The result of the last save: 0, also if there is nothing
  * new. On failure older checkpoints stay; rank 0 warns unless `last`. */
 int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *err);
+/* ---- last_save.c ---- */
+/* Collective. The last save of a run failed with rc: has it written again until it succeeds or its time is over
+ * (ckpt.retry_minutes, and the time limit). Its status; the sentence says which steps are lost. */
+int tc_train_save_again(struct tc_train *t, int64_t step, int rc, struct tc_err *err);
+
+/* ---- folders.c ---- */
+/* Collective, when the folder is ours. TC_EUSER if not all nodes share ckpt.dir, or one can't write there; a warning if
+ * they do not share run.out, or there is no room for a checkpoint. */
+int tc_train_folders(struct tc_train *t, struct tc_err *err);
+
+/* ---- save_restore.c, again ---- */
 /* Local. Makes every saved element of this rank NaN. */
 void tc_train_poison(struct tc_train *t);
 
@@ -322,6 +334,8 @@ void tc_time_limit_first_step(struct tc_train *t);
  * further. */
 enum { TC_TIME_LIMIT_FAR, TC_TIME_LIMIT_NEAR, TC_TIME_LIMIT_SHORT };
 int tc_time_limit_near(struct tc_train *t);
+/* Local. When the last save has to begin to be done in time, by tc_now_ns; 0: there is no limit. */
+int64_t tc_time_limit_last_save(const struct tc_train *t);
 
 /* ---- guard.c: crash loops ---- */
 /* Local, rank 0. Counts starts of one job that follow a start without a new checkpoint;

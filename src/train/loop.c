@@ -228,6 +228,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   tc_progress_begin(t);
   TC_TRY(tc_train_own(t, err));
   if (t->run.rank == 0) tc_request_begin(t);     /* tercio save counts on this run from here on */
+  TC_TRY(tc_train_folders(t, err));
   tc_at_phase("taking up the checkpoint");
   TC_TRY(tc_train_restore(t, err));
   TC_TRY(tc_run_tune(&t->run, t->ckpt.tuned, t->run.cfg->run_tune, err));

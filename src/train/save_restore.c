@@ -224,9 +224,13 @@ int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *e
     return 0;
   }
   *err = r.err;
-  if (r.rc != TC_EPEER && t->run.rank == 0 && !last)
-    tc_warn("checkpoint of step %lld failed, the one before stays: %s", (long long)r.step,
-            r.err.text);
+  t->ckpt.failed_alone = r.alone;
+  if (r.rc == TC_EPEER || t->run.rank != 0 || last) return r.rc;
+  if (t->ckpt.saved_step < 0)
+    tc_warn("checkpoint of step %lld failed, and there is none before it: %s", (long long)r.step, r.err.text);
+  else
+    tc_warn("checkpoint of step %lld failed, that of step %lld stays: %s", (long long)r.step,
+            (long long)t->ckpt.saved_step, r.err.text);
   return r.rc;
 }
 
@@ -360,7 +364,7 @@ int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct t
     TC_TRY(step_below(t, before, step, err));
     if (*step < 0) break;
     int rc = tc_ckpt_load(&c, t->ckpt.dir, *step, load_checked, &l, t->run.world, t->run.rank_names, err);
-    if (rc == TC_EPEER) return rc;
+    if (rc == TC_EPEER || rc == TC_EUSER) return rc;   /* what can't be read is no reason to go further back */
     if (rc < 0 && t->run.rank == 0) tc_warn("%s; looking for an older one", err->text);
   }
   if (!c && tried)

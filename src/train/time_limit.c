@@ -50,9 +50,22 @@ void tc_time_limit_begin(struct tc_train *t)
 
 void tc_time_limit_first_step(struct tc_train *t) { t->limit.boundary_ns = tc_now_ns(); }
 
+enum { FACTOR = 2, MARGIN_S = 2, FEW_STEPS = 3 };
+
+/* What a checkpoint takes. Without a measured cost a slow disk is assumed. */
+static double save_time_s(const struct tc_train *t)
+{
+  return t->interval.cost_s > 0 ? t->interval.cost_s : 1 + (double)t->ckpt.bytes / 100e6;
+}
+
+int64_t tc_time_limit_last_save(const struct tc_train *t)
+{
+  if (!t->limit.end_ns) return 0;
+  return t->limit.end_ns - (int64_t)((FACTOR * save_time_s(t) + MARGIN_S) * 1e9);
+}
+
 int tc_time_limit_near(struct tc_train *t)
 {
-  enum { FACTOR = 2, MARGIN_S = 2, FEW_STEPS = 3 };
   struct tc_time_limit *r = &t->limit;
   int64_t now = tc_now_ns();
   double step_s = r->boundary_ns ? (double)(now - r->boundary_ns) * 1e-9 : 0;
@@ -60,8 +73,7 @@ int tc_time_limit_near(struct tc_train *t)
   r->longest_s = TC_MAX(step_s, 0.9 * r->longest_s);   /* evaluations included */
   r->steps++;
   if (!r->end_ns) return TC_TIME_LIMIT_FAR;
-  /* Without a measured cost a slow disk is assumed. */
-  double save_s = t->interval.cost_s > 0 ? t->interval.cost_s : 1 + (double)t->ckpt.bytes / 100e6;
+  const double save_s = save_time_s(t);
   double left_s = (double)(r->end_ns - now) * 1e-9;
   double need_s = FACTOR * (r->longest_s + save_s) + MARGIN_S;
   if (left_s > need_s) return TC_TIME_LIMIT_FAR;

@@ -49,7 +49,7 @@ static int train(const char *fmt, ...)
   va_start(ap, fmt);
   int n = snprintf(line, sizeof line, "tercio train --model.layers=1 --model.hidden=16 --model.heads=2 "
                    "--model.context=8 --model.vocab=256 --data.train=text --train.global_batch=2 "
-                   "--train.steps=8 --train.eval_batches=1 --run.threads=1 ");
+                   "--train.steps=8 --train.eval_batches=1 --run.threads=1 --ckpt.retry_minutes=0 ");
   vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
   va_end(ap);
   return run(line);

@@ -1,0 +1,132 @@
+/* folders.c - before the first step: tries what would otherwise fail when the first checkpoint is saved, or only when it
+ * is to be read on another node.
+ *
+ *   rank 0                       makes a file of a random name in the lease folder of ckpt.dir, and one in run.out
+ *   every rank                   looks for them, again for LOOK_NS: what another node makes may be seen late
+ *   a rank of each other node    makes, renames and removes a file of its own in ckpt.dir
+ *   rank 0                       removes the two
+ *
+ * A ckpt.dir that a node does not share is refused: each node would have a part of each checkpoint. Of run.out only rank 0's
+ * files are needed, so that is a warning. What is left of a start that was killed in between lies in the lease folder,
+ * which the next owner removes, or is one small file in run.out. */
+#include "src/train/impl.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "io/ckpt/ckpt.h"
+#include "src/files/files.h"
+#include "src/watch/watch.h"
+
+#define LOOK_NS INT64_C(10000000000)
+
+static char *name_in(const char *dir, int64_t token)
+{
+  return tc_sprintf("%s/.try-%016llx", dir, (unsigned long long)token);
+}
+
+static int make(const char *path, struct tc_err *err)
+{
+  const struct tc_output_opts o = { 0 };
+  tc_at_file("making a file to try", path);
+  return tc_output_text(path, &o, "a file to try whether all nodes see it\n", err);
+}
+
+static bool sees(const char *path)
+{
+  const int64_t end = tc_now_ns() + LOOK_NS;
+  tc_at_file("looking for a file of rank 0", path);
+  while (tc_is_there(path) != 1) {
+    struct tc_again late = { .tries = TC_LATE_TRIES - 2 };
+    if (tc_now_ns() >= end) return false;
+    tc_late(&late, path);
+  }
+  return true;
+}
+
+/* Whether this rank is the first of a node other than rank 0's. */
+static bool leads_node(const struct tc_ranks *k, int rank)
+{
+  for (int r = 0; r < rank; r++)
+    if (k->node_of_rank[r] == k->node_of_rank[rank]) return false;
+  return rank > 0;
+}
+
+static int try_own(const struct tc_train *t, int64_t token, struct tc_err *err)
+{
+  char *dir = tc_sprintf("%s/.try-%016llx-%d", t->ckpt.lease, (unsigned long long)token, t->run.rank);
+  int rc = make(dir, err);
+  const int why = rc == 0 ? tc_unlink(AT_FDCWD, dir) : 0;
+  if (why) rc = tc_fail(err, TC_EUSER, "%s: can't be removed: %s", dir, strerror(why));
+  free(dir);
+  return rc;
+}
+
+/* This rank's look at the folder of checkpoints. */
+static int look(const struct tc_train *t, int64_t token, struct tc_err *err)
+{
+  char *path = name_in(t->ckpt.lease, token);
+  int rc = t->run.rank == 0 || sees(path) ? 0
+    : tc_fail(err, TC_EUSER, "the folder of checkpoints, %s, is not one for all nodes: what rank 0 writes there is not "
+              "seen here. Give a folder of a file system that all nodes share: run.out, or ckpt.dir", t->ckpt.dir);
+  free(path);
+  return rc == 0 && leads_node(t->run.ranks, t->run.rank) ? try_own(t, token, err) : rc;
+}
+
+/* Collective. Warns of a run.out that not all nodes share. */
+static int look_at_out(const struct tc_train *t, int64_t token, struct tc_err *err)
+{
+  char *path = name_in(t->out, token);
+  int64_t blind = t->run.rank == 0 || sees(path) ? 0 : t->run.rank;
+  free(path);
+  TC_TRY(tc_comm_max_i64(t->run.world, &blind, 1, err));
+  if (blind && t->run.rank == 0)
+    tc_warn("run.out = %s is not one folder for all nodes: %s does not see what rank 0 writes there. Metrics and run.json "
+            "stay on rank 0's node", t->out, t->run.rank_names[blind]);
+  return 0;
+}
+
+/* Rank 0. Quotas are not seen. */
+static void warn_of_room(const struct tc_train *t)
+{
+  struct tc_run_state s;
+  struct statvfs v;
+  int64_t need = 0;
+  char has_text[32], need_text[32];
+  tc_run_state(&t->run, &s);
+  for (int i = 0; i < s.n; i++)   /* with page borders and HDF5's own */
+    need += tc_round_up(tc_box_bytes(s.tensor[i].dtype, s.tensor[i].rank, s.tensor[i].dim), 4096) + 4096;
+  tc_run_state_free(&s);
+  if (statvfs(t->ckpt.dir, &v) < 0 || v.f_blocks == 0) return;
+  const double has = (double)v.f_bavail * (double)v.f_frsize;
+  if (has < (double)need)
+    tc_warn("%s: %s are free there, and a checkpoint has %s: make room before the first one is saved", t->ckpt.dir,
+            tc_human_bytes(has_text, sizeof has_text, has), tc_human_bytes(need_text, sizeof need_text, (double)need));
+}
+
+int tc_train_folders(struct tc_train *t, struct tc_err *err)
+{
+  int64_t token = 0;
+  char *ckpt = NULL, *out = NULL;
+  int rc = 0;
+  tc_at_phase("trying the folders");
+  if (t->run.rank == 0) {
+    token = (int64_t)tc_random_name() << 31 ^ (int64_t)tc_random_name();
+    ckpt = name_in(t->ckpt.lease, token);
+    out = name_in(t->out, token);
+    rc = make(ckpt, err);
+    if (rc == 0) rc = make(out, err);
+  }
+  rc = tc_run_agree(&t->run, rc, err);
+  if (rc == 0) rc = tc_comm_max_i64(t->run.world, &token, 1, err);
+  if (rc == 0) rc = tc_run_agree(&t->run, look(t, token, err), err);
+  if (rc == 0) rc = look_at_out(t, token, err);
+  if (ckpt) tc_unlink(AT_FDCWD, ckpt);
+  if (out) tc_unlink(AT_FDCWD, out);
+  free(ckpt);
+  free(out);
+  if (rc == 0 && t->run.rank == 0) warn_of_room(t);
+  return rc;
+}
