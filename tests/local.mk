@@ -175,6 +175,7 @@ mpi_tests = \
 test_headers = \
   %D%/faults/faults.h \
   %D%/faults/counters.h \
+  %D%/faults/nfs_shim.c \
   %D%/faults/shim.h \
   %D%/fuzz/fuzz.h \
   %D%/fuzz/place_draw.h \
@@ -231,7 +232,9 @@ script_tests = \
   %D%/check-transcripts \
   %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \
+  %D%/faults/f_beside \
   %D%/faults/f_data \
+  %D%/faults/f_nfs \
   %D%/faults/f_train \
   %D%/fuzz/f_eval \
   %D%/fuzz/f_options \
@@ -484,11 +487,15 @@ tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.
 tests_faults_t_power_cut_t_SOURCES = %D%/faults/t_power_cut.c %D%/faults/shim.c
 
 # The shim by itself, to be preloaded into the program.
-check_DATA = %D%/faults/shim.so %D%/faults/threads.so %D%/emu/libnvidia-ml.so.1
+check_DATA = %D%/faults/shim.so %D%/faults/nfs_shim.so %D%/faults/threads.so %D%/emu/libnvidia-ml.so.1
 CLEANFILES += %D%/faults/shim.so
 %D%/faults/shim.so: %D%/faults/shim.c %D%/faults/shim.h
 	$(AM_V_CC)$(MKDIR_P) %D%/faults && $(CC) -std=c11 $(AM_CPPFLAGS) -O2 -fPIC -shared -o $@ \
 	  $(srcdir)/%D%/faults/shim.c -ldl
+CLEANFILES += %D%/faults/nfs_shim.so
+%D%/faults/nfs_shim.so: %D%/faults/nfs_shim.c
+	$(AM_V_CC)$(MKDIR_P) %D%/faults && $(CC) -std=c11 $(AM_CPPFLAGS) -O2 -fPIC -shared -o $@ \
+	  $(srcdir)/%D%/faults/nfs_shim.c -ldl
 CLEANFILES += %D%/faults/threads.so
 %D%/faults/threads.so: %D%/faults/threads.c
 	$(AM_V_CC)$(MKDIR_P) %D%/faults && $(CC) -std=c11 -O2 -fPIC -shared -o $@ \
