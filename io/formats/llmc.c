@@ -3,7 +3,6 @@
 #include "io/formats/llmc.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -89,7 +88,7 @@ static int open_file(struct tc_llmc *f, struct tc_err *err)
 {
   struct stat st;
   int32_t h[8];
-  f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  f->fd = tc_open_read(f->path);
   if (f->fd < 0 || fstat(f->fd, &st) < 0)
     return tc_fail(err, TC_EUSER, "%s: %s", f->path, strerror(errno));
   if (!S_ISREG(st.st_mode)) return tc_fail(err, TC_EUSER, "%s: not a file", f->path);

@@ -6,7 +6,6 @@
 #include "io/formats/safetensors.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +56,7 @@ static int read_text(struct tc_st *s, char **text, int64_t *length, int64_t *dat
   struct stat st;
   unsigned char raw[LENGTH_BYTES];
   uint64_t n = 0;
-  s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  s->fd = tc_open_read(s->path);
   if (s->fd < 0 || fstat(s->fd, &st) < 0)
     return tc_fail(err, TC_EUSER, "%s: %s", s->path, strerror(errno));
   if (!S_ISREG(st.st_mode)) return tc_fail(err, TC_EUSER, "%s: not a file", s->path);

@@ -6,7 +6,6 @@
 #include "src/foreign/impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -78,7 +77,7 @@ static int find_files(struct tc_foreign *x, const char *path, struct tc_err *err
 static int open_file(struct tc_foreign *x, struct tc_err *err)
 {
   int32_t magic = 0;
-  int fd = open(x->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int fd = tc_open_read(x->file);
   if (fd >= 0) {
     if (!tc_pread_all(fd, &magic, sizeof magic, 0)) magic = 0;
     close(fd);
