@@ -48,3 +48,19 @@ int tc_folder_remove(const char *path, struct tc_err *err)
   if (why) return tc_fail(err, TC_EUSER, "%s: can't be removed: %s", path, strerror(why));
   return 0;
 }
+
+int tc_first_line(const char *path, char *buf, size_t size)
+{
+  struct tc_again again = { 0 };
+  *buf = 0;
+  int fd = tc_open_read(path);
+  if (fd < 0) return errno;
+  ssize_t n;
+  do n = read(fd, buf, size - 1);
+  while (n < 0 && tc_again(&again, errno));
+  const int why = n < 0 ? errno : 0;
+  close(fd);
+  buf[TC_MAX(n, 0)] = 0;
+  buf[strcspn(buf, "\n")] = 0;
+  return why;
+}

@@ -21,4 +21,7 @@ int64_t tc_step_of_name(const char *name);
  * the folder. */
 int tc_folder_remove(const char *path, struct tc_err *err);
 
+/* Local. The first line of a file, without its end, into buf; "" if there is none. Returns 0 or errno. */
+int tc_first_line(const char *path, char *buf, size_t size);
+
 #endif

@@ -72,29 +72,12 @@ struct tc_owner {
 
 /* ---- processes and their nodes ---------------------------------------------------------- */
 
-/* The first line of a file, without its end; "" if there is none. Returns 0 or errno. */
-static int first_line(const char *path, char *buf, size_t size)
-{
-  struct tc_again again = { 0 };
-  *buf = 0;
-  int fd = tc_open_read(path);
-  if (fd < 0) return errno;
-  ssize_t n;
-  do n = read(fd, buf, size - 1);
-  while (n < 0 && tc_again(&again, errno));
-  const int why = n < 0 ? errno : 0;
-  close(fd);
-  buf[TC_MAX(n, 0)] = 0;
-  buf[strcspn(buf, "\n")] = 0;
-  return why;
-}
-
 /* When a process began, in ticks since boot; -1 if there is none of this id. */
 static long long born(long long pid)
 {
   char path[64], line[1024];
   snprintf(path, sizeof path, "/proc/%lld/stat", pid);
-  if (first_line(path, line, sizeof line)) return -1;
+  if (tc_first_line(path, line, sizeof line)) return -1;
   const char *at = strrchr(line, ')');          /* the name before may hold anything */
   long long ticks = -1;
   char state = 'X';
@@ -109,7 +92,7 @@ static struct place here(void)
   struct place p = { .pid = getpid() };
   char boot[64], ns[64] = "";
   if (gethostname(p.host, sizeof p.host - 1)) strcpy(p.host, "?");
-  first_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+  tc_first_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
   if (readlink("/proc/self/ns/pid", ns, sizeof ns - 1) < 0) *ns = 0;
   snprintf(p.machine, sizeof p.machine, "%s %s", boot, ns);
   p.born = born(p.pid);
@@ -194,7 +177,7 @@ static int watch(struct tc_owner *o, int64_t number, const char *lease, const js
 {
   char now[sizeof o->heartbeat], *path = path_in(o, lease, "beat");
   int64_t ns = tc_now_ns();
-  const int why = first_line(path, now, sizeof now);
+  const int why = tc_first_line(path, now, sizeof now);
   free(path);
   if (why && why != ENOENT && why != ENOTDIR) return unread(o, lease, strerror(why), err);
   if (o->watched != number) {

@@ -1,7 +1,6 @@
 /* export.c - `tercio ckpt export`: a checkpoint's weights as files of other programs.
  *
- * Only one tensor is in memory at a time. All data is checked against its checksum. A file
- * appears under its name when it is complete. */
+ * Only one tensor is in memory at a time. All data is checked against its checksum. A file appears when it is complete. */
 #include "src/cmd/ckpt/ckpt.h"
 #include "src/cmd/ckpt/special.h"
 #include "src/foreign/parts.h"
@@ -10,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/folder.h"
 #include "io/formats/safetensors.h"
 #include "src/config/config.h"
 #include "src/files/files.h"
@@ -455,15 +453,15 @@ static void say_exported(const struct export *x, const char *format, bool hf)
   const struct ckpt_args *a = x->args;
   char size[32], files[40] = "";
   if (a->json) {
-    ckpt_print_json(json_pack("{s:o, s:I, s:o, s:s, s:i, s:I, s:b}", "from", tc_text_json(x->c->path),
-      "step", (json_int_t)x->c->m->meta.step, "path", tc_text_json(a->out), "format", format,
-      "tensors", x->n_tensors, "bytes", (json_int_t)x->bytes, "tokenizer", x->special.tokenizer));
+    ckpt_print_json(json_pack("{s:o, s:I, s:o, s:s, s:i, s:I, s:b}", "from", tc_text_json(x->c->path), "step",
+      (json_int_t)x->c->m->meta.step, "path", tc_text_json(a->out), "format", format, "tensors", x->n_tensors, "bytes",
+      (json_int_t)x->bytes, "tokenizer", x->special.tokenizer));
     return;
   }
   if (x->files > 1) snprintf(files, sizeof files, " in %d files", x->files);
-  printf("%s: %d tensors%s, %s, of step %lld%s\n", a->out, x->n_tensors, files,
-         tc_human_bytes(size, sizeof size, (double)x->bytes), (long long)x->c->m->meta.step,
-         x->special.tokenizer ? ", with tokenizer.json" : "");
+  tc_human_bytes(size, sizeof size, (double)x->bytes);
+  printf("%s: %d tensors%s, %s, of step %lld%s\n", a->out, x->n_tensors, files, size,
+         (long long)x->c->m->meta.step, x->special.tokenizer ? ", with tokenizer.json" : "");
   if (hf && x->special.ids.end < 0)
     printf("%s: the end token is unknown: set eos_token_id in config.json, so that texts end there\n", a->out);
   if (x->special.tokenizer)
@@ -476,23 +474,21 @@ int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
   const char *name = a->format ? a->format : "hf";
   const struct format *f = NULL;
   const struct export empty = { .args = a, .dtype = a->dtype ? tc_dtype_parse(a->dtype) : TC_F32 };
-  struct export x = empty;
   for (int i = 0; i < N_FORMATS; i++)
     if (strcmp(formats[i].name, name) == 0) f = &formats[i];
-  if (!f)
-    return tc_fail(err, TC_EUSER, "ckpt export: --format %s: give hf, safetensors or llmc", name);
+  if (!f) return tc_fail(err, TC_EUSER, "ckpt export: --format %s: give hf, safetensors or llmc", name);
   if (!a->out) return tc_fail(err, TC_EUSER, "ckpt export: -o OUT, the file or folder to write, is missing");
-  if (x.dtype != TC_F32 && x.dtype != TC_BF16)
+  if (empty.dtype != TC_F32 && empty.dtype != TC_BF16)
     return tc_fail(err, TC_EUSER, "ckpt export: --dtype %s: give f32 or bf16", a->dtype);
   if (a->optimizer && f->run != export_plain)
-    return tc_fail(err, TC_EUSER, "ckpt export: format %s can't store the optimizer's state (--optimizer); "
-                   "--format safetensors can", name);
+    return tc_fail(err, TC_EUSER, "ckpt export: format %s can't store the optimizer's state (--optimizer); --format "
+                   "safetensors can", name);
   if (a->shard_bytes && f->run != export_hf)
     return tc_fail(err, TC_EUSER, "ckpt export: format %s is one file; --shard-size is for --format hf", name);
   int rc = 0;
   bool again = true;
   for (int i = 0; i < TC_CKPT_STEPS && again; i++) {
-    x = empty;
+    struct export x = empty;
     TC_TRY(ckpt_open(&x.c, a->path[0], err));
     rc = tc_ckpt_settle(x.c, a->path[0], f->run(&x, err), &again, err);
     if (rc == 0) say_exported(&x, name, f->run == export_hf);

@@ -48,7 +48,7 @@ static const char *line_of(const char *name)
 {
   static char text[100];
   char *path = tc_sprintf("%s/%s", root, name);
-  if (first_line(path, text, sizeof text)) strcpy(text, "none");
+  if (tc_first_line(path, text, sizeof text)) strcpy(text, "none");
   free(path);
   return text;
 }
@@ -64,12 +64,12 @@ static void test_first_line(void)
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     put_text("line", c[i].text);
     strcpy(buf, "old");
-    is_int(first_line(path, buf, sizeof buf), 0, "a file of %zu bytes", strlen(c[i].text));
+    is_int(tc_first_line(path, buf, sizeof buf), 0, "a file of %zu bytes", strlen(c[i].text));
     is_str(buf, c[i].want, "... its first line");
   }
   unlink(path);
   strcpy(buf, "old");
-  is_int(first_line(path, buf, sizeof buf), ENOENT, "no file");
+  is_int(tc_first_line(path, buf, sizeof buf), ENOENT, "no file");
   is_str(buf, "", "... no line");
   free(path);
 }
