@@ -226,6 +226,7 @@ script_tests = \
   %D%/check-names \
   %D%/check-races \
   %D%/check-mutate \
+  %D%/check-examples \
   %D%/check-plan \
   %D%/check-srun \
   %D%/check-stacks \

@@ -119,7 +119,8 @@ static int read_row(struct tc_annotation *a, char **word, int n, const struct at
 {
   if (n != 3 && n != 2 + TC_PLACES && n != MOST_WORDS)
     return FAIL(at, "a row has 3, 6 or 7 fields, not %d: " FORMS, n);
-  *a = (struct tc_annotation){ .pattern = word[0], .line = at->line };
+  const bool optional = word[0][0] == '-' && word[0][1];
+  *a = (struct tc_annotation){ .pattern = word[0] + optional, .line = at->line, .optional = optional };
   TC_TRY(read_axis(&a->axis, word[1], at));
   if (n == 3) return read_short(a, word[2], at);
   return read_long(a, word + 2, n == MOST_WORDS ? word[MOST_WORDS - 1] : NULL, at);

@@ -10,8 +10,8 @@
 #define S(d) { TC_S, d, 0, 0 }
 #define ROWS { TC_SROWS, 0, 0, 0 }
 #define RANK0 { TC_AT, 0, 0, 0 }
-#define ROW(pattern, axis, place) { pattern, axis, { place }, false, 0, 0 }
-#define END { NULL, 0, { R }, false, 0, 0 }
+#define ROW(pattern, axis, place) { pattern, axis, { place }, false, 0, 0, true }
+#define END { NULL, 0, { R }, false, 0, 0, true }
 
 /* The model's output is gathered on device 0, which computes the loss. */
 static const struct tc_annotation rows_gathered[] = {
@@ -180,10 +180,10 @@ static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, 
   }
   if (hits) return 0;
   if (scalar) return refuse(a, scalar, "is a scalar, which every rank has: it cannot be placed", err);
-  /* Programs without a forward pass have only parameters, and built-in rows are for all families. */
-  if (g->tokens < 0 || !a->line) return 0;
-  return tc_fail(err, TC_EUSER, "annotation %s matches no tensor; tercio graph --after build lists them",
-                 a->pattern);
+  /* Programs without a forward pass have only parameters. */
+  if (g->tokens < 0 || a->optional) return 0;
+  return tc_fail(err, TC_EUSER, "annotation %s (line %d) matches no tensor of this model; tercio graph --after build "
+                 "lists them (a row that is for other models, too, begins with -)", a->pattern, a->line);
 }
 
 int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)

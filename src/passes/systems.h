@@ -18,7 +18,8 @@ struct tc_annotation {
   struct tc_place place[TC_PLACES];
   bool four;
   enum tc_reshard_after reshard_after;   /* four only; TC_AFTER_AUTO: not set */
-  int line;                      /* line number in its file; 0: a built-in row, which no tensor has to match */
+  int line;                      /* line number in its file; 0: a built-in row */
+  bool optional;                 /* no tensor has to match: not every model has one. So are all built-in rows */
 };
 
 struct tc_system {
@@ -39,7 +40,7 @@ extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
  *   PATTERN AXIS STORE USE ACC UPDATE [KEEP]      e.g.  *  dp  S(*) R S(*) S(*) use
  * PLACE is R, S(d), S(*), P or at(k); AXIS dp or tp; KEEP use, mb or step (the default if no
  * row sets it). Rows for pp are read too: they have no effect with one stage (program/setup.c).
- * '#' starts a comment. Local. *out is owned by the caller, ends with pattern NULL; TC_EUSER
+ * "-PATTERN" may match no tensor. '#' starts a comment. Local. *out is owned by the caller, ends with pattern NULL; TC_EUSER
  * names file and line. */
 int tc_annotations_read(struct tc_annotation **out, const char *path, struct tc_err *err);
 void tc_annotations_free(struct tc_annotation *a);

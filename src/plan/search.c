@@ -25,6 +25,7 @@ struct search {
   unsigned fixed;
   struct tc_cand *cand; int n, cap;              /* candidates that may fit */
   int64_t fitting;
+  struct tc_err wrong;           /* the first layout that is refused for a reason in the configuration; status 0: none */
 };
 
 static bool is_fixed(const struct search *s, int key) { return s->fixed >> key & 1; }
@@ -118,6 +119,7 @@ static void add(struct search *s, struct tc_cand *x)
   x->near_pp = x->pp > 1 && x->dp > 1 && on_pp > on_dp;
   if (s->out) s->out->considered++;
   if (tc_guess(&s->g, x, &err) < 0) {
+    if (err.status == TC_EUSER && !s->wrong.status) s->wrong = err;
     count_layout(s, x, err.text, false);
     return;
   }
@@ -473,10 +475,13 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
   /* For any top: estimates err, so the first row depends on how many are compiled. */
   search_run(&s, out, TC_PLAN_ROWS);
   out->n_rows = TC_MIN(out->n_rows, top);
-  if (!out->n_rows) out->least_nodes = sufficient_nodes(&s);
+  /* What is wrong in the configuration, such as a row of annotations, is no property of the layouts. */
+  int rc = !out->possible && s.wrong.status ? tc_fail(err, TC_EUSER, "%s", s.wrong.text) : 0;
+  if (rc) tc_plan_found_done(out);
+  else if (!out->n_rows) out->least_nodes = sufficient_nodes(&s);
   free(s.cand);
   tc_guess_done(&s.g);
-  return 0;
+  return rc;
 }
 
 void tc_plan_found_done(struct tc_plan_found *f)

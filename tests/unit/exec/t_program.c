@@ -13,8 +13,8 @@ static const struct tc_model toy = { .layers = 4, .hidden = 32, .heads = 4, .con
 
 #define SPLIT(d) { { TC_S, d, 0, 0 } }
 #define WHOLE { { TC_R, 0, 0, 0 } }
-#define ROW(pattern, place) { pattern, TC_TP, place, false, 0, 0 }
-#define END { NULL, 0, { { 0, 0, 0, 0 } }, false, 0, 0 }
+#define ROW(pattern, place) { pattern, TC_TP, place, false, 0, 0, true }
+#define END { NULL, 0, { { 0, 0, 0, 0 } }, false, 0, 0, true }
 
 static struct tc_program_opts options(const struct layout *l, int kind) { return layout_options(l, &toy, 8, kind); }
 
@@ -102,7 +102,7 @@ static void test_errors(void)
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_ELAYOUT, "4 heads over 3: %s",
          err.text);
   ok(strstr(err.text, "attn.qkv") && strstr(err.text, "tp = 3"), "... names tensor and axis");
-  const struct tc_annotation nothing[] = { { "nosuch*", TC_TP, SPLIT(0), false, 0, 1 }, END };   /* of a file */
+  const struct tc_annotation nothing[] = { { "nosuch*", TC_TP, SPLIT(0), false, 0, 1, false }, END };   /* of a file */
   o.annotation[0] = nothing;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_EUSER, "%s", err.text);
   const struct tc_annotation twice[] = { ROW("wte*", SPLIT(0)), ROW("wte*", SPLIT(1)), END };
@@ -129,7 +129,7 @@ static void test_errors(void)
   ok(strstr(err.text, "h.1.attn.out") && strstr(err.text, "attn"), "... names both");
   /* The gradient of fc suggests a split of the columns, which those of qkv, of 3 by heads, have not. */
   const struct tc_annotation uneven[] = { { "h.*.mlp.fc.weight", TC_TP,
-    { { TC_S, 0, 0, 0 }, { TC_R, 0, 0, 0 }, { TC_S, 1, 0, 0 }, { TC_R, 0, 0, 0 } }, true, -1, 0 }, END };
+    { { TC_S, 0, 0, 0 }, { TC_R, 0, 0, 0 }, { TC_S, 1, 0, 0 }, { TC_R, 0, 0, 0 } }, true, -1, 0, true }, END };
   o.annotation[0] = uneven;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), 0, "a split that others have to follow unevenly "
          "is not taken over");

@@ -35,23 +35,26 @@ static int read_back(struct tc_annotation **rows, const char *text, struct tc_er
 /* ---- rows ------------------------------------------------------------------------- */
 
 static const struct { const char *text; struct tc_annotation row; } good[] = {
-  { "wte.weight tp S(0)\n", { "wte.weight", TC_TP, { SPLIT(0) }, false, 0, 1 } },
-  { "h.*.mlp.[fp]* dp R", { "h.*.mlp.[fp]*", TC_DP, { PLACE_R }, false, 0, 1 } },
-  { "x pp at(0)\n", { "x", TC_PP, { AT(0) }, false, 0, 1 } },
-  { "x pp at(2147483647)\n", { "x", TC_PP, { AT(2147483647) }, false, 0, 1 } },
-  { "x tp S(5)\n", { "x", TC_TP, { SPLIT(5) }, false, 0, 1 } },
-  { "\n# head\n\n \t x\ttp   S(1) \r\n\n", { "x", TC_TP, { SPLIT(1) }, false, 0, 4 } },
-  { "x tp S(0)# tight", { "x", TC_TP, { SPLIT(0) }, false, 0, 1 } },
+  { "wte.weight tp S(0)\n", { "wte.weight", TC_TP, { SPLIT(0) }, false, 0, 1, false } },
+  { "h.*.mlp.[fp]* dp R", { "h.*.mlp.[fp]*", TC_DP, { PLACE_R }, false, 0, 1, false } },
+  { "-wpe.* tp S(0)\n", { "wpe.*", TC_TP, { SPLIT(0) }, false, 0, 1, true } },
+  { "- tp R\n", { "-", TC_TP, { PLACE_R }, false, 0, 1, false } },
+  { "x-y tp R\n", { "x-y", TC_TP, { PLACE_R }, false, 0, 1, false } },
+  { "x pp at(0)\n", { "x", TC_PP, { AT(0) }, false, 0, 1, false } },
+  { "x pp at(2147483647)\n", { "x", TC_PP, { AT(2147483647) }, false, 0, 1, false } },
+  { "x tp S(5)\n", { "x", TC_TP, { SPLIT(5) }, false, 0, 1, false } },
+  { "\n# head\n\n \t x\ttp   S(1) \r\n\n", { "x", TC_TP, { SPLIT(1) }, false, 0, 4, false } },
+  { "x tp S(0)# tight", { "x", TC_TP, { SPLIT(0) }, false, 0, 1, false } },
   { "x tp S(0) # dp, P and 8 other words are no fields\n",
-    { "x", TC_TP, { SPLIT(0) }, false, 0, 1 } },
+    { "x", TC_TP, { SPLIT(0) }, false, 0, 1, false } },
   { "* dp S(*) R S(*) S(*) use\n",
-    { "*", TC_DP, { PLACE_ROWS, PLACE_R, PLACE_ROWS, PLACE_ROWS }, true, TC_AFTER_USE, 1 } },
+    { "*", TC_DP, { PLACE_ROWS, PLACE_R, PLACE_ROWS, PLACE_ROWS }, true, TC_AFTER_USE, 1, false } },
   { "* dp S(*) R P S(*) mb\n",
-    { "*", TC_DP, { PLACE_ROWS, PLACE_R, PLACE_P, PLACE_ROWS }, true, TC_AFTER_MB, 1 } },
+    { "*", TC_DP, { PLACE_ROWS, PLACE_R, PLACE_P, PLACE_ROWS }, true, TC_AFTER_MB, 1, false } },
   { "* dp at(1) R P at(1) step\n",
-    { "*", TC_DP, { AT(1), PLACE_R, PLACE_P, AT(1) }, true, TC_AFTER_STEP, 1 } },
+    { "*", TC_DP, { AT(1), PLACE_R, PLACE_P, AT(1) }, true, TC_AFTER_STEP, 1, false } },
   { "* dp R S(3) S(2) S(1) # keep as long as it may be\n",
-    { "*", TC_DP, { PLACE_R, SPLIT(3), SPLIT(2), SPLIT(1) }, true, -1, 1 } },
+    { "*", TC_DP, { PLACE_R, SPLIT(3), SPLIT(2), SPLIT(1) }, true, -1, 1, false } },
 };
 
 static bool same_place(const struct tc_place *a, const struct tc_place *b)
@@ -74,6 +77,7 @@ static void test_good(void)
       ok(same_place(&rows[0].place[k], &want->place[k]), "placement %d", k);
     if (want->four) is_int(rows[0].reshard_after, want->reshard_after, "how long it is kept");
     is_int(rows[0].line, want->line, "its line");
+    is_int(rows[0].optional, want->optional, "whether a tensor has to match");
     ok(rows[1].pattern == NULL, "and the end");
     tc_annotations_free(rows);
   }
@@ -214,8 +218,8 @@ static void test_files(const char *dir)
 static void test_examples(void)
 {
   static const struct { const char *name; int rows, four; } example[] = {
-    { "ddp", 2, 0 }, { "hybrid", 7, 1 }, { "megatron", 7, 0 }, { "sequence", 9, 0 },
-    { "zero3", 3, 1 }, { "ulysses", 4, 0 }, { "hsdp", 6, 2 } };
+    { "ddp", 2, 0 }, { "hybrid", 9, 1 }, { "megatron", 9, 0 }, { "sequence", 12, 0 },
+    { "zero3", 3, 1 }, { "ulysses", 5, 0 }, { "hsdp", 6, 2 } };
   const char *src = getenv("srcdir");
   for (size_t i = 0; i < sizeof example / sizeof *example; i++) {
     struct tc_annotation *rows;
