@@ -36,18 +36,20 @@ _tercio() {
   local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} prefix= flag= word
   local command=${COMP_WORDS[1]} takes flags=() arguments=()
   COMPREPLY=()
-  [[ $command != ckpt || $COMP_CWORD -lt 3 ]] || command="ckpt ${COMP_WORDS[2]}"
   if ((COMP_CWORD == 1)); then
     for word in "${!_tercio_takes[@]}"; do [[ $word = *' '* ]] || _tercio_reply "$word"; done
     _tercio_reply --help --version --man --share
     return
-  elif [[ $command = ckpt ]]; then
-    for word in "${!_tercio_takes[@]}"; do [[ $word != 'ckpt '* ]] || _tercio_reply "${word#ckpt }"; done
-    _tercio_reply --help
-    return
+  elif ((COMP_CWORD == 2)); then
+    for word in "${!_tercio_takes[@]}"; do [[ $word != "$command "* ]] || _tercio_reply "${word#"$command "}"; done
+  elif [[ -n ${_tercio_takes["$command ${COMP_WORDS[2]}"]+there} ]]; then
+    command+=" ${COMP_WORDS[2]}"
   fi
   takes=${_tercio_takes["$command"]-}
-  [[ -n $takes ]] || return 0
+  if [[ $takes != *[!\ ]* ]]; then      # nothing but its subcommands
+    [[ $COMP_CWORD != 2 || -z ${COMPREPLY[*]-}${_tercio_takes["$command"]-} ]] || _tercio_reply --help
+    return 0
+  fi
   for word in ${takes//--section.key=value/$_tercio_options} --help; do
     if [[ $word = -* ]]; then flags+=("$word"); else arguments+=("$word"); fi
   done

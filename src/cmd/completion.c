@@ -11,22 +11,61 @@
 #include <stdlib.h>
 #include <string.h>
 
-void tc_completion_command(FILE *f, const char *name, const char *usage)
+/* The words of one form of a command's usage, of which every "[" and "]" is a blank. */
+static void print_takes(FILE *f, char *form)
 {
-  char *copy = tc_strdup(usage), *save = NULL;
-  for (char *dots; (dots = strstr(copy, "...")); ) memmove(dots, dots + 3, strlen(dots + 3) + 1);
-  for (char *or; (or = strstr(copy, "|-")); ) *or = ' ';
+  char *save = NULL;
+  for (char *dots; (dots = strstr(form, "...")); ) memmove(dots, dots + 3, strlen(dots + 3) + 1);
+  for (char *or; (or = strstr(form, "|-")); ) *or = ' ';
   bool takes_value = false;              /* the word before was a flag without "=" */
   const char *blank = "";
-  fprintf(f, "_tercio_takes['%s']='", name);
-  for (char *w = strtok_r(copy, " []", &save); w; w = strtok_r(NULL, " []", &save)) {
+  for (char *w = strtok_r(form, " []", &save); w; w = strtok_r(NULL, " []", &save)) {
     const bool is_flag = *w == '-';
     if (strcmp(w, "|")) fprintf(f, "%s%s", takes_value && !is_flag ? "=" : blank, w);
     takes_value = is_flag && !strchr(w, '=');
     blank = " ";
   }
-  fprintf(f, "'\n");
-  free(copy);
+}
+
+/* The length of a form: up to " | " outside brackets. */
+static size_t form_length(const char *usage)
+{
+  int depth = 0;
+  const char *at = usage;
+  for (; *at && !(depth == 0 && !strncmp(at, " | ", 3)); at++) depth += (*at == '[') - (*at == ']');
+  return (size_t)(at - usage);
+}
+
+/* How many letters of a form are its subcommands, "show|decode" of "show|decode FILES"; 0: it has none. */
+static size_t subcommands(const char *form)
+{
+  const size_t n = strspn(form, "abcdefghijklmnopqrstuvwxyz|");
+  return form[n] == ' ' || !form[n] ? n : 0;
+}
+
+void tc_completion_command(FILE *f, const char *name, const char *usage)
+{
+  fprintf(f, "_tercio_takes['%s']='", name);
+  for (int subs = 0; subs < 2; subs++) {         /* those of the command itself are one entry */
+    for (const char *at = usage; *at; at += strspn(at, " |")) {
+      char *form = tc_sprintf("%.*s", (int)form_length(at), at);
+      const size_t n = subcommands(form);
+      at += strlen(form);
+      for (size_t i = 0; subs && i < n; i += strcspn(form + i, "| ") + 1) {
+        char *rest = tc_strdup(form + n);
+        fprintf(f, "_tercio_takes['%s %.*s']='", name, (int)strcspn(form + i, "| "), form + i);
+        print_takes(f, rest);
+        fprintf(f, "'\n");
+        free(rest);
+      }
+      if (!subs && !n) {
+        print_takes(f, form);
+        fprintf(f, " ");
+      }
+      free(form);
+    }
+    if (!subs) fprintf(f, "'\n");
+  }
 }
 
 static void print_options(FILE *f)
