@@ -21,6 +21,8 @@ wait_step "$out" 8 100
 cluster kill-node node2
 wait_line 'starting the ranks again on node1 node3$' 100
 ok $? "lost node: the ranks are started again on the two that are left" || note_file "$log" 40
+check "lost node: what tercio said of it is repeated" \
+  grep -q '^train.sbatch: .*exit status 8; tercio said last: .* no answer from rank . on node2' "$log"
 cluster revive node2                   # now, so that the job still has steps to do when it is signalled
 wait_step "$out" 20 100
 is "$(job_field "$job" Restarts)" 0 "lost node: without a requeue"
@@ -40,7 +42,30 @@ each_step_once "lost node"
 agrees "lost node against one rank, all steps" "$shared/one" "$out"
 is "$(last_mesh)" "pp1 dp6 tp1" "lost node: the last checkpoint is of the whole mesh"
 
+# ---- a lost node, and a requeue: the job does not wait for the node ----
+idle() { [[ $(on_head sinfo --noheader --nodes=node2 --format=%T) = idle ]]; }
+# TERCIO_MIN_NODES, then without it by the command that the log gives.
+for least in 2 ''; do
+  name=requeued${least:-"-by hand"}
+  until_ok 200 idle
+  MIN_NODES=$least ON_LOSS=requeue submit "fewer$least" "${ranks[@]}" -- "${flags[@]}"
+  wait_step "$out" 8 100
+  cluster kill-node node2
+  if [ -z "$least" ]; then
+    wait_line 'to let it start with fewer: scontrol update ' 200
+    command=$(sed -n 's/.*to let it start with fewer: \(.*\) (TERCIO_MIN.*/\1/p' "$log")
+    is "$command" "scontrol update JobId=$job NumNodes=2-3 NumTasks=4" "$name: the log says what the job waits for, and the way on"
+    until_ok 200 on_head $command
+  fi
+  wait_line ' start 1 on node\[1,3\]' 200
+  ok $? "$name: it starts on the two nodes that are left" || { note_file "$log" 40; note "$(on_head scontrol show job "$job")"; }
+  is "$(wait_job "$job" 200)" COMPLETED "$name: the job completes" || note_file "$log" 60
+  each_step_once "$name"
+  cluster revive node2
+done
+
 # ---- a rank that hangs ----
+until_ok 200 idle
 calm_run hang "${flags[@]}" || done_testing
 submit stopped "${ranks[@]}" -- "${flags[@]}"
 wait_step "$out" 8 100
