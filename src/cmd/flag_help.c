@@ -11,7 +11,7 @@ const struct tc_flag tc_flags_plan[] = {
   FLAG("--from-slurm", "search for the best layouts on the cluster that scontrol reports: nodes, GPUs, CPUs, memory, "
     "time limit and leaf switches of a partition"),
   FLAG("--partition P", "the partition of --from-slurm (default: the cluster's default one)"),
-  FLAG("--device NAME|FILE", "a100-40, a100-80, h100, h200, cpu, or a file of measured figures, of which "
+  FLAG("--device NAME|FILE", "a100-40, a100-80, h100, h200, cpu (one core), or a file of measured figures, of which "
     "examples/clusters has some (default h100, or what Slurm names)"),
   FLAG("--memory SIZE", "memory of a device (default: the device's); less leaves room for the driver, libraries and "
     "the kernels' workspace; e.g. --memory 76GB"),
@@ -37,7 +37,8 @@ const struct tc_flag tc_flags_plan[] = {
   FLAG("--batch N", "with --for: sequences at once; of eval on each data-parallel rank (default: 2048 tokens), of "
     "sample in all (default 1)"),
   FLAG("--calibrate FILE", "time this machine's CPU, or with run.device = cuda its GPU, with short trainings of the "
-    "run file's model, and write FILE for --device"),
+    "run file's model, and write FILE for --device. A CPU is timed with run.threads threads per rank (default 1), and "
+    "the file is of such ranks"),
   FLAG("--json", "print JSON"),
   FLAG(NULL, NULL)
 };

@@ -54,11 +54,13 @@ for least in 2 ''; do
   if [ -z "$least" ]; then
     wait_line 'to let it start with fewer: scontrol update ' 200
     command=$(sed -n 's/.*to let it start with fewer: \(.*\) (TERCIO_MIN.*/\1/p' "$log")
-    is "$command" "scontrol update JobId=$job NumNodes=2-3 NumTasks=4" "$name: the log says what the job waits for, and the way on"
+    # On a busy machine one node may answer late.
+    check "$name: the log says what the job waits for, and the way on: $command" \
+      grep -qxE "scontrol update JobId=$job NumNodes=(1-3 NumTasks=2|2-3 NumTasks=4)" <<< "$command"
     until_ok 200 on_head $command
   fi
-  wait_line ' start 1 on node\[1,3\]' 200
-  ok $? "$name: it starts on the two nodes that are left" || { note_file "$log" 40; note "$(on_head scontrol show job "$job")"; }
+  wait_line ' start 1 on node\(1\|3\|\[1,3\]\):' 200
+  ok $? "$name: it starts on the nodes that are left" || { note_file "$log" 40; note "$(on_head scontrol show job "$job")"; }
   is "$(wait_job "$job" 200)" COMPLETED "$name: the job completes" || note_file "$log" 60
   each_step_once "$name"
   cluster revive node2

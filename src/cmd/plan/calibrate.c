@@ -358,6 +358,10 @@ int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_e
   if (!rc) printf("%s: %d shapes of ops, products at %.4g GF/s, memory at %.4g GB/s\n", path, d->n_samples,
                   TC_MAX(d->flops[TC_F32], d->flops[TC_BF16]) * d->eff_flops * 1e-9,
                   d->bytes_per_s * d->eff_bytes * 1e-9);
+  if (!rc && !c.gpu)
+    printf("it is of ranks of %lld thread%s on a machine of %.0f CPUs; ranks of N threads need a file of their own: "
+           "--run.threads=N\n", (long long)cfg.run_threads, tc_plan_plural(cfg.run_threads),
+           d->cores * (double)cfg.run_threads);
   if (system(rm)) tc_warn("cannot remove %s", c.dir);
   free(rm);
   tc_timings_done(&c.timings);

@@ -1,9 +1,12 @@
 /* checks.c - what a person must decide before a job is submitted: what the plan assumed, and what it cannot know. Each
  * stands as "# CHECK" above its line in run.ini or job.sbatch, and is printed after both are written. */
 #include "src/cmd/plan/plan.h"
+#include "src/data/data.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 struct checks { struct tc_plan_check *list; int n; };
 
@@ -22,6 +25,8 @@ static void add(struct checks *l, bool job, const char *name, const char *fmt, .
   va_start(ap, fmt);
   vsnprintf(x->comment + at, sizeof x->comment - at, fmt, ap);
   va_end(ap);
+  for (char *at = x->comment; *at; at++)         /* a line of a file: names that it quotes may have any character */
+    if ((unsigned char)*at < ' ' || *at == 0x7f) *at = '?';
 }
 
 /* Whether the interval between checkpoints follows from ckpt.mtbf_hours: always in a job, unless it is given. */
@@ -76,6 +81,38 @@ static void check_fewer_nodes(struct checks *l, const struct tc_plan_job *j, con
         "TERCIO_ON_NODE_LOSS=requeue waits for all %d again", k.nodes, all);
 }
 
+/* The files from which the run will read, as it would open them: the job may run where they are others. */
+static void check_data(struct checks *l, const char *option, const struct tc_list *words, const struct tc_config *c,
+                       const struct tc_model *m, int part)
+{
+  const struct tc_data_opts o = { .word = words->item, .n = words->n, .format = c->data_format, .part = part,
+                                  .context = m->context, .vocab = m->vocab };
+  struct tc_data *d;
+  struct tc_err err = { 0 };
+  if (!words->n) return;
+  if (tc_data_open(&d, &o, &err) < 0) add(l, false, option, "here the run would not start: %s", err.text);
+  else tc_data_free(d);
+}
+
+static void check_path(struct checks *l, const char *option, const char *path)
+{
+  if (*path && access(path, R_OK) < 0)
+    add(l, false, option, "here the run would not start: %s can't be read: %s", path, strerror(errno));
+}
+
+static void check_inputs(struct checks *l, const struct tc_config *c, const struct tc_model *m)
+{
+  check_data(l, "data.train", &c->data_train, c, m, c->data_val.n ? 0 : 1);
+  check_data(l, "data.val", &c->data_val, c, m, 0);
+  for (int i = 0; i < c->train_eval_tasks.n; i++) {
+    const int before = l->n;
+    check_path(l, "train.eval_tasks", c->train_eval_tasks.item[i]);
+    if (l->n > before) break;
+  }
+  check_path(l, "train.eval_tokenizer", c->train_eval_tokenizer);
+  check_path(l, "ckpt.from", c->ckpt_from);
+}
+
 static void check_run(struct checks *l, const struct tc_plan_job *j, const struct tc_config *c,
                       const struct tc_plan *p, const struct tc_plan_rate *rate)
 {
@@ -84,6 +121,7 @@ static void check_run(struct checks *l, const struct tc_plan_job *j, const struc
   tc_plan_run(&run, p, c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
   if (!c->data_train.n)
     add(l, false, "data.train", "no training files are named: name them here, or sbatch job.sbatch --data.train=FILE");
+  check_inputs(l, c, &p->model);
   if (tc_config_source(c, "train.steps") == TC_FROM_DEFAULT && j->tokens <= 0)
     add(l, false, "train.steps", "%lld steps are the default; tercio plan --tokens N counts those of N tokens",
         (long long)c->train_steps);
@@ -124,9 +162,14 @@ static void check_job(struct checks *l, const struct tc_plan_job *j)
     add(l, true, "nodes", "one device per node, since no --gpus-per-node was given");
   if (!j->partition && !j->from_slurm)
     add(l, true, "partition", "the cluster's default partition, since no --partition was given");
+  const int tasks = TC_MIN(k->devices, j->world), cpus = tc_plan_task_cpus(j);
+  const bool gpus = !tc_plan_is_cpu(&k->device);
+  if (gpus && j->from_slurm && cpus < TC_PLAN_GPU_CPUS)
+    add(l, true, "cpus-per-task", "%d per task: a rank of a GPU needs %d or more, to launch kernels, for NCCL's "
+        "threads, for asynchronous checkpoints; a node has %d", cpus, TC_PLAN_GPU_CPUS, j->slurm.cpus);
   if (!j->from_slurm) {
-    add(l, true, "cpus-per-task", "the CPUs of a node are not known: divide them among its %d task%s",
-        TC_MIN(k->devices, j->world), tc_plan_plural(TC_MIN(k->devices, j->world)));
+    add(l, true, "cpus-per-task", "%sthe CPUs of a node are not known: divide them among its %d task%s",
+        gpus ? "the least for a GPU; " : "", tasks, tc_plan_plural(tasks));
     add(l, true, "mem", "0 is all memory of a node: take less if other jobs share it");
   }
   if (!j->time_from) add(l, true, "time", "24 hours, since no --walltime was given");

@@ -68,6 +68,13 @@ static void put_signal(FILE *f, const char *line, long long walltime_s)
   else fprintf(f, "%.*s%lld%s", (int)(at + 1 - line), line, most, end);
 }
 
+int tc_plan_task_cpus(const struct tc_plan_job *j)
+{
+  const struct tc_slurm_part *s = &j->slurm;
+  if (j->from_slurm) return TC_MAX(s->cpus / (s->gpus ? s->gpus : j->cluster.devices), 1);
+  return tc_plan_is_cpu(&j->cluster.device) ? 0 : TC_PLAN_GPU_CPUS;
+}
+
 static void put_option(FILE *f, const char *line, const char *name, const struct tc_plan_job *j)
 {
   const struct tc_cluster *k = &j->cluster;
@@ -82,8 +89,8 @@ static void put_option(FILE *f, const char *line, const char *name, const struct
   else if (!strcmp(name, "gpus-per-node"))
     fprintf(f, "%s--gpus-per-node=%s%s%d\n", gpus ? "#SBATCH " : "##SBATCH ", typed ? s->gpu : "", typed ? ":" : "",
             k->devices);
-  else if (!strcmp(name, "cpus-per-task") && j->from_slurm)
-    fprintf(f, "#SBATCH --cpus-per-task=%d\n", TC_MAX(s->cpus / (s->gpus ? s->gpus : k->devices), 1));
+  else if (!strcmp(name, "cpus-per-task") && tc_plan_task_cpus(j) > 0)
+    fprintf(f, "#SBATCH --cpus-per-task=%d\n", tc_plan_task_cpus(j));
   else if (!strcmp(name, "mem")) put_memory(f, j);
   else if (!strcmp(name, "time")) fprintf(f, "#SBATCH --time=%lld:%02lld:%02lld\n", t / 3600, t / 60 % 60, t % 60);
   else if (!strcmp(name, "signal")) put_signal(f, line, t);

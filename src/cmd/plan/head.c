@@ -84,8 +84,14 @@ void tc_plan_head_print(FILE *f, const struct tc_plan_job *j)
   if (j->use == TC_TO_TRAIN) row(f, "batch", text, source_of(j, "train.global_batch", from, sizeof from));
   row(f, "precision", tc_word_train_precision(c->train_precision),
       source_of(j, "train.precision", from, sizeof from));
-  snprintf(text, sizeof text, "%s, %s", k->device.name, tc_human_bytes(a, sizeof a, k->device.memory_bytes));
+  /* The table has one core; a file of --calibrate says in its name of how many threads its ranks are. */
+  const bool one_core = !strcmp(k->device.name, "cpu");
+  snprintf(text, sizeof text, "%s%s, %s", k->device.name, one_core ? ", one core" : "",
+           tc_human_bytes(a, sizeof a, k->device.memory_bytes));
   row(f, "device", text, device_source(j, from, sizeof from));
+  if (one_core)
+    fprintf(f, "%-10s for ranks of N threads measure a node: tercio plan RUN.ini --run.threads=N --calibrate FILE, "
+            "then --device FILE\n", "");
   snprintf(text, sizeof text, "%d node%s x %d %s", k->nodes, tc_plan_plural(k->nodes), k->devices, k->device.name);
   row(f, "cluster", text, cluster_source(j, from, sizeof from));
   if (j->use != TC_TO_TRAIN) return;             /* nothing is offloaded */

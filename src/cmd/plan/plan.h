@@ -1,8 +1,8 @@
 /* plan.h - shared by the files of `tercio plan`.
  *
- * Files in reading order: plan.c (the command), args.c (flags into a job), slurm.c (a partition) and slurm_words.c; print.c and table.c
- * (one layout, many), forward.c (of eval or sample), head.c (what both begin and end with); checks.c, paths.c and
- * emit.c (a job to submit); calibrate.c. */
+ * Files in reading order: plan.c (the command), args.c (flags into a job), slurm.c (a partition), slurm_words.c (what
+ * Slurm says of a node); print.c and table.c (one layout, many), forward.c (of eval or sample), head.c (what both begin
+ * and end with); checks.c, paths.c and emit.c (a job to submit); calibrate.c. */
 #ifndef TC_CMD_PLAN_H
 #define TC_CMD_PLAN_H
 
@@ -108,7 +108,7 @@ struct tc_plan_check {
   char comment[248];                             /* "CHECK " and the text */
   const char *text;                              /* within comment */
 };
-enum { TC_PLAN_CHECKS = 24 };
+enum { TC_PLAN_CHECKS = 32 };
 /* Local. The list for the run file `c`, which job `j` plans with plan `p`; returns its length. The list must stay where
  * it is. rate: c's learning rate is from the table; NULL: it is not. */
 int tc_plan_checks(struct tc_plan_check *list, const struct tc_plan_job *j, const struct tc_config *c,
@@ -117,6 +117,10 @@ int tc_plan_checks(struct tc_plan_check *list, const struct tc_plan_job *j, cons
 /* paths.c. Local. Files and folders that were given relative to the current folder become absolute paths, whose strings
  * belong to the configuration. TC_EUSER: the name of the current folder cannot stand in a run file. */
 int tc_plan_absolute(struct tc_config *c, struct tc_err *err);
+
+/* emit.c. Local. The CPUs of each task of the job; 0: those of the batch script's template. */
+int tc_plan_task_cpus(const struct tc_plan_job *j);
+enum { TC_PLAN_GPU_CPUS = 4 };                   /* that a rank of a GPU needs at least (slurm/train.sbatch) */
 
 /* emit.c. Local. Writes the layout as run.ini, device.ini and job.sbatch into j->into, and prints what to check. */
 int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,

@@ -1,7 +1,7 @@
 /* slurm_words.c - what Slurm says of a node: its state and its GPUs, read word by word.
  *
- * A state is a base and flags, "IDLE+CLOUD+POWERED_DOWN". A word may end in marks, "DOWN*", and older releases join base
- * and flags into one word, "DRAINED". A word is never looked for within another one. */
+ * A state is a base and flags, "IDLE+CLOUD+POWERED_DOWN". A word may end in marks, "DOWN*", and older releases join
+ * base and flags into one word, "DRAINED". A word is never looked for within another one. */
 #include "src/cmd/plan/plan.h"
 
 #include <stdlib.h>
