@@ -4,6 +4,7 @@
  *
  * A partition may have nodes of several kinds; a plan is for one, the kind with most devices. */
 #include "src/cmd/plan/plan.h"
+#include "src/launch/stop.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,9 @@ static int ask(char **out, const char *what, struct tc_err *err)
   char *command = tc_sprintf("timeout %d scontrol -o show %s 2>&1", SCONTROL_S, what);
   char *text = NULL, buf[4096];
   size_t size = 0, n;
+  tc_stop_unblock();                       /* for timeout, which ends scontrol by TERM */
   FILE *mem = open_memstream(&text, &size), *f = popen(command, "r");
+  tc_stop_block();
   TC_ASSERT(mem);
   while (f && (n = fread(buf, 1, sizeof buf, f)) > 0) fwrite(buf, 1, n, mem);
   int status = f ? pclose(f) : -1, code = status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
