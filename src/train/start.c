@@ -84,9 +84,11 @@ static json_t *data_json(const struct tc_train *t)
   json_t *sources = json_array();
   for (int i = 0; i < tc_data_sources(d); i++) {
     const struct source s = source_of(t, d, i);
-    json_array_append_new(sources, json_pack("{s:s, s:s, s:i, s:I, s:f, s:f}", "name", s.name, "format", s.format,
-                                             "files", s.files, "tokens", (json_int_t)s.tokens, "share", s.share,
-                                             "passes", s.passes));
+    json_t *o = json_pack("{s:o, s:s, s:i, s:I}", "name", tc_text_json(s.name), "format", s.format, "files", s.files,
+                          "tokens", (json_int_t)s.tokens);
+    tc_figure(o, "share", s.share);
+    tc_figure(o, "passes", s.passes);
+    json_array_append_new(sources, o);
   }
   return json_pack("{s:o, s:I, s:I, s:b}", "sources", sources, "tokens", (json_int_t)tc_data_tokens(d),
                    "validation_tokens", (json_int_t)tc_data_tokens(t->batches.val), "held_out",
@@ -164,10 +166,13 @@ static json_t *rate_json(const struct tc_train *t)
   const struct tc_config *c = t->run.cfg;
   const int64_t step = t->ckpt.start_step + 1;
   const char *phase = phase_of(c, step);
-  return json_pack("{s:I, s:o, s:s, s:f, s:f, s:I, s:I, s:s}", "step", (json_int_t)step, "lr",
-                   strcmp(phase, "end") ? json_real(tc_train_lr(c, step)) : json_null(), "phase", phase, "peak",
-                   c->train_lr, "min_lr", c->train_min_lr, "warmup", (json_int_t)tc_train_warmup(c), "steps",
-                   (json_int_t)c->train_steps, "schedule", tc_word_train_schedule(c->train_schedule));
+  json_t *o = json_pack("{s:I, s:n, s:s, s:n, s:n, s:I, s:I, s:s}", "step", (json_int_t)step, "lr", "phase", phase,
+                        "peak", "min_lr", "warmup", (json_int_t)tc_train_warmup(c), "steps", (json_int_t)c->train_steps,
+                        "schedule", tc_word_train_schedule(c->train_schedule));
+  if (strcmp(phase, "end")) tc_figure(o, "lr", tc_train_lr(c, step));
+  tc_figure(o, "peak", c->train_lr);
+  tc_figure(o, "min_lr", c->train_min_lr);
+  return o;
 }
 
 /* ---- precision ------------------------------------------------------------------------- */

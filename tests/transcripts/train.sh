@@ -46,7 +46,7 @@ digits='s/\(\.0*[1-9][0-9]\{3\}\)[0-9]*/\1/g'
 
 # lines FILE: of metrics.jsonl. Numbers have four digits, which are the same on every machine.
 lines() {
-  sed -e 's/"\(tokens_per_s\|step_ms\|wait_ms\|data_ms\|bubble\|stall_ms\|write_ms\)": [0-9][^,}]*/"\1": T/g' \
+  sed -e 's/"time": "[^"]*", //' -e 's/"\(tokens_per_s\|step_ms\|wait_ms\|data_ms\|bubble\|stall_ms\|write_ms\)": [0-9][^,}]*/"\1": T/g' \
     -e 's/"slowest": {[^}]*"host"[^}]*}/"slowest": S/' -e "$digits" "$1"
 }
 
@@ -72,7 +72,7 @@ as_with_poison() {
   lines plain/metrics.jsonl | sed -n 's/, "tokens_per_s.*"comm"//; $p'
   events plain.json | grep -v -e '"cat":"\(control\|checkpoint\)"' -e '"events"' | md5sum
   facts plain | grep -v '"ckpt_dir"' | md5sum
-  sed 's/"tokens_per_s.*//' plain/metrics.jsonl > one
-  sed 's/"tokens_per_s.*//' poison/metrics.jsonl > other
+  sed 's/"time": "[^"]*", //; s/"tokens_per_s.*//' plain/metrics.jsonl > one
+  sed 's/"time": "[^"]*", //; s/"tokens_per_s.*//' poison/metrics.jsonl > other
   [ -s one ] && cmp one other && echo "the same with poison"
 }
