@@ -316,6 +316,8 @@ libtercio_base_a_SOURCES = \
   %D%/config/config.h \
   %D%/config/impl.h \
   %D%/config/ini.c \
+  %D%/config/list.c \
+  %D%/config/list.h \
   %D%/config/options.def \
   %D%/config/text.c \
   %D%/files/again.c \

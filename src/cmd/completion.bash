@@ -17,6 +17,15 @@ _tercio_files() {
   while IFS= read -r name; do COMPREPLY+=("$prefix$name"); done < <(compgen "$@" -- "$cur")
 }
 
+# File names, as replies; in an option's list one with a blank is put in double quotes.
+_tercio_list() {
+  local i
+  _tercio_files -f
+  for i in "${!COMPREPLY[@]}"; do
+    [[ -z $flag || ${COMPREPLY[i]} != *' '* ]] || COMPREPLY[i]=$prefix\"${COMPREPLY[i]#"$prefix"}\"
+  done
+}
+
 # KINDS: what "FILE", "DIR" or "a|b|N" stands for; a word in capitals that is no file has no replies.
 _tercio_value() {
   local kind kinds
@@ -24,7 +33,8 @@ _tercio_value() {
   for kind in "${kinds[@]}"; do
     case $kind in
       RUN.ini) _tercio_files -f -X '!*.ini'; _tercio_files -d ;;
-      FILE | FILES | OUT | *.bin | *.html) _tercio_files -f ;;
+      FILES) _tercio_list ;;
+      FILE | OUT | *.bin | *.html) _tercio_files -f ;;
       DIR | RUNDIR | FOLDER | A | B) _tercio_files -d ;;
       [A-Z0-9]*) ;;
       *) _tercio_reply "$kind" ;;

@@ -4,6 +4,7 @@
  * defaults, run file and flags obey the same types and limits. What is accepted reads back from
  * tc_config_text as it is. Every error says where the value stands: "run.ini:12" or the flag. */
 #include "src/config/impl.h"
+#include "src/config/list.h"
 #include "src/files/input.h"
 
 #include <ctype.h>
@@ -183,6 +184,9 @@ static void name_wanted(const struct tc_opt *o, char *text, size_t size)
       else tc_text_add(text, size, "%.*s", (int)len, part);
     }
   } else if (*o->values) tc_text_add(text, size, "one of %s", o->values);
+  else if (o->type == T_LIST)
+    tc_text_add(text, size, "names between blanks, in UTF-8 without control characters or \" ;\"; one with blanks in double "
+                "quotes: \"a b.txt\"");
   else
     tc_text_add(text, size, "text in UTF-8 without control characters, blanks at an end, or "
                 "\" ;\", which begins a comment");
@@ -258,13 +262,15 @@ static void append_item(struct tc_config *c, struct tc_list *l, char *word)
 static bool append_words(struct tc_config *c, struct tc_list *l, const char *value)
 {
   struct tc_list longer = *l;
-  char *copy = tc_pool_strdup(c->pool, value), *save = NULL;
-  for (char *w = strtok_r(copy, " \t", &save); w; w = strtok_r(NULL, " \t", &save)) {
-    if (!tc_config_is_plain(w)) return false;
-    append_item(c, &longer, w);
+  char *word = tc_malloc(strlen(value) + 1);
+  int got = strchr(value, '\n') ? -1 : 1;
+  while (got > 0 && (got = tc_list_next(&value, word)) > 0) {
+    if (!*word || !tc_config_is_plain(word)) break;
+    append_item(c, &longer, tc_pool_strdup(c->pool, word));
   }
-  *l = longer;
-  return true;
+  free(word);
+  if (got == 0) *l = longer;
+  return got == 0;
 }
 
 int tc_opt_append(struct tc_config *c, const struct tc_opt *o, const char *value,

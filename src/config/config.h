@@ -1,7 +1,7 @@
 /* config.h - the run file and the command line, as one struct with a field per option.
  *
  * In: a run file and flags. Out: struct tc_config, and the help of all options. Files in reading order: options.def
- * (every option); choices.[ch] (words and their enumerators); impl.h; config.c (values and limits, flags); ini.c (run
+ * (every option); choices.[ch] (words and their enumerators); list.[ch] (lists of files); impl.h; config.c (values and limits, flags); ini.c (run
  * files); text.c (the configuration as text, help).
  *
  * Field of section "train", key "lr": cfg->train_lr. INT is int64_t, REAL double (either may hold a word,

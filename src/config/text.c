@@ -1,6 +1,7 @@
 /* text.c - the configuration as a run file, what differs between two, and the options as
  * help and man page. */
 #include "src/config/impl.h"
+#include "src/config/list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,10 @@ static void print_value(FILE *f, const struct tc_config *c, const struct tc_opt 
   case T_CHOICE: fputs(tc_word_of(o->words, *(const int *)p), f); break;
   case T_LIST: {
     const struct tc_list *l = p;
-    for (int i = 0; i < l->n; i++) fprintf(f, "%s%s", i ? " " : "", l->item[i]);
+    for (int i = 0; i < l->n; i++) {
+      if (i) fputc(' ', f);
+      tc_list_put(f, l->item[i]);
+    }
     break;
   }
   }

@@ -163,7 +163,7 @@ static int open_file(struct tc_files *x, struct tc_token_file *f, int *out, stru
   if (fd < 0 && errno == ENOENT && again) return fail_removed(f, err);
   if (fd < 0 && errno == ENOENT)
     return tc_fail(err, TC_EUSER, "data file '%s' does not exist; names are separated by "
-                   "blanks, and relative to the folder the run starts in", f->name);
+                   "blanks (\"a b.txt\" is one), and relative to the folder the run starts in", f->name);
   if (fd < 0)
     return tc_fail(err, TC_EUSER, "data file '%s' can't be opened: %s; see its owner and mode",
                    f->name, strerror(errno));

@@ -7,6 +7,7 @@
  *
  * A folder that a pattern would look into and can't is a failure: its files would be left out silently. The order of
  * files is that of strcmp, so that it is the same on every node. */
+#include "src/config/list.h"
 #include "src/data/impl.h"
 #include "src/files/files.h"
 
@@ -149,11 +150,7 @@ static int add_word(struct tc_source *s, const char *word, struct tc_err *err)
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
-size_t tc_data_weight_size(const char *word)
-{
-  const size_t n = strspn(word, "0123456789.eE+-");
-  return n && word[n] == ':' ? n + 1 : 0;
-}
+size_t tc_data_weight_size(const char *word) { return tc_list_weight_size(word); }
 
 /* "0.7:A*.bin": the weight and the name after it; false: a name alone. */
 static int split_weight(const char *word, double *weight, const char **name, struct tc_err *err)

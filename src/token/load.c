@@ -122,7 +122,8 @@ static int load_vocab(struct tc_tokenizer *t, json_t *vocab, struct tc_err *err)
     t->byte_id[b] = tc_words_find(&t->words, (struct tc_bytes){ (char[]){ (char)b }, 1 });
     if (t->byte_id[b] == TC_NO_ID)
       status = tc_fail(err, TC_EUSER, "tokenizer '%s': its vocabulary has no token for the byte 0x%02x; only "
-                       "byte-level BPE with all 256 bytes is supported", t->name, b);
+                       "byte-level BPE with all 256 bytes is supported (one of your own: initial_alphabet = "
+                       "ByteLevel.alphabet(), as docs/data.md shows)", t->name, b);
   }
   return status;
 }

@@ -128,12 +128,29 @@ static bool text_is_good(const char *value)
 
 static bool list_is_good(const char *value)
 {
-  char *copy = tc_strdup(value), *save = NULL;
-  bool good = true;
-  for (char *w = strtok_r(copy, " \t", &save); w; w = strtok_r(NULL, " \t", &save))
-    good &= text_is_good(w);
-  free(copy);
-  return good;
+  char word[MOST_VALUE];
+  for (size_t i = 0, n = strlen(value); i < n;) {
+    size_t len = 0, k = i;
+    bool quoted = false;
+    if (value[i] == ' ' || value[i] == '\t') {
+      i++;
+      continue;
+    }
+    while (k < n && strchr("0123456789.eE+-", value[k])) k++;       /* a weight */
+    if (k > i && value[k] == ':') k++;
+    else k = i;
+    for (; i < k; i++) word[len++] = value[i];
+    if (value[i] == '"') {
+      for (i++; i < n && (value[i] != '"' || value[i + 1] == '"'); i++) word[len++] = value[i += value[i] == '"'];
+      if (i == n || (value[i + 1] && value[i + 1] != ' ' && value[i + 1] != '\t')) return false;
+      i++;
+      quoted = true;
+    } else
+      while (i < n && value[i] != ' ' && value[i] != '\t') word[len++] = value[i++];
+    word[len] = '\0';
+    if (!text_is_good(word) || (quoted && !len)) return false;
+  }
+  return true;
 }
 
 static bool is_good(const struct known *k, const char *value)
@@ -173,7 +190,8 @@ static const char *const edges[] = {
   "-9223372036854775808", "nan", "NaN", "inf", "-inf", "infinity", "auto", "Auto", "no", "yes",
   "NO", "true", "none", "adamw", "cuda", "a|b", "|", "text", "\xc3\xbc", "\xe2\x82\xac",
   "\xf0\x9f\x98\x80", "\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "a\xe2\x82", "a b",
-  "a\tb", "a\nb", "\x7f", "a;b", "a ;b", ";", "#", "[x]", "a=b", "a: b", "\"q\"", "'", "$(x)",
+  "a\tb", "a\nb", "\x7f", "a;b", "a ;b", ";", "#", "[x]", "a=b", "a: b", "\"q\"", "'", "\"a b\"", "0.7:\"a b\" c",
+  "\"a\"\"b\"", "\"a b", "\"a\"b", "\"\"", "\"\"\"\"", "a\"b c\"", "\" a\"", "1:\"\"", "\"a ;b\"", "$(x)",
   "%s%n", "../x", "/", "0-3,4-11", "AAAA", "nan@4"
 };
 enum { EDGES = sizeof edges / sizeof *edges };

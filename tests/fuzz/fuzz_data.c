@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "src/cmd/data/data.h"
+#include "src/config/list.h"
 #include "src/data/prefetch.h"
 #include "src/data/order.h"
 #include "tests/fuzz/fuzz.h"
@@ -193,7 +194,8 @@ static void make_set(struct fuzz *z, struct set *s, const char *top)
 {
   static const int64_t vocabs[] = { 256, 1000, 50257, 70000, 200000 };
   memset(s, 0, sizeof *s);
-  snprintf(s->dir, sizeof s->dir, "%s/%llu", top, (unsigned long long)z->cases);
+  static const char *const blanks[] = { "", "", " with blanks", " \"" };
+  snprintf(s->dir, sizeof s->dir, "%s/%llu%s", top, (unsigned long long)z->cases, blanks[fuzz_below(z, 4)]);
   TC_ASSERT(mkdir(s->dir, 0755) == 0);
   s->format = (enum tc_data_format)((int)fuzz_below(z, 10) - 1);
   if (s->format > TC_FORMAT_UINT32) s->format = TC_FORMAT_AUTO;
@@ -321,12 +323,21 @@ static char *print_set(struct set *s, int (*verb)(int, char **, struct tc_err *)
   for (int i = 0; i < n_options; i++) argv[argc++] = option[i];
   snprintf(format, sizeof format, "--data.format=%s", tc_word_data_format(s->format));
   argv[argc++] = format;
-  for (int i = 0; i < s->n_words; i++) argv[argc++] = s->word[i];
+  char *list;
+  size_t list_bytes;
+  FILE *f = open_memstream(&list, &list_bytes);
+  for (int i = 0; i < s->n_words; i++) {
+    if (i) fputc(' ', f);
+    tc_list_put(f, s->word[i]);
+  }
+  fclose(f);
+  argv[argc++] = list;
   fflush(stdout);
   const int was = dup(STDOUT_FILENO), to = memfd_create("printed", MFD_CLOEXEC);
   TC_ASSERT(was >= 0 && to >= 0 && dup2(to, STDOUT_FILENO) >= 0);
   *err = (struct tc_err){ 0 };
   *rc = verb(argc, argv, err);
+  free(list);
   fflush(stdout);
   TC_ASSERT(dup2(was, STDOUT_FILENO) >= 0);
   const off_t size = lseek(to, 0, SEEK_END);
@@ -486,7 +497,7 @@ int main(int argc, char **argv)
     refused += rc != 0;
     z.accepted += rc == 0;
     tc_data_free(d);
-    snprintf(command, sizeof command, "rm -r %s", s.dir);
+    snprintf(command, sizeof command, "rm -r '%s'", s.dir);
     if (system(command) != 0) faults += fuzz_fault(&z, "its folder is left");
   }
   is_int(faults, 0, "each sample is the naive reader's, each fault is named");

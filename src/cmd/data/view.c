@@ -2,6 +2,7 @@
 #include "src/cmd/data/view.h"
 #include "io/folder.h"
 #include "src/cmd/data/data.h"
+#include "src/config/list.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,19 +21,16 @@ static void add_word(struct tc_view *v, char *word)
 }
 
 /* An argument is a word, or as many as it has between blanks, as data.train in a run file, if no file has its name. */
-static void add_words(struct tc_view *v, const char *arg)
+static int add_words(struct tc_view *v, const char *arg, struct tc_err *err)
 {
-  static const char blanks[] = " \t\n";
-  const char *name = arg + tc_data_weight_size(arg);
-  if (*name && (!strpbrk(name, blanks) || access(name, F_OK) == 0)) {
-    add_word(v, tc_strdup(arg));
-    return;
-  }
-  for (const char *at = arg + strspn(arg, blanks); *at; at += strspn(at, blanks)) {
-    const size_t n = strcspn(at, blanks);
-    add_word(v, tc_sprintf("%.*s", (int)n, at));
-    at += n;
-  }
+  const char *name = arg + tc_data_weight_size(arg), *at = arg;
+  if (*name && access(name, F_OK) == 0) return add_word(v, tc_strdup(arg)), TC_OK;
+  char *word = tc_malloc(strlen(arg) + 1);
+  int got;
+  while ((got = tc_list_next(&at, word)) > 0) add_word(v, tc_strdup(word));
+  free(word);
+  return got == 0 ? TC_OK : tc_fail(err, TC_EUSER, "data '%s': a \" is not closed; a name with blanks is written as "
+                                    "\"a b.txt\"", arg);
 }
 
 static int number(const char *flag, const char *text, int64_t *out, struct tc_err *err)
@@ -94,7 +92,7 @@ static int parse(struct tc_view *v, int argc, char **argv, struct tc_err *err)
   bool names_only = false;
   for (int i = 1; i < argc; i++) {
     if (!names_only && strcmp(argv[i], "--") == 0) names_only = true;
-    else if (names_only || argv[i][0] != '-') add_words(v, argv[i]);
+    else if (names_only || argv[i][0] != '-') TC_TRY(add_words(v, argv[i], err));
     else TC_TRY(option(v, argc, argv, &i, err));
   }
   return v->n_words ? TC_OK : tc_fail(err, TC_EUSER, "no data files; see tercio data --help");

@@ -31,8 +31,7 @@ static size_t before_path(const char *option, const char *word)
 }
 
 /* One value of an option; *text stays, or becomes a string of the configuration's. */
-static int set_absolute(const struct tc_config *c, const char *option, bool list, char **text, const char *cwd,
-                        struct tc_err *err)
+static int set_absolute(const struct tc_config *c, const char *option, char **text, const char *cwd, struct tc_err *err)
 {
   const size_t at = before_path(option, *text);
   const char *path = *text + at;
@@ -40,10 +39,9 @@ static int set_absolute(const struct tc_config *c, const char *option, bool list
   while (!strncmp(path, "./", 2)) path += 2;
   char *full = tc_sprintf("%.*s%s/%s", (int)at, *text, strcmp(cwd, "/") ? cwd : "", path);
   int rc = 0;
-  if (!tc_config_is_plain(full) || (list && strpbrk(full, " \t")))
-    rc = tc_fail(err, TC_EUSER, "%s = %s is relative to %s, whose name %s cannot hold: plan in a folder without "
-                 "blanks, control characters or \";\" in its name", option, *text, cwd,
-                 list ? "a list of files" : "a run file");
+  if (!tc_config_is_plain(full))
+    rc = tc_fail(err, TC_EUSER, "%s = %s is relative to %s, whose name a run file cannot hold: plan in a folder without "
+                 "control characters or \";\" in its name", option, *text, cwd);
   else *text = tc_pool_strdup(c->pool, full);
   free(full);
   return rc;
@@ -60,7 +58,7 @@ int tc_plan_absolute(struct tc_config *c, struct tc_err *err)
     if (!given || !strcmp(name, "run.plan_device")) continue;       /* emit.c writes the device file */
     if (!strcmp(name, "run.trace") && !strcmp(c->run_trace, "no")) continue;
     if (!paths[i].list) {
-      rc = set_absolute(c, name, false, field, cwd, err);
+      rc = set_absolute(c, name, field, cwd, err);
       continue;
     }
     /* A list of its own: *c may be a copy of a configuration that shares the array. */
@@ -68,7 +66,7 @@ int tc_plan_absolute(struct tc_config *c, struct tc_err *err)
     char **item = tc_pool_alloc(c->pool, (size_t)TC_MAX(l->n, 1) * sizeof *item);
     for (int k = 0; k < l->n && !rc; k++) {
       item[k] = l->item[k];
-      rc = set_absolute(c, name, true, &item[k], cwd, err);
+      rc = set_absolute(c, name, &item[k], cwd, err);
     }
     if (!rc) l->item = item;
   }

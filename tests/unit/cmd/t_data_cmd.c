@@ -47,7 +47,7 @@ static int run(const char *a, ...)
   fflush(stderr);
   const int out = dup(1), err = dup(2), to = open("err", O_RDWR | O_CREAT | O_TRUNC, 0666);
   TC_ASSERT(dup2(to, 1) >= 0 && dup2(to, 2) >= 0);
-  const int status = tc_cmd_data(argc, argv);
+  const int status = tc_cmd_data(argc, argv, NULL);
   fflush(stdout);
   dup2(out, 1);
   dup2(err, 2);

@@ -125,6 +125,8 @@ static void test_flags(void)
   tc_config_free(c);
 }
 
+#define LIST "it has to be names between blanks, in UTF-8 without control characters or \" ;\"; one with blanks in double " \
+  "quotes: \"a b.txt\""
 #define TEXT "it has to be text in UTF-8 without control characters, blanks at an end, or \" ;\", " \
              "which begins a comment"
 
@@ -188,7 +190,7 @@ static void test_errors(void)
     { NULL, "--run.out=a ", "--run.out is \"a \"; " TEXT },
     { NULL, "--run.out=a ;b", "--run.out is \"a ;b\"; " TEXT },
     { NULL, "--run.out=;b", "--run.out is \";b\"; " TEXT },
-    { NULL, "--data.train=a ;b", "--data.train is \"a ;b\"; " TEXT },
+    { NULL, "--data.train=a ;b", "--data.train is \"a ;b\"; " LIST },
     { "[run]\nout = a\v\n", 0, "FILE:2: a control character (byte 11) at place 8: not a text file" },
     { "[run]\n\fout = a\n", 0, "FILE:2: a control character (byte 12) at place 1: not a text file" },
     { "[run]\nout = \xfc\n", 0, "FILE:2: run.out is \"?\"; " TEXT },
@@ -263,6 +265,44 @@ static void test_edges(void)
     free(flag);
     free(text);
     free(text2);
+  }
+}
+
+/* Names with blanks and quotes in a list, as flags and run files have them, and back. */
+static void test_quoted(void)
+{
+  static const struct { const char *value; int n; const char *item[3], *text; } rows[] = {
+    { "\"a b.txt\" c", 2, { "a b.txt", "c" }, "\"a b.txt\" c" },
+    { "0.7:\"my data/*.bin\"  0.3:B/", 2, { "0.7:my data/*.bin", "0.3:B/" }, "0.7:\"my data/*.bin\" 0.3:B/" },
+    { "\"plain\" \"\"\"q\"", 2, { "plain", "\"q" }, "plain \"\"\"q\"" },
+    { "a\"b c\"d", 2, { "a\"b", "c\"d" }, "a\"b c\"d" },
+    { "\"x \"\"y\"\" z\"\t1e0:\"w\"", 2, { "x \"y\" z", "1e0:w" }, "\"x \"\"y\"\" z\" 1e0:w" },
+  };
+  static const char *const bad[] = { "\"a", "\"a\"b", "\"\"", "a \"b c", "0.7:\"a", "\" a\"", "\"a \"", "\"a ;b\"", "\"a\nb\"" };
+  struct tc_err err;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char *flag = tc_sprintf("--data.train=%s", rows[i].value), word[] = "train", *argv[] = { word, flag };
+    struct tc_config *c = NULL, *again = NULL;
+    if (!is_int(tc_config_new(&c, 2, argv, NULL, NULL, &err), 0, "%s", rows[i].value)) continue;
+    is_int(c->data_train.n, rows[i].n, "... its words");
+    for (int k = 0; k < rows[i].n && k < c->data_train.n; k++)
+      is_str(c->data_train.item[k], rows[i].item[k], "... word %d", k);
+    char *text = tc_config_text(c), *line = tc_sprintf("\ntrain = %s\n", rows[i].text);
+    ok(strstr(text, line) != NULL, "... as text: %s", rows[i].text);
+    is_int(tc_config_saved(&again, text, 1, argv, &err), 0, "... which is read again");
+    for (int k = 0; k < rows[i].n && again && k < again->data_train.n; k++)
+      is_str(again->data_train.item[k], rows[i].item[k], "... word %d", k);
+    tc_config_free(c);
+    tc_config_free(again);
+    free(text), free(line), free(flag);
+  }
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    char *flag = tc_sprintf("--data.train=%s", bad[i]), word[] = "train", *argv[] = { word, flag };
+    struct tc_config *c = NULL;
+    is_int(tc_config_new(&c, 2, argv, NULL, NULL, &err), TC_EUSER, "refused: value %zu", i);
+    ok(strstr(err.text, "one with blanks in double quotes: \"a b.txt\""), "... says how: %s", err.text);
+    tc_config_free(c);
+    free(flag);
   }
 }
 
@@ -460,6 +500,7 @@ int main(void)
   test_errors();
   test_text();
   test_edges();
+  test_quoted();
   test_long();
   test_many_lines();
   test_most_bytes();
