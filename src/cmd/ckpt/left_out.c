@@ -4,7 +4,6 @@
  * member and file an import says that it is left out: the table lists what is not, and what it does not list is. */
 #include "src/cmd/ckpt/left_out.h"
 
-#include <dirent.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,21 +123,13 @@ static int by_name(const void *a, const void *b) { return strcmp(*(char *const *
 /* The other files, in the order of their names. */
 static void find_files(json_t *list, const char *dir)
 {
-  DIR *d = opendir(dir);
+  struct tc_err why;
   char **name = NULL;
-  int n = 0, cap = 0;
-  for (const struct dirent *e; d && (e = readdir(d));) {
-    if (is_read(e->d_name)) continue;
-    TC_GROW(name, n, cap);
-    name[n++] = tc_strdup(e->d_name);
-  }
-  if (n) qsort(name, (size_t)n, sizeof *name, by_name);
-  for (int i = 0; i < n; i++) {
-    json_array_append_new(list, tc_text_json(name[i]));
-    free(name[i]);
-  }
-  free(name);
-  if (d) closedir(d);
+  const int n = tc_folder_scan(dir, "", &name, &why);
+  if (n > 0) qsort(name, (size_t)n, sizeof *name, by_name);
+  for (int i = 0; i < n; i++)
+    if (!is_read(name[i])) json_array_append_new(list, tc_text_json(name[i]));
+  if (n >= 0) tc_names_free(name, n);
 }
 
 json_t *ckpt_left_out(const char *dir, const struct tc_tokenizer *t, struct tc_hf_ids ids)
