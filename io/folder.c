@@ -29,12 +29,13 @@ int tc_folder_remove(const char *path, struct tc_err *err)
   char at[2];
   do fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   while (fd < 0 && tc_again(&again, errno));
-  if (fd < 0 && errno == ENOENT) return 0;
+  why = errno;
+  if (fd < 0 && why == ENOENT) return 0;
   if (fd < 0 && readlink(path, at, sizeof at) >= 0) {
     why = tc_unlink(AT_FDCWD, path);
     return why ? tc_fail(err, TC_EUSER, "%s: can't be removed: %s", path, strerror(why)) : 0;
   }
-  if (fd < 0) return tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
+  if (fd < 0) return tc_fail(err, TC_EUSER, "%s: %s", path, strerror(why));
   why = tc_unlink(fd, TC_MANIFEST);
   const int n = why ? 0 : tc_folder_scan(path, "", &names, err);
   for (int i = 0; i < n; i++) {

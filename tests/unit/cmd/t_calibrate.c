@@ -284,6 +284,9 @@ static void test_prices(void)
       continue;
     }
     char *logged = strstr(text_of(stderr_path), ": ");
+    char *of = logged ? strstr(logged, "it is of ranks of ") : NULL;
+    ok(of && strstr(of, " CPUs; ranks of N threads need a file of their own: --run.threads=N\n"), "... for which ranks");
+    if (of) *of = 0;
     is_str(logged ? logged : "", row[i].logged, "... what is reported");
     char *text = text_of(device);
     if (getenv("SHOW")) fputs(text, stdout);

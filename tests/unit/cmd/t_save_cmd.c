@@ -114,11 +114,11 @@ static void test_put(void)
   }
   const struct ask bad = { .kind = TC_ASK_SAVE, .file = none },
                    on_folder = { .kind = TC_ASK_SAVE, .file = dir };
-  char *want = tc_sprintf("cannot write %s: No such file or directory", none);
+  char *want = tc_sprintf("%s can't be written: there is no folder %.*s", none, (int)(strrchr(none, '/') - none), none);
   is_int(put(&bad, &err), TC_EUSER, "a folder that is not there: status");
   is_str(err.text, want, "... sentence");
   free(want);
-  want = tc_sprintf("cannot write %s: Is a directory", dir);
+  want = tc_sprintf("%s is a folder, not a file that can be made; wait until the run has taken it", dir);
   is_int(put(&on_folder, &err), TC_EUSER, "a folder in its place: status");
   is_str(err.text, want, "... sentence");
   free(want);

@@ -199,7 +199,7 @@ static void test_errors(void)
     { "[data]\n a.txt\n", 0, "FILE:2: neither \"key = value\" nor \"[section]\"" },
     { "[data]\ntrain = a\n b=c\n", 0, "FILE:3: there is no option data.b; tercio train --help lists them" },
     { NULL, "no-such.ini", "cannot open run file no-such.ini: No such file or directory" },
-    { NULL, "/", "cannot read run file /: Is a directory" },
+    { NULL, "/", "cannot read run file /: it is a folder; name a file in it" },
   };
   static const char *const extra[] = { "json", "after=", NULL };
   const char *value[2];

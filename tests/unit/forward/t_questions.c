@@ -83,7 +83,7 @@ static void test_refusals(void)
   struct tc_choices c;
   struct tc_err err = { 0 };
   is_int(tc_choices_jsonl(&c, "/none/such", NULL, CONTEXT, VOCAB, &err), TC_EUSER, "no file");
-  is_str(err.text, "/none/such: No such file or directory", "... says so");
+  is_str(err.text, "cannot open file of questions /none/such: No such file or directory", "... says so");
 }
 
 static void test_lines(void)

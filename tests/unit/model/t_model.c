@@ -157,17 +157,18 @@ static void test_rope(void)
     { NEW ", 'rope_scaling': {'type': 'linear', 'factor': 4}", 10000, 4 },
     { "'rope_scaling': {'type': 'linear', 'factor': 2}, 'rope_theta': 7.5", 7.5f, 2 },
     { "'rope_scaling': {'type': 'linear', 'factor': 2}, 'rope_parameters': null", 10000, 2 },
-    { "'rope_theta': 99.0, " NEW, 10000, 4 }, { "", 10000, 1 },
+    { "", 10000, 1 }, { "'rope_theta': 10000.0, " NEW, 10000, 4 }, { "'rope_theta': 99.0, " NEW, -1, 0 },
     { NEW ", 'rope_scaling': {'type': 'linear', 'factor': 2}", 0, 0 },
     { NEW ", 'rope_scaling': {'type': 'default'}", 0, 0 },
-    { NEW ", 'rope_scaling': {'type': 'linear', 'factor': 4}, 'rope_theta': 20000.0", 0, 0 } };
+    { NEW ", 'rope_scaling': {'type': 'linear', 'factor': 4}, 'rope_theta': 20000.0", -1, 0 } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_model m;
     struct tc_err err;
     is_int(read_rotary(&m, "Llama", row[i].more, &err), row[i].theta > 0 ? 0 : TC_EUSER, "%s", row[i].more);
     if (row[i].theta > 0) ok(m.rope_theta == row[i].theta && m.rope_scaling.factor == row[i].factor, "... %s", err.text);
-    else ok(strstr(err.text, "\"rope_scaling\" and \"rope_parameters\" describe different rotary positions"), "... %s",
-            err.text);
+    else ok(strstr(err.text, row[i].theta < 0 ? "\"rope_theta\" and \"rope_theta\" of rope_parameters differ"
+                                  : "\"rope_scaling\" and \"rope_parameters\" describe different rotary positions"),
+            "... %s", err.text);
   }
   struct tc_model m;
   struct tc_err err;

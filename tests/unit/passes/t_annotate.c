@@ -184,7 +184,7 @@ static void test_files(const char *dir)
          err.text);
   ok(strstr(err.text, none) && strstr(err.text, "No such file"), "... is named, with the reason");
   is_int(tc_annotations_read(&rows, dir, &err), TC_EUSER, "a folder: %s", err.text);
-  ok(rows == NULL && strstr(err.text, "directory"), "... gives no rows");
+  ok(rows == NULL && strstr(err.text, "a folder"), "... gives no rows");
   write_file("x tp R\0S(0)\n", 12);
   is_int(tc_annotations_read(&rows, path, &err), TC_EUSER, "a byte 0");
   const size_t begins = strlen(path);

@@ -121,7 +121,7 @@ static void test_trace_faults(void)
   }
   unlink(path);
   is_int(tc_timeline_read(&t, path, 0, &err), TC_EUSER, "a trace that is not there");
-  snprintf(want, sizeof want, "cannot read trace %s: No such file or directory", path);
+  snprintf(want, sizeof want, "cannot open trace %s: No such file or directory", path);
   is_str(err.text, want, "... with this error");
 }
 
