@@ -41,7 +41,8 @@ int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
                  (long long)TC_MAX(newest_step, 0), path);
   } else if (rc == 0) {
     char *text = tc_sprintf("%s %lld %lld\n", job, (long long)newest_step, starts);
-    rc = tc_output_text(path, &(struct tc_output_opts){ .kind = s.counted ? &a_count : &no_count }, text, err);
+    rc = tc_output_text(path, &(struct tc_output_opts){ .kind = s.counted ? &a_count : &no_count,
+                                                        .instead = "take another ckpt.dir" }, text, err);
     free(text);
   }
   free(path);

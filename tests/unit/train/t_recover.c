@@ -390,8 +390,8 @@ static void test_guard_file(void)
   static const struct { const char *before; int64_t step; int rc; const char *after; } c[] = {
     { NULL, -1, 0, "17 -1 0\n" }, { "17 8 0\n", 8, 0, "17 8 1\n" }, { "17 8 2\n", 8, 0, "17 8 3\n" },
     { "17 8 3\n", 8, TC_NOPROGRESS, "17 8 3\n" }, { "17 -1 3\n", -1, TC_NOPROGRESS, "17 -1 3\n" },
-    { "17 7 3\n", 8, 0, "17 8 0\n" }, { "16 8 3\n", 8, 0, "17 8 0\n" }, { "17 8\n", 8, 0, "17 8 0\n" },
-    { "17 x 3\n", 8, 0, "17 8 0\n" }, { "", 8, 0, "17 8 0\n" } };
+    { "17 7 3\n", 8, 0, "17 8 0\n" }, { "16 8 3\n", 8, 0, "17 8 0\n" }, { "17 8\n", 8, TC_EUSER, "17 8\n" },
+    { "17 x 3\n", 8, TC_EUSER, "17 x 3\n" }, { "", 8, 0, "17 8 0\n" } };
   char dir[] = "/tmp/t_recover-XXXXXX";
   if (!ok(mkdtemp(dir) != NULL, "a folder")) return;
   struct tc_config cfg = { .ckpt_max_restarts_without_progress = 3 };
@@ -410,8 +410,10 @@ static void test_guard_file(void)
     if (f) fclose(f);
     is_str(text, c[i].after, "... is written down");
     if (!c[i].rc) continue;
-    want = tc_sprintf("the last 4 starts from step %d made no new checkpoint: giving up. Look at what ended them, "
-                      "then remove %s to try again", c[i].step < 0 ? 0 : 8, path);
+    want = c[i].rc == TC_EUSER
+      ? tc_sprintf("%s exists already and is not a count of starts; remove it or take another ckpt.dir", path)
+      : tc_sprintf("the last 4 starts from step %d made no new checkpoint: giving up. Look at what ended them, "
+                   "then remove %s to try again", c[i].step < 0 ? 0 : 8, path);
     is_str(err.text, want, "... is reported");
     free(want);
   }

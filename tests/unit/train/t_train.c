@@ -215,9 +215,9 @@ static void test_no_room(void)
   most_bytes = 40000;
   is_status(train("--run.out=full --ckpt.every=4"), 2, "checkpoints that can't be written");
   most_bytes = 0;
-  ok(strstr(logged, "warning: checkpoint of step 4 failed, the one before stays: full/ckpt/") != NULL,
+  ok(strstr(logged, "warning: checkpoint of step 4 failed, and there is none before it: full/ckpt/") != NULL,
      "... the first is reported");
-  const char *last = strstr(logged, "tercio: full/ckpt/");
+  const char *last = strstr(logged, "tercio: step 8 is not saved: full/ckpt/");
   ok(last && strstr(last, "File too large"), "... as is the last, with the reason");
   is_int(count("full/ckpt", "step-"), 0, "... none is there");
 }
