@@ -41,10 +41,35 @@ static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct
                  (long long)(s->hi - s->lo), (long long)o->context);
 }
 
-/* TC_EUSER if the header has a larger vocabulary than the model, before a step reads one of these tokens. */
-static int check_vocab(const struct tc_token_file *f, int64_t vocab, struct tc_err *err)
+/* The tokenizer.json beside the file; owned. */
+static char *tokenizer_beside(const struct tc_token_file *f)
 {
-  if (!f->marked || f->vocab <= vocab) return TC_OK;
+  const char *slash = strrchr(f->name, '/');
+  return tc_sprintf("%.*s" TC_TOKENIZER_FILE, slash ? (int)(slash + 1 - f->name) : 0, f->name);
+}
+
+/* Whether the tokenizer beside the file is its own and has only added tokens beyond the vocabulary (a pad token), which
+ * are looked for when tokens are read. */
+static bool only_added(const struct tc_token_file *f, int64_t vocab)
+{
+  char *json = tokenizer_beside(f);
+  struct tc_tokenizer *t = NULL;
+  struct tc_err why;
+  const bool only = tc_tokenizer_load_for(&t, json, vocab, &why) == 0 && tc_tokenizer_hash(t) == f->tokenizer;
+  tc_tokenizer_free(t);
+  free(json);
+  return only;
+}
+
+/* TC_EUSER if the header has a larger vocabulary than the model, before a step reads one of these tokens. *taken: the
+ * tokenizer of the last file that has one all the same; 0: none. */
+static int check_vocab(const struct tc_token_file *f, int64_t vocab, uint64_t *taken, struct tc_err *err)
+{
+  if (!f->marked || f->vocab <= vocab || (*taken && f->tokenizer == *taken)) return TC_OK;
+  if (f->tokenizer && only_added(f, vocab)) {
+    *taken = f->tokenizer;
+    return TC_OK;
+  }
   return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', whose header says a vocabulary of "
                  "%lld: model.vocab = %lld would fit", (long long)vocab, f->name, (long long)f->vocab,
                  (long long)f->vocab);
@@ -56,7 +81,8 @@ int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_dat
   if (o->format == TC_FORMAT_AUTO && s->file[0].width == 1 && !s->file[0].header && o->vocab < 256)
     return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', which is text, whose "
                    "tokens are bytes: 256 would do", (long long)o->vocab, s->file[0].name);
-  for (int i = 0; i < s->n_files; i++) TC_TRY(check_vocab(&s->file[i], o->vocab, err));
+  uint64_t taken = 0;
+  for (int i = 0; i < s->n_files; i++) TC_TRY(check_vocab(&s->file[i], o->vocab, &taken, err));
   return choose_part(s, o, err);
 }
 
@@ -77,11 +103,12 @@ static uint32_t widen(const uint8_t *raw, int width, int64_t n, int32_t *out)
 /* Advice for the error. A header of another program has no vocabulary, but the folder may have the tokenizer. */
 static void suggest(char *hint, size_t size, const struct tc_token_file *f, uint32_t token)
 {
-  const char *slash = strrchr(f->name, '/');
-  char *json = tc_sprintf("%.*stokenizer.json", slash ? (int)(slash + 1 - f->name) : 0, f->name);
+  char *json = tokenizer_beside(f);
   struct tc_tokenizer *t = NULL;
   struct tc_err why;
-  if (f->marked)
+  if (f->marked && token < f->vocab)
+    snprintf(hint, size, "it is an added token, which the model does not have: make the shards from text without it");
+  else if (f->marked)
     snprintf(hint, size, "its header says a vocabulary of %lld: the file is damaged; make or copy it again",
              (long long)f->vocab);
   else if (tc_tokenizer_load(&t, json, &why) == 0 && token < tc_tokenizer_vocab(t))
