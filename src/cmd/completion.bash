@@ -17,13 +17,11 @@ _tercio_files() {
   while IFS= read -r name; do COMPREPLY+=("$prefix$name"); done < <(compgen "$@" -- "$cur")
 }
 
-# File names, as replies; in an option's list one with a blank is put in double quotes.
+# File names, as replies; in an option's list a name with a blank is put in double quotes, once it is the only one.
 _tercio_list() {
-  local i
   _tercio_files -f
-  for i in "${!COMPREPLY[@]}"; do
-    [[ -z $flag || ${COMPREPLY[i]} != *' '* ]] || COMPREPLY[i]=$prefix\"${COMPREPLY[i]#"$prefix"}\"
-  done
+  [[ -z $flag || ${#COMPREPLY[@]} != 1 || ${COMPREPLY[0]} != *' '* ]] ||
+    COMPREPLY[0]=$prefix\"${COMPREPLY[0]#"$prefix"}\"
 }
 
 # KINDS: what "FILE", "DIR" or "a|b|N" stands for; a word in capitals that is no file has no replies.
