@@ -99,6 +99,8 @@ int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
 /* Local. Removes a step, under another name first, so that what is half removed is no checkpoint; one that is gone is no
  * failure. Of a link the link is removed, and what it leads to stays. TC_EUSER. */
 int tc_ckpt_delete(const char *dir, int64_t step, struct tc_err *err);
+/* Local. Removes what deletions that were interrupted have left; warns of what can't be removed. */
+void tc_ckpt_remove_old(const char *dir);
 /* Local. Removes all but the newest `keep` (0: none). Faults are only warned of. */
 void tc_ckpt_prune(const char *dir, int keep);
 /* Local. Renames the steps beyond `step` to superseded-STEP-TAG, so that no start goes on from

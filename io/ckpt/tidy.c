@@ -88,6 +88,16 @@ void tc_ckpt_tidy(const char *dir, const char *except)
   if (n > 0) tc_names_free(names, n);
 }
 
+void tc_ckpt_remove_old(const char *dir)
+{
+  struct tc_err err = {0};
+  char **names;
+  const int n = tc_folder_scan(dir, ".old-step-", &names, &err);
+  if (n < 0) tc_warn("%s", err.text);
+  for (int i = 0; i < n; i++) tc_ckpt_remove(dir, names[i]);
+  if (n > 0) tc_names_free(names, n);
+}
+
 int tc_ckpt_delete(const char *dir, int64_t step, struct tc_err *err)
 {
   char name[40];

@@ -269,6 +269,7 @@ int ckpt_cmd_prune(const struct ckpt_args *a, struct tc_err *err)
       printf("step %lld: %s\n", (long long)steps[i], a->dry_run ? "would be removed" : "removed");
     json_array_append_new(out.removed, json_integer(steps[i]));
   }
+  if (rc == 0 && n >= 0 && !a->dry_run) tc_ckpt_remove_old(dir);
   int n_removed = (int)json_array_size(out.removed), n_faulty = (int)json_array_size(out.faulty);
   if (a->json)
     ckpt_print_json(json_pack("{s:o, s:I, s:b, s:O, s:O, s:O}", "path", tc_text_json(dir), "keep",
