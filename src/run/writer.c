@@ -155,9 +155,9 @@ static int check_finite(const struct tc_writer *s, struct tc_err *err)
   }
   TC_TRY(tc_comm_max_i64(s->o.comm, &bad, 1, err));
   if (!bad) return 0;
-  return tc_fail(err, TC_EDIVERGED, "step %lld is not saved: tensor %.200s has values that are not finite: training "
-                 "diverged. Try a lower train.lr, a longer train.warmup, or train.clip", (long long)s->meta.step,
-                 s->o.tensor[bad - 1].name);
+  return tc_fail(err, TC_EDIVERGED, "tensor %.200s has values that are not finite after step %lld: training diverged. Try a "
+                 "lower train.lr, a longer train.warmup, or train.clip", s->o.tensor[bad - 1].name,
+                 (long long)s->meta.step);
 }
 
 static void write_checkpoint(struct tc_writer *s)
