@@ -186,7 +186,8 @@ static int watch(struct tc_owner *o, int64_t number, const char *lease, const js
     strcpy(o->heartbeat, now);
     return 1;
   }
-  const bool over = ns - o->watched_since_ns >= TC_OWNER_WATCH_NS, beats = strcmp(o->heartbeat, now) != 0;
+  const bool beats = strcmp(o->heartbeat, now) != 0;
+  const bool over = ns - o->watched_since_ns >= (patient && beats ? TC_OWNER_LEAVE_NS : TC_OWNER_WATCH_NS);
   if (beats && (over || !patient)) return refuse(o, lease_owner, err);
   if (!over) return 1;
   if (o->looks) return 0;

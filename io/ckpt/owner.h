@@ -13,9 +13,12 @@
 
 struct tc_owner;
 
-/* How often tc_owner_take is to be called again; how long it may ask for that. */
+/* How often tc_owner_take is to be called again; how long it may ask for that: to see a heartbeat of an owner elsewhere,
+ * and until an owner of the same start of the same job, on this machine, has ended. Slurm ends what is left of a step by
+ * KILL after KillWait, 30 s by default. */
 #define TC_OWNER_LOOK_NS INT64_C(500000000)
 #define TC_OWNER_WATCH_NS INT64_C(10000000000)
+#define TC_OWNER_LEAVE_NS INT64_C(90000000000)
 
 /* Local. job: "" for none; copied. */
 struct tc_owner *tc_owner_new(const char *dir, const char *job, int restart);

@@ -188,14 +188,14 @@ static void test_watch(void)
 /* Another process of the same job, of start 2, finds one: is the folder given, and when? */
 static void test_same_job(void)
 {
-  static const struct { const char *what; int restart; bool here, alive, beats; int want; bool waits; } row[] = {
-    { "of the same start, here", 2, true, true, true, TC_EUSER, true },
-    { "of the same start, here, without a beat", 2, true, true, false, 0, true },
-    { "of the same start, here, no more", 2, true, false, true, 0, false },
-    { "of an earlier start, here", 1, true, true, true, 0, false },
-    { "of a later start, here", 3, true, true, true, 0, false },
-    { "of the same start, elsewhere", 2, false, true, true, 0, false },
-    { "of an earlier start, elsewhere", 1, false, true, true, 0, false } };
+  static const struct { const char *what; int restart; bool here, alive, beats; int want; int64_t wait_ns; } row[] = {
+    { "of the same start, here", 2, true, true, true, TC_EUSER, TC_OWNER_LEAVE_NS },
+    { "of the same start, here, without a beat", 2, true, true, false, 0, TC_OWNER_WATCH_NS },
+    { "of the same start, here, no more", 2, true, false, true, 0, 0 },
+    { "of an earlier start, here", 1, true, true, true, 0, 0 },
+    { "of a later start, here", 3, true, true, true, 0, 0 },
+    { "of the same start, elsewhere", 2, false, true, true, 0, 0 },
+    { "of an earlier start, elsewhere", 1, false, true, true, 0, 0 } };
   make_lease(".run-00000045");
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_owner *o = tc_owner_new(root, "5", 2);
@@ -216,11 +216,11 @@ static void test_same_job(void)
     }
     const char *said = stderr_text();
     is_int(rc, row[i].want, "%s: %s", row[i].what, row[i].want ? "refused" : "taken over");
-    is_int(now_ns - from, row[i].waits ? TC_OWNER_WATCH_NS : 0, "... after this time");
+    is_int(now_ns - from, row[i].wait_ns, "... after this time");
     char *who = tc_sprintf("taken over from start %d of this job (process %d on h, since then)", row[i].restart,
                            (int)getpid());
     if (rc < 0) ok(strstr(err.text, " is in use by job 5, start 2, process ") != NULL, "... in these words: %s", err.text);
-    else ok(strstr(said, row[i].waits ? "has shown no life for 10 s" : who) != NULL, "... which is said: %s", said);
+    else ok(strstr(said, row[i].wait_ns ? "has shown no life for 10 s" : who) != NULL, "... which is said: %s", said);
     free(who);
     free(text);
     tc_owner_free(o);
