@@ -45,19 +45,17 @@
 
 #define HEARTBEAT_NS INT64_C(1000000000)
 enum { HEARTBEATS_GONE = 3 };     /* without a lease folder, before the folder counts as taken away */
-enum { TRIES = 20 };
+enum { TRIES = 20, MOST_TEXT = 1 << 16 };     /* bytes of an owner file */
 #define MOST INT64_C(1000000000000)    /* owners of a folder */
-enum { MOST_TEXT = 1 << 16 };     /* bytes of an owner file */
 
-struct place { char host[65]; char machine[160]; long long pid, born; };
-
+struct place { char host[65], machine[160]; long long pid, born; };
 struct tc_owner {
   char *dir, *job;
   int restart;
   int64_t number;                 /* 0: not yet */
   char lease[32];
   struct place me;
-  int64_t watched, watched_since_ns;   /* whose heartbeat; 0: none */
+  int64_t watched, watched_since_ns, changed_ns;   /* whose heartbeat, 0: none; since when, and when it was seen to go on */
   char heartbeat[32];             /* what it was */
   bool looks;                     /* tc_owner_alive: takes nothing */
   bool alone;                     /* the owner before has ended */
@@ -153,15 +151,16 @@ static const char *text_of(const json_t *o, const char *key)
   return s ? s : "";
 }
 
+static long long number_in(const json_t *o, const char *key) { return json_integer_value(json_object_get(o, key)); }
+
 static int refuse(const struct tc_owner *o, const json_t *lease_owner, struct tc_err *err)
 {
   const char *job = text_of(lease_owner, "job");
   return tc_fail(err, TC_EUSER, "%s is in use by %s%.60s, start %lld, process %lld on %.64s, since "
                  "%.40s: end that run first, or give this one another ckpt.dir", o->dir,
                  *job ? "job " : "a run without a job", job,
-                 (long long)json_integer_value(json_object_get(lease_owner, "restart")),
-                 (long long)json_integer_value(json_object_get(lease_owner, "pid")),
-                 text_of(lease_owner, "host"), text_of(lease_owner, "since"));
+                 number_in(lease_owner, "restart"), number_in(lease_owner, "pid"), text_of(lease_owner, "host"),
+                 text_of(lease_owner, "since"));
 }
 
 /* What tells whether the owner is alive can't be read. */
@@ -171,7 +170,8 @@ static int unread(const struct tc_owner *o, const char *lease, const char *why, 
                  why);
 }
 
-/* Whether the owner's heartbeat goes on: as soon as that is seen or, patient, if it still does at the end. */
+/* Whether the owner's heartbeat goes on: as soon as that is seen or, patient, if it still does at the end of a longer time,
+ * in which the owner may end. */
 static int watch(struct tc_owner *o, int64_t number, const char *lease, const json_t *lease_owner,
                  bool patient, struct tc_err *err)
 {
@@ -182,18 +182,23 @@ static int watch(struct tc_owner *o, int64_t number, const char *lease, const js
   if (why && why != ENOENT && why != ENOTDIR) return unread(o, lease, strerror(why), err);
   if (o->watched != number) {
     o->watched = number;
-    o->watched_since_ns = ns;
+    o->watched_since_ns = o->changed_ns = ns;
     strcpy(o->heartbeat, now);
+    if (patient)
+      tc_log("%s: a process of this start of the job has it still (%lld on %.64s): waiting until it has ended, for %d s at "
+             "most", o->dir, number_in(lease_owner, "pid"), text_of(lease_owner, "host"),
+             (int)(TC_OWNER_LEAVE_NS / 1000000000));
     return 1;
   }
-  const bool beats = strcmp(o->heartbeat, now) != 0;
-  const bool over = ns - o->watched_since_ns >= (patient && beats ? TC_OWNER_LEAVE_NS : TC_OWNER_WATCH_NS);
-  if (beats && (over || !patient)) return refuse(o, lease_owner, err);
-  if (!over) return 1;
+  if (strcmp(o->heartbeat, now) != 0) {
+    if (!patient || ns - o->watched_since_ns >= TC_OWNER_LEAVE_NS) return refuse(o, lease_owner, err);
+    strcpy(o->heartbeat, now);
+    o->changed_ns = ns;
+  }
+  if (ns - o->changed_ns < TC_OWNER_WATCH_NS) return 1;
   if (o->looks) return 0;
   tc_log("%s: its last owner (process %lld on %.64s) has shown no life for %lld s: taken over",
-         o->dir, (long long)json_integer_value(json_object_get(lease_owner, "pid")), text_of(lease_owner, "host"),
-         (long long)(TC_OWNER_WATCH_NS / 1000000000));
+         o->dir, number_in(lease_owner, "pid"), text_of(lease_owner, "host"), (long long)(TC_OWNER_WATCH_NS / 1000000000));
   return 0;
 }
 
@@ -202,11 +207,10 @@ static int watch(struct tc_owner *o, int64_t number, const char *lease, const js
 static int check_same_job(struct tc_owner *o, int64_t number, const char *lease, const json_t *lease_owner,
                           bool here_alive, struct tc_err *err)
 {
-  const long long start = json_integer_value(json_object_get(lease_owner, "restart"));
+  const long long start = number_in(lease_owner, "restart");
   if (start == o->restart && here_alive) return watch(o, number, lease, lease_owner, true, err);
   tc_log("%s: taken over from start %lld of this job (process %lld on %.64s, since %.40s), which has not ended in "
-         "order; should it still run, it ends", o->dir, start,
-         (long long)json_integer_value(json_object_get(lease_owner, "pid")), text_of(lease_owner, "host"),
+         "order; should it still run, it ends", o->dir, start, number_in(lease_owner, "pid"), text_of(lease_owner, "host"),
          text_of(lease_owner, "since"));
   return 0;
 }
@@ -219,30 +223,26 @@ static int check_owner(struct tc_owner *o, int64_t number, struct tc_err *err)
   char *path = path_in(o, lease, "owner"), *ended = path_in(o, lease, "ended");
   o->alone = tc_is_there(ended) == 1;
   free(ended);
+  struct tc_err why;
+  struct stat st;
   json_t *lease_owner;
   bool damaged;
-  struct tc_err why;
   const int rc_read = tc_read_json(&lease_owner, path, "owner file", MOST_TEXT, 0, &damaged, &why);
-  struct stat st;
   const int absent = rc_read < 0 ? tc_stat(path, &st) : 0;
-  if (absent == ENOENT) {         /* it ended, or was just taken over */
+  /* It ended, or was just taken over; or it can't be read. Where it is damaged, its heartbeat decides. */
+  if (absent == ENOENT || (rc_read < 0 && !damaged && absent != ENOTDIR)) {
     free(path);
-    return 0;
-  }
-  if (rc_read < 0 && !damaged && absent != ENOTDIR) {        /* damaged: its heartbeat decides */
-    free(path);
-    return unread(o, lease, why.text, err);
+    return absent == ENOENT ? 0 : unread(o, lease, why.text, err);
   }
   const char *job = text_of(lease_owner, "job");
-  long long pid = json_integer_value(json_object_get(lease_owner, "pid"));
-  long long when = json_integer_value(json_object_get(lease_owner, "born"));
-  const bool is_here = lease_owner && !strcmp(text_of(lease_owner, "machine"), o->me.machine);
-  const bool here_alive = is_here && born(pid) == when;
+  const long long pid = number_in(lease_owner, "pid"), when = number_in(lease_owner, "born");
+  const bool is_here = lease_owner && !strcmp(text_of(lease_owner, "machine"), o->me.machine),
+             here_alive = is_here && born(pid) == when;
   o->alone = is_here && !here_alive;
-  int rc;
+  int rc = 0;
   if (*o->job && !strcmp(job, o->job)) rc = check_same_job(o, number, lease, lease_owner, here_alive, err);
   else if (!is_here) rc = watch(o, number, lease, lease_owner, false, err);
-  else rc = here_alive ? refuse(o, lease_owner, err) : 0;
+  else if (here_alive) rc = refuse(o, lease_owner, err);
   json_decref(lease_owner);
   free(path);
   return rc;

@@ -24,7 +24,10 @@ static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(
 static void say_why(json_t *object, const char *key, double x)
 {
   json_t *reasons = json_object_get(object, "not_finite");
-  if (isfinite(x)) return;
+  if (isfinite(x)) {
+    json_object_del(reasons, key);               /* of the figure that was here before */
+    return;
+  }
   if (!reasons) json_object_set_new(object, "not_finite", reasons = json_object());
   json_object_set_new(reasons, key, json_string(tc_not_finite(x)));
 }

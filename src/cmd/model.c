@@ -27,16 +27,18 @@ static int set_model(struct tc_cmd_model *m, const struct tc_ckpt *c, struct tc_
 
 /* ---- the model of a run that names none ----------------------------------------------------------- */
 
-/* The newest checkpoint of a folder that can be opened, or the step's folder itself. */
-static int open_newest(struct tc_ckpt **c, const char *dir, struct tc_err *err)
+/* The newest checkpoint of a folder that is not damaged, or the step's folder itself. *any: the folder has some, so that
+ * TC_EUSER says that one can't be read. */
+static int open_newest(struct tc_ckpt **c, const char *dir, bool *any, struct tc_err *err)
 {
   struct tc_err why;
   int64_t *steps = NULL;
   int rc = tc_ckpt_open(c, dir, err);
   const int n = rc < 0 ? tc_ckpt_list(dir, &steps, &why) : 0;
-  for (int i = 0; i < n && rc < 0; i++) {
+  *any = n > 0;
+  for (int i = 0; i < n && (rc == TC_EINCOMPLETE || rc == TC_ECHECKSUM); i++) {
     char *path = tc_ckpt_step_path(dir, steps[i]);
-    rc = tc_ckpt_open(c, path, &why);
+    rc = tc_ckpt_open(c, path, err);
     free(path);
   }
   free(steps);
@@ -84,13 +86,14 @@ int tc_cmd_model_of_run(struct tc_config *c, struct tc_err *err)
   const bool named = *c->model_preset || *c->model_config
     || (c->model_layers && c->model_hidden && c->model_heads && c->model_context && c->model_vocab);
   struct tc_ckpt *k = NULL;
-  struct tc_err why;
+  bool any = false;
   if (named) return 0;
   char *own = *c->ckpt_dir ? tc_strdup(c->ckpt_dir) : tc_sprintf("%s/ckpt", c->run_out);
-  int rc = c->ckpt_resume != TC_NO && open_newest(&k, own, &why) == 0 ? 0 : TC_EUSER;
+  int rc = c->ckpt_resume == TC_NO ? TC_ENOCKPT : open_newest(&k, own, &any, err);
   free(own);
+  if (rc == TC_EUSER && any) return rc;
   if (rc < 0 && !*c->ckpt_from) return 0;        /* the model's sizes are missing, as others say */
-  if (rc < 0) TC_TRY(open_newest(&k, c->ckpt_from, err));
+  if (rc < 0) TC_TRY(open_newest(&k, c->ckpt_from, &any, err));
   rc = take_model(c, k, err);
   tc_ckpt_close(k);
   return rc;

@@ -101,7 +101,7 @@ static int add_prompt(struct sample *x, struct tc_encoder *e, const char *text, 
     if (ids.id[i] >= x->m.cfg->model_vocab)
       rc = tc_fail(err, TC_EUSER, "prompt %lld has token %u, but the model's vocabulary has %lld: text without %s would fit",
                    (long long)(x->n / x->copies), ids.id[i], (long long)x->m.cfg->model_vocab,
-                   tc_tokenizer_added(x->m.tokenizer, ids.id[i]));
+                   x->m.tokenizer ? tc_tokenizer_added(x->m.tokenizer, ids.id[i]) : "this byte");
   for (int64_t k = 0; k < x->copies && rc == 0; k++) {
     TC_GROW(x->seq, x->n, x->cap);
     int32_t *token = tc_malloc(ids.n * sizeof *token);

@@ -45,7 +45,7 @@ static int make_blend(struct tc_data *d, struct tc_err *err)
 bool tc_file_tokenizer(const struct tc_token_file *f, uint64_t *hash)
 {
   *hash = f->marked ? f->tokenizer : 0;
-  return f->marked || f->width == 1;
+  return f->marked || f->format == TC_FORMAT_TEXT;
 }
 
 /* The first file of which this is known; NULL: of none. */
@@ -61,6 +61,15 @@ const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash)
 {
   const struct tc_token_file *f = find_known(d, hash);
   return f ? f->name : NULL;
+}
+
+bool tc_data_is_bytes(const struct tc_data *d)
+{
+  uint64_t hash;
+  for (int i = 0; i < d->n; i++)
+    for (int k = 0; k < d->source[i].n_files; k++)
+      if (!tc_file_tokenizer(&d->source[i].file[k], &hash) || hash) return false;
+  return true;
 }
 
 int64_t tc_data_end_token(const struct tc_data *d)
@@ -88,7 +97,7 @@ enum stands { TEXT, BYTES, KNOWN, UNKNOWN, STANDS };
 
 static enum stands stands_for(const struct tc_token_file *f, uint64_t *hash)
 {
-  return !tc_file_tokenizer(f, hash) ? UNKNOWN : *hash ? KNOWN : f->width == 1 ? TEXT : BYTES;
+  return !tc_file_tokenizer(f, hash) ? UNKNOWN : *hash ? KNOWN : f->format == TC_FORMAT_TEXT ? TEXT : BYTES;
 }
 
 static int fail_tokenizers(const struct tc_token_file *a, const struct tc_token_file *b, struct tc_err *err)

@@ -81,6 +81,8 @@ int64_t tc_data_samples(const struct tc_data *d, double epochs);
 /* The hash of the tokenizer that made the tokens (0: none, a token is a byte), and the name of a file that says so
  * (borrowed); NULL: no file says it, as those of llm.c, Megatron and without a header. */
 const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash);
+/* Whether every file says that its tokens are bytes. */
+bool tc_data_is_bytes(const struct tc_data *d);
 /* The token that ends a document, as all headers say; below 0: one does not, or two differ. */
 int64_t tc_data_end_token(const struct tc_data *d);
 /* TC_EUSER if a file says that its tokens are of another tokenizer than that with this hash (0: any will do), which is

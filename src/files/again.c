@@ -10,12 +10,13 @@
 #include "src/watch/watch.h"
 
 #define FIRST_PAUSE_NS INT64_C(50000000)
+#define LONGEST_NS INT64_C(30000000000)
 #define FIRST_LATE_NS INT64_C(25000000)
 
 /* EACCES is mostly meant, but servers say it while they learn who may do what: it is tried again for 0.8 s only. */
 static const struct { int errnum, tries; } passing[] = {
   { EIO, TC_AGAIN_TRIES }, { ESTALE, TC_AGAIN_TRIES }, { EINTR, TC_AGAIN_TRIES }, { EAGAIN, TC_AGAIN_TRIES },
-  { ENOMEM, TC_AGAIN_TRIES }, { ENFILE, TC_AGAIN_TRIES }, { EMFILE, TC_AGAIN_TRIES }, { EBUSY, TC_AGAIN_TRIES },
+  { ENOMEM, TC_AGAIN_TRIES }, { ENFILE, TC_AGAIN_TRIES }, { EMFILE, TC_AGAIN_TRIES },
   { ETIMEDOUT, TC_AGAIN_TRIES }, { EREMOTEIO, TC_AGAIN_TRIES }, { ENOLINK, TC_AGAIN_TRIES },
   { ECOMM, TC_AGAIN_TRIES }, { EPROTO, TC_AGAIN_TRIES }, { ECONNRESET, TC_AGAIN_TRIES },
   { ECONNREFUSED, TC_AGAIN_TRIES }, { ENOTCONN, TC_AGAIN_TRIES }, { ESHUTDOWN, TC_AGAIN_TRIES },
@@ -35,7 +36,9 @@ bool tc_may_pass(int errnum) { return tries_of(errnum) > 0; }
 
 bool tc_again(struct tc_again *a, int errnum)
 {
-  if (a->tries >= tries_of(errnum)) {
+  const int64_t now = tc_now_ns();
+  if (!a->tries) a->since_ns = now;
+  if (a->tries >= tries_of(errnum) || now - a->since_ns > LONGEST_NS) {
     errno = errnum;
     return false;
   }

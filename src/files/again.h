@@ -3,16 +3,18 @@
 #define TC_AGAIN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Tries of one operation; zeroed by its owner. */
-struct tc_again { int tries; };
+struct tc_again { int tries; int64_t since_ns; };
 
 /* Local. Whether an operation that failed with this errno may succeed a moment later: a server that is busy or
  * restarts, memory or descriptors that are short. */
 bool tc_may_pass(int errnum);
 
 /* Local. Pauses and returns true if the operation is to be tried again: its error may pass, and less than TC_AGAIN_TRIES
- * tries were made, with pauses that double, 6.3 s in all. errno is errnum when it returns.
+ * tries were made, with pauses that double, 6.3 s in all; and the first failure is less than half a minute ago, since each
+ * try may take long by itself. errno is errnum when it returns.
  *
  *   struct tc_again again = { 0 };
  *   do fd = open(path, O_RDONLY);

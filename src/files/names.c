@@ -18,32 +18,32 @@
 
 /* ---- names ------------------------------------------------------------------------------- */
 
-static bool look(int at, const char *name, struct stat *st)
+/* again: that of the call which the look is for, so that both together end in time. */
+static bool look(int at, const char *name, struct stat *st, struct tc_again *again)
 {
-  struct tc_again again = { 0 };
   int rc;
   do rc = fstatat(at, name, st, AT_SYMLINK_NOFOLLOW);
-  while (rc < 0 && tc_again(&again, errno));
+  while (rc < 0 && tc_again(again, errno));
   return rc == 0;
 }
 
 static bool is_same(const struct stat *a, const struct stat *b) { return a->st_dev == b->st_dev && a->st_ino == b->st_ino; }
 
-static bool is_gone(int at, const char *name)
+static bool is_gone(int at, const char *name, struct tc_again *again)
 {
   struct stat st;
-  return !look(at, name, &st) && errno == ENOENT;
+  return !look(at, name, &st, again) && errno == ENOENT;
 }
 
 int tc_rename(int at, const char *from, const char *to)
 {
   struct tc_again again = { 0 };
   struct stat was, now;
-  const bool known = look(at, from, &was);
+  const bool known = look(at, from, &was, &again);
   for (;;) {
     if (renameat(at, from, at, to) == 0) return 0;
     const int why = errno;
-    if (known && look(at, to, &now) && is_same(&was, &now) && is_gone(at, from)) return 0;
+    if (known && look(at, to, &now, &again) && is_same(&was, &now) && is_gone(at, from, &again)) return 0;
     if (!tc_again(&again, why)) return why;
   }
 }
@@ -55,7 +55,7 @@ int tc_link(int at, const char *from, const char *to)
   for (;;) {
     if (linkat(at, from, at, to, 0) == 0) return 0;
     const int why = errno;
-    if (look(at, from, &a) && look(at, to, &b) && is_same(&a, &b)) return 0;
+    if (look(at, from, &a, &again) && look(at, to, &b, &again) && is_same(&a, &b)) return 0;
     if (why == EPERM || !tc_again(&again, why)) return why;     /* EPERM: this file system has no links */
   }
 }
@@ -66,7 +66,7 @@ int tc_unlink(int at, const char *name)
   for (;;) {
     if (unlinkat(at, name, 0) == 0) return 0;
     const int why = errno;
-    if (why == ENOENT || is_gone(at, name)) return 0;
+    if (why == ENOENT || is_gone(at, name, &again)) return 0;
     if (!tc_again(&again, why)) return why;
   }
 }
@@ -77,7 +77,7 @@ int tc_rmdir(int at, const char *name)
   for (;;) {
     if (unlinkat(at, name, AT_REMOVEDIR) == 0) return 0;
     const int why = errno;
-    if (why == ENOENT || is_gone(at, name)) return 0;
+    if (why == ENOENT || is_gone(at, name, &again)) return 0;
     if (!tc_again(&again, why)) return why;
   }
 }

@@ -318,7 +318,9 @@ int tc_output_write(struct tc_output *f, const void *data, int64_t bytes, struct
   return 0;
 }
 
-static bool no_links(int why) { return why == EPERM || why == EOPNOTSUPP || why == ENOSYS; }   /* of a file system */
+/* Of a file system, or of this file. */
+static bool no_links(int why)
+{ return why == EPERM || why == EOPNOTSUPP || why == ENOSYS || why == EMLINK || why == EXDEV; }
 
 /* Gives an earlier file a second name, which is free. 0 or errno. */
 static int keep_earlier(const char *real)
@@ -335,23 +337,33 @@ static int keep_earlier(const char *real)
   return why;
 }
 
+/* A name that was free when it was looked at; EEXIST if it is no more. 0 or errno. */
+static int take_free_name(const char *tmp, const char *real)
+{
+  struct stat st;
+  const int why = tc_link(AT_FDCWD, tmp, real);
+  if (!no_links(why)) return why;
+  if (renameat2(AT_FDCWD, tmp, AT_FDCWD, real, RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return errno;
+  return lstat(real, &st) == 0 ? EEXIST : tc_rename(AT_FDCWD, tmp, real);
+}
+
 /* The file gets its name. What was free when it was begun must still be. */
 static int give_name(struct tc_output *f, struct tc_err *err)
 {
   char *real;
   bool replaces;
-  TC_TRY(check_path(f->path, &f->w, &real, &replaces, err));
-  int why = EPERM;
-  if (replaces && f->w.backup && (why = keep_earlier(real)) != 0) {
+  int rc = check_path(f->path, &f->w, &real, &replaces, err), why = 0;
+  if (rc == 0 && replaces && f->w.backup && (why = keep_earlier(real)) != 0)
+    rc = tc_fail(err, TC_EUSER, "%s%s can't be kept under another name: %s", f->w.flag, f->path, strerror(why));
+  if (rc == 0) why = replaces ? tc_rename(AT_FDCWD, f->tmp, real) : take_free_name(f->tmp, real);
+  if (rc == 0 && why == EEXIST && f->w.kind && !f->w.backup) {     /* another process was faster: with one of this kind? */
     free(real);
-    return tc_fail(err, TC_EUSER, "%s%s can't be kept under another name: %s", f->w.flag, f->path, strerror(why));
+    rc = check_path(f->path, &f->w, &real, &replaces, err);
+    if (rc == 0) why = tc_rename(AT_FDCWD, f->tmp, real);
   }
-  why = EPERM;
-  if (!replaces) why = tc_link(AT_FDCWD, f->tmp, real);
-  if (no_links(why)) why = tc_rename(AT_FDCWD, f->tmp, real);
-  else if (why == EEXIST && f->w.kind && !f->w.backup)     /* another of this kind was faster */
-    why = tc_rename(AT_FDCWD, f->tmp, real);
   free(real);
+  if (rc < 0) return rc;
   if (why == EEXIST)
     return tc_fail(err, TC_EUSER, "%s%s was made by another process meanwhile, and stays; remove it or %s",
                    f->w.flag, f->path, f->w.instead);

@@ -147,7 +147,7 @@ static bool memory_used_up(char *more, size_t size)
   struct rlimit l;
   if (getrlimit(RLIMIT_AS, &l) != 0 || l.rlim_cur == RLIM_INFINITY) return false;
   const int64_t limit = (int64_t)TC_MIN(l.rlim_cur, (rlim_t)INT64_MAX), left = limit - address_space_bytes();
-  if (left > TC_MAX(LEAST_LEFT_BYTES, limit / 8)) return false;
+  if (left > LEAST_LEFT_BYTES) return false;
   add(more, size, ": out of memory: the limit on it is ");
   add_number(more, size, limit >> 20);
   add(more, size, " MiB (ulimit -v), of which ");

@@ -142,6 +142,7 @@ static void receive(struct tc_stop *s, int i)
     if (atomic_load(&s->phase) == JOINING) s->joining = i;
     else tell_request(s, i);
   } else if (now - s->since_ns < TC_STOP_WINDOW_NS && !second) {
+    if (kind > before && s->joining >= 0) s->joining = i;      /* which ends the start, if ranks do not meet */
     if (!s->late) atomic_store(&s->asked, TC_MAX(before, kind));
   } else if (before == TC_STOP_REQUEUE && kind == TC_STOP_END && !s->late && !second) {
     s->since_ns = now;

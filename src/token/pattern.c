@@ -119,6 +119,7 @@ static int hexadecimal(struct translation *t)
   const char *from = t->in + 2 + braces;
   const size_t n = strspn(from, digits), want = t->in[1] == 'u' ? 4 : 2;
   if (braces ? n < 1 || n > 6 || from[n] != '}' : n < want) return refuse(t, strnlen(t->in, 4));
+  if (!braces && want == 2 && *from >= '8') return refuse(t, 4);      /* in Oniguruma a byte, here a character */
   put(t, "\\x{", 3);
   put(t, from, braces ? n : want);
   put(t, "}", 1);

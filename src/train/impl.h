@@ -108,7 +108,7 @@ struct tc_request_state {
   int kind;                      /* enum tc_request */
   int64_t step;                  /* after which it came; a checkpoint of it or later answers it */
   int64_t looked_ns, begun_ns;   /* the last look for a file; the last save for this one */
-  bool warned;
+  int64_t failed_ns;             /* when its name could not be changed, which was warned of; 0: it could */
 };
 
 /* end_of_step.c */

@@ -322,7 +322,6 @@ char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r)
   double s = (double)r->step_ns * 1e-9;
   json_t *o = json_object();
   json_object_set_new(o, "step", json_integer(r->step));
-  json_object_set_new(o, "time", json_string(r->time));
   tc_figure(o, "loss", r->loss);
   json_object_set_new(o, "val_loss", json_null());
   if (r->validated) tc_figure(o, "val_loss", r->val_loss);
@@ -331,6 +330,7 @@ char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r)
   json_object_set_new(o, "tokens", json_integer(r->step * r->tokens));
   tc_figure(o, "tokens_per_s", (double)r->tokens / s);
   tc_figure(o, "step_ms", s * 1e3);
+  json_object_set_new(o, "time", json_string(r->time));
   if (t->end.straggler) json_object_set_new(o, "slowest", slowest_json(t, &r->slowest));
   tc_figure(o, "wait_ms", (double)r->wait_ns * 1e-6);
   tc_train_data_line(t, r, o);

@@ -61,13 +61,16 @@ static int take(struct tc_train *t)
   char *from = path_of(t, TC_REQUEST_FILE), *to = path_of(t, TC_REQUEST_TAKEN);
   int kind = TC_ASK_NONE;
   tc_at_file("looking for a request", from);
-  /* Once it has failed, training does not wait for what may pass. */
-  const int why = access(from, F_OK) < 0 ? errno : t->request.warned ? EBUSY : tc_rename(AT_FDCWD, from, to);
+  struct tc_request_state *r = &t->request;
+  int why = access(from, F_OK) < 0 ? errno : 0;
+  /* What may pass is waited for; so a name that can't be changed is tried seldom. */
+  if (!why) why = r->failed_ns && tc_now_ns() - r->failed_ns < RETRY_NS ? EAGAIN : tc_rename(AT_FDCWD, from, to);
   if (!why) {
     kind = read_request(to);
-  } else if (why != ENOENT && !t->request.warned) {
-    tc_warn("%s: %s: tercio save does not work here", from, strerror(why));
-    t->request.warned = true;
+    r->failed_ns = 0;
+  } else if (why != ENOENT && why != EAGAIN) {
+    if (!r->failed_ns) tc_warn("%s: %s: tercio save does not work here", from, strerror(why));
+    r->failed_ns = tc_now_ns();
   }
   free(from);
   free(to);
@@ -101,5 +104,5 @@ void tc_request_end(struct tc_train *t)
   const int why = tc_unlink(AT_FDCWD, path);
   if (why) tc_warn("%s: %s", path, strerror(why));
   free(path);
-  *r = (struct tc_request_state){ .looked_ns = r->looked_ns, .warned = r->warned };
+  *r = (struct tc_request_state){ .looked_ns = r->looked_ns, .failed_ns = r->failed_ns };
 }

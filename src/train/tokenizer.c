@@ -78,7 +78,7 @@ void tc_train_tokenizer_find(struct tc_train *t)
   uint64_t hash;
   const char *file = tc_data_tokenizer(t->batches.train, &hash);
   if (file) k->hash = hash;
-  k->is_bytes = file && !hash;
+  k->is_bytes = tc_data_is_bytes(t->batches.train);
   k->end = tc_data_end_token(t->batches.train);
   if (t->run.rank || k->text || !file || !hash) return;
   if (read_beside(k, file, &why) < 0)

@@ -291,6 +291,16 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
   return 0;
 }
 
+/* Of a folder in which no step was found: 1; TC_EUSER: it is there and can't be read. */
+static int look_at_folder(const char *dir, struct tc_err *err)
+{
+  struct stat st;
+  char **names;
+  const int n = tc_folder_scan(dir, "", &names, err);
+  if (n >= 0) tc_names_free(names, n);
+  return n >= 0 || (tc_stat(dir, &st) == 0 && !S_ISDIR(st.st_mode)) ? 1 : n;
+}
+
 /* Prints the newest of the steps that are there now: 0; 1: they were removed meanwhile, or there are none; TC_EUSER: one
  * can't be read, so that it isn't known which is the newest. */
 static int print_latest(const struct ckpt_args *a, bool *none, struct tc_err *err)
@@ -315,7 +325,7 @@ static int print_latest(const struct ckpt_args *a, bool *none, struct tc_err *er
   }
   if (n > 0) tc_names_free(path, n);
   else free(path);
-  return n < 0 ? 1 : rc;
+  return n < 0 ? look_at_folder(a->path[0], err) : rc;
 }
 
 static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)

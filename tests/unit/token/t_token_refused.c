@@ -62,6 +62,7 @@ static const struct { const char *path, *value, *sentence; } rows[] = {
   { "pre_tokenizer", SPLIT("Isolated", "false", "\\\\p{Nonsense}"), "has '\\p{Nonsense}', which" },
   { "pre_tokenizer", SPLIT("Isolated", "false", "\\\\p"), "has '\\p', which" },
   { "pre_tokenizer", SPLIT("Isolated", "false", "(*ACCEPT)"), "has '(*AC'" },
+  { "pre_tokenizer", SPLIT("Isolated", "false", "\\\\xc3\\\\xa9"), "has '\\xc3'" },
   { "pre_tokenizer", SPLIT("Isolated", "false", "a(*FAIL)|b"), "has '(*FA'" },
   { "pre_tokenizer", SPLIT("Isolated", "false", "(*UCP)a"), "has '(*UC'" },
   { "pre_tokenizer", SPLIT("Isolated", "false", "(*LIMIT_MATCH=1)a"), "has '(*LI'" },

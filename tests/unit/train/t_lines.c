@@ -53,12 +53,12 @@ static const char *steps(const char *path)
 /* ---- a line of metrics.jsonl ---- */
 
 static const char plain[] =
-    "{\"step\": 3, \"time\": \"2026-11-26T06:00:00Z\", \"loss\": 2.5, \"val_loss\": null, \"lr\": 0.001, \"grad_norm\": null, "
-    "\"not_finite\": {\"grad_norm\": \"inf\"}, \"tokens\": 3000, \"tokens_per_s\": 4000.0, \"step_ms\": 250.0, \"wait_ms\": 2.0, \"mfu\": null, \"comm\": "
+    "{\"step\": 3, \"loss\": 2.5, \"val_loss\": null, \"lr\": 0.001, \"grad_norm\": null, "
+    "\"not_finite\": {\"grad_norm\": \"inf\"}, \"tokens\": 3000, \"tokens_per_s\": 4000.0, \"step_ms\": 250.0, \"time\": \"2026-11-26T06:00:00Z\", \"wait_ms\": 2.0, \"mfu\": null, \"comm\": "
     "{\"pp\": {}, \"dp\": {}, \"tp\": {}, \"ctl\": {}}, \"bubble\": 0.125}\n";
 static const char full[] =
-    "{\"step\": 3, \"time\": \"2026-11-26T06:00:00Z\", \"loss\": 2.5, \"val_loss\": 3.25, \"lr\": 0.333333333333, \"grad_norm\": 1.5, "
-    "\"tokens\": 3000, \"tokens_per_s\": 4000.0, \"step_ms\": 250.0, \"slowest\": {\"rank\": 1, \"host\": \"two\", "
+    "{\"step\": 3, \"loss\": 2.5, \"val_loss\": 3.25, \"lr\": 0.333333333333, \"grad_norm\": 1.5, "
+    "\"tokens\": 3000, \"tokens_per_s\": 4000.0, \"step_ms\": 250.0, \"time\": \"2026-11-26T06:00:00Z\", \"slowest\": {\"rank\": 1, \"host\": \"two\", "
     "\"work_ms\": 20.0, \"median_ms\": 10.0}, \"wait_ms\": 2.0, \"mfu\": 0.5, \"ckpt\": {\"stall_ms\": 7.0, "
     "\"saved\": 2, \"write_ms\": 9.0, \"bytes\": 64}, \"skipped\": 5, \"rollbacks\": 2, \"comm\": {\"pp\": {\"send\": "
     "{\"calls\": 3, \"bytes\": 100}}, \"dp\": {\"all_reduce\": {\"calls\": 1, \"bytes\": 8}}, \"tp\": {}, \"ctl\": "
@@ -255,14 +255,14 @@ static void test_request(struct tc_writer *writer)
   put_file("out/save", "checkpoint");
   is_int(tc_request_look(&t, 9, true), TC_ASK_REQUEUE, "of two requests the greater counts");
   is_int(t.request.step, 9, "... from the later one's step on");
-  t.request.warned = true;
+  t.request.failed_ns = 7;
   t.ckpt.saved_step = 9;
   tc_request_end(&t);
   is_str(stderr_text(), "tercio: tercio save: the checkpoint of step 9 is there, as requested\n",
          "its checkpoint is there");
   ok(access("out/.save-taken", F_OK) && !t.request.kind && !t.request.begun_ns && !t.request.step,
      "... and the request is done with");
-  ok(t.request.warned && t.request.looked_ns == now_ns, "... but for when it was looked for");
+  ok(t.request.failed_ns == 7 && t.request.looked_ns == now_ns, "... but for when it was looked for");
   tc_request_end(&t);
   is_str(stderr_text(), "", "no request, no word");
   test_words(&t);
