@@ -157,8 +157,11 @@ int tc_resume_finished(const struct tc_train *t, const struct tc_ckpt_meta *meta
   if (data) tc_text_add(text, sizeof text, "; the training data %s", data);
   free(data);
   if (was) mixed = *was;
-  for (int i = 0; was && (i = next_difference(was, t->run.cfg, &mixed, i, 0, meta->step, &x)) >= 0; i++)
+  for (int i = 0; was && (i = next_difference(was, t->run.cfg, &mixed, i, 0, meta->step, &x)) >= 0; i++) {
+    /* Not the user's choice, but that of the device of each start. */
+    if (!strcmp(x.name, "train.precision") && tc_config_source(t->run.cfg, x.name) == TC_FROM_DEFAULT) continue;
     tc_text_add(text, sizeof text, "; %s was %.60s, is %.60s", x.name, x.was, x.is);
+  }
   tc_config_free(was);
   if (!*text) return 0;
   return tc_fail(err, TC_EUSER, "nothing is trained: %.200s has all %lld steps, made with other settings: %s. Another run.out "
