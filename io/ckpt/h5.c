@@ -399,12 +399,13 @@ int tc_h5_check(const char *path, int64_t step, int32_t writer, const struct tc_
                 int n_slices, struct tc_err *err)
 {
   struct tc_again again = { 0 };
-  int rc, why;
-  do rc = check_once(path, step, writer, s, n_slices, &why, err);
+  struct tc_err last;              /* of one that passed nothing is left in *err */
+  int rc, why = 0;
+  do rc = check_once(path, step, writer, s, n_slices, &why, &last);
   while (rc < 0 && tc_again(&again, why));
   if (rc < 0 && tc_may_pass(why))
     return tc_fail(err, TC_EUSER, "%s: can't be read with HDF5: %s", path, strerror(why));
-  return rc;
+  return rc < 0 ? tc_fail(err, rc, "%s", last.text) : 0;
 }
 
 /* ---- a view ----------------------------------------------------------------------- */
