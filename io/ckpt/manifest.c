@@ -361,11 +361,11 @@ static int parse(struct tc_manifest *m, const char *text, size_t bytes, const ch
     return tc_fail(err, TC_ECHECKSUM, "%s: wrong checksum: the manifest is damaged, cut off or "
                    "was edited", path);
   if (tc_json_values(text, bytes) > (int64_t)bytes / LEAST_PER_VALUE + FREE_VALUES)
-    return tc_fail(err, TC_EUSER, "%s: it has more values than a manifest of its size could", path);
+    return tc_fail(err, TC_ECHECKSUM, "%s: it has more values than a manifest of its size could", path);
   json_error_t why;
   json_t *o = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
   if (!o)
-    return tc_fail(err, TC_EUSER, "%s:%d: not JSON: %s", path, why.line, why.text);
+    return tc_fail(err, TC_ECHECKSUM, "%s:%d: not JSON: %s", path, why.line, why.text);
   struct reader r = { .pool = m->pool };
   int64_t format = get_int(&r, o, "format", 1, INT64_MAX);
   int rc = 0;
@@ -381,11 +381,13 @@ static int parse(struct tc_manifest *m, const char *text, size_t bytes, const ch
     read_files(&r, o, m);
     read_tensors(&r, o, m);
     if (r.bad)
-      rc = tc_fail(err, TC_EUSER, "%s: not a manifest: \"%s\" is missing or makes no sense",
+      rc = tc_fail(err, TC_ECHECKSUM, "%s: not a manifest: \"%s\" is missing or makes no sense",
                    path, r.bad);
   }
   json_decref(o);
-  return rc < 0 ? rc : tc_manifest_check(m, path, err);
+  if (rc < 0 || tc_manifest_check(m, path, err) == 0) return rc;
+  if (err) err->status = TC_ECHECKSUM;           /* what makes no sense is damaged, whatever its checksum */
+  return TC_ECHECKSUM;
 }
 
 static int read_text(char **text, size_t *bytes, const char *path, struct tc_err *err)
@@ -402,7 +404,7 @@ static int read_text(char **text, size_t *bytes, const char *path, struct tc_err
   else if (st.st_size == 0)
     rc = tc_fail(err, TC_EINCOMPLETE, "%s: is empty: the checkpoint is incomplete", path);
   else if (st.st_size > MOST_TEXT)
-    rc = tc_fail(err, TC_EUSER, "%s: too large to be a manifest", path);
+    rc = tc_fail(err, TC_ECHECKSUM, "%s: too large to be a manifest", path);
   if (rc == 0) {
     *bytes = (size_t)st.st_size;
     *text = tc_malloc(*bytes);
