@@ -146,6 +146,12 @@ int main(void)
     free(bad);
   }
   ok(shown >= 10, "%d of %d strings are shown by some command", shown, n_strings);
+  for (int i = 0; i < n_strings; i++) free(string[i].path);
+  json_decref(j);
+  free(manifest);
+  free(data);
+  free(out);
+  free(err);
   fx_clean();
   return done_testing();
 }
