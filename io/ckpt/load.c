@@ -167,9 +167,13 @@ static int next_order(struct order *o, const int64_t *steps, int n, int tried, i
   }
   if (n == 0) o->what = NOTHING_THERE;
   else if (tried < n) o->step = steps[tried];
-  else
-    return tc_fail(err, TC_ENOCKPT, "%s: none of the %d checkpoints is whole; look at them "
-                   "with `tercio ckpt verify %s`", dir, n, dir);
+  else {
+    char *word = tc_shell_word(dir);
+    const int rc = tc_fail(err, TC_ENOCKPT, "%s: none of the %d checkpoints is whole; look at them with `tercio ckpt "
+                           "verify %s`", dir, n, word);
+    free(word);
+    return rc;
+  }
   return 0;
 }
 

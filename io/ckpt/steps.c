@@ -119,14 +119,16 @@ int tc_ckpt_find_step(char **out, bool *chosen, const char *path, struct tc_err 
   if (n > 0) real = tc_ckpt_step_path(plain, steps[0]);
   *chosen = n > 0;
   free(steps);
+  char *word = tc_shell_word(plain);
   if (n == 0 && has_file(plain, "config.json"))
     tc_fail(err, TC_EUSER, "%s is a model of Hugging Face, not a checkpoint: make one with `tercio ckpt import "
-            "%s -o CKPT`", plain, plain);
+            "%s -o CKPT`", plain, word);
   else if (n == 0 && has_file(plain, "run.json") && has_file(plain, "ckpt"))
     tc_fail(err, TC_EUSER, "%s is the folder of a run; its checkpoints are in %s/ckpt", plain, plain);
   else if (n == 0)
     tc_fail(err, TC_EUSER, there ? "%s: no checkpoint in this folder" : "%s: no such folder",
             plain);
+  free(word);
   free(plain);
   *out = real;
   return real ? 0 : TC_EUSER;

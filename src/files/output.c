@@ -80,7 +80,9 @@ static bool is_of_kind(const struct tc_output_kind *k, const char *head, size_t 
 {
   for (size_t i = 0; i < sizeof k->begins / sizeof *k->begins && k->begins[i]; i++)
     if (n >= strlen(k->begins[i]) && !memcmp(head, k->begins[i], strlen(k->begins[i]))) return true;
-  return false;
+  for (size_t i = 0; i < n; i++)
+    if (head[i]) return false;
+  return k->zeros;
 }
 
 /* The first bytes of a regular file; -1 with errno. */

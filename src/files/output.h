@@ -23,6 +23,7 @@
 struct tc_output_kind {
   const char *name;              /* for sentences, with its article: "a trace" */
   const char *begins[3];         /* texts of which one is at its first byte; NULL: no more */
+  bool zeros;                    /* or zero bytes, which a node leaves that is lost while the file grows */
 };
 
 /* A file that is never replaced, nor made where it is not there yet, and what it is: "the training data". A folder:

@@ -21,6 +21,7 @@
 #include "src/watch/watch.h"
 
 #define LOOK_NS INT64_C(10000000000)
+#define PAUSE_NS INT64_C(100000000)
 
 static char *name_in(const char *dir, int64_t token)
 {
@@ -34,16 +35,23 @@ static int make(const char *path, struct tc_err *err)
   return tc_output_text(path, &o, "a file to try whether all nodes see it\n", err);
 }
 
-static bool sees(const char *path)
+/* Collective. *blind <- a rank that does not see rank 0's file within LOOK_NS; 0: all see it. They look and agree in
+ * turns, so that no rank is late for the deadline of a collective. */
+static int look_for(const struct tc_train *t, const char *path, int64_t *blind, struct tc_err *err)
 {
   const int64_t end = tc_now_ns() + LOOK_NS;
+  struct tc_again late = { 0 };
+  bool seen = t->run.rank == 0;
   tc_at_file("looking for a file of rank 0", path);
-  while (tc_is_there(path) != 1) {
-    struct tc_again late = { .tries = TC_LATE_TRIES - 2 };
-    if (tc_now_ns() >= end) return false;
-    tc_late(&late, path);
+  for (;;) {
+    seen = seen || tc_is_there(path) == 1;
+    int64_t told[2] = { seen ? 0 : t->run.rank, tc_now_ns() >= end };
+    TC_TRY(tc_comm_max_i64(t->run.world, told, 2, err));
+    *blind = told[0];
+    if (!told[0] || told[1]) return 0;
+    if (seen) tc_sleep_ns(PAUSE_NS);
+    else if (!tc_late(&late, path)) late = (struct tc_again){ .tries = TC_LATE_TRIES - 1 };
   }
-  return true;
 }
 
 /* Whether this rank is the first of a node other than rank 0's. */
@@ -64,24 +72,30 @@ static int try_own(const struct tc_train *t, int64_t token, struct tc_err *err)
   return rc;
 }
 
-/* This rank's look at the folder of checkpoints. */
-static int look(const struct tc_train *t, int64_t token, struct tc_err *err)
+/* Collective. Refuses a folder of checkpoints that not all nodes share, or that some can't write to. */
+static int look_at_ckpt(const struct tc_train *t, int64_t token, struct tc_err *err)
 {
   char *path = name_in(t->ckpt.lease, token);
-  int rc = t->run.rank == 0 || sees(path) ? 0
-    : tc_fail(err, TC_EUSER, "the folder of checkpoints, %s, is not one for all nodes: what rank 0 writes there is not "
-              "seen here. Give a folder of a file system that all nodes share: run.out, or ckpt.dir", t->ckpt.dir);
+  int64_t blind = 0;
+  int rc = look_for(t, path, &blind, err);
   free(path);
-  return rc == 0 && leads_node(t->run.ranks, t->run.rank) ? try_own(t, token, err) : rc;
+  if (rc < 0) return rc;
+  if (blind)
+    rc = tc_fail(err, TC_EUSER, "the folder of checkpoints, %s, is not one for all nodes: %s does not see what rank 0 "
+                 "writes there. Give a folder of a file system that all nodes share: run.out, or ckpt.dir", t->ckpt.dir,
+                 t->run.rank_names[blind]);
+  else if (leads_node(t->run.ranks, t->run.rank)) rc = try_own(t, token, err);
+  return tc_run_agree(&t->run, rc, err);
 }
 
 /* Collective. Warns of a run.out that not all nodes share. */
 static int look_at_out(const struct tc_train *t, int64_t token, struct tc_err *err)
 {
   char *path = name_in(t->out, token);
-  int64_t blind = t->run.rank == 0 || sees(path) ? 0 : t->run.rank;
+  int64_t blind = 0;
+  const int rc = look_for(t, path, &blind, err);
   free(path);
-  TC_TRY(tc_comm_max_i64(t->run.world, &blind, 1, err));
+  TC_TRY(rc);
   if (blind && t->run.rank == 0)
     tc_warn("run.out = %s is not one folder for all nodes: %s does not see what rank 0 writes there. Metrics and run.json "
             "stay on rank 0's node", t->out, t->run.rank_names[blind]);
@@ -121,7 +135,7 @@ int tc_train_folders(struct tc_train *t, struct tc_err *err)
   }
   rc = tc_run_agree(&t->run, rc, err);
   if (rc == 0) rc = tc_comm_max_i64(t->run.world, &token, 1, err);
-  if (rc == 0) rc = tc_run_agree(&t->run, look(t, token, err), err);
+  if (rc == 0) rc = look_at_ckpt(t, token, err);
   if (rc == 0) rc = look_at_out(t, token, err);
   if (ckpt) tc_unlink(AT_FDCWD, ckpt);
   if (out) tc_unlink(AT_FDCWD, out);

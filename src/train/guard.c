@@ -9,10 +9,11 @@
 
 #include "src/files/files.h"
 
-/* Of the file that is there: what could be read as a count of starts is one. */
-static const struct tc_output_kind a_count = { "a count of starts", { "" } }, no_count = { "a count of starts", { NULL } };
+/* Of a file that could be read as a count of starts. */
+static const struct tc_output_kind a_count = { "a count of starts", { "" } };
+static const struct tc_output_opts opts = { .kind = &a_count, .instead = "take another ckpt.dir" };
 
-struct starts { char job[64]; long long last, n; bool counted; };
+struct starts { char job[64]; long long last, n; bool other; };
 
 static int read_starts(struct starts *s, const char *path, struct tc_err *err)
 {
@@ -22,7 +23,7 @@ static int read_starts(struct starts *s, const char *path, struct tc_err *err)
   *s = (struct starts){ .last = -2 };
   if (tc_is_there(path) == 0) return 0;
   TC_TRY(tc_read_text(&text, &bytes, path, "the count of starts", MOST, err));
-  s->counted = sscanf(text, "%63s %lld %lld", s->job, &s->last, &s->n) == 3;
+  s->other = bytes && sscanf(text, "%63s %lld %lld", s->job, &s->last, &s->n) != 3;
   free(text);
   return 0;
 }
@@ -34,15 +35,16 @@ int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
   char *path = tc_sprintf("%s/.starts", t->ckpt.dir);
   struct starts s;
   int rc = read_starts(&s, path, err);
-  const long long starts = rc == 0 && s.counted && !strcmp(s.job, job) && s.last == newest_step ? s.n + 1 : 0;
+  const long long starts = rc == 0 && !strcmp(s.job, job) && s.last == newest_step ? s.n + 1 : 0;
   if (rc == 0 && starts > t->run.cfg->ckpt_max_restarts_without_progress) {
     rc = tc_fail(err, TC_NOPROGRESS, "the last %lld starts from step %lld made no new checkpoint: "
                  "giving up. Look at what ended them, then remove %s to try again", starts,
                  (long long)TC_MAX(newest_step, 0), path);
+  } else if (rc == 0 && s.other) {
+    tc_warn("%s is not a count of starts: starts without a new checkpoint are not counted. Remove it", path);
   } else if (rc == 0) {
     char *text = tc_sprintf("%s %lld %lld\n", job, (long long)newest_step, starts);
-    rc = tc_output_text(path, &(struct tc_output_opts){ .kind = s.counted ? &a_count : &no_count,
-                                                        .instead = "take another ckpt.dir" }, text, err);
+    rc = tc_output_text(path, &opts, text, err);
     free(text);
   }
   free(path);
@@ -52,6 +54,8 @@ int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
 void tc_train_guard_clear(struct tc_train *t)
 {
   char *path = tc_sprintf("%s/.starts", t->ckpt.dir);
-  tc_unlink(AT_FDCWD, path);
+  struct starts s;
+  struct tc_err err;
+  if (read_starts(&s, path, &err) == 0 && !s.other) tc_unlink(AT_FDCWD, path);
   free(path);
 }

@@ -31,7 +31,7 @@ static char *metrics_path(const struct tc_train *t)
                       : tc_sprintf("%s/metrics.%d.jsonl", t->out, t->run.rank);
 }
 
-static const struct tc_output_kind metrics = { "a metrics.jsonl of tercio train", { "{\"step\":" } };
+static const struct tc_output_kind metrics = { "a metrics.jsonl of tercio train", { "{\"step\":" }, .zeros = true };
 static const struct tc_output_opts tc_metrics_opts = { .kind = &metrics, .instead = "take another run.out" };
 
 /* A file of metrics for reading and appending, made if it is not there. Its descriptor, or < 0. */
@@ -164,9 +164,17 @@ void tc_metrics_close(struct tc_train *t)
   t->log.fd = -1;
 }
 
+/* Whether a later start owns the folder, or that can't be told: its metrics file must not get this one's lines, nor be
+ * cut. The loop ends because of that too, but may notice it later. */
+static bool is_superseded(const struct tc_train *t) { return tc_is_there(t->ckpt.lease) != 1; }
+
 void tc_metrics_back(struct tc_train *t, int64_t step)
 {
   struct tc_err err = { 0 };
+  if (is_superseded(t)) {
+    tc_metrics_close(t);
+    return;
+  }
   if (tc_metrics_open(t, step, &err) == 0) return;
   tc_warn("%s; no more lines are written", err.text);     /* they would come after later steps' */
   t->log.wanted = false;
@@ -179,13 +187,6 @@ static void pause_metrics(struct tc_log *m, int64_t step, const char *why)
     tc_warn("%s; the lines from step %lld on are missing. It is tried again with each checkpoint",
             why, (long long)step);
   m->warned = m->paused = true;
-}
-
-/* Whether a later start owns the folder: its metrics file must not get this one's lines. The loop
- * ends because of that too, but may notice it later. */
-static bool is_superseded(const struct tc_train *t)
-{
-  return access(t->ckpt.lease, F_OK) != 0;
 }
 
 /* Opens the file anew; its name is on disk before a checkpoint that its lines belong to. */

@@ -31,14 +31,16 @@ int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, c
 {
   struct tc_config *was = saved_config(meta);
   struct tc_config_change x;
+  char *word = tc_shell_word(path);
   int rc = 0;
   for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->run.cfg, i, &x)) >= 0; i++)
     if (x.resume == TC_RESUME_REFUSED)
       rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it "
                    "was, or begin a new run from its weights: tercio ckpt export %s -o W, tercio "
                    "ckpt import W -o C, then another run.out and ckpt.from = C", path, x.name,
-                   x.was, x.is, path);
+                   x.was, x.is, word);
   tc_config_free(was);
+  free(word);
   return rc;
 }
 

@@ -107,10 +107,14 @@ int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *
   struct tc_rollback *r = &t->rollback;
   char what[400];
   describe(t, s, what, sizeof what);
-  if (r->rollbacks >= most && bad == t->ckpt.start_step + 1 && t->ckpt.start_step > 0)
-    return tc_fail(err, TC_EDIVERGED, "step %lld, the first of this start: %s: the weights that it began with may have "
-                   "diverged before they were saved: `tercio ckpt tensors %.300s` shows NaNs and infinities; "
-                   "ckpt.resume = STEP goes on from an older checkpoint", (long long)bad, what, t->ckpt.dir);
+  if (r->rollbacks >= most && bad == t->ckpt.start_step + 1 && t->ckpt.start_step > 0) {
+    char *word = tc_shell_word(t->ckpt.dir);
+    tc_fail(err, TC_EDIVERGED, "step %lld, the first of this start: %s: the weights that it began with may have diverged "
+            "before they were saved: `tercio ckpt tensors %.300s` shows NaNs and infinities; ckpt.resume = STEP goes on "
+            "from an older checkpoint", (long long)bad, what, word);
+    free(word);
+    return TC_EDIVERGED;
+  }
   if (r->rollbacks >= most)
     return tc_fail(err, TC_EDIVERGED, "step %lld: %s: training diverged%s. Try a lower train.lr, a longer "
                    "train.warmup, %s", (long long)bad, what, most ? ", and train.rollback is used up" : "",

@@ -107,15 +107,16 @@ static char *not_read(const struct tc_train *t)
 static void say_weights(const struct tc_train *t)
 {
   const struct tc_config *c = t->run.cfg;
-  char *path = not_read(t);
+  char *path = not_read(t), *word = path ? tc_shell_word(c->model_config) : NULL;
   if (t->ckpt.loaded)
     tc_log("weights: checkpoint of step %lld, %s%s%s", (long long)t->ckpt.start_step, t->ckpt.loaded,
            t->ckpt.borrowed ? ", as ckpt.from says" : "",
            t->ckpt.imported ? "; imported: the optimizer begins anew" : "");
   else if (path)
     tc_log("weights: random, seed %lld; %s is not read: tercio ckpt import %s -o FOLDER, then --ckpt.from=FOLDER, would "
-           "start from it", (long long)c->train_seed, path, c->model_config);
+           "start from it", (long long)c->train_seed, path, word);
   else tc_log("weights: random, seed %lld", (long long)c->train_seed);
+  free(word);
   free(path);
 }
 

@@ -160,8 +160,11 @@ static void count_superseded(const char *dir)
   const int n = tc_folder_scan(dir, "superseded-", &name, NULL);
   if (n <= 0) return;
   qsort(name, (size_t)n, sizeof *name, tc_order_text);
+  char *last = tc_sprintf("%s/%s", dir, name[n - 1]), *word = tc_shell_word(last);
   printf("%d superseded checkpoint%s not listed: a run went on from an earlier one. To see the last: "
-         "tercio ckpt show %s/%s\n", n, n == 1 ? " is" : "s are", dir, name[n - 1]);
+         "tercio ckpt show %s\n", n, n == 1 ? " is" : "s are", word);
+  free(word);
+  free(last);
   tc_names_free(name, n);
 }
 

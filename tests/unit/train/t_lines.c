@@ -332,6 +332,14 @@ static void test_open(struct tc_train *t)
   ok(lstat(lines, &st) == 0 && S_ISLNK(st.st_mode), "... stays");
   is_str(steps("out/elsewhere"), "8 ", "... and is followed");
   tc_metrics_close(t);
+  put_file("out/elsewhere", "{\"step\": 1}\n");
+  f = fopen("out/elsewhere", "r+");
+  for (int i = 0; f && i < 4096; i++) fputc(0, f);
+  if (f) fputs("\n{\"step\": 5}\n", f);
+  if (f) fclose(f);
+  is_int(tc_metrics_open(t, 7, &err), 0, "a file that begins with a lost node's zero bytes %s", err.text);
+  is_str(steps("out/elsewhere"), "5 ", "... keeps its lines");
+  tc_metrics_close(t);
   unlink(lines);
   t->run.rank = 1;
   is_int(tc_metrics_open(t, 0, &err), 0, "another rank");
