@@ -1,12 +1,12 @@
 /* model.c - a trained model, and its tokenizer. */
 #include "src/cmd/model.h"
 #include "io/ckpt/ckpt.h"
+#include "src/files/names.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The model's sizes are the checkpoint's; all else is the user's. Rotary positions allow another context. */
 static int set_model(struct tc_cmd_model *m, const struct tc_ckpt *c, struct tc_err *err)
@@ -154,7 +154,7 @@ static int find_tokenizer(struct tc_cmd_model *m, struct tc_err *err)
   if (m->tokenizer_file) return load_given(m, err);
   if (!m->foreign) return 0;
   char *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, m->path);     /* of a file there is none */
-  const int rc = access(path, F_OK) == 0 ? load_tokenizer(m, path, err) : 0;
+  const int rc = tc_is_there(path) ? load_tokenizer(m, path, err) : 0;
   free(path);
   return rc;
 }

@@ -12,12 +12,10 @@
 #include "src/data/impl.h"
 #include "src/data/kind.h"
 #include "src/data/shard.h"
-#include "src/files/again.h"
+#include "src/files/names.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { INDEX_BYTES = 34 };
 
@@ -71,17 +69,13 @@ static char *index_name(const char *name)
 
 static int is_megatron(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
 {
-  struct tc_again again = { 0 };
   char *idx = index_name(f->name);
-  int rc;
   (void)r;
   if (!idx) return 0;
-  do rc = access(idx, F_OK);
-  while (rc < 0 && tc_again(&again, errno));
-  if (rc < 0 && errno != ENOENT)
+  int rc = tc_is_there(idx);
+  if (rc < 0)
     rc = tc_fail(err, TC_EUSER, "data file '%s': whether there is '%s' beside it can't be seen: %s", f->name, idx,
-                 strerror(errno));
-  else rc = rc == 0;
+                 strerror(-rc));
   free(idx);
   return rc;
 }

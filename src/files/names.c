@@ -133,6 +133,12 @@ int tc_is_there(const char *path)
   return why == 0 ? 1 : why == ENOENT || why == ENOTDIR ? 0 : -why;
 }
 
+bool tc_is_folder(const char *path)
+{
+  struct stat st;
+  return tc_stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* ---- folders ----------------------------------------------------------------------------- */
 
 /* One reading of the folder. Returns the number of names, or -errno. */

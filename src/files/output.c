@@ -30,6 +30,7 @@ struct words {
   const struct tc_output_kind *kind;
   const char *instead;
   char *flag;                    /* owned; "" or "run.trace: " */
+  bool zeros;
   bool backup;                   /* of a link, the link is what is kept and replaced, not its file */
 };
 
@@ -76,13 +77,14 @@ void tc_output_remove_unfinished(void)
 
 /* ---- what is there ---------------------------------------------------------------------------- */
 
-static bool is_of_kind(const struct tc_output_kind *k, const char *head, size_t n)
+static bool is_of_kind(const struct words *w, const char *head, size_t n)
 {
+  const struct tc_output_kind *k = w->kind;
   for (size_t i = 0; i < sizeof k->begins / sizeof *k->begins && k->begins[i]; i++)
     if (n >= strlen(k->begins[i]) && !memcmp(head, k->begins[i], strlen(k->begins[i]))) return true;
   for (size_t i = 0; i < n; i++)
     if (head[i]) return false;
-  return k->zeros;
+  return w->zeros;
 }
 
 /* The first bytes of a regular file; -1 with errno. */
@@ -122,7 +124,7 @@ static int check_file(const char *path, const struct stat *st, const struct word
   if (n < 0)
     return tc_fail(err, TC_EUSER, "%s%s exists already, and can't be read to see what it is: %s; remove it or %s",
                    w->flag, path, strerror(errno), w->instead);
-  if (is_of_kind(w->kind, head, (size_t)n)) return 0;
+  if (is_of_kind(w, head, (size_t)n)) return 0;
   return tc_fail(err, TC_EUSER, "%s%s exists already and is not %s; remove it or %s", w->flag, path, w->kind->name,
                  w->instead);
 }
@@ -206,7 +208,7 @@ static const struct tc_output_kind any_kind = { "a file", { "" } };
 /* Owned by the caller: flag. */
 static struct words words_of(const struct tc_output_opts *o)
 {
-  return (struct words){ .kind = o->backup ? &any_kind : o->kind, .backup = o->backup,
+  return (struct words){ .kind = o->backup ? &any_kind : o->kind, .backup = o->backup, .zeros = o->zeros,
     .instead = o->instead ? o->instead : "give another name", .flag = o->flag ? tc_sprintf("%s%s", o->flag, *o->flag == '-' ? " " : ": ") : tc_strdup("") };
 }
 

@@ -23,7 +23,6 @@
 struct tc_output_kind {
   const char *name;              /* for sentences, with its article: "a trace" */
   const char *begins[3];         /* texts of which one is at its first byte; NULL: no more */
-  bool zeros;                    /* or zero bytes, which a node leaves that is lost while the file grows */
 };
 
 /* A file that is never replaced, nor made where it is not there yet, and what it is: "the training data". A folder:
@@ -37,6 +36,7 @@ struct tc_output_opts {
   const char *flag;              /* for sentences, what named the path: "run.trace", "-o"; NULL */
   const char *instead;           /* for sentences, what would fit; NULL: "give another name" */
   bool executable;
+  bool zeros;                    /* what begins with zero bytes is of the kind: a node leaves it that is lost while it grows */
   bool backup;                   /* an earlier file, of any kind, is kept as PATH~; if that is taken, PATH~2 and so on */
 };
 

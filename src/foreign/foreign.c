@@ -5,7 +5,6 @@
  * - Those of a Llama or Qwen3 are config.json's; the tensors must agree with them. */
 #include "src/foreign/impl.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,12 +20,12 @@ bool tc_foreign_is(const char *path)
 {
   static const char *const names[] = { "config.json", "model.safetensors", "model.safetensors.index.json" };
   struct stat st;
-  if (stat(path, &st) < 0) return false;
+  if (tc_stat(path, &st)) return false;
   if (!S_ISDIR(st.st_mode)) return S_ISREG(st.st_mode);
   bool has = false;
   for (int i = 0; i < 3 && !has; i++) {
     char *file = tc_sprintf("%s/%s", path, names[i]);
-    has = access(file, F_OK) == 0;
+    has = tc_is_there(file) != 0;
     free(file);
   }
   return has;
@@ -36,11 +35,10 @@ char *tc_foreign_weights(const char *config)
 {
   static const char *const names[] = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
                                        "pytorch_model.bin.index.json", "consolidated.00.pth", "tf_model.h5" };
-  struct stat st;
-  char *folder = stat(config, &st) == 0 && S_ISDIR(st.st_mode) ? tc_strdup(config) : tc_folder_of(config), *file = NULL;
+  char *folder = tc_is_folder(config) ? tc_strdup(config) : tc_folder_of(config), *file = NULL;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     file = tc_sprintf("%s/%s", folder, names[i]);
-    if (access(file, F_OK) == 0) break;
+    if (tc_is_there(file)) break;
     free(file);
     file = NULL;
   }
@@ -53,19 +51,20 @@ char *tc_foreign_weights(const char *config)
 static int find_files(struct tc_foreign *x, const char *path, struct tc_err *err)
 {
   struct stat st;
-  if (stat(path, &st) < 0) return tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
+  const int why = tc_stat(path, &st);
+  if (why) return tc_fail(err, TC_EUSER, "%s: %s", path, strerror(why));
   bool folder = S_ISDIR(st.st_mode);
   const char *slash = strrchr(path, '/');
   x->file = folder ? tc_sprintf("%s/model.safetensors", path) : tc_strdup(path);
   x->config_file = folder ? tc_sprintf("%s/config.json", path)
     : slash ? tc_sprintf("%.*s/config.json", (int)(slash - path), path) : tc_strdup("config.json");
-  if (access(x->config_file, F_OK) < 0) {
+  if (!tc_is_there(x->config_file)) {
     free(x->config_file);
     x->config_file = NULL;
   }
-  if (access(x->file, F_OK) == 0) return 0;
+  if (tc_is_there(x->file)) return 0;
   char *index = tc_sprintf("%s.index.json", x->file);
-  if (access(index, F_OK) == 0) {
+  if (tc_is_there(index)) {
     free(x->file);
     x->file = index;
     return 0;

@@ -1,12 +1,11 @@
 /* hf.c - config.json of four architectures: read, checked, written. */
 #include "src/model/hf.h"
-#include "src/files/input.h"
+#include "src/files/files.h"
 
 #include <jansson.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { MOST_BYTES = 1 << 20 };     /* of a config.json */
 
@@ -334,10 +333,9 @@ static const struct architecture *find_architecture(const struct file *f)
 
 int tc_hf_read(struct tc_model *m, const char *path, struct tc_err *err)
 {
-  struct stat st;
   json_t *o = NULL;
   *m = (struct tc_model){ .preset = "" };
-  char *file = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? tc_sprintf("%s/config.json", path) : tc_strdup(path);
+  char *file = tc_is_folder(path) ? tc_sprintf("%s/config.json", path) : tc_strdup(path);
   int rc = tc_read_loose_json(&o, file, "config", MOST_BYTES, err);
   if (rc == 0) {
     const struct file f = { o, file, err };

@@ -31,8 +31,9 @@ static char *metrics_path(const struct tc_train *t)
                       : tc_sprintf("%s/metrics.%d.jsonl", t->out, t->run.rank);
 }
 
-static const struct tc_output_kind metrics = { "a metrics.jsonl of tercio train", { "{\"step\":" }, .zeros = true };
-static const struct tc_output_opts tc_metrics_opts = { .kind = &metrics, .instead = "take another run.out" };
+static const struct tc_output_kind metrics = { "a metrics.jsonl of tercio train", { "{\"step\":" } };
+static const struct tc_output_opts tc_metrics_opts = { .kind = &metrics, .instead = "take another run.out",
+                                                 .zeros = true };
 
 /* A file of metrics for reading and appending, made if it is not there. Its descriptor, or < 0. */
 static int open_file(const char *path, struct tc_err *err)

@@ -10,7 +10,6 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
@@ -49,7 +48,7 @@ static int load_tokenizer(const struct tc_train *t, const char *task, struct tc_
   if (!*given && known && !hash) return 0;
   char *folder = tc_folder_of(tc_data_first_file(t->batches.train));
   char *path = *given ? tc_strdup(given) : tc_sprintf("%s/" TC_TOKENIZER_FILE, folder);
-  const bool missing = !*given && access(path, F_OK);
+  const bool missing = !*given && !tc_is_there(path);
   int rc = 0;
   if (missing && (known || vocab != 256))
     rc = tc_fail(err, TC_EUSER, "%s is text, the tokens of the training data are not bytes, and their folder (%s) has "

@@ -1,12 +1,12 @@
 /* args.c - the options of `tercio ckpt`: a table for all commands. */
 #include "src/cmd/ckpt/ckpt.h"
 #include "src/cmd/cmd.h"
+#include "src/files/names.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* "A:B", either may be omitted. */
 static bool set_rows(void *args, const struct tc_flag *f, const char *s)
@@ -134,7 +134,7 @@ static int parse_one(struct ckpt_args *a, const struct ckpt_sub *s, int argc, ch
 static int check_folder(const char *path, struct tc_err *err)
 {
   char *run = tc_sprintf("%s/run.json", path), *ckpt = tc_sprintf("%s/ckpt", path);
-  const bool is_run = access(run, F_OK) == 0 && access(ckpt, F_OK) == 0;
+  const bool is_run = tc_is_there(run) == 1 && tc_is_there(ckpt) == 1;
   const int rc =
     is_run ? tc_fail(err, TC_EUSER, "%s is the folder of a run; its checkpoints are in %s", path, ckpt) : 0;
   free(run);

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "io/ckpt/owner.h"
 #include "io/folder.h"
@@ -143,9 +141,8 @@ static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
   const struct tc_model *m = tc_foreign_model(x->from);
   struct tc_tokenizer *t = NULL;
   struct tc_err why;
-  struct stat st;
   *text = NULL;
-  if (tc_foreign_form(x->from) == TC_FORM_HF && access(path, F_OK) == 0) {
+  if (tc_foreign_form(x->from) == TC_FORM_HF && tc_is_there(path)) {
     int rc = tc_tokenizer_read(text, bytes, path, &why);
     if (rc == 0) rc = tc_tokenizer_parse_for(&t, *text, *bytes, path, m->vocab, &why);
     if (rc == 0) {
@@ -157,7 +154,7 @@ static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
       *text = NULL;
     }
   }
-  if (tc_foreign_form(x->from) == TC_FORM_HF && stat(x->args->path[0], &st) == 0 && S_ISDIR(st.st_mode))
+  if (tc_foreign_form(x->from) == TC_FORM_HF && tc_is_folder(x->args->path[0]))
     x->left_out = ckpt_left_out(dir, t, ckpt_special_ids(t, m, !t, x->cfg->data_end_token));
   tc_tokenizer_free(t);
   free(path);

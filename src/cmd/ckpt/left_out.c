@@ -7,7 +7,6 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "src/files/files.h"
 #include "src/model/hf.h"
@@ -95,7 +94,7 @@ static void find_members(json_t *list, const char *dir, const char *file, const 
   const char *member;
   json_t *o = NULL, *v;
   struct tc_err why;
-  if (access(path, F_OK) == 0 && tc_read_loose_json(&o, path, file, MOST_BYTES, &why) < 0)
+  if (tc_is_there(path) && tc_read_loose_json(&o, path, file, MOST_BYTES, &why) < 0)
     json_array_append_new(list, json_string("all of it, as it can't be read"));
   json_object_foreach(o, member, v) {
     if (is_empty(v) || is_kept(file, member, v, t, ids)) continue;

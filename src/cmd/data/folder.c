@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 /* What a call that crashed left in the folder. */
 static int remove_unfinished(const char *dir, struct tc_err *err)
@@ -54,7 +53,7 @@ int tc_data_folder_tokenizer(const struct tc_make_opts *o, const char *text, siz
   const struct tc_output_opts options = { .kind = &kind };
   char *path = tc_sprintf("%s/%s", o->out, TC_DATA_TOKENIZER), *note = tc_sprintf("%s/%s", o->out, TC_DATA_NOTE);
   int status = TC_OK;
-  if (access(path, F_OK) != 0 || access(note, F_OK) == 0) status = tc_output_text(path, &options, text, err);
+  if (!tc_is_there(path) || tc_is_there(note) == 1) status = tc_output_text(path, &options, text, err);
   else if (!has_bytes(path, text, bytes))
     status = tc_fail(err, TC_EUSER, "'%s' is not the tokenizer '%s', whose copy would replace it; name another folder",
                      path, o->tokenizer);

@@ -8,11 +8,9 @@
 #include "io/ckpt/manifest.h"
 #include "src/files/files.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { MOST_BYTES = 1 << 28 };
 
@@ -140,11 +138,10 @@ int tc_data_note_read(struct tc_data_note *n, bool *found, const struct tc_data_
 {
   const struct tc_make_opts *o = f->o;
   char *path = tc_sprintf("%s/%s", o->out, TC_DATA_NOTE), *text = NULL;
-  struct stat st;
   size_t bytes;
   n->command = command_json(f);
   note_clear(n);
-  *found = stat(path, &st) == 0;
+  *found = tc_is_there(path) != 0;
   int status = *found ? tc_read_text(&text, &bytes, path, "note", MOST_BYTES, err) : check_empty(o->out, err);
   if (*found && status == TC_OK) {
     json_t *j = json_loadb(text, bytes, 0, NULL);

@@ -8,7 +8,6 @@
 #include <fts.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct folder { size_t found, others; char *other; };    /* files that are no text by their names; one of them, owned */
 
@@ -94,9 +93,8 @@ static int add_folder(struct tc_texts *t, const char *name, struct tc_err *err)
 
 int tc_texts_find(struct tc_texts *t, char *const *word, int n, struct tc_err *err)
 {
-  struct stat st;
   for (int i = 0; i < n; i++)
-    if (strcmp(word[i], "-") != 0 && stat(word[i], &st) == 0 && S_ISDIR(st.st_mode))
+    if (strcmp(word[i], "-") != 0 && tc_is_folder(word[i]))
       TC_TRY(add_folder(t, word[i], err));
     else add(t, word[i]);
   return t->n <= INT32_MAX ? TC_OK : tc_fail(err, TC_EUSER, "%zu texts are too many for one command", t->n);

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { FIRST = 16 };              /* tokens of each file that show prints */
 #define BYTES "bytes"             /* for --tokenizer */
@@ -24,7 +23,7 @@ static void add_word(struct tc_view *v, char *word)
 static int add_words(struct tc_view *v, const char *arg, struct tc_err *err)
 {
   const char *name = arg + tc_data_weight_size(arg), *at = arg;
-  if (*name && access(name, F_OK) == 0) return add_word(v, tc_strdup(arg)), TC_OK;
+  if (*name && tc_is_there(name) == 1) return add_word(v, tc_strdup(arg)), TC_OK;
   char *word = tc_malloc(strlen(arg) + 1);
   int got;
   while ((got = tc_list_next(&at, word)) > 0) add_word(v, tc_strdup(word));
@@ -152,7 +151,7 @@ static int load_beside(struct tc_view *v, const struct tc_view_file *f, const st
   char *dir = tc_folder_of(f->is.name), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir);
   int status = TC_OK;
   if (v->vocab >= 0) *out = NULL;
-  else if (access(path, F_OK) == 0) status = load_tokenizer(v, path, out, err);
+  else if (tc_is_there(path)) status = load_tokenizer(v, path, out, err);
   else if (v->verb == TC_VIEW_DECODE)
     status = tc_fail(err, TC_EUSER, "there is no " TC_TOKENIZER_FILE " beside data file '%s'; name it by --tokenizer%s",
                      f->is.name, f->is.known ? "" : ", or --tokenizer bytes if a token is a byte");
