@@ -7,7 +7,8 @@
  *                                 that try, one gets the number                     acquire
  *   .run-k -> .gone-* for k <= N  from here on the old owner's names lead nowhere: it
  *   .new-* -> .gone-*             can neither begin a save nor rename one out; one that
- *   empty and remove .gone-*      was still about to acquire starts over            fence
+ *                                 was still about to acquire starts over            fence
+ *   empty and remove .gone-*      beside our heartbeat, since that may take long    remove_all
  *
  * Invariants:
  * - the owner is the one with the highest number; a lease folder is never made under a number that
@@ -23,15 +24,15 @@
  * - a rename that is tried again can't take a number twice: .new-* has a random name, and is gone after the first time.
  * What can't be read is not dead: while "owner" or "beat" can't be read, an owner counts as alive.
  *
- * On another node only the heartbeat, in the file "beat", shows that an owner is running: one that can't
- * look at the process watches it for TC_OWNER_WATCH_NS. A process that is stopped for longer loses
- * the folder. */
+ * On another node, or where /proc hides it, only the heartbeat, in the file "beat", shows that an owner is running: it is
+ * watched for TC_OWNER_WATCH_NS. A process that is stopped for longer loses the folder. */
 #include "io/ckpt/owner.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,17 +71,19 @@ struct tc_owner {
 
 /* ---- processes and their nodes ---------------------------------------------------------- */
 
-/* When a process began, in ticks since boot; -1 if there is none of this id. */
+/* When a process began, in ticks since boot; -1: it has ended; -2: that can't be told, as where /proc is not mounted, or
+ * hides the processes of others. */
 static long long born(long long pid)
 {
   char path[64], line[1024];
+  if (pid > 0 && pid <= INT32_MAX && kill((pid_t)pid, 0) < 0 && errno == ESRCH) return -1;
   snprintf(path, sizeof path, "/proc/%lld/stat", pid);
-  if (tc_first_line(path, line, sizeof line)) return -1;
+  if (tc_first_line(path, line, sizeof line)) return -2;
   const char *at = strrchr(line, ')');          /* the name before may hold anything */
   long long ticks = -1;
   char state = 'X';
   if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-                    "%*d %*d %lld", &state, &ticks) != 2) return -1;
+                    "%*d %*d %lld", &state, &ticks) != 2) return -2;
   return state == 'Z' || state == 'X' ? -1 : ticks;
 }
 
@@ -205,10 +208,10 @@ static int watch(struct tc_owner *o, int64_t number, const char *lease, const js
 /* An owner that belongs to the same job. Of an earlier start nothing is expected any more: Slurm has ended it, or it is
  * cut off. One of the same start is another step, or what is left of the step before: that may take a while to end. */
 static int check_same_job(struct tc_owner *o, int64_t number, const char *lease, const json_t *lease_owner,
-                          bool here_alive, struct tc_err *err)
+                          bool here, struct tc_err *err)
 {
   const long long start = number_in(lease_owner, "restart");
-  if (start == o->restart && here_alive) return watch(o, number, lease, lease_owner, true, err);
+  if (start == o->restart && here) return watch(o, number, lease, lease_owner, true, err);
   tc_log("%s: taken over from start %lld of this job (process %lld on %.64s, since %.40s), which has not ended in "
          "order; should it still run, it ends", o->dir, start, number_in(lease_owner, "pid"), text_of(lease_owner, "host"),
          text_of(lease_owner, "since"));
@@ -236,13 +239,14 @@ static int check_owner(struct tc_owner *o, int64_t number, struct tc_err *err)
   }
   const char *job = text_of(lease_owner, "job");
   const long long pid = number_in(lease_owner, "pid"), when = number_in(lease_owner, "born");
-  const bool is_here = lease_owner && !strcmp(text_of(lease_owner, "machine"), o->me.machine),
-             here_alive = is_here && born(pid) == when;
-  o->alone = is_here && !here_alive;
+  const bool same = lease_owner && !strcmp(text_of(lease_owner, "machine"), o->me.machine);
+  const long long now = same ? born(pid) : -2;
+  const bool told = now != -2 && when >= 0, alive = told && now == when;      /* not told: its heartbeat tells */
+  o->alone = told && !alive;
   int rc = 0;
-  if (*o->job && !strcmp(job, o->job)) rc = check_same_job(o, number, lease, lease_owner, here_alive, err);
-  else if (!is_here) rc = watch(o, number, lease, lease_owner, false, err);
-  else if (here_alive) rc = refuse(o, lease_owner, err);
+  if (*o->job && !strcmp(job, o->job)) rc = check_same_job(o, number, lease, lease_owner, same && !o->alone, err);
+  else if (!told) rc = watch(o, number, lease, lease_owner, false, err);
+  else if (alive) rc = refuse(o, lease_owner, err);
   json_decref(lease_owner);
   free(path);
   return rc;
@@ -256,18 +260,20 @@ static void remove_lease(const struct tc_owner *o, const char *name)
   struct tc_err err = { 0 };
   char *path = path_in(o, name, "");
   int failed = -1;
-  for (int i = 0; i < TRIES && failed; i++) {        /* an old owner may be writing there still */
+  bool passing = false;                              /* it was tried again for long: a later owner removes it */
+  for (int i = 0; i < TRIES && failed && !passing; i++) {      /* an old owner may be writing there still */
     char **names;
     int n = tc_folder_scan(path, "", &names, &err);
-    for (int k = 0; k < n; k++) {
+    for (int k = 0; k < n && !passing; k++) {
       char *item = path_in(o, name, names[k]);
       const int why = tc_unlink(AT_FDCWD, item);
       if (why == EISDIR || why == EPERM) tc_folder_remove(item, &err);
+      else if (tc_may_pass(why)) failed = why, passing = true;
       free(item);
     }
     if (n >= 0) tc_names_free(names, n);
-    failed = tc_rmdir(AT_FDCWD, path);
-    if (failed) tc_sleep_ns(50000000);
+    if (!passing) passing = tc_may_pass(failed = tc_rmdir(AT_FDCWD, path));
+    if (failed && !passing) tc_sleep_ns(50000000);
   }
   if (failed) tc_warn("%s: can't be removed: %s", path, strerror(failed));
   free(path);
@@ -305,9 +311,7 @@ static int fence(const struct tc_owner *o, struct tc_err *err)
 {
   TC_TRY(fence_all(o, ".run-", err));
   TC_TRY(fence_all(o, ".new-", err));
-  TC_TRY(tc_folder_sync(o->dir, err));
-  remove_all(o, ".gone-");
-  return 0;
+  return tc_folder_sync(o->dir, err);
 }
 
 /* A lease folder under a name of no meaning yet. 0: a process that got the folder took it away. */
@@ -418,13 +422,6 @@ static void *heartbeat(void *arg)
   return NULL;
 }
 
-static int start_heartbeat(struct tc_owner *o, struct tc_err *err)
-{
-  TC_TRY(tc_thread_start(&o->thread, heartbeat, o, err));
-  o->threaded = true;
-  return 0;
-}
-
 /* ---- the interface ------------------------------------------------------------------ */
 
 struct tc_owner *tc_owner_new(const char *dir, const char *job, int restart)
@@ -452,8 +449,11 @@ int tc_owner_take(struct tc_owner *o, struct tc_err *err)
     rc = acquire(o, most + 1, err);
     if (rc < 0) return rc;
     if (rc == 0) continue;
-    rc = fence(o, err);
-    return rc < 0 ? rc : start_heartbeat(o, err);
+    TC_TRY(fence(o, err));
+    TC_TRY(tc_thread_start(&o->thread, heartbeat, o, err));
+    o->threaded = true;
+    remove_all(o, ".gone-");
+    return 0;
   }
   return tc_fail(err, TC_EUSER, "%s: others take this folder again and again; start one run at a "
                  "time", o->dir);

@@ -26,6 +26,7 @@ static void say_why(json_t *object, const char *key, double x)
   json_t *reasons = json_object_get(object, "not_finite");
   if (isfinite(x)) {
     json_object_del(reasons, key);               /* of the figure that was here before */
+    if (reasons && json_object_size(reasons) == 0) json_object_del(object, "not_finite");
     return;
   }
   if (!reasons) json_object_set_new(object, "not_finite", reasons = json_object());

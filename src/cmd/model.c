@@ -27,15 +27,16 @@ static int set_model(struct tc_cmd_model *m, const struct tc_ckpt *c, struct tc_
 
 /* ---- the model of a run that names none ----------------------------------------------------------- */
 
-/* The newest checkpoint of a folder that is not damaged, or the step's folder itself. *any: the folder has some, so that
- * TC_EUSER says that one can't be read. */
+/* The newest checkpoint of a folder that is not damaged, or the step's folder itself. *any: the folder has some, or can't
+ * be listed, so that TC_EUSER says that one can't be read. */
 static int open_newest(struct tc_ckpt **c, const char *dir, bool *any, struct tc_err *err)
 {
   struct tc_err why;
   int64_t *steps = NULL;
   int rc = tc_ckpt_open(c, dir, err);
   const int n = rc < 0 ? tc_ckpt_list(dir, &steps, &why) : 0;
-  *any = n > 0;
+  *any = n != 0;
+  if (n < 0) return *err = why, n;
   for (int i = 0; i < n && (rc == TC_EINCOMPLETE || rc == TC_ECHECKSUM); i++) {
     char *path = tc_ckpt_step_path(dir, steps[i]);
     rc = tc_ckpt_open(c, path, err);

@@ -23,8 +23,10 @@
 static bool is_descriptor(const char *path)
 {
   static const char *const folder[] = { "/dev/fd/", "/proc/self/fd/" };
-  for (size_t i = 0; i < sizeof folder / sizeof *folder; i++)
-    if (!strncmp(path, folder[i], strlen(folder[i]))) return true;
+  for (size_t i = 0; i < sizeof folder / sizeof *folder; i++) {
+    const size_t n = strlen(folder[i]);
+    if (!strncmp(path, folder[i], n) && path[n] && !path[n + strspn(path + n, "0123456789")]) return true;
+  }
   return !strcmp(path, "/dev/stdin");
 }
 

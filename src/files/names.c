@@ -194,6 +194,8 @@ int tc_folder_sync(const char *path, struct tc_err *err)
     if (fd >= 0) close(fd);
     if (fd >= 0) break;            /* an fsync that failed is not repeated: the second one may forget the failure */
   } while (rc < 0 && tc_again(&again, why));
+  /* A folder that one may write in but not read, such as a drop box, can't be opened; its file is there all the same. */
+  if (rc < 0 && why == EACCES) return 0;
   /* Some file systems can't fsync a folder; they say so and are synchronous there. */
   if (rc < 0 && why != EINVAL && why != ENOTSUP && why != ENOSYS)
     return tc_fail(err, TC_EUSER, "%s: can't be flushed to disk: %s", path, strerror(why));

@@ -129,6 +129,16 @@ static int check_file(const char *path, const struct stat *st, const struct word
                  w->instead);
 }
 
+/* As realpath(3), tried again. */
+static char *real_path(const char *path)
+{
+  struct tc_again again = { 0 };
+  char *real;
+  do real = realpath(path, NULL);
+  while (!real && tc_again(&again, errno));
+  return real;
+}
+
 /* Whether a file may be made or replaced at `path`. *real is the path without links, owned, and *replaces whether
  * something is there. */
 static int check_path(const char *path, const struct words *w, char **real, bool *replaces, struct tc_err *err)
@@ -144,19 +154,19 @@ static int check_path(const char *path, const struct words *w, char **real, bool
   *replaces = rc == 0;
   if (rc < 0 && errno != ENOENT)
     return tc_fail(err, TC_EUSER, "%s%s can't be written: %s", w->flag, path, strerror(errno));
-  if (rc == 0 && S_ISLNK(st.st_mode) && !w->backup && !(*real = realpath(path, NULL)))
+  if (rc == 0 && S_ISLNK(st.st_mode) && !w->backup && !(*real = real_path(path)))
     return tc_fail(err, TC_EUSER, "%s%s is a link whose file can't be found: %s; remove it or %s", w->flag, path,
                    strerror(errno), w->instead);
   if (!*real) *real = tc_strdup(path);
-  if (rc == 0 && stat(*real, &st) < 0)
-    return tc_fail(err, TC_EUSER, "%s%s can't be written: %s", w->flag, path, strerror(errno));
+  const int why = rc == 0 ? tc_stat(*real, &st) : 0;
+  if (why) return tc_fail(err, TC_EUSER, "%s%s can't be written: %s", w->flag, path, strerror(why));
   return rc == 0 ? check_file(path, &st, w, err) : 0;
 }
 
 static bool is_same(const char *a, const char *b)
 {
   struct stat x, y;
-  return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+  return tc_stat(a, &x) == 0 && tc_stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 static const char *last_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
@@ -164,9 +174,8 @@ static const char *last_name(const char *path) { return strrchr(path, '/') ? str
 /* Whether the folder of `path`, or one above it, is this one. */
 static bool is_within(const char *path, const char *folder)
 {
-  struct stat st;
-  if (stat(folder, &st) < 0 || !S_ISDIR(st.st_mode)) return false;
-  char *up = tc_folder_of(path), *at = realpath(up, NULL);
+  if (!tc_is_folder(folder)) return false;
+  char *up = tc_folder_of(path), *at = real_path(up);
   bool found = false;
   free(up);
   while (at && !(found = is_same(at, folder)) && strcmp(at, "/") != 0) {
@@ -208,8 +217,10 @@ static const struct tc_output_kind any_kind = { "a file", { "" } };
 /* Owned by the caller: flag. */
 static struct words words_of(const struct tc_output_opts *o)
 {
+  const char *after = !o->flag ? "" : *o->flag == '-' ? " " : ": ";
   return (struct words){ .kind = o->backup ? &any_kind : o->kind, .backup = o->backup, .zeros = o->zeros,
-    .instead = o->instead ? o->instead : "give another name", .flag = o->flag ? tc_sprintf("%s%s", o->flag, *o->flag == '-' ? " " : ": ") : tc_strdup("") };
+                         .instead = o->instead ? o->instead : "give another name",
+                         .flag = tc_sprintf("%s%s", o->flag ? o->flag : "", after) };
 }
 
 static int check_all(const char *path, const struct tc_output_opts *o, const struct words *w, char **real,
@@ -352,12 +363,16 @@ static int take_free_name(const char *tmp, const char *real)
   return lstat(real, &st) == 0 ? EEXIST : tc_rename(AT_FDCWD, tmp, real);
 }
 
-/* The file gets its name. What was free when it was begun must still be. */
+/* The file gets its name. What was free when it was begun must still be, and what was replaced by then is so now: a link
+ * that came meanwhile may lead to a file that is to be kept. */
 static int give_name(struct tc_output *f, struct tc_err *err)
 {
   char *real;
   bool replaces;
   int rc = check_path(f->path, &f->w, &real, &replaces, err), why = 0;
+  if (rc == 0 && strcmp(real, f->real) != 0)
+    rc = tc_fail(err, TC_EUSER, "%s%s leads to another file meanwhile, %s, which stays; %s", f->w.flag, f->path, real,
+                 f->w.instead);
   if (rc == 0 && replaces && f->w.backup && (why = keep_earlier(real)) != 0)
     rc = tc_fail(err, TC_EUSER, "%s%s can't be kept under another name: %s", f->w.flag, f->path, strerror(why));
   if (rc == 0) why = replaces ? tc_rename(AT_FDCWD, f->tmp, real) : take_free_name(f->tmp, real);

@@ -8,8 +8,8 @@
  * Whatever else is there is kept, and TC_EUSER says what it is: another file, a device, a folder, a pipe, a link to
  * nothing, and files that the run reads or that other parts of it write, whatever their kind.
  *
- * A signal that ends the process removes unfinished files first (tc_output_remove_unfinished); a crash leaves them,
- * named .tmp-NAME-RANDOM. Everything here is Local; errors are TC_EUSER. */
+ * A signal that ends the process removes unfinished files first (tc_output_remove_unfinished); KILL and a lost node leave
+ * them, named .tmp-NAME-RANDOM. Everything here is Local; errors are TC_EUSER. */
 #ifndef TC_OUTPUT_H
 #define TC_OUTPUT_H
 

@@ -181,6 +181,7 @@ static void missing(const char *key, char *text, size_t size)
     tc_text_add(text, size, "%srank %d%s%s", n > 1 ? ", " : "", r, node ? " on " : "", node ? node : "");
   }
   if (n > MOST_NAMED) tc_text_add(text, size, " and %d more", n - MOST_NAMED);
+  if (n == l->world) *text = 0;                    /* this rank too, so it is the launcher that does not answer */
 }
 
 static void *tell_waits(void *unused)

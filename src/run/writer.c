@@ -259,12 +259,12 @@ void tc_writer_go(struct tc_writer *s, const struct tc_ckpt_meta *m, int log_fd)
   if (!s->o.async) write_checkpoint(s);
 }
 
-void tc_writer_again(struct tc_writer *s)
+void tc_writer_again(struct tc_writer *s, bool room)
 {
   TC_ASSERT(!tc_writer_busy(s) && s->meta.loop);
   pthread_mutex_lock(&s->lock);
   s->log_fd = -1;
-  s->again = true;
+  s->again = room;
   s->state = BUSY;
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->lock);

@@ -61,9 +61,9 @@ void tc_writer_copy(struct tc_writer *w);
 /* Collective. m is copied but for the strings other than `loop`, which are borrowed as long as the
  * writer exists. log_fd: flushed to disk before anything is written, then closed; -1: none. */
 void tc_writer_go(struct tc_writer *w, const struct tc_ckpt_meta *m, int log_fd);
-/* Collective. Writes what the last tc_writer_go failed to write, once more; first removes what this save would remove
- * when it is done (`keep`), but never the newest checkpoint. */
-void tc_writer_again(struct tc_writer *w);
+/* Collective. Writes what the last tc_writer_go failed to write, once more; with `room` it first removes what this save would
+ * remove when it is done (`keep`), but never the newest checkpoint. */
+void tc_writer_again(struct tc_writer *w, bool room);
 /* Local. Whether a save is under way. */
 bool tc_writer_busy(struct tc_writer *w);
 /* Local. The result of the last save, once; false if there is none, or (without wait) none yet. */

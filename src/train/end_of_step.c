@@ -20,7 +20,7 @@ int64_t tc_train_last_step(const struct tc_config *c)
  * short that the job would be requeued for ever. */
 enum { STOP_REQUEUE = 1, STOP_WALLTIME, STOP_SHORT, STOP_END };
 enum { DUE = 1, DUE_ASKED };      /* a checkpoint; asked for: never left out */
-enum { LOST_FOLDER = 1, LOST_DATA };
+enum { LOST_STATE = 1, LOST_FOLDER, LOST_DATA };   /* the state is not finite, as a save has found */
 enum { F_STOP, F_DUE, F_BUSY, F_LOST };
 
 static int64_t stop_asked(const struct tc_train *t)
@@ -41,7 +41,7 @@ static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[TC_FLA
   flag[F_STOP] = TC_MAX(flag[F_STOP], near_stop[near]);
   flag[F_STOP] = TC_MAX(flag[F_STOP], ask_stop[asked]);
   flag[F_DUE] = asked ? DUE_ASKED : tc_interval_due(t, step) ? DUE : 0;
-  flag[F_LOST] = tc_owner_lost(t->ckpt.owner) ? LOST_FOLDER : 0;
+  if (tc_owner_lost(t->ckpt.owner)) flag[F_LOST] = LOST_FOLDER;
 }
 
 static struct tc_straggler *straggler_new(const struct tc_train *t)
@@ -86,11 +86,13 @@ int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t fl
   memset(flag, 0, TC_FLAGS * sizeof *flag);
   flag[F_STOP] = stop_asked(t);
   flag[F_BUSY] = tc_writer_busy(t->ckpt.writer);
+  if (t->ckpt.diverged) flag[F_LOST] = LOST_STATE;
   if (t->run.rank == 0) read_own_flags(t, r->step, flag);
   if (t->batches.err.status < 0) flag[F_LOST] = LOST_DATA;
   TC_TRY(tc_train_control(t, flag, TC_FLAGS, r, err));
   if (flag[F_LOST] == LOST_DATA) return tc_train_data_check(t, err);
-  if (flag[F_LOST])
+  t->ckpt.diverged = flag[F_LOST] == LOST_STATE;
+  if (flag[F_LOST] == LOST_FOLDER)
     return tc_fail(err, TC_EUSER, "%s belongs to another run now, which was started later, or was "
                    "removed or renamed: this one ends after step %lld, without saving",
                    t->ckpt.dir, (long long)r->step);

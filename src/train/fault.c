@@ -8,7 +8,7 @@
 
 #include "src/watch/watch.h"
 
-static const char *const kinds[TC_FAULT_KINDS] = { "", "hang", "slow", "nan", "spike" };
+static const char *const kinds[TC_FAULT_KINDS] = { "", "hang", "slow", "nan", "spike", "row" };
 
 int tc_fault_parse(struct tc_fault *f, const char *text, int world, struct tc_err *err)
 {
@@ -22,7 +22,7 @@ int tc_fault_parse(struct tc_fault *f, const char *text, int world, struct tc_er
   if (f->kind && *end == ':' && isdigit((unsigned char)end[1]))
     f->rank = (int)strtol(end + 1, &end, 10);
   if (!f->kind || *end || f->step < 1 || f->rank < 0 || f->rank >= world)
-    return tc_fail(err, TC_EUSER, "run.fault = %s: give nan@STEP, spike@STEP, hang@STEP or "
+    return tc_fail(err, TC_EUSER, "run.fault = %s: give nan@STEP, row@STEP, spike@STEP, hang@STEP or "
                    "slow@STEP, the last two with :RANK (0 to %d) after it or without", text, world - 1);
   return 0;
 }
@@ -42,12 +42,12 @@ void tc_fault_end(const struct tc_fault *f, int rank, int64_t step, int64_t work
 void tc_fault_fire(struct tc_train *t, struct tc_step_report *s)
 {
   int kind = t->fault.kind;
-  if ((kind != TC_FAULT_NAN && kind != TC_FAULT_SPIKE) || s->step != t->fault.step) return;
+  if (kind < TC_FAULT_NAN || s->step != t->fault.step) return;
   t->fault.kind = TC_FAULT_NONE;               /* once */
-  if (kind == TC_FAULT_SPIKE) {
-    s->loss *= 1000;
-    return;
+  if (kind == TC_FAULT_SPIKE) s->loss *= 1000;
+  if (kind == TC_FAULT_NAN) {
+    tc_train_poison(t, false);
+    s->loss = NAN;
   }
-  tc_train_poison(t);
-  s->loss = NAN;
+  if (kind == TC_FAULT_ROW && t->run.rank == t->fault.rank) tc_train_poison(t, true);
 }

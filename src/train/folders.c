@@ -2,7 +2,7 @@
  * is to be read on another node.
  *
  *   rank 0                       makes a file of a random name in the lease folder of ckpt.dir, and one in run.out
- *   every rank                   looks for them, again for LOOK_NS: what another node makes may be seen late
+ *   every rank                   looks for them, again and again: what another node makes may be seen late
  *   a rank of each other node    makes, renames and removes a file of its own in ckpt.dir
  *   rank 0                       removes the two
  *
@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include "io/ckpt/ckpt.h"
@@ -21,6 +22,7 @@
 #include "src/watch/watch.h"
 
 #define LOOK_NS INT64_C(10000000000)
+#define LOOK_OUT_NS INT64_C(2000000000)          /* a folder of each node's own is allowed there, and looked for at each start */
 #define PAUSE_NS INT64_C(100000000)
 
 static char *name_in(const char *dir, int64_t token)
@@ -35,16 +37,17 @@ static int make(const char *path, struct tc_err *err)
   return tc_output_text(path, &o, "a file to try whether all nodes see it\n", err);
 }
 
-/* Collective. *blind <- a rank that does not see rank 0's file within LOOK_NS; 0: all see it. They look and agree in
- * turns, so that no rank is late for the deadline of a collective. */
-static int look_for(const struct tc_train *t, const char *path, int64_t *blind, struct tc_err *err)
+/* Collective. *blind <- a rank that does not see rank 0's file within `most_ns`; 0: all see it. They look once and agree,
+ * in turns, so that a rank that does not see it is not late for the deadline of a collective. */
+static int look_for(const struct tc_train *t, const char *path, int64_t most_ns, int64_t *blind, struct tc_err *err)
 {
-  const int64_t end = tc_now_ns() + LOOK_NS;
+  const int64_t end = tc_now_ns() + most_ns;
   struct tc_again late = { 0 };
+  struct stat st;
   bool seen = t->run.rank == 0;
   tc_at_file("looking for a file of rank 0", path);
   for (;;) {
-    seen = seen || tc_is_there(path) == 1;
+    seen = seen || stat(path, &st) == 0;
     int64_t told[2] = { seen ? 0 : t->run.rank, tc_now_ns() >= end };
     TC_TRY(tc_comm_max_i64(t->run.world, told, 2, err));
     *blind = told[0];
@@ -64,11 +67,15 @@ static bool leads_node(const struct tc_ranks *k, int rank)
 
 static int try_own(const struct tc_train *t, int64_t token, struct tc_err *err)
 {
-  char *dir = tc_sprintf("%s/.try-%016llx-%d", t->ckpt.lease, (unsigned long long)token, t->run.rank);
-  int rc = make(dir, err);
-  const int why = rc == 0 ? tc_unlink(AT_FDCWD, dir) : 0;
-  if (why) rc = tc_fail(err, TC_EUSER, "%s: can't be removed: %s", dir, strerror(why));
-  free(dir);
+  char *path = tc_sprintf("%s/.try-%016llx-%d", t->ckpt.lease, (unsigned long long)token, t->run.rank);
+  char *renamed = tc_sprintf("%s-renamed", path);
+  int rc = make(path, err), why = 0;
+  if (rc == 0 && (why = tc_rename(AT_FDCWD, path, renamed)) != 0)
+    rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", path, strerror(why));
+  if (rc == 0 && (why = tc_unlink(AT_FDCWD, renamed)) != 0)
+    rc = tc_fail(err, TC_EUSER, "%s: can't be removed: %s", renamed, strerror(why));
+  free(renamed);
+  free(path);
   return rc;
 }
 
@@ -77,7 +84,7 @@ static int look_at_ckpt(const struct tc_train *t, int64_t token, struct tc_err *
 {
   char *path = name_in(t->ckpt.lease, token);
   int64_t blind = 0;
-  int rc = look_for(t, path, &blind, err);
+  int rc = look_for(t, path, LOOK_NS, &blind, err);
   free(path);
   if (rc < 0) return rc;
   if (blind)
@@ -93,7 +100,7 @@ static int look_at_out(const struct tc_train *t, int64_t token, struct tc_err *e
 {
   char *path = name_in(t->out, token);
   int64_t blind = 0;
-  const int rc = look_for(t, path, &blind, err);
+  const int rc = look_for(t, path, LOOK_OUT_NS, &blind, err);
   free(path);
   TC_TRY(rc);
   if (blind && t->run.rank == 0)

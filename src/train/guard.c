@@ -23,7 +23,7 @@ static int read_starts(struct starts *s, const char *path, struct tc_err *err)
   *s = (struct starts){ .last = -2 };
   if (tc_is_there(path) == 0) return 0;
   TC_TRY(tc_read_text(&text, &bytes, path, "the count of starts", MOST, err));
-  s->other = bytes && sscanf(text, "%63s %lld %lld", s->job, &s->last, &s->n) != 3;
+  s->other = bytes && *text && sscanf(text, "%63s %lld %lld", s->job, &s->last, &s->n) != 3;
   free(text);
   return 0;
 }

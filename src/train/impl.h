@@ -22,7 +22,7 @@ struct json_t;                   /* jansson's */
 struct tc_batches {
   struct tc_data *train, *val;
   struct tc_prefetch *train_prefetch, *val_prefetch;   /* NULL before the first batch */
-  struct tc_data_identity id;    /* rank 0: of `train` */
+  struct tc_data_identity id;    /* of `train` */
   int32_t end_token;             /* ends a document, for data.documents = mask */
   int64_t eval_batch;            /* >= 0: the next batch is this one of the validation data */
   double *val_loss;              /* of each source of `val`, by the last validation; owned */
@@ -64,6 +64,7 @@ struct tc_ckpts {
   char *tuned;                   /* what its run's devices chose by time (tc_run_tune); NULL: none was loaded */
   bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t saved_step;            /* of the last checkpoint that was committed or loaded; -1 */
+  bool diverged;                 /* a save has found that the state is not finite; all ranks act on it at the next step */
   bool failed_alone;             /* the last one failed on this rank alone, before the ranks met */
   bool begun;                    /* a save was begun in this process */
   int64_t begun_ns;              /* when the last one was, or the run */
@@ -139,7 +140,7 @@ struct tc_prediction {
 /* fault.c: run.fault, faults that tests ask for, KIND@STEP[:RANK]. Those of the loss (nan, spike)
  * are of all ranks alike. */
 enum tc_fault_kind {
-  TC_FAULT_NONE, TC_FAULT_HANG, TC_FAULT_SLOW, TC_FAULT_NAN, TC_FAULT_SPIKE, TC_FAULT_KINDS
+  TC_FAULT_NONE, TC_FAULT_HANG, TC_FAULT_SLOW, TC_FAULT_NAN, TC_FAULT_SPIKE, TC_FAULT_ROW, TC_FAULT_KINDS
 };
 struct tc_fault { int kind, rank; int64_t step; };   /* without :RANK the last rank */
 
@@ -270,8 +271,8 @@ int tc_train_save_again(struct tc_train *t, int64_t step, int rc, struct tc_err 
 int tc_train_folders(struct tc_train *t, struct tc_err *err);
 
 /* ---- save_restore.c, again ---- */
-/* Local. Makes every saved element of this rank NaN. */
-void tc_train_poison(struct tc_train *t);
+/* Local. Makes every saved element of this rank NaN; with `one` only the last of its part of wte.weight. */
+void tc_train_poison(struct tc_train *t, bool one);
 
 /* ---- resume.c: settings and data that differ from the checkpoint's ---- */
 /* Local. TC_EUSER if an option has a value that the saved state cannot be used with; path is the
@@ -290,7 +291,7 @@ void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta);
 int tc_resume_finished(const struct tc_train *t, const struct tc_ckpt_meta *meta, struct tc_err *err);
 /* Local. "pp1 dp4 tp1"; owned by the caller. */
 char *tc_resume_mesh(const struct tc_train *t);
-/* Local, rank 0. What a checkpoint says of the data; owned by the caller. */
+/* Local. What a checkpoint says of the data; owned by the caller. */
 char *tc_resume_data(const struct tc_train *t);
 
 /* ---- tokenizer.c: the model's tokenizer, which checkpoints take along; Local ---- */

@@ -3,7 +3,9 @@
  * second signal ends the process meanwhile as at any other time (src/launch/stop.h). */
 #include "src/train/impl.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/statvfs.h>
 #include <time.h>
 
@@ -50,7 +52,7 @@ static void say(const struct tc_train *t, int64_t step, int64_t pause_ns, int64_
     snprintf(room, sizeof room, "; %s are free there",
              tc_human_bytes(bytes, sizeof bytes, (double)v.f_bavail * (double)v.f_frsize));
   tc_warn("step %lld is not saved: %.500s; %s would be lost; trying again in %lld s until %s%s", (long long)step, why, lost,
-          (long long)(pause_ns / S_NS), until, room);
+          (long long)((pause_ns + S_NS - 1) / S_NS), until, room);
 }
 
 /* Rank 0. How long to pause before the next try, plus one; 0: none. */
@@ -68,14 +70,18 @@ int tc_train_save_again(struct tc_train *t, int64_t step, int rc, struct tc_err 
   const int64_t end_ns = t->run.rank == 0 ? last_begin_ns(t, tc_now_ns()) : 0;
   for (int tries = 0; rc == TC_EUSER && !t->ckpt.failed_alone; tries++) {
     struct tc_err why = *err;
-    int64_t pause = t->run.rank == 0 ? next_pause(t, step, tries, end_ns, why.text) : 0;
-    TC_TRY(tc_comm_max_i64(t->run.world, &pause, 1, err));
+    int64_t told[2] = { 0 };                     /* the pause, and whether room is missing */
+    if (t->run.rank == 0) {
+      told[0] = next_pause(t, step, tries, end_ns, why.text);
+      told[1] = strstr(why.text, strerror(ENOSPC)) || strstr(why.text, strerror(EDQUOT));
+    }
+    TC_TRY(tc_comm_max_i64(t->run.world, told, 2, err));
     *err = why;
-    if (!pause) break;
+    if (!told[0]) break;
     tc_at_rest();
-    tc_sleep_ns(pause - 1);
+    tc_sleep_ns(told[0] - 1);
     tc_at_phase("saving again");
-    tc_writer_again(t->ckpt.writer);
+    tc_writer_again(t->ckpt.writer, told[1] != 0);
     rc = tc_train_save_end(t, true, true, err);
   }
   if (rc == 0 || rc == TC_EPEER) return rc;

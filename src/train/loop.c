@@ -167,7 +167,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
     double now = (double)r.tokens / ((double)r.step_ns * 1e-9);
     rate = rate > 0 ? 0.9 * rate + 0.1 * now : now;
     /* A save under way is committed before a rollback, and before the last evaluation. */
-    bool bad = tc_rollback_bad(t, &r), ends = step == c->train_steps;
+    bool bad = tc_rollback_bad(t, &r) || t->ckpt.diverged, ends = step == c->train_steps;
     int rc = tc_train_save_end(t, bad || ends, false, err);
     if (rc == TC_EPEER) return rc;
     if (!bad && (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))) {

@@ -128,11 +128,13 @@ static int cut_in_place(int fd, const char *path, int64_t step, struct tc_err *e
                  (long long)step, strerror(errno));
 }
 
+/* Whether fd, if it is open, is what has this name, or that can't be told. */
 static bool is_same_file(int fd, const char *path)
 {
   struct stat mine, there;
-  return fd >= 0 && fstat(fd, &mine) == 0 && stat(path, &there) == 0 && mine.st_dev == there.st_dev &&
-         mine.st_ino == there.st_ino;
+  if (fd < 0 || fstat(fd, &mine) < 0) return false;
+  const int why = tc_stat(path, &there);
+  return why ? why != ENOENT && why != ENOTDIR : mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
@@ -165,20 +167,17 @@ void tc_metrics_close(struct tc_train *t)
   t->log.fd = -1;
 }
 
-/* Whether a later start owns the folder, or that can't be told: its metrics file must not get this one's lines, nor be
- * cut. The loop ends because of that too, but may notice it later. */
-static bool is_superseded(const struct tc_train *t) { return tc_is_there(t->ckpt.lease) != 1; }
-
 void tc_metrics_back(struct tc_train *t, int64_t step)
 {
   struct tc_err err = { 0 };
-  if (is_superseded(t)) {
-    tc_metrics_close(t);
-    return;
-  }
-  if (tc_metrics_open(t, step, &err) == 0) return;
+  /* A later start's file must not be cut. This one ends because of it too, but may notice it later. */
+  const int ours = tc_is_there(t->ckpt.lease);
+  if (ours == 0) tc_metrics_close(t);
+  else if (ours < 0) tc_fail(&err, TC_EUSER, "%s can't be seen: %s", t->ckpt.lease, strerror(-ours));
+  if (ours == 0 || (ours > 0 && tc_metrics_open(t, step, &err) == 0)) return;
   tc_warn("%s; no more lines are written", err.text);     /* they would come after later steps' */
   t->log.wanted = false;
+  tc_metrics_close(t);
 }
 
 /* Lines from this step on are missing, until the next checkpoint that finds it otherwise. */
@@ -209,7 +208,7 @@ void tc_metrics_look(struct tc_train *t, int64_t step)
   tc_at_phase("looking at the metrics");
   m->paused = false;
   char *path = metrics_path(t);
-  if (!is_same_file(m->fd, path) && !is_superseded(t)) {
+  if (!is_same_file(m->fd, path) && tc_is_there(t->ckpt.lease) == 1) {     /* no later start owns the folder */
     const bool was_open = m->fd >= 0;
     tc_metrics_close(t);
     m->fd = open_again(path, &err);

@@ -92,6 +92,7 @@ static void describe(const struct tc_train *t, const struct tc_step_report *s, c
 {
   snprintf(text, size, "loss %g, gradient norm %g", tc_unsigned_nan(s->loss), tc_unsigned_nan(s->grad_norm));
   if (s->validated) tc_text_add(text, size, ", validation loss %g", tc_unsigned_nan(s->val_loss));
+  if (t->ckpt.diverged) tc_text_add(text, size, ", weights or moments that are not finite");
   for (int i = 0; i < t->tasks.n && s->validated; i++)
     if (t->tasks.task[i].not_finite)
       tc_text_add(text, size, ", %lld answers of %.60s without a finite loss", (long long)t->tasks.task[i].not_finite,
@@ -129,6 +130,7 @@ int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *
   r->rollbacks = rollbacks + 1;
   r->skipped = skipped + bad - *step;
   r->back_to = *step;
+  t->ckpt.diverged = false;
   if (t->run.rank == 0)
     tc_log("went back to step %lld: the samples of steps %lld to %lld are left out",
            (long long)*step, (long long)(*step + skipped + 1), (long long)(bad + skipped));

@@ -179,14 +179,16 @@ bool tc_train_writer_close(struct tc_train *t, bool abandon)
   return true;
 }
 
-void tc_train_poison(struct tc_train *t)
+void tc_train_poison(struct tc_train *t, bool one)
 {
   for (int i = 0; i < t->ckpt.state->n_slices; i++) {
     const struct tc_ckpt_slice *s = &t->ckpt.state->slice[i];
     const struct tc_ckpt_tensor *x = &t->ckpt.state->s.tensor[s->tensor];
-    int64_t bytes = tc_box_bytes(x->dtype, x->rank, s->count);
-    if (t->run.device->ops->separate) t->run.device->ops->fill(t->run.device, s->data, 0xff, bytes);
-    else memset(s->data, 0xff, (size_t)bytes);   /* NaN in every type of float */
+    int64_t bytes = tc_box_bytes(x->dtype, x->rank, s->count), from = one ? bytes - (int64_t)tc_dtype_bytes(x->dtype) : 0;
+    char *data = (char *)s->data + from;
+    if (one && strcmp(x->name, "wte.weight") != 0) continue;
+    if (t->run.device->ops->separate) t->run.device->ops->fill(t->run.device, data, 0xff, bytes - from);
+    else memset(data, 0xff, (size_t)(bytes - from));   /* NaN in every type of float */
   }
 }
 
@@ -225,6 +227,7 @@ int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *e
   }
   *err = r.err;
   t->ckpt.failed_alone = r.alone;
+  t->ckpt.diverged |= r.rc == TC_EDIVERGED;
   if (r.rc == TC_EPEER || t->run.rank != 0 || last) return r.rc;
   if (t->ckpt.saved_step < 0)
     tc_warn("checkpoint of step %lld failed, and there is none before it: %s", (long long)r.step, r.err.text);

@@ -61,7 +61,7 @@ static double save_time_s(const struct tc_train *t)
 int64_t tc_time_limit_last_save(const struct tc_train *t)
 {
   if (!t->limit.end_ns) return 0;
-  return t->limit.end_ns - (int64_t)((FACTOR * save_time_s(t) + MARGIN_S) * 1e9);
+  return t->limit.end_ns - (int64_t)(save_time_s(t) * 1e9);
 }
 
 int tc_time_limit_near(struct tc_train *t)

@@ -151,7 +151,7 @@ static int make_job(char **text, const struct emit *e, const char *dir, struct t
   return rc;
 }
 
-/* All files into `dir`, or none. Earlier ones, which a person may have edited, are kept as NAME~. */
+/* The files into `dir`, each whole; none if one can't be begun. Earlier ones, which a person may have edited, are kept as NAME~. */
 static int write_all(const struct tc_cluster *k, const char *run, const char *job, const char *dir,
                      struct tc_err *err)
 {

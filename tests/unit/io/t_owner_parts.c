@@ -245,6 +245,22 @@ static void test_check_owner(void)
   put_text(".run-00000043/owner", mine);
   is_int(check_owner(o, 43, &err), TC_EUSER, "this process has it; two runs without a job are not of one job");
   free(mine);
+  /* Of a process of this machine that can't be looked at, only the heartbeat tells. */
+  static const struct { const char *what; long long pid, born; int want; } hidden[] = {
+    { "a process that could not see itself", 0, -2, 1 }, { "one that could not, by an older program", 0, -1, 1 },
+    { "one whose number is none", 1LL << 40, 7, 1 }, { "one that has ended", INT32_MAX, 7, 0 } };
+  for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++) {
+    char *who = tc_sprintf("{\"job\": \"\", \"machine\": \"%s\", \"pid\": %lld, \"born\": %lld}", o->me.machine,
+                           hidden[i].pid ? hidden[i].pid : (long long)getpid(), hidden[i].born);
+    put_text(".run-00000043/owner", who);
+    put_text(".run-00000043/beat", "1\n");
+    o->watched = 0;
+    is_int(check_owner(o, 43, &err), hidden[i].want, "%s: %s", hidden[i].what, hidden[i].want ? "watched" : "taken over");
+    ok(tc_owner_alone(o) == !hidden[i].want, "... and is %s", hidden[i].want ? "not known to have ended" : "gone");
+    put_text(".run-00000043/beat", "2\n");
+    if (hidden[i].want) is_int(check_owner(o, 43, &err), TC_EUSER, "... and alive, as its heartbeat goes on");
+    free(who);
+  }
   char *cmd = tc_sprintf("cd '%s' && rm -r .run-*", root);
   TC_ASSERT(system(cmd) == 0);
   free(cmd);
@@ -293,7 +309,7 @@ static void test_fence(void)
   is_int(fence(o, &err), 0, "homes below ours are renamed away");
   is_int(renames, 3, "... two, and one being prepared");
   ok(fx_there(root, ".run-00000005") && fx_there(root, ".run-00000006") &&
-     fx_there(root, ".run-x") && fx_count(root, ".") == 3, "others stay, and what has no number");
+     fx_there(root, ".run-x") && fx_count(root, ".") == 6, "others stay, and what has no number");
   make_lease(".run-00000002");
   refused_renames = 1;
   why_refused = ENOENT;
@@ -306,7 +322,7 @@ static void test_fence(void)
   free(want);
   o->number = 0;
   tc_owner_free(o);
-  cmd = tc_sprintf("cd '%s' && rm -r .run-*", root);
+  cmd = tc_sprintf("cd '%s' && rm -r .run-* .gone-*", root);
   TC_ASSERT(system(cmd) == 0);
   free(cmd);
 }

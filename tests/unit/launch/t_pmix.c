@@ -303,7 +303,8 @@ static void test_missing(void)
   static const struct { int size, here; pmix_status_t resolve; const char *text; } rows[] = {
     { 4, 1, 0, "rank 1 on node0, rank 2 on node1, rank 3 on node1" }, { 4, 11, 0, "rank 2 on node1" }, { 4, 15, 0, "" },
     { 6, 31, 0, "rank 5" }, { 4, 11, PMIX_ERR_NOT_SUPPORTED, "rank 2" },
-    { 11, 0, PMIX_ERR_NOT_SUPPORTED, "rank 0, rank 1, rank 2, rank 3, rank 4, rank 5, rank 6, rank 7 and 3 more" } };
+    { 11, 0, PMIX_ERR_NOT_SUPPORTED, "" },
+    { 11, 1024, PMIX_ERR_NOT_SUPPORTED, "rank 0, rank 1, rank 2, rank 3, rank 4, rank 5, rank 6, rank 7 and 2 more" } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char who[400] = "old";
     make(0, rows[i].size);

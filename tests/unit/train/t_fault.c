@@ -46,7 +46,7 @@ static void test_parse(void)
        "... kind %d of rank %d at %d", f.kind, f.rank, (int)f.step);
   }
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    char *want = tc_sprintf("run.fault = %s: give nan@STEP, spike@STEP, hang@STEP or slow@STEP, "
+    char *want = tc_sprintf("run.fault = %s: give nan@STEP, row@STEP, spike@STEP, hang@STEP or slow@STEP, "
                             "the last two with :RANK "
                             "(0 to 3) after it or without",
                             bad[i]);

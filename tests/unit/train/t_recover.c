@@ -243,6 +243,9 @@ static void test_walltime(void)
   is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_FAR, "... and a day back");
   t.limit.end_ns -= INT64_C(3600000000000);
   is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_NEAR, "an hour later: near");
+  is_int(t.limit.end_ns - tc_time_limit_last_save(&t), 1000000000, "the last save may begin as long as a save before the end");
+  t.interval.cost_s = 7;
+  is_int(t.limit.end_ns - tc_time_limit_last_save(&t), 7000000000, "... as saves have taken");
   wall_s = 0;
   t = in_job(&automatic, 3600, 60);
   near_f(t.limit.limit_s, 3600, 1e-3, "a job of an hour");
