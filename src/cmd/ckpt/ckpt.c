@@ -137,6 +137,7 @@ static void list_one(json_t *list, const char *path, bool aside)
     c = NULL;
     if (fate == TC_CKPT_GONE) return;
   }
+  if (rc == 0) *e.text = 0;                          /* of an earlier look */
   int64_t step = c ? c->m->meta.step : tc_step_of_name(name + (aside ? strlen(TC_ASIDE) : 0));
   const char *state = aside ? "aside" : rc == 0 ? "ok" : rc == TC_EINCOMPLETE ? "incomplete"
                       : rc == TC_EUSER ? "unreadable" : "damaged";
