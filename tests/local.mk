@@ -401,6 +401,7 @@ test_files = \
   %D%/oracle/tiny.json \
   %D%/oracle/tiny-documents.json \
   %D%/oracle/torch_gpt.py \
+  %D%/oracle/compact.py \
   %D%/oracle/compare_patterns.py \
   %D%/oracle/compare_tokens.py \
   %D%/oracle/make_tokens.py \

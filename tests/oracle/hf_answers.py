@@ -10,6 +10,7 @@ tokens after each of 3 prompts, in fp32. It ends with an error if two tokens or 
 rounding could change the choice."""
 import json, math, os, random, shutil, struct
 import numpy as np, torch, transformers
+from compact import dump
 from torch.nn.functional import cross_entropy
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -91,5 +92,5 @@ for seed, (name, config) in enumerate(MODELS.items()):
 for name in ('hf-llama', 'hf-qwen3'):
     out['models'][name] = dict(perplexity=perplexity(load(name), few, 32))
 with open(os.path.join(here, 'answers.json'), 'w') as f:
-    json.dump(out, f, indent=1)
+    dump(out, f)
 print({k: v['perplexity'] for k, v in out['models'].items()})

@@ -17,6 +17,7 @@ With `documents` (documents.json): Llama and Qwen3 with data.documents = mask. T
 transformers gets a block-diagonal causal mask and positions that restart at each line."""
 import glob, json, os, shutil, subprocess, sys, tempfile
 import h5py, numpy as np, torch, transformers
+from compact import dump
 
 tercio, text, out = sys.argv[1:4]
 END = 10 if sys.argv[4:] == ['documents'] else None    # ends a document; None: documents are joined
@@ -237,5 +238,5 @@ def run(case):
 
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)
-json.dump(dict(torch=torch.__version__, transformers=transformers.__version__, seed=SEED, batch=BATCH, lr=LR,
-               cases=[run(c) for c in CASES]), open(out, 'w'), indent=0)
+dump(dict(torch=torch.__version__, transformers=transformers.__version__, seed=SEED, batch=BATCH, lr=LR,
+          cases=[run(c) for c in CASES]), open(out, 'w'))

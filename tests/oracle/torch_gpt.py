@@ -9,7 +9,8 @@ script makes the batches anew from the text (Philox, as data.h describes), compu
 of the first step in float64 and float32, and the losses of STEPS steps of AdamW (beta 0.9 0.95,
 eps 1e-8, weight decay 0.1 on matrices, clip 1, constant LR), and writes norms and samples. END: the
 byte that ends a document, for a run with data.documents = mask."""
-import sys, json, glob, math, h5py, numpy as np, torch, torch.nn.functional as F
+import sys, glob, math, h5py, numpy as np, torch, torch.nn.functional as F
+from compact import dump
 
 ckpt, text, seed, B, steps, lr, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), \
     int(sys.argv[5]), float(sys.argv[6]), sys.argv[7]
@@ -101,4 +102,4 @@ for s in range(1, steps + 1):
     opt.step()
     res['losses'].append(float(l.detach()))
 print('losses', ' '.join('%.9g' % l for l in res['losses']))
-json.dump(res, open(out, 'w'), indent=0)
+dump(res, open(out, 'w'))
