@@ -27,12 +27,12 @@ const struct tc_flag tc_flags_plan[] = {
   FLAG("--disk RATE", "bytes per second that checkpoints are written with; e.g. --disk 20GB"),
   FLAG("--restart TIME", "time from a failure to the next step (default 2m)"),
   FLAG("--emit sbatch", "write the layout as DIR/run.ini and DIR/job.sbatch, and the device as DIR/device.ini, from "
-    "which the run predicts its own step time. Of a search, it is the first layout that takes at most 90 % of a "
-    "device's memory or, if none does, the first. What a person must decide stands as # CHECK and is listed. If "
-    "nothing fits, nothing is written, and the status is 6"),
+    "which the run predicts its own step time. After a search: the best layout that uses at most 90 % of device "
+    "memory, else the best one. Lines to check by hand are marked # CHECK and listed. If nothing fits, nothing is "
+    "written, and the status is 6"),
   FLAG("--into DIR", "the folder of --emit (default plan)"),
   FLAG("--template FILE", "the script that --emit fills in (default: the train.sbatch of tercio --share)"),
-  FLAG("--for eval|sample", "what tercio eval or tercio sample of the model takes instead of a training: memory of "
+  FLAG("--for eval|sample", "plan tercio eval or sample instead of training: memory of "
     "weights and KV cache, tokens per second of prompts and of new tokens; e.g. --for sample --batch 8"),
   FLAG("--batch N", "with --for: sequences at once; of eval on each data-parallel rank (default: 2048 tokens), of "
     "sample in all (default 1)"),

@@ -79,8 +79,7 @@ struct tc_config_change {
   enum tc_resume resume;
   char was[100], is[100];              /* cut off if they are longer */
 };
-/* Local. The number of the first option, from number `from` on, that has not the same value in
- * both; -1: none. */
+/* Local. Index of the first option >= from whose value differs; -1: none. */
 int tc_config_next_change(const struct tc_config *was, const struct tc_config *is, int from,
                           struct tc_config_change *out);
 /* Local. Option number `option` of *to becomes that of *from, which stays its owner. */

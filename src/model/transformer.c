@@ -242,7 +242,7 @@ static int32_t attend(struct build *b, int32_t qkv, const char *layer)
   return y;
 }
 
-/* Of new tokens, after those whose keys and values are in the cache. */
+/* Attention of new tokens over the cache and themselves. */
 static int32_t attend_cache(struct build *b, int32_t qkv, const char *layer)
 {
   struct tc_graph *g = b->g;

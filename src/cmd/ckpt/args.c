@@ -101,7 +101,7 @@ static const struct option {
       "how many good checkpoints stay, at least 1", TC_FLAG_WHOLE, FIELD(keep), 1, 1 << 24, NULL }, CKPT_KEEP },
   { { "--dry-run", "print what would be removed, and remove nothing",
       NULL, TC_FLAG_YES, FIELD(dry_run), 0, 0, NULL }, CKPT_KEEP },
-  { { "--release", "undo the quarantine of STEP; of several of one step, STEP.2 is the second; e.g. 300.2 --release",
+  { { "--release", "undo the quarantine of STEP; if a step was quarantined twice, STEP.2 is the second; e.g. 300.2 --release",
       NULL, TC_FLAG_YES, FIELD(release), 0, 0, NULL }, CKPT_RELEASE },
   { { "--json", "print JSON instead of text",
       NULL, TC_FLAG_YES, FIELD(json), 0, 0, NULL }, CKPT_JSON },

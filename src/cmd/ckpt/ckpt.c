@@ -345,7 +345,7 @@ static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
 static const struct ckpt_sub subs[] = {
   { "ls", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_ls,
     "lists the checkpoints of a folder: step, time, size, mesh, system, and whether all files exist; quarantined "
-    "ones last, superseded ones as a number",
+    "ones last; superseded checkpoints are only counted",
     "tercio ckpt ls run/ckpt" },
   { "show", "[DIR] [--owners [--tensor PATTERN]] [--json]", 0, 1, CKPT_JSON | CKPT_OWNERS, cmd_show,
     "prints the metadata of a checkpoint: run, model, files, the ranks that wrote them, the resolved configuration",

@@ -158,9 +158,9 @@ static int next_of_source(struct tc_data_units *u, struct tc_data_unit *unit, st
   unit->n = 0;
   for (size_t want = UNIT_BYTES; !cut; from = want, want *= 2) {
     if (want > MOST_BYTES)
-      return tc_fail(err, TC_EUSER, "text '%s' has over %zu GB from byte %lld on without %s, which is too long for one "
-                     "piece: split it", u->o->text[u->at.source], MOST_BYTES >> 30, (long long)u->at.offset,
-                     unit->jsonl ? "a line's end" : "a place where the tokenizer allows a cut");
+      return tc_fail(err, TC_EUSER, "text '%s': no %s within %zu GB after byte %lld: split it", u->o->text[u->at.source],
+                     unit->jsonl ? "end of a line" : "place where the tokenizer allows a cut", MOST_BYTES >> 30,
+                     (long long)u->at.offset);
     TC_TRY(fill(u, unit, want, &end, err));
     if (end) break;
     cut = find_end(u, unit, from);
