@@ -211,13 +211,16 @@ begin_early() {                      # RANKS
     "${of[@]}" "$program" train "$shared/run.ini" --train.global_batch=8 --run.out="$out" > "$shared/early.log" 2>&1 &
   runner=$!
 }
-# INT twice to srun, USR2 to srun, TERM or HUP to all ranks that there are (to srun, if there are none).
+# INT twice to srun, USR2 to srun once there are ranks (it loses one that comes before), TERM or HUP to all ranks that
+# there are (to srun, if there are none).
+have_ranks() { [ -n "$(rank_pids)" ]; }
 early() {                            # RANKS SIGNAL MOST-MS
   local at=$((RANDOM * 8 % ($3 + 1))) to t0 got left
   begin_early "$1"
   read -rt "$(printf '%d.%03d' $((at / 1000)) $((at % 1000)))" -u "$never"
   until_or_gone $runner launcher > "$shared/to"
   to=$(tail -n 1 "$shared/to")
+  [ "$2" != USR2 ] || until_or_gone $runner have_ranks
   case $2 in TERM | HUP) left=$(rank_pids); to=${left:-$to} ;; esac
   t0=$(date +%s%N)
   kill -"$2" $to 2> /dev/null
@@ -228,7 +231,7 @@ early() {                            # RANKS SIGNAL MOST-MS
   t0=$((($(date +%s%N) - t0) / 1000000))
   longest=$((t0 > longest ? t0 : longest))
   ends[$2:$got]=$((${ends[$2:$got]-0} + 1))
-  [ $got != 0 ] || bad="$bad; $1 ranks, $2 after $at ms: status 0"
+  case $got in 0 | 124) bad="$bad; $1 ranks, $2 after $at ms: status $got" ;; esac       # 124: it went on for 600 s
   # What srun kills (137) in a save leaves its part of it to the next start.
   [ ! -d "$out" ] || left=$(cd "$out" && find . -mindepth 1 -printf '%P\n' | grep -vxE "$whole" |
     { [ $got = 137 ] && grep -v '^ckpt/.run-[0-9]*/.tmp-step-' || cat; })
