@@ -211,22 +211,25 @@ begin_early() {                      # RANKS
     "${of[@]}" "$program" train "$shared/run.ini" --train.global_batch=8 --run.out="$out" > "$shared/early.log" 2>&1 &
   runner=$!
 }
-# INT twice to srun, USR2 to srun once there are ranks (it loses one that comes before), TERM or HUP to all ranks that
-# there are (to srun, if there are none).
-have_ranks() { [ -n "$(rank_pids)" ]; }
+# INT twice to srun, USR2 to srun again and again (it may lose one that comes while it starts the ranks), TERM or HUP to
+# all ranks that there are (to srun, if there are none).
+again() { while sleep 10 && kill -USR2 "$1" 2> /dev/null; do :; done; }
 early() {                            # RANKS SIGNAL MOST-MS
-  local at=$((RANDOM * 8 % ($3 + 1))) to t0 got left
+  local at=$((RANDOM * 8 % ($3 + 1))) to t0 got left resend
   begin_early "$1"
   read -rt "$(printf '%d.%03d' $((at / 1000)) $((at % 1000)))" -u "$never"
   until_or_gone $runner launcher > "$shared/to"
   to=$(tail -n 1 "$shared/to")
-  [ "$2" != USR2 ] || until_or_gone $runner have_ranks
   case $2 in TERM | HUP) left=$(rank_pids); to=${left:-$to} ;; esac
   t0=$(date +%s%N)
   kill -"$2" $to 2> /dev/null
-  [ "$2" != INT ] || { read -rt 0.3 -u "$never"; kill -INT $to 2> /dev/null; }
+  case $2 in
+    INT) read -rt 0.3 -u "$never"; kill -INT $to 2> /dev/null ;;
+    USR2) again $to & resend=$! ;;
+  esac
   wait $runner
   got=$?
+  [ "$2" != USR2 ] || kill $resend
   until_ok 60 ended || bad="$bad; ranks are left"
   t0=$((($(date +%s%N) - t0) / 1000000))
   longest=$((t0 > longest ? t0 : longest))
