@@ -132,8 +132,8 @@ static int cut_in_place(int fd, const char *path, int64_t step, struct tc_err *e
 static bool is_same_file(int fd, const char *path)
 {
   struct stat mine, there;
-  if (fd < 0 || fstat(fd, &mine) < 0) return false;
-  const int why = tc_stat(path, &there);
+  if (fd < 0) return false;
+  const int why = fstat(fd, &mine) < 0 ? errno : tc_stat(path, &there);
   return why ? why != ENOENT && why != ENOTDIR : mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
