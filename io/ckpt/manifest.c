@@ -393,14 +393,13 @@ static int parse(struct tc_manifest *m, const char *text, size_t bytes, const ch
 static int read_text(char **text, size_t *bytes, const char *path, struct tc_err *err)
 {
   struct stat st;
-  int fd = tc_open_read(path);
+  int fd = tc_open_stat(path, &st);
   if (fd < 0)
     return errno == ENOENT
       ? tc_fail(err, TC_EINCOMPLETE, "%s: is not there: the checkpoint is incomplete", path)
       : tc_fail(err, TC_EUSER, "%s: can't be read: %s", path, strerror(errno));
   int rc = 0;
-  if (fstat(fd, &st) < 0) rc = tc_fail(err, TC_EUSER, "%s: can't be read: %s", path, strerror(errno));
-  else if (!S_ISREG(st.st_mode)) rc = tc_fail(err, TC_ECHECKSUM, "%s: not a file", path);
+  if (!S_ISREG(st.st_mode)) rc = tc_fail(err, TC_ECHECKSUM, "%s: not a file", path);
   else if (st.st_size == 0)
     rc = tc_fail(err, TC_EINCOMPLETE, "%s: is empty: the checkpoint is incomplete", path);
   else if (st.st_size > MOST_TEXT)

@@ -114,10 +114,10 @@ int tc_ckpt_find(const struct tc_ckpt *c, const char *name)
 static int open_once_more(const char *path, int64_t size, struct tc_err *err)
 {
   struct stat st;
-  int fd = tc_open_read(path), rc = 0;
+  int fd = tc_open_stat(path, &st), rc = 0;
   if (fd < 0 && errno == ENOENT)
     rc = tc_fail(err, TC_EINCOMPLETE, "%s: is missing: the checkpoint is incomplete", path);
-  else if (fd < 0 || fstat(fd, &st) < 0)
+  else if (fd < 0)
     rc = tc_fail(err, TC_EUSER, "%s: can't be read: %s", path, strerror(errno));
   else if (!S_ISREG(st.st_mode))
     rc = tc_fail(err, TC_ECHECKSUM, "%s: not a file", path);

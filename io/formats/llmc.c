@@ -88,9 +88,8 @@ static int open_file(struct tc_llmc *f, struct tc_err *err)
 {
   struct stat st;
   int32_t h[8];
-  f->fd = tc_open_read(f->path);
-  if (f->fd < 0 || fstat(f->fd, &st) < 0)
-    return tc_fail(err, TC_EUSER, "%s: %s", f->path, strerror(errno));
+  f->fd = tc_open_stat(f->path, &st);
+  if (f->fd < 0) return tc_fail(err, TC_EUSER, "%s: %s", f->path, strerror(errno));
   if (!S_ISREG(st.st_mode)) return tc_fail(err, TC_EUSER, "%s: not a file", f->path);
   if (st.st_size < TC_LLMC_HEADER_BYTES || !tc_pread_all(f->fd, h, sizeof h, 0))
     return tc_fail(err, TC_EUSER, "%s: too short for a model file of llm.c", f->path);

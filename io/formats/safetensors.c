@@ -56,9 +56,8 @@ static int read_text(struct tc_st *s, char **text, int64_t *length, int64_t *dat
   struct stat st;
   unsigned char raw[LENGTH_BYTES];
   uint64_t n = 0;
-  s->fd = tc_open_read(s->path);
-  if (s->fd < 0 || fstat(s->fd, &st) < 0)
-    return tc_fail(err, TC_EUSER, "%s: %s", s->path, strerror(errno));
+  s->fd = tc_open_stat(s->path, &st);
+  if (s->fd < 0) return tc_fail(err, TC_EUSER, "%s: %s", s->path, strerror(errno));
   if (!S_ISREG(st.st_mode)) return tc_fail(err, TC_EUSER, "%s: not a file", s->path);
   if (st.st_size < LENGTH_BYTES + 2)
     return tc_fail(err, TC_EUSER, "%s: not a safetensors file: it has %lld bytes", s->path,

@@ -44,16 +44,13 @@ static const char *unfit(const char *path, mode_t mode)
 /* A descriptor that can't wait; *is_pipe: for a pipe. */
 static int open_any(const char *path, const char *kind, bool *missing, bool *is_pipe, struct tc_err *err)
 {
-  struct tc_again again = { 0 };
   struct stat st;
-  int fd;
   if (missing) *missing = false;
   tc_at_file("opening", path);
-  do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  while (fd < 0 && tc_again(&again, errno));
+  const int fd = tc_open_stat(path, &st);
   if (fd < 0 && missing) *missing = errno == ENOENT || errno == ENOTDIR;
   if (fd < 0) return tc_fail(err, TC_EUSER, "cannot open %s %.500s: %s", kind, path, strerror(errno));
-  const char *why = fstat(fd, &st) < 0 ? strerror(errno) : unfit(path, st.st_mode);
+  const char *why = unfit(path, st.st_mode);
   if (!why && fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) < 0) why = strerror(errno);
   *is_pipe = !why && S_ISFIFO(st.st_mode);
   if (!why) return fd;

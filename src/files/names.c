@@ -108,13 +108,22 @@ int tc_mkdir_own(int at, const char *name)
 
 /* ---- looking ----------------------------------------------------------------------------- */
 
-int tc_open_read(const char *path)
+int tc_open_stat(const char *path, struct stat *st)
 {
   struct tc_again again = { 0 };
-  int fd;
-  do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  while (fd < 0 && tc_again(&again, errno));
-  return fd;
+  for (;;) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 && fstat(fd, st) == 0) return fd;
+    const int why = errno;
+    if (fd >= 0) close(fd);
+    if (!tc_again(&again, why)) return -1;
+  }
+}
+
+int tc_open_read(const char *path)
+{
+  struct stat st;
+  return tc_open_stat(path, &st);
 }
 
 int tc_stat(const char *path, struct stat *st)

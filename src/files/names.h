@@ -21,10 +21,11 @@ int tc_rmdir(int at, const char *name);                       /* ENOENT is no fa
 int tc_mkdir_own(int at, const char *name);
 
 /* Local. Looking, tried again. tc_open_read: a descriptor for reading, which waits for no pipe, or -1 with errno.
- * tc_stat: 0, or errno. tc_is_there: whether something has this name, links followed; -errno if that can't be told: what
+ * tc_open_stat: the same, and what was opened: after an error of either the file is opened anew. tc_stat: 0, or errno. tc_is_there: whether something has this name, links followed; -errno if that can't be told: what
  * takes it for there will find out why. tc_is_folder: false if that can't be told. */
 struct stat;
 int tc_open_read(const char *path);
+int tc_open_stat(const char *path, struct stat *st);
 int tc_stat(const char *path, struct stat *st);
 int tc_is_there(const char *path);
 bool tc_is_folder(const char *path);

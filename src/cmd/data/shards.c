@@ -5,7 +5,6 @@
 #include "src/cmd/data/data.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -42,12 +41,12 @@ static int check_shard(const char *path, const struct tc_shard_header *h, struct
 {
   int32_t want[TC_SHARD_INTS], header[TC_SHARD_INTS];
   struct stat st;
-  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int fd = tc_open_stat(path, &st);
   if (fd < 0)
     return tc_fail(err, TC_EUSER, "shard '%s', which is finished according to data.json beside it, can't be opened: "
                    "%s; put it back, or remove the folder and make all shards again", path, strerror(errno));
   tc_shard_pack(h, want);
-  const bool same = fstat(fd, &st) == 0 && st.st_size == TC_SHARD_BYTES + h->n_tokens * h->width &&
+  const bool same = st.st_size == TC_SHARD_BYTES + h->n_tokens * h->width &&
                     tc_pread_all(fd, header, sizeof header, 0) && memcmp(header, want, sizeof want) == 0;
   close(fd);
   return same ? TC_OK
