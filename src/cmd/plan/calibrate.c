@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,6 +43,7 @@ static int run_child(struct calib *c, const char *name, const char *const *argv,
   fflush(stdout);
   pid_t pid = fork();
   if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);            /* a signal that ends this process ends the child's measuring too */
     int o = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     int e = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (o >= 0 && e >= 0 && dup2(o, 1) >= 0 && dup2(e, 2) >= 0)
