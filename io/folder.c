@@ -21,6 +21,13 @@ int64_t tc_step_of_name(const char *name)
   return strcmp(again, name) == 0 ? (int64_t)step : -1;
 }
 
+static int fail(const char *path, const char *what, int why, struct tc_err *err)
+{
+  const int rc = tc_fail(err, TC_EUSER, "%s: %s%s%s", path, what ? what : "", what ? ": " : "", strerror(why));
+  errno = why;
+  return rc;
+}
+
 int tc_folder_remove(const char *path, struct tc_err *err)
 {
   struct tc_again again = { 0 };
@@ -33,9 +40,9 @@ int tc_folder_remove(const char *path, struct tc_err *err)
   if (fd < 0 && why == ENOENT) return 0;
   if (fd < 0 && readlink(path, at, sizeof at) >= 0) {
     why = tc_unlink(AT_FDCWD, path);
-    return why ? tc_fail(err, TC_EUSER, "%s: can't be removed: %s", path, strerror(why)) : 0;
+    return why ? fail(path, "can't be removed", why, err) : 0;
   }
-  if (fd < 0) return tc_fail(err, TC_EUSER, "%s: %s", path, strerror(why));
+  if (fd < 0) return fail(path, NULL, why, err);
   why = tc_unlink(fd, TC_MANIFEST);
   const int n = why ? 0 : tc_folder_scan(path, "", &names, err);
   for (int i = 0; i < n; i++) {
@@ -47,8 +54,7 @@ int tc_folder_remove(const char *path, struct tc_err *err)
   if (n < 0) return n;
   tc_names_free(names, n);
   if (!why) why = tc_rmdir(AT_FDCWD, path);
-  if (why) return tc_fail(err, TC_EUSER, "%s: can't be removed: %s", path, strerror(why));
-  return 0;
+  return why ? fail(path, "can't be removed", why, err) : 0;
 }
 
 int tc_first_line(const char *path, char *buf, size_t size)

@@ -18,7 +18,7 @@ int64_t tc_step_of_name(const char *name);
 
 /* Local. A folder of files and the files in it; the manifest goes first, so that what is left of it
  * is never taken for a checkpoint. A folder inside it is an error: not ours. A link is removed itself. TC_EUSER, naming
- * the folder. */
+ * the folder, with errno. */
 int tc_folder_remove(const char *path, struct tc_err *err);
 
 /* Local. The first line of a file, without its end, into buf; "" if there is none. Returns 0 or errno. */

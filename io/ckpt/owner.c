@@ -87,7 +87,7 @@ static long long born(long long pid)
   return state == 'Z' || state == 'X' ? -1 : ticks;
 }
 
-/* Process ids mean the same where boot and process namespace are the same. */
+/* Process ids mean the same where boot and process namespace are the same; machine "": they are not known. */
 static struct place here(void)
 {
   struct place p = { .pid = getpid() };
@@ -95,7 +95,7 @@ static struct place here(void)
   if (gethostname(p.host, sizeof p.host - 1)) strcpy(p.host, "?");
   tc_first_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
   if (readlink("/proc/self/ns/pid", ns, sizeof ns - 1) < 0) *ns = 0;
-  snprintf(p.machine, sizeof p.machine, "%s %s", boot, ns);
+  if (*boot && *ns) snprintf(p.machine, sizeof p.machine, "%s %s", boot, ns);
   p.born = born(p.pid);
   return p;
 }
@@ -239,7 +239,7 @@ static int check_owner(struct tc_owner *o, int64_t number, struct tc_err *err)
   }
   const char *job = text_of(lease_owner, "job");
   const long long pid = number_in(lease_owner, "pid"), when = number_in(lease_owner, "born");
-  const bool same = lease_owner && !strcmp(text_of(lease_owner, "machine"), o->me.machine);
+  const bool same = lease_owner && *o->me.machine && !strcmp(text_of(lease_owner, "machine"), o->me.machine);
   const long long now = same ? born(pid) : -2;
   const bool told = now != -2 && when >= 0, alive = told && now == when;      /* not told: its heartbeat tells */
   o->alone = told && !alive;
@@ -266,9 +266,9 @@ static void remove_lease(const struct tc_owner *o, const char *name)
     int n = tc_folder_scan(path, "", &names, &err);
     for (int k = 0; k < n && !passing; k++) {
       char *item = path_in(o, name, names[k]);
-      const int why = tc_unlink(AT_FDCWD, item);
-      if (why == EISDIR || why == EPERM) tc_folder_remove(item, &err);
-      else if (tc_may_pass(why)) failed = why, passing = true;
+      int left = tc_unlink(AT_FDCWD, item);
+      if (left == EISDIR || left == EPERM) left = tc_folder_remove(item, &err) < 0 ? errno : 0;
+      if (tc_may_pass(left)) failed = left, passing = true;
       free(item);
     }
     if (n >= 0) tc_names_free(names, n);

@@ -135,6 +135,24 @@ int tc_stat(const char *path, struct stat *st)
   return rc < 0 ? errno : 0;
 }
 
+int tc_access(const char *path, int mode)
+{
+  struct tc_again again = { 0 };
+  int rc;
+  do rc = access(path, mode);
+  while (rc < 0 && tc_again(&again, errno));
+  return rc < 0 ? errno : 0;
+}
+
+char *tc_real_path(const char *path)
+{
+  struct tc_again again = { 0 };
+  char *real;
+  do real = realpath(path, NULL);
+  while (!real && tc_again(&again, errno));
+  return real;
+}
+
 int tc_is_there(const char *path)
 {
   struct stat st;
@@ -203,12 +221,15 @@ int tc_folder_sync(const char *path, struct tc_err *err)
     if (fd >= 0) close(fd);
     if (fd >= 0) break;            /* an fsync that failed is not repeated: the second one may forget the failure */
   } while (rc < 0 && tc_again(&again, why));
-  /* A folder that one may write in but not read, such as a drop box, can't be opened; its file is there all the same. */
-  if (rc < 0 && why == EACCES) return 0;
   /* Some file systems can't fsync a folder; they say so and are synchronous there. */
   if (rc < 0 && why != EINVAL && why != ENOTSUP && why != ENOSYS)
     return tc_fail(err, TC_EUSER, "%s: can't be flushed to disk: %s", path, strerror(why));
   return 0;
+}
+
+int tc_folder_sync_written(const char *path, struct tc_err *err)
+{
+  return tc_access(path, R_OK) == EACCES ? 0 : tc_folder_sync(path, err);
 }
 
 char *tc_folder_of(const char *path)
@@ -253,7 +274,7 @@ int tc_folder_make(const char *path, struct tc_err *err)
     if (rc == 0) why = make_one(path);
   }
   if (rc == 0 && why) rc = tc_fail(err, TC_EUSER, "%s: can't be made: %s", path, strerror(why));
-  if (rc == 0) rc = tc_folder_sync(up, err);
+  if (rc == 0) rc = tc_folder_sync_written(up, err);
   free(up);
   return rc;
 }

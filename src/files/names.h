@@ -20,15 +20,17 @@ int tc_rmdir(int at, const char *name);                       /* ENOENT is no fa
  * empty, it is ours. */
 int tc_mkdir_own(int at, const char *name);
 
-/* Local. Looking, tried again. tc_open_read: a descriptor for reading, which waits for no pipe, or -1 with errno.
- * tc_open_stat: the same, and what was opened: after an error of either the file is opened anew. tc_stat: 0, or errno. tc_is_there: whether something has this name, links followed; -errno if that can't be told: what
- * takes it for there will find out why. tc_is_folder: false if that can't be told. */
+/* Local. Looking, tried again. */
 struct stat;
-int tc_open_read(const char *path);
-int tc_open_stat(const char *path, struct stat *st);
-int tc_stat(const char *path, struct stat *st);
+int tc_open_read(const char *path);       /* a descriptor for reading, which waits for no pipe; -1 with errno */
+int tc_open_stat(const char *path, struct stat *st);   /* the same, and what it is of */
+int tc_stat(const char *path, struct stat *st);        /* 0, or errno */
+int tc_access(const char *path, int mode);             /* as access(2): 0, or errno */
+char *tc_real_path(const char *path);                  /* owned; NULL with errno */
+/* Whether something has this name, links followed; -errno if that can't be told: what takes it for there will find out
+ * why. */
 int tc_is_there(const char *path);
-bool tc_is_folder(const char *path);
+bool tc_is_folder(const char *path);                   /* false if that can't be told */
 
 /* Local. Names in `dir` that begin with `prefix`, in no order: *names is an owned array of
  * owned strings. Returns the number; a folder that isn't there has none; TC_EUSER. */
@@ -45,6 +47,8 @@ int tc_folder_make(const char *path, struct tc_err *err);     /* with its parent
 int tc_folder_make_new(const char *path, char **made, struct tc_err *err);
 void tc_folder_unmake(const char *path, char *made);
 int tc_folder_sync(const char *path, struct tc_err *err);     /* fsync of the folder itself */
+/* The same, but that a folder in which one may write and not read, such as a drop box, can't be opened is no failure. */
+int tc_folder_sync_written(const char *path, struct tc_err *err);
 /* Within `dir`; durable when it returns. */
 int tc_folder_rename(const char *dir, const char *from, const char *to, struct tc_err *err);
 

@@ -129,16 +129,6 @@ static int check_file(const char *path, const struct stat *st, const struct word
                  w->instead);
 }
 
-/* As realpath(3), tried again. */
-static char *real_path(const char *path)
-{
-  struct tc_again again = { 0 };
-  char *real;
-  do real = realpath(path, NULL);
-  while (!real && tc_again(&again, errno));
-  return real;
-}
-
 /* Whether a file may be made or replaced at `path`. *real is the path without links, owned, and *replaces whether
  * something is there. */
 static int check_path(const char *path, const struct words *w, char **real, bool *replaces, struct tc_err *err)
@@ -154,7 +144,7 @@ static int check_path(const char *path, const struct words *w, char **real, bool
   *replaces = rc == 0;
   if (rc < 0 && errno != ENOENT)
     return tc_fail(err, TC_EUSER, "%s%s can't be written: %s", w->flag, path, strerror(errno));
-  if (rc == 0 && S_ISLNK(st.st_mode) && !w->backup && !(*real = real_path(path)))
+  if (rc == 0 && S_ISLNK(st.st_mode) && !w->backup && !(*real = tc_real_path(path)))
     return tc_fail(err, TC_EUSER, "%s%s is a link whose file can't be found: %s; remove it or %s", w->flag, path,
                    strerror(errno), w->instead);
   if (!*real) *real = tc_strdup(path);
@@ -163,10 +153,14 @@ static int check_path(const char *path, const struct words *w, char **real, bool
   return rc == 0 ? check_file(path, &st, w, err) : 0;
 }
 
-static bool is_same(const char *a, const char *b)
+/* -errno: it can't be told. */
+static int is_same(const char *a, const char *b)
 {
   struct stat x, y;
-  return tc_stat(a, &x) == 0 && tc_stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+  int why = tc_stat(a, &x);
+  if (!why) why = tc_stat(b, &y);
+  if (why) return why == ENOENT || why == ENOTDIR ? 0 : -why;
+  return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 static const char *last_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
@@ -175,10 +169,10 @@ static const char *last_name(const char *path) { return strrchr(path, '/') ? str
 static bool is_within(const char *path, const char *folder)
 {
   if (!tc_is_folder(folder)) return false;
-  char *up = tc_folder_of(path), *at = real_path(up);
+  char *up = tc_folder_of(path), *at = tc_real_path(up);
   bool found = false;
   free(up);
-  while (at && !(found = is_same(at, folder)) && strcmp(at, "/") != 0) {
+  while (at && !(found = is_same(at, folder) == 1) && strcmp(at, "/") != 0) {
     up = tc_folder_of(at);
     free(at);
     at = up;
@@ -192,7 +186,7 @@ static bool is_same_name(const char *a, const char *b)
 {
   if (strcmp(last_name(a), last_name(b)) != 0) return false;
   char *x = tc_folder_of(a), *y = tc_folder_of(b);
-  const bool same = is_same(x, y);
+  const bool same = is_same(x, y) == 1;
   free(x);
   free(y);
   return same;
@@ -203,7 +197,10 @@ static int check_kept(const char *path, const struct tc_output_opts *o, const st
 {
   for (int i = 0; i < o->n_kept; i++) {
     const struct tc_output_kept *k = &o->kept[i];
-    if (is_same(path, k->path) || is_same_name(path, k->path))
+    const int same = is_same(path, k->path);
+    if (same < 0)
+      return tc_fail(err, TC_EUSER, "%s%s: whether it is %s can't be seen: %s", w->flag, path, k->what, strerror(-same));
+    if (same || is_same_name(path, k->path))
       return tc_fail(err, TC_EUSER, "%s%s is %s; %s", w->flag, path, k->what, w->instead);
     if (is_within(path, k->path))
       return tc_fail(err, TC_EUSER, "%s%s is in %s, %s; %s", w->flag, path, k->path, k->what, w->instead);
@@ -248,7 +245,7 @@ int tc_output_check(const char *path, const struct tc_output_opts *o, struct tc_
   bool replaces;
   int rc = check_all(path, o, &w, &real, &replaces, err);
   char *folder = rc == 0 ? tc_folder_of(real) : NULL;
-  if (rc == 0 && access(folder, W_OK | X_OK) < 0) rc = no_file(path, folder, &w, err);
+  if (rc == 0 && (errno = tc_access(folder, W_OK | X_OK)) != 0) rc = no_file(path, folder, &w, err);
   free(folder);
   free(w.flag);
   free(real);
@@ -402,7 +399,7 @@ int tc_output_finish(struct tc_output *f, struct tc_err *err)
                : give_name(f, err);
   if (rc == 0) {
     char *folder = tc_folder_of(f->real);
-    rc = tc_folder_sync(folder, err);
+    rc = tc_folder_sync_written(folder, err);
     free(folder);
   }
   tc_output_abandon(f);

@@ -188,8 +188,8 @@ int tc_launch_say(const struct tc_launch *l, int rc, const struct tc_err *err)
 {
   const int rank = l->ranks ? l->ranks->rank : l->cfg ? l->rank : tc_launch_rank();
   if (rc < 0 && (rank == 0 || rc == TC_EPEER)) return tc_say_failure(err);
-  /* MPI, which waits for rank 0, is not there yet, and launchers end all ranks when one fails. */
-  if (rc < 0 && !l->ranks && launched() > 1) tc_sleep_ns(FIRST_NS);
+  /* Where MPI, by which the others wait for rank 0, is not there: launchers end all ranks when one fails. */
+  if (rc < 0 && !l->mpi && launched() > 1) tc_sleep_ns(FIRST_NS);
   return -rc;
 }
 

@@ -28,9 +28,8 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
 static int make_folder(const char *path, struct tc_err *err)
 {
   TC_TRY(tc_folder_make(path, err));
-  if (access(path, W_OK | X_OK))
-    return tc_fail(err, TC_EUSER, "cannot write into folder %s: %s", path, strerror(errno));
-  return 0;
+  const int why = tc_access(path, W_OK | X_OK);
+  return why ? tc_fail(err, TC_EUSER, "cannot write into folder %s: %s", path, strerror(why)) : 0;
 }
 
 /* These two can fail on this rank alone, and are agreed on afterwards: before NCCL joins, and
@@ -170,6 +169,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
     bool bad = tc_rollback_bad(t, &r) || t->ckpt.diverged, ends = step == c->train_steps;
     int rc = tc_train_save_end(t, bad || ends, false, err);
     if (rc == TC_EPEER) return rc;
+    if (ends) bad |= t->ckpt.diverged;           /* all ranks have waited for that save */
     if (!bad && (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))) {
       TC_TRY(evaluate(t, &r, err));
       bad = tc_rollback_bad_validation(t, &r);

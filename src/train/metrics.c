@@ -35,15 +35,24 @@ static const struct tc_output_kind metrics = { "a metrics.jsonl of tercio train"
 static const struct tc_output_opts tc_metrics_opts = { .kind = &metrics, .instead = "take another run.out",
                                                  .zeros = true };
 
-/* A file of metrics for reading and appending, made if it is not there. Its descriptor, or < 0. */
+/* For reading and appending; -1 with errno. */
+static int open_there(const char *path)
+{
+  struct tc_again again = { 0 };
+  int fd;
+  do fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  while (fd < 0 && tc_again(&again, errno));
+  return fd;
+}
+
+/* A file of metrics, made if it is not there. Its descriptor, or < 0. */
 static int open_file(const char *path, struct tc_err *err)
 {
-  const int flags = O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   TC_TRY(tc_output_check(path, &tc_metrics_opts, err));
-  int fd = open(path, flags);
+  int fd = open_there(path);
   if (fd < 0 && errno == ENOENT) {
     TC_TRY(tc_output_text(path, &tc_metrics_opts, "", err));
-    fd = open(path, flags);
+    fd = open_there(path);
   }
   return fd < 0 ? tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno)) : fd;
 }
@@ -137,10 +146,12 @@ static bool is_same_file(int fd, const char *path)
   return why ? why != ENOENT && why != ENOTDIR : mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
+static bool has_metrics(const struct tc_train *t) { return t->run.rank == 0 || t->run.cfg->run_all_ranks; }
+
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
 {
   struct tc_log *m = &t->log;
-  m->wanted = t->run.rank == 0 || t->run.cfg->run_all_ranks;
+  m->wanted = has_metrics(t);
   if (!m->wanted) return 0;
   char *path = metrics_path(t), *real = NULL;
   const bool ours = is_same_file(m->fd, path) || (t->ckpt.owner && tc_owner_alone(t->ckpt.owner));
@@ -149,7 +160,7 @@ int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
   int old = open_file(path, err), rc = TC_MIN(old, 0);
   const int cut = rc == 0 && ours ? cut_in_place(old, path, step, err) : rc;
   if (cut == 0) {
-    real = realpath(path, NULL);                /* a link stays, and what it names is replaced */
+    real = tc_real_path(path);                /* a link stays, and what it names is replaced */
     rc = real ? rewrite(old, real, step, err)
               : tc_fail(err, TC_EUSER, "cannot find %s: %s", path, strerror(errno));
   }
@@ -170,6 +181,7 @@ void tc_metrics_close(struct tc_train *t)
 void tc_metrics_back(struct tc_train *t, int64_t step)
 {
   struct tc_err err = { 0 };
+  if (!has_metrics(t)) return;
   /* A later start's file must not be cut. This one ends because of it too, but may notice it later. */
   const int ours = tc_is_there(t->ckpt.lease);
   if (ours == 0) tc_metrics_close(t);

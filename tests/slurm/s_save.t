@@ -211,9 +211,15 @@ begin_early() {                      # RANKS
     "${of[@]}" "$program" train "$shared/run.ini" --train.global_batch=8 --run.out="$out" > "$shared/early.log" 2>&1 &
   runner=$!
 }
-# INT twice to srun, USR2 to srun again and again (it may lose one that comes while it starts the ranks), TERM or HUP to
-# all ranks that there are (to srun, if there are none).
-again() { while sleep 10 && kill -USR2 "$1" 2> /dev/null; do :; done; }
+# INT twice or USR2 to srun, TERM or HUP to all ranks that there are (to srun, if there are none). And again every 10 s,
+# since srun may lose one that comes while it starts the ranks.
+send() {                             # SIGNAL PID...
+  local signal=$1
+  shift
+  kill -"$signal" "$@" 2> /dev/null || return
+  [ "$signal" != INT ] || { sleep 0.3; kill -INT "$@" 2> /dev/null; }
+}
+again() { while sleep 10 && send "$@"; do :; done; }
 early() {                            # RANKS SIGNAL MOST-MS
   local at=$((RANDOM * 8 % ($3 + 1))) to t0 got left resend
   begin_early "$1"
@@ -222,14 +228,11 @@ early() {                            # RANKS SIGNAL MOST-MS
   to=$(tail -n 1 "$shared/to")
   case $2 in TERM | HUP) left=$(rank_pids); to=${left:-$to} ;; esac
   t0=$(date +%s%N)
-  kill -"$2" $to 2> /dev/null
-  case $2 in
-    INT) read -rt 0.3 -u "$never"; kill -INT $to 2> /dev/null ;;
-    USR2) again $to & resend=$! ;;
-  esac
+  send "$2" $to
+  again "$2" $to & resend=$!
   wait $runner
   got=$?
-  [ "$2" != USR2 ] || kill $resend
+  kill $resend 2> /dev/null
   until_ok 60 ended || bad="$bad; ranks are left"
   t0=$((($(date +%s%N) - t0) / 1000000))
   longest=$((t0 > longest ? t0 : longest))

@@ -151,8 +151,8 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_log note
 #define tc_warn note
 #define tc_folder_make(path, err) call(err, "make %s", path)
-#define access(path, how) \
-  (call(&(struct tc_err){ 0 }, "access %s %d", path, how) < 0 ? (errno = EACCES, -1) : 0)
+#define tc_access(path, how) \
+  (call(&(struct tc_err){ 0 }, "access %s %d", path, how) < 0 ? EACCES : 0)
 #define tc_process_pool(n, err) call(err, "pool %d", n)
 #define tc_ranks_gpu_name(me, name, size) snprintf(name, size, "cuda:%d", (me)->device)
 #define tc_device_open device_open
