@@ -149,14 +149,15 @@ static int check_fixed(const struct file *f, const json_t *o)
 }
 
 /* A window that has room for all positions is none. A Mistral always has its window, 4096 where the file says nothing. */
-static int check_windows(const struct file *f, const struct architecture *a, const struct tc_model *m)
+static int check_windows(const struct file *f, const struct architecture *a, struct tc_model *m)
 {
   const json_t *window = member(f->o, "sliding_window"), *types = member(f->o, "layer_types");
   const int64_t size = (int64_t)json_integer_value(window);
   if (a->windowed && !json_object_get(f->o, "sliding_window"))
     return tc_fail(f->err, TC_EUSER, "%s: without \"sliding_window\" a Mistral's is 4096, which is not supported; give "
                    "null if it has none", f->path);
-  if (window && (a->windowed || !json_is_false(member(f->o, "use_sliding_window"))) && (size < m->positions || !m->positions))
+  if (window && (a->windowed || !json_is_false(member(f->o, "use_sliding_window")))) m->window = TC_MAX(size, 1);
+  if (m->window && (size < m->positions || !m->positions))
     return refuse(f, "sliding_window", window, "null, or as many as \"max_position_embeddings\"");
   for (size_t i = 0; i < json_array_size(types); i++)
     if (!has_value(json_array_get(types, i), "\"full_attention\""))

@@ -34,6 +34,7 @@ struct tc_model {
   struct tc_rope_scaling rope_scaling;
   int64_t positions;             /* that a config.json allows, at least the context; 0: the context. Changes
                                   * nothing that is computed and is not in tc_model_text */
+  int64_t window;                /* of a config.json: contexts above it would need it; 0: none. Not in tc_model_text */
 };
 extern const struct tc_model tc_presets[];           /* ends with preset NULL */
 

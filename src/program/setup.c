@@ -38,6 +38,9 @@ static int take_file(const struct tc_config *c, struct tc_model *m, struct tc_er
     return tc_fail(err, TC_EUSER, "model.family = %s, but %s describes a %s", tc_word_model_family(m->family),
                    c->model_config, tc_word_model_family(file.family));
   tc_model_take(m, &file);
+  if (file.window && m->context > file.window)
+    return tc_fail(err, TC_EUSER, "model.context = %lld, but %s has \"sliding_window\": %lld, which is supported only for "
+                   "contexts up to that", (long long)m->context, c->model_config, (long long)file.window);
   return 0;
 }
 

@@ -157,6 +157,7 @@ static void test_windows(void)
     if (strcmp(row[i].type, "llama")) json_object_set_new(o, "num_key_value_heads", json_integer(2));
     json_object_update(o, more);
     is_int(read_of(o, &m, &err), row[i].good ? 0 : TC_EUSER, "%s with %s %s", row[i].type, text, err.text);
+    if (row[i].good && strstr(row[i].members, "\": 64")) is_int(m.window, 64, "... its window");
     if (!row[i].good) ok(strstr(err.text, "sliding_window") != NULL, "... names it");
     else if (strcmp(row[i].type, "qwen3")) {
       struct tc_model is = tc_model_complete(&m), want = tc_model_complete(&plain);
