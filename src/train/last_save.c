@@ -70,18 +70,19 @@ int tc_train_save_again(struct tc_train *t, int64_t step, int rc, struct tc_err 
   const int64_t end_ns = t->run.rank == 0 ? last_begin_ns(t, tc_now_ns()) : 0;
   for (int tries = 0; rc == TC_EUSER && !t->ckpt.failed_alone; tries++) {
     struct tc_err why = *err;
-    int64_t told[2] = { 0 };                     /* the pause, and whether room is missing */
+    enum { PAUSE, NO_ROOM, DECIDED };            /* by rank 0: as next_pause says; whether it failed for want of room */
+    int64_t decided[DECIDED] = { 0 };
     if (t->run.rank == 0) {
-      told[0] = next_pause(t, step, tries, end_ns, why.text);
-      told[1] = strstr(why.text, strerror(ENOSPC)) || strstr(why.text, strerror(EDQUOT));
+      decided[PAUSE] = next_pause(t, step, tries, end_ns, why.text);
+      decided[NO_ROOM] = strstr(why.text, strerror(ENOSPC)) || strstr(why.text, strerror(EDQUOT));
     }
-    TC_TRY(tc_comm_max_i64(t->run.world, told, 2, err));
+    TC_TRY(tc_comm_max_i64(t->run.world, decided, DECIDED, err));
     *err = why;
-    if (!told[0]) break;
+    if (!decided[PAUSE]) break;
     tc_at_rest();
-    tc_sleep_ns(told[0] - 1);
+    tc_sleep_ns(decided[PAUSE] - 1);
     tc_at_phase("saving again");
-    tc_writer_again(t->ckpt.writer, told[1] != 0);
+    tc_writer_again(t->ckpt.writer, decided[NO_ROOM] != 0);
     rc = tc_train_save_end(t, true, true, err);
   }
   if (rc == 0 || rc == TC_EPEER) return rc;

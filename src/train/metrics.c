@@ -160,7 +160,7 @@ int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
   int old = open_file(path, err), rc = TC_MIN(old, 0);
   const int cut = rc == 0 && ours ? cut_in_place(old, path, step, err) : rc;
   if (cut == 0) {
-    real = tc_real_path(path);                /* a link stays, and what it names is replaced */
+    real = tc_real_path(path);                  /* a link stays, and what it names is replaced */
     rc = real ? rewrite(old, real, step, err)
               : tc_fail(err, TC_EUSER, "cannot find %s: %s", path, strerror(errno));
   }
