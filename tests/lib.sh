@@ -12,8 +12,10 @@ case $TERCIO in /*) ;; *) TERCIO=$PWD/$TERCIO ;; esac
 src=${srcdir:-.}
 pids=
 cleanup() { :; }
+# A subshell that a signal ends as soon as it has been forked may still have these traps: what is to be undone is not its.
 at_exit() {
   local p
+  [ "${BASHPID:-$$}" = $$ ] || return
   cleanup
   for p in $pids; do
     kill -CONT "$p"
