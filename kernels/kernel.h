@@ -1,8 +1,8 @@
 /* kernel.h - the interface of a device: memory, and a table of functions, one per op.
  *
  * In: calls with views of memory. Out: their results. Files in reading order: kernel.h; nccl.h (the table for NCCL);
- * device.c (devices by name); module.c (a device in a shared object); then a folder for each device, from its device.c
- * or device.cu on.
+ * device.c (devices by name); open.c (a device in a shared object); then a folder for each device, from
+ * ref_device.c, cpu_device.c or device.cu on.
  *
  * A kernel works on local blocks. A view has the position of its block in the global tensor, so
  * that kernels whose result depends on position (positions, dropout, init, vocabulary blocks)
@@ -196,7 +196,7 @@ void *tc_device_host_alloc(struct tc_device *d, int64_t bytes);      /* NULL: ou
 void tc_device_host_free(struct tc_device *d, void *p);
 int tc_device_check(struct tc_device *d, struct tc_err *err);
 
-/* A device in a shared object (module.c): tercio-NAME.so exports `tc_module`. It belongs to this build
+/* A device in a shared object (open.c): tercio-NAME.so exports `tc_module`. It belongs to this build
  * if both numbers agree. It is self-contained: it calls no function of the program. */
 enum { TC_MODULE_VERSION = 6 };
 struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };

@@ -2,33 +2,33 @@
 noinst_LIBRARIES += libtercio_kernels.a
 libtercio_kernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(DNNL_CFLAGS) -DTC_PKGLIBDIR='"$(pkglibdir)"'
 libtercio_kernels_a_SOURCES = \
-  %D%/cpu/attn.c \
-  %D%/cpu/cache.c \
+  %D%/cpu/cpu_attn.c \
+  %D%/cpu/cpu_cache.c \
   %D%/cpu/cpu.h \
-  %D%/cpu/device.c \
-  %D%/cpu/dnnl.c \
-  %D%/cpu/elem.c \
-  %D%/cpu/embed.c \
-  %D%/cpu/few.c \
-  %D%/cpu/head.c \
+  %D%/cpu/cpu_device.c \
+  %D%/cpu/cpu_dnnl.c \
+  %D%/cpu/cpu_elem.c \
+  %D%/cpu/cpu_embed.c \
+  %D%/cpu/cpu_few.c \
+  %D%/cpu/cpu_head.c \
   %D%/cpu/math.h \
-  %D%/cpu/norm.c \
-  %D%/cpu/rms.c \
-  %D%/cpu/rope.c \
-  %D%/cpu/optim.c \
-  %D%/cpu/tile.c \
+  %D%/cpu/cpu_norm.c \
+  %D%/cpu/cpu_rms.c \
+  %D%/cpu/cpu_rope.c \
+  %D%/cpu/cpu_optim.c \
+  %D%/cpu/cpu_tile.c \
   %D%/device.c \
   %D%/kernel.h \
-  %D%/module.c \
   %D%/nccl.h \
-  %D%/ref/device.c \
-  %D%/ref/elem.c \
-  %D%/ref/head.c \
-  %D%/ref/llama.c \
-  %D%/ref/model.c \
+  %D%/open.c \
+  %D%/ref/ref_device.c \
+  %D%/ref/ref_elem.c \
+  %D%/ref/ref_head.c \
+  %D%/ref/ref_llama.c \
+  %D%/ref/ref_model.c \
   %D%/ref/ref.h
 
-# The CUDA device is a shared object that the program loads when it is asked for (module.c), so the
+# The CUDA device is a shared object that the program loads when it is asked for (open.c), so the
 # program itself needs no CUDA library. nvcc takes none of CFLAGS. No exceptions and no guarded
 # statics: the module needs cudart and cuBLASLt, not C++'s library. Its sources are distributed
 # whether they are built or not; the tests build them as C++ too (tests/emu).

@@ -119,9 +119,9 @@ libtercio_run_a_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS) $(PMIX_CFLAGS) $(HDF5_CF
 libtercio_run_a_SOURCES = $(io_sources) \
   %D%/run/attention.c \
   %D%/run/comms.c \
-  %D%/run/device.c \
+  %D%/run/open_device.c \
   %D%/run/impl.h \
-  %D%/run/memory.c \
+  %D%/run/fits.c \
   %D%/run/rss.c \
   %D%/run/run.c \
   %D%/run/run.h \
@@ -138,7 +138,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/fused.c \
   %D%/exec/impl.h \
   %D%/exec/ranges.c \
-  %D%/exec/reshard.c \
+  %D%/exec/transfer.c \
   %D%/exec/timing.c \
   %D%/foreign/foreign.c \
   %D%/foreign/foreign.h \
@@ -199,7 +199,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/comm/p2p.c \
   %D%/comm/reduce.c \
   %D%/comm/self.c \
-  %D%/comm/thread.c \
+  %D%/comm/hub.c \
   %D%/comm/timeout.c
 
 # Programs as data: needs no MPI, no HDF5 and no device.
@@ -298,11 +298,11 @@ noinst_LIBRARIES += libtercio_token.a
 libtercio_token_a_CPPFLAGS = $(AM_CPPFLAGS) $(PCRE2_CFLAGS) $(UTF8PROC_CFLAGS)
 libtercio_token_a_SOURCES = \
   %D%/token/bpe.c \
-  %D%/token/config.c \
+  %D%/token/prepare.c \
   %D%/token/encode.c \
   %D%/token/impl.h \
   %D%/token/hash.c \
-  %D%/token/load.c \
+  %D%/token/tokenizer_json.c \
   %D%/token/pattern.c \
   %D%/token/token.h \
   %D%/token/utf8.c \
@@ -319,7 +319,7 @@ libtercio_base_a_SOURCES = \
   %D%/config/list.c \
   %D%/config/list.h \
   %D%/config/options.def \
-  %D%/config/text.c \
+  %D%/config/describe.c \
   %D%/files/again.c \
   %D%/files/again.h \
   %D%/files/files.h \

@@ -28,7 +28,7 @@ unit_tests = \
   %D%/unit/comm/t_mpi.t \
   %D%/unit/comm/t_nccl.t \
   %D%/unit/comm/t_p2p.t \
-  %D%/unit/comm/t_thread.t \
+  %D%/unit/comm/t_hub.t \
   %D%/unit/config/t_config.t \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_data_calls.t \

@@ -95,7 +95,7 @@ static inline int64_t tc_cpu_row_blocks(int64_t rows)
 void tc_cpu_sum_parts(struct tc_device *d, const struct tc_view *out, bool acc,
                       const float *part, int64_t n, int64_t stride);
 
-/* ---- small products for attention (tile.c) ------------------------------------------ */
+/* ---- small products for attention (cpu_tile.c) ------------------------------------------ */
 
 /* Parts of the product that are zero or not needed, if A or C is a block on the diagonal.
  * N: only columns <= r of row r of C are needed; K_UPTO: A's row r is 0 after k = r; K_FROM: A's row r is 0
@@ -114,7 +114,7 @@ struct tc_tile {
 };
 void (*tc_cpu_tile_pick(void))(const struct tc_tile *t);
 
-/* ---- oneDNN (dnnl.c): a product as a kernel ------------------------------------------ */
+/* ---- oneDNN (cpu_dnnl.c): a product as a kernel ------------------------------------------ */
 
 int tc_dnnl_new(struct tc_dnnl **out, struct tc_err *err);
 void tc_dnnl_free(struct tc_dnnl *x);
@@ -127,37 +127,37 @@ void tc_cpu_matmul_unprepare(struct tc_device *d, struct tc_call *c);
 
 typedef int tc_cpu_fn(struct tc_device *d, const struct tc_call *c);
 typedef int64_t tc_cpu_size_fn(struct tc_device *d, const struct tc_call *c);
-/* elem.c */
+/* cpu_elem.c */
 tc_cpu_fn tc_cpu_gelu, tc_cpu_gelu_bwd, tc_cpu_add, tc_cpu_cast, tc_cpu_dropout, tc_cpu_fill;
 tc_cpu_fn tc_cpu_accumulate, tc_cpu_normal, tc_cpu_bias, tc_cpu_bias_bwd;
 tc_cpu_size_fn tc_cpu_bias_bwd_scratch;
-/* norm.c */
+/* cpu_norm.c */
 tc_cpu_fn tc_cpu_layernorm, tc_cpu_layernorm_bwd;
 tc_cpu_size_fn tc_cpu_layernorm_scratch, tc_cpu_layernorm_bwd_scratch;
-/* rms.c */
+/* cpu_rms.c */
 tc_cpu_fn tc_cpu_rmsnorm, tc_cpu_rmsnorm_bwd, tc_cpu_qknorm, tc_cpu_qknorm_bwd;
 tc_cpu_size_fn tc_cpu_rmsnorm_scratch, tc_cpu_rmsnorm_bwd_scratch, tc_cpu_qknorm_scratch;
 tc_cpu_size_fn tc_cpu_qknorm_bwd_scratch;
-/* rope.c */
+/* cpu_rope.c */
 tc_cpu_fn tc_cpu_rope, tc_cpu_rope_bwd, tc_cpu_swiglu, tc_cpu_swiglu_bwd;
 tc_cpu_size_fn tc_cpu_rope_scratch;
-/* embed.c */
+/* cpu_embed.c */
 tc_cpu_fn tc_cpu_embed, tc_cpu_embed_bwd, tc_cpu_pos, tc_cpu_pos_bwd;
 tc_cpu_size_fn tc_cpu_embed_bwd_scratch, tc_cpu_pos_bwd_scratch;
-/* head.c */
+/* cpu_head.c */
 tc_cpu_fn tc_cpu_rowmax, tc_cpu_sumexp, tc_cpu_sumexp_bwd, tc_cpu_pick, tc_cpu_pick_bwd;
 tc_cpu_fn tc_cpu_nll, tc_cpu_nll_bwd, tc_cpu_sum;
-/* optim.c */
+/* cpu_optim.c */
 tc_cpu_fn tc_cpu_sqnorm, tc_cpu_clip, tc_cpu_adamw, tc_cpu_sgd;
 tc_cpu_size_fn tc_cpu_sqnorm_scratch;
-/* few.c: products of few rows, without oneDNN */
+/* cpu_few.c: products of few rows, without oneDNN */
 bool tc_cpu_is_few(const struct tc_call *c);
 int64_t tc_cpu_few_scratch(const struct tc_call *c);
 tc_cpu_fn tc_cpu_few;
-/* cache.c */
+/* cpu_cache.c */
 tc_cpu_fn tc_cpu_attn_cache;
 tc_cpu_size_fn tc_cpu_attn_cache_scratch;
-/* attn.c */
+/* cpu_attn.c */
 tc_cpu_fn tc_cpu_attn, tc_cpu_attn_bwd;
 tc_cpu_size_fn tc_cpu_attn_scratch, tc_cpu_attn_bwd_scratch;
 

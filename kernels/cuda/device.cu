@@ -1,5 +1,5 @@
 /* device.cu - the `cuda` device: a GPU, its memory and its one stream, and the table of its
- * kernels; the module that the program loads (module.c).
+ * kernels; the module that the program loads (open.c).
  *
  * Kernels and copies run on one stream in the order of the calls, so none has to wait for
  * another; a copy with host memory is waited for, except those of copy.cu. The first error is kept until

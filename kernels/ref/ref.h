@@ -46,17 +46,17 @@ static inline int64_t tc_ref_position(const struct tc_view *x, int64_t n, int64_
 
 typedef int tc_ref_fn(struct tc_device *d, const struct tc_call *c);
 
-/* elem.c */
+/* ref_elem.c */
 tc_ref_fn tc_ref_bias, tc_ref_bias_bwd, tc_ref_gelu, tc_ref_gelu_bwd, tc_ref_add, tc_ref_cast;
 tc_ref_fn tc_ref_dropout, tc_ref_fill, tc_ref_accum, tc_ref_sqnorm, tc_ref_clip, tc_ref_adamw;
 tc_ref_fn tc_ref_sgd, tc_ref_normal, tc_ref_sum;
-/* model.c */
+/* ref_model.c */
 tc_ref_fn tc_ref_embed, tc_ref_embed_bwd, tc_ref_pos, tc_ref_pos_bwd, tc_ref_layernorm;
 tc_ref_fn tc_ref_layernorm_bwd, tc_ref_matmul, tc_ref_attn, tc_ref_attn_bwd, tc_ref_attn_cache;
-/* llama.c */
+/* ref_llama.c */
 tc_ref_fn tc_ref_rmsnorm, tc_ref_rmsnorm_bwd, tc_ref_qknorm, tc_ref_qknorm_bwd, tc_ref_rope;
 tc_ref_fn tc_ref_rope_bwd, tc_ref_swiglu, tc_ref_swiglu_bwd;
-/* head.c */
+/* ref_head.c */
 tc_ref_fn tc_ref_rowmax, tc_ref_sumexp, tc_ref_sumexp_bwd, tc_ref_pick, tc_ref_pick_bwd;
 tc_ref_fn tc_ref_nll, tc_ref_nll_bwd;
 

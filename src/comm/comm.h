@@ -21,7 +21,7 @@
  *   reduce.c    adding terms
  *   link.h      the interface of a link; the links are
  *   self.c        of a group of one,
- *   thread.c      between threads of one process (hub.h),
+ *   hub.c         between threads of one process (hub.h),
  *   mpi.c         between MPI processes (mpi.h: MPI's start and end)
  *   nccl.c      the backend of a device's library (nccl.h)
  *   timeout.c   the message of a call that exceeds its timeout */

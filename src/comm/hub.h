@@ -1,4 +1,4 @@
-/* hub.h - connects ranks that are threads of one process (thread.c). */
+/* hub.h - connects ranks that are threads of one process (hub.c). */
 #ifndef TC_COMM_HUB_H
 #define TC_COMM_HUB_H
 

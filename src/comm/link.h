@@ -1,4 +1,4 @@
-/* link.h - the interface by which p2p.c transfers bytes: implemented by self.c, thread.c and mpi.c. */
+/* link.h - the interface by which p2p.c transfers bytes: implemented by self.c, hub.c and mpi.c. */
 #ifndef TC_COMM_LINK_H
 #define TC_COMM_LINK_H
 

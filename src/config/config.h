@@ -2,7 +2,7 @@
  *
  * In: a run file and flags. Out: struct tc_config, and the help of all options. Files in reading order: options.def
  * (every option); choices.[ch] (words and their enumerators); list.[ch] (lists of files); impl.h; config.c (values and limits, flags); ini.c (run
- * files); text.c (the configuration as text, help).
+ * files); describe.c (the configuration as text, help).
  *
  * Field of section "train", key "lr": cfg->train_lr. INT is int64_t, REAL double (either may hold a word,
  * enum tc_number_word), STR, FILE and DIR char *, BOOL bool, LIST struct tc_list, a choice its enum (choices.h).

@@ -1,4 +1,4 @@
-/* impl.h - the options as a table, for config.c, ini.c and text.c. */
+/* impl.h - the options as a table, for config.c, ini.c and describe.c. */
 #ifndef TC_CONFIG_IMPL_H
 #define TC_CONFIG_IMPL_H
 

@@ -7,7 +7,7 @@
  * the largest need. A run walks the program's list of actions.
  *
  * Files in reading order: impl.h; exec.c (memory, and the walk); calls.c (the call of each node); fused.c (groups of
- * calls); reshard.c (collectives and copies); capture.c (CUDA graphs); timing.c; ranges.c (names for profilers). */
+ * calls); transfer.c (collectives and copies); capture.c (CUDA graphs); timing.c; ranges.c (names for profilers). */
 #ifndef TC_EXEC_H
 #define TC_EXEC_H
 
@@ -56,7 +56,7 @@ struct tc_exec_memory tc_exec_memory(const struct tc_exec *x);
 /* Local. Nanoseconds the last run spent waiting for transfers between ranks on an axis; -1: on all. */
 int64_t tc_exec_wait_ns(const struct tc_exec *x, int axis);
 
-/* reshard.c: one RESHARD, ready to run. */
+/* transfer.c: one RESHARD, ready to run. */
 struct tc_xreshard;
 int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const struct tc_node *n,
                  const struct tc_exec_opts *o, void *const *in, void *const *out_ptr,

@@ -1,4 +1,4 @@
-/* impl.h - src/run's own: whether programs fit into the device's memory (memory.c), and what several files use. */
+/* impl.h - src/run's own: whether programs fit into the device's memory (fits.c), and what several files use. */
 #ifndef TC_RUN_IMPL_H
 #define TC_RUN_IMPL_H
 

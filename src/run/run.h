@@ -6,7 +6,7 @@
  * reverse order. In between it reads the fields and calls what they point to; only src/run changes
  * them.
  *
- * Files: run.c (mesh, options, programs), comms.c, device.c, memory.c (whether the programs fit), tune.c (what devices
+ * Files: run.c (mesh, options, programs), comms.c, open_device.c, fits.c (whether the programs fit), tune.c (what devices
  * choose by time), attention.c (whether a library computes it), weights.c (checkpoints), writer.c (writes checkpoints
  * asynchronously), rss.c, versions.c. */
 #ifndef TC_RUN_H

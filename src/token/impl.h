@@ -71,7 +71,7 @@ static inline const struct tc_merge *tc_merges_find(const struct tc_merges *m, u
   return &m->slot[i];
 }
 
-/* ---- config.c: parts of tokenizer.json; sentences begin with t->name ---- */
+/* ---- prepare.c: parts of tokenizer.json; sentences begin with t->name ---- */
 int tc_load_normalizer(struct tc_tokenizer *t, const json_t *j, struct tc_err *err);
 int tc_load_pre_tokenizer(struct tc_tokenizer *t, const json_t *j, struct tc_err *err);
 int tc_load_post_processor(struct tc_tokenizer *t, const json_t *j, struct tc_err *err);
@@ -99,7 +99,7 @@ bool tc_is_space(uint32_t c);
 /* text[n], which is valid, in NFC: *out, *n_out bytes: text itself, or owned by the caller (*owned). */
 int tc_nfc(const char *text, size_t n, const char **out, size_t *n_out, char **owned, struct tc_err *err);
 
-/* ---- load.c ---- */
+/* ---- tokenizer_json.c ---- */
 /* A copy of s[n] in the tokenizer's pool, with a byte 0 after it. */
 struct tc_bytes tc_token_keep(struct tc_tokenizer *t, const char *s, size_t n);
 

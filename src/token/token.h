@@ -7,8 +7,8 @@
  *
  * The files, in reading order:
  *   impl.h      the tokenizer as a struct
- *   load.c      tokenizer.json: model, added tokens
- *   config.c    tokenizer.json: normalizer, pre-tokenizer, post-processor
+ *   tokenizer_json.c  model, added tokens
+ *   prepare.c   tokenizer.json: normalizer, pre-tokenizer, post-processor
  *   pattern.c   a pre-tokenizer's regex for PCRE2, and which of them allow cuts of a text
  *   hash.c      identifies a tokenizer
  *   words.c     tables: bytes to id, pair to merge, added tokens as a sorted list

@@ -6,7 +6,7 @@
 #include "kernels/cpu/cpu.h"
 #include "tests/unit/kernels/views.h"
 
-enum { EDGE = 64 };              /* of attn.c's blocks */
+enum { EDGE = 64 };              /* of cpu_attn.c's blocks */
 
 struct scene {
   int64_t B, T, K, G, D, N, H;

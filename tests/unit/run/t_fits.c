@@ -1,4 +1,4 @@
-/* t_fits.c - what a run says before it takes memory that is not there (memory.c): whether it
+/* t_fits.c - what a run says before it takes memory that is not there (fits.c): whether it
  * begins, what needs the memory, and which other settings would fit into so much of it. The device
  * is one that tells whatever is asked of it here; programs are made, none is run. */
 #include <unistd.h>

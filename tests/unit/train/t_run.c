@@ -254,7 +254,7 @@ static bool all_free(struct tc_comm *const *c, int n)
 
 #include "src/program/of_run.c"
 #include "src/run/comms.c"
-#include "src/run/device.c"
+#include "src/run/open_device.c"
 #include "src/run/run.c"
 #include "src/train/loop.c"
 

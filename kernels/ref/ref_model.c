@@ -1,4 +1,4 @@
-/* model.c - naive kernels of embedding, layer norm, products and attention.
+/* ref_model.c - naive kernels of embedding, layer norm, products and attention.
  *
  * Attention recomputes a score whenever it needs one, which is slow but simple. */
 #include "kernels/ref/ref.h"

@@ -1,9 +1,9 @@
-/* attn.c - causal attention by blocks of queries and keys, as in Dao et al.,
+/* cpu_attn.c - causal attention by blocks of queries and keys, as in Dao et al.,
  * "FlashAttention", NeurIPS 2022: only one block of scores exists at a time.
  *
  * Forward a thread processes a (sequence, head), backward a (sequence, group of heads that share a key): it packs
  * q, k, v as dense fp32 rows of `ld` columns (D rounded up to 16, zeros), and k^T (backward: v^T too) as blocks
- * [D][EDGE]; then the products are those of tile.c. Forward stores the log of the sum of exponentials of each row,
+ * [D][EDGE]; then the products are those of cpu_tile.c. Forward stores the log of the sum of exponentials of each row,
  * from which backward recomputes the probabilities. No sum spans two (sequence, group) pairs: results don't
  * depend on threads.
  *

@@ -1,4 +1,4 @@
-/* elem.c - kernels that work element by element, and biases.
+/* cpu_elem.c - kernels that work element by element, and biases.
  *
  * One driver iterates over blocks of TC_BLOCK elements as fp32; an op is a function of one block. */
 #include "kernels/cpu/cpu.h"

@@ -1,4 +1,4 @@
-/* device.c - the `ref` device: memory and the table of its kernels. */
+/* ref_device.c - the `ref` device: memory and the table of its kernels. */
 #include "kernels/ref/ref.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* memory.c - whether the device has the memory that a run needs, before any of it is taken; if
+/* fits.c - whether the device has the memory that a run needs, before any of it is taken; if
  * not, what needs it, and which other settings would fit. The planner finds those: it makes the
  * programs of other settings as this run's were made. */
 #include "src/plan/plan.h"

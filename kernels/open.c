@@ -1,4 +1,4 @@
-/* module.c - devices that are loaded when they are used, so that the program starts without their
+/* open.c - devices that are loaded when they are used, so that the program starts without their
  * libraries: tercio-NAME.so.
  *
  * It is searched in the folder TERCIO_MODULES, in lib/tercio beside the program's

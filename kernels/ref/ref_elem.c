@@ -1,4 +1,4 @@
-/* elem.c - naive kernels that work element by element, on bias rows and on scalars. */
+/* ref_elem.c - naive kernels that work element by element, on bias rows and on scalars. */
 #include "kernels/ref/ref.h"
 
 #include <math.h>

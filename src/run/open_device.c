@@ -1,4 +1,4 @@
-/* device.c - opens the device of a rank: the one that run.device names, or what fits. */
+/* open_device.c - opens the device of a rank: the one that run.device names, or what fits. */
 #include "src/run/run.h"
 #include "src/launch/process.h"
 

@@ -1,4 +1,4 @@
-/* optim.c - squared norms, clipping and the optimizers' updates. */
+/* cpu_optim.c - squared norms, clipping and the optimizers' updates. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 

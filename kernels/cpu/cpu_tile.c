@@ -1,4 +1,4 @@
-/* tile.c - products of small matrices that are in L1 or L2, for attention.
+/* cpu_tile.c - products of small matrices that are in L1 or L2, for attention.
  *
  * A tile of MR rows x two vectors of C stays in registers during the loop over k; the vectors are GCC's,
  * so that one source serves every instruction set: 4 floats (any machine), 8 (AVX2), 16 (AVX-512).

@@ -1,4 +1,4 @@
-/* rms.c - RMS norms: of rows x[N,C], and of each query and key in qkv[N,K,E,D].
+/* cpu_rms.c - RMS norms: of rows x[N,C], and of each query and key in qkv[N,K,E,D].
  *
  * A row is normalised while it is in L1. Backward makes dx and the sums over rows in one pass: each block
  * of rows (by shape alone) has its partial sums in scratch. */

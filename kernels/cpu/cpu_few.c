@@ -1,4 +1,4 @@
-/* few.c - products y[m,n] = x[m,k] w[n,k]^T (+ bias[n]) of few rows: new tokens of a text that is sampled.
+/* cpu_few.c - products y[m,n] = x[m,k] w[n,k]^T (+ bias[n]) of few rows: new tokens of a text that is sampled.
  *
  * Such a product takes as long as its weights take to be read. Each thread has a range of w's rows and reads it once,
  * from its beginning to its end; a row is multiplied by all rows of x while it is in L1. An element of y is computed

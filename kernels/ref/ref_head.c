@@ -1,4 +1,4 @@
-/* head.c - naive kernels of the loss head: x[N,V] may be a block of the vocabulary that
+/* ref_head.c - naive kernels of the loss head: x[N,V] may be a block of the vocabulary that
  * starts at x.off[1]; columns at or past k[0] (padding) don't count. */
 #include "kernels/ref/ref.h"
 

@@ -1,4 +1,4 @@
-/* rope.c - rotary positions of queries and keys in qkv[N,K,E,D], and SwiGLU of x[N,2,F].
+/* cpu_rope.c - rotary positions of queries and keys in qkv[N,K,E,D], and SwiGLU of x[N,2,F].
  *
  * A call makes the cosines and sines of its positions first, in scratch: there are as many as one sequence has, and
  * each serves all heads of all sequences. Documents begin anywhere, so with them all positions are made, or, if there

@@ -1,10 +1,10 @@
-/* cache.c - attention of new tokens over the keys and values of a sequence so far.
+/* cpu_cache.c - attention of new tokens over the keys and values of a sequence so far.
  *
  * A thread processes a (group of heads that share a key, sequence): it puts the new keys and values into the cache,
- * which it then reads once, in blocks of EDGE tokens, for all new tokens and all queries of the group. As in attn.c
+ * which it then reads once, in blocks of EDGE tokens, for all new tokens and all queries of the group. As in cpu_attn.c
  * only one block of scores exists at a time. A sampled token has few queries, and memory is what limits it: each is
  * multiplied by the keys and values where they are. A prompt has many: keys are transposed, so that the products are
- * those of tile.c. No sum spans two (group, sequence) pairs: results don't depend on threads. */
+ * those of cpu_tile.c. No sum spans two (group, sequence) pairs: results don't depend on threads. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 

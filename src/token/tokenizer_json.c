@@ -1,4 +1,4 @@
-/* load.c - tokenizer.json: the vocabulary, the merges and the added tokens.
+/* tokenizer_json.c - tokenizer.json: the vocabulary, the merges and the added tokens.
  *
  * The vocabulary is written in an alphabet of 256 characters, one for each byte: printable ones of Latin-1 stand for
  * themselves, the others begin at U+0100. It is read into bytes here, so that nothing after it knows the alphabet.

@@ -1,4 +1,4 @@
-/* head.c - the loss head: x[N,V] may be a block of the vocabulary that starts at x.off[1];
+/* cpu_head.c - the loss head: x[N,V] may be a block of the vocabulary that starts at x.off[1];
  * columns at or past k[0] (padding) don't count. Rows are processed in tiles of TC_BLOCK. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"

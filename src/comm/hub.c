@@ -1,4 +1,4 @@
-/* thread.c - the link between ranks that are threads of one process.
+/* hub.c - the link between ranks that are threads of one process.
  *
  * A rendezvous: sends and receives meet in the receiver's inbox, in the order they were
  * posted; the receiver copies straight from the sender's buffer when it tests.

@@ -1,4 +1,4 @@
-/* llama.c - naive kernels of what Llama's kin have instead of GPT-2's parts: RMS norm, norms of queries and
+/* ref_llama.c - naive kernels of what Llama's kin have instead of GPT-2's parts: RMS norm, norms of queries and
  * keys, rotary positions, SwiGLU. */
 #include "kernels/ref/ref.h"
 

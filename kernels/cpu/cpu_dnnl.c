@@ -1,4 +1,4 @@
-/* dnnl.c - products by oneDNN's matmul primitive; the only file that uses oneDNN, and the
+/* cpu_dnnl.c - products by oneDNN's matmul primitive; the only file that uses oneDNN, and the
  * only one that depends on the change of its C API in 3.0 (TC_DNNL_V3, set by configure).
  *
  * Bias and accumulation are part of the primitive. Primitives and memory objects are made in

@@ -1,4 +1,4 @@
-/* device.c - the `cpu` device: memory, the table of its kernels, and shared helpers. */
+/* cpu_device.c - the `cpu` device: memory, the table of its kernels, and shared helpers. */
 #include "kernels/cpu/cpu.h"
 
 #include <stdlib.h>

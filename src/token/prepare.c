@@ -1,4 +1,4 @@
-/* config.c - the parts of tokenizer.json that say how text is prepared: normalizer, pre-tokenizer and
+/* prepare.c - the parts of tokenizer.json that say how text is prepared: normalizer, pre-tokenizer and
  * post-processor. Each has a type; those that aren't supported are refused by it. */
 #include "src/token/impl.h"
 

@@ -1,4 +1,4 @@
-/* embed.c - token and position embeddings. Rows of C elements, in tiles of TC_BLOCK. */
+/* cpu_embed.c - token and position embeddings. Rows of C elements, in tiles of TC_BLOCK. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* reshard.c - reshards made ready to run: local slices, copies, and collectives with their packing.
+/* transfer.c - reshards made ready to run: local slices, copies, and collectives with their packing.
  *
  * A block along dimension 0, or of rows, is contiguous and travels from where it is. Along an
  * inner dimension the blocks are packed into staging before, or unpacked after.

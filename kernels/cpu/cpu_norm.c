@@ -1,4 +1,4 @@
-/* norm.c - layer norm: x[N,C], a row at a time while it is in L1.
+/* cpu_norm.c - layer norm: x[N,C], a row at a time while it is in L1.
  *
  * Backward makes dx and the column sums dg, db in one pass over dy and x: each block of rows
  * (by shape alone) has its partial sums in scratch. */

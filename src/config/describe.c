@@ -1,4 +1,4 @@
-/* text.c - the configuration as a run file, what differs between two, and the options as
+/* describe.c - the configuration as a run file, what differs between two, and the options as
  * help and man page. */
 #include "src/config/impl.h"
 #include "src/config/list.h"

@@ -1,10 +1,10 @@
-/* t_thread.c - messages between threads (thread.c), by one thread: what meets what, in which
+/* t_hub.c - messages between threads (hub.c), by one thread: what meets what, in which
  * order, what a test and a cancel leave. Threads are t_comm's. */
 #include "src/base/base.h"
 #include "src/comm/hub.h"
 #include "tests/unit/locks.h"
 #include "tests/unit/tap.h"
-#include "src/comm/thread.c"
+#include "src/comm/hub.c"
 
 static int32_t members[] = { 2, 0, 1 };
 static struct tc_hub *hub;
