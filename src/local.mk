@@ -69,16 +69,17 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/save.c \
   %D%/cmd/share.c \
   %D%/cmd/train.c \
-  %D%/report/data.c \
   %D%/report/draw.c \
   %D%/report/layouts.c \
   %D%/report/page.c \
-  %D%/report/plan.c \
+  %D%/report/predicted.c \
+  %D%/report/read_run.c \
   %D%/report/report.h \
-  %D%/report/tasks.c \
-  %D%/report/trace.c \
+  %D%/report/task_curves.c \
+  %D%/report/timeline.c \
   %D%/train/batches.c \
   %D%/train/end_of_step.c \
+  %D%/train/eval_tasks.c \
   %D%/train/fault.c \
   %D%/train/folders.c \
   %D%/train/guard.c \
@@ -88,19 +89,18 @@ libtercio_app_a_SOURCES = \
   %D%/train/loop.c \
   %D%/train/metrics.c \
   %D%/train/metrics.def \
-  %D%/train/plan.c \
+  %D%/train/prediction.c \
   %D%/train/progress.c \
   %D%/train/request.c \
   %D%/train/request.h \
   %D%/train/resume.c \
   %D%/train/rollback.c \
   %D%/train/run_json.c \
+  %D%/train/run_trace.c \
   %D%/train/save_restore.c \
   %D%/train/start.c \
-  %D%/train/tasks.c \
   %D%/train/time_limit.c \
   %D%/train/tokenizer.c \
-  %D%/train/trace.c \
   %D%/train/train.h \
   %D%/forward/answers.c \
   %D%/forward/corpus.c \

@@ -1,8 +1,8 @@
 /* report.h - reads a run's folder, and draws it as one HTML page without scripts.
  *
  * In: run.json, metrics.jsonl and a trace. Out: the page, or an object of what was predicted and measured. Files in
- * reading order: data.c and layouts.c (the folder); trace.c (one step of a trace); page.c; draw.c (curves, timeline);
- * tasks.c and plan.c (parts of the page).
+ * reading order: read_run.c and layouts.c (the folder); timeline.c (one step of a trace); page.c; draw.c (curves, timeline);
+ * task_curves.c and predicted.c (parts of the page).
  *
  * All functions are Local. Reading fails with TC_EUSER. */
 #ifndef TC_REPORT_H
@@ -25,7 +25,7 @@ struct tc_layouts {
 void tc_layouts_read(struct tc_layouts *l, const json_t *run);
 void tc_layouts_free(struct tc_layouts *l);
 
-/* ---- data.c: run.json and metrics.jsonl ---- */
+/* ---- read_run.c: run.json and metrics.jsonl ---- */
 
 struct tc_series { double *x, *y; int n, cap_x, cap_y; };   /* x increasing, y finite */
 
@@ -72,7 +72,7 @@ const char *tc_run_key(const json_t *run, const char *section, const char *key, 
 int64_t tc_json_int(const json_t *o, const char *key);       /* 0 if it is not an integer */
 const char *tc_json_text(const json_t *o, const char *key);  /* "" if it is not a string */
 
-/* ---- trace.c: one step of a trace ---- */
+/* ---- timeline.c: one step of a trace ---- */
 
 enum { TC_LANES = 64 };          /* ranks drawn at most */
 struct tc_span { double begin_us, end_us; int32_t mb; int16_t lane; uint8_t track, kind; };
@@ -117,10 +117,10 @@ struct tc_page {
   const struct tc_timeline *t;   /* NULL: no trace */
   const char *trace_note;        /* why there is none */
 };
-/* plan.c: predictions and measurements. The object is owned by the caller. */
+/* predicted.c: predictions and measurements. The object is owned by the caller. */
 json_t *tc_report_plan(const struct tc_page *p);
 void tc_report_plan_table(FILE *f, const struct tc_page *p);
-/* tasks.c: curves and last values of the questions that the run was asked; nothing if there are none. */
+/* task_curves.c: curves and last values of the questions that the run was asked; nothing if there are none. */
 void tc_report_tasks(FILE *f, const struct tc_page *p);
 void tc_page_write(FILE *f, const struct tc_page *p);
 

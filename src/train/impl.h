@@ -31,7 +31,7 @@ struct tc_batches {
   struct tc_err err;             /* status < 0: why a batch of this rank could not be read */
 };
 
-/* tasks.c: train.eval_tasks */
+/* eval_tasks.c: train.eval_tasks */
 struct tc_task {
   char *name;                    /* in metrics.jsonl; owned */
   const char *path;
@@ -131,7 +131,7 @@ struct tc_log {
   struct tc_comm_counters counted[TC_COMMS];   /* counters as of the last line */
 };
 
-/* plan.c, rank 0: what the planner predicts. */
+/* prediction.c, rank 0: what the planner predicts. */
 struct tc_prediction {
   struct json_t *predicted;      /* of a step; NULL: nothing */
   double peak_s;                 /* a step at the devices' peak; 0: not known */
@@ -161,7 +161,7 @@ struct tc_train {
   struct tc_request_state request;
   struct tc_end_of_step end;
   struct tc_log log;
-  struct tc_trace *trace;        /* trace.c; NULL: run.trace = no */
+  struct tc_trace *trace;        /* run_trace.c; NULL: run.trace = no */
   struct tc_prediction plan;
   struct tc_fault fault;
 };
@@ -204,7 +204,7 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
  * progress. */
 int tc_train_data_check(struct tc_train *t, struct tc_err *err);
 
-/* ---- tasks.c: questions that are asked at each validation ---- */
+/* ---- eval_tasks.c: questions that are asked at each validation ---- */
 /* Local, after the data are opened. TC_EUSER: what is wrong with a file of questions, or that a tokenizer is missing or
  * not that of the data. */
 int tc_tasks_open(struct tc_train *t, struct tc_err *err);
@@ -398,14 +398,14 @@ void tc_progress(const struct tc_train *t, const struct tc_step_report *r, struc
 /* After the last step: where the results are, and which commands show them. */
 void tc_progress_end(const struct tc_train *t);
 
-/* ---- trace.c: run.trace ---- */
+/* ---- run_trace.c: run.trace ---- */
 void tc_train_trace_new(struct tc_train *t);     /* Local. Before the communicators are made */
 int tc_train_trace_open(struct tc_train *t, struct tc_err *err);   /* Local. After the programs */
 /* Collective. Before each step; at the run's end, with its status, which it returns. */
 int tc_train_trace_step(struct tc_train *t, int64_t step, struct tc_err *err);
 int tc_train_trace_end(struct tc_train *t, int rc, struct tc_err *err);
 
-/* ---- plan.c: run.plan_device ---- */
+/* ---- prediction.c: run.plan_device ---- */
 /* Local, rank 0, when mesh and device are there. TC_EUSER: the device or its file is not known. A
  * layout that the planner has no time for is no failure. */
 int tc_train_plan(struct tc_train *t, struct tc_err *err);

@@ -1,4 +1,4 @@
-/* tasks.c - the part of the page on train.eval_tasks: a chart for each file of questions, and the last answers. */
+/* task_curves.c - the part of the page on train.eval_tasks: a chart for each file of questions, and the last answers. */
 #include "src/report/report.h"
 
 static double last_of(const struct tc_series *s) { return s->y[s->n - 1]; }

@@ -1,4 +1,4 @@
-/* plan.c - what the planner predicts of this run, for run.json: step time, tokens per second, bubble
+/* prediction.c - what the planner predicts of this run, for run.json: step time, tokens per second, bubble
  * and bytes, to be compared with what is measured. Rank 0 makes it once, at the start; every
  * action of every stage is simulated only where they are few enough to take no time. */
 #include "src/train/impl.h"

@@ -1,4 +1,4 @@
-/* tasks.c - train.eval_tasks: files of questions, which the model answers at each validation.
+/* eval_tasks.c - train.eval_tasks: files of questions, which the model answers at each validation.
  *
  * The files are read and checked before the first step. The losses of the answers are made by the program TC_TASKS on
  * the ranks of the training, by the code of `tercio eval` (src/forward). It changes nothing of the training's state. */

@@ -1,4 +1,4 @@
-/* data.c - run.json and metrics.jsonl, read back and checked.
+/* read_run.c - run.json and metrics.jsonl, read back and checked.
  *
  * A run that was killed may leave a truncated line: such lines are skipped and counted, and the page
  * reports them. */

@@ -1,4 +1,4 @@
-/* trace.c - run.trace: which steps are traced, and when the file is written.
+/* run_trace.c - run.trace: which steps are traced, and when the file is written.
  *
  * The file is written as soon as the traced steps are over, or at the end of the run if that is
  * earlier: so it can be read during a long run, and the clocks of the ranks are compared shortly

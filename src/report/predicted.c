@@ -1,4 +1,4 @@
-/* plan.c - predictions compared with measurements: as rows of the page, and as an object
+/* predicted.c - predictions compared with measurements: as rows of the page, and as an object
  * for `tercio report --json`. Memory and bytes are the program's own predictions, which every run.json
  * has; times only if the run had a device to plan with (run.plan_device). */
 #include "src/report/report.h"

@@ -1,4 +1,4 @@
-/* trace.c - reads one step of a trace that monitor/trace.c wrote.
+/* timeline.c - reads one step of a trace that monitor/trace.c wrote.
  *
  * The file has one event per line, so it is read line by line, twice: first the steps' lengths, then
  * the events of the step that is drawn. A trace may be far larger than that step. */
