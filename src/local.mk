@@ -97,7 +97,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/rollback.c \
   %D%/train/run_json.c \
   %D%/train/run_trace.c \
-  %D%/train/save_restore.c \
+  %D%/train/save_state.c \
   %D%/train/start.c \
   %D%/train/time_limit.c \
   %D%/train/tokenizer.c \

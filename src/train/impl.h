@@ -50,7 +50,7 @@ struct tc_tasks {
   int64_t step;                  /* after which they were last asked */
 };
 
-/* save_restore.c */
+/* save_state.c */
 struct tc_ckpts {
   char *dir;
   struct tc_owner *owner;        /* rank 0: of that folder */
@@ -239,7 +239,7 @@ int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t fl
 int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
                          const int64_t flag[TC_FLAGS], bool *stop, struct tc_err *err);
 
-/* ---- save_restore.c: state to and from checkpoints ---- */
+/* ---- save_state.c: state to and from checkpoints ---- */
 /* Collective. The folder is this run's from now on (io/ckpt/owner.h), or TC_EUSER names the run
  * that has it. */
 int tc_train_own(struct tc_train *t, struct tc_err *err);
@@ -270,7 +270,7 @@ int tc_train_save_again(struct tc_train *t, int64_t step, int rc, struct tc_err 
  * they do not share run.out, or there is no room for a checkpoint. */
 int tc_train_folders(struct tc_train *t, struct tc_err *err);
 
-/* ---- save_restore.c, again ---- */
+/* ---- save_state.c, again ---- */
 /* Local. Makes every saved element of this rank NaN; with `one` only the last of its part of wte.weight. */
 void tc_train_poison(struct tc_train *t, bool one);
 

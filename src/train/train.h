@@ -3,7 +3,7 @@
  * In go a configuration and what the launcher found; out come checkpoints, metrics.jsonl, run.json
  * and an exit status. How `tercio save` asks a run for a checkpoint is in request.h.
  *
- * Files, in reading order: loop.c (from start to end), batches.c, eval_tasks.c, end_of_step.c, save_restore.c, resume.c,
+ * Files, in reading order: loop.c (from start to end), batches.c, eval_tasks.c, end_of_step.c, save_state.c, resume.c,
  * start.c, rollback.c, interval.c, time_limit.c, request.c, guard.c, metrics.c, run_json.c, progress.c,
  * run_trace.c, prediction.c (the planner's prediction), fault.c. */
 #ifndef TC_TRAIN_H

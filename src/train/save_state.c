@@ -1,4 +1,4 @@
-/* save_restore.c - saves the run's state to checkpoints and restores it from them.
+/* save_state.c - saves the run's state to checkpoints and restores it from them.
  *
  * Only saved tensors (fp32 weights, Adam's moments) are written: unpadded, once; replicas share
  * the work. Loading reads whatever boxes this rank stores, from whichever files have them.
