@@ -4,8 +4,8 @@ io_sources = \
   %D%/ckpt/blocks.h \
   %D%/ckpt/ckpt.h \
   %D%/ckpt/commit.c \
-  %D%/ckpt/file.c \
-  %D%/ckpt/file.h \
+  %D%/ckpt/rank_file.c \
+  %D%/ckpt/rank_file.h \
   %D%/ckpt/h5.c \
   %D%/ckpt/h5.h \
   %D%/ckpt/impl.h \
@@ -21,16 +21,16 @@ io_sources = \
   %D%/ckpt/steps.c \
   %D%/ckpt/tidy.c \
   %D%/ckpt/verify.c \
-  %D%/ckpt/view.c \
+  %D%/ckpt/h5_view.c \
   %D%/crc.c \
   %D%/crc.h \
   %D%/folder.c \
   %D%/folder.h \
-  %D%/formats/json.c \
-  %D%/formats/json.h \
+  %D%/formats/json_values.c \
+  %D%/formats/json_values.h \
   %D%/formats/llmc.c \
   %D%/formats/llmc.h \
   %D%/formats/safetensors.c \
   %D%/formats/safetensors.h \
-  %D%/formats/shards.c \
-  %D%/formats/shards.h
+  %D%/formats/st_files.c \
+  %D%/formats/st_files.h

@@ -6,7 +6,7 @@ EXTRA_DIST += %D%/ORDER %D%/cmd/completion.bash
 noinst_LIBRARIES += libtercio_app.a
 libtercio_app_a_CPPFLAGS = $(AM_CPPFLAGS) $(ZSTD_CFLAGS) $(ZLIB_CFLAGS)
 libtercio_app_a_SOURCES = \
-  %D%/cmd/ckpt/args.c \
+  %D%/cmd/ckpt/ckpt_flags.c \
   %D%/cmd/ckpt/ckpt.c \
   %D%/cmd/ckpt/ckpt.h \
   %D%/cmd/ckpt/export.c \
@@ -145,7 +145,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/foreign/impl.h \
   %D%/foreign/parts.c \
   %D%/foreign/parts.h \
-  %D%/foreign/read.c \
+  %D%/foreign/boxes.c \
   %D%/data/data.c \
   %D%/data/data.h \
   %D%/data/documents.c \

@@ -16,12 +16,12 @@
  *
  * The files, in reading order:
  *   save.c      a save from its temporary folder to the commit, on every rank
- *   file.c      a rank's share in a file: layout, data, fsync, check
+ *   rank_file.c a rank's share in a file: layout, data, fsync, check
  *   h5.c        what HDF5 does: laying a file out, checking it
  *   blocks.c    data and the checksums of its blocks
  *   commit.c    all ranks' reports become a manifest, the temporary folder a step
  *   manifest.c  the manifest as text; manifest_check.c whether it can be true
- *   view.c      view.h5, all tensors whole
+ *   h5_view.c   view.h5, all tensors whole
  *   tidy.c      remains, old steps, steps set aside
  *   owner.c     which run may write into the folder
  *   steps.c     the steps in a folder; whether one that can't be read is damaged or gone

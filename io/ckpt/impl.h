@@ -2,7 +2,7 @@
 #ifndef TC_CKPT_IMPL_H
 #define TC_CKPT_IMPL_H
 
-#include "io/ckpt/file.h"
+#include "io/ckpt/rank_file.h"
 #include "io/ckpt/inspect.h"
 
 /* Local. CRC-32C of a file's bytes that are not data: the n pieces given must be sorted by

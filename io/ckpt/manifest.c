@@ -17,7 +17,7 @@
 #include "io/ckpt/blocks.h"
 #include "io/crc.h"
 #include "io/folder.h"
-#include "io/formats/json.h"
+#include "io/formats/json_values.h"
 
 #define MOST_TEXT (INT64_C(1) << 30)            /* bytes of a manifest */
 #define TAIL_FMT ",\n\"crc32c\": \"%08x\"\n}\n"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/ckpt/file.h"
+#include "io/ckpt/rank_file.h"
 #include "io/folder.h"
 
 int64_t tc_box_elems(int rank, const int64_t *count)

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "io/folder.h"
-#include "io/formats/json.h"
+#include "io/formats/json_values.h"
 #include "src/files/output.h"
 
 #define MOST_ELEMS (INT64_C(1) << 58)

@@ -9,9 +9,9 @@
  * io/formats reads and writes model files of other programs, for `tercio ckpt export` and `import`.
  * In: tensors, one at a time. Out: a file that is complete or does not exist. The files, in reading order:
  *   safetensors.c   Hugging Face's files
- *   shards.c        several of them as one model
+ *   st_files.c      several of them as one model
  *   llmc.c          llm.c's files
- *   json.c          a bound on the values of a JSON text, before it is parsed */
+ *   json_values.c   a bound on the values of a JSON text, before it is parsed */
 #ifndef TC_SAFETENSORS_H
 #define TC_SAFETENSORS_H
 

@@ -8,12 +8,12 @@
  * read by several threads.
  *
  * Files, in reading order: parts.[ch] (which rows of which of our tensors each of theirs is), foreign.c (which file,
- * which model), read.c (its tensors). */
+ * which model), boxes.c (its tensors). */
 #ifndef TC_FOREIGN_H
 #define TC_FOREIGN_H
 
 #include "io/ckpt/ckpt.h"
-#include "io/formats/shards.h"
+#include "io/formats/st_files.h"
 #include "src/config/config.h"
 #include "src/foreign/parts.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/formats/shards.h"
+#include "io/formats/st_files.h"
 
 /* Tensor i; owned by the caller. */
 static inline void *bytes_of(const struct tc_shards *s, int i)

@@ -11,7 +11,7 @@ static int count_read(const struct tc_shards *s, int i, int64_t from, int64_t by
   return tc_shards_read(s, i, from, bytes, buf, err);
 }
 #define tc_shards_read count_read
-#include "src/foreign/read.c"
+#include "src/foreign/boxes.c"
 #undef tc_shards_read
 
 static uint64_t state = 7;

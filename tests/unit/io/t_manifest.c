@@ -1,6 +1,6 @@
 /* t_manifest.c - whether slices cover a tensor once, against counting; manifests that would cost
  * much to look at. */
-#include "io/formats/json.h"
+#include "io/formats/json_values.h"
 #include "tests/unit/ckpt_fixture.h"
 
 /* A manifest in memory, of one u8 tensor in one file. */

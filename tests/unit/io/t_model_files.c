@@ -2,7 +2,7 @@
  * sentences, and where exactly the limits are; where each tensor lies. */
 #include <unistd.h>
 
-#include "io/formats/json.h"
+#include "io/formats/json_values.h"
 #include "io/formats/llmc.h"
 #include "io/formats/safetensors.h"
 #include "tests/unit/tap.h"

@@ -1,6 +1,6 @@
-/* json.h - a check on JSON from untrusted files. */
-#ifndef TC_JSON_H
-#define TC_JSON_H
+/* json_values.h - a check on JSON from untrusted files. */
+#ifndef TC_JSON_VALUES_H
+#define TC_JSON_VALUES_H
 
 #include <stddef.h>
 #include <stdint.h>

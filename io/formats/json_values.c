@@ -1,5 +1,5 @@
-/* json.c - counting without parsing: each value but the first follows a bracket or a comma. */
-#include "io/formats/json.h"
+/* json_values.c - counting without parsing: each value but the first follows a bracket or a comma. */
+#include "io/formats/json_values.h"
 
 #include <stdbool.h>
 

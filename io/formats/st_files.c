@@ -1,5 +1,5 @@
-/* shards.c - several safetensors files as one. */
-#include "io/formats/shards.h"
+/* st_files.c - several safetensors files as one. */
+#include "io/formats/st_files.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "io/folder.h"
-#include "io/formats/json.h"
+#include "io/formats/json_values.h"
 #include "src/files/input.h"
 
 enum { MOST_BYTES = 64 << 20, MOST_VALUES = 1 << 20 };   /* of an index */

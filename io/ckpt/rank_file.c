@@ -1,4 +1,4 @@
-/* file.c - a rank's slices in a file.
+/* rank_file.c - a rank's slices in a file.
  *
  *   lay out    HDF5 makes the file and gives each dataset a place (one rank alone, or the ranks
  *              of a node together, through its parallel driver)
@@ -10,7 +10,7 @@
  * A node's ranks differ from a lone one in the first line only: the data never goes through
  * MPI-IO, which is slower here and fails above 2 GiB a call. What fails on one of them is reported
  * in the exchange after the layout, or to rank 0: no rank leaves between two collective calls. */
-#include "io/ckpt/file.h"
+#include "io/ckpt/rank_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-/* file.h - a rank's part of a save: its slices written and flushed to disk, in a file of its own or in
+/* rank_file.h - a rank's part of a save: its slices written and flushed to disk, in a file of its own or in
  * one that the ranks of its node share, and its report to rank 0. */
-#ifndef TC_CKPT_FILE_H
-#define TC_CKPT_FILE_H
+#ifndef TC_CKPT_RANK_FILE_H
+#define TC_CKPT_RANK_FILE_H
 
 #include "io/ckpt/ckpt.h"
 

@@ -1,4 +1,4 @@
-/* view.c - view.h5: all tensors of a checkpoint, whole, for people who have h5py.
+/* h5_view.c - view.h5: all tensors of a checkpoint, whole, for people who have h5py.
  *
  * It holds no data, only virtual datasets over the files beside it, by names without a folder,
  * so that the step's folder can be moved. Nothing of ours reads it: where a file is missing,

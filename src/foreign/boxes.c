@@ -1,4 +1,4 @@
-/* read.c - the weights of another program's model: whether the file has them all, and boxes of them.
+/* boxes.c - the weights of another program's model: whether the file has them all, and boxes of them.
  *
  * Their tensor is a matrix as the file has it, or a vector, which is a matrix of one column. Each of its rows and
  * columns is a row and a column of ours, which may be within the box or not. So a box is read as runs of elements that

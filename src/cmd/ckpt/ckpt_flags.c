@@ -1,4 +1,4 @@
-/* args.c - the options of `tercio ckpt`: a table for all commands. */
+/* ckpt_flags.c - the options of `tercio ckpt`: a table for all commands. */
 #include "src/cmd/ckpt/ckpt.h"
 #include "src/cmd/cmd.h"
 #include "src/files/names.h"

@@ -1,11 +1,11 @@
-/* shards.h - a model's tensors in one or several safetensors files: FILE, or those that an index
+/* st_files.h - a model's tensors in one or several safetensors files: FILE, or those that an index
  * (model.safetensors.index.json: {"weight_map": {tensor: file, ...}}) names, all in its folder.
  *
  * An index is not trusted: files are names without a slash, each tensor is in the file that the
  * index says and in no other, and no file has a tensor that the index does not have. Everything here
  * is Local; faults of a file are TC_EUSER. */
-#ifndef TC_SHARDS_H
-#define TC_SHARDS_H
+#ifndef TC_ST_FILES_H
+#define TC_ST_FILES_H
 
 #include "io/formats/safetensors.h"
 
