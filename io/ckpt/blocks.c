@@ -13,11 +13,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "io/ckpt/impl.h"
 #include "io/crc.h"
+#include "io/folder.h"
 #include "src/watch/watch.h"
 
 #ifdef __SSE2__
@@ -122,4 +125,45 @@ void tc_copy_out(void *dst, const void *src, size_t bytes)
   }
 #endif
   memcpy(to, from, bytes);
+}
+
+/* ---- boxes, and what lies around them in a file ------------------------------------ */
+
+int64_t tc_box_elems(int rank, const int64_t *count)
+{
+  int64_t n = 1;
+  for (int d = 0; d < rank; d++) n *= count[d];
+  return n;
+}
+
+int64_t tc_box_bytes(int dtype, int rank, const int64_t *count)
+{
+  return tc_box_elems(rank, count) * (int64_t)tc_dtype_bytes(dtype);
+}
+
+/* Continues *crc, a CRC-32C, with `bytes` of fd at offset; false if they can't be read. */
+static bool crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc)
+{
+  char *buf = tc_malloc((size_t)TC_MAX(1, TC_MIN(bytes, TC_CHUNK_BYTES)));
+  bool good = true;
+  while (bytes > 0 && good) {
+    int64_t n = TC_MIN(bytes, TC_CHUNK_BYTES);
+    good = tc_pread_all(fd, buf, n, offset);
+    if (good) *crc = tc_crc32c(*crc, buf, (size_t)n);
+    offset += n;
+    bytes -= n;
+  }
+  free(buf);
+  return good;
+}
+
+bool tc_crc_meta(int fd, int64_t size, const struct tc_piece *const *by_offset, int n,
+                 uint32_t *crc)
+{
+  int64_t at = 0;
+  for (int i = 0; i < n; i++) {
+    if (!crc_range(fd, at, by_offset[i]->offset - at, crc)) return false;
+    at = by_offset[i]->offset + by_offset[i]->bytes;
+  }
+  return crc_range(fd, at, size - at, crc);
 }

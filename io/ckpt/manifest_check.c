@@ -9,18 +9,6 @@
 #include "io/ckpt/rank_file.h"
 #include "io/folder.h"
 
-int64_t tc_box_elems(int rank, const int64_t *count)
-{
-  int64_t n = 1;
-  for (int d = 0; d < rank; d++) n *= count[d];
-  return n;
-}
-
-int64_t tc_box_bytes(int dtype, int rank, const int64_t *count)
-{
-  return tc_box_elems(rank, count) * (int64_t)tc_dtype_bytes(dtype);
-}
-
 static bool file_name_good(const char *s)
 {
   size_t n = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");

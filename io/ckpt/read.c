@@ -175,33 +175,6 @@ int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int
   return rc;
 }
 
-/* Continues *crc, a CRC-32C, with `bytes` of fd at offset; false if they can't be read. */
-static bool crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc)
-{
-  char *buf = tc_malloc((size_t)TC_MAX(1, TC_MIN(bytes, TC_CHUNK_BYTES)));
-  bool good = true;
-  while (bytes > 0 && good) {
-    int64_t n = TC_MIN(bytes, TC_CHUNK_BYTES);
-    good = tc_pread_all(fd, buf, n, offset);
-    if (good) *crc = tc_crc32c(*crc, buf, (size_t)n);
-    offset += n;
-    bytes -= n;
-  }
-  free(buf);
-  return good;
-}
-
-bool tc_crc_meta(int fd, int64_t size, const struct tc_piece *const *by_offset, int n,
-                 uint32_t *crc)
-{
-  int64_t at = 0;
-  for (int i = 0; i < n; i++) {
-    if (!crc_range(fd, at, by_offset[i]->offset - at, crc)) return false;
-    at = by_offset[i]->offset + by_offset[i]->bytes;
-  }
-  return crc_range(fd, at, size - at, crc);
-}
-
 /* ---- boxes ------------------------------------------------------------------------ */
 
 /* A box being read: dst[count] at `start` of a tensor. */

@@ -13,7 +13,7 @@
 
 enum { MOST_BYTES = 64 << 20, MOST_VALUES = 1 << 20 };   /* of an index */
 
-struct tc_shards {
+struct tc_st_files {
   struct tc_st **file; int n_files;   /* owned */
   int *first;                     /* [n_files + 1]: the number of each file's first tensor */
 };
@@ -60,7 +60,7 @@ static int list_files(const char ***out, json_t *map, const char *path, struct t
   return kept;
 }
 
-static int open_file(struct tc_shards *s, const char *path, struct tc_err *err)
+static int open_file(struct tc_st_files *s, const char *path, struct tc_err *err)
 {
   TC_TRY(tc_st_open(&s->file[s->n_files], path, err));
   s->first[s->n_files + 1] = s->first[s->n_files] + tc_st_n(s->file[s->n_files]);
@@ -69,7 +69,7 @@ static int open_file(struct tc_shards *s, const char *path, struct tc_err *err)
 }
 
 /* Both say the same: each of the index's tensors is where it says, and there are no others. */
-static int check_map(const struct tc_shards *s, const char **name, json_t *map, const char *path, struct tc_err *err)
+static int check_map(const struct tc_st_files *s, const char **name, json_t *map, const char *path, struct tc_err *err)
 {
   for (int f = 0; f < s->n_files; f++) {
     for (int i = 0; i < tc_st_n(s->file[f]); i++) {
@@ -83,12 +83,12 @@ static int check_map(const struct tc_shards *s, const char **name, json_t *map, 
   const char *key;
   json_t *value;
   json_object_foreach(map, key, value)
-    if (tc_shards_find(s, key) < 0)
+    if (tc_st_files_find(s, key) < 0)
       return tc_fail(err, TC_EUSER, "%s: tensor %.100s is not in %s", path, key, json_string_value(value));
   return 0;
 }
 
-static int open_index(struct tc_shards *s, const char *path, struct tc_err *err)
+static int open_index(struct tc_st_files *s, const char *path, struct tc_err *err)
 {
   json_t *index;
   const char **name = NULL;
@@ -110,9 +110,9 @@ static int open_index(struct tc_shards *s, const char *path, struct tc_err *err)
   return rc;
 }
 
-int tc_shards_open(struct tc_shards **out, const char *path, struct tc_err *err)
+int tc_st_files_open(struct tc_st_files **out, const char *path, struct tc_err *err)
 {
-  struct tc_shards *s = tc_calloc(1, sizeof *s);
+  struct tc_st_files *s = tc_calloc(1, sizeof *s);
   const size_t n = strlen(path), end = strlen(".json");
   int rc;
   *out = NULL;
@@ -124,11 +124,11 @@ int tc_shards_open(struct tc_shards **out, const char *path, struct tc_err *err)
     rc = open_file(s, path, err);
   }
   if (rc == 0) *out = s;
-  else tc_shards_close(s);
+  else tc_st_files_close(s);
   return rc;
 }
 
-void tc_shards_close(struct tc_shards *s)
+void tc_st_files_close(struct tc_st_files *s)
 {
   if (!s) return;
   for (int i = 0; i < s->n_files; i++) tc_st_close(s->file[i]);
@@ -137,13 +137,13 @@ void tc_shards_close(struct tc_shards *s)
   free(s);
 }
 
-int tc_shards_n(const struct tc_shards *s) { return s->first[s->n_files]; }
+int tc_st_files_n(const struct tc_st_files *s) { return s->first[s->n_files]; }
 
 /* The file that has tensor i. */
-static int file_of(const struct tc_shards *s, int i)
+static int file_of(const struct tc_st_files *s, int i)
 {
   int lo = 0, hi = s->n_files;
-  TC_ASSERT(i >= 0 && i < tc_shards_n(s));
+  TC_ASSERT(i >= 0 && i < tc_st_files_n(s));
   while (hi - lo > 1) {
     const int mid = lo + (hi - lo) / 2;
     if (s->first[mid] <= i) lo = mid;
@@ -152,13 +152,13 @@ static int file_of(const struct tc_shards *s, int i)
   return lo;
 }
 
-const struct tc_st_tensor *tc_shards_at(const struct tc_shards *s, int i)
+const struct tc_st_tensor *tc_st_files_at(const struct tc_st_files *s, int i)
 {
   const int f = file_of(s, i);
   return tc_st_at(s->file[f], i - s->first[f]);
 }
 
-int tc_shards_find(const struct tc_shards *s, const char *name)
+int tc_st_files_find(const struct tc_st_files *s, const char *name)
 {
   for (int f = 0; f < s->n_files; f++) {
     const int i = tc_st_find(s->file[f], name);
@@ -167,12 +167,12 @@ int tc_shards_find(const struct tc_shards *s, const char *name)
   return -1;
 }
 
-const char *tc_shards_note(const struct tc_shards *s, const char *key)
+const char *tc_st_files_note(const struct tc_st_files *s, const char *key)
 {
   return s->n_files ? tc_st_note(s->file[0], key) : NULL;
 }
 
-int tc_shards_read(const struct tc_shards *s, int i, int64_t from, int64_t bytes, void *buf,
+int tc_st_files_read(const struct tc_st_files *s, int i, int64_t from, int64_t bytes, void *buf,
                    struct tc_err *err)
 {
   const int f = file_of(s, i);

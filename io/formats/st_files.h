@@ -9,18 +9,18 @@
 
 #include "io/formats/safetensors.h"
 
-struct tc_shards;
+struct tc_st_files;
 /* A path that ends in ".json" is an index. *out is owned by the caller. */
-int tc_shards_open(struct tc_shards **out, const char *path, struct tc_err *err);
-void tc_shards_close(struct tc_shards *s);
+int tc_st_files_open(struct tc_st_files **out, const char *path, struct tc_err *err);
+void tc_st_files_close(struct tc_st_files *s);
 /* Tensors, in the order of the files' names and within a file of their data. */
-int tc_shards_n(const struct tc_shards *s);
-const struct tc_st_tensor *tc_shards_at(const struct tc_shards *s, int i);   /* borrowed */
-int tc_shards_find(const struct tc_shards *s, const char *name);             /* -1: none */
+int tc_st_files_n(const struct tc_st_files *s);
+const struct tc_st_tensor *tc_st_files_at(const struct tc_st_files *s, int i);   /* borrowed */
+int tc_st_files_find(const struct tc_st_files *s, const char *name);             /* -1: none */
 /* tc_st_note of the first file. */
-const char *tc_shards_note(const struct tc_shards *s, const char *key);
+const char *tc_st_files_note(const struct tc_st_files *s, const char *key);
 /* tc_st_read. */
-int tc_shards_read(const struct tc_shards *s, int i, int64_t from, int64_t bytes, void *buf,
+int tc_st_files_read(const struct tc_st_files *s, int i, int64_t from, int64_t bytes, void *buf,
                    struct tc_err *err);
 
 #endif

@@ -15,6 +15,14 @@ enum { BATCH = 1 << 18 };         /* elements read at a time */
 
 /* ---- what the file has ------------------------------------------------------------- */
 
+int tc_foreign_index(const struct tc_foreign *x, const char *name)
+{
+  char full[100];
+  int i = tc_st_files_find(x->st, name);
+  snprintf(full, sizeof full, "transformer.%s", name);
+  return i >= 0 || x->form == TC_FORM_OURS ? i : tc_st_files_find(x->st, full);
+}
+
 /* The position of a tensor in the file. */
 struct place { int index, dtype; int64_t from; };
 
@@ -39,7 +47,7 @@ static int find_place(const struct tc_foreign *x, const struct tc_foreign_part *
   const char *name = x->form == TC_FORM_HF ? t->hf : t->ours;
   p->index = tc_foreign_index(x, name);
   if (p->index < 0) return tc_fail(err, TC_EUSER, "%s: tensor %s is missing", x->file, name);
-  const struct tc_st_tensor *s = tc_shards_at(x->st, p->index);
+  const struct tc_st_tensor *s = tc_st_files_at(x->st, p->index);
   if (!has_shape(x, t, s))
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than a model of hidden size "
                    "%lld needs", x->file, name, (long long)x->model.hidden);
@@ -64,7 +72,7 @@ static bool is_optional(const struct tc_foreign *x, int i)
 {
   const char *const gpt2[] = { ".attn.bias", ".attn.masked_bias" }, *const rotary[] = { ".rotary_emb.inv_freq" };
   const bool is_rotary = x->model.rope_theta > 0;
-  const char *const *ends = is_rotary ? rotary : gpt2, *name = tc_shards_at(x->st, i)->name;
+  const char *const *ends = is_rotary ? rotary : gpt2, *name = tc_st_files_at(x->st, i)->name;
   if (x->form == TC_FORM_OURS) return strncmp(name, "optim.", 6) == 0;
   if (i == tc_foreign_index(x, HEAD)) return true;
   size_t len = strlen(name);
@@ -77,7 +85,7 @@ static bool is_optional(const struct tc_foreign *x, int i)
  * used or known to be unnecessary: nothing is ignored silently. */
 static int check_tensors(const struct tc_foreign *x, struct tc_err *err)
 {
-  bool *used = tc_calloc(x->st ? (size_t)tc_shards_n(x->st) + 1 : 1, sizeof *used);
+  bool *used = tc_calloc(x->st ? (size_t)tc_st_files_n(x->st) + 1 : 1, sizeof *used);
   struct tc_foreign_part head;
   struct place p = {0};
   int rc = 0;
@@ -85,10 +93,10 @@ static int check_tensors(const struct tc_foreign *x, struct tc_err *err)
     rc = find_place(x, &x->part[i], &p, err);
     if (rc == 0) used[x->st ? p.index : 0] = true;
   }
-  for (int i = 0; x->st && i < tc_shards_n(x->st) && rc == 0; i++)
+  for (int i = 0; x->st && i < tc_st_files_n(x->st) && rc == 0; i++)
     if (!used[i] && !is_optional(x, i))
       rc = tc_fail(err, TC_EUSER, "%s: tensor %.100s does not belong to %s: another model", x->file,
-                   tc_shards_at(x->st, i)->name,
+                   tc_st_files_at(x->st, i)->name,
                    x->model.rope_theta < 0 ? "GPT-2" : tc_hf_architecture(&x->model, err));
   if (rc == 0 && tied_head(x, &head)) rc = find_place(x, &head, &p, err);
   free(used);
@@ -97,9 +105,9 @@ static int check_tensors(const struct tc_foreign *x, struct tc_err *err)
 
 int tc_foreign_list(struct tc_foreign *x, struct tc_err *err)
 {
-  if (x->st && x->model.layers > tc_shards_n(x->st))
+  if (x->st && x->model.layers > tc_st_files_n(x->st))
     return tc_fail(err, TC_EUSER, "%s has %d tensors, fewer than a model of %lld layers", x->file,
-                   tc_shards_n(x->st), (long long)x->model.layers);
+                   tc_st_files_n(x->st), (long long)x->model.layers);
   x->n_parts = tc_foreign_parts(&x->part, &x->model, x->form, x->interleaved);
   x->tensor = tc_calloc((size_t)x->n_parts + 1, sizeof *x->tensor);
   x->first = tc_calloc((size_t)x->n_parts + 1, sizeof *x->first);
@@ -156,7 +164,7 @@ static int read_span(struct window *w, int64_t first, int64_t end, struct tc_err
   const int64_t size = w->place.dtype == TC_F32 ? 4 : 2;
   for (int64_t at = first; at < end; at += BATCH) {
     const int64_t n = TC_MIN(BATCH, end - at);
-    TC_TRY(x->st ? tc_shards_read(x->st, w->place.index, at * size, n * size, w->buf, err)
+    TC_TRY(x->st ? tc_st_files_read(x->st, w->place.index, at * size, n * size, w->buf, err)
                  : tc_llmc_read(x->llmc, w->place.from + at, n, w->buf, err));
     take_values(w, at, n);
   }

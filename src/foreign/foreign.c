@@ -85,17 +85,9 @@ static int open_file(struct tc_foreign *x, struct tc_err *err)
     x->form = TC_FORM_LLMC;
     return tc_llmc_open(&x->llmc, x->file, err);
   }
-  TC_TRY(tc_shards_open(&x->st, x->file, err));
-  x->form = tc_shards_find(x->st, "h.0.attn.qkv.weight") >= 0 ? TC_FORM_OURS : TC_FORM_HF;
+  TC_TRY(tc_st_files_open(&x->st, x->file, err));
+  x->form = tc_st_files_find(x->st, "h.0.attn.qkv.weight") >= 0 ? TC_FORM_OURS : TC_FORM_HF;
   return 0;
-}
-
-int tc_foreign_index(const struct tc_foreign *x, const char *name)
-{
-  char full[100];
-  int i = tc_shards_find(x->st, name);
-  snprintf(full, sizeof full, "transformer.%s", name);
-  return i >= 0 || x->form == TC_FORM_OURS ? i : tc_shards_find(x->st, full);
 }
 
 /* ---- sizes ------------------------------------------------------------------------- */
@@ -111,14 +103,14 @@ static int sizes_of_tensors(struct tc_foreign *x, struct tc_err *err)
   if (wte < 0 || wpe < 0 || layers == 0)
     return tc_fail(err, TC_EUSER, "%s: not a GPT-2: it has no tensor %s", x->file,
                    wte < 0 ? "wte.weight" : wpe < 0 ? "wpe.weight" : "h.0.ln_1.weight");
-  const struct tc_st_tensor *e = tc_shards_at(x->st, wte), *p = tc_shards_at(x->st, wpe);
+  const struct tc_st_tensor *e = tc_st_files_at(x->st, wte), *p = tc_st_files_at(x->st, wpe);
   if (e->rank != 2 || p->rank != 2 || e->dim[1] != p->dim[1])
     return tc_fail(err, TC_EUSER, "%s: wte.weight and wpe.weight are not matrices of one width",
                    x->file);
   x->model = (struct tc_model){ .preset = "", .layers = layers, .hidden = e->dim[1],
                                 .vocab = e->dim[0], .context = p->dim[0] };
   if (x->form == TC_FORM_OURS) {
-    const struct tc_st_tensor *q = tc_shards_at(x->st, tc_foreign_index(x, "h.0.attn.qkv.weight"));
+    const struct tc_st_tensor *q = tc_st_files_at(x->st, tc_foreign_index(x, "h.0.attn.qkv.weight"));
     x->model.heads = q->rank == 4 ? q->dim[0] : 0;
   }
   return 0;
@@ -142,11 +134,11 @@ static int check_names(const struct tc_foreign *x, struct tc_err *err)
 {
   static const char *const meta[] = { "layers.0.attention.wq.weight", "tok_embeddings.weight" };
   for (int i = 0; i < 2; i++)
-    if (tc_shards_find(x->st, meta[i]) >= 0)
+    if (tc_st_files_find(x->st, meta[i]) >= 0)
       return tc_fail(err, TC_EUSER, "%s: tensor %s has one of Meta's names (wq, wk), which are not supported; give "
                      "the tensors Hugging Face's names, and config.json: Meta's rotary order is then --rope "
                      "interleaved, unless the program that renamed them changed it", x->file, meta[i]);
-  if (!x->config_file && tc_shards_find(x->st, "model.embed_tokens.weight") >= 0)
+  if (!x->config_file && tc_st_files_find(x->st, "model.embed_tokens.weight") >= 0)
     return tc_fail(err, TC_EUSER, "%s: without config.json beside it the number of heads and the rotary positions "
                    "of the model are unknown", x->file);
   return 0;
@@ -174,7 +166,7 @@ static int sizes_of_file(struct tc_foreign *x, struct tc_err *err)
 static int sizes_of_note(struct tc_foreign *x, struct tc_err *err)
 {
   struct tc_err why;
-  const char *note = tc_shards_note(x->st, "tercio.model");
+  const char *note = tc_st_files_note(x->st, "tercio.model");
   if (!note) return sizes_of_tensors(x, err);
   TC_TRY(tc_model_parse(&x->model, note, x->file, err));
   if (tc_hf_architecture(&x->model, &why)) return 0;
@@ -263,7 +255,7 @@ int tc_foreign_open(struct tc_foreign **out, const char *path, const char *rope,
 void tc_foreign_close(struct tc_foreign *x)
 {
   if (!x) return;
-  tc_shards_close(x->st);
+  tc_st_files_close(x->st);
   tc_llmc_close(x->llmc);
   free(x->tensor);
   free(x->first);
@@ -276,7 +268,7 @@ void tc_foreign_close(struct tc_foreign *x)
 const char *tc_foreign_path(const struct tc_foreign *x) { return x->file; }
 enum tc_form tc_foreign_form(const struct tc_foreign *x) { return x->form; }
 const struct tc_model *tc_foreign_model(const struct tc_foreign *x) { return &x->model; }
-const struct tc_shards *tc_foreign_shards(const struct tc_foreign *x) { return x->st; }
+const struct tc_st_files *tc_foreign_shards(const struct tc_foreign *x) { return x->st; }
 int tc_foreign_n(const struct tc_foreign *x) { return x->n; }
 const struct tc_ckpt_tensor *tc_foreign_at(const struct tc_foreign *x, int i) { return &x->tensor[i]; }
 

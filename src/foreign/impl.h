@@ -7,7 +7,7 @@
 struct tc_foreign {
   enum tc_form form;
   char *file, *config_file;       /* config_file NULL: none */
-  struct tc_shards *st;           /* or */
+  struct tc_st_files *st;           /* or */
   struct tc_llmc *llmc;
   struct tc_model model;
   bool interleaved;               /* the file's rotary order */

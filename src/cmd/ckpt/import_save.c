@@ -41,8 +41,8 @@ static int map_state(const struct import *x, struct saved *s, int i, bool *given
                      struct tc_err *err)
 {
   const struct tc_ckpt_tensor *t = &s->tensor[i];
-  const struct tc_shards *st = tc_foreign_shards(x->from);
-  int k = tc_foreign_form(x->from) == TC_FORM_OURS ? tc_shards_find(st, t->name) : -1;
+  const struct tc_st_files *st = tc_foreign_shards(x->from);
+  int k = tc_foreign_form(x->from) == TC_FORM_OURS ? tc_st_files_find(st, t->name) : -1;
   size_t bytes = (size_t)tc_box_bytes(t->dtype, t->rank, t->dim);
   s->map[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
@@ -56,12 +56,12 @@ static int map_state(const struct import *x, struct saved *s, int i, bool *given
     *given = false;
     return 0;
   }
-  const struct tc_st_tensor *f = tc_shards_at(st, k);
+  const struct tc_st_tensor *f = tc_st_files_at(st, k);
   if (f->dtype != t->dtype)
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another type than this optimizer's",
                    tc_foreign_path(x->from), t->name);
   TC_TRY(check_shape(x, f, t, err));
-  return tc_shards_read(st, k, 0, f->bytes, s->map[i], err);
+  return tc_st_files_read(st, k, 0, f->bytes, s->map[i], err);
 }
 
 static int list_saved(const struct import *x, struct saved *s, bool *given, struct tc_err *err)
@@ -114,8 +114,8 @@ static void saved_free(struct saved *s)
 /* A number in the metadata of the file; 0 if it has none. */
 static int64_t noted(const struct import *x, const char *key)
 {
-  const struct tc_shards *st = tc_foreign_shards(x->from);
-  const char *note = st ? tc_shards_note(st, key) : NULL;
+  const struct tc_st_files *st = tc_foreign_shards(x->from);
+  const char *note = st ? tc_st_files_note(st, key) : NULL;
   char *end;
   if (!note) return 0;
   int64_t n = strtoll(note, &end, 10);

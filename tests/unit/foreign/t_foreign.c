@@ -5,14 +5,14 @@
 #include "tests/unit/tap.h"
 
 static int64_t bytes_read;
-static int count_read(const struct tc_shards *s, int i, int64_t from, int64_t bytes, void *buf, struct tc_err *err)
+static int count_read(const struct tc_st_files *s, int i, int64_t from, int64_t bytes, void *buf, struct tc_err *err)
 {
   bytes_read += bytes;
-  return tc_shards_read(s, i, from, bytes, buf, err);
+  return tc_st_files_read(s, i, from, bytes, buf, err);
 }
-#define tc_shards_read count_read
+#define tc_st_files_read count_read
 #include "src/foreign/boxes.c"
-#undef tc_shards_read
+#undef tc_st_files_read
 
 static uint64_t state = 7;
 static int64_t draw(int64_t least, int64_t most)
@@ -37,9 +37,9 @@ static float *whole(const struct tc_foreign *f, int i)
   for (int k = f->first[i]; k < f->first[i + 1]; k++) {
     const struct tc_foreign_part *p = &f->part[k];
     const int index = tc_foreign_index(f, p->hf);
-    const struct tc_st_tensor *s = tc_shards_at(f->st, index);
+    const struct tc_st_tensor *s = tc_st_files_at(f->st, index);
     char *data = tc_malloc((size_t)s->bytes);
-    TC_ASSERT(tc_shards_read(f->st, index, 0, s->bytes, data, NULL) == 0);
+    TC_ASSERT(tc_st_files_read(f->st, index, 0, s->bytes, data, NULL) == 0);
     struct tc_foreign_walk w = { .t = p, .form = f->form };
     for (int64_t e = 0; e < tc_foreign_elems(p); e++) {
       uint16_t half;

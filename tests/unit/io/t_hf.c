@@ -83,9 +83,9 @@ static void test_round(const char *dir)
 }
 
 /* A tensor of floats, [rows][16] or [rows]; owned by the caller. */
-static float *floats(const struct tc_shards *s, const char *name)
+static float *floats(const struct tc_st_files *s, const char *name)
 {
-  const int i = tc_shards_find(s, name);
+  const int i = tc_st_files_find(s, name);
   TC_ASSERT(i >= 0);
   return bytes_of(s, i);
 }
@@ -99,15 +99,15 @@ static void test_interleaved(const char *dir)
     { "model.layers.0.self_attn.k_proj.weight", KV * D, 16, true },
     { "model.layers.0.self_attn.v_proj.weight", KV * D, 16, false },
     { "model.layers.0.self_attn.o_proj.weight", 16, HEADS * D, false } };
-  struct tc_shards *x, *y;
+  struct tc_st_files *x, *y;
   struct tc_err err;
   char path[600];
   is_int(run("import %s/hf-llama -o %s/turned --rope interleaved", oracle(), dir), 0, "--rope interleaved");
   is_int(run("export %s/turned -o %s/hf-turned", dir, dir), 0, "export");
   snprintf(path, sizeof path, "%s/hf-llama/model.safetensors.index.json", oracle());
-  TC_ASSERT(tc_shards_open(&x, path, &err) == 0);
+  TC_ASSERT(tc_st_files_open(&x, path, &err) == 0);
   snprintf(path, sizeof path, "%s/hf-turned/model.safetensors", dir);
-  TC_ASSERT(tc_shards_open(&y, path, &err) == 0);
+  TC_ASSERT(tc_st_files_open(&y, path, &err) == 0);
   for (int k = 0; k < 5; k++) {
     float *a = floats(x, t[k].name), *b = floats(y, t[k].name);
     int off = 0;
@@ -119,8 +119,8 @@ static void test_interleaved(const char *dir)
     free(a);
     free(b);
   }
-  tc_shards_close(x);
-  tc_shards_close(y);
+  tc_st_files_close(x);
+  tc_st_files_close(y);
   ok(fails(run("import %s/hf-llama -o %s/x --rope both", oracle(), dir), 2, "give half or interleaved"),
      "no other order");
 }
@@ -224,14 +224,14 @@ static void write_gpt2(const char *dir)
 static void copy_with_head(const char *dir, int changed)
 {
   struct tc_st_tensor t[40] = { { 0 } };
-  struct tc_shards *s;
+  struct tc_st_files *s;
   struct tc_st_writer *w;
   struct tc_err err;
   char path[600];
   snprintf(path, sizeof path, "%s/hf-qwen3/model.safetensors", oracle());
-  TC_ASSERT(tc_shards_open(&s, path, &err) == 0 && tc_shards_n(s) < 40);
-  const int n = tc_shards_n(s), e = tc_shards_find(s, "model.embed_tokens.weight");
-  for (int i = 0; i < n; i++) t[i] = *tc_shards_at(s, i);
+  TC_ASSERT(tc_st_files_open(&s, path, &err) == 0 && tc_st_files_n(s) < 40);
+  const int n = tc_st_files_n(s), e = tc_st_files_find(s, "model.embed_tokens.weight");
+  for (int i = 0; i < n; i++) t[i] = *tc_st_files_at(s, i);
   t[n] = t[e];
   t[n].name = "lm_head.weight";
   snprintf(path, sizeof path, "%s/tied/model.safetensors", dir);
@@ -243,7 +243,7 @@ static void copy_with_head(const char *dir, int changed)
     free(data);
   }
   TC_ASSERT(tc_st_finish(w, NULL) == 0);
-  tc_shards_close(s);
+  tc_st_files_close(s);
 }
 
 /* The step of a checkpoint, and the tokens until then, as `show` prints them. */
