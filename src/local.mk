@@ -21,6 +21,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/ckpt/plan.c \
   %D%/cmd/ckpt/tensors.c \
   %D%/cmd/cmd.h \
+  %D%/cmd/cmd_data.c \
   %D%/cmd/comm.c \
   %D%/cmd/comm_bench.c \
   %D%/cmd/comm_bench.h \
@@ -28,20 +29,6 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/comm_pairs.h \
   %D%/cmd/completion.c \
   %D%/cmd/completion.h \
-  %D%/cmd/data/check.c \
-  %D%/cmd/data/data.c \
-  %D%/cmd/data/data.h \
-  %D%/cmd/data/encode.c \
-  %D%/cmd/data/folder.c \
-  %D%/cmd/data/input.c \
-  %D%/cmd/data/make.c \
-  %D%/cmd/data/note.c \
-  %D%/cmd/data/shards.c \
-  %D%/cmd/data/texts.c \
-  %D%/cmd/data/units.c \
-  %D%/cmd/data/unpack.c \
-  %D%/cmd/data/view.c \
-  %D%/cmd/data/view.h \
   %D%/cmd/eval.c \
   %D%/cmd/flag_help.c \
   %D%/cmd/graph.c \
@@ -68,6 +55,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/sample.c \
   %D%/cmd/save.c \
   %D%/cmd/share.c \
+  %D%/cmd/show_data.c \
   %D%/cmd/train.c \
   %D%/report/draw.c \
   %D%/report/layouts.c \
@@ -111,7 +99,19 @@ libtercio_app_a_SOURCES = \
   %D%/forward/questions.c \
   %D%/forward/questions.h \
   %D%/forward/sample.c \
-  %D%/forward/sample.h
+  %D%/forward/sample.h \
+  %D%/shards/check_tokens.c \
+  %D%/shards/encode_unit.c \
+  %D%/shards/note.c \
+  %D%/shards/shard_files.c \
+  %D%/shards/shards.c \
+  %D%/shards/shards.h \
+  %D%/shards/shards_folder.c \
+  %D%/shards/text_input.c \
+  %D%/shards/texts.c \
+  %D%/shards/token_set.h \
+  %D%/shards/units.c \
+  %D%/shards/unpack.c
 
 # What runs: the only layer that sees MPI, PMIx and HDF5 (io/local.mk adds its files).
 noinst_LIBRARIES += libtercio_run.a

@@ -10,8 +10,7 @@ unit_tests = \
   %D%/unit/cmd/t_ckpt_plan.t \
   %D%/unit/cmd/t_ckpt_tools.t \
   %D%/unit/cmd/t_comm_rows.t \
-  %D%/unit/cmd/t_data_cmd.t \
-  %D%/unit/cmd/t_data_input.t \
+  %D%/unit/cmd/t_cmd_data.t \
   %D%/unit/cmd/t_main.t \
   %D%/unit/cmd/t_terminal.t \
   %D%/unit/cmd/t_pairs.t \
@@ -130,6 +129,7 @@ unit_tests = \
   %D%/unit/schedule/t_fusion.t \
   %D%/unit/schedule/t_memory.t \
   %D%/unit/schedule/t_pipeline.t \
+  %D%/unit/shards/t_text_input.t \
   %D%/unit/token/t_token.t \
   %D%/unit/token/t_token_hash.t \
   %D%/unit/token/t_token_merges.t \

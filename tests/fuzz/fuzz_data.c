@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "src/cmd/data/data.h"
+#include "src/shards/shards.h"
 #include "src/config/list.h"
 #include "src/data/prefetch.h"
 #include "src/data/order.h"

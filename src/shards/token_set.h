@@ -1,9 +1,9 @@
-/* view.h - what show, check and decode share: the files, and what their tokens stand for.
+/* token_set.h - what show, check and decode share: the files, and what their tokens stand for.
  *
  * The files are named as in data.train and opened by what a training opens them with (src/data), one by one: they need
  * not be of one tokenizer. */
-#ifndef TC_CMD_DATA_VIEW_H
-#define TC_CMD_DATA_VIEW_H
+#ifndef TC_SHARDS_TOKEN_SET_H
+#define TC_SHARDS_TOKEN_SET_H
 
 #include "src/data/data.h"
 #include "src/token/token.h"

@@ -1,4 +1,4 @@
-/* data.h - `tercio data`: token shards from text.
+/* shards.h - token shards from text.
  *
  * In: text files, folders of them, JSONL or standard input, and a tokenizer.json. Out: a folder with shards in llm.c's
  * format, the tokenizer and a note of what is done. Without a tokenizer a byte is a token, and one file is made, which
@@ -7,24 +7,23 @@
  * neither on the number of threads nor on which of them was faster.
  *
  * The files, in reading order:
- *   data.c      the command line
- *   texts.c     the texts: files, and those of folders
- *   unpack.c    what gzip and zstd compressed
- *   input.c     one source after the other as bytes: files, pipes, standard input
- *   units.c     bytes to units: pieces of text or lines that can be encoded separately
- *   encode.c    a unit's text to ids
- *   make.c      the threads, progress, requests to stop
- *   shards.c    ids to shards
- *   folder.c    the folder that they are for
- *   note.c      data.json: which command made the shards, and where it goes on
- *   view.[ch]   show and decode: files that training reads
- *   check.c     check: each token of such files */
-#ifndef TC_CMD_DATA_H
-#define TC_CMD_DATA_H
+ *   texts.c           the texts: files, and those of folders
+ *   unpack.c          what gzip and zstd compressed
+ *   text_input.c      one source after the other as bytes: files, pipes, standard input
+ *   units.c           bytes to units: pieces of text or lines that can be encoded separately
+ *   encode_unit.c     a unit's text to ids
+ *   shards.c          the threads, progress, requests to stop
+ *   shard_files.c     ids to shards
+ *   shards_folder.c   the folder that they are for
+ *   note.c            data.json: which command made the shards, and where it goes on
+ *   token_set.h       files that training reads, and what their tokens stand for
+ *   check_tokens.c    each token of such files */
+#ifndef TC_SHARDS_H
+#define TC_SHARDS_H
 
 #include <sys/stat.h>
 
-#include "src/cmd/cmd.h"
+#include "src/base/base.h"
 #include "src/data/shard.h"
 #include "src/files/files.h"
 #include "src/token/token.h"

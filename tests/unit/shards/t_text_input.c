@@ -1,7 +1,7 @@
-/* t_data_input.c - the texts of `tercio data` (input.c, unpack.c): several members or frames in one file; files that are cut
+/* t_text_input.c - the texts of `tercio data` (text_input.c, unpack.c): several members or frames in one file; files that are cut
  * off, damaged or followed by something at any byte, which is never taken for the end of the text; what is no text; each
  * kind of file that a name can be. */
-#include "src/cmd/data/data.h"
+#include "src/shards/shards.h"
 #include "tests/unit/tap.h"
 
 #include <unistd.h>
@@ -268,7 +268,7 @@ static void test_seek(const char *name, int64_t bytes, int want)
 int main(void)
 {
   enum { CAP = 2 * N };
-  char dir[] = "/tmp/t_data_input-XXXXXX", *out = tc_malloc(CAP);
+  char dir[] = "/tmp/t_text_input-XXXXXX", *out = tc_malloc(CAP);
   struct tc_err err;
   TC_ASSERT(mkdtemp(dir) && chdir(dir) == 0);
   draw();

@@ -1,6 +1,6 @@
-/* check.c - `tercio data check`: whether all tokens are below the vocabulary's size. */
-#include "src/cmd/data/data.h"
-#include "src/cmd/data/view.h"
+/* check_tokens.c - `tercio data check`: whether all tokens are below the vocabulary's size. */
+#include "src/shards/shards.h"
+#include "src/shards/token_set.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

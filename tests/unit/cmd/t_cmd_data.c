@@ -1,4 +1,4 @@
-/* t_data_cmd.c - `tercio data`: reads that fail once or for ever; each kind of file as a text and as an output; byte order
+/* t_cmd_data.c - `tercio data`: reads that fail once or for ever; each kind of file as a text and as an output; byte order
  * marks and lines of JSON that can't be read, the same with a tokenizer and without one. */
 #include "src/base/base.h"
 #include "src/cmd/cmd.h"
@@ -22,7 +22,7 @@ static ssize_t my_read(int fd, void *p, size_t n)
 }
 
 #define read my_read
-#include "src/cmd/data/input.c"
+#include "src/shards/text_input.c"
 #undef read
 
 static char *whole;
@@ -220,7 +220,7 @@ static void test_bad_lines(void)
 
 int main(void)
 {
-  char dir[] = "/tmp/t_data_cmd-XXXXXX";
+  char dir[] = "/tmp/t_cmd_data-XXXXXX";
   TC_ASSERT(mkdtemp(dir) && chdir(dir) == 0);
   whole = tc_malloc(SIZE);
   for (int i = 0; i < SIZE; i++) whole[i] = (char)(' ' + i % 90);

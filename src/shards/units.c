@@ -3,7 +3,7 @@
  * A unit of JSONL is some whole lines. A file of text is one document: a unit of it ends where the tokenizer allows a
  * cut, or with the document. Where a unit ends depends on the bytes from its begin on alone, neither on how much a
  * read returned nor on what was before; so from the begin of any unit the same units follow again. */
-#include "src/cmd/data/data.h"
+#include "src/shards/shards.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

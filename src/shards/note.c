@@ -4,7 +4,7 @@
  * the names, sizes and times of the files, options (so not --threads). Shards that were made with --invalid refuse have
  * nothing invalid in them: they are those of the other values too, with which a call may therefore go on. So it is with
  * --bad-lines. */
-#include "src/cmd/data/data.h"
+#include "src/shards/shards.h"
 #include "io/ckpt/manifest.h"
 #include "src/files/files.h"
 

@@ -1,8 +1,8 @@
-/* shards.c - ids into shards: shard-00000.bin, shard-00001.bin, ... of a folder, or one file.
+/* shard_files.c - ids into shards: shard-00000.bin, shard-00001.bin, ... of a folder, or one file.
  *
  * A shard has its name only when it is whole and on the disk (src/files/output.h). Tokens are uint16, or, for vocabularies
  * of over 65,536, uint32 (src/data/shard.h). */
-#include "src/cmd/data/data.h"
+#include "src/shards/shards.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* data.c - `tercio data`: the command line. */
-#include "src/cmd/data/data.h"
+/* cmd_data.c - `tercio data`: the command line. */
+#include "src/cmd/cmd.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 
 #include "src/launch/stop.h"
 #include "src/plan/plan.h"
+#include "src/shards/shards.h"
 
 #define SHARD_TOKENS 100000000
 enum { MOST_THREADS = 1024 };

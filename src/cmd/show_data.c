@@ -1,7 +1,7 @@
-/* view.c - `tercio data show` and `decode`: what is in files that training reads. */
-#include "src/cmd/data/view.h"
+/* show_data.c - `tercio data show` and `decode`: what is in files that training reads. */
+#include "src/shards/token_set.h"
 #include "io/folder.h"
-#include "src/cmd/data/data.h"
+#include "src/shards/shards.h"
 #include "src/config/list.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* folder.c - the folder of shards, before the first one is made: locked against another call, without what a crash left,
+/* shards_folder.c - the folder of shards, before the first one is made: locked against another call, without what a crash left,
  * and with a copy of the tokenizer. */
-#include "src/cmd/data/data.h"
+#include "src/shards/shards.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  * A file is one or more members of gzip (or frames of zstd) to its last byte; each is checked to its checksum. After the
  * members of gzip there may be zero bytes, as gzip itself allows; anything else is an error, and not an end: a damaged
  * member would else leave out all that follows it. */
-#include "src/cmd/data/data.h"
+#include "src/shards/shards.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * The order within a folder is that of the bytes of the paths, so that it is the same on every machine. Hidden files
  * and folders are left out. */
-#include "src/cmd/data/data.h"
+#include "src/shards/shards.h"
 
 #include <errno.h>
 #include <fts.h>

@@ -1,8 +1,8 @@
-/* encode.c - the text of a unit to ids: a part of a document, or lines of JSON with one each.
+/* encode_unit.c - the text of a unit to ids: a part of a document, or lines of JSON with one each.
  *
  * An empty document gives no ids at all, so that no end-of-document token follows another. A byte order mark before a
  * text is no part of it, and left out. */
-#include "src/cmd/data/data.h"
+#include "src/shards/shards.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-/* make.c - text to shards by several threads.
+/* shards.c - text to shards by several threads.
  *
  * Units pass through a ring of slots: the reader fills them in the order of the input, encoders take the next one
  * that is read, the calling thread writes the next one that is encoded. A slot's state says whose it is:
  *   FREE (the reader's) -> READ (any encoder's) -> BUSY (one encoder's) -> DONE (the writer's) -> FREE.
  * Invariants: slot i % n_slots has unit i; written <= taken <= read <= written + n_slots, all under the lock. */
-#include "src/cmd/data/data.h"
+#include "src/shards/shards.h"
 #include "src/launch/stop.h"
 
 #include <errno.h>
