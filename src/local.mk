@@ -150,12 +150,10 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/data.h \
   %D%/data/documents.c \
   %D%/data/documents.h \
-  %D%/data/file.c \
   %D%/data/format.c \
   %D%/data/impl.h \
   %D%/data/kind.c \
   %D%/data/kind.h \
-  %D%/data/names.c \
   %D%/data/order.c \
   %D%/data/order.h \
   %D%/data/prefetch.c \
@@ -163,6 +161,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/shard.c \
   %D%/data/shard.h \
   %D%/data/source.c \
+  %D%/data/token_file.c \
+  %D%/data/token_names.c \
   %D%/data/warn.c \
   %D%/launch/bind.c \
   %D%/launch/bind.h \

@@ -30,14 +30,14 @@ unit_tests = \
   %D%/unit/comm/t_hub.t \
   %D%/unit/config/t_config.t \
   %D%/unit/data/t_data.t \
-  %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \
-  %D%/unit/data/t_data_kind.t \
-  %D%/unit/data/t_data_set.t \
   %D%/unit/data/t_documents.t \
-  %D%/unit/data/t_data_warn.t \
+  %D%/unit/data/t_format.t \
+  %D%/unit/data/t_kind.t \
   %D%/unit/data/t_order.t \
   %D%/unit/data/t_prefetch.t \
+  %D%/unit/data/t_token_file.t \
+  %D%/unit/data/t_warn.t \
   %D%/unit/exec/t_documents_alone.t \
   %D%/unit/exec/t_exec.t \
   %D%/unit/exec/t_exec_device.t \

@@ -64,13 +64,13 @@ struct tc_reader {
 /* Whether it is known what made the tokens of a file: a tokenizer with this hash; 0: none, a token is a byte. */
 bool tc_file_tokenizer(const struct tc_token_file *f, uint64_t *hash);
 
-/* ---- names.c; Local ---- */
+/* ---- token_names.c; Local ---- */
 /* The sources that the words of data.train or data.val name, their files not opened yet: *out is owned by the
  * caller, as is what it holds. Returns their number, or TC_EUSER. */
 int tc_sources_new(struct tc_source **out, char *const *word, int n, struct tc_err *err);
 void tc_sources_free(struct tc_source *s, int n);
 
-/* ---- file.c; Local, all TC_EUSER ---- */
+/* ---- token_file.c; Local, all TC_EUSER ---- */
 struct tc_files *tc_files_new(int most);
 void tc_files_free(struct tc_files *x);      /* no thread reads */
 /* Closes those that no thread reads. */

@@ -113,7 +113,7 @@ static ssize_t pread_here(int fd, void *buf, size_t n, off_t at)
 
 #define open(name, flags) open_here(name, flags)
 #define pread(fd, buf, n, at) pread_here(fd, buf, n, at)
-#include "src/data/file.c"
+#include "src/data/token_file.c"
 #undef open
 #undef pread
 

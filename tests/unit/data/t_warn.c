@@ -1,4 +1,4 @@
-/* t_data_warn.c - warnings of shards that are not finished, of files that are read twice, and of bytes for
+/* t_warn.c - warnings of shards that are not finished, of files that are read twice, and of bytes for
  * a model with a larger vocabulary. */
 #include "tests/unit/data_fixture.h"
 
@@ -102,5 +102,5 @@ static void tests(const char *dir)
 
 int main(void)
 {
-  return in_folder("t_data_warn", tests);
+  return in_folder("t_warn", tests);
 }

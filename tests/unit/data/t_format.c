@@ -1,4 +1,4 @@
-/* t_data_set.c - data sets: formats known by their headers, folders and patterns, blends, what is refused; opening a
+/* t_format.c - data sets: formats known by their headers, folders and patterns, blends, what is refused; opening a
  * terabyte; reading ahead. */
 #include "src/data/prefetch.h"
 #include "src/data/shard.h"
@@ -524,5 +524,5 @@ static void tests(const char *dir)
 
 int main(void)
 {
-  return in_folder("t_data_set", tests);
+  return in_folder("t_format", tests);
 }

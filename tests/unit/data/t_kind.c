@@ -1,4 +1,4 @@
-/* t_data_kind.c - what data.format = auto takes for text: nothing but text, whatever the name of a file; and numbers of a
+/* t_kind.c - what data.format = auto takes for text: nothing but text, whatever the name of a file; and numbers of a
  * Megatron index that no sum holds. */
 #include "src/data/kind.h"
 #include "tests/unit/data_fixture.h"
@@ -194,5 +194,5 @@ static void tests(const char *dir)
 
 int main(void)
 {
-  return in_folder("t_data_kind", tests);
+  return in_folder("t_kind", tests);
 }

@@ -1,4 +1,4 @@
-/* names.c - the words of data.train and data.val as sources with their files.
+/* token_names.c - the words of data.train and data.val as sources with their files.
  *
  *   A.bin B.bin           one source
  *   0.7:A*.bin 0.3:B/     a blend: each weight begins a source; words without one belong to the source before

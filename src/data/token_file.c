@@ -1,4 +1,4 @@
-/* file.c - reads token files, and notices that one is not what it was at the start.
+/* token_file.c - reads token files, and notices that one is not what it was at the start.
  *
  * - Tokens are read with pread, not through a memory map: a file that shrinks or fails is then
  *   a sentence, where a map would end the process with SIGBUS;

@@ -1,4 +1,4 @@
-/* t_data_calls.c - token files, call by call: the files are made up here, a read gives
+/* t_token_file.c - token files, call by call: the files are made up here, a read gives
  * 2000 bytes at most, and calls fail, one at a time, with several errors. */
 #include "src/data/impl.h"
 #include "src/files/files.h"
@@ -87,9 +87,9 @@ static bool try_again(struct tc_again *a, int errnum)
 #define close(fd) (note("close %c", fd - FIRST_FD + 'a'), file[fd - FIRST_FD].open = false)
 #define tc_warn note
 #include "src/data/data.c"
-#include "src/data/file.c"
+#include "src/data/token_file.c"
 #include "src/data/format.c"
-#include "src/data/names.c"
+#include "src/data/token_names.c"
 #include "src/data/source.c"
 
 static void make_files(int n, int64_t tokens)
