@@ -23,10 +23,6 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/cmd.h \
   %D%/cmd/cmd_data.c \
   %D%/cmd/comm.c \
-  %D%/cmd/comm_bench.c \
-  %D%/cmd/comm_bench.h \
-  %D%/cmd/comm_pairs.c \
-  %D%/cmd/comm_pairs.h \
   %D%/cmd/completion.c \
   %D%/cmd/completion.h \
   %D%/cmd/eval.c \
@@ -111,7 +107,11 @@ libtercio_app_a_SOURCES = \
   %D%/shards/texts.c \
   %D%/shards/token_set.h \
   %D%/shards/units.c \
-  %D%/shards/unpack.c
+  %D%/shards/unpack.c \
+  %D%/bench/bench.c \
+  %D%/bench/bench.h \
+  %D%/bench/pairs.c \
+  %D%/bench/pairs.h
 
 # What runs: the only layer that sees MPI, PMIx and HDF5 (io/local.mk adds its files).
 noinst_LIBRARIES += libtercio_run.a

@@ -4,7 +4,8 @@ unit_tests = \
   %D%/unit/base/t_base.t \
   %D%/unit/base/t_plain.t \
   %D%/unit/base/t_stack.t \
-  %D%/unit/cmd/t_bench.t \
+  %D%/unit/bench/t_bench.t \
+  %D%/unit/bench/t_pairs.t \
   %D%/unit/cmd/t_calibrate.t \
   %D%/unit/cmd/t_ckpt_jobs.t \
   %D%/unit/cmd/t_ckpt_plan.t \
@@ -13,7 +14,6 @@ unit_tests = \
   %D%/unit/cmd/t_cmd_data.t \
   %D%/unit/cmd/t_main.t \
   %D%/unit/cmd/t_terminal.t \
-  %D%/unit/cmd/t_pairs.t \
   %D%/unit/cmd/t_place.t \
   %D%/unit/cmd/t_plan_print.t \
   %D%/unit/cmd/t_read_flags.t \

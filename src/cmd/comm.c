@@ -1,13 +1,13 @@
 /* comm.c - `tercio comm`: measures every collective on an axis of the mesh over size, and
- * checks the results exactly; or each pair of nodes (comm_pairs.c). Needs no model.
+ * checks the results exactly; or each pair of nodes (src/bench/pairs.c). Needs no model.
  *
  * Ranks are threads of this process (run.ranks) or MPI processes, as in `tercio train`. Every process checks
  * the command line before either is started, and the error is printed once. Only rank 0 prints, each row
  * as soon as it is measured. */
 #include "src/cmd/cmd.h"
 #include "kernels/kernel.h"
-#include "src/cmd/comm_bench.h"
-#include "src/cmd/comm_pairs.h"
+#include "src/bench/bench.h"
+#include "src/bench/pairs.h"
 #include "src/comm/nccl.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"

@@ -1,7 +1,7 @@
 /* completion.c - what `tercio --completion` prints: the tables of bash's completion, as bash reads them.
  * completion.bash has the functions; `make` joins both. All words come from where they are defined:
  * the usage of the commands, options.def, and the tables of presets, devices, passes and operations. */
-#include "src/cmd/comm_bench.h"
+#include "src/bench/bench.h"
 #include "src/cmd/completion.h"
 #include "src/config/config.h"
 #include "src/model/model.h"

@@ -4,8 +4,8 @@
 #define TC_COMM_STUBS_H
 
 #include "kernels/kernel.h"
-#include "src/cmd/comm_bench.h"
-#include "src/cmd/comm_pairs.h"
+#include "src/bench/bench.h"
+#include "src/bench/pairs.h"
 #include "src/comm/nccl.h"
 #include "src/launch/launch.h"
 #include "tests/unit/tap.h"

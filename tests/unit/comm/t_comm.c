@@ -5,7 +5,7 @@
 #include "src/comm/comm.h"
 #include "src/comm/link.h"
 #include "src/comm/hub.h"
-#include "src/cmd/comm_bench.h"
+#include "src/bench/bench.h"
 #include "src/comm/impl.h"
 #include "tests/unit/comm/comm_cases.h"
 #include "tests/unit/tap.h"

@@ -1,11 +1,11 @@
-/* comm_pairs.h - `tercio comm --pairs`: each node with each other node, point to point.
+/* pairs.h - `tercio comm --pairs`: each node with each other node, point to point.
  *
  * One rank of a node takes part; where there is one node only, all its ranks do. Pairs are measured in
  * rounds of a round-robin tournament: pairs of a round have no node in common and run at once. */
-#ifndef TC_COMM_PAIRS_H
-#define TC_COMM_PAIRS_H
+#ifndef TC_PAIRS_H
+#define TC_PAIRS_H
 
-#include "src/cmd/comm_bench.h"
+#include "src/bench/bench.h"
 #include "src/launch/launch.h"
 
 #define TC_COMM_BUDGET_S 30.0     /* what `tercio comm` takes, about, if it may choose how much to measure */

@@ -1,4 +1,4 @@
-/* t_bench.c - a row of `tercio comm` (comm_bench.c), with communicators, memory and a clock of the
+/* t_bench.c - a row of `tercio comm` (src/bench/bench.c), with communicators, memory and a clock of the
  * test's own: what is called, every wrong element and counter, and what fails. */
 #include "src/comm/comm.h"
 #include "tests/unit/leak.h"
@@ -94,7 +94,7 @@ static int64_t bench_clock(void) { return now_ns += 1000 * (runs + 1) * (runs + 
 #define tc_comm_coord(c) ((c)->coord)
 #define tc_comm_size(c) ((c)->size)
 #define tc_now_ns bench_clock
-#include "src/cmd/comm_bench.c"
+#include "src/bench/bench.c"
 
 /* ---- memory elsewhere --------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
-/* t_pairs.c - `tercio comm --pairs` (comm_pairs.c): who meets whom in which round, which nodes and pairs are called
+/* t_pairs.c - `tercio comm --pairs` (src/bench/pairs.c): who meets whom in which round, which nodes and pairs are called
  * slow, and which are measured again. */
-#include "src/cmd/comm_pairs.h"
+#include "src/bench/pairs.h"
 #include "tests/unit/tap.h"
 
 /* Measurements of four members, of which rank 0 hears: pair a-b takes three times as long in its first slow[a][b]
@@ -24,7 +24,7 @@ static int my_max(struct tc_comm *c, int64_t *x, int n, struct tc_err *err) { (v
 #define tc_comm_all_i64 my_all
 #define tc_comm_max_i64 my_max
 #define tc_comm_size(c) ((c)->size)
-#include "src/cmd/comm_pairs.c"
+#include "src/bench/pairs.c"
 
 static int my_all(struct tc_comm *c, const int64_t *x, int n, int64_t *all, struct tc_err *err)
 {

@@ -1,4 +1,4 @@
-/* comm_pairs.c - each node with each other node, and which of them are slow.
+/* pairs.c - each node with each other node, and which of them are slow.
  *
  * All ranks make the same decisions (message size, iterations, the last round), from times that all of
  * them have gathered. Rank 0 keeps the pairs, and prints.
@@ -7,7 +7,7 @@
  * among three nodes; the reference for all is the median of these rates. A pair that is slow is measured
  * again, since a busy CPU or switch may have made its time long, and keeps its fastest time. Where a node's ranks have
  * fewer CPUs than there are ranks, their times depend on the scheduler: none of them is called slow. */
-#include "src/cmd/comm_pairs.h"
+#include "src/bench/pairs.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -1,11 +1,14 @@
-/* comm_bench.h - one collective at one size, timed and checked: what `tercio comm` prints.
+/* bench.h - the network between ranks, measured: one collective at one size, timed and checked: what `tercio comm` prints.
  *
  * Elements are fp32 and contain small integers, computed from (rank, index), so that every sum is
  * exact in any order: each element of the output is compared for equality, and memory that a call
  * must not change is checked, too. The communicators' counters must grow by the prediction of
- * tc_coll_bytes. */
-#ifndef TC_COMM_BENCH_H
-#define TC_COMM_BENCH_H
+ * tc_coll_bytes.
+ *
+ * In: communicators and memory. Out: rows of times and rates; whoever asked judges and prints them. pairs.c measures each
+ * node with each other node. */
+#ifndef TC_BENCH_H
+#define TC_BENCH_H
 
 #include "src/comm/comm.h"
 

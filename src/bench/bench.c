@@ -1,10 +1,10 @@
-/* comm_bench.c - measures one collective at one size.
+/* bench.c - measures one collective at one size.
  *
  * For each row or pair: fill the input, poison the output, warm up, check; poison, then the timed
  * iterations; check results and counters again. A row's iterations each follow a barrier of the
  * world, so that all groups of an axis work at the same time as they do in training. Errors of any
  * rank are reported to all, so that all continue or stop together. */
-#include "src/cmd/comm_bench.h"
+#include "src/bench/bench.h"
 #include <stdlib.h>
 #include <string.h>
 
