@@ -32,25 +32,16 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/model.h \
   %D%/cmd/place.c \
   %D%/cmd/plan/args.c \
-  %D%/cmd/plan/calibrate.c \
-  %D%/cmd/plan/checks.c \
-  %D%/cmd/plan/emit.c \
   %D%/cmd/plan/forward.c \
   %D%/cmd/plan/head.c \
-  %D%/cmd/plan/paths.c \
   %D%/cmd/plan/plan.c \
   %D%/cmd/plan/plan.h \
   %D%/cmd/plan/print.c \
-  %D%/cmd/plan/slurm.c \
-  %D%/cmd/plan/slurm_words.c \
   %D%/cmd/plan/table.c \
-  %D%/cmd/plan/timings.c \
-  %D%/cmd/plan/timings.h \
   %D%/cmd/read_flags.c \
   %D%/cmd/report.c \
   %D%/cmd/sample.c \
   %D%/cmd/save.c \
-  %D%/cmd/share.c \
   %D%/cmd/show_data.c \
   %D%/cmd/train.c \
   %D%/report/draw.c \
@@ -61,6 +52,15 @@ libtercio_app_a_SOURCES = \
   %D%/report/report.h \
   %D%/report/task_curves.c \
   %D%/report/timeline.c \
+  %D%/emit/checks.c \
+  %D%/emit/emit.c \
+  %D%/emit/emit.h \
+  %D%/emit/paths.c \
+  %D%/emit/share.c \
+  %D%/calibrate/calibrate.c \
+  %D%/calibrate/calibrate.h \
+  %D%/calibrate/timings.c \
+  %D%/calibrate/timings.h \
   %D%/train/batches.c \
   %D%/train/end_of_step.c \
   %D%/train/eval_tasks.c \
@@ -179,6 +179,9 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/launch/ranks.c \
   %D%/launch/ranks.h \
   %D%/launch/server.c \
+  %D%/launch/slurm.c \
+  %D%/launch/slurm.h \
+  %D%/launch/slurm_words.c \
   %D%/launch/stop.c \
   %D%/launch/stop.h \
   %D%/monitor/event.h \

@@ -6,7 +6,7 @@ unit_tests = \
   %D%/unit/base/t_stack.t \
   %D%/unit/bench/t_bench.t \
   %D%/unit/bench/t_pairs.t \
-  %D%/unit/cmd/t_calibrate.t \
+  %D%/unit/calibrate/t_calibrate.t \
   %D%/unit/cmd/t_ckpt_jobs.t \
   %D%/unit/cmd/t_ckpt_plan.t \
   %D%/unit/cmd/t_ckpt_tools.t \
@@ -18,7 +18,6 @@ unit_tests = \
   %D%/unit/cmd/t_plan_print.t \
   %D%/unit/cmd/t_read_flags.t \
   %D%/unit/cmd/t_save_cmd.t \
-  %D%/unit/cmd/t_slurm_words.t \
   %D%/unit/comm/t_comm.t \
   %D%/unit/comm/t_comm_ctl.t \
   %D%/unit/comm/t_comm_nccl.t \
@@ -94,6 +93,7 @@ unit_tests = \
   %D%/unit/launch/t_process.t \
   %D%/unit/launch/t_ranks.t \
   %D%/unit/launch/t_server.t \
+  %D%/unit/launch/t_slurm_words.t \
   %D%/unit/launch/t_stop.t \
   %D%/unit/launch/t_stop_words.t \
   %D%/unit/model/t_hf_config.t \

@@ -52,10 +52,4 @@ void tc_cmd_ckpt_man(FILE *f);
 void tc_cmd_metrics_man(void);
 int tc_cmd_plan(int argc, char **argv);
 
-/* share.c. Local. The program's own path, "" if it is not known; owned by the caller. */
-char *tc_cmd_program(void);
-/* Local. The folder of train.sbatch, where an installed program also has its examples; NULL: not found.
- * Owned by the caller. */
-char *tc_cmd_share(void);
-
 #endif

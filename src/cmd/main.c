@@ -6,6 +6,7 @@
 #include "src/base/base.h"
 #include "src/cmd/cmd.h"
 #include "src/cmd/completion.h"
+#include "src/emit/emit.h"
 #include "src/launch/launch.h"
 #include "src/launch/process.h"
 #include "src/launch/stop.h"

@@ -91,6 +91,19 @@ double tc_plan_seconds(const char *text)
   return -1;
 }
 
+const char *tc_plan_plural(int64_t n) { return n == 1 ? "" : "s"; }
+
+char *tc_plan_span(char *buf, size_t size, double s)
+{
+  if (s < 1e-3) snprintf(buf, size, "%.3g us", s * 1e6);
+  else if (s < 1) snprintf(buf, size, "%.3g ms", s * 1e3);
+  else if (s < 120) snprintf(buf, size, "%.3g s", s);
+  else if (s < 7200) snprintf(buf, size, "%.3g min", s / 60);
+  else if (s < 96 * 3600) snprintf(buf, size, "%.3g h", s / 3600);
+  else snprintf(buf, size, "%.3g d", s / 86400);
+  return buf;
+}
+
 /* Whether `text` contains `part`, ignoring case, not within a longer word or number: "h200" is not in "GH200". */
 static bool has_part(const char *text, const char *part, size_t n)
 {

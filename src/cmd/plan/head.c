@@ -8,17 +8,52 @@
 enum { WIDTH = 66 };                             /* of the column before the sources */
 #define ASSUMED "assumed"
 
-const char *tc_plan_plural(int64_t n) { return n == 1 ? "" : "s"; }
+/* ---- Slurm ------------------------------------------------------------------------- */
 
-char *tc_plan_span(char *buf, size_t size, double s)
+static const char *const why_text[] = { [TC_SLURM_DOWN] = "down or drained", [TC_SLURM_OTHER] = "another kind of node",
+                                        [TC_SLURM_OLD] = "GPUs before compute capability 8.0",
+                                        [TC_SLURM_UNKNOWN] = "in a state that this release of Tercio does not know" };
+_Static_assert(TC_CAPABILITY == 80, "why_text names it");
+
+static void print_left_out(FILE *f, const struct tc_slurm_kind *k)
 {
-  if (s < 1e-3) snprintf(buf, size, "%.3g us", s * 1e6);
-  else if (s < 1) snprintf(buf, size, "%.3g ms", s * 1e3);
-  else if (s < 120) snprintf(buf, size, "%.3g s", s);
-  else if (s < 7200) snprintf(buf, size, "%.3g min", s / 60);
-  else if (s < 96 * 3600) snprintf(buf, size, "%.3g h", s / 3600);
-  else snprintf(buf, size, "%.3g d", s / 86400);
-  return buf;
+  fprintf(f, "  left out: %d node%s", k->nodes, tc_plan_plural(k->nodes));
+  if (k->why == TC_SLURM_OTHER || k->why == TC_SLURM_OLD)
+    fprintf(f, " of %d CPUs, %d GPUs%s%s", k->cpus, k->gpus, *k->gpu ? " " : "", k->gpu);
+  fprintf(f, " (%s%s%s)\n", why_text[k->why], *k->state ? ": " : "", k->state);
+}
+
+void tc_slurm_print(FILE *f, const struct tc_slurm_part *s)
+{
+  char a[32];
+  fprintf(f, "Slurm, partition %s: %d node%s of %d CPUs, %d GPUs%s%s, %s; ", s->name, s->nodes,
+          tc_plan_plural(s->nodes), s->cpus, s->gpus, *s->gpu ? " " : "", s->gpu,
+          tc_human_bytes(a, sizeof a, s->memory_bytes));
+  if (s->walltime_s > 0) fprintf(f, "time limit %.4g h", s->walltime_s / 3600);
+  else fprintf(f, "no time limit");
+  if (s->most_nodes) fprintf(f, "; at most %d node%s per job", s->most_nodes, tc_plan_plural(s->most_nodes));
+  if (s->switches > 1)
+    fprintf(f, "; %d leaf switches of %d nodes", s->switches, s->switch_nodes);
+  fprintf(f, "\n");
+  for (int i = 0; i < s->n_left_out; i++) print_left_out(f, &s->left_out[i]);
+}
+
+json_t *tc_slurm_json(const struct tc_slurm_part *s)
+{
+  json_t *out = json_array();
+  for (int i = 0; i < s->n_left_out; i++) {
+    const struct tc_slurm_kind *k = &s->left_out[i];
+    json_t *o = json_pack("{s:i,s:i,s:s,s:i,s:s}", "nodes", k->nodes, "gpus", k->gpus, "gpu", k->gpu, "cpus", k->cpus,
+                          "why", why_text[k->why]);
+    if (*k->state) json_object_set_new(o, "state", json_string(k->state));
+    json_array_append_new(out, o);
+  }
+  json_t *o = json_pack("{s:s,s:i,s:i,s:s,s:i,s:n,s:n,s:i,s:i,s:o}", "partition", s->name, "nodes", s->nodes, "gpus",
+                        s->gpus, "gpu", s->gpu, "cpus", s->cpus, "memory_bytes", "walltime_s", "switches", s->switches,
+                        "switch_nodes", s->switch_nodes, "left_out", out);
+  tc_figure(o, "memory_bytes", s->memory_bytes);
+  tc_figure(o, "walltime_s", s->walltime_s);
+  return o;
 }
 
 /* ---- sources --------------------------------------------------------------------- */
@@ -162,18 +197,6 @@ void tc_plan_runs_print(FILE *f, const struct tc_plan_job *j, const struct tc_pl
 }
 
 /* ---- headroom -------------------------------------------------------------------- */
-
-int tc_plan_headroom(const struct tc_plan_job *j, const struct tc_plan *p, char *memory, size_t size)
-{
-  const double full = TC_PLAN_FULL, have = j->cluster.device.memory_bytes;
-  const double need = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
-  /* A lower --memory is the headroom. */
-  if (need <= full * have || need > have || have < j->own_bytes) return 0;
-  tc_human_bytes(memory, size, full * have);
-  char *blank = strchr(memory, ' ');
-  if (blank) memmove(blank, blank + 1, strlen(blank));
-  return (int)round(100 * need / have);
-}
 
 void tc_plan_headroom_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
 {

@@ -3,6 +3,7 @@
  * With --nodes it searches layouts; otherwise, or with --explain, it describes the run file's own; with --for, what an
  * evaluation or sampling takes. What does not fit is
  * printed, ends with status 6, and leaves no file. */
+#include "src/calibrate/calibrate.h"
 #include "src/cmd/cmd.h"
 #include "src/cmd/plan/plan.h"
 

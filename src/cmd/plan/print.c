@@ -86,21 +86,6 @@ void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p
   tc_plan_headroom_print(f, j, p);
 }
 
-int tc_plan_fits(const struct tc_plan_job *j, const struct tc_plan *p, struct tc_err *err)
-{
-  const double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE], memory = j->cluster.device.memory_bytes;
-  const double host = tc_plan_host_bytes(p, &j->cluster), has = j->cluster.device.host_bytes;
-  char a[32], b[32];
-  if (most > memory)
-    return tc_fail(err, TC_ELAYOUT, "the layout does not fit: a device needs %s and has %s; tercio plan --nodes N "
-                   "--gpus-per-node G searches layouts that fit", tc_human_bytes(a, sizeof a, most),
-                   tc_human_bytes(b, sizeof b, memory));
-  if (host > 0 && has > 0 && host > has)
-    return tc_fail(err, TC_ELAYOUT, "the layout does not fit: a node needs %s of host memory and has %s",
-                   tc_human_bytes(a, sizeof a, host), tc_human_bytes(b, sizeof b, has));
-  return 0;
-}
-
 /* ---- JSON ------------------------------------------------------------------------ */
 
 static json_t *by_class(const int64_t bytes[TC_CLASSES])

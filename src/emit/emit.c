@@ -2,8 +2,7 @@
  * device.ini, by which the run predicts its own time; and job.sbatch, which is slurm/train.sbatch with this job's
  * numbers in its #SBATCH lines and its run file filled in. The template is that of the program's installation or
  * source tree (tc_cmd_share). Where anything fails, nothing is left behind. */
-#include "src/cmd/cmd.h"
-#include "src/cmd/plan/plan.h"
+#include "src/emit/emit.h"
 
 #include <errno.h>
 #include <math.h>
@@ -66,13 +65,6 @@ static void put_signal(FILE *f, const char *line, long long walltime_s)
   const long long given = at ? strtoll(at + 1, &end, 10) : 0;
   if (given <= most) fputs(line, f);
   else fprintf(f, "%.*s%lld%s", (int)(at + 1 - line), line, most, end);
-}
-
-int tc_plan_task_cpus(const struct tc_plan_job *j)
-{
-  const struct tc_slurm_part *s = &j->slurm;
-  if (j->from_slurm) return TC_MAX(s->cpus / (s->gpus ? s->gpus : j->cluster.devices), 1);
-  return tc_plan_is_cpu(&j->cluster.device) ? 0 : TC_PLAN_GPU_CPUS;
 }
 
 static void put_option(FILE *f, const char *line, const char *name, const struct tc_plan_job *j)

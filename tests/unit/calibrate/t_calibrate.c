@@ -2,7 +2,7 @@
  * starts are this very test: as "train" it writes a trace of the program that the run file makes, as
  * "comm" the rows of a made-up link. So what comes of the times is known to the last digit. */
 #include "io/crc.h"
-#include "src/cmd/plan/plan.h"
+#include "src/calibrate/calibrate.h"
 #include "src/program/setup.h"
 #include "src/program/collective.h"
 #include "tests/unit/plan_config.h"

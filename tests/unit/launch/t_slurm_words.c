@@ -1,6 +1,6 @@
 /* t_slurm_words.c - what Slurm says of nodes: every state with every flag and mark, alone and in pairs, against a list
  * that this test has of its own; Gres strings; and numbers that no node has, through a scontrol that prints them. */
-#include "src/cmd/plan/plan.h"
+#include "src/launch/slurm.h"
 #include "tests/unit/tap.h"
 
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 /* paths.c - the files and folders that a run file names, as absolute paths: a job starts in the folder from which
  * sbatch is called, which need not be the one in which it was planned. */
-#include "src/cmd/plan/plan.h"
 #include "src/data/data.h"
+#include "src/emit/emit.h"
 
 #include <errno.h>
 #include <stddef.h>

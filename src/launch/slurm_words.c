@@ -2,7 +2,7 @@
  *
  * A state is a base and flags, "IDLE+CLOUD+POWERED_DOWN". A word may end in marks, "DOWN*", and older releases join
  * base and flags into one word, "DRAINED". A word is never looked for within another one. */
-#include "src/cmd/plan/plan.h"
+#include "src/launch/slurm.h"
 
 #include <stdlib.h>
 #include <string.h>

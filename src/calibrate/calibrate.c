@@ -9,7 +9,8 @@
  * On a GPU a traced step is launched kernel by kernel and timed by the GPU's clock, with each op by itself
  * (run.fuse = no). A second run per layout, as users run it, says which groups of ops are fused and how long its steps
  * take without a trace. GPUs do not slow each other down, so one rank is timed. */
-#include "src/cmd/plan/timings.h"
+#include "src/calibrate/calibrate.h"
+#include "src/calibrate/timings.h"
 #include "kernels/kernel.h"
 
 #include <errno.h>

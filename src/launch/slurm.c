@@ -3,8 +3,9 @@
  * versions. Every call has a time limit.
  *
  * A partition may have nodes of several kinds; a plan is for one, the kind with most devices. */
-#include "src/cmd/plan/plan.h"
+#include "src/launch/slurm.h"
 #include "src/launch/stop.h"
+#include "src/plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -379,50 +380,4 @@ int tc_slurm_read(struct tc_slurm_part *out, const char *partition, struct tc_er
   }
   free(all.x);
   return rc;
-}
-
-static const char *const why_text[] = { [TC_SLURM_DOWN] = "down or drained", [TC_SLURM_OTHER] = "another kind of node",
-                                        [TC_SLURM_OLD] = "GPUs before compute capability 8.0",
-                                        [TC_SLURM_UNKNOWN] = "in a state that this release of Tercio does not know" };
-_Static_assert(TC_CAPABILITY == 80, "why_text names it");
-
-static void print_left_out(FILE *f, const struct tc_slurm_kind *k)
-{
-  fprintf(f, "  left out: %d node%s", k->nodes, tc_plan_plural(k->nodes));
-  if (k->why == TC_SLURM_OTHER || k->why == TC_SLURM_OLD)
-    fprintf(f, " of %d CPUs, %d GPUs%s%s", k->cpus, k->gpus, *k->gpu ? " " : "", k->gpu);
-  fprintf(f, " (%s%s%s)\n", why_text[k->why], *k->state ? ": " : "", k->state);
-}
-
-void tc_slurm_print(FILE *f, const struct tc_slurm_part *s)
-{
-  char a[32];
-  fprintf(f, "Slurm, partition %s: %d node%s of %d CPUs, %d GPUs%s%s, %s; ", s->name, s->nodes,
-          tc_plan_plural(s->nodes), s->cpus, s->gpus, *s->gpu ? " " : "", s->gpu,
-          tc_human_bytes(a, sizeof a, s->memory_bytes));
-  if (s->walltime_s > 0) fprintf(f, "time limit %.4g h", s->walltime_s / 3600);
-  else fprintf(f, "no time limit");
-  if (s->most_nodes) fprintf(f, "; at most %d node%s per job", s->most_nodes, tc_plan_plural(s->most_nodes));
-  if (s->switches > 1)
-    fprintf(f, "; %d leaf switches of %d nodes", s->switches, s->switch_nodes);
-  fprintf(f, "\n");
-  for (int i = 0; i < s->n_left_out; i++) print_left_out(f, &s->left_out[i]);
-}
-
-json_t *tc_slurm_json(const struct tc_slurm_part *s)
-{
-  json_t *out = json_array();
-  for (int i = 0; i < s->n_left_out; i++) {
-    const struct tc_slurm_kind *k = &s->left_out[i];
-    json_t *o = json_pack("{s:i,s:i,s:s,s:i,s:s}", "nodes", k->nodes, "gpus", k->gpus, "gpu", k->gpu, "cpus", k->cpus,
-                          "why", why_text[k->why]);
-    if (*k->state) json_object_set_new(o, "state", json_string(k->state));
-    json_array_append_new(out, o);
-  }
-  json_t *o = json_pack("{s:s,s:i,s:i,s:s,s:i,s:n,s:n,s:i,s:i,s:o}", "partition", s->name, "nodes", s->nodes, "gpus",
-                        s->gpus, "gpu", s->gpu, "cpus", s->cpus, "memory_bytes", "walltime_s", "switches", s->switches,
-                        "switch_nodes", s->switch_nodes, "left_out", out);
-  tc_figure(o, "memory_bytes", s->memory_bytes);
-  tc_figure(o, "walltime_s", s->walltime_s);
-  return o;
 }

@@ -1,12 +1,44 @@
 /* checks.c - what a person must decide before a job is submitted: what the plan assumed, and what it cannot know. Each
  * stands as "# CHECK" above its line in run.ini or job.sbatch, and is printed after both are written. */
-#include "src/cmd/plan/plan.h"
 #include "src/data/data.h"
+#include "src/emit/emit.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- what fits --------------------------------------------------------------------- */
+
+int tc_plan_fits(const struct tc_plan_job *j, const struct tc_plan *p, struct tc_err *err)
+{
+  const double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE], memory = j->cluster.device.memory_bytes;
+  const double host = tc_plan_host_bytes(p, &j->cluster), has = j->cluster.device.host_bytes;
+  char a[32], b[32];
+  if (most > memory)
+    return tc_fail(err, TC_ELAYOUT, "the layout does not fit: a device needs %s and has %s; tercio plan --nodes N "
+                   "--gpus-per-node G searches layouts that fit", tc_human_bytes(a, sizeof a, most),
+                   tc_human_bytes(b, sizeof b, memory));
+  if (host > 0 && has > 0 && host > has)
+    return tc_fail(err, TC_ELAYOUT, "the layout does not fit: a node needs %s of host memory and has %s",
+                   tc_human_bytes(a, sizeof a, host), tc_human_bytes(b, sizeof b, has));
+  return 0;
+}
+
+int tc_plan_headroom(const struct tc_plan_job *j, const struct tc_plan *p, char *memory, size_t size)
+{
+  const double full = TC_PLAN_FULL, have = j->cluster.device.memory_bytes;
+  const double need = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
+  /* A lower --memory is the headroom. */
+  if (need <= full * have || need > have || have < j->own_bytes) return 0;
+  tc_human_bytes(memory, size, full * have);
+  char *blank = strchr(memory, ' ');
+  if (blank) memmove(blank, blank + 1, strlen(blank));
+  return (int)round(100 * need / have);
+}
+
+/* ---- the list ---------------------------------------------------------------------- */
 
 struct checks { struct tc_plan_check *list; int n; };
 
@@ -149,6 +181,13 @@ static void check_run(struct checks *l, const struct tc_plan_job *j, const struc
   if (host > 0 && j->cluster.device.host_bytes <= 0)
     add(l, false, "parallel.offload", "host memory unknown: offload not checked; a node needs %s",
         tc_human_bytes(a, sizeof a, host));
+}
+
+int tc_plan_task_cpus(const struct tc_plan_job *j)
+{
+  const struct tc_slurm_part *s = &j->slurm;
+  if (j->from_slurm) return TC_MAX(s->cpus / (s->gpus ? s->gpus : j->cluster.devices), 1);
+  return tc_plan_is_cpu(&j->cluster.device) ? 0 : TC_PLAN_GPU_CPUS;
 }
 
 static void check_job(struct checks *l, const struct tc_plan_job *j)

@@ -1,6 +1,5 @@
 /* share.c - finds the files that come with the program: train.sbatch and, installed, the examples. */
-#include "src/base/base.h"
-#include "src/cmd/cmd.h"
+#include "src/emit/emit.h"
 
 #include <stdlib.h>
 #include <string.h>

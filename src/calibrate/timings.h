@@ -2,7 +2,7 @@
 #ifndef TC_PLAN_TIMINGS_H
 #define TC_PLAN_TIMINGS_H
 
-#include "src/cmd/plan/plan.h"
+#include "src/plan/plan.h"
 
 /* One timing of an action. */
 struct tc_timing { struct tc_op_sample s; int32_t run, rank, node; };

@@ -3,11 +3,12 @@
  * The events of a rank's step are in the order of its list of actions (exec/exec.c): they are matched one to one, and a
  * trace that does not match is an error. Where the device has a clock of its own its events come after those of the
  * host, which are the batches: these have an order of their own. */
-#include "src/cmd/plan/timings.h"
+#include "src/calibrate/timings.h"
 #include "src/monitor/event.h"
 #include "src/program/collective.h"
 #include "src/schedule/fusion.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
