@@ -123,51 +123,127 @@ static int splits(const struct tc_layout *l, int axis, const char *subs)
   return 0;
 }
 
+/* A node on one axis: the subscript that its inputs split there (0: none), and whether one of them is partial. */
+struct on_axis {
+  const struct tc_graph *g;
+  const struct tc_node *n;
+  int axis, split;
+  bool partial;
+  char subs[TC_RULE_MAX][TC_DIMS + 1];           /* of each operand, by the node's rule */
+};
+
+static const struct tc_place *place_of(const struct on_axis *x, int k)
+{
+  return &x->g->tensor[tc_operand(x->g, x->n, k)].lay.on[x->axis];
+}
+
+static int split_of(const struct on_axis *x, int k)
+{
+  return splits(&x->g->tensor[tc_operand(x->g, x->n, k)].lay, x->axis, x->subs[k]);
+}
+
+/* Whether operand k has the subscript that the inputs split. */
+static bool has_split(const struct on_axis *x, int k)
+{
+  return x->split >= 'a' && strchr(x->subs[k], x->split);
+}
+
+static bool is_summed(const struct on_axis *x, int k)
+{
+  return x->split >= 'a' && !strchr(x->subs[k], x->split);
+}
+
+static bool is_not_linear(const struct on_axis *x, int k)
+{
+  return place_of(x, k)->kind == TC_P && !(tc_op_info[x->n->op].flags & TC_OPF_LINEAR);
+}
+
+static bool splits_another(const struct on_axis *x, int k)
+{
+  return split_of(x, k) && split_of(x, k) != x->split;
+}
+
+static bool is_unsplittable(const struct on_axis *x, int k)
+{
+  (void)k;
+  return x->split > 0 && strchr(tc_op_info[x->n->op].unsplittable, x->split);
+}
+
+static bool is_not_split(const struct on_axis *x, int k)
+{
+  return has_split(x, k) && split_of(x, k) != x->split;
+}
+
+static bool is_elsewhere(const struct on_axis *x, int k)
+{
+  return x->n->n_in && (x->split < 0 || place_of(x, k)->kind == TC_AT) && split_of(x, k) != x->split;
+}
+
+static bool is_whole(const struct on_axis *x, int k)
+{
+  const bool adds_up = x->axis == TC_MB && (x->n->acc >> (k - x->n->n_in) & 1);        /* in time */
+  return is_summed(x, k) && place_of(x, k)->kind != TC_P && !adds_up;
+}
+
+static bool is_partial(const struct on_axis *x, int k)
+{
+  return place_of(x, k)->kind == TC_P && !is_summed(x, k) && !x->partial && x->split != '*';
+}
+
+/* What must not be, on each axis, of a node or of an operand. Rows of one kind that follow each other are
+ * asked together, operand by operand. */
+enum asked { INPUT, NODE, OUTPUT };
+static const struct {
+  enum asked of;
+  bool (*is_broken)(const struct on_axis *x, int k);       /* k: the operand (tc_operand) */
+  const char *what;
+} invariant[] = {
+  { INPUT, is_not_linear, "a partial input of an op that is not linear" },
+  { INPUT, splits_another, "two subscripts are split on one axis" },
+  { NODE, is_unsplittable, "an unsplittable subscript is split" },
+  { INPUT, is_not_split, "is not split as the other inputs are" },
+  { OUTPUT, is_elsewhere, "is not where the inputs are" },
+  { OUTPUT, is_not_split, "does not follow the split of the inputs" },
+  { OUTPUT, is_whole, "should be partial" },
+  { OUTPUT, is_partial, "is partial for no reason" },
+};
+enum { INVARIANTS = sizeof invariant / sizeof *invariant };
+
+const char *tc_check_invariant(int i) { return i < INVARIANTS ? invariant[i].what : NULL; }
+
+static int check_axis(const struct chk *c, const struct on_axis *x)
+{
+  const struct tc_node *n = x->n;
+  for (int i = 0, next; i < INVARIANTS; i = next) {
+    const enum asked of = invariant[i].of;
+    const int first = of == OUTPUT ? n->n_in : 0;
+    const int end = of == NODE ? 1 : of == INPUT ? n->n_in : n->n_in + n->n_out;
+    for (next = i; next < INVARIANTS && invariant[next].of == of;) next++;
+    for (int k = first; k < end; k++)
+      for (int r = i; r < next; r++)
+        if (invariant[r].is_broken(x, k))
+          return bad(c, n, of == NODE ? -1 : tc_operand(x->g, n, k), invariant[r].what);
+  }
+  return 0;
+}
+
 static int check_places(const struct chk *c, const struct tc_node *n)
 {
-  const struct tc_graph *g = c->g;
-  const struct tc_op_info *op = &tc_op_info[n->op];
-  char l[TC_RULE_MAX][TC_DIMS + 1];
+  struct on_axis x = { .g = c->g, .n = n };
   if (n->n_in + n->n_out > TC_RULE_MAX) return 0;
-  tc_rule_parse(g, n, l);
+  tc_rule_parse(c->g, n, x.subs);
   for (int k = 0; k < n->n_in + n->n_out; k++) {
-    int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in);
-    if (g->tensor[t].space != n->space) return bad(c, n, t, "is in another space");
+    int32_t t = tc_operand(c->g, n, k);
+    if (c->g->tensor[t].space != n->space) return bad(c, n, t, "is in another space");
   }
-  for (int a = 0; a < TC_AXES; a++) {
-    int sub = 0;
-    bool partial = false;
+  for (x.axis = 0; x.axis < TC_AXES; x.axis++) {
+    x.split = 0;
+    x.partial = false;
     for (int k = 0; k < n->n_in; k++) {
-      int32_t t = tc_in(g, n, k);
-      struct tc_layout lay = g->tensor[t].lay;
-      int s = splits(&lay, a, l[k]);
-      if (lay.on[a].kind == TC_P && !(op->flags & TC_OPF_LINEAR))
-        return bad(c, n, t, "a partial input of an op that is not linear");
-      partial |= lay.on[a].kind == TC_P;
-      if (s && sub && s != sub) return bad(c, n, t, "two subscripts are split on one axis");
-      if (s) sub = s;
+      x.partial |= place_of(&x, k)->kind == TC_P;
+      if (!x.split) x.split = split_of(&x, k);
     }
-    if (sub > 0 && *op->unsplittable && strchr(op->unsplittable, sub))
-      return bad(c, n, -1, "an unsplittable subscript is split");
-    for (int k = 0; k < n->n_in; k++) {          /* a split subscript is split in every input */
-      int32_t t = tc_in(g, n, k);
-      if (sub >= 'a' && strchr(l[k], sub) && splits(&g->tensor[t].lay, a, l[k]) != sub)
-        return bad(c, n, t, "is not split as the other inputs are");
-    }
-    for (int k = 0; k < n->n_out; k++) {
-      int32_t t = tc_out(g, n, k);
-      const struct tc_place *p = &g->tensor[t].lay.on[a];
-      const char *lo = l[n->n_in + k];
-      if (n->n_in && (sub < 0 || p->kind == TC_AT) && splits(&g->tensor[t].lay, a, lo) != sub)
-        return bad(c, n, t, "is not where the inputs are");
-      if (sub >= 'a' && strchr(lo, sub) && splits(&g->tensor[t].lay, a, lo) != sub)
-        return bad(c, n, t, "does not follow the split of the inputs");
-      bool summed = sub >= 'a' && !strchr(lo, sub);
-      bool timed = a == TC_MB && (n->acc >> k & 1);
-      if (summed && p->kind != TC_P && !timed) return bad(c, n, t, "should be partial");
-      if (p->kind == TC_P && !summed && !partial && sub != '*')
-        return bad(c, n, t, "is partial for no reason");
-    }
+    TC_TRY(check_axis(c, &x));
   }
   return 0;
 }

@@ -11,4 +11,8 @@
 int tc_check_gradients(const struct tc_graph *g, const struct tc_mesh *m, bool placed,
                        const char *pass, struct tc_err *err);
 
+/* check.c: the sentence of invariant i of placements, which ends the error of a program that breaks it; NULL: there
+ * are fewer. */
+const char *tc_check_invariant(int i);
+
 #endif

@@ -173,6 +173,9 @@ static inline int32_t tc_in(const struct tc_graph *g, const struct tc_node *n, i
 { return g->arg[n->in + i]; }
 static inline int32_t tc_out(const struct tc_graph *g, const struct tc_node *n, int i)
 { return g->arg[n->out + i]; }
+/* Operand k: the inputs, then the outputs. */
+static inline int32_t tc_operand(const struct tc_graph *g, const struct tc_node *n, int k)
+{ return k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in); }
 
 /* The size of dimension d as it is stored, with padding. */
 static inline int64_t tc_stored_dim(const struct tc_tensor *t, int d)

@@ -10,7 +10,7 @@ int tc_rule_parse(const struct tc_graph *g, const struct tc_node *n,
   if (*rule == '*') {                            /* the same subscripts for every tensor */
     int total = TC_MIN(n->n_in + n->n_out, TC_RULE_MAX);
     for (int i = 0; i < total; i++) {
-      int32_t t = i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in);
+      int32_t t = tc_operand(g, n, i);
       int r = g->tensor[t].rank;
       for (int d = 0; d < r; d++) subs[i][d] = (char)('a' + d);
       subs[i][r] = 0;

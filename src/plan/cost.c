@@ -49,8 +49,7 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
   *out = (struct tc_op_cost){ .op = n->op, .ranks = tc_ranks_on_node(m, rank) };
   *none = true;
   for (int i = 0; i < n->n_in + n->n_out; i++) {
-    const struct tc_tensor *t = &g->tensor[i < n->n_in ? tc_in(g, n, i) : tc_out(g, n,
-        i - n->n_in)];
+    const struct tc_tensor *t = &g->tensor[tc_operand(g, n, i)];
     struct tc_local l;
     tc_tensor_local(t, m, coord, &l);
     double bytes = (double)l.elems * (double)tc_dtype_bytes(t->dtype);

@@ -12,7 +12,7 @@ static bool is_known(const struct tc_program *p, int32_t group, int32_t k, int32
   for (int32_t e = k - 1; e >= 0; e--) {
     const struct tc_node *n = &p->graph->node[p->actions->action[tc_fusion_part(f, group, e)].node];
     for (int i = 0; i < n->n_in + n->n_out; i++) {
-      if (t != (i < n->n_in ? tc_in(p->graph, n, i) : tc_out(p->graph, n, i - n->n_in))) continue;
+      if (t != tc_operand(p->graph, n, i)) continue;
       *made = i >= n->n_in;
       return true;
     }

@@ -57,75 +57,172 @@ static bool is_here(const struct walk *w, const struct tc_node *n)
   return w->g->unit[n->unit].at == at;
 }
 
+/* ---- invariants ------------------------------------------------------------------------ */
+
+/* What an action is asked about: itself, an input or an output of its node. */
+struct use {
+  const struct walk *w;
+  const struct tc_node *n;
+  int32_t mb, t;                 /* t: the input, made here, or the output */
+  int k;                         /* of which output; else -1 */
+};
+
+static int32_t root_of(const struct use *u) { return tc_tensor_root(u->w->g, u->t); }
+
+/* Of tensor t (-1: none): made here, but not yet for this node. */
+static bool lacks(const struct use *u, int32_t t)
+{
+  const int32_t maker = t < 0 ? -1 : u->w->g->tensor[t].node;
+  return maker >= 0 && !is_elsewhere(u->w, t) && !is_made(u->w, t, u->n, u->mb);
+}
+
+/* Of tensor t (-1: none): made in each micro-batch, needed once a step, and not made in all of them. */
+static bool lacks_some(const struct use *u, int32_t t)
+{
+  const int32_t maker = t < 0 ? -1 : u->w->g->tensor[t].node;
+  return maker >= 0 && !is_elsewhere(u->w, t) && u->n->once_a_step && !u->w->g->node[maker].once_a_step &&
+         u->w->times[t] != u->w->s->n_mb;
+}
+
+static bool is_not_issued(const struct use *u) { return !u->w->in_flight[u->n->id]; }
+
+static bool is_in_flight(const struct use *u)
+{
+  return u->w->in_flight[u->n->id] && !tc_sends_each_mb(u->n);
+}
+
+static bool has_run(const struct use *u) { return *ran(u->w, u->n->id, u->mb); }
+
+static bool reads_unmade(const struct use *u) { return !u->w->times[u->t]; }
+
+static bool reads_another(const struct use *u) { return lacks(u, u->t); }
+
+static bool reads_some(const struct use *u) { return lacks_some(u, u->t); }
+
+static bool reads_in_flight(const struct use *u) { return u->w->writes[root_of(u)] > 0; }
+
+static int32_t old_of(const struct use *u) { return u->w->g->tensor[u->t].overwrites; }
+
+static bool overwrites_unmade(const struct use *u) { return lacks(u, old_of(u)); }
+
+static bool overwrites_some(const struct use *u) { return lacks_some(u, old_of(u)); }
+
+/* Whether the output is a contribution to an accumulator. A sum over ranks, elsewhere, is none. */
+static bool contributes(const struct use *u)
+{
+  const struct tc_graph *g = u->w->g;
+  const int32_t root = root_of(u);
+  if (!g->tensor[root].state || g->tensor[root].cls != TC_CLS_GRAD || g->tensor[u->t].param < 0) return false;
+  for (int i = 0; i < u->n->n_in && u->n->op == TC_OP_RESHARD; i++)
+    if (tc_tensor_root(g, tc_in(g, u->n, i)) == root) return false;
+  return true;
+}
+
 /* The first contribution of a step is written into an accumulator, the others are added. */
-static const char *accumulate(struct walk *w, const struct tc_node *n, int k, int32_t mb)
+static bool adds(const struct use *u)
+{
+  const bool first = u->n->acc_first && u->w->g->tensor[old_of(u)].state && u->mb == 0;
+  return u->k < 8 && (u->n->acc >> u->k & 1) && !first;
+}
+
+static bool adds_to_old(const struct use *u)
+{
+  return contributes(u) && adds(u) && !u->w->begun[root_of(u)];
+}
+
+static bool writes_over(const struct use *u)
+{
+  return contributes(u) && !adds(u) && u->w->begun[root_of(u)];
+}
+
+enum asked { A_WAIT, A_START, AN_INPUT, AN_OUTPUT };
+static const struct {
+  enum asked of;
+  bool (*is_broken)(const struct use *u);
+  const char *what;
+} invariant[] = {
+  { A_WAIT, is_not_issued, "waits for what was not issued" },
+  { A_START, is_in_flight, "runs again while it is in flight" },
+  { A_START, has_run, "runs twice" },
+  { AN_INPUT, reads_unmade, "reads what is not made yet" },
+  { AN_INPUT, reads_another, "reads what another micro-batch made" },
+  { AN_INPUT, reads_some, "reads what not all micro-batches made" },
+  { AN_INPUT, reads_in_flight, "reads what is in flight" },
+  { AN_OUTPUT, overwrites_unmade, "overwrites what is not made yet" },
+  { AN_OUTPUT, overwrites_some, "overwrites what not all micro-batches made" },
+  { AN_OUTPUT, adds_to_old, "adds to what the step before left" },
+  { AN_OUTPUT, writes_over, "writes over contributions of this step" },
+};
+enum { INVARIANTS = sizeof invariant / sizeof *invariant };
+
+const char *tc_actions_invariant(int i) { return i < INVARIANTS ? invariant[i].what : NULL; }
+
+/* The first that is broken; NULL: none. */
+static const char *broken(const struct use *u, enum asked of)
+{
+  for (int i = 0; i < INVARIANTS; i++)
+    if (invariant[i].of == of && invariant[i].is_broken(u)) return invariant[i].what;
+  return NULL;
+}
+
+/* ---- the walk -------------------------------------------------------------------------- */
+
+static void mark_made(struct walk *w, int32_t t, int32_t mb)
+{
+  const int32_t base = w->g->tensor[t].base;
+  *made(w, t, mb) = 1;
+  w->times[t]++;
+  if (base < 0) return;
+  *made(w, base, mb) = 1;
+  w->times[base] = TC_MAX(w->times[base], w->times[t]);
+}
+
+static const char *wait_for(struct walk *w, const struct tc_node *n, int32_t mb)
+{
+  const char *what = broken(&(struct use){ w, n, mb, -1, -1 }, A_WAIT);
+  if (what) return what;
+  w->in_flight[n->id]--;
+  count_writes(w, n, -1);
+  for (int k = 0; k < n->n_out && tc_sends_each_mb(n); k++) {
+    *made(w, tc_out(w->g, n, k), mb) = 1;
+    w->times[tc_out(w->g, n, k)]++;
+  }
+  return NULL;
+}
+
+static const char *start(struct walk *w, const struct tc_node *n, int32_t mb)
 {
   const struct tc_graph *g = w->g;
-  const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
-  int32_t root = tc_tensor_root(g, t->id);
-  if (!g->tensor[root].state || g->tensor[root].cls != TC_CLS_GRAD || t->param < 0) return NULL;
-  bool can_add = k < 8 && (n->acc >> k & 1), first = n->acc_first && g->tensor[t->overwrites].state;
-  bool adds = can_add && !(first && mb == 0);
-  for (int i = 0; i < n->n_in && n->op == TC_OP_RESHARD; i++)     /* the sum itself, elsewhere */
-    if (tc_tensor_root(g, tc_in(g, n, i)) == root) return NULL;
-  if (adds != w->begun[root])
-    return adds ? "adds to what the step before left" : "writes over contributions of this step";
-  w->begun[root] = true;
-  return NULL;
+  const char *what = broken(&(struct use){ w, n, mb, -1, -1 }, A_START);
+  (*ran(w, n->id, mb))++;
+  for (int k = 0; k < n->n_in && !what; k++) {
+    int32_t t = tc_in(g, n, k);
+    while (!w->times[t] && g->tensor[t].base >= 0) t = g->tensor[t].base;   /* rows of it */
+    if (g->tensor[t].node < 0 || is_elsewhere(w, t)) continue;
+    what = broken(&(struct use){ w, n, mb, t, -1 }, AN_INPUT);
+  }
+  for (int k = 0; k < n->n_out && !what; k++) {
+    const struct use u = { w, n, mb, tc_out(g, n, k), k };
+    const int32_t old = old_of(&u);
+    if ((what = broken(&u, AN_OUTPUT))) break;
+    if (contributes(&u)) w->begun[root_of(&u)] = true;
+    if (old >= 0 && g->tensor[old].node >= 0 && !g->tensor[tc_tensor_root(g, old)].state)
+      *made(w, old, mb) = 0;                     /* overwritten */
+    if (!tc_sends_each_mb(n)) mark_made(w, u.t, mb);       /* else when it is complete */
+  }
+  return what;
 }
 
 static const char *fault(struct walk *w, const struct tc_action *a)
 {
-  const struct tc_graph *g = w->g;
-  const struct tc_node *n = &g->node[a->node];
-  if (a->kind == TC_WAIT) {
-    if (!w->in_flight[a->node]) return "waits for what was not issued";
-    w->in_flight[a->node]--;
-    count_writes(w, n, -1);
-    for (int k = 0; k < n->n_out && tc_sends_each_mb(n); k++) {
-      *made(w, tc_out(g, n, k), a->mb) = 1;
-      w->times[tc_out(g, n, k)]++;
-    }
-    return NULL;
-  }
-  if (w->in_flight[a->node] && !tc_sends_each_mb(n)) return "runs again while it is in flight";
-  if ((*ran(w, n->id, a->mb))++) return "runs twice";
-  for (int k = 0; k < n->n_in; k++) {
-    int32_t t = tc_in(g, n, k);
-    while (!w->times[t] && g->tensor[t].base >= 0) t = g->tensor[t].base;   /* rows of it */
-    int32_t maker = g->tensor[t].node;
-    if (maker < 0 || is_elsewhere(w, t)) continue;
-    if (!w->times[t]) return "reads what is not made yet";
-    if (!is_made(w, t, n, a->mb)) return "reads what another micro-batch made";
-    if (n->once_a_step && !g->node[maker].once_a_step && w->times[t] != w->s->n_mb)
-      return "reads what not all micro-batches made";
-    if (w->writes[tc_tensor_root(g, t)]) return "reads what is in flight";
-  }
-  for (int k = 0; k < n->n_out; k++) {
-    int32_t t = tc_out(g, n, k), base = g->tensor[t].base;
-    int32_t old = g->tensor[t].overwrites;
-    int32_t before = old >= 0 ? g->tensor[old].node : -1;
-    if (before >= 0 && !is_elsewhere(w, old) && !is_made(w, old, n, a->mb))
-      return "overwrites what is not made yet";
-    if (before >= 0 && n->once_a_step && !g->node[before].once_a_step && !is_elsewhere(w, old) &&
-        w->times[old] != w->s->n_mb) return "overwrites what not all micro-batches made";
-    const char *what = accumulate(w, n, k, a->mb);
-    if (what) return what;
-    if (before >= 0 && !g->tensor[tc_tensor_root(g, old)].state)
-      *made(w, old, a->mb) = 0;                  /* overwritten */
-    if (tc_sends_each_mb(n)) continue;                /* made when it is complete */
-    *made(w, t, a->mb) = 1;
-    w->times[t]++;
-    if (base >= 0) {
-      *made(w, base, a->mb) = 1;
-      w->times[base] = TC_MAX(w->times[base], w->times[t]);
-    }
-  }
-  if (a->kind == TC_ISSUE) {
+  const struct tc_node *n = &w->g->node[a->node];
+  if (a->kind == TC_WAIT) return wait_for(w, n, a->mb);
+  const char *what = start(w, n, a->mb);
+  if (!what && a->kind == TC_ISSUE) {
     w->in_flight[a->node]++;
     count_writes(w, n, 1);
   }
-  return NULL;
+  return what;
 }
 
 /* A node that did not run, or not in every micro-batch; -1: all did. */

@@ -65,12 +65,6 @@ bool tc_is_gather(const struct builder *c, const struct tc_node *n);
 
 /* ---- tensors that share storage ----------------------------------------------------- */
 
-/* Operand k of a node: its inputs, then its outputs. */
-static inline int32_t tc_operand(const struct tc_graph *g, const struct tc_node *n, int k)
-{
-  return k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in);
-}
-
 /* One storage for all micro-batches, not one for each. */
 static inline bool tc_made_once(const struct tc_graph *g, int32_t root)
 {

@@ -34,7 +34,7 @@ static int n_operands(const struct bench *b, int32_t action)
 static int32_t operand(const struct bench *b, int32_t action, int k)
 {
   const struct tc_node *n = &b->g->node[b->s->action[action].node];
-  return k < n->n_in ? tc_in(b->g, n, k) : tc_out(b->g, n, k - n->n_in);
+  return tc_operand(b->g, n, k);
 }
 
 static struct bytes bytes_of(const struct bench *b, int32_t action, int k)

@@ -1,10 +1,25 @@
 /* t_broken.c - programs in which one thing is wrong, one after the other: what the checks that follow the
  * passes, and the simulator of schedules, say of each, as digests (digest.h). What is broken is put back
  * before the next. */
+#include "src/graph/check.h"
 #include "src/schedule/pipeline.h"
 #include "src/program/setup.h"
 #include "tests/unit/named.h"
 #include "tests/unit/digest.h"
+
+/* The sentences of one table of invariants, and whether a program that broke it was refused with it. */
+enum { MOST_INVARIANTS = 32 };
+static struct { const char *(*sentence)(int i); bool met[MOST_INVARIANTS]; } tables[] = {
+  { tc_check_invariant, { false } }, { tc_actions_invariant, { false } } };
+
+static void note_invariant(int table, const char *error)
+{
+  const char *s;
+  for (int i = 0; (s = tables[table].sentence(i)); i++) {
+    const size_t n = strlen(error), m = strlen(s);
+    tables[table].met[i] |= n > m && !strcmp(error + n - m, s) && error[n - m - 1] == ' ';
+  }
+}
 
 /* The program at hand, and what a check says of it. */
 struct bench {
@@ -19,6 +34,7 @@ static void say_graph(struct bench *b, const char *what, int32_t i, int64_t k)
 {
   struct tc_err err = { 0 };
   int rc = tc_graph_check(b->p->graph, b->m, b->pass, &err);
+  if (rc < 0) note_invariant(0, err.text);
   fprintf(b->f, "%s %d %lld: %d %s\n", what, i, (long long)k, rc, rc < 0 ? err.text : "");
 }
 
@@ -26,6 +42,7 @@ static void say_schedule(struct bench *b, const char *what, int32_t i, int64_t k
 {
   struct tc_err err = { 0 };
   int rc = tc_actions_check(b->p->actions, b->p->graph, &err);
+  if (rc < 0) note_invariant(1, err.text);
   fprintf(b->f, "%s %d %lld: %d %s\n", what, i, (long long)k, rc, rc < 0 ? err.text : "");
 }
 
@@ -91,6 +108,19 @@ static void break_actions(struct bench *b)
   TRY(say_schedule, b, 0, s->n, s->n - 1);
   TRY(say_schedule, b, 0, s->opts.at, !s->opts.at);
   TRY(say_schedule, b, 0, s->opts.pp, 1);
+}
+
+/* What adds to an accumulator writes over it, or the other way round, as the list is. */
+static void break_sums(struct bench *b)
+{
+  struct tc_graph *g = b->p->graph;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    struct tc_node *n = &g->node[g->order[i]];
+    TRY(say_schedule, b, n->id, n->acc, 0);
+    TRY(say_schedule, b, n->id, n->acc, n->acc ^ 1);
+    TRY(say_schedule, b, n->id, n->acc_first, !n->acc_first);
+    TRY(say_schedule, b, n->id, n->once_a_step, !n->once_a_step);
+  }
 }
 
 /* ---- tensors, nodes, contributions ------------------------------------------------------- */
@@ -268,6 +298,8 @@ static int break_all(struct bench *b, const struct tc_program_opts *o, struct tc
   if (b->p->arena) {
     break_actions(b);
     break_arena(b);
+  } else if (b->p->actions) {
+    break_sums(b);
   } else {
     break_order(b);
     break_tensors(b);
@@ -309,4 +341,12 @@ static char *make(const char *line)
   return tc_sprintf("status %d: %s", rc, err.text);
 }
 
-int main(int argc, char **argv) { return digests(argc, argv, "broken", make); }
+int main(int argc, char **argv)
+{
+  const int rc = compare_digests(argc, argv, "broken", make);
+  if (rc || argc > 2) return rc;                 /* it has only shown a line */
+  for (size_t k = 0; k < sizeof tables / sizeof *tables; k++)
+    for (int i = 0; tables[k].sentence(i); i++)
+      ok(tables[k].met[i], "a program is refused since something \"%s\"", tables[k].sentence(i));
+  return done_testing();
+}
