@@ -1,54 +1,8 @@
-/* device.c - opening a device by its name, and functions common to all devices.
- *
- * The devices are a const table; a device's own state is in tc_device.priv. */
+/* device.c - functions common to all devices, whose own state is in tc_device.priv. */
 #include "kernels/kernel.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static const struct tc_device_ops *const devices[] = { &tc_ref_ops, &tc_cpu_ops };
-
-static int find(const struct tc_device_ops **ops, const char *name, struct tc_err *err)
-{
-  for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
-    if (strcmp(devices[i]->name, name) != 0) continue;
-    *ops = devices[i];
-    return 0;
-  }
-  if (strcmp(name, "cuda") == 0) return tc_module_load(ops, name, err);
-  return tc_fail(err, TC_EUSER, "device \"%s\" is not known; set run.device to cpu, "
-                 "cuda or ref", name);
-}
-
-int tc_device_open(struct tc_device **out, const char *name, int threads, struct tc_err *err)
-{
-  TC_ASSERT(threads >= 1);
-  *out = NULL;
-  char kind[32];
-  const char *colon = strchr(name, ':');
-  snprintf(kind, sizeof kind, "%.*s", colon ? (int)(colon - name) : (int)sizeof kind - 1, name);
-  const struct tc_device_ops *ops;
-  TC_TRY(find(&ops, kind, err));
-  struct tc_device *d = tc_calloc(1, sizeof *d);
-  d->ops = ops;
-  d->threads = threads;
-  if (colon && strchr(colon + 1, ':')) snprintf(d->bus, sizeof d->bus, "%s", colon + 1);
-  else d->index = colon ? atoi(colon + 1) : 0;
-  int rc = d->ops->open(d, err);
-  if (rc < 0) {
-    free(d);
-    return rc;
-  }
-  *out = d;
-  return 0;
-}
-
-void tc_device_close(struct tc_device *d)
-{
-  if (!d) return;
-  d->ops->close(d);
-  free(d);
-}
 
 void tc_device_poison(struct tc_device *d, void *p, int64_t bytes)
 {

@@ -1,7 +1,7 @@
 /* kernel.h - the interface of a device: memory, and a table of functions, one per op.
  *
  * In: calls with views of memory. Out: their results. Files in reading order: kernel.h; nccl.h (the table for NCCL);
- * device.c (devices by name); open.c (a device in a shared object); then a folder for each device, from
+ * device.c (what all devices share); open.c (devices by name); then a folder for each device, from
  * ref_device.c, cpu_device.c or device.cu on.
  *
  * A kernel works on local blocks. A view has the position of its block in the global tensor, so
@@ -203,8 +203,6 @@ struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };
 #define TC_MODULE_LAYOUT ((uint32_t)(sizeof(struct tc_call) + 1000 * sizeof(struct tc_view) \
                                      + 100 * sizeof(struct tc_device) + 1000000 * TC_OPS \
                                      + 100000000 * sizeof(struct tc_device_ops)))
-/* Local. Loads the module of device `name`. */
-int tc_module_load(const struct tc_device_ops **out, const char *name, struct tc_err *err);
 
 /* Local. "oneDNN 2.6.0", which the cpu device multiplies with, into text[size]. */
 void tc_cpu_version(char *text, size_t size);

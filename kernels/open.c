@@ -1,5 +1,5 @@
-/* open.c - devices that are loaded when they are used, so that the program starts without their
- * libraries: tercio-NAME.so.
+/* open.c - opening a device by its name. Some are loaded when they are used, so that the program starts without their
+ * libraries, from a module: tercio-NAME.so.
  *
  * It is searched in the folder TERCIO_MODULES, in lib/tercio beside the program's
  * bin, in the folder of the installation, and in kernels/ beside the program (a build tree). The
@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+static const struct tc_device_ops *const devices[] = { &tc_ref_ops, &tc_cpu_ops };
 
 /* The folder of the running program; false: unknown. */
 static bool program_folder(char *buf, size_t size)
@@ -42,7 +44,7 @@ static bool look(char *path, size_t size, const char *name)
   return known && is_there(path, size, program, "/kernels", name);
 }
 
-int tc_module_load(const struct tc_device_ops **out, const char *name, struct tc_err *err)
+static int load_module(const struct tc_device_ops **out, const char *name, struct tc_err *err)
 {
   char path[PATH_MAX + 64];
   if (!look(path, sizeof path, name))
@@ -62,4 +64,46 @@ int tc_module_load(const struct tc_device_ops **out, const char *name, struct tc
                    "from the same build", name, path);
   *out = m->ops;
   return 0;
+}
+
+static int find(const struct tc_device_ops **ops, const char *name, struct tc_err *err)
+{
+  for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+    if (strcmp(devices[i]->name, name) != 0) continue;
+    *ops = devices[i];
+    return 0;
+  }
+  if (strcmp(name, "cuda") == 0) return load_module(ops, name, err);
+  return tc_fail(err, TC_EUSER, "device \"%s\" is not known; set run.device to cpu, "
+                 "cuda or ref", name);
+}
+
+int tc_device_open(struct tc_device **out, const char *name, int threads, struct tc_err *err)
+{
+  TC_ASSERT(threads >= 1);
+  *out = NULL;
+  char kind[32];
+  const char *colon = strchr(name, ':');
+  snprintf(kind, sizeof kind, "%.*s", colon ? (int)(colon - name) : (int)sizeof kind - 1, name);
+  const struct tc_device_ops *ops;
+  TC_TRY(find(&ops, kind, err));
+  struct tc_device *d = tc_calloc(1, sizeof *d);
+  d->ops = ops;
+  d->threads = threads;
+  if (colon && strchr(colon + 1, ':')) snprintf(d->bus, sizeof d->bus, "%s", colon + 1);
+  else d->index = colon ? atoi(colon + 1) : 0;
+  int rc = d->ops->open(d, err);
+  if (rc < 0) {
+    free(d);
+    return rc;
+  }
+  *out = d;
+  return 0;
+}
+
+void tc_device_close(struct tc_device *d)
+{
+  if (!d) return;
+  d->ops->close(d);
+  free(d);
 }

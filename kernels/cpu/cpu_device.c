@@ -1,52 +1,9 @@
-/* cpu_device.c - the `cpu` device: memory, the table of its kernels, and shared helpers. */
+/* cpu_device.c - the `cpu` device: memory and the table of its kernels. */
 #include "kernels/cpu/cpu.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-TC_CLONES void tc_cpu_from_bf16(float *y, const uint16_t *x, int64_t n)
-{
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) y[i] = tc_bf16_to_f32(x[i]);
-}
-
-TC_CLONES void tc_cpu_to_bf16(uint16_t *y, const float *x, int64_t n)
-{
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) {
-    union { float f; uint32_t u; } b = { .f = x[i] };
-    uint32_t rounded = b.u + 0x7fffu + ((b.u >> 16) & 1u), quiet = b.u | 0x400000u;
-    y[i] = (uint16_t)(((b.u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
-  }
-}
-
-TC_CLONES static void add_to(float *y, const float *x, int64_t n)
-{
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) y[i] += x[i];
-}
-
-void tc_cpu_accum(float *y, const float *x, int64_t n, bool acc)
-{
-  if (acc) add_to(y, x, n);
-  else memcpy(y, x, (size_t)n * sizeof *y);
-}
-
-void tc_cpu_sum_parts(struct tc_device *d, const struct tc_view *out, bool acc,
-                      const float *part, int64_t n, int64_t stride)
-{
-  const int64_t width = 256, cols = out->elems;
-#pragma omp parallel for num_threads(tc_cpu_threads(d, n * cols)) schedule(static)
-  for (int64_t j = 0; j < cols; j += width) {
-    float sum[256], buf[256];
-    int64_t w = TC_MIN(width, cols - j);
-    for (int64_t b = 0; b < n; b++) tc_cpu_accum(sum, part + b * stride + j, w, b > 0);
-    float *y = tc_cpu_out(out, j, w, buf, acc);
-    tc_cpu_accum(y, sum, w, acc);
-    tc_cpu_put(out, j, w, y);
-  }
-}
 
 static int cpu_open(struct tc_device *d, struct tc_err *err)
 {

@@ -1,10 +1,58 @@
-/* cpu_elem.c - kernels that work element by element, and biases.
+/* cpu_elem.c - kernels that work element by element, and biases; and what other kernels take from here: conversions
+ * of blocks, and sums over rows.
  *
  * One driver iterates over blocks of TC_BLOCK elements as fp32; an op is a function of one block. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
 #include <string.h>
+
+/* ---- blocks and sums, for all kernels ---------------------------------------------------- */
+
+TC_CLONES void tc_cpu_from_bf16(float *y, const uint16_t *x, int64_t n)
+{
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) y[i] = tc_bf16_to_f32(x[i]);
+}
+
+TC_CLONES void tc_cpu_to_bf16(uint16_t *y, const float *x, int64_t n)
+{
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) {
+    union { float f; uint32_t u; } b = { .f = x[i] };
+    uint32_t rounded = b.u + 0x7fffu + ((b.u >> 16) & 1u), quiet = b.u | 0x400000u;
+    y[i] = (uint16_t)(((b.u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
+  }
+}
+
+TC_CLONES static void add_to(float *y, const float *x, int64_t n)
+{
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) y[i] += x[i];
+}
+
+void tc_cpu_accum(float *y, const float *x, int64_t n, bool acc)
+{
+  if (acc) add_to(y, x, n);
+  else memcpy(y, x, (size_t)n * sizeof *y);
+}
+
+void tc_cpu_sum_parts(struct tc_device *d, const struct tc_view *out, bool acc,
+                      const float *part, int64_t n, int64_t stride)
+{
+  const int64_t width = 256, cols = out->elems;
+#pragma omp parallel for num_threads(tc_cpu_threads(d, n * cols)) schedule(static)
+  for (int64_t j = 0; j < cols; j += width) {
+    float sum[256], buf[256];
+    int64_t w = TC_MIN(width, cols - j);
+    for (int64_t b = 0; b < n; b++) tc_cpu_accum(sum, part + b * stride + j, w, b > 0);
+    float *y = tc_cpu_out(out, j, w, buf, acc);
+    tc_cpu_accum(y, sum, w, acc);
+    tc_cpu_put(out, j, w, y);
+  }
+}
+
+/* ---- element by element ----------------------------------------------------------------- */
 
 /* Computes y[n] from a[n] and, if the op has it, b[n]; y may be a or b. */
 typedef void block_fn(float *y, const float *a, const float *b, int64_t n);
