@@ -104,6 +104,9 @@ unit_tests = \
   %D%/unit/monitor/t_slow_words.t \
   %D%/unit/monitor/t_trace.t \
   %D%/unit/passes/t_annotate.t \
+  %D%/unit/passes/t_infer.t \
+  %D%/unit/passes/t_insert_reshards.t \
+  %D%/unit/passes/t_reshard.t \
   %D%/unit/passes/t_stages.t \
   %D%/unit/plan/t_plan.t \
   %D%/unit/plan/t_plan_all.t \
@@ -212,6 +215,7 @@ test_headers = \
   %D%/unit/wakes.h \
   %D%/unit/watch/watch_parts.h \
   %D%/unit/named.h \
+  %D%/unit/program_text.h \
   %D%/unit/tap.h
 
 script_tests = \
@@ -443,6 +447,9 @@ tests_unit_model_t_hf_config_t_LDADD = $(pure_libs)
 tests_unit_model_t_model_t_LDADD = $(pure_libs)
 tests_unit_model_t_optim_t_LDADD = $(pure_libs)
 tests_unit_passes_t_annotate_t_LDADD = $(pure_libs)
+tests_unit_passes_t_infer_t_LDADD = $(pure_libs)
+tests_unit_passes_t_insert_reshards_t_LDADD = $(pure_libs)
+tests_unit_passes_t_reshard_t_LDADD = $(pure_libs)
 tests_unit_passes_t_stages_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_all_t_LDADD = $(pure_libs)
