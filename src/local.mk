@@ -209,21 +209,21 @@ libtercio_run_a_SOURCES = $(io_sources) \
 noinst_LIBRARIES += libtercio_ir.a
 libtercio_ir_a_SOURCES = \
   %D%/plan/chunk.c \
+  %D%/plan/cluster.c \
   %D%/plan/cost.c \
-  %D%/plan/device.c \
   %D%/plan/devices.def \
-  %D%/plan/forward.c \
-  %D%/plan/fused.c \
+  %D%/plan/failures.c \
   %D%/plan/guess.c \
   %D%/plan/guess.h \
   %D%/plan/impl.h \
+  %D%/plan/inference.c \
   %D%/plan/json.c \
   %D%/plan/layout.c \
   %D%/plan/links.c \
   %D%/plan/memory.c \
+  %D%/plan/node_price.c \
   %D%/plan/plan.h \
   %D%/plan/rates.c \
-  %D%/plan/run.c \
   %D%/plan/search.c \
   %D%/plan/sums.c \
   %D%/plan/tables.c \

@@ -109,13 +109,13 @@ unit_tests = \
   %D%/unit/passes/t_reshard.t \
   %D%/unit/passes/t_stages.t \
   %D%/unit/plan/t_plan.t \
-  %D%/unit/plan/t_plan_all.t \
+  %D%/unit/plan/t_plan_candidates.t \
+  %D%/unit/plan/t_plan_cluster.t \
   %D%/unit/plan/t_plan_cost.t \
-  %D%/unit/plan/t_plan_device.t \
-  %D%/unit/plan/t_plan_forward.t \
   %D%/unit/plan/t_plan_guess.t \
-  %D%/unit/plan/t_plan_parts.t \
+  %D%/unit/plan/t_plan_inference.t \
   %D%/unit/plan/t_plan_search.t \
+  %D%/unit/plan/t_plan_space.t \
   %D%/unit/program/t_digest.t \
   %D%/unit/program/t_parts.t \
   %D%/unit/program/t_setup.t \
@@ -452,13 +452,13 @@ tests_unit_passes_t_insert_reshards_t_LDADD = $(pure_libs)
 tests_unit_passes_t_reshard_t_LDADD = $(pure_libs)
 tests_unit_passes_t_stages_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_t_LDADD = $(pure_libs)
-tests_unit_plan_t_plan_all_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_candidates_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_cluster_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_cost_t_LDADD = $(pure_libs)
-tests_unit_plan_t_plan_device_t_LDADD = $(pure_libs)
-tests_unit_plan_t_plan_forward_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_guess_t_LDADD = $(pure_libs)
-tests_unit_plan_t_plan_parts_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_inference_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_search_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_space_t_LDADD = $(pure_libs)
 tests_unit_program_t_digest_t_LDADD = $(pure_libs)
 tests_unit_program_t_parts_t_LDADD = $(pure_libs)
 tests_unit_program_t_setup_t_LDADD = $(pure_libs)

@@ -16,7 +16,7 @@ int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, co
 double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
                      int rank, const struct tc_cluster *k);
 
-/* fused.c: seconds that fused calls save, at the node of a group's last part: [n_nodes], owned by the caller. */
+/* node_price.c: seconds that fused calls save, at the node of a group's last part: [n_nodes], owned by the caller. */
 double *tc_plan_saved_s(const struct tc_program *p, const struct tc_mesh *m, int rank,
                         const struct tc_plan_device *d);
 /* cost.c: what n ops run as one take less than one by one, if they move so many bytes less. */
@@ -27,7 +27,7 @@ double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const 
  * ones. */
 void tc_plan_chunk(struct tc_plan *p, struct tc_config *c, const struct tc_cluster *k);
 
-/* device.c: the collective of that name; -1: none. */
+/* cluster.c: the collective of that name; -1: none. */
 int tc_plan_coll(const char *name);
 
 /* cost.c: the number of ranks on the node of this one. */

@@ -2,10 +2,10 @@
  * checkpoints and failures; and searches for layouts.
  *
  * In: a configuration, and the description of a device and its cluster. Out: predictions for one layout, or
- * the best layouts. Files in reading order: device.c with devices.def, tables.c, json.c (what things cost);
- * links.c, cost.c, fused.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c (one layout);
- * forward.c (evaluation and sampling);
- * guess.[ch], chunk.c, search.c (many); run.c (checkpoints and failures); rates.c (learning rates); impl.h.
+ * the best layouts. Files in reading order: cluster.c with devices.def, links.c, tables.c (what things cost);
+ * cost.c, node_price.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c, json.c (one layout);
+ * inference.c (evaluation and sampling); guess.[ch], chunk.c, search.c (many); failures.c (checkpoints and
+ * failures); rates.c (learning rates); impl.h.
  *
  * Pure: no MPI, no device, no clock. The plan compiles its programs with the same passes as training, so that
  * they can't differ; it adds prices (of an op on a device, of a transfer on a link). Everything here is
@@ -19,7 +19,7 @@
 
 struct json_t;                                   /* jansson's */
 
-/* ---- device.c: what things cost --------------------------------------------- */
+/* ---- cluster.c: what things cost --------------------------------------------- */
 
 /* A transfer takes latency_s + bytes / bytes_per_s, by kind of collective. */
 struct tc_link { double latency_s[TC_COLLS], bytes_per_s[TC_COLLS]; };
@@ -183,7 +183,7 @@ double tc_plan_host_bytes(const struct tc_plan *p, const struct tc_cluster *k);
  * the caller. */
 struct json_t *tc_plan_time_json(const struct tc_plan_time *t);
 
-/* ---- forward.c: evaluation and sampling --------------------------------------- */
+/* ---- inference.c: evaluation and sampling ------------------------------------- */
 
 /* A rank of a pipeline stage; the others on its dp and tp are like it. */
 struct tc_plan_stage {
@@ -251,7 +251,7 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
                    unsigned fixed, int top, struct tc_err *err);
 void tc_plan_found_done(struct tc_plan_found *f);
 
-/* ---- run.c: checkpoints and failures ---------------------------------------- */
+/* ---- failures.c: checkpoints and failures ----------------------------------- */
 
 /* Local. Daly's optimal time from the end of one checkpoint to the start of the next, in
  * seconds: cost_s is the duration of a checkpoint, mtbf_s the mean time between failures of all nodes

@@ -1,4 +1,4 @@
-/* plan_rows.h - rows of t_plan_all.c: what is searched, how many guesses and families that makes,
+/* plan_rows.h - rows of t_plan_space.c: what is searched, how many guesses and families that makes,
  * and the digest of their list. */
   { .what = "free",
     .nodes = 2, .devices = 4, .pp = 1, .guesses = 1088, .families = 34, .digest = 956652678 },

@@ -1,4 +1,4 @@
-/* t_cost.c - what each op and transfer of a program costs on every rank (plan_cost.c), not only
+/* t_plan_cost.c - what each op and transfer of a program costs on every rank (cost.c), not only
  * on those that a plan looks at, and the plan itself (layout.c, time.c, sums.c). */
 #include "src/plan/impl.h"
 #include "src/program/setup.h"

@@ -1,4 +1,4 @@
-/* t_plan_parts.c - parts of the planner's search (search.c), with guesses of the test's own: which axis
+/* t_plan_candidates.c - parts of the planner's search (search.c), with guesses of the test's own: which axis
  * is nearer, what counts as fitting, which rows and misses are alike. */
 #include "src/plan/guess.h"
 #include "tests/unit/tap.h"

@@ -1,4 +1,4 @@
-/* t_plan_device.c - device files and links, value by value: what is read, what is written, what
+/* t_plan_cluster.c - device files and links, value by value: what is read, what is written, what
  * numbers mean. Sentences about wrong lines are transcripts/planner.txt's. */
 #include "src/plan/impl.h"
 #include "src/files/input.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char path[] = "./t_plan_device.XXXXXX";
+static char path[] = "./t_plan_cluster.XXXXXX";
 
 static void put(const char *text)
 {

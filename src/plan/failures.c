@@ -1,4 +1,4 @@
-/* run.c - the cost of checkpoints and failures, and the duration of a run including them.
+/* failures.c - the cost of checkpoints and failures, and the duration of a run including them.
  *
  * The interval is Daly's (J. T. Daly, "A higher order estimate of the optimum checkpoint interval
  * for restart dumps", FGCS 22, 2006), which is Young's sqrt(2 d M) - d if a checkpoint's time d is small

@@ -1,4 +1,4 @@
-/* forward.c - plans an evaluation or sampling: the programs of one rank of each stage, as `tercio eval` and
+/* inference.c - plans an evaluation or sampling: the programs of one rank of each stage, as `tercio eval` and
  * `tercio sample` make them, their memory, and the time of a run of each. */
 #include "src/plan/impl.h"
 

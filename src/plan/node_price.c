@@ -1,4 +1,4 @@
-/* fused.c - what fused calls save: of each group of a program (schedule/fusion.h) that the device file says the
+/* node_price.c - what fused calls save: of each group of a program (schedule/fusion.h) that the device file says the
  * device fuses. A fused call is launched once, and reads what goes from part to part once less. */
 #include "src/plan/impl.h"
 

@@ -1,4 +1,4 @@
-/* device.c - clusters: a device of devices.def, or a file with measured values.
+/* cluster.c - clusters: a device of devices.def, or a file with measured values.
  *
  * A file has lines "key = value"; "#" starts a comment. Keys that are missing have the values of devices.def
  * for the file's device. The table `fields` has all keys except timings:

@@ -1,4 +1,4 @@
-/* t_plan_forward.c - what an evaluation and sampling take (plan/forward.c): the cache by a formula, memory and layout
+/* t_plan_inference.c - what an evaluation and sampling take (plan/inference.c): the cache by a formula, memory and layout
  * on one rank and several, times beside the device's rates. */
 #include "src/plan/impl.h"
 #include "tests/unit/plan_config.h"

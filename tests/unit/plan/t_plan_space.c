@@ -1,4 +1,4 @@
-/* t_plan_all.c - which layouts the planner's search (search.c) goes through: combinations,
+/* t_plan_space.c - which layouts the planner's search (search.c) goes through: combinations,
  * what contradicts itself, how many nodes would do, which of the best are made. Guesses and
  * layouts are the test's own; each of them adds a line to the list of plan_list.h. */
 #include "src/plan/guess.h"
