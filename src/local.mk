@@ -208,6 +208,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
 # Programs as data: needs no MPI, no HDF5 and no device.
 noinst_LIBRARIES += libtercio_ir.a
 libtercio_ir_a_SOURCES = \
+  %D%/plan/candidates.c \
   %D%/plan/chunk.c \
   %D%/plan/cluster.c \
   %D%/plan/cost.c \
@@ -225,6 +226,8 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/plan.h \
   %D%/plan/rates.c \
   %D%/plan/search.c \
+  %D%/plan/search.h \
+  %D%/plan/space.c \
   %D%/plan/sums.c \
   %D%/plan/tables.c \
   %D%/plan/time.c \

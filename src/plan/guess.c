@@ -25,6 +25,15 @@ struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand 
   return r;
 }
 
+void tc_guess_order(const struct tc_guess *g, struct tc_cand *x)
+{
+  const double use = g->cfg->train_precision == TC_BF16 ? 2 : 4;
+  const double on_pp = 2.0 * x->n_mb * x->micro * x->virtual_stages * use *
+                       (double)(g->model.context * g->model.hidden);
+  const double on_dp = 8 * (g->layer_params * (double)g->model.layers / x->pp + g->rest_params) / x->tp;
+  x->near_pp = x->pp > 1 && x->dp > 1 && on_pp > on_dp;
+}
+
 static struct tc_layer_price price_of(const struct tc_plan_unit *u)
 {
   return (struct tc_layer_price){ u->f, u->b, u->w, u->scratch_bytes };

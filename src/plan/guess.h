@@ -34,6 +34,8 @@ void tc_guess_done(struct tc_guess *g);
 
 /* The configuration of a layout: c with the layout's options. Strings are borrowed. */
 struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand *x);
+/* Fills x->near_pp: the one of dp and pp with more traffic is the inner axis. */
+void tc_guess_order(const struct tc_guess *g, struct tc_cand *x);
 /* Fills x->s and x->bytes. TC_ELAYOUT if such a layer is impossible. */
 int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err);
 

@@ -4,8 +4,8 @@
  * In: a configuration, and the description of a device and its cluster. Out: predictions for one layout, or
  * the best layouts. Files in reading order: cluster.c with devices.def, links.c, tables.c (what things cost);
  * cost.c, node_price.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c, json.c (one layout);
- * inference.c (evaluation and sampling); guess.[ch], chunk.c, search.c (many); failures.c (checkpoints and
- * failures); rates.c (learning rates); impl.h.
+ * inference.c (evaluation and sampling); guess.[ch], search.h, candidates.c, space.c (what is searched), chunk.c,
+ * search.c (many); failures.c (checkpoints and failures); rates.c (learning rates); impl.h.
  *
  * Pure: no MPI, no device, no clock. The plan compiles its programs with the same passes as training, so that
  * they can't differ; it adds prices (of an op on a device, of a transfer on a link). Everything here is

@@ -1,4 +1,4 @@
-/* t_plan_candidates.c - parts of the planner's search (search.c), with guesses of the test's own: which axis
+/* t_plan_candidates.c - candidates of the planner's search (candidates.c, search.c), with guesses of the test's own: which axis
  * is nearer, what counts as fitting, which rows and misses are alike. */
 #include "src/plan/guess.h"
 #include "tests/unit/tap.h"
@@ -13,6 +13,7 @@ static int my_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   return guess_fails ? tc_fail(err, TC_ELAYOUT, "it can't be") : 0;
 }
 #define tc_guess(g, x, err) my_guess(g, x, err)
+#include "src/plan/candidates.c"
 #include "src/plan/search.c"
 
 static struct tc_config config;
@@ -26,6 +27,7 @@ static void set_up(void)
   cluster = (struct tc_cluster){ .nodes = 1, .devices = 4, .device = { .memory_bytes = 100 } };
   found = (struct tc_plan_found){ .least_bytes = INFINITY };
   s = (struct search){ .out = &found, .c = &config, .k = &cluster, .nodes = 1 };
+  s.g.cfg = &config;
   s.g.model.context = 2;
   s.g.model.hidden = 4;
   s.g.model.layers = 8;
@@ -72,7 +74,7 @@ static void test_near(void)
     x.virtual_stages = rows[i].virtual_stages;
     s.g.rest_params = rows[i].rest;
     if (rows[i].bf16) config.train_precision = TC_BF16;
-    add(&s, &x);
+    tc_search_add(&s, &x);
     is_int(x.near_pp, rows[i].near, "a rest of %g, %d x %d: which axis is near", rows[i].rest, x.pp,
            x.dp);
     done();
@@ -97,7 +99,7 @@ static void test_fitting(void)
     guess_host_bytes = rows[i].host;
     guess_fails = rows[i].fails;
     cluster.device.host_bytes = rows[i].room;
-    add(&s, &x);
+    tc_search_add(&s, &x);
     is_int(found.considered, 1, "row %zu is considered", i);
     is_int(found.possible, rows[i].possible, "... possible");
     is_int(s.fitting, rows[i].fitting, "... fits");
@@ -120,13 +122,13 @@ static void test_fitting(void)
   for (int i = 3; i < 6; i++) {
     struct tc_cand x = cand();
     guess_host_bytes = i == 4 ? 2.5 : i;
-    add(&s, &x);
+    tc_search_add(&s, &x);
   }
   is_int((int64_t)found.family[TC_KEYS - 1].least_host_bytes, 10, "the least of several hosts");
   s.out = NULL;
   guess_host_bytes = 0;
   struct tc_cand x = cand();
-  add(&s, &x);
+  tc_search_add(&s, &x);
   is_int(s.n, 0, "without rows nothing is kept");
   is_int(s.fitting, 1, "... only counted");
   done();

@@ -1,4 +1,4 @@
-/* t_plan_space.c - which layouts the planner's search (search.c) goes through: combinations,
+/* t_plan_space.c - which layouts the planner's search goes through (space.c, search.c): combinations,
  * what contradicts itself, how many nodes would do, which of the best are made. Guesses and
  * layouts are the test's own; each of them adds a line to the list of plan_list.h. */
 #include "src/plan/guess.h"
@@ -53,6 +53,8 @@ static int my_layout(struct tc_plan *out, const struct tc_config *c, int world,
 }
 #define tc_guess(g, x, err) my_guess(g, x, err)
 #define tc_plan_layout(out, c, world, k, exact, err) my_layout(out, c, world, k, exact, err)
+#include "src/plan/candidates.c"
+#include "src/plan/space.c"
 #include "src/plan/search.c"
 
 static struct tc_config cfg;
@@ -74,6 +76,7 @@ static void set_up(int nodes, int devices)
   cluster.device.flops[TC_BF16] = 1;
   found = (struct tc_plan_found){ .least_bytes = INFINITY };
   s = (struct search){ .out = &found, .c = &cfg, .k = &cluster, .nodes = nodes };
+  s.g.cfg = &cfg;
   s.g.model = (struct tc_model){ .layers = 6, .hidden = 4, .heads = 12, .kv_heads = 12, .context = 2 };
 }
 
@@ -116,7 +119,7 @@ static void test_rows(void)
     cfg.parallel_sequence = rows[i].sequence;
     if (rows[i].schedule) cfg.parallel_schedule = (enum tc_schedule)(rows[i].schedule - 1);
     s.fixed = rows[i].fixed;
-    add_meshes(&s);
+    tc_search_all(&s);
     for (int f = 0; f < found.n_families; f++) {
       const struct tc_plan_family *x = &found.family[f];
       note("%s = %s: %lld, %lld fit, %g %s\n", tc_plan_key_name[x->key], x->name, (long long)x->n,
@@ -167,7 +170,7 @@ static void test_contradictions(void)
       s.fixed = 0;
       for (int k = 0; k < 6; k++)
         if (mask >> k & 1) s.fixed |= 1u << key[k];
-      const int rc = contradictions(&s, &err);
+      const int rc = tc_search_contradicts(&s, &err);
       refused += rc != 0;
       if (rc) note("%x: %d %s\n", (unsigned)mask, rc, err.text);
     }
@@ -178,7 +181,7 @@ static void test_contradictions(void)
   struct tc_err err = { 0 };
   set_up(1, 2);
   cfg.train_precision = TC_BF16;
-  is_int(contradictions(&s, &err), 0, "bf16 on a device that multiplies it");
+  is_int(tc_search_contradicts(&s, &err), 0, "bf16 on a device that multiplies it");
 }
 
 /* ---- nodes that would do ------------------------------------------------------------------- */

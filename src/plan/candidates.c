@@ -1,0 +1,118 @@
+/* candidates.c - the layouts of a search that may fit, in the order of their estimates; all others are counted by family
+ * (the layouts with one value of one key), with the reason of the first that is impossible. */
+#include "src/plan/search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const tc_plan_key_name[TC_KEYS] = {
+  "mesh.pp", "mesh.dp", "mesh.tp", "train.micro_batch", "parallel.data", "parallel.schedule",
+  "parallel.virtual_stages", "parallel.sequence", "train.recompute", "parallel.offload"
+};
+
+/* ---- families -------------------------------------------------------------------- */
+
+static struct tc_plan_family *family(struct tc_plan_found *f, int key, const char *name)
+{
+  for (int i = 0; i < f->n_families; i++)
+    if (f->family[i].key == key && !strcmp(f->family[i].name, name)) return &f->family[i];
+  TC_GROW(f->family, f->n_families, f->cap_families);
+  struct tc_plan_family *x = &f->family[f->n_families++];
+  *x = (struct tc_plan_family){ .key = key, .least_bytes = INFINITY };
+  snprintf(x->name, sizeof x->name, "%s", name);
+  return x;
+}
+
+static void value_text(char *buf, size_t size, const struct tc_cand *x, int key)
+{
+  const int32_t n[] = { [TC_KEY_PP] = x->pp, [TC_KEY_DP] = x->dp, [TC_KEY_TP] = x->tp,
+                        [TC_KEY_MICRO] = x->micro, [TC_KEY_VIRTUAL_STAGES] = x->virtual_stages };
+  switch (key) {
+  case TC_KEY_DATA: snprintf(buf, size, "%s", tc_word_parallel_data(x->data)); break;
+  case TC_KEY_SCHEDULE:
+    snprintf(buf, size, "%s", x->pp > 1 ? tc_word_parallel_schedule(x->schedule) : "none");
+    break;
+  case TC_KEY_SEQUENCE: snprintf(buf, size, "%s", x->sequence ? "yes" : "no"); break;
+  case TC_KEY_RECOMPUTE: snprintf(buf, size, "%s", tc_word_train_recompute(x->recompute)); break;
+  case TC_KEY_OFFLOAD: snprintf(buf, size, "%s", tc_word_parallel_offload(x->offload)); break;
+  default: snprintf(buf, size, "%d", n[key]);
+  }
+}
+
+/* Counts a layout in its families. why NULL: it is possible, with this much memory. */
+static void count_layout(struct search *s, const struct tc_cand *x, const char *why, bool fits)
+{
+  if (!s->out) return;
+  for (int key = 0; key < TC_KEYS; key++) {
+    char name[48];
+    value_text(name, sizeof name, x, key);
+    struct tc_plan_family *f = family(s->out, key, name);
+    f->n++;
+    f->fit += fits;
+    if (why && !*f->why) snprintf(f->why, sizeof f->why, "%.190s", why);
+    if (!why) f->least_bytes = TC_MIN(f->least_bytes, x->bytes);
+  }
+}
+
+void tc_search_refuse(struct search *s, const struct tc_cand *x, int key, const char *why)
+{
+  char name[48];
+  if (!s->out) return;
+  value_text(name, sizeof name, x, key);
+  struct tc_plan_family *f = family(s->out, key, name);
+  f->n++;
+  if (!*f->why) snprintf(f->why, sizeof f->why, "%.190s", why);
+}
+
+/* ---- candidates ------------------------------------------------------------------ */
+
+void tc_search_add(struct search *s, struct tc_cand *x)
+{
+  struct tc_err err = { 0 };
+  double memory = s->k->device.memory_bytes;
+  tc_guess_order(&s->g, x);
+  if (s->out) s->out->considered++;
+  if (tc_guess(&s->g, x, &err) < 0) {
+    if (err.status == TC_EUSER && !s->wrong.status) s->wrong = err;
+    count_layout(s, x, err.text, false);
+    return;
+  }
+  if (s->k->device.host_bytes > 0 && x->host_bytes * s->k->devices > s->k->device.host_bytes) {
+    count_layout(s, x, "needs more host memory than a node has", false);
+    struct tc_plan_family *f = s->out ? family(s->out, TC_KEY_OFFLOAD, tc_word_parallel_offload(x->offload)) : NULL;
+    double host = x->host_bytes * s->k->devices;
+    if (f) f->least_host_bytes = f->least_host_bytes > 0 ? TC_MIN(f->least_host_bytes, host) : host;
+    return;
+  }
+  bool fits = x->bytes <= memory;
+  count_layout(s, x, NULL, fits);
+  s->fitting += fits;
+  if (s->out) {
+    s->out->possible++;
+    s->out->least_bytes = TC_MIN(s->out->least_bytes, x->bytes);
+  }
+  if (!s->out || x->bytes > 1.04 * memory) return; /* estimates may be too high by 4 % */
+  TC_GROW(s->cand, s->n, s->cap);
+  s->cand[s->n++] = *x;
+}
+
+static int by_time(const void *a, const void *b)
+{
+  const struct tc_cand *x = a, *y = b;
+  if (x->s != y->s) return x->s < y->s ? -1 : 1;
+  return x->bytes != y->bytes ? (x->bytes < y->bytes ? -1 : 1) : 0;
+}
+
+/* If the host's memory is not known, what needs none of it comes first. */
+static int by_host_and_time(const void *a, const void *b)
+{
+  const bool x = ((const struct tc_cand *)a)->host_bytes > 0, y = ((const struct tc_cand *)b)->host_bytes > 0;
+  return x != y ? x - y : by_time(a, b);
+}
+
+void tc_search_sort(struct search *s)
+{
+  if (s->n)
+    qsort(s->cand, (size_t)s->n, sizeof *s->cand, s->k->device.host_bytes > 0 ? by_time : by_host_and_time);
+}
