@@ -1,11 +1,20 @@
 /* coll.c - names of collectives, and the bytes that one sends. */
 #include "src/coll/coll.h"
 
+#include <string.h>
+
 const char *const tc_coll_name[TC_COLLS] = {
   "slice", "drop", "zero", "copy",
   "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "scatter",
   "gather", "all_to_all", "send", "recv", "barrier"
 };
+
+int tc_coll_named(const char *name)
+{
+  for (int i = TC_FIRST_COLL; i < TC_COLLS; i++)
+    if (!strcmp(tc_coll_name[i], name)) return i;
+  return -1;
+}
 
 /* Symmetric collectives send as much as a ring algorithm; rooted ones are flat: a broadcast's root sends
  * the whole array to each of the others. */

@@ -17,6 +17,8 @@ enum tc_coll {
   TC_FIRST_COLL = TC_ALL_REDUCE     /* the first one that communicates */
 };
 extern const char *const tc_coll_name[TC_COLLS];  /* "slice", ..., "all_reduce", ... */
+/* Local. The collective of that name that communicates; -1: none. */
+int tc_coll_named(const char *name);
 static inline bool tc_coll_is_local(int coll) { return coll <= TC_ZERO; }
 
 enum tc_reduce { TC_SUM, TC_MAX_OP };

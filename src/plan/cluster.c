@@ -214,13 +214,6 @@ static int find_op(const char *name)
   return strcmp(name, "move") ? -1 : TC_OP_RESHARD;     /* its name in files of version 0.1 */
 }
 
-int tc_plan_coll(const char *name)
-{
-  for (int i = TC_FIRST_COLL; i < TC_COLLS; i++)
-    if (!strcmp(tc_coll_name[i], name)) return i;
-  return -1;
-}
-
 /* A device file that is being read. */
 struct file { struct tc_cluster *k; const char *path; int line; char **key; int n_keys, cap_keys; };
 
@@ -246,7 +239,7 @@ static int read_link(const struct file *f, const char *key, const char *value, s
   double s, rate;
   int end = 0, w, c;
   if (sscanf(key, "link %31s %31s", wire, coll) != 2 || (w = find_wire(wire)) == TC_WIRES ||
-      ((c = tc_plan_coll(coll)) < 0 && strcmp(coll, "all")))
+      ((c = tc_coll_named(coll)) < 0 && strcmp(coll, "all")))
     return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known; a link is one of node, network or "
                    "spine, for all collectives or for one, such as \"link node all_reduce\"",
                    f->path, f->line, key);

@@ -27,9 +27,6 @@ double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const 
  * ones. */
 void tc_plan_chunk(struct tc_plan *p, struct tc_config *c, const struct tc_cluster *k);
 
-/* cluster.c: the collective of that name; -1: none. */
-int tc_plan_coll(const char *name);
-
 /* cost.c: the number of ranks on the node of this one. */
 int tc_ranks_on_node(const struct tc_mesh *m, int rank);
 

@@ -53,7 +53,7 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
   json_array_foreach(rows, i, row) {
     const char *op = json_string_value(json_object_get(row, "op"));
     bool ring = op && !strcmp(op, "send_recv");
-    int coll = !op ? -1 : ring ? TC_SEND : tc_plan_coll(op);
+    int coll = !op ? -1 : ring ? TC_SEND : tc_coll_named(op);
     const int64_t ranks = json_integer_value(json_object_get(row, "ranks"));
     double bytes = json_number_value(json_object_get(row, "size"));
     double s = json_number_value(json_object_get(row, "median_us")) * 1e-6;

@@ -118,8 +118,8 @@ static void test_names(void)
     is_int(tc_plan_too_old(rows[i].gpu), rows[i].old, "... too old");
   }
   for (int i = TC_FIRST_COLL; i < TC_COLLS; i++)
-    is_int(tc_plan_coll(tc_coll_name[i]), i, "%s", tc_coll_name[i]);
-  is_int(tc_plan_coll("all"), -1, "no collective");
+    is_int(tc_coll_named(tc_coll_name[i]), i, "%s", tc_coll_name[i]);
+  is_int(tc_coll_named("all"), -1, "no collective");
 }
 
 /* ---- files --------------------------------------------------------------------------------- */
