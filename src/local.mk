@@ -346,6 +346,7 @@ libtercio_base_a_SOURCES = \
   %D%/base/clock.h \
   %D%/base/dtype.c \
   %D%/base/dtype.h \
+  %D%/base/each.c \
   %D%/base/err.c \
   %D%/base/err.h \
   %D%/base/figure.c \

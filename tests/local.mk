@@ -2,8 +2,9 @@
 # mpi/m_X.mpi, linked with all archives.
 unit_tests = \
   %D%/unit/base/t_base.t \
+  %D%/unit/base/t_each.t \
   %D%/unit/base/t_plain.t \
-  %D%/unit/base/t_stack.t \
+  %D%/unit/base/t_thread.t \
   %D%/unit/bench/t_bench.t \
   %D%/unit/bench/t_pairs.t \
   %D%/unit/calibrate/t_calibrate.t \

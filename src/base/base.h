@@ -13,7 +13,7 @@
  *   random.h    random numbers from a key and a counter, and from the system
  *   clock.h     the monotonic clock, the time of day as text
  *   sort.h      orders for qsort, medians
- *   thread.h    threads with signals blocked, stacks for signal handlers, timed waits */
+ *   thread.h    threads with signals blocked, stacks for signal handlers, timed waits, work that threads share */
 #ifndef TC_BASE_H
 #define TC_BASE_H
 

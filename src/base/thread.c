@@ -5,6 +5,7 @@
  * line. Waits use the monotonic clock, so that setting the time of day neither shortens nor lengthens
  * them. */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,13 @@ int tc_thread_start(pthread_t *t, void *(*fn)(void *), void *arg, struct tc_err 
   free(s);
   return tc_fail(err, TC_EUSER, "cannot start a thread: %s: a limit on processes or on memory is "
                  "too low (ulimit -u, pids.max, ulimit -v)", strerror(rc));
+}
+
+int tc_cpus(void)
+{
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return TC_MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN));       /* more CPUs than the set holds */
 }
 
 void tc_cond_init(pthread_cond_t *c)

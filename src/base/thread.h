@@ -1,5 +1,5 @@
-/* thread.h - threads with signals blocked, stacks for signal handlers, and condition variables
- * whose waits are timed by the monotonic clock. */
+/* thread.h - threads with signals blocked, stacks for signal handlers, condition variables whose waits are timed by the
+ * monotonic clock, and work that several threads share. */
 #ifndef TC_THREAD_H
 #define TC_THREAD_H
 
@@ -22,5 +22,15 @@ void tc_cond_init(pthread_cond_t *c);
 /* Local. Waits with *lock held until the condition is signalled or the clock (clock.h) shows
  * until_ns; may return earlier. Returns 0, or ETIMEDOUT where the time has passed. */
 int tc_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, int64_t until_ns);
+
+/* Local. The CPUs that this process may use. */
+int tc_cpus(void);
+/* Does part `part`; below 0, with the sentence in err: it failed. `thread` tells the threads apart that do so at the same
+ * time: 0 is the one that called tc_each, all are below its `jobs`. */
+typedef int tc_each_fn(void *ctx, int64_t part, int thread, struct tc_err *err);
+/* Local. each.c. Calls fn(ctx, part, ...) for the parts 0 to n - 1, by up to `jobs` threads, of which the caller is one:
+ * each takes the next part; by fewer where threads can't be started. Returns when all have ended: TC_OK, or what the
+ * first part that failed returned, the first by its number. No part after it is begun once it has failed. */
+int tc_each(int64_t n, int jobs, tc_each_fn *fn, void *ctx, struct tc_err *err);
 
 #endif

@@ -1,10 +1,8 @@
 /* cmd_data.c - `tercio data`: the command line. */
 #include "src/cmd/cmd.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "src/launch/stop.h"
 #include "src/plan/plan.h"
@@ -12,13 +10,6 @@
 
 #define SHARD_TOKENS 100000000
 enum { MOST_THREADS = 1024 };
-
-int tc_data_cpus(void)
-{
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return TC_MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN));       /* more CPUs than the set holds */
-}
 
 int tc_data_threads(const char *text, int *out, struct tc_err *err)
 {

@@ -8,20 +8,30 @@
 
 static const int64_t PROGRESS_NS = INT64_C(2000000000);
 
-/* Blocks of all files are numbered through; each thread takes the next. */
+struct reader { struct tc_reader *r; uint32_t *token; };    /* owned; NULL before the first block */
+
+/* Blocks of all files are numbered through. */
 struct check {
   const struct tc_view *v;
   int64_t *vocab;                 /* [n] of each file; owned */
   int64_t *first;                 /* [n + 1] the first block of each file, and the number of all blocks; owned */
   atomic_llong *ends;             /* [n] the end-of-document tokens of each file; owned */
-  atomic_llong next, bad_block;   /* bad_block: the first that failed; INT64_MAX: none */
   atomic_llong tokens;            /* that were read */
-  pthread_mutex_t lock;
-  struct tc_err err;              /* the sentence of bad_block */
-  int64_t told_ns, started_ns;    /* of progress, which one thread prints */
+  struct reader *reader;          /* [threads] what each reads with */
+  int64_t told_ns, started_ns;    /* of progress, which thread 0 prints */
 };
 
 /* ---- blocks ------------------------------------------------------------------------------ */
+
+/* A line every two seconds, so none for short work. */
+static void say_progress(struct check *c)
+{
+  const int64_t now_ns = tc_now_ns(), done = atomic_load(&c->tokens), total = tc_data_tokens(c->v->d);
+  if (now_ns - c->told_ns < PROGRESS_NS) return;
+  c->told_ns = now_ns;
+  tc_say("tercio data: ", "\n", "%.4g M of %.4g M tokens (%d %%), %.4g M/s", (double)done * 1e-6, (double)total * 1e-6,
+         (int)(100 * (double)done / (double)total), (double)done * 1e3 / (double)(now_ns - c->started_ns));
+}
 
 /* The file that has the block. */
 static int find_file(const struct check *c, int64_t block)
@@ -35,21 +45,26 @@ static int find_file(const struct check *c, int64_t block)
   return lo;
 }
 
-static int check_block(struct check *c, int64_t block, struct tc_reader *r, uint32_t *token, struct tc_err *err)
+static int check_block(void *ctx, int64_t block, int thread, struct tc_err *err)
 {
+  struct check *c = ctx;
+  struct reader *at = &c->reader[thread];
   const int i = find_file(c, block);
   const struct tc_view_file *f = &c->v->file[i];
   const int64_t from = (block - c->first[i]) * TC_VIEW_BLOCK, n = TC_MIN(f->is.tokens - from, TC_VIEW_BLOCK);
   const uint32_t end = (uint32_t)f->is.end_token;       /* below 0: above all tokens of such a file */
   uint32_t most = 0;
   int64_t ends = 0;
-  TC_TRY(tc_view_read(c->v, r, f, from, n, token, err));
+  if (!at->r) *at = (struct reader){ tc_reader_new(c->v->d), tc_malloc(TC_VIEW_BLOCK * sizeof *at->token) };
+  uint32_t *token = at->token;
+  TC_TRY(tc_view_read(c->v, at->r, f, from, n, token, err));
   for (int64_t k = 0; k < n; k++) {
     most = TC_MAX(most, token[k]);
     ends += token[k] == end;
   }
   atomic_fetch_add(&c->ends[i], ends);
   atomic_fetch_add(&c->tokens, n);
+  if (thread == 0) say_progress(c);
   for (int64_t k = 0; most >= c->vocab[i] && k < n; k++)
     if (token[k] >= c->vocab[i])
       return tc_fail(err, TC_EUSER, "data file '%s': token %u at place %lld (byte %lld) is not below the vocabulary's "
@@ -58,61 +73,17 @@ static int check_block(struct check *c, int64_t block, struct tc_reader *r, uint
   return TC_OK;
 }
 
-static void note_fault(struct check *c, int64_t block, const struct tc_err *err)
-{
-  pthread_mutex_lock(&c->lock);
-  if (block < atomic_load(&c->bad_block)) {
-    atomic_store(&c->bad_block, block);
-    c->err = *err;
-  }
-  pthread_mutex_unlock(&c->lock);
-}
-
-/* A line every two seconds, so none for short work. */
-static void say_progress(struct check *c)
-{
-  const int64_t now_ns = tc_now_ns(), done = atomic_load(&c->tokens), total = tc_data_tokens(c->v->d);
-  if (now_ns - c->told_ns < PROGRESS_NS) return;
-  c->told_ns = now_ns;
-  tc_say("tercio data: ", "\n", "%.4g M of %.4g M tokens (%d %%), %.4g M/s", (double)done * 1e-6, (double)total * 1e-6,
-         (int)(100 * (double)done / (double)total), (double)done * 1e3 / (double)(now_ns - c->started_ns));
-}
-
-/* ---- threads ----------------------------------------------------------------------------- */
-
-/* Blocks after one that failed can't have the first fault. */
-static void check_blocks(struct check *c, bool says)
-{
-  struct tc_reader *r = tc_reader_new(c->v->d);
-  uint32_t *token = tc_malloc(TC_VIEW_BLOCK * sizeof *token);
-  for (int64_t block;
-       (block = atomic_fetch_add(&c->next, 1)) < TC_MIN(c->first[c->v->n], atomic_load(&c->bad_block));) {
-    struct tc_err err = { 0 };
-    if (check_block(c, block, r, token, &err) < 0) note_fault(c, block, &err);
-    if (says) say_progress(c);
-  }
-  free(token);
-  tc_reader_free(r);
-}
-
-static void *check_in_thread(void *arg)
-{
-  check_blocks(arg, false);
-  return NULL;
-}
-
 static int check_all(struct check *c, struct tc_err *err)
 {
-  int n = c->v->threads ? c->v->threads : tc_data_cpus(), started = 0, status = TC_OK;
-  pthread_t *thread = tc_calloc((size_t)n, sizeof *thread);
+  const int threads = c->v->threads ? c->v->threads : tc_cpus();
+  c->reader = tc_calloc((size_t)threads, sizeof *c->reader);
   c->told_ns = c->started_ns = tc_now_ns();
-  for (; started < n - 1 && status == TC_OK; started++)
-    if ((status = tc_thread_start(&thread[started], check_in_thread, c, err)) < 0) break;
-  if (status == TC_OK) check_blocks(c, true);
-  else atomic_store(&c->bad_block, -1);                        /* the threads that run end */
-  for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
-  free(thread);
-  if (status == TC_OK && atomic_load(&c->bad_block) < INT64_MAX) status = (*err = c->err).status;
+  const int status = tc_each(c->first[c->v->n], threads, check_block, c, err);
+  for (int i = 0; i < threads; i++) {
+    free(c->reader[i].token);
+    tc_reader_free(c->reader[i].r);
+  }
+  free(c->reader);
   return status;
 }
 
@@ -159,14 +130,10 @@ static int check(const struct tc_view *v, struct tc_err *err)
   c.first = tc_calloc((size_t)v->n + 1, sizeof *c.first);
   c.ends = tc_calloc((size_t)v->n, sizeof *c.ends);
   for (int i = 0; i < v->n; i++) c.first[i + 1] = c.first[i] + tc_ceil_div(v->file[i].is.tokens, TC_VIEW_BLOCK);
-  atomic_init(&c.next, 0);
   atomic_init(&c.tokens, 0);
-  atomic_init(&c.bad_block, INT64_MAX);
-  pthread_mutex_init(&c.lock, NULL);
   int status = find_vocab(&c, err);
   if (status == TC_OK) status = check_all(&c, err);
   if (status == TC_OK) say_checked(&c);
-  pthread_mutex_destroy(&c.lock);
   free(c.vocab);
   free(c.first);
   free(c.ends);

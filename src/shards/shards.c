@@ -142,7 +142,7 @@ static void stop_threads(struct pipeline *p)
 static int pipeline_new(struct pipeline *p, const struct tc_data_note *from, struct tc_err *err)
 {
   const struct tc_make_opts *o = p->frame.o;
-  const int n = o->threads ? o->threads : tc_data_cpus();
+  const int n = o->threads ? o->threads : tc_cpus();
   atomic_init(&p->quit, false);
   pthread_mutex_init(&p->lock, NULL);
   tc_cond_init(&p->change);

@@ -51,9 +51,8 @@ int tc_data_make(const struct tc_make_opts *o, struct tc_err *err);
 int tc_data_show(int argc, char **argv, struct tc_err *err);
 int tc_data_check_tokens(int argc, char **argv, struct tc_err *err);
 int tc_data_decode(int argc, char **argv, struct tc_err *err);
-/* A number of threads, from text; 0 of them: the CPUs that this process may use. */
+/* A number of threads, from text. */
 int tc_data_threads(const char *text, int *out, struct tc_err *err);
-int tc_data_cpus(void);
 /* argv[*i] is --NAME VALUE or --NAME=VALUE: the value (and *i moves on to it); NULL: it is not, or (in err) the
  * value is missing. */
 const char *tc_data_option(int argc, char **argv, int *i, const char *name, struct tc_err *err);

@@ -1,4 +1,4 @@
-/* t_stack.c - threads that are started here (src/base/thread.c): their signals and rank, the stack of
+/* t_thread.c - threads that are started here (src/base/thread.c): their signals and rank, the stack of
  * their signal handlers, which is given back, and what is left when one of the calls fails. */
 #include "src/base/base.h"
 #include "tests/unit/tap.h"
