@@ -27,6 +27,7 @@
  *   steps.c     the steps in a folder; whether one that can't be read is damaged or gone
  *   read.c      opening a checkpoint, reading boxes
  *   verify.c    proving it whole
+ *   compare.c   tensors as numbers: statistics, differences
  *   load.c      choosing one that is good, and loading it on all ranks
  *   inspect.h   an open checkpoint from inside, for `tercio ckpt`; impl.h what these files share */
 #ifndef TC_CKPT_H

@@ -51,4 +51,37 @@ void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
 /* Local. Verifies the attached file, if there is one. */
 void tc_ckpt_verify_attached(const struct tc_ckpt *c, struct tc_faults *f);
 
+/* ---- compare.c -------------------------------------------------------------------------- */
+
+/* A tensor that is read block by block in the order of its elements, with little memory for any
+ * shape. Every value comes from data whose checksum was verified. */
+struct tc_ckpt_walk {
+  struct tc_ckpt *c;
+  int tensor;
+  int64_t at, end;                /* elements still to be read */
+  void *buf;                      /* the block; owned */
+  int64_t first, n;               /* its elements [first, first + n) of the tensor */
+};
+/* Elements [first, end). */
+void tc_ckpt_walk_new(struct tc_ckpt_walk *w, struct tc_ckpt *c, int tensor, int64_t first, int64_t end);
+/* Local. The next block: 1, or 0 after the last, or a status. */
+int tc_ckpt_walk_next(struct tc_ckpt_walk *w, struct tc_err *err);
+void tc_ckpt_walk_free(struct tc_ckpt_walk *w);
+/* Element i of a block of this type. */
+double tc_ckpt_value(const void *block, int dtype, int64_t i);
+
+/* Of n elements, n_nan of which are NaN: least, largest, sum and sum of squares of the others; min and max NaN if there
+ * are none. */
+struct tc_ckpt_stats { double min, max, sum, squares; int64_t n, n_nan; };
+/* Local. As tc_ckpt_read. */
+int tc_ckpt_stats(struct tc_ckpt_stats *s, struct tc_ckpt *c, int tensor, struct tc_err *err);
+
+struct tc_ckpt_delta {
+  const char *why;                /* why they can't be compared; NULL: they can */
+  double rel, max;                /* ||a-b|| / ||b||, max |a-b| */
+  int64_t n_bits;                 /* elements whose bits differ */
+};
+/* Local. Tensor ta of a compared with tensor tb of b. As tc_ckpt_read. */
+int tc_ckpt_compare(struct tc_ckpt_delta *d, struct tc_ckpt *a, int ta, struct tc_ckpt *b, int tb, struct tc_err *err);
+
 #endif

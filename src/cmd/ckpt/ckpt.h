@@ -82,19 +82,4 @@ json_t *ckpt_ints_json(const int64_t *x, int rank);
 /* Prints the value as one JSON text and frees it. */
 void ckpt_print_json(json_t *j);
 
-/* A tensor that is read block by block in the order of its elements, with little memory for any
- * shape. Every value comes from data whose checksum was verified. */
-struct ckpt_walk {
-  struct tc_ckpt *c;
-  int tensor;
-  int64_t at, end;                /* elements still to be read */
-  void *buf;                      /* the block; owned */
-  int64_t first, n;               /* its elements [first, first + n) of the tensor */
-};
-/* Elements [first, end). */
-void ckpt_walk_new(struct ckpt_walk *w, struct tc_ckpt *c, int tensor, int64_t first, int64_t end);
-/* Local. The next block: 1, or 0 after the last, or a status. */
-int ckpt_walk_next(struct ckpt_walk *w, struct tc_err *err);
-void ckpt_walk_free(struct ckpt_walk *w);
-
 #endif

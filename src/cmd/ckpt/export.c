@@ -86,14 +86,14 @@ static int put_part(struct export *x, const struct sink *s, const struct tc_fore
   uint16_t *bf16 = tc_malloc(BATCH * sizeof *bf16);
   int rc = 0;
   if (tc_foreign_same_order(t, form)) {
-    struct ckpt_walk w;
-    ckpt_walk_new(&w, x->c, k, 0, elems);
-    while (rc == 0 && (rc = ckpt_walk_next(&w, err)) == 1) {
+    struct tc_ckpt_walk w;
+    tc_ckpt_walk_new(&w, x->c, k, 0, elems);
+    while (rc == 0 && (rc = tc_ckpt_walk_next(&w, err)) == 1) {
       rc = 0;
       for (int64_t i = 0; i < w.n && rc == 0; i += BATCH)
         rc = put_values(x, s, (float *)w.buf + i, TC_MIN(BATCH, w.n - i), bf16, err);
     }
-    ckpt_walk_free(&w);
+    tc_ckpt_walk_free(&w);
   } else {
     struct tc_foreign_walk w = { .t = t, .form = form };
     rc = read_whole(x, k, t->elems, err);
@@ -389,11 +389,11 @@ static int put_plain(struct export *x, const struct sink *s, int tensor, struct 
 {
   const struct tc_ckpt_tensor *t = tc_ckpt_at(x->c, tensor);
   bool turn = t->dtype == TC_F32 && x->dtype == TC_BF16;
-  struct ckpt_walk w;
+  struct tc_ckpt_walk w;
   uint16_t *bf16 = NULL;
   int rc;
-  ckpt_walk_new(&w, x->c, tensor, 0, tc_box_elems(t->rank, t->dim));
-  while ((rc = ckpt_walk_next(&w, err)) == 1) {
+  tc_ckpt_walk_new(&w, x->c, tensor, 0, tc_box_elems(t->rank, t->dim));
+  while ((rc = tc_ckpt_walk_next(&w, err)) == 1) {
     if (turn) {
       bf16 = tc_realloc(bf16, (size_t)w.n * sizeof *bf16);
       rc = put_values(x, s, w.buf, w.n, bf16, err);
@@ -405,7 +405,7 @@ static int put_plain(struct export *x, const struct sink *s, int tensor, struct 
     if (rc < 0) break;
   }
   free(bf16);
-  ckpt_walk_free(&w);
+  tc_ckpt_walk_free(&w);
   x->n_tensors++;
   return TC_MIN(rc, 0);
 }

@@ -10,94 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 16 << 20 };
-
-static double value_at(const void *p, int dtype, int64_t i)
-{
-  switch (dtype) {
-  case TC_F32: return ((const float *)p)[i];
-  case TC_BF16: return tc_bf16_to_f32(((const uint16_t *)p)[i]);
-  case TC_F64: return ((const double *)p)[i];
-  case TC_I32: return ((const int32_t *)p)[i];
-  default: TC_ASSERT(dtype == TC_U8); return ((const uint8_t *)p)[i];
-  }
-}
-
-/* ---- a tensor block by block ------------------------------------------------------ */
-
-static int64_t elems_of(const struct tc_ckpt_tensor *t) { return tc_box_elems(t->rank, t->dim); }
-
-void ckpt_walk_new(struct ckpt_walk *w, struct tc_ckpt *c, int tensor, int64_t first, int64_t end)
-{
-  const struct tc_ckpt_tensor *t = tc_ckpt_at(c, tensor);
-  int64_t bytes = (end - first) * (int64_t)tc_dtype_bytes(t->dtype);
-  *w = (struct ckpt_walk){ .c = c, .tensor = tensor, .at = first, .end = end };
-  w->buf = tc_malloc((size_t)TC_MAX(1, TC_MIN(bytes, BLOCK_BYTES)));
-}
-
-/* The largest box that begins at element w->at, is complete in its last dimensions, and fits: start
- * and count. Returns its number of elements. */
-static int64_t next_box(const struct ckpt_walk *w, int64_t *start, int64_t *count)
-{
-  const struct tc_ckpt_tensor *t = tc_ckpt_at(w->c, w->tensor);
-  int64_t inner = 1, left = w->at;
-  int64_t most = TC_MIN(w->end - w->at, BLOCK_BYTES / (int64_t)tc_dtype_bytes(t->dtype));
-  int split = t->rank - 1;        /* the dimension that is cut; earlier ones have count 1 */
-  for (int64_t more; split > 0; split--, inner = more) {
-    more = inner * t->dim[split];
-    if (w->at % more || more > most) break;
-  }
-  for (int d = t->rank - 1; d >= 0; d--) {
-    start[d] = left % t->dim[d];
-    count[d] = d > split ? t->dim[d] : 1;
-    left /= t->dim[d];
-  }
-  if (t->rank == 0) return 1;
-  count[split] = TC_MIN(most / inner, t->dim[split] - start[split]);
-  return count[split] * inner;
-}
-
-int ckpt_walk_next(struct ckpt_walk *w, struct tc_err *err)
-{
-  int64_t start[TC_DIMS] = {0}, count[TC_DIMS] = {0};
-  if (w->at >= w->end) return 0;
-  w->first = w->at;
-  w->n = next_box(w, start, count);
-  w->at += w->n;
-  TC_TRY(tc_ckpt_read(w->c, w->tensor, start, count, w->buf, err));
-  return 1;
-}
-
-void ckpt_walk_free(struct ckpt_walk *w) { free(w->buf); }
-
 /* ---- tensors ---------------------------------------------------------------------- */
-
-struct stats { double min, max, sum, squares; int64_t n, n_nan; };
-
-static int tensor_stats(struct stats *s, struct tc_ckpt *c, int tensor, struct tc_err *err)
-{
-  struct ckpt_walk w;
-  int dtype = tc_ckpt_at(c, tensor)->dtype, rc;
-  *s = (struct stats){ .min = INFINITY, .max = -INFINITY };
-  ckpt_walk_new(&w, c, tensor, 0, elems_of(tc_ckpt_at(c, tensor)));
-  while ((rc = ckpt_walk_next(&w, err)) == 1) {
-    for (int64_t i = 0; i < w.n; i++) {
-      double x = value_at(w.buf, dtype, i);
-      s->n++;
-      if (isnan(x)) {
-        s->n_nan++;
-        continue;
-      }
-      s->min = TC_MIN(s->min, x);
-      s->max = TC_MAX(s->max, x);
-      s->sum += x;
-      s->squares += x * x;
-    }
-  }
-  ckpt_walk_free(&w);
-  if (s->n == s->n_nan) s->min = s->max = NAN;
-  return TC_MIN(rc, 0);
-}
 
 /* Closes the checkpoint; rc, or that it was removed meanwhile. */
 static int finish(struct tc_ckpt *c, const char *path, int rc, struct tc_err *err)
@@ -120,8 +33,8 @@ int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
            "mean", "NaNs", "norm");
   for (int i = 0; i < tc_ckpt_n(c) && rc == 0 && !ferror(stdout); i++) {
     const struct tc_ckpt_tensor *t = tc_ckpt_at(c, i);
-    struct stats s;
-    rc = tensor_stats(&s, c, i, err);
+    struct tc_ckpt_stats s;
+    rc = tc_ckpt_stats(&s, c, i, err);
     double mean = s.sum / (double)(s.n - s.n_nan), norm = sqrt(s.squares);
     if (rc < 0) break;
     if (a->json) {
@@ -153,7 +66,7 @@ static void print_value(double x, int digits, bool json)
 }
 
 /* One line per row of the last dimension; `begin` is the first element of the output. */
-static void print_block(const struct ckpt_walk *w, const struct tc_ckpt_tensor *t, int64_t begin,
+static void print_block(const struct tc_ckpt_walk *w, const struct tc_ckpt_tensor *t, int64_t begin,
                         bool json)
 {
   int digits = t->dtype == TC_F64 ? 17 : t->dtype == TC_I32 ? 10 : 9;
@@ -162,7 +75,7 @@ static void print_block(const struct ckpt_walk *w, const struct tc_ckpt_tensor *
     int64_t i = w->first + k;
     if (json && i % line == 0) fputs(i > begin ? ",\n  [" : "\n  [", stdout);
     else if (i % line) fputs(json ? ", " : " ", stdout);
-    print_value(value_at(w->buf, t->dtype, k), digits, json);
+    print_value(tc_ckpt_value(w->buf, t->dtype, k), digits, json);
     if ((i + 1) % line == 0) fputs(json ? "]" : "\n", stdout);
   }
 }
@@ -171,12 +84,12 @@ static int dump_rows(struct tc_ckpt *c, int tensor, const struct ckpt_args *a,
                      struct tc_err *err)
 {
   const struct tc_ckpt_tensor *t = tc_ckpt_at(c, tensor);
-  int64_t rows = t->rank ? t->dim[0] : 1, elems = elems_of(t) / rows;
+  int64_t rows = t->rank ? t->dim[0] : 1, elems = tc_box_elems(t->rank, t->dim) / rows;
   int64_t end = a->row1 < 0 ? rows : a->row1;
   if (end > rows || a->row0 >= end)
     return tc_fail(err, TC_EUSER, "%s has %lld rows: --rows %lld:%lld is not among them",
                    t->name, (long long)rows, (long long)a->row0, (long long)end);
-  struct ckpt_walk w;
+  struct tc_ckpt_walk w;
   int rc = 1;
   if (a->json) {
     json_t *shape = ckpt_ints_json(t->dim, t->rank), *name = tc_text_json(t->name);
@@ -188,11 +101,11 @@ static int dump_rows(struct tc_ckpt *c, int tensor, const struct ckpt_args *a,
     printf(", \"rows\": [%lld, %lld], \"values\": [", (long long)a->row0, (long long)end);
     json_decref(shape);
   }
-  ckpt_walk_new(&w, c, tensor, a->row0 * elems, end * elems);
-  while (rc == 1 && !ferror(stdout) && (rc = ckpt_walk_next(&w, err)) == 1)
+  tc_ckpt_walk_new(&w, c, tensor, a->row0 * elems, end * elems);
+  while (rc == 1 && !ferror(stdout) && (rc = tc_ckpt_walk_next(&w, err)) == 1)
     print_block(&w, t, a->row0 * elems, a->json);
   if (a->json && rc >= 0) printf("]}\n");
-  ckpt_walk_free(&w);
+  tc_ckpt_walk_free(&w);
   return TC_MIN(rc, 0);
 }
 
@@ -209,59 +122,7 @@ int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err)
 
 /* ---- diff ------------------------------------------------------------------------- */
 
-struct delta {
-  const char *why;                /* why they can't be compared; NULL: they can */
-  double rel, max;                /* ||a-b|| / ||b||, max |a-b| */
-  int64_t n_bits;                 /* elements whose bits differ */
-};
-
-/* Bits are compared first: equal bits are equal, NaN or not. A NaN on one side only makes rel NaN, an infinity
- * on one side only makes it infinite; neither is added to ||b||, where it would hide all other
- * differences. */
-static void add_block(const void *a, const void *b, int dtype, int64_t n, struct delta *d,
-                      double *num, double *den)
-{
-  size_t bytes = tc_dtype_bytes(dtype);
-  for (int64_t i = 0; i < n; i++) {
-    double y = value_at(b, dtype, i);
-    if (isfinite(y)) *den += y * y;
-    if (memcmp((const char *)a + (size_t)i * bytes, (const char *)b + (size_t)i * bytes,
-               bytes) == 0) continue;
-    double x = value_at(a, dtype, i), off = fabs(x - y);
-    d->n_bits++;
-    if (isnan(x) && isnan(y)) continue;
-    if (!(off <= d->max)) d->max = isnan(d->max) ? d->max : off;
-    *num += off * off;
-  }
-}
-
-static int compare(struct delta *d, struct tc_ckpt *a, int ta, struct tc_ckpt *b, int tb,
-                   struct tc_err *err)
-{
-  const struct tc_ckpt_tensor *x = tc_ckpt_at(a, ta), *y = tc_ckpt_at(b, tb);
-  *d = (struct delta){0};
-  if (x->dtype != y->dtype) d->why = "the types differ";
-  else if (x->rank != y->rank ||
-           memcmp(x->dim, y->dim, (size_t)x->rank * sizeof *x->dim) != 0)
-    d->why = "the shapes differ";
-  if (d->why) return 0;
-  struct ckpt_walk wa, wb;        /* equal shapes and types have equal blocks */
-  double num = 0, den = 0;
-  int rc = 1;
-  ckpt_walk_new(&wa, a, ta, 0, elems_of(x));
-  ckpt_walk_new(&wb, b, tb, 0, elems_of(y));
-  while (rc == 1) {
-    rc = ckpt_walk_next(&wa, err);
-    if (rc == 1) rc = ckpt_walk_next(&wb, err);
-    if (rc == 1) add_block(wa.buf, wb.buf, x->dtype, wa.n, d, &num, &den);
-  }
-  ckpt_walk_free(&wa);
-  ckpt_walk_free(&wb);
-  d->rel = num == 0 ? 0 : sqrt(num) / sqrt(den);
-  return rc;
-}
-
-static void print_delta(const char *name, const struct delta *d, bool differs, json_t *list,
+static void print_delta(const char *name, const struct tc_ckpt_delta *d, bool differs, json_t *list,
                         bool json)
 {
   const char *word = differs ? "differs" : d->n_bits ? "close" : "same";
@@ -287,7 +148,7 @@ static bool is_wanted(const struct ckpt_args *args, const char *name)
 }
 
 /* Whether tensors that are not bit-identical are within the tolerances. */
-static bool is_close(const struct delta *d, const struct ckpt_args *args)
+static bool is_close(const struct tc_ckpt_delta *d, const struct ckpt_args *args)
 {
   return (args->rtol > 0 && d->rel <= args->rtol) || (args->atol >= 0 && d->max <= args->atol);
 }
@@ -301,19 +162,19 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
     printf("%-36s %-8s %12s %12s %12s\n", "name", "result", "|A-B|/|B|", "max |A-B|",
            "elements");
   for (int i = 0; i < tc_ckpt_n(a) && rc == 0; i++) {
-    struct delta d = { .why = "only in A" };
+    struct tc_ckpt_delta d = { .why = "only in A" };
     const char *name = tc_ckpt_at(a, i)->name;
     if (!is_wanted(args, name)) continue;
     n++;
     int j = tc_ckpt_find(b, name);
-    if (j >= 0) rc = compare(&d, a, i, b, j, err);
+    if (j >= 0) rc = tc_ckpt_compare(&d, a, i, b, j, err);
     if (rc < 0) break;
     bool differs = d.why || (d.n_bits > 0 && !is_close(&d, args));
     n_differ += differs;
     print_delta(name, &d, differs, list, args->json);
   }
   for (int j = 0; j < tc_ckpt_n(b) && rc == 0; j++) {
-    struct delta d = { .why = "only in B" };
+    struct tc_ckpt_delta d = { .why = "only in B" };
     const char *name = tc_ckpt_at(b, j)->name;
     if (tc_ckpt_find(a, name) >= 0 || !is_wanted(args, name)) continue;
     n++;
