@@ -8,7 +8,6 @@ unit_tests = \
   %D%/unit/bench/t_bench.t \
   %D%/unit/bench/t_pairs.t \
   %D%/unit/calibrate/t_calibrate.t \
-  %D%/unit/cmd/t_ckpt_jobs.t \
   %D%/unit/cmd/t_ckpt_plan.t \
   %D%/unit/cmd/t_ckpt_tools.t \
   %D%/unit/cmd/t_comm_rows.t \
@@ -66,6 +65,7 @@ unit_tests = \
   %D%/unit/io/t_owner.t \
   %D%/unit/io/t_owner_parts.t \
   %D%/unit/io/t_safetensors.t \
+  %D%/unit/io/t_verify.t \
   %D%/unit/foreign/t_foreign.t \
   %D%/unit/forward/t_memory.t \
   %D%/unit/forward/t_pick.t \

@@ -37,6 +37,35 @@ int tc_ckpt_hold(struct tc_ckpt *c, struct tc_err *err);
 /* Local. Reads all of piece k and checks every block of it, into nowhere. As tc_ckpt_read. */
 int tc_ckpt_check_piece(struct tc_ckpt *c, int k, struct tc_err *err);
 
+/* ---- steps.c: steps that a run may remove or replace beside a reader --------------------- */
+
+/* Instead of a status: the step was removed meanwhile, which is no fault. */
+enum { TC_STEP_GONE = 1 };
+/* Local. The checkpoints that DIR refers to, oldest first: itself, or all in it. *out is an owned array of owned paths
+ * (tc_names_free); returns the number, or a status (DIR does not exist). */
+int tc_ckpt_step_paths(char ***out, const char *dir, struct tc_err *err);
+/* Local. tc_ckpt_open for a command that reads data: the files are open when it returns, so that a run that removes the
+ * checkpoint meanwhile does not matter (tc_ckpt_hold). */
+int tc_ckpt_open_held(struct tc_ckpt **out, const char *path, struct tc_err *err);
+/* Local. Opens a step and checks that its files exist and have their sizes, without reading them; *size_bytes: of all of
+ * them. After a failure *c may be open: the manifest is good. As tc_ckpt_open, or TC_STEP_GONE; 0 may leave a sentence of
+ * an earlier look in *err. */
+int tc_ckpt_look(struct tc_ckpt **c, const char *path, int64_t *size_bytes, struct tc_err *err);
+/* Local. The same of the newest in a folder that is complete, with a warning for each newer one that is not. TC_EUSER:
+ * one can't be read, so that it isn't known which is the newest; TC_ENOCKPT. */
+int tc_ckpt_newest(struct tc_ckpt **out, const char *dir, struct tc_err *err);
+/* Local. tc_ckpt_list_beside of DIR, which must be a folder of steps, not a step: `command` is for that sentence. */
+int tc_ckpt_list_folder(int64_t **steps, const char *dir, const char *command, struct tc_err *err);
+/* Local, tidy.c. Renames a step to quarantine-step-*, or back; nth: which one of this step in quarantine, 0: the first.
+ * *from and *to: the paths, owned by the caller unless it fails. TC_EUSER, TC_ENOCKPT. */
+int tc_ckpt_quarantine(const char *dir, int64_t step, long nth, bool release, char **from, char **to,
+                       struct tc_err *err);
+/* a + b, both >= 0, or the largest number, since sizes in a damaged manifest may overflow. */
+static inline int64_t tc_add_sizes(int64_t a, int64_t b)
+{ return b > INT64_MAX - a ? INT64_MAX : a + b; }
+
+/* ---- verify.c --------------------------------------------------------------------------- */
+
 /* Local. The fault sink of a verification. */
 struct tc_faults {
   void (*fault)(void *ctx, int status, const char *text);   /* may be NULL */
@@ -50,6 +79,14 @@ void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
                           struct tc_faults *f);
 /* Local. Verifies the attached file, if there is one. */
 void tc_ckpt_verify_attached(const struct tc_ckpt *c, struct tc_faults *f);
+
+/* What was found: statuses and sentences, each once; text is owned. Zeroed: nothing. */
+struct tc_finding { int status; char *text; };
+struct tc_findings { struct tc_finding *fault; int n, cap; };
+void tc_findings_free(struct tc_findings *f);
+/* Local. All faults of a step, by file, whatever the number of threads (0: one per CPU); not deep: without the data.
+ * Returns the worst status, or TC_STEP_GONE. */
+int tc_ckpt_verify_step(const char *path, bool deep, int64_t jobs, struct tc_findings *f);
 
 /* ---- compare.c -------------------------------------------------------------------------- */
 

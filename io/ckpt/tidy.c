@@ -126,3 +126,34 @@ void tc_ckpt_prune(const char *dir, int keep)
   if (n < 0) tc_warn("%s", err.text);
   free(steps);
 }
+
+int tc_ckpt_quarantine(const char *dir, int64_t step, long nth, bool release, char **from_path, char **to_path,
+                       struct tc_err *err)
+{
+  int64_t *steps;
+  const int n = tc_ckpt_list_folder(&steps, dir, "quarantine", err);
+  if (n < 0) return n;
+  free(steps);
+  char *path = tc_ckpt_step_path(dir, step), *plain = tc_strdup(tc_base_name(path));
+  char *aside = nth ? tc_sprintf(TC_ASIDE "%s.%ld", plain, nth)
+                    : tc_sprintf(TC_ASIDE "%s", plain);
+  const char *from = release ? aside : plain, *to = release ? plain : aside;
+  *from_path = tc_sprintf("%s/%s", dir, from);
+  *to_path = tc_sprintf("%s/%s", dir, to);
+  int rc = 0;
+  const int there = tc_is_there(*from_path), taken = tc_is_there(*to_path);
+  if (there < 0 || taken < 0)
+    rc = tc_fail(err, TC_EUSER, "%s can't be read: %s", dir, strerror(-TC_MIN(there, taken)));
+  else if (!there)
+    rc = tc_fail(err, TC_ENOCKPT, "%s: %s does not exist", dir, from);
+  else if (taken)
+    rc = tc_fail(err, TC_EUSER, "%s: %s exists already: move it away first", dir, to);
+  if (rc == 0) rc = tc_folder_rename(dir, from, to, err);
+  free(path);
+  free(plain);
+  free(aside);
+  if (rc == 0) return 0;
+  free(*from_path);
+  free(*to_path);
+  return rc;
+}

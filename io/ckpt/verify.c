@@ -7,6 +7,7 @@
 #include "io/ckpt/impl.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -144,4 +145,130 @@ int tc_ckpt_verify(const char *step_path, bool deep,
     return tc_fail(err, f.worst, "%d faults in %.300s; the first: %.600s", f.n, step_path,
                    f.first.text);
   return 0;
+}
+
+/* ---- a step by several threads ----------------------------------------------------- */
+
+static void found(void *ctx, int status, const char *text)
+{
+  struct tc_findings *f = ctx;
+  for (int i = 0; i < f->n; i++)
+    if (!strcmp(f->fault[i].text, text)) return;
+  TC_GROW(f->fault, f->n, f->cap);
+  f->fault[f->n++] = (struct tc_finding){ status, tc_strdup(text) };
+}
+
+void tc_findings_free(struct tc_findings *f)
+{
+  for (int i = 0; i < f->n; i++) free(f->fault[i].text);
+  free(f->fault);
+}
+
+/* A thread's share. Its copy of the checkpoint borrows the manifest, but has marks,
+ * descriptors and a buffer of its own. */
+struct worker {
+  struct tc_ckpt c;
+  bool deep, started;
+  int share, shares;
+  struct tc_findings found;
+  pthread_t thread;
+};
+
+static void *work(void *arg)
+{
+  struct worker *w = arg;
+  struct tc_faults f = { .fault = found, .ctx = &w->found };
+  tc_ckpt_verify_files(&w->c, w->deep, w->share, w->shares, &f);
+  if (w->share == 0) tc_ckpt_verify_attached(&w->c, &f);
+  return NULL;
+}
+
+static void reader_new(struct tc_ckpt *copy, const struct tc_ckpt *c)
+{
+  *copy = *c;
+  copy->checked = tc_calloc((size_t)c->first_block[c->m->n_pieces] / 8 + 1, 1);
+  copy->bounce = NULL;
+  copy->late = tc_calloc(1, sizeof *copy->late);
+  for (int i = 0; i < TC_OPEN_FILES; i++) copy->open[i].file = -1;
+}
+
+static void reader_free(struct tc_ckpt *copy)
+{
+  for (int i = 0; i < TC_OPEN_FILES; i++)
+    if (copy->open[i].file >= 0) close(copy->open[i].fd);
+  free(copy->checked);
+  free(copy->bounce);
+  free(copy->late);
+}
+
+/* Sorts by file, in any order of threads; the order within a file is kept. */
+static void sort_faults(struct tc_findings *f)
+{
+  for (int i = 1; i < f->n; i++) {
+    struct tc_finding x = f->fault[i];
+    size_t len = strcspn(x.text, ":");
+    int k = i;
+    for (; k > 0 && strncmp(f->fault[k - 1].text, x.text, len) > 0; k--)
+      f->fault[k] = f->fault[k - 1];
+    f->fault[k] = x;
+  }
+}
+
+static void verify_files(const struct tc_ckpt *c, bool deep, int jobs, struct tc_findings *all)
+{
+  int n = TC_MAX(1, TC_MIN(jobs, c->m->n_files + c->m->n_pieces));
+  struct worker *w = tc_calloc((size_t)n, sizeof *w);
+  for (int i = 0; i < n; i++) {
+    w[i] = (struct worker){ .deep = deep, .share = i, .shares = n };
+    reader_new(&w[i].c, c);
+    w[i].started = i > 0 && tc_thread_start(&w[i].thread, work, &w[i], NULL) == 0;
+  }
+  for (int i = 0; i < n; i++)
+    if (!w[i].started) work(&w[i]);              /* the first, and those whose thread could not be started */
+  for (int i = 0; i < n; i++) {
+    if (w[i].started) pthread_join(w[i].thread, NULL);
+    for (int k = 0; k < w[i].found.n; k++)
+      found(all, w[i].found.fault[k].status, w[i].found.fault[k].text);
+    tc_findings_free(&w[i].found);
+    reader_free(&w[i].c);
+  }
+  free(w);
+  sort_faults(all);
+}
+
+/* Collects all faults of a checkpoint in *f; returns the worst status. */
+static int verify_once(const char *path, bool deep, int64_t jobs, struct tc_findings *f)
+{
+  struct tc_err e = {0};
+  struct tc_ckpt *c;
+  int64_t step = tc_step_of_name(tc_base_name(path));
+  int worst = 0;
+  if (jobs == 0) jobs = TC_MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
+  if (tc_ckpt_open(&c, path, &e) < 0) {
+    found(f, e.status, e.text);
+  } else {
+    if (step >= 0 && c->m->meta.step != step) {
+      tc_fail(&e, TC_ECHECKSUM, "%s: its manifest is that of step %lld", path,
+              (long long)c->m->meta.step);
+      found(f, e.status, e.text);
+    }
+    verify_files(c, deep, (int)jobs, f);
+    tc_ckpt_close(c);
+  }
+  for (int i = 0; i < f->n; i++) worst = TC_MIN(worst, f->fault[i].status);
+  return worst;
+}
+
+int tc_ckpt_verify_step(const char *path, bool deep, int64_t jobs, struct tc_findings *f)
+{
+  for (int i = 0; i < TC_CKPT_STEPS; i++) {
+    const struct tc_ckpt_folder was = tc_ckpt_folder(path);
+    const int worst = verify_once(path, deep, jobs, f);
+    const enum tc_ckpt_fate fate = worst < 0 ? tc_ckpt_fate(&was, path) : TC_CKPT_SAME;
+    if (fate == TC_CKPT_SAME) return worst;
+    tc_findings_free(f);
+    *f = (struct tc_findings){ 0 };
+    if (fate == TC_CKPT_GONE) break;
+  }
+  return TC_STEP_GONE;
 }

@@ -44,80 +44,6 @@ void ckpt_print_json(json_t *j)
 
 /* ---- steps ------------------------------------------------------------------------ */
 
-static bool is_folder(const char *path)
-{
-  struct stat st;
-  return tc_stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-const char *ckpt_base_name(const char *path)
-{
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
-int ckpt_step_paths(char ***out, const char *dir, struct tc_err *err)
-{
-  char *plain = tc_strdup(dir);
-  size_t len = strlen(plain);
-  while (len > 1 && plain[len - 1] == '/') plain[--len] = '\0';
-  char *manifest = tc_sprintf("%.*s/" TC_MANIFEST, (int)len, dir);
-  bool one = tc_step_of_name(ckpt_base_name(plain)) >= 0 || tc_is_there(manifest) == 1;
-  free(manifest);
-  int n = -1;
-  int64_t *steps = NULL;
-  *out = NULL;
-  if (!is_folder(plain)) {
-    n = tc_fail(err, TC_EUSER, "%s: no such folder", plain);
-  } else if (one) {
-    *out = tc_calloc(1, sizeof **out);
-    (*out)[0] = tc_strdup(plain);
-    n = 1;
-  } else {
-    n = tc_ckpt_list_beside(plain, &steps, err);
-    *out = tc_calloc((size_t)TC_MAX(n, 0) + 1, sizeof **out);
-    for (int i = 0; i < n; i++) (*out)[i] = tc_ckpt_step_path(plain, steps[n - 1 - i]);
-    free(steps);
-  }
-  free(plain);
-  return n;
-}
-
-int ckpt_open(struct tc_ckpt **out, const char *path, struct tc_err *err)
-{
-  bool again = true;
-  int rc = 0;
-  for (int i = 0; i < TC_CKPT_STEPS && again; i++) {
-    TC_TRY(tc_ckpt_open(out, path, err));
-    rc = tc_ckpt_settle(*out, path, tc_ckpt_hold(*out, err), &again, err);
-    if (rc == 0) return 0;
-    tc_ckpt_close(*out);
-    *out = NULL;
-  }
-  return rc;
-}
-
-/* Opens a step and checks that its files exist and have their sizes, without reading
- * them. *size_bytes: of all its files. */
-static int open_step(struct tc_ckpt **c, const char *path, int64_t *size_bytes, struct tc_err *err)
-{
-  int rc = tc_ckpt_open(c, path, err);
-  *size_bytes = 0;
-  for (int i = 0; rc == 0 && i < (*c)->m->n_files; i++) {
-    int fd = tc_ckpt_open_file(*c, i, err);
-    *size_bytes = ckpt_add(*size_bytes, (*c)->m->file[i].size);
-    if (fd >= 0) close(fd);
-    else rc = fd;
-  }
-  if (rc == 0 && (*c)->m->meta.attached.name) {
-    int fd = tc_ckpt_open_attached(*c, err);
-    *size_bytes = ckpt_add(*size_bytes, (*c)->m->meta.attached.bytes);
-    if (fd >= 0) close(fd);
-    else rc = fd;
-  }
-  return rc;
-}
-
 /* Prints a checkpoint's line, or appends its object to `list`. */
 static void list_one(json_t *list, const char *path, bool aside)
 {
@@ -125,18 +51,9 @@ static void list_one(json_t *list, const char *path, bool aside)
   struct tc_ckpt *c = NULL;
   int64_t size = 0;
   char size_text[32];
-  const char *name = ckpt_base_name(path);
-  struct tc_ckpt_folder was;
-  int rc;
-  for (int i = 0; i < TC_CKPT_STEPS; i++) {         /* it may be removed or replaced meanwhile */
-    was = tc_ckpt_folder(path);
-    rc = open_step(&c, path, &size, &e);
-    const enum tc_ckpt_fate fate = rc < 0 ? tc_ckpt_fate(&was, path) : TC_CKPT_SAME;
-    if (fate == TC_CKPT_SAME) break;
-    tc_ckpt_close(c);
-    c = NULL;
-    if (fate == TC_CKPT_GONE) return;
-  }
+  const char *name = tc_base_name(path);
+  const int rc = tc_ckpt_look(&c, path, &size, &e);
+  if (rc == TC_STEP_GONE) return;
   if (rc == 0) *e.text = 0;                          /* of an earlier look */
   int64_t step = c ? c->m->meta.step : tc_step_of_name(name + (aside ? strlen(TC_ASIDE) : 0));
   const char *state = aside ? "aside" : rc == 0 ? "ok" : rc == TC_EINCOMPLETE ? "incomplete"
@@ -173,7 +90,7 @@ static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
 {
   char **path, **aside = NULL;
   const char *dir = a->path[0];
-  int n = ckpt_step_paths(&path, dir, err), n_aside;
+  int n = tc_ckpt_step_paths(&path, dir, err), n_aside;
   if (n < 0) return n;
   n_aside = tc_folder_scan(dir, TC_ASIDE, &aside, NULL);
   if (n_aside > 0) qsort(aside, (size_t)n_aside, sizeof *aside, tc_order_text);
@@ -295,49 +212,16 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
   return 0;
 }
 
-/* Of a folder in which no step was found: 1; TC_EUSER: it is there and can't be read. */
-static int look_at_folder(const char *dir, struct tc_err *err)
-{
-  struct stat st;
-  char **names;
-  const int n = tc_folder_scan(dir, "", &names, err);
-  if (n >= 0) tc_names_free(names, n);
-  return n >= 0 || (tc_stat(dir, &st) == 0 && !S_ISDIR(st.st_mode)) ? 1 : n;
-}
-
-/* Prints the newest of the steps that are there now: 0; 1: they were removed meanwhile, or there are none; TC_EUSER: one
- * can't be read, so that it isn't known which is the newest. */
-static int print_latest(const struct ckpt_args *a, bool *none, struct tc_err *err)
-{
-  char **path = NULL;
-  int n = ckpt_step_paths(&path, a->path[0], err), rc = 1;
-  *none = true;
-  for (int i = n - 1; i >= 0 && rc > 0; i--) {
-    struct tc_ckpt *c = NULL;
-    const struct tc_ckpt_folder was = tc_ckpt_folder(path[i]);
-    int64_t size;
-    rc = open_step(&c, path[i], &size, err);
-    const bool gone = rc < 0 && tc_ckpt_fate(&was, path[i]) != TC_CKPT_SAME;
-    *none &= !gone;
-    if (!gone && rc < 0 && rc != TC_EUSER) tc_warn("%s", err->text);
-    if (gone || (rc < 0 && rc != TC_EUSER)) rc = 1;
-    else if (rc == 0 && !a->json) printf("%s\n", path[i]);
-    else if (rc == 0)
-      ckpt_print_json(json_pack("{s:o, s:I}", "path", tc_text_json(path[i]), "step",
-                                (json_int_t)c->m->meta.step));
-    tc_ckpt_close(c);
-  }
-  if (n > 0) tc_names_free(path, n);
-  else free(path);
-  return n < 0 ? look_at_folder(a->path[0], err) : rc;
-}
-
 static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
 {
-  bool none = false;
-  int rc = 1;
-  for (int i = 0; i < TC_CKPT_STEPS && rc == 1 && !none; i++) rc = print_latest(a, &none, err);
-  return rc <= 0 ? rc : tc_fail(err, TC_ENOCKPT, "%s: no usable checkpoint", a->path[0]);
+  struct tc_ckpt *c;
+  TC_TRY(tc_ckpt_newest(&c, a->path[0], err));
+  if (a->json)
+    ckpt_print_json(json_pack("{s:o, s:I}", "path", tc_text_json(c->path), "step", (json_int_t)c->m->meta.step));
+  else
+    printf("%s\n", c->path);
+  tc_ckpt_close(c);
+  return 0;
 }
 
 /* ---- the command line ------------------------------------------------------------- */

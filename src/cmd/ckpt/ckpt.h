@@ -63,18 +63,6 @@ int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err);
 /* Reads only the manifest: the data may be missing. */
 int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err);
 
-/* Local. The checkpoints that DIR refers to, oldest first: itself, or all in it. *out is an owned
- * array of owned paths (tc_names_free); returns the number, or a status (DIR does not exist). */
-int ckpt_step_paths(char ***out, const char *dir, struct tc_err *err);
-/* Local. tc_ckpt_open for a command that reads data: the files are open when it returns, so that a run that removes the
- * checkpoint meanwhile does not matter (tc_ckpt_hold). */
-int ckpt_open(struct tc_ckpt **out, const char *path, struct tc_err *err);
-/* The last component of a path; borrowed. */
-const char *ckpt_base_name(const char *path);
-/* a + b, both >= 0, or the largest number, since sizes in a damaged manifest may overflow. */
-static inline int64_t ckpt_add(int64_t a, int64_t b)
-{ return b > INT64_MAX - a ? INT64_MAX : a + b; }
-
 /* "[768, 3072]": a shape or a corner, x[rank], into buf; returns buf. 160 bytes suffice. */
 const char *ckpt_ints_text(char *buf, size_t size, const int64_t *x, int rank);
 /* An array of them. */

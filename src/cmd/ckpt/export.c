@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-
+#include "io/folder.h"
 #include "io/formats/safetensors.h"
 #include "src/config/config.h"
 #include "src/files/files.h"
@@ -241,7 +241,7 @@ static int write_index(const struct shards *s, const char *path, struct tc_err *
   json_t *map = json_object();
   for (int f = 0; f < s->n; f++)
     for (int i = s->first[f]; i < s->first[f + 1]; i++)
-      json_object_set_new(map, s->tensor[i].name, json_string(ckpt_base_name(s->path[f])));
+      json_object_set_new(map, s->tensor[i].name, json_string(tc_base_name(s->path[f])));
   json_t *o = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)s->bytes, "weight_map", map);
   char *text = json_dumps(o, JSON_INDENT(2));
   int rc = write_text(path, text, err);
@@ -489,7 +489,7 @@ int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
   bool again = true;
   for (int i = 0; i < TC_CKPT_STEPS && again; i++) {
     struct export x = empty;
-    TC_TRY(ckpt_open(&x.c, a->path[0], err));
+    TC_TRY(tc_ckpt_open_held(&x.c, a->path[0], err));
     rc = tc_ckpt_settle(x.c, a->path[0], f->run(&x, err), &again, err);
     if (rc == 0) say_exported(&x, name, f->run == export_hf);
     ckpt_special_free(&x.special);

@@ -301,8 +301,8 @@ static struct cost sum_of(const struct plan *p, struct cost *most)
   *most = (struct cost){0};
   for (int r = 0; r < p->mesh->world; r++) {
     const struct cost *c = &p->rank[r];
-    sum.need = ckpt_add(sum.need, c->need);
-    sum.read = ckpt_add(sum.read, c->read);
+    sum.need = tc_add_sizes(sum.need, c->need);
+    sum.read = tc_add_sizes(sum.read, c->read);
     sum.pieces += c->pieces;
     most->need = TC_MAX(most->need, c->need);
     most->read = TC_MAX(most->read, c->read);

@@ -24,7 +24,7 @@ static int finish(struct tc_ckpt *c, const char *path, int rc, struct tc_err *er
 int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
 {
   struct tc_ckpt *c;
-  TC_TRY(ckpt_open(&c, a->path[0], err));
+  TC_TRY(tc_ckpt_open_held(&c, a->path[0], err));
   json_t *list = json_array();
   char shape[160];
   int rc = 0;
@@ -112,7 +112,7 @@ static int dump_rows(struct tc_ckpt *c, int tensor, const struct ckpt_args *a,
 int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err)
 {
   struct tc_ckpt *c;
-  TC_TRY(ckpt_open(&c, a->path[0], err));
+  TC_TRY(tc_ckpt_open_held(&c, a->path[0], err));
   int i = tc_ckpt_find(c, a->path[1]);
   int rc = i < 0 ? tc_fail(err, TC_EUSER, "%s: tensor %s does not exist; `tercio ckpt tensors` "
                            "lists them", c->path, a->path[1])
@@ -200,8 +200,8 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
 int ckpt_cmd_diff(const struct ckpt_args *args, struct tc_err *err)
 {
   struct tc_ckpt *a, *b;
-  TC_TRY(ckpt_open(&a, args->path[0], err));
-  int rc = ckpt_open(&b, args->path[1], err);
+  TC_TRY(tc_ckpt_open_held(&a, args->path[0], err));
+  int rc = tc_ckpt_open_held(&b, args->path[1], err);
   if (rc == 0) rc = finish(b, args->path[1], diff(a, b, args, err), err);
   return finish(a, args->path[0], rc, err);
 }
@@ -295,7 +295,7 @@ static void add_slice(struct owner *o, int n, int32_t rank, int64_t bytes)
   struct owner *at = bsearch(&(struct owner){ .rank = rank }, o, (size_t)n, sizeof *o, cmp_owner);
   TC_ASSERT(at != NULL);
   at->slices++;
-  at->bytes = ckpt_add(at->bytes, bytes);
+  at->bytes = tc_add_sizes(at->bytes, bytes);
 }
 
 int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err)

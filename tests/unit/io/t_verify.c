@@ -1,4 +1,4 @@
-/* t_ckpt_jobs.c - how many threads `tercio ckpt verify` starts: as many as there are CPUs, or as
+/* t_verify.c - how many threads verify a step: as many as there are CPUs, or as
  * -j asks for, but not more than there is work for; and the order of what they find. */
 #include "tests/unit/ckpt_fixture.h"
 
@@ -18,7 +18,7 @@ static long cpus;
 
 #define sysconf(name) ((name) == _SC_NPROCESSORS_ONLN ? cpus : -1)
 #define tc_thread_start(t, fn, arg, err) start(t, fn, arg, err)
-#include "src/cmd/ckpt/keep.c"
+#include "io/ckpt/verify.c"
 
 static void test_order(void)
 {
@@ -26,12 +26,12 @@ static void test_order(void)
                                       "a.h5: 1", "d.h5: 4", "b.h5: 2" };
   static const char *const want[] = { "a.h5: 2", "a.h5: 1", "b.h5: 3",
                                       "b.h5: 2", "c.h5: 1", "d.h5: 4" };
-  struct findings f = { 0 };
+  struct tc_findings f = { 0 };
   for (size_t i = 0; i < sizeof text / sizeof *text; i++) found(&f, TC_ECHECKSUM, text[i]);
   sort_faults(&f);
   for (size_t i = 0; i < sizeof want / sizeof *want; i++)
     is_str(f.fault[i].text, want[i], "by file, else as found");
-  findings_free(&f);
+  tc_findings_free(&f);
 }
 
 int main(void)
@@ -42,28 +42,28 @@ int main(void)
   char *dir = tc_sprintf("%s/ckpt", fx_folder()), *step = tc_sprintf("%s/step-00000004", dir);
   fx_save(dir, 4, 1, 4, 0);
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-    struct findings f = { 0 };
+    struct tc_findings f = { 0 };
     cpus = row[i].cpus;
     started = 0;
-    is_int(verify_step(step, true, row[i].jobs, &f), 0, "good, -j %d on %ld CPUs",
+    is_int(tc_ckpt_verify_step(step, true, row[i].jobs, &f), 0, "good, -j %d on %ld CPUs",
            (int)row[i].jobs, cpus);
     is_int(started, row[i].started, "... threads besides this one");
-    findings_free(&f);
+    tc_findings_free(&f);
   }
-  struct findings f = { 0 };
+  struct tc_findings f = { 0 };
   started = 0;
-  is_int(verify_step(step, true, 1000, &f), 0, "good, -j 1000");
+  is_int(tc_ckpt_verify_step(step, true, 1000, &f), 0, "good, -j 1000");
   struct tc_ckpt *c;
   TC_ASSERT(tc_ckpt_open(&c, step, NULL) == 0);
   is_int(started, c->m->n_files + c->m->n_pieces - 1, "... a thread for each file and each piece");
   tc_ckpt_close(c);
   start = refuse_start;
-  is_int(verify_step(step, true, 4, &f), 0, "good, without threads");
+  is_int(tc_ckpt_verify_step(step, true, 4, &f), 0, "good, without threads");
   char *file = tc_sprintf("%s/rank-00003.h5", step);
   TC_ASSERT(unlink(file) == 0);
-  ok(verify_step(step, true, 4, &f) < 0 && f.n > 0 && strstr(f.fault[0].text, "rank-00003.h5"),
+  ok(tc_ckpt_verify_step(step, true, 4, &f) < 0 && f.n > 0 && strstr(f.fault[0].text, "rank-00003.h5"),
      "a missing file is found without threads");
-  findings_free(&f);
+  tc_findings_free(&f);
   free(file);
   free(step);
   free(dir);
