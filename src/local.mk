@@ -6,18 +6,11 @@ EXTRA_DIST += %D%/ORDER %D%/cmd/completion.bash
 noinst_LIBRARIES += libtercio_app.a
 libtercio_app_a_CPPFLAGS = $(AM_CPPFLAGS) $(ZSTD_CFLAGS) $(ZLIB_CFLAGS)
 libtercio_app_a_SOURCES = \
-  %D%/cmd/ckpt/ckpt_flags.c \
   %D%/cmd/ckpt/ckpt.c \
   %D%/cmd/ckpt/ckpt.h \
-  %D%/cmd/ckpt/export.c \
-  %D%/cmd/ckpt/special.c \
-  %D%/cmd/ckpt/special.h \
-  %D%/cmd/ckpt/import.c \
-  %D%/cmd/ckpt/import.h \
-  %D%/cmd/ckpt/import_save.c \
+  %D%/cmd/ckpt/ckpt_flags.c \
+  %D%/cmd/ckpt/exchange.c \
   %D%/cmd/ckpt/keep.c \
-  %D%/cmd/ckpt/left_out.c \
-  %D%/cmd/ckpt/left_out.h \
   %D%/cmd/ckpt/plan.c \
   %D%/cmd/ckpt/tensors.c \
   %D%/cmd/cmd.h \
@@ -140,12 +133,21 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/ranges.c \
   %D%/exec/transfer.c \
   %D%/exec/timing.c \
+  %D%/foreign/boxes.c \
+  %D%/foreign/export.c \
+  %D%/foreign/export.h \
   %D%/foreign/foreign.c \
   %D%/foreign/foreign.h \
   %D%/foreign/impl.h \
+  %D%/foreign/import.c \
+  %D%/foreign/import.h \
+  %D%/foreign/import_save.c \
+  %D%/foreign/left_out.c \
+  %D%/foreign/left_out.h \
   %D%/foreign/parts.c \
   %D%/foreign/parts.h \
-  %D%/foreign/boxes.c \
+  %D%/foreign/special.c \
+  %D%/foreign/special.h \
   %D%/data/data.c \
   %D%/data/data.h \
   %D%/data/documents.c \

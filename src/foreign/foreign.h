@@ -8,7 +8,9 @@
  * read by several threads.
  *
  * Files, in reading order: parts.[ch] (which rows of which of our tensors each of theirs is), foreign.c (which file,
- * which model), boxes.c (its tensors). */
+ * which model), boxes.c (its tensors); import.[ch] and import_save.c (a checkpoint made of it), export.[ch] (of a
+ * checkpoint, their files), special.[ch] (tokens that begin and end texts), left_out.[ch] (what a checkpoint does not
+ * keep). */
 #ifndef TC_FOREIGN_H
 #define TC_FOREIGN_H
 

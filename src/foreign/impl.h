@@ -1,8 +1,9 @@
-/* impl.h - an open model of another program, as the files of src/foreign share it. */
+/* impl.h - an open model of another program, and an import of one, as the files of src/foreign share them. */
 #ifndef TC_FOREIGN_IMPL_H
 #define TC_FOREIGN_IMPL_H
 
 #include "src/foreign/foreign.h"
+#include "src/foreign/import.h"
 
 struct tc_foreign {
   enum tc_form form;
@@ -23,5 +24,19 @@ struct tc_foreign {
 int tc_foreign_index(const struct tc_foreign *x, const char *name);
 /* Lists parts and tensors of x->model, which is complete, and checks that the file has them. */
 int tc_foreign_list(struct tc_foreign *x, struct tc_err *err);
+
+/* An import under way: import.c (its folder and weights), import_save.c (the checkpoint). */
+struct tc_import {
+  const struct tc_import_opts *o;
+  struct tc_foreign *from;
+  float *weights;                 /* mapped; our tensors one after the other */
+  int64_t elems;
+  struct tc_owner *owner;         /* of the folder of checkpoints */
+  char *made;                     /* the outermost folder that the import made; owned; NULL */
+  int64_t step;
+  json_t *left_out;               /* of a folder (left_out.h); NULL: of another form; owned */
+};
+/* Local. Saves the checkpoint; sets x->step and x->left_out. */
+int tc_import_save(struct tc_import *x, struct tc_err *err);
 
 #endif

@@ -1,13 +1,16 @@
-/* export.c - `tercio ckpt export`: a checkpoint's weights as files of other programs.
+/* export.c - a checkpoint's weights as files of other programs.
  *
  * Only one tensor is in memory at a time. All data is checked against its checksum. A file appears when it is complete. */
-#include "src/cmd/ckpt/ckpt.h"
-#include "src/cmd/ckpt/special.h"
+#include "src/foreign/export.h"
+#include "src/foreign/special.h"
 #include "src/foreign/parts.h"
 
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "io/ckpt/inspect.h"
 #include "io/folder.h"
 #include "io/formats/safetensors.h"
 #include "src/config/config.h"
@@ -18,12 +21,11 @@
 enum { BATCH = 1 << 18 };         /* elements written at a time */
 
 struct export {
-  const struct ckpt_args *args;
+  const struct tc_export_opts *o;
   struct tc_ckpt *c;
   struct tc_model model;
-  int dtype;                      /* of the tensors written */
   int64_t saved_end;              /* data.end_token of the run; below 0: none */
-  struct ckpt_special special;    /* format hf */
+  struct tc_special special;    /* format hf */
   int n_tensors, files;
   int64_t bytes;                  /* of tensors written */
   float *whole; int whole_is;     /* the tensor in memory, and its number; owned */
@@ -41,9 +43,9 @@ static int put(const struct sink *s, const void *data, int64_t bytes, struct tc_
 static int put_values(struct export *x, const struct sink *s, const float *v, int64_t n,
                       uint16_t *bf16, struct tc_err *err)
 {
-  int64_t bytes = n * (int64_t)tc_dtype_bytes(x->dtype);
+  int64_t bytes = n * (int64_t)tc_dtype_bytes(x->o->dtype);
   x->bytes += bytes;
-  if (x->dtype == TC_F32) return put(s, v, bytes, err);
+  if (x->o->dtype == TC_F32) return put(s, v, bytes, err);
   for (int64_t i = 0; i < n; i++) bf16[i] = tc_f32_to_bf16(v[i]);
   return put(s, bf16, bytes, err);
 }
@@ -173,7 +175,7 @@ static int write_bytes(const char *path, const char *text, int64_t bytes, const 
 static void remove_beside(const struct export *x, int n)
 {
   for (int i = 0; i < n; i++) {
-    char *path = tc_sprintf("%s/%s", x->args->out, x->special.file[i].name);
+    char *path = tc_sprintf("%s/%s", x->o->out, x->special.file[i].name);
     tc_unlink(AT_FDCWD, path);
     free(path);
   }
@@ -184,8 +186,8 @@ static int write_beside(const struct export *x, struct tc_err *err)
 {
   int rc = 0, done = 0;
   for (; done < x->special.n_files && rc == 0; done += rc == 0) {
-    const struct ckpt_beside *b = &x->special.file[done];
-    char *path = tc_sprintf("%s/%s", x->args->out, b->name);
+    const struct tc_beside *b = &x->special.file[done];
+    char *path = tc_sprintf("%s/%s", x->o->out, b->name);
     rc = write_bytes(path, b->text, b->bytes, "", err);
     free(path);
   }
@@ -200,7 +202,7 @@ static int write_text(const char *path, const char *text, struct tc_err *err)
 
 static int write_config(struct export *x, const char *path, struct tc_err *err)
 {
-  char *text = tc_hf_text(&x->model, x->special.ids, 0, x->dtype == TC_F32 ? "float32" : "bfloat16");
+  char *text = tc_hf_text(&x->model, x->special.ids, 0, x->o->dtype == TC_F32 ? "float32" : "bfloat16");
   int rc = write_text(path, text, err);
   free(text);
   return rc;
@@ -218,9 +220,9 @@ static void make_shards(struct shards *s, const struct export *x, const struct t
   for (int i = 0; i < n; i++) {
     struct tc_st_tensor *st = &s->tensor[i];
     char name[100];
-    const int64_t bytes = tc_foreign_elems(&t[i]) * (int64_t)tc_dtype_bytes(x->dtype);
+    const int64_t bytes = tc_foreign_elems(&t[i]) * (int64_t)tc_dtype_bytes(x->o->dtype);
     snprintf(name, sizeof name, "%s%s", gpt2 ? "transformer." : "", t[i].hf);
-    *st = (struct tc_st_tensor){ .name = tc_pool_strdup(pool, name), .dtype = x->dtype, .rank = t[i].rank };
+    *st = (struct tc_st_tensor){ .name = tc_pool_strdup(pool, name), .dtype = x->o->dtype, .rank = t[i].rank };
     tc_foreign_hf_shape(&t[i], st->dim);
     if (s->n == 0 || (in_file > 0 && bytes > most - in_file)) {
       s->first[s->n++] = i;
@@ -232,8 +234,8 @@ static void make_shards(struct shards *s, const struct export *x, const struct t
   s->first[s->n] = n;
   s->path = tc_calloc((size_t)s->n + 1, sizeof *s->path);
   for (int f = 0; f < s->n; f++)
-    s->path[f] = s->n == 1 ? tc_sprintf("%s/model.safetensors", x->args->out)
-      : tc_sprintf("%s/model-%05d-of-%05d.safetensors", x->args->out, f + 1, s->n);
+    s->path[f] = s->n == 1 ? tc_sprintf("%s/model.safetensors", x->o->out)
+      : tc_sprintf("%s/model-%05d-of-%05d.safetensors", x->o->out, f + 1, s->n);
 }
 
 static int write_index(const struct shards *s, const char *path, struct tc_err *err)
@@ -278,7 +280,7 @@ static int check_folder(const struct export *x, struct tc_err *err)
   enum { NAMES = sizeof names / sizeof *names };
   const int beside = x->special.n_files;
   for (int i = 0; i < beside + NAMES; i++) {
-    char *path = tc_sprintf("%s/%s", x->args->out, i < beside ? x->special.file[i].name : names[i - beside]);
+    char *path = tc_sprintf("%s/%s", x->o->out, i < beside ? x->special.file[i].name : names[i - beside]);
     const int rc = check_free(x, path, err);
     free(path);
     TC_TRY(rc);
@@ -290,11 +292,11 @@ static int check_folder(const struct export *x, struct tc_err *err)
  * loaded. */
 static int write_folder(struct export *x, const struct tc_foreign_part *t, int n, struct tc_err *err)
 {
-  const char *out = x->args->out;
+  const char *out = x->o->out;
   struct tc_pool *pool = tc_pool_new();
   struct shards s = {0};
   int done = 0;
-  make_shards(&s, x, t, n, x->args->shard_bytes ? x->args->shard_bytes : INT64_MAX, pool);
+  make_shards(&s, x, t, n, x->o->shard_bytes ? x->o->shard_bytes : INT64_MAX, pool);
   char *config = tc_sprintf("%s/config.json", out), *index = tc_sprintf("%s/model.safetensors.index.json", out);
   int rc = 0;
   while (done < s.n && rc == 0)
@@ -322,12 +324,12 @@ static int export_hf(struct export *x, struct tc_err *err)
 {
   struct tc_foreign_part *t;
   int n = list_parts(x, &t, TC_FORM_HF, err), rc = TC_MIN(n, 0);
-  if (rc == 0) rc = ckpt_special_find(&x->special, x->c, &x->model, x->saved_end, err);
+  if (rc == 0) rc = tc_special_find(&x->special, x->c, &x->model, x->saved_end, err);
   char *made = NULL;
-  if (rc == 0) rc = tc_folder_make_new(x->args->out, &made, err);
+  if (rc == 0) rc = tc_folder_make_new(x->o->out, &made, err);
   if (rc == 0) rc = check_folder(x, err);
   if (rc == 0) rc = write_folder(x, t, n, err);
-  if (rc < 0) tc_folder_unmake(x->args->out, made);
+  if (rc < 0) tc_folder_unmake(x->o->out, made);
   else free(made);
   free(t);
   return rc;
@@ -364,11 +366,11 @@ static int export_llmc(struct export *x, struct tc_err *err)
   const struct tc_model *m = &x->model;
   struct tc_llmc_sizes sizes = { m->context, m->vocab, m->layers, m->heads, m->hidden,
                                  tc_llmc_padded(m->vocab) };
-  if (rc == 0) rc = check_free(x, x->args->out, err);
-  if (rc == 0) rc = tc_output_new(&s.file, x->args->out, &(struct tc_output_opts){ .flag = "-o" }, err);
+  if (rc == 0) rc = check_free(x, x->o->out, err);
+  if (rc == 0) rc = tc_output_new(&s.file, x->o->out, &(struct tc_output_opts){ .flag = "-o" }, err);
   if (rc == 0) {
     qsort(t, (size_t)n, sizeof *t, cmp_llmc);
-    tc_llmc_header(head, &sizes, x->dtype);
+    tc_llmc_header(head, &sizes, x->o->dtype);
     rc = put(&s, head, sizeof head, err);
   }
   for (int i = 0; i < n && rc == 0; i++) {
@@ -388,7 +390,7 @@ static int export_llmc(struct export *x, struct tc_err *err)
 static int put_plain(struct export *x, const struct sink *s, int tensor, struct tc_err *err)
 {
   const struct tc_ckpt_tensor *t = tc_ckpt_at(x->c, tensor);
-  bool turn = t->dtype == TC_F32 && x->dtype == TC_BF16;
+  bool turn = t->dtype == TC_F32 && x->o->dtype == TC_BF16;
   struct tc_ckpt_walk w;
   uint16_t *bf16 = NULL;
   int rc;
@@ -423,14 +425,14 @@ static int export_plain(struct export *x, struct tc_err *err)
   struct sink s = {0};
   for (int i = 0; i < tc_ckpt_n(c); i++) {
     const struct tc_ckpt_tensor *t = tc_ckpt_at(c, i);
-    if (!x->args->optimizer && strncmp(t->name, "optim.", 6) == 0) continue;
+    if (!x->o->optimizer && strncmp(t->name, "optim.", 6) == 0) continue;
     st[n] = (struct tc_st_tensor){ .name = t->name, .rank = t->rank,
-      .dtype = t->dtype == TC_F32 ? x->dtype : t->dtype };
+      .dtype = t->dtype == TC_F32 ? x->o->dtype : t->dtype };
     memcpy(st[n].dim, t->dim, sizeof t->dim);
     index[n++] = i;
   }
-  int rc = check_free(x, x->args->out, err);
-  if (rc == 0) rc = tc_st_create(&s.st, x->args->out, st, n, notes, err);
+  int rc = check_free(x, x->o->out, err);
+  if (rc == 0) rc = tc_st_create(&s.st, x->o->out, st, n, notes, err);
   for (int i = 0; i < n && rc == 0; i++) rc = put_plain(x, &s, index[i], err);
   if (rc == 0) rc = tc_st_finish(s.st, err);
   else tc_st_abandon(s.st);
@@ -439,60 +441,22 @@ static int export_plain(struct export *x, struct tc_err *err)
   return rc;
 }
 
-/* ---- the command ------------------------------------------------------------------- */
+/* ---- all forms --------------------------------------------------------------------- */
 
-static const struct format {
-  const char *name;
-  int (*run)(struct export *x, struct tc_err *err);
-} formats[] = { { "hf", export_hf }, { "safetensors", export_plain }, { "llmc", export_llmc } };
-enum { N_FORMATS = sizeof formats / sizeof *formats };
-
-/* Says what was written, on stdout. */
-static void say_exported(const struct export *x, const char *format, bool hf)
+int tc_foreign_export(struct tc_exported *r, const struct tc_export_opts *o, struct tc_err *err)
 {
-  const struct ckpt_args *a = x->args;
-  char size[32], files[40] = "";
-  if (a->json) {
-    ckpt_print_json(json_pack("{s:o, s:I, s:o, s:s, s:i, s:I, s:b}", "from", tc_text_json(x->c->path), "step",
-      (json_int_t)x->c->m->meta.step, "path", tc_text_json(a->out), "format", format, "tensors", x->n_tensors, "bytes",
-      (json_int_t)x->bytes, "tokenizer", x->special.tokenizer));
-    return;
-  }
-  if (x->files > 1) snprintf(files, sizeof files, " in %d files", x->files);
-  tc_human_bytes(size, sizeof size, (double)x->bytes);
-  printf("%s: %d tensors%s, %s, of step %lld%s\n", a->out, x->n_tensors, files, size,
-         (long long)x->c->m->meta.step, x->special.tokenizer ? ", with tokenizer.json" : "");
-  if (hf && x->special.ids.end < 0)
-    printf("%s: the end token is unknown: set eos_token_id in config.json, so that texts end there\n", a->out);
-  if (x->special.tokenizer)
-    tc_log("%s has no chat template, no other ends of turns than eos_token_id and no settings of generate(), which checkpoints "
-           "do not keep: copy them from the folder of the model that this one began with, if it has them", a->out);
-}
-
-int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
-{
-  const char *name = a->format ? a->format : "hf";
-  const struct format *f = NULL;
-  const struct export empty = { .args = a, .dtype = a->dtype ? tc_dtype_parse(a->dtype) : TC_F32 };
-  for (int i = 0; i < N_FORMATS; i++)
-    if (strcmp(formats[i].name, name) == 0) f = &formats[i];
-  if (!f) return tc_fail(err, TC_EUSER, "ckpt export: --format %s: give hf, safetensors or llmc", name);
-  if (!a->out) return tc_fail(err, TC_EUSER, "ckpt export: -o OUT, the file or folder to write, is missing");
-  if (empty.dtype != TC_F32 && empty.dtype != TC_BF16)
-    return tc_fail(err, TC_EUSER, "ckpt export: --dtype %s: give f32 or bf16", a->dtype);
-  if (a->optimizer && f->run != export_plain)
-    return tc_fail(err, TC_EUSER, "ckpt export: format %s can't store the optimizer's state (--optimizer); --format "
-                   "safetensors can", name);
-  if (a->shard_bytes && f->run != export_hf)
-    return tc_fail(err, TC_EUSER, "ckpt export: format %s is one file; --shard-size is for --format hf", name);
+  static int (*const run[])(struct export *, struct tc_err *) = {
+    [TC_FORM_OURS] = export_plain, [TC_FORM_HF] = export_hf, [TC_FORM_LLMC] = export_llmc };
   int rc = 0;
   bool again = true;
   for (int i = 0; i < TC_CKPT_STEPS && again; i++) {
-    struct export x = empty;
-    TC_TRY(tc_ckpt_open_held(&x.c, a->path[0], err));
-    rc = tc_ckpt_settle(x.c, a->path[0], f->run(&x, err), &again, err);
-    if (rc == 0) say_exported(&x, name, f->run == export_hf);
-    ckpt_special_free(&x.special);
+    struct export x = { .o = o };
+    TC_TRY(tc_ckpt_open_held(&x.c, o->path, err));
+    rc = tc_ckpt_settle(x.c, o->path, run[o->form](&x, err), &again, err);
+    if (rc == 0)
+      *r = (struct tc_exported){ .from = tc_strdup(x.c->path), .step = x.c->m->meta.step, .n_tensors = x.n_tensors,
+        .files = x.files, .bytes = x.bytes, .tokenizer = x.special.tokenizer, .end = x.special.ids.end };
+    tc_special_free(&x.special);
     free(x.whole);
     tc_ckpt_close(x.c);
   }

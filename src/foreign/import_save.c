@@ -1,6 +1,6 @@
 /* import_save.c - the checkpoint of an import: what the train program of its configuration saves, the weights from
  * the file, the optimizer's state from the file or zero. */
-#include "src/cmd/ckpt/import.h"
+#include "src/foreign/impl.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 #include "io/ckpt/owner.h"
 #include "io/folder.h"
-#include "src/cmd/ckpt/left_out.h"
-#include "src/cmd/ckpt/special.h"
+#include "src/foreign/left_out.h"
+#include "src/foreign/special.h"
 #include "src/program/setup.h"
 #include "src/token/token.h"
 
@@ -27,7 +27,7 @@ struct saved {
 };
 
 /* Compares a tensor of our own format with that of this configuration. */
-static int check_shape(const struct import *x, const struct tc_st_tensor *f,
+static int check_shape(const struct tc_import *x, const struct tc_st_tensor *f,
                        const struct tc_ckpt_tensor *t, struct tc_err *err)
 {
   bool same = f->rank == t->rank;
@@ -37,7 +37,7 @@ static int check_shape(const struct import *x, const struct tc_st_tensor *f,
 }
 
 /* Maps a tensor that is not a weight: the file's if it has it, else zeros, which need no memory. */
-static int map_state(const struct import *x, struct saved *s, int i, bool *given,
+static int map_state(const struct tc_import *x, struct saved *s, int i, bool *given,
                      struct tc_err *err)
 {
   const struct tc_ckpt_tensor *t = &s->tensor[i];
@@ -64,10 +64,10 @@ static int map_state(const struct import *x, struct saved *s, int i, bool *given
   return tc_st_files_read(st, k, 0, f->bytes, s->map[i], err);
 }
 
-static int list_saved(const struct import *x, struct saved *s, bool *given, struct tc_err *err)
+static int list_saved(const struct tc_import *x, struct saved *s, bool *given, struct tc_err *err)
 {
   s->mesh = tc_mesh_one();
-  TC_TRY(tc_setup_program(&s->opts, x->cfg, s->mesh, &s->rows, err));
+  TC_TRY(tc_setup_program(&s->opts, x->o->cfg, s->mesh, &s->rows, err));
   TC_TRY(tc_program_new(&s->program, &s->opts, s->mesh, 0, NULL, "optim", err));
   const struct tc_graph *g = s->program->graph;
   size_t most = (size_t)g->n_tensors + 1;
@@ -112,7 +112,7 @@ static void saved_free(struct saved *s)
 }
 
 /* A number in the metadata of the file; 0 if it has none. */
-static int64_t noted(const struct import *x, const char *key)
+static int64_t noted(const struct tc_import *x, const char *key)
 {
   const struct tc_st_files *st = tc_foreign_shards(x->from);
   const char *note = st ? tc_st_files_note(st, key) : NULL;
@@ -135,7 +135,7 @@ static void warn_of_extra(const struct tc_tokenizer *t, int64_t vocab, const cha
 /* The tokenizer.json beside Hugging Face's file: *text[*bytes], which is returned with its hash as runs note it; both
  * owned. NULL, with a warning if there is one: there is none that tercio data would take, or it is another model's. Sets
  * x->left_out. */
-static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
+static char *take_tokenizer(struct tc_import *x, char **text, size_t *bytes)
 {
   char *dir = tc_folder_of(tc_foreign_path(x->from)), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir), *note = NULL;
   const struct tc_model *m = tc_foreign_model(x->from);
@@ -154,15 +154,15 @@ static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
       *text = NULL;
     }
   }
-  if (tc_foreign_form(x->from) == TC_FORM_HF && tc_is_folder(x->args->path[0]))
-    x->left_out = ckpt_left_out(dir, t, ckpt_special_ids(t, m, !t, x->cfg->data_end_token));
+  if (tc_foreign_form(x->from) == TC_FORM_HF && tc_is_folder(x->o->path))
+    x->left_out = tc_left_out(dir, t, tc_special_ids(t, m, !t, x->o->cfg->data_end_token));
   tc_tokenizer_free(t);
   free(path);
   free(dir);
   return note;
 }
 
-int import_save(struct import *x, struct tc_err *err)
+int tc_import_save(struct tc_import *x, struct tc_err *err)
 {
   struct saved s = {0};
   bool given;
@@ -173,15 +173,15 @@ int import_save(struct import *x, struct tc_err *err)
     struct tc_comm *self = tc_comm_self(&o);
     char *tokenizer;
     size_t bytes = 0;
-    char *model = tc_model_text(tc_foreign_model(x->from)), *config = tc_config_text(x->cfg),
+    char *model = tc_model_text(tc_foreign_model(x->from)), *config = tc_config_text(x->o->cfg),
          *data = take_tokenizer(x, &tokenizer, &bytes);
     x->step = given ? noted(x, "tercio.step") : 0;        /* that of the optimizer's moments */
-    struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->cfg->train_seed,
+    struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->o->cfg->train_seed,
       .tokens = given ? noted(x, "tercio.tokens") : 0, .model = model,
       .config = config, .data = data, .mesh = "pp1 dp1 tp1", .system = s.opts.system->name, .job = "",
       .rank_names = names, .lease = tc_owner_lease(x->owner),
       .attached = { tokenizer ? TC_TOKENIZER_FILE : NULL, tokenizer, (int64_t)bytes, 0 } };
-    rc = tc_ckpt_save(x->args->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);
+    rc = tc_ckpt_save(x->o->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);
     tc_comm_free(self);
     free(model);
     free(config);

@@ -2,7 +2,7 @@
  *
  * Without them transformers' generate() continues after the end of a text, and its tokenizer does not know which of its
  * tokens are special. */
-#include "src/cmd/ckpt/special.h"
+#include "src/foreign/special.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 
 #include "src/token/token.h"
 
-static void add_file(struct ckpt_special *s, const char *name, char *text, int64_t bytes)
+static void add_file(struct tc_special *s, const char *name, char *text, int64_t bytes)
 {
-  s->file[s->n_files++] = (struct ckpt_beside){ name, text, bytes };
+  s->file[s->n_files++] = (struct tc_beside){ name, text, bytes };
 }
 
-static void add_json(struct ckpt_special *s, const char *name, json_t *o)
+static void add_json(struct tc_special *s, const char *name, json_t *o)
 {
   char *text = json_dumps(o, JSON_INDENT(2)), *line = tc_sprintf("%s\n", text);
   add_file(s, name, line, (int64_t)strlen(line));
@@ -31,7 +31,7 @@ static void set_text(json_t *o, const char *key, const struct tc_tokenizer *t, i
 }
 
 /* clean_up_tokenization_spaces would take spaces before punctuation out of decoded text. */
-static void add_tokenizer_config(struct ckpt_special *s, const struct tc_tokenizer *t, const struct tc_model *m)
+static void add_tokenizer_config(struct tc_special *s, const struct tc_tokenizer *t, const struct tc_model *m)
 {
   const struct tc_ids *begin = tc_tokenizer_begin(t);
   json_t *o = json_pack("{s:s, s:I, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "model_max_length",
@@ -41,7 +41,7 @@ static void add_tokenizer_config(struct ckpt_special *s, const struct tc_tokeniz
   add_json(s, "tokenizer_config.json", o);
 }
 
-static void add_generation_config(struct ckpt_special *s)
+static void add_generation_config(struct tc_special *s)
 {
   json_t *o = json_object();
   if (s->ids.begin >= 0) json_object_set_new(o, "bos_token_id", json_integer(s->ids.begin));
@@ -50,7 +50,7 @@ static void add_generation_config(struct ckpt_special *s)
 }
 
 /* The checkpoint's tokenizer, NULL if it has none, or one that is not supported, which is exported too. */
-static int take_tokenizer(struct tc_tokenizer **t, struct ckpt_special *s, const struct tc_ckpt *c,
+static int take_tokenizer(struct tc_tokenizer **t, struct tc_special *s, const struct tc_ckpt *c,
                           const struct tc_model *m, struct tc_err *err)
 {
   struct tc_err why;
@@ -67,7 +67,7 @@ static int take_tokenizer(struct tc_tokenizer **t, struct ckpt_special *s, const
   return 0;
 }
 
-struct tc_hf_ids ckpt_special_ids(const struct tc_tokenizer *t, const struct tc_model *m, bool own_vocab, int64_t saved_end)
+struct tc_hf_ids tc_special_ids(const struct tc_tokenizer *t, const struct tc_model *m, bool own_vocab, int64_t saved_end)
 {
   enum { GPT2_END = TC_GPT2_VOCAB - 1 };
   const bool gpt2 = m->rope_theta < 0;
@@ -81,23 +81,23 @@ struct tc_hf_ids ckpt_special_ids(const struct tc_tokenizer *t, const struct tc_
   return ids;
 }
 
-int ckpt_special_find(struct ckpt_special *s, const struct tc_ckpt *c, const struct tc_model *m, int64_t saved_end,
+int tc_special_find(struct tc_special *s, const struct tc_ckpt *c, const struct tc_model *m, int64_t saved_end,
                       struct tc_err *err)
 {
   struct tc_tokenizer *t;
-  *s = (struct ckpt_special){ .ids = { -1, -1 } };
+  *s = (struct tc_special){ .ids = { -1, -1 } };
   TC_TRY(take_tokenizer(&t, s, c, m, err));
   const char *noted = tc_ckpt_meta(c)->data;
   const bool own_vocab = !s->tokenizer && !tc_tokenizer_noted(noted) && !tc_bytes_noted(noted);
-  s->ids = ckpt_special_ids(t, m, own_vocab, saved_end >= 0 && saved_end < m->vocab ? saved_end : tc_end_noted(noted));
+  s->ids = tc_special_ids(t, m, own_vocab, saved_end >= 0 && saved_end < m->vocab ? saved_end : tc_end_noted(noted));
   if (t) add_tokenizer_config(s, t, m);
   if (s->ids.begin >= 0 || s->ids.end >= 0) add_generation_config(s);
   tc_tokenizer_free(t);
   return 0;
 }
 
-void ckpt_special_free(struct ckpt_special *s)
+void tc_special_free(struct tc_special *s)
 {
   for (int i = 0; i < s->n_files; i++) free(s->file[i].text);
-  *s = (struct ckpt_special){ .ids = { -1, -1 } };
+  *s = (struct tc_special){ .ids = { -1, -1 } };
 }

@@ -2,7 +2,7 @@
  *
  * A checkpoint keeps the model and tokenizer.json, from which an export makes the members that it can. Of every other
  * member and file an import says that it is left out: the table lists what is not, and what it does not list is. */
-#include "src/cmd/ckpt/left_out.h"
+#include "src/foreign/left_out.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -131,7 +131,7 @@ static void find_files(json_t *list, const char *dir)
   if (n >= 0) tc_names_free(name, n);
 }
 
-json_t *ckpt_left_out(const char *dir, const struct tc_tokenizer *t, struct tc_hf_ids ids)
+json_t *tc_left_out(const char *dir, const struct tc_tokenizer *t, struct tc_hf_ids ids)
 {
   json_t *all = json_object();
   for (size_t i = 0; i <= sizeof json_files / sizeof *json_files; i++) {
@@ -145,7 +145,7 @@ json_t *ckpt_left_out(const char *dir, const struct tc_tokenizer *t, struct tc_h
   return all;
 }
 
-void ckpt_say_left_out(const char *dir, const json_t *all)
+void tc_left_out_say(const char *dir, const json_t *all)
 {
   const char *file;
   json_t *list, *entry;
