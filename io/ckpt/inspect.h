@@ -44,16 +44,6 @@ enum { TC_STEP_GONE = 1 };
 /* Local. The checkpoints that DIR refers to, oldest first: itself, or all in it. *out is an owned array of owned paths
  * (tc_names_free); returns the number, or a status (DIR does not exist). */
 int tc_ckpt_step_paths(char ***out, const char *dir, struct tc_err *err);
-/* Local. tc_ckpt_open for a command that reads data: the files are open when it returns, so that a run that removes the
- * checkpoint meanwhile does not matter (tc_ckpt_hold). */
-int tc_ckpt_open_held(struct tc_ckpt **out, const char *path, struct tc_err *err);
-/* Local. Opens a step and checks that its files exist and have their sizes, without reading them; *size_bytes: of all of
- * them. After a failure *c may be open: the manifest is good. As tc_ckpt_open, or TC_STEP_GONE; 0 may leave a sentence of
- * an earlier look in *err. */
-int tc_ckpt_look(struct tc_ckpt **c, const char *path, int64_t *size_bytes, struct tc_err *err);
-/* Local. The same of the newest in a folder that is complete, with a warning for each newer one that is not. TC_EUSER:
- * one can't be read, so that it isn't known which is the newest; TC_ENOCKPT. */
-int tc_ckpt_newest(struct tc_ckpt **out, const char *dir, struct tc_err *err);
 /* Local. tc_ckpt_list_beside of DIR, which must be a folder of steps, not a step: `command` is for that sentence. */
 int tc_ckpt_list_folder(int64_t **steps, const char *dir, const char *command, struct tc_err *err);
 /* Local, tidy.c. Renames a step to quarantine-step-*, or back; nth: which one of this step in quarantine, 0: the first.
@@ -80,6 +70,16 @@ void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
 /* Local. Verifies the attached file, if there is one. */
 void tc_ckpt_verify_attached(const struct tc_ckpt *c, struct tc_faults *f);
 
+/* Local. tc_ckpt_open for a command that reads data: the files are open when it returns, so that a run that removes the
+ * checkpoint meanwhile does not matter (tc_ckpt_hold). */
+int tc_ckpt_open_held(struct tc_ckpt **out, const char *path, struct tc_err *err);
+/* Local. Opens a step and checks that its files exist and have their sizes, without reading them; *size_bytes: of all of
+ * them. After a failure *c may be open: the manifest is good. As tc_ckpt_open, or TC_STEP_GONE; 0 may leave a sentence of
+ * an earlier look in *err. */
+int tc_ckpt_look(struct tc_ckpt **c, const char *path, int64_t *size_bytes, struct tc_err *err);
+/* Local. The same of the newest in a folder that is complete, with a warning for each newer one that is not. TC_EUSER:
+ * one can't be read, so that it isn't known which is the newest; TC_ENOCKPT. */
+int tc_ckpt_newest(struct tc_ckpt **out, const char *dir, struct tc_err *err);
 /* What was found: statuses and sentences, each once; text is owned. Zeroed: nothing. */
 struct tc_finding { int status; char *text; };
 struct tc_findings { struct tc_finding *fault; int n, cap; };

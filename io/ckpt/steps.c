@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "io/folder.h"
 
@@ -176,97 +175,4 @@ int tc_ckpt_step_paths(char ***out, const char *dir, struct tc_err *err)
   }
   free(plain);
   return n;
-}
-
-int tc_ckpt_open_held(struct tc_ckpt **out, const char *path, struct tc_err *err)
-{
-  bool again = true;
-  int rc = 0;
-  for (int i = 0; i < TC_CKPT_STEPS && again; i++) {
-    TC_TRY(tc_ckpt_open(out, path, err));
-    rc = tc_ckpt_settle(*out, path, tc_ckpt_hold(*out, err), &again, err);
-    if (rc == 0) return 0;
-    tc_ckpt_close(*out);
-    *out = NULL;
-  }
-  return rc;
-}
-
-/* Opens a step and checks that its files exist and have their sizes, without reading
- * them. *size_bytes: of all its files. */
-static int open_step(struct tc_ckpt **c, const char *path, int64_t *size_bytes, struct tc_err *err)
-{
-  int rc = tc_ckpt_open(c, path, err);
-  *size_bytes = 0;
-  for (int i = 0; rc == 0 && i < (*c)->m->n_files; i++) {
-    int fd = tc_ckpt_open_file(*c, i, err);
-    *size_bytes = tc_add_sizes(*size_bytes, (*c)->m->file[i].size);
-    if (fd >= 0) close(fd);
-    else rc = fd;
-  }
-  if (rc == 0 && (*c)->m->meta.attached.name) {
-    int fd = tc_ckpt_open_attached(*c, err);
-    *size_bytes = tc_add_sizes(*size_bytes, (*c)->m->meta.attached.bytes);
-    if (fd >= 0) close(fd);
-    else rc = fd;
-  }
-  return rc;
-}
-
-int tc_ckpt_look(struct tc_ckpt **c, const char *path, int64_t *size_bytes, struct tc_err *err)
-{
-  int rc = 0;
-  for (int i = 0; i < TC_CKPT_STEPS; i++) {
-    const struct tc_ckpt_folder was = tc_ckpt_folder(path);
-    rc = open_step(c, path, size_bytes, err);
-    const enum tc_ckpt_fate fate = rc < 0 ? tc_ckpt_fate(&was, path) : TC_CKPT_SAME;
-    if (fate == TC_CKPT_SAME) break;
-    tc_ckpt_close(*c);
-    *c = NULL;
-    if (fate == TC_CKPT_GONE) return TC_STEP_GONE;
-  }
-  return rc;
-}
-
-/* Of a folder in which no step was found: 1; TC_EUSER: it is there and can't be read. */
-static int look_at_folder(const char *dir, struct tc_err *err)
-{
-  struct stat st;
-  char **names;
-  const int n = tc_folder_scan(dir, "", &names, err);
-  if (n >= 0) tc_names_free(names, n);
-  return n >= 0 || (tc_stat(dir, &st) == 0 && !S_ISDIR(st.st_mode)) ? 1 : n;
-}
-
-/* Opens the newest of the steps that are there now: 0; 1: they were removed meanwhile, or there are none; TC_EUSER: one
- * can't be read, so that it isn't known which is the newest. */
-static int open_newest(struct tc_ckpt **out, const char *dir, bool *none, struct tc_err *err)
-{
-  char **path = NULL;
-  int n = tc_ckpt_step_paths(&path, dir, err), rc = 1;
-  *none = true;
-  for (int i = n - 1; i >= 0 && rc > 0; i--) {
-    const struct tc_ckpt_folder was = tc_ckpt_folder(path[i]);
-    int64_t size;
-    rc = open_step(out, path[i], &size, err);
-    if (rc == 0) break;
-    const bool gone = tc_ckpt_fate(&was, path[i]) != TC_CKPT_SAME;
-    *none &= !gone;
-    if (!gone && rc != TC_EUSER) tc_warn("%s", err->text);
-    if (gone || rc != TC_EUSER) rc = 1;
-    tc_ckpt_close(*out);
-    *out = NULL;
-  }
-  if (n > 0) tc_names_free(path, n);
-  else free(path);
-  return n < 0 ? look_at_folder(dir, err) : rc;
-}
-
-int tc_ckpt_newest(struct tc_ckpt **out, const char *dir, struct tc_err *err)
-{
-  bool none = false;
-  int rc = 1;
-  *out = NULL;
-  for (int i = 0; i < TC_CKPT_STEPS && rc == 1 && !none; i++) rc = open_newest(out, dir, &none, err);
-  return rc <= 0 ? rc : tc_fail(err, TC_ENOCKPT, "%s: no usable checkpoint", dir);
 }
