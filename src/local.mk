@@ -9,9 +9,9 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/ckpt/ckpt.c \
   %D%/cmd/ckpt/ckpt.h \
   %D%/cmd/ckpt/ckpt_flags.c \
+  %D%/cmd/ckpt/ckpt_plan.c \
   %D%/cmd/ckpt/exchange.c \
   %D%/cmd/ckpt/keep.c \
-  %D%/cmd/ckpt/plan.c \
   %D%/cmd/ckpt/tensors.c \
   %D%/cmd/cmd.h \
   %D%/cmd/cmd_data.c \
@@ -115,6 +115,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/run/open_device.c \
   %D%/run/impl.h \
   %D%/run/fits.c \
+  %D%/run/reads.c \
+  %D%/run/reads.h \
   %D%/run/rss.c \
   %D%/run/run.c \
   %D%/run/run.h \

@@ -8,7 +8,6 @@ unit_tests = \
   %D%/unit/bench/t_bench.t \
   %D%/unit/bench/t_pairs.t \
   %D%/unit/calibrate/t_calibrate.t \
-  %D%/unit/cmd/t_ckpt_plan.t \
   %D%/unit/cmd/t_ckpt_tools.t \
   %D%/unit/cmd/t_comm_rows.t \
   %D%/unit/cmd/t_cmd_data.t \
@@ -124,6 +123,7 @@ unit_tests = \
   %D%/unit/report/t_report_read.t \
   %D%/unit/run/t_attention_choice.t \
   %D%/unit/run/t_fits.t \
+  %D%/unit/run/t_reads.t \
   %D%/unit/run/t_tuned.t \
   %D%/unit/run/t_versions.t \
   %D%/unit/run/t_writer.t \

@@ -141,6 +141,22 @@ int64_t tc_box_bytes(int dtype, int rank, const int64_t *count)
   return tc_box_elems(rank, count) * (int64_t)tc_dtype_bytes(dtype);
 }
 
+int64_t tc_box_span(int rank, const int64_t *start, const int64_t *count, const int64_t *from, const int64_t *n,
+                    int64_t *lo, int64_t *hi)
+{
+  int64_t first = 0, last = 0, inside = 1;
+  for (int d = 0; d < rank; d++) {
+    const int64_t a = TC_MAX(start[d], from[d]), b = TC_MIN(start[d] + count[d], from[d] + n[d]);
+    if (a >= b) return 0;
+    inside *= b - a;
+    first = first * count[d] + a - start[d];
+    last = last * count[d] + b - 1 - start[d];
+  }
+  *lo = first;
+  *hi = last + 1;
+  return inside;
+}
+
 /* Continues *crc, a CRC-32C, with `bytes` of fd at offset; false if they can't be read. */
 static bool crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc)
 {

@@ -55,6 +55,11 @@ int64_t tc_box_elems(int rank, const int64_t *count);
 /* Local. ... and its bytes. */
 int64_t tc_box_bytes(int dtype, int rank, const int64_t *count);
 
+/* Local. Of a piece, a dense box at `start` of a tensor: elements [*lo, *hi) are those from the first to the last inside
+ * the box that begins at `from` and has the size n. Returns how many are inside; 0: none, and they are not set. */
+int64_t tc_box_span(int rank, const int64_t *start, const int64_t *count, const int64_t *from, const int64_t *n,
+                    int64_t *lo, int64_t *hi);
+
 /* A file that a checkpoint takes along, whatever it says: its name in the step's folder and its bytes. */
 struct tc_ckpt_attached {
   const char *name;              /* NULL: none */

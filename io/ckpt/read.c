@@ -218,22 +218,6 @@ static void copy_runs(const struct want *w, const struct tc_piece *p, int64_t fi
   }
 }
 
-/* The part of the piece that can lie in the box: elements [*lo, *hi). Empty: false. */
-static bool span(const struct want *w, const struct tc_piece *p, int64_t *lo, int64_t *hi)
-{
-  int64_t first = 0, end = 0;
-  for (int d = 0; d < w->rank; d++) {
-    int64_t a = TC_MAX(p->start[d], w->start[d]);
-    int64_t b = TC_MIN(p->start[d] + p->count[d], w->start[d] + w->count[d]);
-    if (a >= b) return false;
-    first = first * p->count[d] + a - p->start[d];
-    end = end * p->count[d] + b - 1 - p->start[d];
-  }
-  *lo = first;
-  *hi = end + 1;
-  return true;
-}
-
 /* Where the span's bytes go if they are one run in the box too, else NULL. */
 static char *run_of(const struct want *w, const struct tc_piece *p)
 {
@@ -311,7 +295,8 @@ static int read_block(struct tc_ckpt *c, int k, int64_t b, const struct flow *f,
   int64_t bit = c->first_block[k] + b;
   bool check = !(c->checked[bit / 8] >> (bit % 8) & 1);
   uint32_t crc = 0;
-  int64_t at = check ? begin : TC_MAX(begin, f->lo), stop = check ? end : TC_MIN(end, f->hi);
+  int64_t at = f->lo, stop = f->hi;
+  tc_block_read(b, c->m->block_bytes, p->bytes, !check, &at, &stop);
   for (; at < stop; at += n) {
     int64_t from = TC_MAX(at, f->lo), to;
     n = TC_MIN(stop - at, TC_CHUNK_BYTES);
@@ -348,10 +333,11 @@ int tc_ckpt_check_piece(struct tc_ckpt *c, int k, struct tc_err *err)
 static int read_piece(struct tc_ckpt *c, int k, const struct want *w, struct tc_err *err)
 {
   struct flow f = { .w = w };
-  if (!span(w, &c->m->piece[k], &f.lo, &f.hi)) return 0;
+  const struct tc_piece *p = &c->m->piece[k];
+  if (!tc_box_span(w->rank, p->start, p->count, w->start, w->count, &f.lo, &f.hi)) return 0;
   f.lo *= w->elem_bytes;
   f.hi *= w->elem_bytes;
-  f.run = run_of(w, &c->m->piece[k]);
+  f.run = run_of(w, p);
   return read_blocks(c, k, &f, err);
 }
 

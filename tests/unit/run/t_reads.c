@@ -1,4 +1,4 @@
-/* t_ckpt_plan.c - `tercio ckpt plan` against what the reader does: each rank's boxes are really
+/* t_reads.c - `tercio ckpt plan` against what the reader does: each rank's boxes are really
  * read, and the bytes that the process asked the system for (/proc/self/io) are those foretold. */
 #include "src/config/config.h"
 #include "src/program/setup.h"

@@ -1,0 +1,165 @@
+/* ckpt_plan.c - `tercio ckpt plan`: what each rank of a layout would read of a checkpoint. */
+#include "src/cmd/ckpt/ckpt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/program/setup.h"
+#include "src/run/reads.h"
+
+enum { MOST_RANKS = 1 << 16 };
+
+/* ---- the layout asked for ---------------------------------------------------------- */
+
+/* The mesh of the saved run, as flags before the user's own. */
+static int default_flags(char *flag[3], const struct tc_ckpt *c, bool dp_is_left)
+{
+  int pp, dp, tp, end = 0, n = 0;
+  if (sscanf(tc_ckpt_meta(c)->mesh, "pp%7d dp%7d tp%7d%n", &pp, &dp, &tp, &end) != 3 ||
+      tc_ckpt_meta(c)->mesh[end]) return 0;
+  flag[n++] = tc_sprintf("--mesh.pp=%d", pp);
+  flag[n++] = dp_is_left ? tc_strdup("--mesh.dp=auto") : tc_sprintf("--mesh.dp=%d", dp);
+  flag[n++] = tc_sprintf("--mesh.tp=%d", tp);
+  return n;
+}
+
+static int make_config(struct tc_config **cfg, const struct tc_ckpt *c, const struct ckpt_args *a, struct tc_err *err)
+{
+  char *own[3], word[] = "plan";
+  char **argv = tc_calloc((size_t)a->n_flags + 5, sizeof *argv);
+  int n_own = default_flags(own, c, a->world > 0 || a->cluster), argc = 0;
+  argv[argc++] = word;
+  for (int i = 0; i < n_own; i++) argv[argc++] = own[i];
+  for (int i = 0; i < a->n_flags; i++) argv[argc++] = a->flag[i];
+  int rc = tc_config_saved(cfg, tc_ckpt_meta(c)->config, argc, argv, err);
+  struct tc_model saved;
+  struct tc_err why;
+  if (rc == 0 && *(*cfg)->model_config && tc_model_parse(&saved, tc_ckpt_meta(c)->model, tc_ckpt_path(c), &why) == 0) {
+    tc_setup_fill_model(*cfg, &saved);
+    (*cfg)->model_config[0] = '\0';              /* that file may be elsewhere by now */
+  }
+  for (int i = 0; i < n_own; i++) free(own[i]);
+  free(argv);
+  return rc;
+}
+
+/* The number of ranks, and the node of each; *node is owned. */
+static int make_cluster(const struct tc_config *c, const struct ckpt_args *a, int32_t **node, struct tc_err *err)
+{
+  int64_t world = a->world;
+  *node = NULL;
+  if (a->cluster) {
+    int n = tc_mesh_synthetic(a->cluster, "block", node, err);
+    if (n >= 0 && a->world > 0 && a->world != n)
+      return tc_fail(err, TC_EUSER, "ckpt plan: --simulate has %d ranks, --world %lld", n,
+                     (long long)a->world);
+    if (n < 0) return n;
+    world = n;
+  } else if (world == 0) {
+    if (c->mesh_dp == TC_AUTO || c->mesh_tp == TC_AUTO)
+      return tc_fail(err, TC_EUSER, "ckpt plan: mesh.%s = auto needs --world N, or --simulate "
+                     "CLUSTER", c->mesh_dp == TC_AUTO ? "dp" : "tp");
+    world = 1;
+    const int64_t size[] = { c->mesh_pp, c->mesh_dp, c->mesh_tp };
+    for (int i = 0; i < 3; i++) world = size[i] > MOST_RANKS ? size[i] : world * size[i];
+  }
+  if (world < 1 || world > MOST_RANKS)
+    return tc_fail(err, world < 1 ? TC_ELAYOUT : TC_EUSER, "ckpt plan: %lld ranks: from 1 to %d",
+                   (long long)world, MOST_RANKS);
+  if (!*node) *node = tc_calloc((size_t)world, sizeof **node);
+  return (int)world;
+}
+
+/* ---- output ------------------------------------------------------------------------ */
+
+struct plan { const struct tc_ckpt *c; struct tc_reads r; };
+
+static bool alike(const struct tc_reads *r, int a, int b)
+{
+  return memcmp(&r->rank[a], &r->rank[b], sizeof *r->rank) == 0;
+}
+
+/* Consecutive ranks with the same cost are on one line. */
+static void print_text(const struct plan *p)
+{
+  const struct tc_mesh *m = p->r.mesh;
+  const struct tc_read *sum = &p->r.sum, *most = &p->r.most;
+  char a[32], b[32];
+  printf("%s, saved by %s %s\nto pp%d dp%d tp%d %s, %d ranks\n\n", p->c->path, p->c->m->meta.mesh,
+         p->c->m->meta.system, m->size[TC_PP], m->size[TC_DP], m->size[TC_TP],
+         p->r.system, m->world);
+  printf("%-13s %4s %5s %4s %15s %15s %9s %7s\n", "rank", "pp", "dp", "tp", "needs", "reads",
+         "pieces", "files");
+  for (int r = 0, end; r < m->world && !ferror(stdout); r = end) {
+    char ranks[32];
+    for (end = r + 1; end < m->world && alike(&p->r, r, end); end++) {}
+    if (end == r + 1) snprintf(ranks, sizeof ranks, "%d", r);
+    else snprintf(ranks, sizeof ranks, "%d-%d", r, end - 1);
+    const int at[] = { TC_PP, TC_DP, TC_TP }, width[] = { 4, 5, 4 };
+    printf("%-13s", ranks);
+    for (int i = 0; i < 3; i++) {
+      bool one = true;
+      for (int k = r; k < end; k++)
+        one &= tc_mesh_coord(m, k, at[i]) == tc_mesh_coord(m, r, at[i]);
+      if (one) printf(" %*d", width[i], tc_mesh_coord(m, r, at[i]));
+      else printf(" %*s", width[i], "*");
+    }
+    printf(" %15lld %15lld %9lld %7d\n", (long long)p->r.rank[r].need, (long long)p->r.rank[r].read,
+           (long long)p->r.rank[r].pieces, (int)p->r.rank[r].files);
+  }
+  printf("\nall ranks  %s needed, %s read\n", tc_human_bytes(a, sizeof a, (double)sum->need),
+         tc_human_bytes(b, sizeof b, (double)sum->read));
+  printf("most       %s needed, %s read\n", tc_human_bytes(a, sizeof a, (double)most->need),
+         tc_human_bytes(b, sizeof b, (double)most->read));
+  printf("more than needed: %s, since blocks are read completely\n",
+         tc_human_bytes(a, sizeof a, (double)(sum->read - sum->need)));
+}
+
+static json_t *cost_json(const struct tc_read *c)
+{
+  return json_pack("{s:I, s:I, s:I, s:I}", "need_bytes", (json_int_t)c->need, "read_bytes",
+                   (json_int_t)c->read, "more_bytes", (json_int_t)(c->read - c->need), "pieces",
+                   (json_int_t)c->pieces);
+}
+
+static void print_json(const struct plan *p)
+{
+  const struct tc_mesh *m = p->r.mesh;
+  const struct tc_read *sum = &p->r.sum, *most = &p->r.most;
+  json_t *ranks = json_array();
+  char mesh[64];
+  snprintf(mesh, sizeof mesh, "pp%d dp%d tp%d", m->size[TC_PP], m->size[TC_DP], m->size[TC_TP]);
+  for (int r = 0; r < m->world; r++) {
+    json_t *o = cost_json(&p->r.rank[r]);
+    json_object_set_new(o, "rank", json_integer(r));
+    json_object_set_new(o, "pp", json_integer(tc_mesh_coord(m, r, TC_PP)));
+    json_object_set_new(o, "dp", json_integer(tc_mesh_coord(m, r, TC_DP)));
+    json_object_set_new(o, "tp", json_integer(tc_mesh_coord(m, r, TC_TP)));
+    json_object_set_new(o, "files", json_integer((int)p->r.rank[r].files));
+    json_array_append_new(ranks, o);
+  }
+  ckpt_print_json(json_pack("{s:o, s:I, s:{s:s, s:s}, s:{s:s, s:s, s:i}, s:o, s:o, s:o}", "path",
+    tc_text_json(p->c->path), "step", (json_int_t)p->c->m->meta.step, "from", "mesh",
+    p->c->m->meta.mesh, "system", p->c->m->meta.system, "to", "mesh", mesh, "system",
+    p->r.system, "ranks", (int)m->world, "total", cost_json(sum), "most",
+    cost_json(most), "ranks", ranks));
+}
+
+int ckpt_cmd_plan(const struct ckpt_args *a, struct tc_err *err)
+{
+  struct tc_ckpt *c;
+  struct tc_config *cfg = NULL;
+  int32_t *node = NULL;
+  TC_TRY(tc_ckpt_open(&c, a->path[0], err));
+  struct plan p = { .c = c };
+  int rc = make_config(&cfg, c, a, err);
+  const int world = rc < 0 ? rc : make_cluster(cfg, a, &node, err);
+  rc = world < 0 ? world : tc_run_reads(&p.r, c, cfg, world, node, err);
+  if (rc == 0 && a->json) print_json(&p);
+  else if (rc == 0) print_text(&p);
+  tc_reads_free(&p.r);
+  free(node);
+  tc_config_free(cfg);
+  tc_ckpt_close(c);
+  return rc;
+}
