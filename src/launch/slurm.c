@@ -305,61 +305,39 @@ static bool is_in(const struct nodes *all, const char *name)
   return false;
 }
 
-#define MOST_NUMBER INT64_C(999999999999)        /* in the name of a node */
-
-/* The number of nodes in a list such as "n[01-03,7],m1". */
+/* The number of nodes in a list such as "n[01-03,7],m1"; -1: Slurm does not expand it. */
 static int count_hosts(const char *list, const struct nodes *all)
 {
-  int n = 0;
-  while (*list) {
-    int prefix = (int)strcspn(list, "[,"), tail = 0;
-    const char *at = list + prefix, *end = at;
-    char name[128];
-    if (*at != '[') {
-      snprintf(name, sizeof name, "%.*s", prefix, list);
-      n += is_in(all, name);
-    } else {
-      end = at + strcspn(at, "]");
-      const char *rest = *end ? end + 1 : end;
-      tail = (int)strcspn(rest, ",");
-      for (at++; at < end; at += strcspn(at, ",]") + 1) {
-        char *stop;
-        int width = (int)strcspn(at, "-,]");
-        long lo = strtol(at, &stop, 10), hi = *stop == '-' ? strtol(stop + 1, NULL, 10) : lo;
-        if (lo < 0 || hi > MOST_NUMBER) continue;
-        for (long i = lo; i <= hi && i - lo < MOST_NODES; i++) {
-          snprintf(name, sizeof name, "%.*s%0*ld%.*s", TC_MIN(prefix, 60), list, TC_MIN(width, 20), i,
-                   TC_MIN(tail, 30), rest);
-          n += is_in(all, name);
-        }
-      }
-      at = rest;
-    }
-    list = at + (*end ? tail : 0);
-    list += strcspn(list, ",");
-    list += *list == ',';
-  }
-  return n;
+  struct tc_err none = { 0 };
+  if (!*list) return 0;
+  char *word = tc_shell_word(list), *what = tc_sprintf("hostnames %s", word), *names;
+  int n = ask(&names, what, &none);
+  for (char *at = names, *name; n >= 0 && (name = strsep(&at, "\n"));) n += is_in(all, name);
+  free(names);
+  free(what);
+  free(word);
+  return n < 0 ? -1 : n;
 }
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* Without a topology (topology/none, or none reported by scontrol), all nodes are on one switch. */
+/* Without a topology (topology/none, or none that scontrol reports and expands), all nodes are on one switch. */
 static void read_topology(struct tc_slurm_part *s, const struct nodes *all)
 {
   enum { MOST = 4096 };
   struct tc_err none = { 0 };
   char *text;
   if (ask(&text, "topology", &none) < 0) return;
-  int *below = tc_calloc(MOST, sizeof *below);
-  for (char *at = text, *line; (line = strsep(&at, "\n")) && s->switches < MOST;) {
+  int *below = tc_calloc(MOST, sizeof *below), n = 0;
+  for (char *at = text, *line; n >= 0 && (line = strsep(&at, "\n")) && s->switches < MOST;) {
     size_t size = strlen(line) + 1;
     char level[16], *hosts = tc_calloc(size, 1);
-    if (!strcmp(get(line, "Level", level, sizeof level), "0"))
-      below[s->switches] = count_hosts(get(line, "Nodes", hosts, size), all);
-    if (below[s->switches]) s->switches++;
+    if (!strcmp(get(line, "Level", level, sizeof level), "0")) n = count_hosts(get(line, "Nodes", hosts, size), all);
+    else n = 0;
+    if (n > 0) below[s->switches++] = n;
     free(hosts);
   }
+  if (n < 0) s->switches = 0;
   qsort(below, (size_t)s->switches, sizeof *below, by_number);
   if (s->switches > 1) s->switch_nodes = below[s->switches / 2];
   free(below);
