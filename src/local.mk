@@ -46,6 +46,7 @@ libtercio_app_a_SOURCES = \
   %D%/report/task_curves.c \
   %D%/report/timeline.c \
   %D%/emit/checks.c \
+  %D%/emit/choose.c \
   %D%/emit/emit.c \
   %D%/emit/emit.h \
   %D%/emit/paths.c \

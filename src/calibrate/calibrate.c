@@ -26,7 +26,7 @@
 enum { STEPS = 10, TRACED = 3, CHILD_S = 900, TEXT_BYTES = 400000, ROUNDS = 3, RUNS = 128 };
 
 struct calib {
-  const struct tc_plan_job *j;
+  const struct tc_config *own;                   /* the user's, with this machine's threads and device */
   char dir[64], program[4096];
   bool gpu;
   struct tc_timings timings;
@@ -147,7 +147,7 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
  * then runs with tensor and data parallelism. */
 static int train_all(struct calib *c, int ranks, struct tc_err *err)
 {
-  const struct tc_config *own = c->j->cfg;
+  const struct tc_config *own = c->own;
   int64_t most = own->train_micro_batch > 0 ? own->train_micro_batch
       : TC_MIN(own->train_global_batch, 8);
   struct tc_config x = *own;
@@ -190,7 +190,7 @@ static int train_all(struct calib *c, int ranks, struct tc_err *err)
 static int measure_links(struct calib *c, struct tc_cluster *k, int ranks, struct tc_err *err)
 {
   if (ranks < 2) return 0;
-  char *device = tc_sprintf("--run.device=%s", tc_word_run_device(c->j->cfg->run_device));
+  char *device = tc_sprintf("--run.device=%s", tc_word_run_device(c->own->run_device));
   char *n = tc_sprintf("--run.ranks=%d", ranks), *dp = tc_sprintf("--mesh.dp=%d", ranks);
   char *out = tc_sprintf("%s/comm.json", c->dir);
   const char *const argv[] = { c->program, "comm", "--op", "all", "--axis", "world", "--min", "1K",
@@ -333,19 +333,21 @@ static int measure(struct calib *c, struct tc_cluster *k, int ranks, struct tc_e
   free(text);
   TC_TRY(rc);
   set_rates(c, &k->device);
-  if (!c->gpu) set_cpu(c, &k->device, (int)c->j->cfg->run_threads);
+  if (!c->gpu) set_cpu(c, &k->device, (int)c->own->run_threads);
   TC_TRY(find_slack(c, 1, k, err));
   if (beside == 1) return 0;
   TC_TRY(find_slack(c, beside, k, err));
   return find_steal(c, k, err);
 }
 
-int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_err *err)
+int tc_calibrate(struct tc_calibrated *out, const struct tc_config *own, const char *path, struct tc_err *err)
 {
-  struct tc_config cfg = *j->cfg;
-  struct calib c = { .j = &(struct tc_plan_job){ .cfg = &cfg }, .gpu = cfg.run_device == TC_DEVICE_CUDA };
+  const struct tc_output_opts o = { .kind = &tc_cluster_kind, .flag = "--calibrate" };
+  struct tc_config cfg = *own;
+  struct calib c = { .own = &cfg, .gpu = cfg.run_device == TC_DEVICE_CUDA };
   struct tc_cluster k;
   const char *tmp = temporary_folder();
+  TC_TRY(tc_output_check(path, &o, err));        /* before minutes of measuring */
   tc_setup_precision(&cfg, c.gpu);
   snprintf(c.dir, sizeof c.dir, "%.40s/tercio-plan-XXXXXX", tmp);
   ssize_t n = readlink("/proc/self/exe", c.program, sizeof c.program - 1);
@@ -358,13 +360,9 @@ int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_e
   if (!rc) rc = measure(&c, &k, ranks, err);
   if (!rc) rc = tc_cluster_write(&k, path, "--calibrate", err);
   const struct tc_plan_device *d = &k.device;
-  if (!rc) printf("%s: %d shapes of ops, products at %.4g GF/s, memory at %.4g GB/s\n", path, d->n_samples,
-                  TC_MAX(d->flops[TC_F32], d->flops[TC_BF16]) * d->eff_flops * 1e-9,
-                  d->bytes_per_s * d->eff_bytes * 1e-9);
-  if (!rc && !c.gpu)
-    printf("it is of ranks of %lld thread%s on a machine of %.0f CPUs; ranks of N threads need a file of their own: "
-           "--run.threads=N\n", (long long)cfg.run_threads, tc_plan_plural(cfg.run_threads),
-           d->cores * (double)cfg.run_threads);
+  if (!rc) *out = (struct tc_calibrated){ d->n_samples, TC_MAX(d->flops[TC_F32], d->flops[TC_BF16]) * d->eff_flops,
+                                          d->bytes_per_s * d->eff_bytes, c.gpu ? 0 : cfg.run_threads,
+                                          d->cores * (double)cfg.run_threads };
   if (system(rm)) tc_warn("cannot remove %s", c.dir);
   free(rm);
   tc_timings_done(&c.timings);

@@ -5,10 +5,14 @@
 #ifndef TC_CALIBRATE_H
 #define TC_CALIBRATE_H
 
-#include "src/emit/emit.h"
+#include "src/plan/plan.h"
 
-/* Local; starts child processes. Times this machine's ops and links with
- * short trainings of the configuration's model, and writes a device file. */
-int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_err *err);
+/* What was measured: shapes of ops; products and bytes per second that were reached; of a CPU, threads of a rank and CPUs
+ * of the machine. */
+struct tc_calibrated { int shapes; double flops, bytes_per_s; int64_t threads; double cpus; };
+
+/* Local; starts child processes. Times this machine's ops and links with short trainings of the configuration's model, and
+ * writes a device file. TC_EUSER: a child failed, or the file can't be made, which is checked first. */
+int tc_calibrate(struct tc_calibrated *out, const struct tc_config *own, const char *path, struct tc_err *err);
 
 #endif

@@ -366,7 +366,7 @@ static void print_man(void)
 static int print_share(void)
 {
   struct tc_err err;
-  char *folder = tc_cmd_share(), *real = folder ? realpath(folder, NULL) : NULL;
+  char *folder = tc_share_folder(), *real = folder ? realpath(folder, NULL) : NULL;
   if (real) printf("%s\n", real);
   else tc_fail(&err, TC_EUSER, "cannot find train.sbatch in ../share/tercio, slurm or ../slurm from the program's "
                "folder; was Tercio installed with make install?");

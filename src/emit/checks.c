@@ -4,53 +4,21 @@
 #include "src/emit/emit.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
 
-/* ---- what fits --------------------------------------------------------------------- */
-
-int tc_plan_fits(const struct tc_plan_job *j, const struct tc_plan *p, struct tc_err *err)
-{
-  const double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE], memory = j->cluster.device.memory_bytes;
-  const double host = tc_plan_host_bytes(p, &j->cluster), has = j->cluster.device.host_bytes;
-  char a[32], b[32];
-  if (most > memory)
-    return tc_fail(err, TC_ELAYOUT, "the layout does not fit: a device needs %s and has %s; tercio plan --nodes N "
-                   "--gpus-per-node G searches layouts that fit", tc_human_bytes(a, sizeof a, most),
-                   tc_human_bytes(b, sizeof b, memory));
-  if (host > 0 && has > 0 && host > has)
-    return tc_fail(err, TC_ELAYOUT, "the layout does not fit: a node needs %s of host memory and has %s",
-                   tc_human_bytes(a, sizeof a, host), tc_human_bytes(b, sizeof b, has));
-  return 0;
-}
-
-int tc_plan_headroom(const struct tc_plan_job *j, const struct tc_plan *p, char *memory, size_t size)
-{
-  const double full = TC_PLAN_FULL, have = j->cluster.device.memory_bytes;
-  const double need = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
-  /* A lower --memory is the headroom. */
-  if (need <= full * have || need > have || have < j->own_bytes) return 0;
-  tc_human_bytes(memory, size, full * have);
-  char *blank = strchr(memory, ' ');
-  if (blank) memmove(blank, blank + 1, strlen(blank));
-  return (int)round(100 * need / have);
-}
-
-/* ---- the list ---------------------------------------------------------------------- */
-
-struct checks { struct tc_plan_check *list; int n; };
+struct checks { struct tc_emit_check *list; int n; };
 
 static void add(struct checks *l, bool job, const char *name, const char *fmt, ...)
   __attribute__((format(printf, 4, 5)));
 static void add(struct checks *l, bool job, const char *name, const char *fmt, ...)
 {
-  TC_ASSERT(l->n < TC_PLAN_CHECKS);
-  struct tc_plan_check *x = &l->list[l->n++];
+  TC_ASSERT(l->n < TC_EMIT_CHECKS);
+  struct tc_emit_check *x = &l->list[l->n++];
   static const char mark[] = "CHECK ";
   const size_t at = sizeof mark - 1;
-  *x = (struct tc_plan_check){ .job = job, .name = name };
+  *x = (struct tc_emit_check){ .job = job, .name = name };
   strcpy(x->comment, mark);
   x->text = x->comment + at;
   va_list ap;
@@ -108,7 +76,7 @@ static void check_fewer_nodes(struct checks *l, const struct tc_plan_job *j, con
   if (!k.nodes)
     add(l, false, "mesh.dp", "the layout (pp %d x tp %d, %lld sequences per step) is not possible on fewer nodes than "
         "%d: if one is lost, the job is requeued and waits for all", p->pp, p->tp, (long long)p->batch, all);
-  else if (tc_plan_fits(j, &fewer, &none))
+  else if (tc_emit_fits(j, &fewer, &none))
     add(l, false, "mesh.dp", "if a node is lost, the job goes on with %d, which have too little memory for the layout: "
         "TERCIO_ON_NODE_LOSS=requeue waits for all %d again", k.nodes, all);
 }
@@ -173,7 +141,7 @@ static void check_run(struct checks *l, const struct tc_plan_job *j, const struc
   if (tc_config_source(c, "run.out") == TC_FROM_DEFAULT)
     add(l, false, "run.out", "results and checkpoints (%s each) go here: no other job's folder, on a file system that "
         "all nodes share", tc_human_bytes(a, sizeof a, run.ckpt_bytes));
-  const int full = tc_plan_headroom(j, p, a, sizeof a);
+  const int full = tc_emit_headroom(j, p, a, sizeof a);
   if (full)
     add(l, false, "train.micro_batch", "the layout takes %d %% of a device's memory, without what the driver, "
         "libraries and kernels need; tercio plan --memory %s leaves a tenth", full, a);
@@ -183,11 +151,11 @@ static void check_run(struct checks *l, const struct tc_plan_job *j, const struc
         tc_human_bytes(a, sizeof a, host));
 }
 
-int tc_plan_task_cpus(const struct tc_plan_job *j)
+int tc_emit_task_cpus(const struct tc_plan_job *j)
 {
   const struct tc_slurm_part *s = &j->slurm;
   if (j->from_slurm) return TC_MAX(s->cpus / (s->gpus ? s->gpus : j->cluster.devices), 1);
-  return tc_plan_is_cpu(&j->cluster.device) ? 0 : TC_PLAN_GPU_CPUS;
+  return tc_plan_is_cpu(&j->cluster.device) ? 0 : TC_EMIT_GPU_CPUS;
 }
 
 static void check_job(struct checks *l, const struct tc_plan_job *j)
@@ -201,11 +169,11 @@ static void check_job(struct checks *l, const struct tc_plan_job *j)
     add(l, true, "nodes", "one device per node, since no --gpus-per-node was given");
   if (!j->partition && !j->from_slurm)
     add(l, true, "partition", "the cluster's default partition, since no --partition was given");
-  const int tasks = TC_MIN(k->devices, j->world), cpus = tc_plan_task_cpus(j);
+  const int tasks = TC_MIN(k->devices, j->world), cpus = tc_emit_task_cpus(j);
   const bool gpus = !tc_plan_is_cpu(&k->device);
-  if (gpus && j->from_slurm && cpus < TC_PLAN_GPU_CPUS)
+  if (gpus && j->from_slurm && cpus < TC_EMIT_GPU_CPUS)
     add(l, true, "cpus-per-task", "%d per task: a rank of a GPU needs %d or more, to launch kernels, for NCCL's "
-        "threads, for asynchronous checkpoints; a node has %d", cpus, TC_PLAN_GPU_CPUS, j->slurm.cpus);
+        "threads, for asynchronous checkpoints; a node has %d", cpus, TC_EMIT_GPU_CPUS, j->slurm.cpus);
   if (!j->from_slurm) {
     add(l, true, "cpus-per-task", "%sthe CPUs of a node are not known: divide them among its %d task%s",
         gpus ? "the least for a GPU; " : "", tasks, tc_plan_plural(tasks));
@@ -214,7 +182,7 @@ static void check_job(struct checks *l, const struct tc_plan_job *j)
   if (!j->time_from) add(l, true, "time", "24 hours, since no --walltime was given");
 }
 
-int tc_plan_checks(struct tc_plan_check *list, const struct tc_plan_job *j, const struct tc_config *c,
+int tc_emit_checks(struct tc_emit_check *list, const struct tc_plan_job *j, const struct tc_config *c,
                    const struct tc_plan *p, const struct tc_plan_rate *rate)
 {
   struct checks l = { list, 0 };

@@ -1,7 +1,7 @@
 /* emit.c - writes a layout as a folder that can be run: run.ini, with the keys that were given or that the plan chose;
  * device.ini, by which the run predicts its own time; and job.sbatch, which is slurm/train.sbatch with this job's
  * numbers in its #SBATCH lines and its run file filled in. The template is that of the program's installation or
- * source tree (tc_cmd_share). Where anything fails, nothing is left behind. */
+ * source tree (tc_share_folder). Where anything fails, nothing is left behind. */
 #include "src/emit/emit.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ static int find_template(const struct tc_plan_job *j, char **out, struct tc_err 
     *out = tc_strdup(j->template);
     return 0;
   }
-  char *folder = tc_cmd_share();
+  char *folder = tc_share_folder();
   if (folder) *out = tc_sprintf("%s/train.sbatch", folder);
   free(folder);
   return *out ? 0 : tc_fail(err, TC_EUSER, "cannot find slurm/train.sbatch, which --emit sbatch fills in; say "
@@ -36,14 +36,14 @@ static bool is_option(const char *line, const char *name)
 /* A job that is being written. */
 struct emit {
   const struct tc_plan_job *j;
-  struct tc_plan_check check[TC_PLAN_CHECKS]; int n_checks;
+  struct tc_emitted *out;                        /* its checks */
   const char *changed[128]; int n_changed;       /* options that the plan has set */
 };
 
 static void put_checks(FILE *f, const struct emit *e, const char *name)
 {
-  for (int i = 0; i < e->n_checks; i++)
-    if (e->check[i].job && !strcmp(e->check[i].name, name)) fprintf(f, "# %s\n", e->check[i].comment);
+  for (int i = 0; i < e->out->n_checks; i++)
+    if (e->out->check[i].job && !strcmp(e->out->check[i].name, name)) fprintf(f, "# %s\n", e->out->check[i].comment);
 }
 
 /* The job's share of a node: all of it on CPUs, or with all of its GPUs. */
@@ -81,8 +81,8 @@ static void put_option(FILE *f, const char *line, const char *name, const struct
   else if (!strcmp(name, "gpus-per-node"))
     fprintf(f, "%s--gpus-per-node=%s%s%d\n", gpus ? "#SBATCH " : "##SBATCH ", typed ? s->gpu : "", typed ? ":" : "",
             k->devices);
-  else if (!strcmp(name, "cpus-per-task") && tc_plan_task_cpus(j) > 0)
-    fprintf(f, "#SBATCH --cpus-per-task=%d\n", tc_plan_task_cpus(j));
+  else if (!strcmp(name, "cpus-per-task") && tc_emit_task_cpus(j) > 0)
+    fprintf(f, "#SBATCH --cpus-per-task=%d\n", tc_emit_task_cpus(j));
   else if (!strcmp(name, "mem")) put_memory(f, j);
   else if (!strcmp(name, "time")) fprintf(f, "#SBATCH --time=%lld:%02lld:%02lld\n", t / 3600, t / 60 % 60, t % 60);
   else if (!strcmp(name, "signal")) put_signal(f, line, t);
@@ -125,7 +125,7 @@ static int make_job(char **text, const struct emit *e, const char *dir, struct t
   FILE *f = open_memstream(text, &size);
   TC_ASSERT(f);
   char *ini = tc_sprintf("%s/run.ini", dir);
-  char *program = tc_cmd_program();
+  char *program = tc_share_program();
   char *ini_word = tc_shell_word(ini), *program_word = tc_shell_word(program);
   bool seen = false;
   while ((rc = tc_lines_next(in, &line, NULL, err)) == 1) {
@@ -237,25 +237,16 @@ static const char *note_option(const void *arg, const char *name)
   bool matters = tc_config_source(e->j->cfg, name) != TC_FROM_DEFAULT;
   for (size_t i = 0; i < sizeof always / sizeof *always; i++) matters |= !strcmp(name, always[i]);
   for (int i = 0; i < e->n_changed; i++) matters |= !strcmp(name, e->changed[i]);
-  for (int i = 0; i < e->n_checks; i++)
-    if (!e->check[i].job && !strcmp(name, e->check[i].name)) return e->check[i].comment;
+  for (int i = 0; i < e->out->n_checks; i++)
+    if (!e->out->check[i].job && !strcmp(name, e->out->check[i].name)) return e->out->check[i].comment;
   return matters ? "" : NULL;
 }
 
-static void print_checks(const struct emit *e)
-{
-  if (e->n_checks) printf("to check before it is submitted (# CHECK in the files):\n");
-  for (int i = 0; i < e->n_checks; i++) {
-    const struct tc_plan_check *x = &e->check[i];
-    printf("  %-10s %s%s: %s\n", x->job ? "job.sbatch" : "run.ini", x->job ? "--" : "", x->name, x->text);
-  }
-}
-
-int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
-                 const struct tc_plan *p, struct tc_err *err)
+int tc_emit(struct tc_emitted *o, const struct tc_plan_job *j, const struct tc_config *layout, const struct tc_plan *p,
+            struct tc_err *err)
 {
   struct tc_config c = run_config(j, layout, p);
-  TC_TRY(tc_plan_absolute(&c, err));
+  TC_TRY(tc_emit_absolute(&c, err));
   const bool made = mkdir(j->into, 0777) == 0;
   if (!made && errno != EEXIST)
     return tc_fail(err, TC_EUSER, "cannot make folder %s: %s", j->into, strerror(errno));
@@ -266,9 +257,9 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
     return tc_fail(err, TC_EUSER, "--into %s: its path is written into the run file and the job script: "
                    "give a folder without control characters or \" ;\" in it", j->into);
   }
-  struct emit e = { .j = j };
+  struct emit e = { .j = j, .out = o };
   const struct tc_plan_rate *rate = set_rate(&c, p);
-  e.n_checks = tc_plan_checks(e.check, j, &c, p, rate);
+  o->n_checks = tc_emit_checks(o->check, j, &c, p, rate);
   /* The run compares its step time with this plan. */
   char *device = tc_sprintf("%s/device.ini", dir), *out = run_folder(&c, p, dir), *job = NULL;
   c.run_plan_device = device;
@@ -278,17 +269,11 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   int rc = make_job(&job, &e, dir, err);
   if (!rc) rc = write_all(&j->cluster, text, job, dir, err);
   if (rc && made) rmdir(j->into);
-  if (!rc && !j->json) {
-    char *path = tc_sprintf("%s/job.sbatch", j->into), *word = tc_shell_word(path);
-    printf("\nwritten: run.ini, device.ini and job.sbatch in %s; sbatch %s\n", dir, word);
-    print_checks(&e);
-    free(path);
-    free(word);
-  }
   free(job);
   free(device);
   free(out);
   free(text);
-  free(dir);
+  o->dir = dir;
+  if (rc) free(dir);
   return rc;
 }

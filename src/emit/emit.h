@@ -1,8 +1,8 @@
 /* emit.h - a job from a plan: the run file, the device file and the batch script of a layout.
  *
  * In: what is planned, on which cluster (struct tc_plan_job), a layout and its plan. Out: a folder that can be submitted,
- * and a list of what a person must check before. Files in reading order: checks.c (what to check; what fits), paths.c
- * (names that hold in any folder), share.c (the script to fill in), emit.c. */
+ * and a list of what a person must check before. Files in reading order: choose.c (which layout), checks.c (what to
+ * check), paths.c (names that hold in any folder), share.c (the script to fill in), emit.c. */
 #ifndef TC_EMIT_H
 #define TC_EMIT_H
 
@@ -27,44 +27,53 @@ struct tc_plan_job {
   struct tc_slurm_part slurm;
 };
 
-/* Local. TC_ELAYOUT: the layout exceeds the memory of a device, or that of a node's host. */
-int tc_plan_fits(const struct tc_plan_job *j, const struct tc_plan *p, struct tc_err *err);
+/* choose.c. Local. TC_ELAYOUT: the layout exceeds the memory of a device, or that of a node's host. */
+int tc_emit_fits(const struct tc_plan_job *j, const struct tc_plan *p, struct tc_err *err);
 
 /* Where the layout leaves less than a tenth of the device's memory to driver, libraries and kernels: the percentage
  * that it takes, and a --memory that leaves a tenth, into memory[size]; else, and with a --memory below the device's,
  * 0. */
-int tc_plan_headroom(const struct tc_plan_job *j, const struct tc_plan *p, char *memory, size_t size);
+int tc_emit_headroom(const struct tc_plan_job *j, const struct tc_plan *p, char *memory, size_t size);
+
+/* Local. The row of a search that a job is written of: the first that fits with all programs of a run and all ranks, of
+ * those that leave a tenth of a device's memory, else of all. full: the first row that was passed over because it leaves
+ * less; -1: none was. TC_ELAYOUT: no row fits. */
+struct tc_emit_choice { int row, full; struct tc_plan plan; };
+int tc_emit_choose(struct tc_emit_choice *out, const struct tc_plan_job *j, const struct tc_plan_found *f,
+                   struct tc_err *err);
 
 /* checks.c. What a person must decide before an emitted job is submitted. */
-struct tc_plan_check {
+struct tc_emit_check {
   bool job;                                      /* stands in job.sbatch, else in run.ini */
   const char *name;                              /* the option above which it stands: "train.lr", or sbatch's "mem" */
   char comment[248];                             /* "CHECK " and the text */
   const char *text;                              /* within comment */
 };
-enum { TC_PLAN_CHECKS = 32 };
+enum { TC_EMIT_CHECKS = 32 };
 /* Local. The list for the run file `c`, which job `j` plans with plan `p`; returns its length. The list must stay where
  * it is. rate: c's learning rate is from the table; NULL: it is not. */
-int tc_plan_checks(struct tc_plan_check *list, const struct tc_plan_job *j, const struct tc_config *c,
+int tc_emit_checks(struct tc_emit_check *list, const struct tc_plan_job *j, const struct tc_config *c,
                    const struct tc_plan *p, const struct tc_plan_rate *rate);
 
 /* paths.c. Local. Files and folders that were given relative to the current folder become absolute paths, whose strings
  * belong to the configuration. TC_EUSER: the name of the current folder cannot stand in a run file. */
-int tc_plan_absolute(struct tc_config *c, struct tc_err *err);
+int tc_emit_absolute(struct tc_config *c, struct tc_err *err);
 
-/* emit.c. Local. The CPUs of each task of the job; 0: those of the batch script's template. */
-int tc_plan_task_cpus(const struct tc_plan_job *j);
-enum { TC_PLAN_GPU_CPUS = 4 };                   /* that a rank of a GPU needs at least (slurm/train.sbatch) */
+/* Local. The CPUs of each task of the job; 0: those of the batch script's template. */
+int tc_emit_task_cpus(const struct tc_plan_job *j);
+enum { TC_EMIT_GPU_CPUS = 4 };                   /* that a rank of a GPU needs at least (slurm/train.sbatch) */
 
-/* emit.c. Local. Writes the layout as run.ini, device.ini and job.sbatch into j->into, and prints what to check. */
-int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
-                 const struct tc_plan *p,
-                 struct tc_err *err);
+/* emit.c. Local. Writes the layout as run.ini, device.ini and job.sbatch into j->into. *out: the folder's full name, to be
+ * freed, and what to check, of which check[i].text is within *out. TC_EUSER: a file or the folder can't be made; then
+ * nothing is left behind. */
+struct tc_emitted { char *dir; struct tc_emit_check check[TC_EMIT_CHECKS]; int n_checks; };
+int tc_emit(struct tc_emitted *out, const struct tc_plan_job *j, const struct tc_config *layout, const struct tc_plan *p,
+            struct tc_err *err);
 
 /* share.c. Local. The program's own path, "" if it is not known; owned by the caller. */
-char *tc_cmd_program(void);
+char *tc_share_program(void);
 /* Local. The folder of train.sbatch, where an installed program also has its examples; NULL: not found.
  * Owned by the caller. */
-char *tc_cmd_share(void);
+char *tc_share_folder(void);
 
 #endif

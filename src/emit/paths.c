@@ -47,7 +47,7 @@ static int set_absolute(const struct tc_config *c, const char *option, char **te
   return rc;
 }
 
-int tc_plan_absolute(struct tc_config *c, struct tc_err *err)
+int tc_emit_absolute(struct tc_config *c, struct tc_err *err)
 {
   char *cwd = getcwd(NULL, 0);
   int rc = cwd ? 0 : tc_fail(err, TC_EUSER, "the name of the current folder is not known: %s", strerror(errno));

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-char *tc_cmd_program(void)
+char *tc_share_program(void)
 {
   char path[4096];
   const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -23,11 +23,11 @@ static bool has_template(char *folder)
   return is;
 }
 
-char *tc_cmd_share(void)
+char *tc_share_folder(void)
 {
   /* From the program's own folder: a build in the source tree, beside it, installed. */
   const char *const places[] = { "slurm", "../slurm", "../share/tercio" };
-  char *program = tc_cmd_program(), *slash = strrchr(program, '/'), *found = NULL;
+  char *program = tc_share_program(), *slash = strrchr(program, '/'), *found = NULL;
   const int dir = slash ? (int)(slash - program) : 0;
   for (size_t i = 0; i < sizeof places / sizeof *places && !found; i++) {
     char *folder = tc_sprintf("%.*s/%s", dir, program, places[i]);

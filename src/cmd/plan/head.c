@@ -201,7 +201,7 @@ void tc_plan_runs_print(FILE *f, const struct tc_plan_job *j, const struct tc_pl
 void tc_plan_headroom_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
 {
   char memory[32];
-  const int percent = tc_plan_headroom(j, p, memory, sizeof memory);
+  const int percent = tc_emit_headroom(j, p, memory, sizeof memory);
   if (!percent) return;
   fprintf(f, "\nThe layout%s takes %d %% of the memory of a device, without what the driver, libraries and kernels "
           "need:\n--memory %s leaves a tenth for them.\n", j->search ? " of row 1" : "", percent, memory);

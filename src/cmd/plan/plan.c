@@ -27,32 +27,34 @@ static void say_row(const struct tc_plan_job *j, const struct tc_plan_found *f, 
   else
     printf("\nrow %d is written, the first that leaves a tenth of a device's memory to the driver, libraries and "
            "kernels;\nrow %d takes %d %% (its options on the command line would have it written)\n", row + 1, full + 1,
-           tc_plan_headroom(j, &f->row[full].plan, memory, sizeof memory));
+           tc_emit_headroom(j, &f->row[full].plan, memory, sizeof memory));
 }
 
-/* Writes the first row that fits with all programs of a run and all ranks (a search looks at the training program and
- * at the ends of a pipeline alone): at first of those that leave memory to driver, libraries and kernels, then of
- * all. */
-static int emit_first(const struct tc_plan_job *j, const struct tc_plan_found *f, struct tc_err *err)
+static int emit(const struct tc_plan_job *j, const struct tc_config *c, const struct tc_plan *p, struct tc_err *err)
 {
-  int rc = 0, full = -1;
-  char memory[32];
-  for (int k = 0; k < 2 * f->n_rows; k++) {
-    struct tc_plan p;
-    const int i = k % f->n_rows;
-    const bool any = k >= f->n_rows;
-    const struct tc_config *c = &f->row[i].cfg;
-    if (!any && tc_plan_headroom(j, &f->row[i].plan, memory, sizeof memory)) {
-      if (full < 0) full = i;
-      continue;
+  struct tc_emitted e;
+  TC_TRY(tc_emit(&e, j, c, p, err));
+  if (!j->json) {
+    char *path = tc_sprintf("%s/job.sbatch", j->into), *word = tc_shell_word(path);
+    printf("\nwritten: run.ini, device.ini and job.sbatch in %s; sbatch %s\n", e.dir, word);
+    if (e.n_checks) printf("to check before it is submitted (# CHECK in the files):\n");
+    for (int i = 0; i < e.n_checks; i++) {
+      const struct tc_emit_check *x = &e.check[i];
+      printf("  %-10s %s%s: %s\n", x->job ? "job.sbatch" : "run.ini", x->job ? "--" : "", x->name, x->text);
     }
-    rc = tc_plan_layout(&p, c, j->world, &j->cluster, true, err);
-    if (!rc) rc = tc_plan_fits(j, &p, err);
-    if (rc || (!any && tc_plan_headroom(j, &p, memory, sizeof memory))) continue;
-    say_row(j, f, i, any ? -1 : full);
-    return tc_plan_emit(j, c, &p, err);
+    free(path);
+    free(word);
   }
-  return rc;
+  free(e.dir);
+  return 0;
+}
+
+static int emit_chosen(const struct tc_plan_job *j, const struct tc_plan_found *f, struct tc_err *err)
+{
+  struct tc_emit_choice x;
+  TC_TRY(tc_emit_choose(&x, j, f, err));
+  say_row(j, f, x.row, x.full);
+  return emit(j, &f->row[x.row].cfg, &x.plan, err);
 }
 
 static int search(const struct tc_plan_job *j, struct tc_err *err)
@@ -62,7 +64,7 @@ static int search(const struct tc_plan_job *j, struct tc_err *err)
   if (j->json) put_json(tc_plan_table_json(j, &f));
   else tc_plan_table_print(stdout, j, &f);
   int rc = f.n_rows ? 0 : tc_plan_nothing(j, &f, err);
-  if (!rc && j->emit) rc = emit_first(j, &f, err);
+  if (!rc && j->emit) rc = emit_chosen(j, &f, err);
   tc_plan_found_done(&f);
   return rc;
 }
@@ -73,18 +75,22 @@ static int explain(const struct tc_plan_job *j, struct tc_err *err)
   TC_TRY(tc_plan_layout(&p, j->cfg, j->world, &j->cluster, true, err));
   if (j->json) put_json(tc_plan_json(j, &p));
   else tc_plan_print(stdout, j, &p);
-  TC_TRY(tc_plan_fits(j, &p, err));
+  TC_TRY(tc_emit_fits(j, &p, err));
   struct tc_config c = *j->cfg;                  /* with the values of auto */
   c.mesh_tp = p.tp;
-  return j->emit ? tc_plan_emit(j, &c, &p, err) : 0;
+  return j->emit ? emit(j, &c, &p, err) : 0;
 }
 
-/* Checks what is at the file's name, before minutes of measuring. */
-static int calibrate(const struct tc_plan_job *j, const char *path, struct tc_err *err)
+static int calibrate(const struct tc_config *c, const char *path, struct tc_err *err)
 {
-  const struct tc_output_opts o = { .kind = &tc_cluster_kind, .flag = "--calibrate" };
-  TC_TRY(tc_output_check(path, &o, err));
-  return tc_plan_calibrate(j, path, err);
+  struct tc_calibrated x;
+  TC_TRY(tc_calibrate(&x, c, path, err));
+  printf("%s: %d shapes of ops, products at %.4g GF/s, memory at %.4g GB/s\n", path, x.shapes, x.flops * 1e-9,
+         x.bytes_per_s * 1e-9);
+  if (x.threads)
+    printf("it is of ranks of %lld thread%s on a machine of %.0f CPUs; ranks of N threads need a file of their own: "
+           "--run.threads=N\n", (long long)x.threads, tc_plan_plural(x.threads), x.cpus);
+  return 0;
 }
 
 int tc_cmd_plan(int argc, char **argv)
@@ -95,7 +101,7 @@ int tc_cmd_plan(int argc, char **argv)
   struct tc_plan_job j;
   int rc = tc_plan_job_new(&j, argc, argv, &file, &tables, &err);
   if (!rc && tables) tc_plan_tables(stdout);
-  else if (!rc && file) rc = calibrate(&j, file, &err);
+  else if (!rc && file) rc = calibrate(j.cfg, file, &err);
   else if (!rc && j.use != TC_TO_TRAIN) rc = tc_plan_use(&j, &err);
   else if (!rc) rc = j.search ? search(&j, &err) : explain(&j, &err);
   tc_plan_job_done(&j);

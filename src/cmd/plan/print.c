@@ -149,7 +149,7 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
   json_t *o = json_pack("{s:i,s:s,s:I,s:o,s:o,s:n,s:n,s:b,s:o}", "ranks", p->world, "device",
                         j->cluster.device.name, "parameters", (json_int_t)p->parameters, "layout",
                         layout, "classes", classes, "device_bytes", "host_bytes", "fits",
-                        tc_plan_fits(j, p, &why) == 0, "textbook", textbook);
+                        tc_emit_fits(j, p, &why) == 0, "textbook", textbook);
   tc_figure(textbook, "states_bytes", tc_textbook_states((double)p->parameters));
   tc_figure(textbook, "estimate_bytes", b.total);
   json_object_update_new(o, tc_plan_time_json(&p->time));      /* before its own figures, which may add reasons */
