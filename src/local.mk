@@ -118,6 +118,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/run/fits.c \
   %D%/run/reads.c \
   %D%/run/reads.h \
+  %D%/run/place.c \
+  %D%/run/place.h \
   %D%/run/rss.c \
   %D%/run/run.c \
   %D%/run/run.h \
@@ -189,6 +191,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/launch/slurm_words.c \
   %D%/launch/stop.c \
   %D%/launch/stop.h \
+  %D%/launch/warn.c \
+  %D%/launch/warn.h \
   %D%/monitor/event.h \
   %D%/monitor/straggler.c \
   %D%/monitor/straggler.h \

@@ -96,6 +96,7 @@ unit_tests = \
   %D%/unit/launch/t_slurm_words.t \
   %D%/unit/launch/t_stop.t \
   %D%/unit/launch/t_stop_words.t \
+  %D%/unit/launch/t_warn.t \
   %D%/unit/model/t_hf_config.t \
   %D%/unit/model/t_model.t \
   %D%/unit/model/t_optim.t \
@@ -190,6 +191,7 @@ test_headers = \
   %D%/unit/kernels/scene.h \
   %D%/unit/script.h \
   %D%/unit/ckpt_cmd.h \
+  %D%/unit/placed.h \
   %D%/unit/train/calls.h \
   %D%/unit/ckpt_fixture.h \
   %D%/unit/data_fixture.h \

@@ -6,222 +6,14 @@
 #include "src/cmd/cmd.h"
 #include "src/cmd/model.h"
 #include "src/launch/launch.h"
-#include "src/program/setup.h"
+#include "src/run/place.h"
 
-#include <hwloc.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { EXTRA_JSON, EXTRA_SIMULATE, EXTRA_ORDER, N_EXTRA };
 static const char *const extra_flags[] = { "json", "simulate=", "order=", NULL };
-
-struct place {
-  struct tc_config *cfg;           /* borrowed; train.precision as on these ranks */
-  struct tc_ranks *ranks;          /* owned */
-  struct tc_mesh *mesh;            /* owned */
-  bool simulated, traffic;         /* traffic: sent_bytes is known */
-  int64_t sent_bytes[TC_AXES];     /* per rank and step */
-  int *threads;                    /* [world], of each rank; owned */
-  char **warning;                  /* [n_warnings] owned sentences */
-  int n_warnings, cap_warnings;
-};
-
-__attribute__((format(printf, 2, 3)))
-static void warn(struct place *p, const char *fmt, ...)
-{
-  char text[600];
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(text, sizeof text, fmt, ap);
-  va_end(ap);
-  TC_GROW(p->warning, p->n_warnings, p->cap_warnings);
-  p->warning[p->n_warnings++] = tc_strdup(text);
-}
-
-/* ---- ranks and mesh -------------------------------------------------------------------- */
-
-/* The ranks of a synthetic cluster, with a device each. */
-static int simulate_ranks(struct place *p, const char *cluster, const char *order, struct tc_err *err)
-{
-  int32_t *node;
-  int world = tc_mesh_synthetic(cluster, order, &node, err);
-  if (world < 0) return world;
-  struct tc_ranks *r = tc_calloc(1, sizeof *r);
-  r->world = world;
-  r->node_of_rank = node;
-  r->info = tc_calloc((size_t)world, sizeof *r->info);
-  strcpy(r->launcher, "simulated");
-  int *count = tc_calloc((size_t)world, sizeof *count);
-  for (int i = 0; i < world; i++) {
-    struct tc_rank_info *x = &r->info[i];
-    x->node = node[i];
-    x->local_rank = x->device = count[node[i]]++;
-    r->n_nodes = TC_MAX(r->n_nodes, node[i] + 1);
-    snprintf(x->host, sizeof x->host, "node%d", node[i]);
-    snprintf(x->dev.name, sizeof x->dev.name, "gpu%d", x->device);
-    x->numa = x->dev.numa = x->dev.distance = x->dev.n_links = -1;
-  }
-  for (int i = 0; i < world; i++)
-    r->info[i].local_size = r->info[i].n_visible = r->info[i].n_node_devices = count[node[i]];
-  free(count);
-  p->simulated = true;
-  p->ranks = r;
-  return TC_OK;
-}
-
-/* With a model the mesh is that of training, and the traffic on each axis is known. A model that can't be
- * trained on it is only a warning here, since the placement is still of interest. */
-static int make_mesh(struct place *p, struct tc_err *err)
-{
-  const struct tc_config *c = p->cfg;
-  const struct tc_ranks *r = p->ranks;
-  int devices = tc_ranks_node_devices(r);
-  tc_setup_precision(p->cfg, tc_launch_on_gpus(p->cfg, r));
-  TC_TRY(tc_setup_axes(&p->mesh, c, r->world, r->node_of_rank, devices, err));
-  if (!*c->model_preset && !*c->model_config && c->model_layers == 0) return TC_OK;
-  struct tc_err why = { 0 };
-  struct tc_mesh *m;
-  int rc = tc_setup_mesh(&m, c, r->world, r->node_of_rank, devices, &why);
-  if (!rc) {
-    tc_mesh_free(p->mesh);
-    p->mesh = m;
-    rc = tc_setup_traffic(p->sent_bytes, c, m, &why);
-  }
-  p->traffic = rc == 0;
-  if (rc < 0) warn(p, "`tercio train` would fail: %s", why.text);
-  return TC_OK;
-}
-
-static void set_threads(struct place *p)
-{
-  p->threads = tc_calloc((size_t)p->ranks->world, sizeof *p->threads);
-  if (p->simulated) return;
-  for (int i = 0; i < p->ranks->world; i++)
-    p->threads[i] = tc_launch_threads(p->cfg, p->ranks, i);
-}
-
-/* ---- warnings -------------------------------------------------------------------------- */
-
-/* Whether two ranks of a node use the same device, as far as is known: by UUID, else bus, else visible
- * name. */
-static bool same_device(const struct tc_rank_info *a, const struct tc_rank_info *b)
-{
-  if (a->device < 0 || b->device < 0) return false;
-  if (*a->dev.uuid && *b->dev.uuid) return strcmp(a->dev.uuid, b->dev.uuid) == 0;
-  if (*a->dev.pci && *b->dev.pci) return strcmp(a->dev.pci, b->dev.pci) == 0;
-  return strcmp(a->dev.name, b->dev.name) == 0;
-}
-
-/* Lists the ranks of `node`, in rank order, in list[world]. Returns their number. */
-static int node_ranks(const struct place *p, int node, int *list)
-{
-  int n = 0;
-  for (int i = 0; i < p->mesh->world; i++)
-    if (p->mesh->node[i] == node) list[n++] = i;
-  return n;
-}
-
-/* Warns of ranks of one node that share a device: one line per device. */
-static void warn_shared(struct place *p, const int *list, int n)
-{
-  const struct tc_rank_info *info = p->ranks->info;
-  for (int a = 0; a < n; a++) {
-    bool warned = false;
-    char ranks[200];
-    int length = snprintf(ranks, sizeof ranks, "%d", list[a]), sharing = 1;
-    for (int b = 0; b < a && !warned; b++) warned = same_device(&info[list[a]], &info[list[b]]);
-    for (int b = a + 1; b < n && !warned; b++) {
-      if (!same_device(&info[list[a]], &info[list[b]])) continue;
-      sharing++;
-      if (length < (int)sizeof ranks - 16)
-        length += snprintf(ranks + length, sizeof ranks - (size_t)length, ", %d", list[b]);
-    }
-    if (sharing > 1)
-      warn(p, "%d ranks (%s) share %s of %s: start as many ranks per node as it has GPUs", sharing,
-           ranks, info[list[a]].dev.name, info[list[a]].host);
-  }
-}
-
-static void warn_hidden(struct place *p)
-{
-  int n = 0, first = -1;
-  for (int i = 0; i < p->ranks->world; i++) {
-    const struct tc_rank_info *x = &p->ranks->info[i];
-    if (x->n_visible >= x->n_node_devices) continue;
-    if (n++ == 0) first = i;
-  }
-  if (n == 0) return;
-  const struct tc_rank_info *x = &p->ranks->info[first];
-  warn(p, "%d rank%s can't see all GPUs of the node (rank %d on %s: %d of %d), which breaks direct "
-       "access between GPUs: ask Slurm for --gpus-per-node, not --gpus-per-task or --gpu-bind",
-       n, n == 1 ? "" : "s", first, x->host, x->n_visible, x->n_node_devices);
-}
-
-/* Warns of ranks that the launcher bound far from all GPUs that are free for them. */
-static void warn_far(struct place *p)
-{
-  int n = 0, first = -1;
-  for (int i = 0; i < p->ranks->world; i++) {
-    if (p->ranks->info[i].device < 0 || p->ranks->info[i].dev.distance < 100) continue;
-    if (n++ == 0) first = i;
-  }
-  if (n == 0) return;
-  const struct tc_rank_info *x = &p->ranks->info[first];
-  warn(p, "%d rank%s far from %s GPU (rank %d on %s: CPUs %s, %s on NUMA node %d): let the launcher "
-       "give as many ranks to a socket as it has GPUs, or bind none of them", n,
-       n == 1 ? " runs" : "s run", n == 1 ? "its" : "their", first, x->host, x->cpuset, x->dev.pci,
-       x->dev.numa);
-}
-
-static void warn_tp(struct place *p)
-{
-  const struct tc_mesh *m = p->mesh;
-  int n = 0, first = -1, groups = m->size[TC_PP] * m->size[TC_DP];
-  for (int i = 0; i < m->world; i += m->size[TC_TP]) {
-    if (tc_mesh_group_nodes(m, m->at[i], TC_TP) == 1) continue;
-    if (n++ == 0) first = m->at[i];
-  }
-  if (n > 0)
-    warn(p, "tp leaves its node in %d of %d groups (that of rank %d spans %d nodes): each layer "
-         "waits for the network", n, groups, first, tc_mesh_group_nodes(m, first, TC_TP));
-}
-
-/* Warns if the ranks of a node have more threads than CPUs. */
-static void warn_threads(struct place *p, const int *list, int n)
-{
-  hwloc_bitmap_t all = hwloc_bitmap_alloc(), mine = hwloc_bitmap_alloc();
-  int64_t threads = 0;
-  for (int i = 0; i < n; i++) {
-    hwloc_bitmap_list_sscanf(mine, p->ranks->info[list[i]].cpuset);
-    hwloc_bitmap_or(all, all, mine);
-    threads += p->threads[list[i]];
-  }
-  int cpus = hwloc_bitmap_weight(all);
-  hwloc_bitmap_free(all);
-  hwloc_bitmap_free(mine);
-  if (threads > cpus)
-    warn(p, "%s: %d rank%s run%s %lld threads on %d CPU%s: start fewer ranks, set run.threads, or "
-         "ask Slurm for --cpus-per-task", p->ranks->info[list[0]].host, n, n == 1 ? "" : "s",
-         n == 1 ? "s" : "", (long long)threads, cpus, cpus == 1 ? "" : "s");
-}
-
-static void find_warnings(struct place *p)
-{
-  int world = p->ranks->world, *list = tc_malloc((size_t)world * sizeof *list);
-  warn_tp(p);
-  if (!p->simulated) {
-    for (int node = 0; node < p->ranks->n_nodes; node++) {
-      int n = node_ranks(p, node, list);
-      warn_shared(p, list, n);
-      warn_threads(p, list, n);
-    }
-    warn_hidden(p);
-    warn_far(p);
-  }
-  free(list);
-}
 
 /* ---- printing -------------------------------------------------------------------------- */
 
@@ -243,7 +35,7 @@ static int nearest_axis(const struct tc_mesh *m, int i)
 }
 
 /* Prints the axes, innermost first: the distance of their groups and their traffic. */
-static void print_axes(const struct place *p)
+static void print_axes(const struct tc_run_place *p)
 {
   const struct tc_mesh *m = p->mesh;
   int near = nearest_axis(m, 1), far = nearest_axis(m, 2);
@@ -266,7 +58,7 @@ static void print_axes(const struct place *p)
 }
 
 /* Prints the GPUs, if at least their bus is known. */
-static void print_gpus(const struct place *p)
+static void print_gpus(const struct tc_run_place *p)
 {
   const struct tc_ranks *r = p->ranks;
   int known = 0, width = 4;
@@ -291,13 +83,13 @@ static void print_gpus(const struct place *p)
 }
 
 /* Prints the NVLinks among the GPUs of the n ranks list[] of a node. */
-static void print_links(const struct place *p, const int *list, int n)
+static void print_links(const struct tc_run_place *p, const int *list, int n)
 {
   const struct tc_rank_info *info = p->ranks->info;
   int pairs = 0, least = INT32_MAX, most = 0;
   for (int a = 0; a < n; a++)
     for (int b = 0; b < a; b++) {
-      if (same_device(&info[list[a]], &info[list[b]])) continue;
+      if (tc_ranks_same_device(&info[list[a]], &info[list[b]])) continue;
       int links = tc_gpus_links(&info[list[a]].dev, &info[list[b]].dev);
       least = TC_MIN(least, links);
       most = TC_MAX(most, links);
@@ -315,7 +107,7 @@ static void print_links(const struct place *p, const int *list, int n)
     for (int a = 0; a < n; a++)
       for (int b = a + 1; b < n; b++) {
         int links = tc_gpus_links(&info[list[a]].dev, &info[list[b]].dev);
-        if (links == 0 || same_device(&info[list[a]], &info[list[b]])) continue;
+        if (links == 0 || tc_ranks_same_device(&info[list[a]], &info[list[b]])) continue;
         printf("%s%d-%d: %d", before, list[a], list[b], links);
         before = ", ";
       }
@@ -323,7 +115,7 @@ static void print_links(const struct place *p, const int *list, int n)
   }
 }
 
-static void print_devices(const struct place *p)
+static void print_devices(const struct tc_run_place *p)
 {
   int *list = tc_malloc((size_t)p->ranks->world * sizeof *list);
   print_gpus(p);
@@ -336,7 +128,7 @@ static void print_devices(const struct place *p)
   free(list);
 }
 
-static void print_table(const struct place *p)
+static void print_table(const struct tc_run_place *p)
 {
   const struct tc_ranks *r = p->ranks;
   const struct tc_mesh *m = p->mesh;
@@ -362,7 +154,7 @@ static void print_table(const struct place *p)
   }
   print_devices(p);
   if (m->world > 1) print_axes(p);
-  for (int i = 0; i < p->n_warnings; i++) printf("warning: %s\n", p->warning[i]);
+  for (int i = 0; i < p->warnings.n; i++) printf("warning: %s\n", p->warnings.text[i]);
 }
 
 /* Unknown values are null. */
@@ -377,20 +169,20 @@ static json_t *known_int(int i, bool known)
 }
 
 /* [[rank, links], ...] of the ranks whose GPUs are linked with that of rank i. */
-static json_t *links_json(const struct place *p, int i)
+static json_t *links_json(const struct tc_run_place *p, int i)
 {
   const struct tc_rank_info *info = p->ranks->info;
   if (info[i].device < 0 || info[i].dev.n_links < 0) return json_null();
   json_t *list = json_array();
   for (int k = 0; k < p->ranks->world; k++) {
-    if (k == i || info[k].node != info[i].node || same_device(&info[i], &info[k])) continue;
+    if (k == i || info[k].node != info[i].node || tc_ranks_same_device(&info[i], &info[k])) continue;
     int links = tc_gpus_links(&info[i].dev, &info[k].dev);
     if (links > 0) json_array_append_new(list, json_pack("[i, i]", k, links));
   }
   return list;
 }
 
-static json_t *rank_json(const struct place *p, int i)
+static json_t *rank_json(const struct tc_run_place *p, int i)
 {
   const struct tc_rank_info *x = &p->ranks->info[i];
   const bool has = x->device >= 0;
@@ -422,7 +214,7 @@ static json_t *rank_json(const struct place *p, int i)
   return o;
 }
 
-static void print_json(const struct place *p)
+static void print_json(const struct tc_run_place *p)
 {
   const struct tc_ranks *r = p->ranks;
   json_t *top = json_object(), *mesh = json_object(), *ranks = json_array(), *list = json_array();
@@ -445,7 +237,7 @@ static void print_json(const struct place *p)
   json_object_set_new(top, "axes", axes);
   for (int i = 0; i < r->world; i++) json_array_append_new(ranks, rank_json(p, i));
   json_object_set_new(top, "ranks", ranks);
-  for (int i = 0; i < p->n_warnings; i++) json_array_append_new(list, json_string(p->warning[i]));
+  for (int i = 0; i < p->warnings.n; i++) json_array_append_new(list, json_string(p->warnings.text[i]));
   json_object_set_new(top, "warnings", list);
   json_dumpf(top, stdout, JSON_INDENT(1));
   putchar('\n');
@@ -454,23 +246,14 @@ static void print_json(const struct place *p)
 
 /* ---- the command ----------------------------------------------------------------------- */
 
-static int place(struct place *p, const char *const *extra, struct tc_err *err)
+static int place(struct tc_run_place *p, struct tc_config *cfg, const char *const *extra, struct tc_err *err)
 {
-  const char *cluster = extra[EXTRA_SIMULATE];
-  struct tc_ranks_request request = tc_launch_request(p->cfg);
-  request.ask = true;
-  if (!cluster && extra[EXTRA_ORDER])
+  if (!extra[EXTRA_SIMULATE] && extra[EXTRA_ORDER])
     return tc_fail(err, TC_EUSER, "--order = %s is for simulated ranks only: add --simulate "
                    "\"2 nodes x 4\"; real ones are ordered by the launcher (srun -m %s)",
                    extra[EXTRA_ORDER], extra[EXTRA_ORDER]);
-  if (cluster) TC_TRY(simulate_ranks(p, cluster, extra[EXTRA_ORDER], err));
-  else if (p->cfg->run_ranks > 1)
-    TC_TRY(tc_ranks_threads(&p->ranks, (int)TC_MIN(p->cfg->run_ranks, INT32_MAX), &request, err));
-  else TC_TRY(tc_ranks_discover(&p->ranks, &request, err));
-  TC_TRY(make_mesh(p, err));
+  TC_TRY(tc_run_place_find(p, cfg, extra[EXTRA_SIMULATE], extra[EXTRA_ORDER], err));
   if (p->ranks->rank != 0) return TC_OK;
-  set_threads(p);
-  find_warnings(p);
   if (extra[EXTRA_JSON]) print_json(p);
   else print_table(p);
   return TC_OK;
@@ -484,16 +267,12 @@ int tc_cmd_place(int argc, char **argv)
   int rc = tc_config_new(&cfg, argc, argv, extra_flags, extra, &err);
   if (!rc) rc = tc_cmd_model_of_run(cfg, &err);
   struct tc_launch l = { .cfg = cfg, .rank = tc_launch_rank() };
-  struct place p = { .cfg = cfg };
-  if (!rc) rc = place(&p, extra, &err);
+  struct tc_run_place p = { 0 };
+  if (!rc) rc = place(&p, cfg, extra, &err);
   l.ranks = p.ranks;
   int status = tc_launch_say(&l, rc, &err);
   tc_ranks_finish();
-  for (int i = 0; i < p.n_warnings; i++) free(p.warning[i]);
-  free(p.warning);
-  free(p.threads);
-  tc_mesh_free(p.mesh);
-  tc_ranks_free(p.ranks);
+  tc_run_place_done(&p);
   tc_config_free(cfg);
   return status;
 }

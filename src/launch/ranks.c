@@ -474,6 +474,14 @@ void tc_ranks_gpu_name(const struct tc_rank_info *me, char *name, size_t size)
   else snprintf(name, size, "cuda:%d", TC_MAX(me->device, 0));
 }
 
+bool tc_ranks_same_device(const struct tc_rank_info *a, const struct tc_rank_info *b)
+{
+  if (a->device < 0 || b->device < 0) return false;
+  if (*a->dev.uuid && *b->dev.uuid) return strcmp(a->dev.uuid, b->dev.uuid) == 0;
+  if (*a->dev.pci && *b->dev.pci) return strcmp(a->dev.pci, b->dev.pci) == 0;
+  return strcmp(a->dev.name, b->dev.name) == 0;
+}
+
 char **tc_ranks_names(const struct tc_ranks *r)
 {
   char **name = tc_malloc((size_t)r->world * sizeof *name);

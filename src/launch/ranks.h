@@ -63,6 +63,8 @@ char **tc_ranks_names(const struct tc_ranks *r);
 /* Local. The rank's GPU as tc_device_open takes it: by its bus, else as CUDA counts; the first one
  * where none was found. size: 48 or more. */
 void tc_ranks_gpu_name(const struct tc_rank_info *me, char *name, size_t size);
+/* Local. Whether two ranks of a node use the same device, as far as is known: by UUID, else bus, else visible name. */
+bool tc_ranks_same_device(const struct tc_rank_info *a, const struct tc_rank_info *b);
 /* Local. Threads for a rank: its CPUs divided among the ranks of the node that share them. */
 int tc_ranks_threads_each(const struct tc_ranks *r, int rank);
 
