@@ -36,6 +36,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/sample.c \
   %D%/cmd/save.c \
   %D%/cmd/show_data.c \
+  %D%/cmd/show_data.h \
   %D%/cmd/train.c \
   %D%/report/draw.c \
   %D%/report/layouts.c \
@@ -92,6 +93,7 @@ libtercio_app_a_SOURCES = \
   %D%/forward/sample.h \
   %D%/shards/check_tokens.c \
   %D%/shards/encode_unit.c \
+  %D%/shards/impl.h \
   %D%/shards/note.c \
   %D%/shards/shard_files.c \
   %D%/shards/shards.c \
@@ -99,6 +101,7 @@ libtercio_app_a_SOURCES = \
   %D%/shards/shards_folder.c \
   %D%/shards/text_input.c \
   %D%/shards/texts.c \
+  %D%/shards/token_set.c \
   %D%/shards/token_set.h \
   %D%/shards/units.c \
   %D%/shards/unpack.c \

@@ -1,37 +1,13 @@
-/* cmd_data.c - `tercio data`: the command line. */
+/* cmd_data.c - `tercio data`: its flags, and what it prints of the shards that it made. */
 #include "src/cmd/cmd.h"
+#include "src/cmd/show_data.h"
+#include "src/plan/plan.h"
+#include "src/shards/shards.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/launch/stop.h"
-#include "src/plan/plan.h"
-#include "src/shards/shards.h"
-
 #define SHARD_TOKENS 100000000
-enum { MOST_THREADS = 1024 };
-
-int tc_data_threads(const char *text, int *out, struct tc_err *err)
-{
-  char *end;
-  const long n = strtol(text, &end, 10);
-  if (*end || end == text || n < 1 || n > MOST_THREADS)
-    return tc_fail(err, TC_EUSER, "--threads %.40s: give a number from 1 to %d", text, MOST_THREADS);
-  *out = (int)n;
-  return TC_OK;
-}
-
-const char *tc_data_option(int argc, char **argv, int *i, const char *name, struct tc_err *err)
-{
-  const char *a = argv[*i];
-  const size_t n = strlen(name);
-  if (strncmp(a, name, n) != 0) return NULL;
-  if (a[n] == '=') return a + n + 1;
-  if (a[n]) return NULL;
-  if (*i + 1 < argc) return argv[++*i];
-  tc_fail(err, TC_EUSER, "%s needs a value; see tercio data --help", name);
-  return NULL;
-}
 
 static int shard_tokens(const char *text, int64_t *out, struct tc_err *err)
 {
@@ -42,12 +18,10 @@ static int shard_tokens(const char *text, int64_t *out, struct tc_err *err)
   return TC_OK;
 }
 
-const char *const tc_data_invalid[3] = { "refuse", "replace", "bytes" };
-
 static int invalid(const char *text, enum tc_invalid *out, struct tc_err *err)
 {
   for (int i = 0; i < 3; i++)
-    if (strcmp(text, tc_data_invalid[i]) == 0) {
+    if (strcmp(text, tc_invalid_words[i]) == 0) {
       *out = (enum tc_invalid)i;
       return TC_OK;
     }
@@ -62,7 +36,7 @@ static int bad_lines(const char *text, bool *skip, struct tc_err *err)
 }
 
 /* An option at argv[*i], with its value. */
-static int option(struct tc_make_opts *o, int argc, char **argv, int *i, struct tc_err *err)
+static int option(struct tc_shards_opts *o, int argc, char **argv, int *i, struct tc_err *err)
 {
   static const char *const names[] = { "-o", "--tokenizer", "--field", "--eod", "--shard-tokens", "--threads",
                                        "--invalid", "--bad-lines" };
@@ -89,7 +63,7 @@ static int option(struct tc_make_opts *o, int argc, char **argv, int *i, struct 
 }
 
 /* Texts and folders into text[argc], which o->text becomes. */
-static int parse(struct tc_make_opts *o, int argc, char **argv, char **text, struct tc_err *err)
+static int parse(struct tc_shards_opts *o, int argc, char **argv, char **text, struct tc_err *err)
 {
   bool names_only = false;               /* after "--" */
   const char *needs_tokenizer = NULL;
@@ -112,33 +86,42 @@ static int parse(struct tc_make_opts *o, int argc, char **argv, char **text, str
   return TC_OK;
 }
 
-static int make(int argc, char **argv, char **word, struct tc_stop *stop, struct tc_err *err)
+static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
+
+static void say_made(const struct tc_shards_opts *o, const struct tc_shards_made *m)
 {
-  struct tc_make_opts o = { .stop = stop, .shard_tokens = SHARD_TOKENS };
-  struct tc_texts texts = { 0 };
-  TC_TRY(parse(&o, argc, argv, word, err));
-  int rc = tc_texts_find(&texts, word, o.n_texts, err);
-  o.text = texts.name;
-  o.n_texts = (int)texts.n;
-  if (rc == TC_OK) rc = tc_data_make(&o, err);
-  tc_texts_free(&texts);
-  return rc;
+  if (!o->tokenizer)
+    printf("%s: %lld tokens of %d text file%s, vocabulary %lld\n", o->out, (long long)m->tokens, m->texts,
+           plural(m->texts), (long long)m->vocab);
+  else
+    printf("%s: %lld tokens of %lld document%s in %d shard%s, vocabulary %lld\n", o->out, (long long)m->tokens,
+           (long long)m->documents, plural(m->documents), m->shards, plural(m->shards), (long long)m->vocab);
+  if (m->empty) printf("%lld empty document%s left out\n", (long long)m->empty, plural(m->empty));
+  if (m->invalid)
+    printf("%lld part%s of the text %s not valid UTF-8\n", (long long)m->invalid, plural(m->invalid),
+           m->invalid == 1 ? "was" : "were");
+  if (m->bad)
+    printf("%lld line%s left out, which can't be read%s%s\n", (long long)m->bad, plural(m->bad),
+           m->first_bad.status ? "; the first: " : "", m->first_bad.status ? m->first_bad.text : "");
+}
+
+static int make(int argc, char **argv, struct tc_stop *stop, struct tc_err *err)
+{
+  struct tc_shards_opts o = { .stop = stop, .shard_tokens = SHARD_TOKENS };
+  struct tc_shards_made made;
+  char **text = tc_calloc((size_t)argc, sizeof *text);
+  int status = parse(&o, argc, argv, text, err);
+  if (status == TC_OK) status = tc_shards_make(&made, &o, err);
+  if (status == TC_OK) say_made(&o, &made);
+  free(text);
+  return status;
 }
 
 int tc_cmd_data(int argc, char **argv, struct tc_stop *stop)
 {
-  static const struct { const char *name; int (*run)(int, char **, struct tc_err *); } verbs[] = {
-    { "show", tc_data_show }, { "check", tc_data_check_tokens }, { "decode", tc_data_decode },
-  };
   struct tc_err err = { 0 };
-  int status = TC_OK;
-  for (size_t i = 0; argc > 1 && i < sizeof verbs / sizeof *verbs; i++)
-    if (strcmp(argv[1], verbs[i].name) == 0) {
-      status = verbs[i].run(argc - 1, argv + 1, &err);
-      return status < 0 ? tc_say_failure(&err) : 0;
-    }
-  char **text = tc_calloc((size_t)argc, sizeof *text);
-  status = make(argc, argv, text, stop, &err);
-  free(text);
+  bool shown = false;
+  int status = argc > 1 ? tc_show_data(&shown, argc - 1, argv + 1, &err) : TC_OK;
+  if (!shown) status = make(argc, argv, stop, &err);
   return status < 0 ? tc_say_failure(&err) : 0;
 }

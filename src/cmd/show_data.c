@@ -1,26 +1,57 @@
-/* show_data.c - `tercio data show` and `decode`: what is in files that training reads. */
-#include "src/shards/token_set.h"
-#include "io/folder.h"
-#include "src/shards/shards.h"
+/* show_data.c - `tercio data show`, `check` and `decode`: their flags, and what they print. */
+#include "src/cmd/show_data.h"
 #include "src/config/list.h"
+#include "src/files/files.h"
+#include "src/shards/token_set.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST = 16 };              /* tokens of each file that show prints */
-#define BYTES "bytes"             /* for --tokenizer */
+enum { FIRST = 16, MOST_THREADS = 1024 };      /* tokens of each file that show prints; threads that check takes */
+
+struct view {
+  struct tc_token_set_opts o;
+  char **word;                    /* [o.n_words], owned, as each of them; o borrows it */
+  int cap_words;
+  int64_t count;                  /* tokens, of all files in order (of show: of each); < 0: not given */
+  int threads;
+  struct tc_token_set s;
+};
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
-static void add_word(struct tc_view *v, char *word)
+int tc_data_threads(const char *text, int *out, struct tc_err *err)
 {
-  TC_GROW(v->word, v->n_words, v->cap_words);
-  v->word[v->n_words++] = word;
+  char *end;
+  const long n = strtol(text, &end, 10);
+  if (*end || end == text || n < 1 || n > MOST_THREADS)
+    return tc_fail(err, TC_EUSER, "--threads %.40s: give a number from 1 to %d", text, MOST_THREADS);
+  *out = (int)n;
+  return TC_OK;
+}
+
+const char *tc_data_option(int argc, char **argv, int *i, const char *name, struct tc_err *err)
+{
+  const char *a = argv[*i];
+  const size_t n = strlen(name);
+  if (strncmp(a, name, n) != 0) return NULL;
+  if (a[n] == '=') return a + n + 1;
+  if (a[n]) return NULL;
+  if (*i + 1 < argc) return argv[++*i];
+  tc_fail(err, TC_EUSER, "%s needs a value; see tercio data --help", name);
+  return NULL;
+}
+
+static void add_word(struct view *v, char *word)
+{
+  TC_GROW(v->word, v->o.n_words, v->cap_words);
+  v->o.word = v->word;
+  v->word[v->o.n_words++] = word;
 }
 
 /* An argument is a word, or as many as it has between blanks, as data.train in a run file, if no file has its name. */
-static int add_words(struct tc_view *v, const char *arg, struct tc_err *err)
+static int add_words(struct view *v, const char *arg, struct tc_err *err)
 {
   const char *name = arg + tc_data_weight_size(arg), *at = arg;
   if (*name && tc_is_there(name) == 1) return add_word(v, tc_strdup(arg)), TC_OK;
@@ -56,16 +87,16 @@ static int format(const char *flag, const char *text, enum tc_data_format *out, 
 /* The options, and the verbs that take each. */
 enum option { FORMAT, TOKENIZER, FROM, TOKENS, VOCAB, THREADS, OPTIONS };
 static const struct { const char *name; int verbs; } options[OPTIONS] = {
-  [FORMAT] = { "--data.format", TC_VIEW_SHOW | TC_VIEW_CHECK | TC_VIEW_DECODE },
-  [TOKENIZER] = { "--tokenizer", TC_VIEW_SHOW | TC_VIEW_CHECK | TC_VIEW_DECODE },
-  [FROM] = { "--from", TC_VIEW_SHOW | TC_VIEW_DECODE },
-  [TOKENS] = { "--tokens", TC_VIEW_SHOW | TC_VIEW_DECODE },
-  [VOCAB] = { "--vocab", TC_VIEW_CHECK },
-  [THREADS] = { "--threads", TC_VIEW_CHECK },
+  [FORMAT] = { "--data.format", TC_TOKENS_SHOW | TC_TOKENS_CHECK | TC_TOKENS_DECODE },
+  [TOKENIZER] = { "--tokenizer", TC_TOKENS_SHOW | TC_TOKENS_CHECK | TC_TOKENS_DECODE },
+  [FROM] = { "--from", TC_TOKENS_SHOW | TC_TOKENS_DECODE },
+  [TOKENS] = { "--tokens", TC_TOKENS_SHOW | TC_TOKENS_DECODE },
+  [VOCAB] = { "--vocab", TC_TOKENS_CHECK },
+  [THREADS] = { "--threads", TC_TOKENS_CHECK },
 };
 
 /* An option at argv[*i], with its value. */
-static int option(struct tc_view *v, int argc, char **argv, int *i, struct tc_err *err)
+static int option(struct view *v, int argc, char **argv, int *i, struct tc_err *err)
 {
   const char *a = argv[*i], *value = NULL;
   int k = 0;
@@ -74,19 +105,19 @@ static int option(struct tc_view *v, int argc, char **argv, int *i, struct tc_er
     if (err->status < 0) return err->status;
     if (value) break;
   }
-  if (!value || !(options[k].verbs & (int)v->verb))
+  if (!value || !(options[k].verbs & (int)v->o.use))
     return tc_fail(err, TC_EUSER, "tercio data %s has no option '%s'; see tercio data --help", argv[0], a);
   switch ((enum option)k) {
-  case FORMAT: return format(options[k].name, value, &v->format, err);
-  case TOKENIZER: v->tokenizer_path = value; return TC_OK;
-  case FROM: return number(options[k].name, value, &v->from, err);
+  case FORMAT: return format(options[k].name, value, &v->o.format, err);
+  case TOKENIZER: v->o.tokenizer = value; return TC_OK;
+  case FROM: return number(options[k].name, value, &v->o.from, err);
   case TOKENS: return number(options[k].name, value, &v->count, err);
-  case VOCAB: return number(options[k].name, value, &v->vocab, err);
+  case VOCAB: return number(options[k].name, value, &v->o.vocab, err);
   default: return tc_data_threads(value, &v->threads, err);
   }
 }
 
-static int parse(struct tc_view *v, int argc, char **argv, struct tc_err *err)
+static int parse(struct view *v, int argc, char **argv, struct tc_err *err)
 {
   bool names_only = false;
   for (int i = 1; i < argc; i++) {
@@ -94,155 +125,19 @@ static int parse(struct tc_view *v, int argc, char **argv, struct tc_err *err)
     else if (names_only || argv[i][0] != '-') TC_TRY(add_words(v, argv[i], err));
     else TC_TRY(option(v, argc, argv, &i, err));
   }
-  return v->n_words ? TC_OK : tc_fail(err, TC_EUSER, "no data files; see tercio data --help");
-}
-
-/* ---- files ------------------------------------------------------------------------------------ */
-
-static int open_files(struct tc_view *v, struct tc_err *err)
-{
-  const struct tc_data_opts o = { .word = v->word, .n = v->n_words, .format = v->format, .context = TC_VIEW_BLOCK - 1,
-                                  .vocab = INT64_MAX, .separate = true };
-  TC_TRY(tc_data_open(&v->d, &o, err));
-  for (int s = 0; s < tc_data_sources(v->d); s++) {
-    const int n = tc_data_files(v->d, s);
-    v->file = tc_realloc(v->file, (size_t)(v->n + n) * sizeof *v->file);
-    for (int i = 0; i < n; i++) {
-      struct tc_view_file *f = &v->file[v->n++];
-      *f = (struct tc_view_file){ .source = s };
-      tc_data_file(v->d, s, i, &f->is);
-    }
-  }
-  if (v->from && v->from >= tc_data_tokens(v->d))
-    return tc_fail(err, TC_EUSER, "--from %lld: the files have %lld tokens, counted from 0", (long long)v->from,
-                   (long long)tc_data_tokens(v->d));
-  return TC_OK;
-}
-
-int tc_view_read(const struct tc_view *v, struct tc_reader *r, const struct tc_view_file *f, int64_t from, int64_t n,
-                 uint32_t *out, struct tc_err *err)
-{
-  return tc_data_read(v->d, r, f->source, f->is.first + from, n, (int32_t *)out, err);
-}
-
-/* ---- tokenizers --------------------------------------------------------------------------------- */
-
-/* The tokenizer at `path`, which is read once. To show files none is needed: one beside them that can't be read is no
- * error, and has t NULL. */
-static int load_tokenizer(struct tc_view *v, const char *path, const struct tc_view_tokenizer **out, struct tc_err *err)
-{
-  for (int i = v->n_tokenizers - 1; i >= 0; i--)       /* most often that of the file before */
-    if (strcmp(v->tokenizer[i].path, path) == 0) return *out = &v->tokenizer[i], TC_OK;
-  TC_GROW(v->tokenizer, v->n_tokenizers, v->cap_tokenizers);
-  struct tc_view_tokenizer *k = &v->tokenizer[v->n_tokenizers++];
-  *k = (struct tc_view_tokenizer){ .path = tc_strdup(path) };
-  *out = k;
-  const int status = tc_tokenizer_load(&k->t, path, err);
-  if (status == TC_OK || v->verb != TC_VIEW_SHOW || v->tokenizer_path) return status;
-  tc_log("%s; tokens are shown without their texts", err->text);
-  *err = (struct tc_err){ 0 };
-  return TC_OK;
-}
-
-/* The tokenizer.json in the folder of the file. A check of a given vocabulary needs none. */
-static int load_beside(struct tc_view *v, const struct tc_view_file *f, const struct tc_view_tokenizer **out,
-                       struct tc_err *err)
-{
-  char *dir = tc_folder_of(f->is.name), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir);
-  int status = TC_OK;
-  if (v->vocab >= 0) *out = NULL;
-  else if (tc_is_there(path)) status = load_tokenizer(v, path, out, err);
-  else if (v->verb == TC_VIEW_DECODE)
-    status = tc_fail(err, TC_EUSER, "there is no " TC_TOKENIZER_FILE " beside data file '%s'; name it by --tokenizer%s",
-                     f->is.name, f->is.known ? "" : ", or --tokenizer bytes if a token is a byte");
-  free(dir);
-  free(path);
-  return status;
-}
-
-static int fail_tokenizer(const struct tc_view_file *f, struct tc_err *err)
-{
-  if (f->bytes)
-    return tc_fail(err, TC_EUSER, "data file '%s' was made with a tokenizer: its tokens are not bytes", f->is.name);
-  if (!f->is.tokenizer)
-    return tc_fail(err, TC_EUSER, "a token of data file '%s' is a byte: it is not of tokenizer '%s'", f->is.name,
-                   f->path);
-  return tc_fail(err, TC_EUSER, "data file '%s' was made with another tokenizer (%016" PRIx64 ") than '%s' (%016" PRIx64
-                 ")", f->is.name, f->is.tokenizer, f->path, tc_tokenizer_hash(f->t));
-}
-
-/* What the tokens of a file stand for, by the tokenizer that was named or the one beside it. The file must be of it,
- * except to be shown. */
-static int find_tokenizer(struct tc_view *v, struct tc_view_file *f, struct tc_err *err)
-{
-  const struct tc_view_tokenizer *k = NULL;
-  f->bytes = v->tokenizer_path ? strcmp(v->tokenizer_path, BYTES) == 0 : f->is.known && !f->is.tokenizer;
-  if (!f->bytes && v->tokenizer_path) TC_TRY(load_tokenizer(v, v->tokenizer_path, &k, err));
-  else if (!f->bytes) TC_TRY(load_beside(v, f, &k, err));
-  if (k) {
-    f->t = k->t;
-    f->path = k->path;
-  }
-  if (!f->is.known || (!f->t && !f->bytes) || f->is.tokenizer == (f->t ? tc_tokenizer_hash(f->t) : 0)) return TC_OK;
-  if (v->verb != TC_VIEW_SHOW) return fail_tokenizer(f, err);
-  f->t = NULL;
-  f->bytes = false;
-  return TC_OK;
-}
-
-/* The text of a token, *n bytes, which may be *byte; NULL: there is no such token. */
-static const char *text_of(const struct tc_view_file *f, uint32_t id, char *byte, size_t *n)
-{
-  if (!f->bytes) return tc_tokenizer_bytes(f->t, id, n);
-  *byte = (char)id;
-  *n = 1;
-  return id < TC_VIEW_BYTES ? byte : NULL;
-}
-
-/* ---- opening ----------------------------------------------------------------------------------- */
-
-static int view_open(struct tc_view *v, enum tc_view_verb verb, int argc, char **argv, struct tc_err *err)
-{
-  *v = (struct tc_view){ .verb = verb, .format = TC_FORMAT_AUTO, .count = -1, .vocab = -1 };
-  TC_TRY(parse(v, argc, argv, err));
-  TC_TRY(open_files(v, err));
-  for (int i = 0; i < v->n; i++) TC_TRY(find_tokenizer(v, &v->file[i], err));
-  return TC_OK;
-}
-
-static void view_free(struct tc_view *v)
-{
-  for (int i = 0; i < v->n_words; i++) free(v->word[i]);
-  for (int i = 0; i < v->n_tokenizers; i++) {
-    tc_tokenizer_free(v->tokenizer[i].t);
-    free(v->tokenizer[i].path);
-  }
-  free(v->word);
-  free(v->tokenizer);
-  free(v->file);
-  tc_data_free(v->d);
-}
-
-int tc_view_run(enum tc_view_verb verb, int (*act)(const struct tc_view *v, struct tc_err *err), int argc, char **argv,
-                struct tc_err *err)
-{
-  struct tc_view v;
-  int status = view_open(&v, verb, argc, argv, err);
-  if (status == TC_OK) status = act(&v, err);
-  view_free(&v);
-  return status;
+  return v->o.n_words ? TC_OK : tc_fail(err, TC_EUSER, "no data files; see tercio data --help");
 }
 
 /* Calls `put` for tokens [from, from + n) of a file, in order. */
-static int each_token(const struct tc_view *v, const struct tc_view_file *f, int64_t from, int64_t n,
-                      int (*put)(const struct tc_view_file *f, uint32_t id, int64_t at, struct tc_err *err),
+static int each_token(const struct view *v, const struct tc_token_set_file *f, int64_t from, int64_t n,
+                      int (*put)(const struct tc_token_set_file *f, uint32_t id, int64_t at, struct tc_err *err),
                       struct tc_err *err)
 {
-  uint32_t *token = tc_malloc((size_t)TC_MIN(n, TC_VIEW_BLOCK) * sizeof *token);
+  uint32_t *token = tc_malloc((size_t)TC_MIN(n, TC_TOKEN_BLOCK) * sizeof *token);
   int status = TC_OK;
   for (int64_t here; n > 0 && status == TC_OK && !ferror(stdout); from += here, n -= here) {
-    here = TC_MIN(n, TC_VIEW_BLOCK);
-    status = tc_view_read(v, NULL, f, from, here, token, err);
+    here = TC_MIN(n, TC_TOKEN_BLOCK);
+    status = tc_token_set_read(&v->s, NULL, f, from, here, token, err);
     for (int64_t i = 0; i < here && status == TC_OK; i++) status = put(f, token[i], from + i, err);
   }
   free(token);
@@ -251,7 +146,7 @@ static int each_token(const struct tc_view *v, const struct tc_view_file *f, int
 
 /* ---- show ------------------------------------------------------------------------------------- */
 
-static int print_id(const struct tc_view_file *f, uint32_t id, int64_t at, struct tc_err *err)
+static int print_id(const struct tc_token_set_file *f, uint32_t id, int64_t at, struct tc_err *err)
 {
   (void)f, (void)at, (void)err;
   printf(" %u", id);
@@ -259,11 +154,10 @@ static int print_id(const struct tc_view_file *f, uint32_t id, int64_t at, struc
 }
 
 /* A token's text in one line, with escapes. */
-static int print_text(const struct tc_view_file *f, uint32_t id, int64_t at, struct tc_err *err)
+static int print_text(const struct tc_token_set_file *f, uint32_t id, int64_t at, struct tc_err *err)
 {
-  char byte;
   size_t n;
-  const char *s = text_of(f, id, &byte, &n);
+  const char *s = tc_tokenizer_bytes(f->t, id, &n);
   (void)at, (void)err;
   printf(" \"");
   for (size_t i = 0; s && i < n; i++) {
@@ -283,7 +177,7 @@ static void print_documents(int64_t documents)
 }
 
 /* What the file says, and its first tokens from `from` on. */
-static int show_file(const struct tc_view *v, const struct tc_view_file *f, int64_t from, struct tc_err *err)
+static int show_file(const struct view *v, const struct tc_token_set_file *f, int64_t from, struct tc_err *err)
 {
   const struct tc_data_file *is = &f->is;
   const int64_t n = TC_MIN(v->count < 0 ? FIRST : v->count, is->tokens - from);
@@ -299,76 +193,118 @@ static int show_file(const struct tc_view *v, const struct tc_view_file *f, int6
   printf(" ");
   TC_TRY(each_token(v, f, from, n, print_id, err));
   printf("\n");
-  if (!f->t && !f->bytes) return TC_OK;
+  if (!f->t) return TC_OK;
   printf(" ");
   TC_TRY(each_token(v, f, from, n, print_text, err));
   printf("\n");
   return TC_OK;
 }
 
-static void show_source(const struct tc_view *v, int source)
+static void show_source(const struct view *v, int source)
 {
-  const int files = tc_data_files(v->d, source);
+  const int files = tc_data_files(v->s.d, source);
   int64_t tokens = 0;
-  for (int i = 0; i < v->n; i++)
-    if (v->file[i].source == source) tokens += v->file[i].is.tokens;
+  for (int i = 0; i < v->s.n; i++)
+    if (v->s.file[i].source == source) tokens += v->s.file[i].is.tokens;
   printf("source %d of %d, %s: weight %g, %.4g %% of the samples, %d file%s, %lld tokens\n", source + 1,
-         tc_data_sources(v->d), tc_data_source_name(v->d, source), tc_data_source_weight(v->d, source),
-         100 * tc_data_source_share(v->d, source), files, files == 1 ? "" : "s", (long long)tokens);
+         tc_data_sources(v->s.d), tc_data_source_name(v->s.d, source), tc_data_source_weight(v->s.d, source),
+         100 * tc_data_source_share(v->s.d, source), files, files == 1 ? "" : "s", (long long)tokens);
 }
 
-static int show(const struct tc_view *v, struct tc_err *err)
+static int show(const struct view *v, struct tc_err *err)
 {
-  int64_t skip = v->from, documents = 0;
-  const int sources = tc_data_sources(v->d);
-  for (int i = 0; i < v->n; i++) {
-    const struct tc_view_file *f = &v->file[i];
+  int64_t skip = v->o.from, documents = 0;
+  const int sources = tc_data_sources(v->s.d);
+  for (int i = 0; i < v->s.n; i++) {
+    const struct tc_token_set_file *f = &v->s.file[i];
     const int64_t from = TC_MIN(skip, f->is.tokens);
-    if (sources > 1 && (i == 0 || f->source != v->file[i - 1].source)) show_source(v, f->source);
+    if (sources > 1 && (i == 0 || f->source != v->s.file[i - 1].source)) show_source(v, f->source);
     TC_TRY(show_file(v, f, from, err));
     skip -= from;
     documents = documents < 0 || f->is.documents < 0 ? -1 : documents + f->is.documents;
   }
   if (sources > 1) printf("%d sources, ", sources);
-  printf("%d file%s, %lld tokens", v->n, v->n == 1 ? "" : "s", (long long)tc_data_tokens(v->d));
+  printf("%d file%s, %lld tokens", v->s.n, v->s.n == 1 ? "" : "s", (long long)tc_data_tokens(v->s.d));
   print_documents(documents);
   printf("\n");
   return TC_OK;
 }
 
-int tc_data_show(int argc, char **argv, struct tc_err *err)
-{
-  return tc_view_run(TC_VIEW_SHOW, show, argc, argv, err);
-}
-
 /* ---- decode ----------------------------------------------------------------------------------- */
 
-static int write_text(const struct tc_view_file *f, uint32_t id, int64_t at, struct tc_err *err)
+static int write_text(const struct tc_token_set_file *f, uint32_t id, int64_t at, struct tc_err *err)
 {
-  char byte;
   size_t bytes;
-  const char *text = text_of(f, id, &byte, &bytes);
+  const char *text = tc_tokenizer_bytes(f->t, id, &bytes);
   if (!text)
     return tc_fail(err, TC_EUSER, "data file '%s': %s %u, which is at place %lld (byte %lld)", f->is.name,
-                   f->bytes ? "no byte is" : "the tokenizer has no token", id, (long long)at,
+                   tc_token_is_byte(f->t) ? "no byte is" : "the tokenizer has no token", id, (long long)at,
                    (long long)(f->is.header + at * f->is.width));
   fwrite(text, 1, bytes, stdout);
   return TC_OK;
 }
 
-static int decode(const struct tc_view *v, struct tc_err *err)
+static int decode(const struct view *v, struct tc_err *err)
 {
-  int64_t skip = v->from, left = v->count < 0 ? INT64_MAX : v->count;
-  for (int i = 0; i < v->n && !ferror(stdout); i++) {
-    const int64_t here = v->file[i].is.tokens, from = TC_MIN(skip, here), n = TC_MIN(left, here - from);
-    TC_TRY(each_token(v, &v->file[i], from, n, write_text, err));
+  int64_t skip = v->o.from, left = v->count < 0 ? INT64_MAX : v->count;
+  for (int i = 0; i < v->s.n && !ferror(stdout); i++) {
+    const int64_t here = v->s.file[i].is.tokens, from = TC_MIN(skip, here), n = TC_MIN(left, here - from);
+    TC_TRY(each_token(v, &v->s.file[i], from, n, write_text, err));
     skip -= from;
     left -= n;
   }
   return TC_OK;
 }
 
-int tc_data_decode(int argc, char **argv, struct tc_err *err)
+/* ---- check ------------------------------------------------------------------------------------ */
+
+static void say_checked(const struct view *v, const struct tc_token_check *c)
 {
-  return tc_view_run(TC_VIEW_DECODE, decode, argc, argv, err);
+  bool same = true;
+  for (int i = 0; i < v->s.n; i++) same &= c->vocab[i] == c->vocab[0];
+  for (int i = 0; i < v->s.n && !same; i++)
+    printf("%s: %lld tokens, all below %lld\n", v->s.file[i].is.name, (long long)v->s.file[i].is.tokens,
+           (long long)c->vocab[i]);
+  printf("%d file%s, %lld tokens", v->s.n, v->s.n == 1 ? "" : "s", (long long)tc_data_tokens(v->s.d));
+  print_documents(c->documents);
+  if (same) printf(": all are below %lld", (long long)c->vocab[0]);
+  printf("\n");
+}
+
+static int check(const struct view *v, struct tc_err *err)
+{
+  struct tc_token_check c = { 0 };
+  const int status = tc_token_set_check(&c, &v->s, v->threads, err);
+  if (status == TC_OK) say_checked(v, &c);
+  free(c.vocab);
+  return status;
+}
+
+/* ---- the verbs -------------------------------------------------------------------------------- */
+
+static int run(struct view *v, int (*act)(const struct view *v, struct tc_err *err), int argc, char **argv,
+               struct tc_err *err)
+{
+  int status = parse(v, argc, argv, err);
+  if (status == TC_OK) status = tc_token_set_open(&v->s, &v->o, err);
+  if (status == TC_OK) status = act(v, err);
+  tc_token_set_free(&v->s);
+  for (int i = 0; i < v->o.n_words; i++) free(v->word[i]);
+  free(v->word);
+  return status;
+}
+
+int tc_show_data(bool *is_verb, int argc, char **argv, struct tc_err *err)
+{
+  static const struct { const char *name; enum tc_token_use use; int (*act)(const struct view *v, struct tc_err *err); }
+    verbs[] = { { "show", TC_TOKENS_SHOW, show }, { "check", TC_TOKENS_CHECK, check },
+                { "decode", TC_TOKENS_DECODE, decode } };
+  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+    if (strcmp(argv[0], verbs[i].name) == 0) {
+      struct view v = { .o = { .use = verbs[i].use, .format = TC_FORMAT_AUTO, .vocab = -1 }, .count = -1 };
+      *is_verb = true;
+      return run(&v, verbs[i].act, argc, argv, err);
+    }
+  *is_verb = false;
+  return TC_OK;
 }

@@ -1,5 +1,4 @@
-/* check_tokens.c - `tercio data check`: whether all tokens are below the vocabulary's size. */
-#include "src/shards/shards.h"
+/* check_tokens.c - whether all tokens of a set are below the vocabulary's size. */
 #include "src/shards/token_set.h"
 
 #include <stdatomic.h>
@@ -12,8 +11,8 @@ struct reader { struct tc_reader *r; uint32_t *token; };    /* owned; NULL befor
 
 /* Blocks of all files are numbered through. */
 struct check {
-  const struct tc_view *v;
-  int64_t *vocab;                 /* [n] of each file; owned */
+  const struct tc_token_set *s;
+  const int64_t *vocab;           /* [n] of each file */
   int64_t *first;                 /* [n + 1] the first block of each file, and the number of all blocks; owned */
   atomic_llong *ends;             /* [n] the end-of-document tokens of each file; owned */
   atomic_llong tokens;            /* that were read */
@@ -26,7 +25,7 @@ struct check {
 /* A line every two seconds, so none for short work. */
 static void say_progress(struct check *c)
 {
-  const int64_t now_ns = tc_now_ns(), done = atomic_load(&c->tokens), total = tc_data_tokens(c->v->d);
+  const int64_t now_ns = tc_now_ns(), done = atomic_load(&c->tokens), total = tc_data_tokens(c->s->d);
   if (now_ns - c->told_ns < PROGRESS_NS) return;
   c->told_ns = now_ns;
   tc_say("tercio data: ", "\n", "%.4g M of %.4g M tokens (%d %%), %.4g M/s", (double)done * 1e-6, (double)total * 1e-6,
@@ -36,7 +35,7 @@ static void say_progress(struct check *c)
 /* The file that has the block. */
 static int find_file(const struct check *c, int64_t block)
 {
-  int lo = 0, hi = c->v->n - 1;
+  int lo = 0, hi = c->s->n - 1;
   while (lo < hi) {
     const int mid = (lo + hi + 1) / 2;
     if (c->first[mid] <= block) lo = mid;
@@ -50,14 +49,14 @@ static int check_block(void *ctx, int64_t block, int thread, struct tc_err *err)
   struct check *c = ctx;
   struct reader *at = &c->reader[thread];
   const int i = find_file(c, block);
-  const struct tc_view_file *f = &c->v->file[i];
-  const int64_t from = (block - c->first[i]) * TC_VIEW_BLOCK, n = TC_MIN(f->is.tokens - from, TC_VIEW_BLOCK);
+  const struct tc_token_set_file *f = &c->s->file[i];
+  const int64_t from = (block - c->first[i]) * TC_TOKEN_BLOCK, n = TC_MIN(f->is.tokens - from, TC_TOKEN_BLOCK);
   const uint32_t end = (uint32_t)f->is.end_token;       /* below 0: above all tokens of such a file */
   uint32_t most = 0;
   int64_t ends = 0;
-  if (!at->r) *at = (struct reader){ tc_reader_new(c->v->d), tc_malloc(TC_VIEW_BLOCK * sizeof *at->token) };
+  if (!at->r) *at = (struct reader){ tc_reader_new(c->s->d), tc_malloc(TC_TOKEN_BLOCK * sizeof *at->token) };
   uint32_t *token = at->token;
-  TC_TRY(tc_view_read(c->v, at->r, f, from, n, token, err));
+  TC_TRY(tc_token_set_read(c->s, at->r, f, from, n, token, err));
   for (int64_t k = 0; k < n; k++) {
     most = TC_MAX(most, token[k]);
     ends += token[k] == end;
@@ -73,12 +72,12 @@ static int check_block(void *ctx, int64_t block, int thread, struct tc_err *err)
   return TC_OK;
 }
 
-static int check_all(struct check *c, struct tc_err *err)
+static int check_blocks(struct check *c, int threads, struct tc_err *err)
 {
-  const int threads = c->v->threads ? c->v->threads : tc_cpus();
+  if (!threads) threads = tc_cpus();
   c->reader = tc_calloc((size_t)threads, sizeof *c->reader);
   c->told_ns = c->started_ns = tc_now_ns();
-  const int status = tc_each(c->first[c->v->n], threads, check_block, c, err);
+  const int status = tc_each(c->first[c->s->n], threads, check_block, c, err);
   for (int i = 0; i < threads; i++) {
     free(c->reader[i].token);
     tc_reader_free(c->reader[i].r);
@@ -87,60 +86,45 @@ static int check_all(struct check *c, struct tc_err *err)
   return status;
 }
 
-/* ---- the command --------------------------------------------------------------------------- */
+/* ---- all of it ----------------------------------------------------------------------------- */
 
 /* What tokens must be below: as given, the tokenizer's, or the header's. */
-static int find_vocab(struct check *c, struct tc_err *err)
+static int find_vocab(int64_t *vocab, const struct tc_token_set *s, struct tc_err *err)
 {
-  for (int i = 0; i < c->v->n; i++) {
-    const struct tc_view_file *f = &c->v->file[i];
-    c->vocab[i] = c->v->vocab >= 0 ? c->v->vocab : f->t ? tc_tokenizer_vocab(f->t) : f->bytes ? TC_VIEW_BYTES
-                  : f->is.marked ? f->is.vocab : -1;
-    if (c->vocab[i] < 0)
+  for (int i = 0; i < s->n; i++) {
+    const struct tc_token_set_file *f = &s->file[i];
+    vocab[i] = s->o.vocab >= 0 ? s->o.vocab : f->t ? tc_tokenizer_vocab(f->t) : f->is.marked ? f->is.vocab : -1;
+    if (vocab[i] < 0)
       return tc_fail(err, TC_EUSER, "data file '%s' does not say its vocabulary's size; name it by --vocab N or "
                      "--tokenizer FILE, or give --tokenizer bytes if a token is a byte", f->is.name);
   }
   return TC_OK;
 }
 
-static void say_checked(const struct check *c)
+/* As the files say, or by their end-of-document tokens. */
+static int64_t count_documents(const struct check *c)
 {
-  const struct tc_view *v = c->v;
-  bool same = true, known = true;
   int64_t documents = 0;
-  for (int i = 0; i < v->n; i++) {
-    const struct tc_data_file *f = &v->file[i].is;
-    same &= c->vocab[i] == c->vocab[0];
-    known &= f->documents >= 0 || f->end_token >= 0;
+  for (int i = 0; i < c->s->n; i++) {
+    const struct tc_data_file *f = &c->s->file[i].is;
+    if (f->documents < 0 && f->end_token < 0) return -1;
     documents += f->documents >= 0 ? f->documents : atomic_load(&c->ends[i]);
   }
-  for (int i = 0; i < v->n && !same; i++)
-    printf("%s: %lld tokens, all below %lld\n", v->file[i].is.name, (long long)v->file[i].is.tokens,
-           (long long)c->vocab[i]);
-  printf("%d file%s, %lld tokens", v->n, v->n == 1 ? "" : "s", (long long)tc_data_tokens(v->d));
-  if (known) printf(", %lld document%s", (long long)documents, documents == 1 ? "" : "s");
-  if (same) printf(": all are below %lld", (long long)c->vocab[0]);
-  printf("\n");
+  return documents;
 }
 
-static int check(const struct tc_view *v, struct tc_err *err)
+int tc_token_set_check(struct tc_token_check *out, const struct tc_token_set *s, int threads, struct tc_err *err)
 {
-  struct check c = { .v = v };
-  c.vocab = tc_calloc((size_t)v->n, sizeof *c.vocab);
-  c.first = tc_calloc((size_t)v->n + 1, sizeof *c.first);
-  c.ends = tc_calloc((size_t)v->n, sizeof *c.ends);
-  for (int i = 0; i < v->n; i++) c.first[i + 1] = c.first[i] + tc_ceil_div(v->file[i].is.tokens, TC_VIEW_BLOCK);
+  out->vocab = tc_calloc((size_t)s->n, sizeof *out->vocab);
+  TC_TRY(find_vocab(out->vocab, s, err));
+  struct check c = { .s = s, .vocab = out->vocab };
+  c.first = tc_calloc((size_t)s->n + 1, sizeof *c.first);
+  c.ends = tc_calloc((size_t)s->n, sizeof *c.ends);
+  for (int i = 0; i < s->n; i++) c.first[i + 1] = c.first[i] + tc_ceil_div(s->file[i].is.tokens, TC_TOKEN_BLOCK);
   atomic_init(&c.tokens, 0);
-  int status = find_vocab(&c, err);
-  if (status == TC_OK) status = check_all(&c, err);
-  if (status == TC_OK) say_checked(&c);
-  free(c.vocab);
+  const int status = check_blocks(&c, threads, err);
+  out->documents = count_documents(&c);
   free(c.first);
   free(c.ends);
   return status;
-}
-
-int tc_data_check_tokens(int argc, char **argv, struct tc_err *err)
-{
-  return tc_view_run(TC_VIEW_CHECK, check, argc, argv, err);
 }

@@ -2,7 +2,7 @@
  *
  * An empty document gives no ids at all, so that no end-of-document token follows another. A byte order mark before a
  * text is no part of it, and left out. */
-#include "src/shards/shards.h"
+#include "src/shards/impl.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 struct span { const char *s; size_t n; };
 
 struct job {
-  struct tc_data_unit *unit;
-  const struct tc_data_frame *f;
+  struct tc_text_unit *unit;
+  const struct tc_shards_job *of;
   struct tc_encoder *e;
   const char *path;
   int64_t line;                   /* of JSONL */
@@ -27,28 +27,28 @@ static void put(struct tc_ids *to, const struct tc_ids *ids)
 
 static void begin_document(const struct job *j)
 {
-  if (j->f->o->begin_token) put(&j->unit->ids, tc_tokenizer_begin(j->f->t));
+  if (j->of->o->begin_token) put(&j->unit->ids, tc_tokenizer_begin(j->of->t));
 }
 
 /* The template may end with the end-of-document token itself. */
 static void end_document(const struct job *j)
 {
   struct tc_ids *ids = &j->unit->ids;
-  const struct tc_ids *end = tc_tokenizer_end(j->f->t);
-  const int64_t eod = j->f->eod;
-  const bool there = j->f->o->begin_token && end->n && end->id[end->n - 1] == eod;
-  if (j->f->o->begin_token) put(ids, end);
+  const struct tc_ids *end = tc_tokenizer_end(j->of->t);
+  const int64_t eod = j->of->eod;
+  const bool there = j->of->o->begin_token && end->n && end->id[end->n - 1] == eod;
+  if (j->of->o->begin_token) put(ids, end);
   if (eod >= 0 && !there) put(ids, &(struct tc_ids){ (uint32_t[]){ (uint32_t)eod }, 1, 1 });
   j->unit->documents++;
 }
 
 static int encode(const struct job *j, const char *text, size_t n)
 {
-  return tc_encode(j->e, text, n, j->f->o->invalid, &j->unit->ids, &j->unit->invalid, &j->unit->err);
+  return tc_encode(j->e, text, n, j->of->o->invalid, &j->unit->ids, &j->unit->invalid, &j->unit->err);
 }
 
 /* The bytes of the mark at the begin of a text. */
-static size_t mark_size(const struct tc_data_unit *u)
+static size_t mark_size(const struct tc_text_unit *u)
 {
   return u->at.offset == 0 && u->n >= 3 && memcmp(u->text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
@@ -57,11 +57,11 @@ static size_t mark_size(const struct tc_data_unit *u)
 
 static int encode_text(const struct job *j)
 {
-  struct tc_data_unit *u = j->unit;
+  struct tc_text_unit *u = j->unit;
   const bool begins = u->at.offset == 0;
   const size_t mark = mark_size(u);
   if (begins && u->ends && u->n == mark) return u->empty++, TC_OK;
-  if (j->f->o->invalid == TC_INVALID_REFUSE) {
+  if (j->of->o->invalid == TC_INVALID_REFUSE) {
     const size_t valid = tc_utf8_valid(u->text, u->n);
     if (valid < u->n)
       return tc_fail(&u->err, TC_EUSER, "text '%s': invalid UTF-8 at byte %lld: 0x%02x; --invalid replace or bytes "
@@ -124,7 +124,7 @@ static int64_t replace_halves(char *s, size_t n)
 /* A line without invalid UTF-8; NULL: it has some, which is refused. */
 static char *clean_line(const struct job *j, const char *line, size_t n, size_t *bytes)
 {
-  const enum tc_invalid how = j->f->o->invalid;
+  const enum tc_invalid how = j->of->o->invalid;
   const size_t valid = tc_utf8_valid(line, n);
   int64_t *parts = &j->unit->invalid;
   char why[160];
@@ -145,7 +145,7 @@ static int read_line(const struct job *j, const char *line, size_t n, json_t **o
 {
   json_error_t why;
   size_t bytes;
-  const char *field = j->f->o->field ? j->f->o->field : "text";
+  const char *field = j->of->o->field ? j->of->o->field : "text";
   char *copy = clean_line(j, line, n, &bytes);
   if (!copy) return TC_EUSER;
   *object = json_loadb(copy, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
@@ -164,8 +164,8 @@ static int read_line(const struct job *j, const char *line, size_t n, json_t **o
 /* Goes on after a line that can't be read, if that is allowed. */
 static int leave_out(const struct job *j)
 {
-  struct tc_data_unit *u = j->unit;
-  if (!j->f->o->skip_bad) return TC_EUSER;
+  struct tc_text_unit *u = j->unit;
+  if (!j->of->o->skip_bad) return TC_EUSER;
   if (!u->bad++) u->first_bad = u->err;
   u->err = (struct tc_err){ 0 };
   return TC_OK;
@@ -191,7 +191,7 @@ static int encode_line(const struct job *j, const char *line, size_t n)
 
 static int encode_lines(struct job *j)
 {
-  const struct tc_data_unit *u = j->unit;
+  const struct tc_text_unit *u = j->unit;
   for (size_t at = mark_size(u); at < u->n; j->line++) {
     const char *end = memchr(u->text + at, '\n', u->n - at);
     const size_t n = end ? (size_t)(end - u->text) - at : u->n - at;
@@ -201,9 +201,9 @@ static int encode_lines(struct job *j)
   return TC_OK;
 }
 
-void tc_data_encode(struct tc_data_unit *unit, const struct tc_data_frame *f, struct tc_encoder *e)
+void tc_text_unit_encode(struct tc_text_unit *unit, const struct tc_shards_job *of, struct tc_encoder *e)
 {
-  struct job j = { unit, f, e, f->o->text[unit->at.source], unit->at.line };
+  struct job j = { unit, of, e, of->o->text[unit->at.source], unit->at.line };
   unit->ids.n = 0;
   unit->documents = unit->empty = unit->invalid = unit->bad = 0;
   unit->err.status = TC_OK;

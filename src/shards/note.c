@@ -4,13 +4,15 @@
  * the names, sizes and times of the files, options (so not --threads). Shards that were made with --invalid refuse have
  * nothing invalid in them: they are those of the other values too, with which a call may therefore go on. So it is with
  * --bad-lines. */
-#include "src/shards/shards.h"
+#include "src/shards/impl.h"
 #include "io/ckpt/manifest.h"
 #include "src/files/files.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+const char *const tc_invalid_words[3] = { "refuse", "replace", "bytes" };
 
 enum { MOST_BYTES = 1 << 28 };
 
@@ -23,15 +25,15 @@ static json_t *input_json(const char *path, const struct stat *was)
 }
 
 /* What the ids depend on; owned by the caller. */
-static json_t *command_json(const struct tc_data_frame *f)
+static json_t *command_json(const struct tc_shards_job *job)
 {
-  const struct tc_make_opts *o = f->o;
+  const struct tc_shards_opts *o = job->o;
   char hash[20];
-  const char *invalid = tc_data_invalid[o->invalid], *field = o->field ? o->field : "text";
+  const char *invalid = tc_invalid_words[o->invalid], *field = o->field ? o->field : "text";
   json_t *inputs = json_array();
-  for (int i = 0; i < o->n_texts; i++) json_array_append_new(inputs, input_json(o->text[i], &f->was[i]));
-  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tc_tokenizer_hash(f->t));
-  json_t *j = json_pack("{s:s, s:I, s:b, s:b, s:o, s:s, s:I, s:o}", "tokenizer", hash, "eod", (json_int_t)f->eod,
+  for (int i = 0; i < o->n_texts; i++) json_array_append_new(inputs, input_json(o->text[i], &job->was[i]));
+  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tc_tokenizer_hash(job->t));
+  json_t *j = json_pack("{s:s, s:I, s:b, s:b, s:o, s:s, s:I, s:o}", "tokenizer", hash, "eod", (json_int_t)job->eod,
                         "begin_token", o->begin_token, "jsonl", o->jsonl, "field", tc_text_json(field),
                         "invalid", invalid, "shard_tokens", (json_int_t)o->shard_tokens, "inputs", inputs);
   TC_ASSERT(j);
@@ -39,18 +41,18 @@ static json_t *command_json(const struct tc_data_frame *f)
   return j;
 }
 
-int tc_data_note_write(const struct tc_data_note *n, const struct tc_data_frame *f, struct tc_err *err)
+int tc_shards_note_write(const struct tc_shards_note *n, const struct tc_shards_job *job, struct tc_err *err)
 {
   json_t *j = json_pack("{s:O, s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:i, s:I, s:I, s:I}}", "command", n->command,
                         "complete", n->complete, "shards", n->shards, "tokens", (json_int_t)n->tokens, "vocabulary",
-                        (json_int_t)tc_tokenizer_vocab(f->t), "documents", (json_int_t)n->documents, "empty",
+                        (json_int_t)tc_tokenizer_vocab(job->t), "documents", (json_int_t)n->documents, "empty",
                         (json_int_t)n->empty, "invalid", (json_int_t)n->invalid, "bad_lines",
                         (json_int_t)n->bad, "next", "source", n->at.source, "offset", (json_int_t)n->at.offset, "line", (json_int_t)n->at.line, "skip",
                         (json_int_t)n->skip);
   TC_ASSERT(j);
   static const struct tc_output_kind kind = { "a note of tercio data", { "{\n  \"command\"" } };
   const struct tc_output_opts o = { .kind = &kind };
-  char *text = json_dumps(j, JSON_INDENT(2)), *path = tc_sprintf("%s/%s", f->o->out, TC_DATA_NOTE);
+  char *text = json_dumps(j, JSON_INDENT(2)), *path = tc_sprintf("%s/%s", job->o->out, TC_SHARDS_NOTE);
   const int status = tc_output_text(path, &o, text, err);
   free(path);
   free(text);
@@ -73,7 +75,7 @@ static const char *difference(const json_t *a, const json_t *b)
 /* What such a number is added to can't overflow. */
 static bool fits(json_int_t x) { return x >= 0 && x < INT64_MAX / 4; }
 
-static int unpack(struct tc_data_note *n, json_t *j, const char *path, struct tc_err *err)
+static int unpack(struct tc_shards_note *n, json_t *j, const char *path, struct tc_err *err)
 {
   json_int_t tokens, documents, empty, invalid, bad = 0, offset, line, skip;
   int complete;
@@ -101,7 +103,7 @@ static void allow_more(json_t *was, const json_t *now)
 {
   const char *invalid = json_string_value(json_object_get(was, "invalid"));
   if (json_object_get(now, "bad_lines")) json_object_set(was, "bad_lines", json_object_get(now, "bad_lines"));
-  if (invalid && strcmp(invalid, tc_data_invalid[TC_INVALID_REFUSE]) == 0)
+  if (invalid && strcmp(invalid, tc_invalid_words[TC_INVALID_REFUSE]) == 0)
     json_object_set(was, "invalid", json_object_get(now, "invalid"));
 }
 
@@ -126,20 +128,20 @@ static int check_empty(const char *dir, struct tc_err *err)
   for (int i = 0; i < n; i++) shards |= strlen(names[i]) > 4 && strcmp(names[i] + strlen(names[i]) - 4, ".bin") == 0;
   tc_names_free(names, n);
   return shards ? tc_fail(err, TC_EUSER, "folder '%s' has shards but no %s, which says where they came from; name "
-                          "another folder", dir, TC_DATA_NOTE) : TC_OK;
+                          "another folder", dir, TC_SHARDS_NOTE) : TC_OK;
 }
 
-static void note_clear(struct tc_data_note *n)
+static void note_clear(struct tc_shards_note *n)
 {
-  *n = (struct tc_data_note){ .at.line = 1, .command = n->command };
+  *n = (struct tc_shards_note){ .at.line = 1, .command = n->command };
 }
 
-int tc_data_note_read(struct tc_data_note *n, bool *found, const struct tc_data_frame *f, struct tc_err *err)
+int tc_shards_note_read(struct tc_shards_note *n, bool *found, const struct tc_shards_job *job, struct tc_err *err)
 {
-  const struct tc_make_opts *o = f->o;
-  char *path = tc_sprintf("%s/%s", o->out, TC_DATA_NOTE), *text = NULL;
+  const struct tc_shards_opts *o = job->o;
+  char *path = tc_sprintf("%s/%s", o->out, TC_SHARDS_NOTE), *text = NULL;
   size_t bytes;
-  n->command = command_json(f);
+  n->command = command_json(job);
   note_clear(n);
   *found = tc_is_there(path) != 0;
   int status = *found ? tc_read_text(&text, &bytes, path, "note", MOST_BYTES, err) : check_empty(o->out, err);
@@ -158,7 +160,7 @@ int tc_data_note_read(struct tc_data_note *n, bool *found, const struct tc_data_
   return status;
 }
 
-void tc_data_note_free(struct tc_data_note *n)
+void tc_shards_note_free(struct tc_shards_note *n)
 {
   json_decref(n->command);
   n->command = NULL;

@@ -2,7 +2,7 @@
  *
  * A shard has its name only when it is whole and on the disk (src/files/output.h). Tokens are uint16, or, for vocabularies
  * of over 65,536, uint32 (src/data/shard.h). */
-#include "src/shards/shards.h"
+#include "src/shards/impl.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,18 +17,18 @@ static const struct tc_output_kind shard = { "a token shard", { "\x88\xd8\x34\x0
 
 /* ---- shards ---------------------------------------------------------------------------- */
 
-static struct tc_output_opts options(const struct tc_shards *s)
+static struct tc_output_opts options(const struct tc_shard_files *s)
 {
   return (struct tc_output_opts){ .kind = &shard, .kept = s->kept, .n_kept = s->n_kept, .flag = s->single ? "-o" : NULL };
 }
 
-void tc_shards_begin(struct tc_shards *s)
+void tc_shard_files_begin(struct tc_shard_files *s)
 {
   s->header.n_tokens = 0;
   s->buf = tc_malloc(BLOCK_TOKENS * sizeof(uint32_t));
 }
 
-int tc_shards_check_single(const struct tc_shards *s, struct tc_err *err)
+int tc_shard_files_check_single(const struct tc_shard_files *s, struct tc_err *err)
 {
   const struct tc_output_opts o = options(s);
   return tc_output_check(s->out, &o, err);
@@ -55,7 +55,7 @@ static int check_shard(const char *path, const struct tc_shard_header *h, struct
                         (long long)h->n_tokens);
 }
 
-int tc_shards_check(const char *dir, const struct tc_shard_header *header, int64_t shard_tokens, int number,
+int tc_shard_files_check(const char *dir, const struct tc_shard_header *header, int64_t shard_tokens, int number,
                     int64_t tokens, struct tc_err *err)
 {
   int status = TC_OK;
@@ -69,7 +69,7 @@ int tc_shards_check(const char *dir, const struct tc_shard_header *header, int64
   return status;
 }
 
-static int open_shard(struct tc_shards *s, struct tc_err *err)
+static int open_shard(struct tc_shard_files *s, struct tc_err *err)
 {
   static const int32_t empty[TC_SHARD_INTS];
   const struct tc_output_opts o = options(s);
@@ -80,7 +80,7 @@ static int open_shard(struct tc_shards *s, struct tc_err *err)
   return rc < 0 ? rc : tc_output_write(s->file, empty, sizeof empty, err);
 }
 
-int64_t tc_shards_put(struct tc_shards *s, const uint32_t *id, int64_t n, struct tc_err *err)
+int64_t tc_shard_files_put(struct tc_shard_files *s, const uint32_t *id, int64_t n, struct tc_err *err)
 {
   uint16_t *u16 = s->buf;
   if (!s->file && n > 0) TC_TRY(open_shard(s, err));
@@ -97,10 +97,10 @@ int64_t tc_shards_put(struct tc_shards *s, const uint32_t *id, int64_t n, struct
   return n;
 }
 
-bool tc_shards_full(const struct tc_shards *s) { return s->file && s->header.n_tokens == s->shard_tokens; }
+bool tc_shard_files_full(const struct tc_shard_files *s) { return s->file && s->header.n_tokens == s->shard_tokens; }
 
 /* The header, in place of the zeros that were there. */
-static int put_header(const struct tc_shards *s, struct tc_err *err)
+static int put_header(const struct tc_shard_files *s, struct tc_err *err)
 {
   struct tc_again again = { 0 };
   int32_t header[TC_SHARD_INTS];
@@ -113,7 +113,7 @@ static int put_header(const struct tc_shards *s, struct tc_err *err)
                  strerror(n < 0 ? errno : ENOSPC));
 }
 
-int tc_shards_finish(struct tc_shards *s, struct tc_err *err)
+int tc_shard_files_finish(struct tc_shard_files *s, struct tc_err *err)
 {
   if (!s->file) return TC_OK;
   TC_TRY(put_header(s, err));
@@ -124,7 +124,7 @@ int tc_shards_finish(struct tc_shards *s, struct tc_err *err)
   return TC_OK;
 }
 
-void tc_shards_end(struct tc_shards *s)
+void tc_shard_files_end(struct tc_shard_files *s)
 {
   tc_output_abandon(s->file);
   s->file = NULL;

@@ -4,7 +4,7 @@
  * that is read, the calling thread writes the next one that is encoded. A slot's state says whose it is:
  *   FREE (the reader's) -> READ (any encoder's) -> BUSY (one encoder's) -> DONE (the writer's) -> FREE.
  * Invariants: slot i % n_slots has unit i; written <= taken <= read <= written + n_slots, all under the lock. */
-#include "src/shards/shards.h"
+#include "src/shards/impl.h"
 #include "src/launch/stop.h"
 
 #include <errno.h>
@@ -20,9 +20,9 @@ enum { SLOTS_EACH = 4 };
 enum state { FREE, READ, BUSY, DONE };
 
 struct pipeline {
-  struct tc_data_frame frame;
-  struct tc_data_units *units;
-  struct tc_data_unit *slot;           /* [n_slots] */
+  struct tc_shards_job job;
+  struct tc_text_units *units;
+  struct tc_text_unit *slot;           /* [n_slots] */
   enum state *state;
   int n_slots;
   int64_t read, taken, written;   /* units */
@@ -37,10 +37,10 @@ struct pipeline {
 };
 
 struct maker {
-  const struct tc_make_opts *o;
+  const struct tc_shards_opts *o;
   struct pipeline p;
-  struct tc_shards shards;
-  struct tc_data_note note;
+  struct tc_shard_files shards;
+  struct tc_shards_note note;
   struct stat *was;               /* [n_texts] the texts when the call began, zero of pipes; owned */
   struct tc_output_kept *kept;    /* [n_texts] the texts, which no shard replaces; owned */
   char *tokenizer;                /* the text of tokenizer.json, which is read once: it may come from a pipe; owned */
@@ -65,11 +65,11 @@ static void *read_units(void *arg)
   int more = 1;
   while (more > 0) {
     pthread_mutex_lock(&p->lock);
-    struct tc_data_unit *u = &p->slot[p->read % p->n_slots];
+    struct tc_text_unit *u = &p->slot[p->read % p->n_slots];
     enum state *state = &p->state[p->read % p->n_slots];
     while (*state != FREE && !atomic_load(&p->quit)) pthread_cond_wait(&p->change, &p->lock);
     pthread_mutex_unlock(&p->lock);
-    more = atomic_load(&p->quit) ? 0 : tc_data_units_next(p->units, u, &p->read_err);
+    more = atomic_load(&p->quit) ? 0 : tc_text_units_next(p->units, u, &p->read_err);
     pthread_mutex_lock(&p->lock);
     if (more > 0) {
       *state = READ;
@@ -82,9 +82,9 @@ static void *read_units(void *arg)
 }
 
 /* The next unit to encode; NULL: there are no more. */
-static struct tc_data_unit *take(struct pipeline *p)
+static struct tc_text_unit *take(struct pipeline *p)
 {
-  struct tc_data_unit *u = NULL;
+  struct tc_text_unit *u = NULL;
   pthread_mutex_lock(&p->lock);
   while (p->taken == p->read && !p->ended && !atomic_load(&p->quit)) pthread_cond_wait(&p->change, &p->lock);
   if (p->taken < p->read && !atomic_load(&p->quit)) {
@@ -96,7 +96,7 @@ static struct tc_data_unit *take(struct pipeline *p)
   return u;
 }
 
-static void set_state(struct pipeline *p, const struct tc_data_unit *u, enum state state)
+static void set_state(struct pipeline *p, const struct tc_text_unit *u, enum state state)
 {
   pthread_mutex_lock(&p->lock);
   p->state[u - p->slot] = state;
@@ -109,10 +109,10 @@ static void *encode_units(void *arg)
   struct pipeline *p = arg;
   struct tc_encoder *e = NULL;
   struct tc_err err = { 0 };
-  struct tc_data_unit *u;
-  tc_encoder_new(&e, p->frame.t, &err);
+  struct tc_text_unit *u;
+  tc_encoder_new(&e, p->job.t, &err);
   while ((u = take(p))) {
-    if (e) tc_data_encode(u, &p->frame, e);
+    if (e) tc_text_unit_encode(u, &p->job, e);
     else u->err = err;
     set_state(p, u, DONE);
   }
@@ -139,9 +139,9 @@ static void stop_threads(struct pipeline *p)
   for (int i = 0; i < p->n_encoders; i++) pthread_join(p->encoder[i], NULL);
 }
 
-static int pipeline_new(struct pipeline *p, const struct tc_data_note *from, struct tc_err *err)
+static int pipeline_new(struct pipeline *p, const struct tc_shards_note *from, struct tc_err *err)
 {
-  const struct tc_make_opts *o = p->frame.o;
+  const struct tc_shards_opts *o = p->job.o;
   const int n = o->threads ? o->threads : tc_cpus();
   atomic_init(&p->quit, false);
   pthread_mutex_init(&p->lock, NULL);
@@ -150,7 +150,7 @@ static int pipeline_new(struct pipeline *p, const struct tc_data_note *from, str
   p->slot = tc_calloc((size_t)p->n_slots, sizeof *p->slot);
   p->state = tc_calloc((size_t)p->n_slots, sizeof *p->state);
   p->encoder = tc_calloc((size_t)n, sizeof *p->encoder);
-  p->units = tc_data_units_new(&p->frame, from->at, asked_to_quit, p);
+  p->units = tc_text_units_new(&p->job, from->at, asked_to_quit, p);
   return start_threads(p, n, err);
 }
 
@@ -158,7 +158,7 @@ static void pipeline_free(struct pipeline *p)
 {
   if (!p->slot) return;
   stop_threads(p);
-  tc_data_units_free(p->units);
+  tc_text_units_free(p->units);
   for (int i = 0; i < p->n_slots; i++) {
     free(p->slot[i].text);
     tc_ids_free(&p->slot[i].ids);
@@ -184,7 +184,7 @@ static void say_progress(struct maker *m)
 {
   const int64_t now_ns = tc_now_ns();
   int64_t begun;
-  const double done = (double)tc_data_units_done(m->p.units, &begun);
+  const double done = (double)tc_text_units_done(m->p.units, &begun);
   if (m->begun < 0) m->started_ns = now_ns;      /* so that the speed is that of encoding */
   if (m->begun < 0 && begun >= 0) m->told_ns = now_ns;
   m->begun = begun;
@@ -220,10 +220,10 @@ static void fail_asked(const struct maker *m, int asked, struct tc_err *err)
 }
 
 /* Waits for the next encoded unit; NULL: the input has ended, or (in err) something failed. */
-static struct tc_data_unit *next_unit(struct maker *m, struct tc_err *err)
+static struct tc_text_unit *next_unit(struct maker *m, struct tc_err *err)
 {
   struct pipeline *p = &m->p;
-  struct tc_data_unit *u = NULL;
+  struct tc_text_unit *u = NULL;
   pthread_mutex_lock(&p->lock);
   while (!u) {
     const int64_t i = p->written % p->n_slots;
@@ -244,15 +244,15 @@ static struct tc_data_unit *next_unit(struct maker *m, struct tc_err *err)
 
 /* The open shard is finished, and the note says that the tokens after the first `skip` of the unit at `at` come
  * next. */
-static int finish_shard(struct maker *m, struct tc_data_place at, int64_t skip, struct tc_err *err)
+static int finish_shard(struct maker *m, struct tc_text_place at, int64_t skip, struct tc_err *err)
 {
   m->note.tokens += m->shards.header.n_tokens;
-  TC_TRY(tc_shards_finish(&m->shards, err));
+  TC_TRY(tc_shard_files_finish(&m->shards, err));
   m->shards.header.n_tokens = 0;
   m->note.shards = m->shards.number;
   m->note.at = at;
   m->note.skip = skip;
-  return m->shards.single ? TC_OK : tc_data_note_write(&m->note, &m->p.frame, err);
+  return m->shards.single ? TC_OK : tc_shards_note_write(&m->note, &m->p.job, err);
 }
 
 static int fail_size(struct tc_err *err)
@@ -262,7 +262,7 @@ static int fail_size(struct tc_err *err)
 }
 
 /* skip: tokens of it that earlier shards have. */
-static int write_unit(struct maker *m, const struct tc_data_unit *u, int64_t skip, struct tc_err *err)
+static int write_unit(struct maker *m, const struct tc_text_unit *u, int64_t skip, struct tc_err *err)
 {
   const int64_t n = (int64_t)u->ids.n;
   if (u->err.status < 0) return *err = u->err, u->err.status;
@@ -270,11 +270,11 @@ static int write_unit(struct maker *m, const struct tc_data_unit *u, int64_t ski
     return tc_fail(err, TC_EUSER, "text '%s' is not what it was when the shards in %s were begun",
                    m->o->text[u->at.source], m->o->out);
   for (int64_t at = skip; at < n;) {
-    const int64_t put = tc_shards_put(&m->shards, u->ids.id + at, n - at, err);
+    const int64_t put = tc_shard_files_put(&m->shards, u->ids.id + at, n - at, err);
     if (put < 0) return (int)put;
     if (put == 0) return fail_size(err);                    /* the one file is full */
     at += put;
-    if (tc_shards_full(&m->shards) && !m->shards.single) TC_TRY(finish_shard(m, u->at, at, err));
+    if (tc_shard_files_full(&m->shards) && !m->shards.single) TC_TRY(finish_shard(m, u->at, at, err));
   }
   if (u->bad && !m->first_bad.status) m->first_bad = u->first_bad;
   m->note.documents += u->documents;
@@ -286,7 +286,7 @@ static int write_unit(struct maker *m, const struct tc_data_unit *u, int64_t ski
 
 static int write_units(struct maker *m, struct tc_err *err)
 {
-  struct tc_data_unit *u;
+  struct tc_text_unit *u;
   int64_t skip = m->note.skip;
   while ((u = next_unit(m, err))) {
     TC_TRY(write_unit(m, u, skip, err));
@@ -298,53 +298,53 @@ static int write_units(struct maker *m, struct tc_err *err)
   }
   if (err->status < 0) return err->status;
   m->note.complete = true;
-  return finish_shard(m, (struct tc_data_place){ m->o->n_texts, 0, 1 }, 0, err);
+  return finish_shard(m, (struct tc_text_place){ m->o->n_texts, 0, 1 }, 0, err);
 }
 
-/* ---- the command ----------------------------------------------------------------------- */
+/* ---- all of it ----------------------------------------------------------------------- */
 
 /* Of bytes: none, or a byte. Nothing else parts the texts of JSONL. */
-static int find_eod_byte(struct tc_data_frame *f, const struct tc_make_opts *o, struct tc_err *err)
+static int find_eod_byte(struct tc_shards_job *job, const struct tc_shards_opts *o, struct tc_err *err)
 {
   char *end;
   const long byte = o->eod ? strtol(o->eod, &end, 10) : -1;
   if (o->eod && (end == o->eod || *end || byte < 0 || byte > 255))
     return tc_fail(err, TC_EUSER, "--eod %.60s: without a tokenizer a token is a byte: give its number, 0 to 255", o->eod);
   for (int i = 0; i < o->n_texts && byte < 0; i++)
-    if (tc_data_is_jsonl(o, i))
+    if (tc_text_is_jsonl(o, i))
       return tc_fail(err, TC_EUSER, "text '%s' is JSONL: without a tokenizer give the byte between its texts, such as "
                      "--eod 10, a new line, or --eod 0", o->text[i]);
-  f->eod = byte;
+  job->eod = byte;
   return TC_OK;
 }
 
-static int find_eod(struct tc_data_frame *f, const struct tc_make_opts *o, struct tc_err *err)
+static int find_eod(struct tc_shards_job *job, const struct tc_shards_opts *o, struct tc_err *err)
 {
   static const char *const usual[] = { "<|endoftext|>", "<|end_of_text|>" };
-  if (!o->tokenizer) return find_eod_byte(f, o, err);
-  int64_t id = o->eod ? tc_tokenizer_find(f->t, o->eod) : -1;
-  for (size_t i = 0; i < 2 && !o->eod && id < 0; i++) id = tc_tokenizer_find(f->t, usual[i]);
+  if (!o->tokenizer) return find_eod_byte(job, o, err);
+  int64_t id = o->eod ? tc_tokenizer_find(job->t, o->eod) : -1;
+  for (size_t i = 0; i < 2 && !o->eod && id < 0; i++) id = tc_tokenizer_find(job->t, usual[i]);
   if (id < 0 && o->eod)
     return tc_fail(err, TC_EUSER, "--eod %.60s: tokenizer '%s' has no such token", o->eod, o->tokenizer);
   if (id < 0)
     return tc_fail(err, TC_EUSER, "tokenizer '%s' has neither <|endoftext|> nor <|end_of_text|>; name the token "
                    "between documents by --eod TOKEN", o->tokenizer);
-  f->eod = id;
+  job->eod = id;
   return TC_OK;
 }
 
 /* Every text can be opened, before anything is written; notes its size and time. */
 static int check_texts(struct maker *m, struct tc_err *err)
 {
-  const struct tc_make_opts *o = m->o;
+  const struct tc_shards_opts *o = m->o;
   bool jsonl = false;
   for (int i = 0; i < o->n_texts; i++) {
-    struct tc_data_input *in;
-    TC_TRY(tc_data_input_open(&in, o->text[i], o->invalid == TC_INVALID_REFUSE, err));
-    const bool pipe = tc_data_input_is_pipe(in);
-    tc_data_input_free(in);
+    struct tc_text_input *in;
+    TC_TRY(tc_text_input_open(&in, o->text[i], o->invalid == TC_INVALID_REFUSE, err));
+    const bool pipe = tc_text_input_is_pipe(in);
+    tc_text_input_free(in);
     m->kept[i] = (struct tc_output_kept){ o->text[i], "one of the texts" };
-    jsonl |= tc_data_is_jsonl(o, i);
+    jsonl |= tc_text_is_jsonl(o, i);
     if (pipe) m->total_bytes = -1;
     else if (stat(o->text[i], &m->was[i]) != 0)
       return tc_fail(err, TC_EUSER, "text file '%s': %s", o->text[i], strerror(errno));
@@ -357,32 +357,32 @@ static int check_texts(struct maker *m, struct tc_err *err)
 /* What the folder has, and what has to be in it before the first shard. Nothing is left to do if m->note.complete. */
 static int begin_folder(struct maker *m, struct tc_err *err)
 {
-  const struct tc_make_opts *o = m->o;
+  const struct tc_shards_opts *o = m->o;
   bool found;
-  TC_TRY(tc_data_note_read(&m->note, &found, &m->p.frame, err));
-  TC_TRY(tc_shards_check(o->out, &m->shards.header, o->shard_tokens, m->note.shards, m->note.tokens, err));
+  TC_TRY(tc_shards_note_read(&m->note, &found, &m->p.job, err));
+  TC_TRY(tc_shard_files_check(o->out, &m->shards.header, o->shard_tokens, m->note.shards, m->note.tokens, err));
   if (m->note.complete) return TC_OK;
-  if (!found) TC_TRY(tc_data_folder_tokenizer(o, m->tokenizer, m->tokenizer_bytes, err));
-  if (!found) TC_TRY(tc_data_note_write(&m->note, &m->p.frame, err));
+  if (!found) TC_TRY(tc_shards_folder_tokenizer(o, m->tokenizer, m->tokenizer_bytes, err));
+  if (!found) TC_TRY(tc_shards_note_write(&m->note, &m->p.job, err));
   if (m->note.shards) printf("%s: going on after %d shards\n", o->out, m->note.shards);
   return TC_OK;
 }
 
 static int run(struct maker *m, struct tc_err *err)
 {
-  const struct tc_make_opts *o = m->o;
-  const int64_t vocab = tc_tokenizer_vocab(m->p.frame.t);
-  struct tc_shards *s = &m->shards;
-  s->header = (struct tc_shard_header){ .width = vocab <= 65536 ? 2 : 4, .hash = tc_tokenizer_hash(m->p.frame.t),
-                                        .vocab = vocab, .eod = m->p.frame.eod };
+  const struct tc_shards_opts *o = m->o;
+  const int64_t vocab = tc_tokenizer_vocab(m->p.job.t);
+  struct tc_shard_files *s = &m->shards;
+  s->header = (struct tc_shard_header){ .width = vocab <= 65536 ? 2 : 4, .hash = tc_tokenizer_hash(m->p.job.t),
+                                        .vocab = vocab, .eod = m->p.job.eod };
   s->shard_tokens = s->single ? INT32_MAX : o->shard_tokens;
   s->kept = m->kept;
   s->n_kept = o->n_texts;
   m->note.at.line = 1;
-  TC_TRY(s->single ? tc_shards_check_single(s, err) : begin_folder(m, err));
+  TC_TRY(s->single ? tc_shard_files_check_single(s, err) : begin_folder(m, err));
   if (m->note.complete) return TC_OK;
   s->number = m->note.shards;
-  tc_shards_begin(s);
+  tc_shard_files_begin(s);
   tc_stop_run(o->stop, NULL);
   m->started_ns = m->told_ns = tc_now_ns();
   m->begun = -1;
@@ -390,27 +390,6 @@ static int run(struct maker *m, struct tc_err *err)
   TC_TRY(write_units(m, err));
   if (!s->single || m->note.tokens) return TC_OK;
   return tc_fail(err, TC_EUSER, "the text%s empty: there is nothing to make %s of", o->n_texts == 1 ? " is" : "s are", o->out);
-}
-
-static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
-
-static void say_result(const struct maker *m)
-{
-  const struct tc_data_note *n = &m->note;
-  if (m->shards.single)
-    printf("%s: %lld tokens of %d text file%s, vocabulary 256\n", m->o->out, (long long)n->tokens, m->o->n_texts,
-           plural(m->o->n_texts));
-  else
-    printf("%s: %lld tokens of %lld document%s in %d shard%s, vocabulary %lld\n", m->o->out, (long long)n->tokens,
-           (long long)n->documents, plural(n->documents), n->shards, plural(n->shards),
-           (long long)tc_tokenizer_vocab(m->p.frame.t));
-  if (n->empty) printf("%lld empty document%s left out\n", (long long)n->empty, plural(n->empty));
-  if (n->invalid)
-    printf("%lld part%s of the text %s not valid UTF-8\n", (long long)n->invalid, plural(n->invalid),
-           n->invalid == 1 ? "was" : "were");
-  if (n->bad)
-    printf("%lld line%s left out, which can't be read%s%s\n", (long long)n->bad, plural(n->bad),
-           m->first_bad.status ? "; the first: " : "", m->first_bad.status ? m->first_bad.text : "");
 }
 
 static int load_tokenizer(struct maker *m, struct tc_tokenizer **t, struct tc_err *err)
@@ -421,26 +400,42 @@ static int load_tokenizer(struct maker *m, struct tc_tokenizer **t, struct tc_er
   return tc_tokenizer_parse(t, m->tokenizer, m->tokenizer_bytes, path, err);
 }
 
-int tc_data_make(const struct tc_make_opts *o, struct tc_err *err)
+/* o has files as texts. */
+static int make(struct tc_shards_made *made, const struct tc_shards_opts *o, struct tc_err *err)
 {
   struct tc_tokenizer *t = NULL;
   struct maker m = { .o = o, .shards = { .out = o->out, .single = !o->tokenizer } };
   int lock = -1, status = load_tokenizer(&m, &t, err);
   m.was = tc_calloc((size_t)o->n_texts, sizeof *m.was);
   m.kept = tc_calloc((size_t)o->n_texts, sizeof *m.kept);
-  m.p.frame = (struct tc_data_frame){ .o = o, .t = t, .was = m.was };
-  if (status == TC_OK) status = find_eod(&m.p.frame, o, err);
+  m.p.job = (struct tc_shards_job){ .o = o, .t = t, .was = m.was };
+  if (status == TC_OK) status = find_eod(&m.p.job, o, err);
   if (status == TC_OK) status = check_texts(&m, err);
-  if (status == TC_OK) status = tc_data_folder_open(o, &lock, err);
+  if (status == TC_OK) status = tc_shards_folder_open(o, &lock, err);
   if (status == TC_OK) status = run(&m, err);
+  if (status == TC_OK)
+    *made = (struct tc_shards_made){ .tokens = m.note.tokens, .documents = m.note.documents, .empty = m.note.empty,
+                                     .invalid = m.note.invalid, .bad = m.note.bad, .first_bad = m.first_bad,
+                                     .shards = m.note.shards, .texts = o->n_texts, .vocab = tc_tokenizer_vocab(t) };
   pipeline_free(&m.p);
-  tc_shards_end(&m.shards);
-  tc_data_note_free(&m.note);
+  tc_shard_files_end(&m.shards);
+  tc_shards_note_free(&m.note);
   free(m.was);
   free(m.kept);
   free(m.tokenizer);
   if (lock >= 0) close(lock);
-  if (status == TC_OK) say_result(&m);
   tc_tokenizer_free(t);
+  return status;
+}
+
+int tc_shards_make(struct tc_shards_made *made, const struct tc_shards_opts *o, struct tc_err *err)
+{
+  struct tc_texts texts = { 0 };
+  struct tc_shards_opts of_files = *o;
+  int status = tc_texts_find(&texts, o->text, o->n_texts, err);
+  of_files.text = texts.name;
+  of_files.n_texts = (int)texts.n;
+  if (status == TC_OK) status = make(made, &of_files, err);
+  tc_texts_free(&texts);
   return status;
 }

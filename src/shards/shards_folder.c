@@ -1,6 +1,6 @@
 /* shards_folder.c - the folder of shards, before the first one is made: locked against another call, without what a crash left,
  * and with a copy of the tokenizer. */
-#include "src/shards/shards.h"
+#include "src/shards/impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@ static int remove_unfinished(const char *dir, struct tc_err *err)
   return TC_MIN(n, 0);
 }
 
-int tc_data_folder_open(const struct tc_make_opts *o, int *fd, struct tc_err *err)
+int tc_shards_folder_open(const struct tc_shards_opts *o, int *fd, struct tc_err *err)
 {
   if (!o->tokenizer) return TC_OK;
   TC_TRY(tc_folder_make(o->out, err));
@@ -47,11 +47,11 @@ static bool has_bytes(const char *path, const char *text, size_t bytes)
 }
 
 /* Another tokenizer.json in the folder is replaced only if an earlier call put it there, which has left a note. */
-int tc_data_folder_tokenizer(const struct tc_make_opts *o, const char *text, size_t bytes, struct tc_err *err)
+int tc_shards_folder_tokenizer(const struct tc_shards_opts *o, const char *text, size_t bytes, struct tc_err *err)
 {
   static const struct tc_output_kind kind = { "a file of JSON", { "{", "\n", " " } };
   const struct tc_output_opts options = { .kind = &kind };
-  char *path = tc_sprintf("%s/%s", o->out, TC_DATA_TOKENIZER), *note = tc_sprintf("%s/%s", o->out, TC_DATA_NOTE);
+  char *path = tc_sprintf("%s/%s", o->out, TC_TOKENIZER_FILE), *note = tc_sprintf("%s/%s", o->out, TC_SHARDS_NOTE);
   int status = TC_OK;
   if (!tc_is_there(path) || tc_is_there(note) == 1) status = tc_output_text(path, &options, text, err);
   else if (!has_bytes(path, text, bytes))

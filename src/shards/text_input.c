@@ -4,7 +4,7 @@
  * A text's first bytes are looked at before any of it is used: what is no text is refused, since the ids of a Parquet
  * file or of tokens would be ids all the same. A pipe is asked first whether it has something, so that a request to stop
  * is seen while it has nothing. */
-#include "src/shards/shards.h"
+#include "src/shards/impl.h"
 #include "src/data/kind.h"
 #include "src/files/files.h"
 
@@ -17,7 +17,7 @@
 
 enum { POLL_MS = 200 };
 
-struct tc_data_input {
+struct tc_text_input {
   const char *path;               /* borrowed */
   int fd;
   bool text, pipe, begun, end;    /* begun: the first bytes were looked at */
@@ -28,7 +28,7 @@ struct tc_data_input {
 
 /* ---- the file itself ----------------------------------------------------------------------- */
 
-static int open_text(struct tc_data_input *in, struct tc_err *err)
+static int open_text(struct tc_text_input *in, struct tc_err *err)
 {
   struct stat st;
   const bool standard = strcmp(in->path, "-") == 0;
@@ -39,15 +39,15 @@ static int open_text(struct tc_data_input *in, struct tc_err *err)
   return TC_OK;
 }
 
-bool tc_data_input_is_pipe(const struct tc_data_input *in) { return in->pipe; }
+bool tc_text_input_is_pipe(const struct tc_text_input *in) { return in->pipe; }
 
-static int fail(const struct tc_data_input *in, const char *why, struct tc_err *err)
+static int fail(const struct tc_text_input *in, const char *why, struct tc_err *err)
 {
   return tc_fail(err, TC_EUSER, "text file '%s': reading failed: %s", in->path, why);
 }
 
 /* Up to n bytes of the file itself; 0 at its end. */
-static int64_t read_file(struct tc_data_input *in, char *buf, size_t n, struct tc_err *err)
+static int64_t read_file(struct tc_text_input *in, char *buf, size_t n, struct tc_err *err)
 {
   struct tc_again again = { 0 };
   ssize_t got;
@@ -61,7 +61,7 @@ static int64_t read_file(struct tc_data_input *in, char *buf, size_t n, struct t
 /* As read_file, but what was looked at comes first. */
 static int64_t read_raw(void *arg, char *buf, size_t n, struct tc_err *err)
 {
-  struct tc_data_input *in = arg;
+  struct tc_text_input *in = arg;
   const size_t here = TC_MIN(n, in->raw.n - in->raw.at);
   if (!here) return read_file(in, buf, n, err);
   memcpy(buf, in->raw.bytes + in->raw.at, here);
@@ -71,13 +71,13 @@ static int64_t read_raw(void *arg, char *buf, size_t n, struct tc_err *err)
 
 /* ---- its text -------------------------------------------------------------------------------- */
 
-static int64_t read_text(struct tc_data_input *in, char *buf, size_t n, struct tc_err *err)
+static int64_t read_text(struct tc_text_input *in, char *buf, size_t n, struct tc_err *err)
 {
   return in->unpack ? tc_unpack_read(in->unpack, buf, n, err) : read_raw(in, buf, n, err);
 }
 
 /* Waits until the pipe has something, or its end. False: asked to stop. */
-static bool wait_for_input(const struct tc_data_input *in, bool (*stop)(void *), void *arg)
+static bool wait_for_input(const struct tc_text_input *in, bool (*stop)(void *), void *arg)
 {
   struct pollfd p = { .fd = in->fd, .events = POLLIN };
   while (!stop(arg))
@@ -87,7 +87,7 @@ static bool wait_for_input(const struct tc_data_input *in, bool (*stop)(void *),
 
 static bool never(void *arg) { return arg != NULL; }
 
-static int check_text(const struct tc_data_input *in, struct tc_err *err)
+static int check_text(const struct tc_text_input *in, struct tc_err *err)
 {
   char why[TC_KIND_TEXT];
   const enum tc_kind kind = tc_kind_find(why, in->first.bytes, in->first.n);
@@ -97,7 +97,7 @@ static int check_text(const struct tc_data_input *in, struct tc_err *err)
 }
 
 /* Looks at the first bytes: whether the file is compressed, and whether it is text. Does nothing if asked to stop. */
-static int look(struct tc_data_input *in, bool (*stop)(void *), void *arg, struct tc_err *err)
+static int look(struct tc_text_input *in, bool (*stop)(void *), void *arg, struct tc_err *err)
 {
   int64_t got = 1;
   while (got && in->raw.n < TC_KIND_BYTES) {
@@ -119,19 +119,19 @@ static int look(struct tc_data_input *in, bool (*stop)(void *), void *arg, struc
   return in->text ? check_text(in, err) : TC_OK;
 }
 
-int tc_data_input_open(struct tc_data_input **out, const char *path, bool text, struct tc_err *err)
+int tc_text_input_open(struct tc_text_input **out, const char *path, bool text, struct tc_err *err)
 {
-  struct tc_data_input *in = *out = tc_calloc(1, sizeof *in);
-  *in = (struct tc_data_input){ .path = path, .fd = -1, .text = text };
+  struct tc_text_input *in = *out = tc_calloc(1, sizeof *in);
+  *in = (struct tc_text_input){ .path = path, .fd = -1, .text = text };
   int status = open_text(in, err);
   if (status == TC_OK && !in->pipe) status = look(in, never, NULL, err);
   if (status == TC_OK) return TC_OK;
-  tc_data_input_free(in);
+  tc_text_input_free(in);
   *out = NULL;
   return status;
 }
 
-void tc_data_input_free(struct tc_data_input *in)
+void tc_text_input_free(struct tc_text_input *in)
 {
   if (!in) return;
   tc_unpack_free(in->unpack);
@@ -139,7 +139,7 @@ void tc_data_input_free(struct tc_data_input *in)
   free(in);
 }
 
-int64_t tc_data_input_read(struct tc_data_input *in, char *buf, int64_t bytes, bool (*stop)(void *), void *arg,
+int64_t tc_text_input_read(struct tc_text_input *in, char *buf, int64_t bytes, bool (*stop)(void *), void *arg,
                            struct tc_err *err)
 {
   if (!in->begun) TC_TRY(look(in, stop, arg, err));
@@ -157,7 +157,7 @@ int64_t tc_data_input_read(struct tc_data_input *in, char *buf, int64_t bytes, b
   return n;
 }
 
-int tc_data_input_seek(struct tc_data_input *in, int64_t bytes, struct tc_err *err)
+int tc_text_input_seek(struct tc_text_input *in, int64_t bytes, struct tc_err *err)
 {
   struct stat st;
   if (in->pipe || in->unpack) return 0;
@@ -170,9 +170,9 @@ int tc_data_input_seek(struct tc_data_input *in, int64_t bytes, struct tc_err *e
   return 1;
 }
 
-int64_t tc_data_input_done(const struct tc_data_input *in) { return in->done; }
+int64_t tc_text_input_done(const struct tc_text_input *in) { return in->done; }
 
-int tc_data_input_same(const struct tc_data_input *in, const struct stat *was, struct tc_err *err)
+int tc_text_input_same(const struct tc_text_input *in, const struct stat *was, struct tc_err *err)
 {
   struct stat now;
   if (in->pipe) return TC_OK;

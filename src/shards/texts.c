@@ -2,7 +2,7 @@
  *
  * The order within a folder is that of the bytes of the paths, so that it is the same on every machine. Hidden files
  * and folders are left out. */
-#include "src/shards/shards.h"
+#include "src/shards/impl.h"
 
 #include <errno.h>
 #include <fts.h>
@@ -11,7 +11,7 @@
 
 struct folder { size_t found, others; char *other; };    /* files that are no text by their names; one of them, owned */
 
-static bool cut_ending(const char *name, size_t *n, const char *ending)
+bool tc_text_cut_ending(const char *name, size_t *n, const char *ending)
 {
   const size_t k = strlen(ending);
   if (*n <= k || memcmp(name + *n - k, ending, k) != 0) return false;
@@ -19,11 +19,28 @@ static bool cut_ending(const char *name, size_t *n, const char *ending)
   return true;
 }
 
-static bool is_text(const char *name)
+/* The size of the name without what says that it is compressed. */
+static size_t size_unpacked(const char *name)
 {
   size_t n = strlen(name);
-  if (!cut_ending(name, &n, ".gz")) cut_ending(name, &n, ".zst");
-  return cut_ending(name, &n, ".txt") || cut_ending(name, &n, ".jsonl") || cut_ending(name, &n, ".ndjson");
+  if (!tc_text_cut_ending(name, &n, ".gz")) tc_text_cut_ending(name, &n, ".zst");
+  return n;
+}
+
+static bool is_lines(const char *name, size_t n)
+{
+  return tc_text_cut_ending(name, &n, ".jsonl") || tc_text_cut_ending(name, &n, ".ndjson");
+}
+
+static bool is_text(const char *name)
+{
+  size_t n = size_unpacked(name);
+  return is_lines(name, n) || tc_text_cut_ending(name, &n, ".txt");
+}
+
+bool tc_text_is_jsonl(const struct tc_shards_opts *o, int source)
+{
+  return o->jsonl || is_lines(o->text[source], size_unpacked(o->text[source]));
 }
 
 static void add(struct tc_texts *t, const char *name)

@@ -3,7 +3,7 @@
  * A file is one or more members of gzip (or frames of zstd) to its last byte; each is checked to its checksum. After the
  * members of gzip there may be zero bytes, as gzip itself allows; anything else is an error, and not an end: a damaged
  * member would else leave out all that follows it. */
-#include "src/shards/shards.h"
+#include "src/shards/impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,15 +27,10 @@ struct tc_unpack {
   bool within, ended;             /* one has begun; the file has ended */
 };
 
-static bool ends_with(const char *s, const char *end)
-{
-  const size_t n = strlen(s), k = strlen(end);
-  return n > k && strcmp(s + n - k, end) == 0;
-}
-
 int tc_unpack_find(enum tc_packing *out, const char *path, const char *first, size_t n, struct tc_err *err)
 {
-  const bool gz = ends_with(path, ".gz"), zst = ends_with(path, ".zst");
+  size_t size = strlen(path);
+  const bool gz = tc_text_cut_ending(path, &size, ".gz"), zst = !gz && tc_text_cut_ending(path, &size, ".zst");
   const bool skippable = n >= 4 && (first[0] & 0xf0) == 0x50 && memcmp(first + 1, "\x2a\x4d\x18", 3) == 0;
   *out = n >= 3 && memcmp(first, "\x1f\x8b\x08", 3) == 0                        ? TC_PACKED_GZIP
          : n >= 4 && (memcmp(first, "\x28\xb5\x2f\xfd", 4) == 0 || (zst && skippable)) ? TC_PACKED_ZSTD

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "src/shards/shards.h"
+#include "src/cmd/show_data.h"
 #include "src/config/list.h"
 #include "src/data/prefetch.h"
 #include "src/data/order.h"
@@ -315,10 +315,11 @@ static int check_set(struct fuzz *z, const struct set *s, struct tc_data *d)
 /* ---- show, check and decode ---------------------------------------------------------------------- */
 
 /* What a verb prints for the words of the set and these options; *rc: what it returns. Owned by the caller. */
-static char *print_set(struct set *s, int (*verb)(int, char **, struct tc_err *), char *const *option, int n_options,
+static char *print_set(struct set *s, const char *verb, char *const *option, int n_options,
                        size_t *bytes, int *rc, struct tc_err *err)
 {
-  char *argv[WORDS + 20] = { "verb" }, format[40];
+  char *argv[WORDS + 20] = { (char *)(uintptr_t)verb }, format[40];
+  bool is_verb;
   int argc = 1;
   for (int i = 0; i < n_options; i++) argv[argc++] = option[i];
   snprintf(format, sizeof format, "--data.format=%s", tc_word_data_format(s->format));
@@ -336,7 +337,7 @@ static char *print_set(struct set *s, int (*verb)(int, char **, struct tc_err *)
   const int was = dup(STDOUT_FILENO), to = memfd_create("printed", MFD_CLOEXEC);
   TC_ASSERT(was >= 0 && to >= 0 && dup2(to, STDOUT_FILENO) >= 0);
   *err = (struct tc_err){ 0 };
-  *rc = verb(argc, argv, err);
+  *rc = tc_show_data(&is_verb, argc, argv, err);
   free(list);
   fflush(stdout);
   TC_ASSERT(dup2(was, STDOUT_FILENO) >= 0);
@@ -358,7 +359,7 @@ static int check_check(struct fuzz *z, struct set *s, int64_t tokens, int files)
   snprintf(vocab, sizeof vocab, "--vocab=%lld", (long long)s->vocab);
   snprintf(threads, sizeof threads, "--threads=%d", 1 + (int)fuzz_below(z, 3));
   snprintf(want, sizeof want, "%d file%s, %lld tokens", files, files == 1 ? "" : "s", (long long)tokens);
-  char *text = print_set(s, tc_data_check_tokens, option, 2, &bytes, &rc, &err);
+  char *text = print_set(s, "check", option, 2, &bytes, &rc, &err);
   if (s->bad_at >= 0 && (rc != TC_EUSER || !names_bad(s, &err))) faults += fuzz_fault(z, "check does not name the bad token");
   if (s->bad_at < 0 && (rc != 0 || !strstr(text, want))) faults += fuzz_fault(z, rc ? err.text : "check counts otherwise");
   free(text);
@@ -385,7 +386,7 @@ static int check_show(struct fuzz *z, struct set *s, int64_t from, int64_t count
       from -= at;
     }
   fclose(f);
-  char *text = print_set(s, tc_data_show, option, 2, &bytes, &rc, &err), *line = strtok_r(text, "\n", &save);
+  char *text = print_set(s, "show", option, 2, &bytes, &rc, &err), *line = strtok_r(text, "\n", &save);
   f = open_memstream(&got, &size);
   for (; line; line = strtok_r(NULL, "\n", &save))
     if (line[0] == ' ' && line[2] != '"') fprintf(f, "%s\n", line);
@@ -408,7 +409,7 @@ static int check_decode(struct fuzz *z, struct set *s, int64_t from, int64_t cou
   bool bad = false, same = true;
   snprintf(skip, sizeof skip, "--from=%lld", (long long)from);
   snprintf(most, sizeof most, "--tokens=%lld", (long long)count);
-  char *text = print_set(s, tc_data_decode, option, 3, &bytes, &rc, &err);
+  char *text = print_set(s, "decode", option, 3, &bytes, &rc, &err);
   const int64_t n = TC_MIN(count, tokens - from);
   for (int k = 0; k < s->n; k++)
     for (int64_t i = 0; i < s->source[k].n; i++, at++) {

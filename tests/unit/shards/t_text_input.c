@@ -1,7 +1,7 @@
 /* t_text_input.c - the texts of `tercio data` (text_input.c, unpack.c): several members or frames in one file; files that are cut
  * off, damaged or followed by something at any byte, which is never taken for the end of the text; what is no text; each
  * kind of file that a name can be. */
-#include "src/shards/shards.h"
+#include "src/shards/impl.h"
 #include "tests/unit/tap.h"
 
 #include <unistd.h>
@@ -60,19 +60,19 @@ static size_t make_gz(char *out, size_t cap, size_t size)
  * err. */
 static int64_t read_file(const char *name, int64_t piece, struct tc_err *err)
 {
-  struct tc_data_input *in;
+  struct tc_text_input *in;
   char *buf = tc_malloc((size_t)piece);
   int64_t at = 0, got;
   *err = (struct tc_err){ 0 };
-  if (tc_data_input_open(&in, name, true, err) == TC_OK) {
-    while ((got = tc_data_input_read(in, buf, piece, never, NULL, err)) > 0 && at >= 0) {
+  if (tc_text_input_open(&in, name, true, err) == TC_OK) {
+    while ((got = tc_text_input_read(in, buf, piece, never, NULL, err)) > 0 && at >= 0) {
       if (at + got > N || memcmp(buf, text + at, (size_t)got) != 0) at = -1;
       else at += got;
       if (got < piece) break;
     }
-    ok(err->status || at == 0 || tc_data_input_done(in) > 0, "%s: bytes of the file are counted", name);
+    ok(err->status || at == 0 || tc_text_input_done(in) > 0, "%s: bytes of the file are counted", name);
   }
-  tc_data_input_free(in);
+  tc_text_input_free(in);
   free(buf);
   return at;
 }
@@ -239,14 +239,14 @@ static void test_kinds(void)
     { "abc\0def", 7, "is not text: byte 3 of it is 0x00, which no text has; --invalid replace or bytes takes it" },
   };
   struct tc_err err;
-  struct tc_data_input *in;
+  struct tc_text_input *in;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     put("kind", rows[i].bytes, (size_t)rows[i].n);
     read_file("kind", 64, &err);
     ok(strstr(err.text, rows[i].says) != NULL, "refused: %s", err.text);
     err = (struct tc_err){ 0 };
-    is_int(tc_data_input_open(&in, "kind", false, &err), 0, "... and taken if bytes are asked for");
-    tc_data_input_free(in);
+    is_int(tc_text_input_open(&in, "kind", false, &err), 0, "... and taken if bytes are asked for");
+    tc_text_input_free(in);
   }
   unlink("kind");
 }
@@ -254,15 +254,15 @@ static void test_kinds(void)
 /* Passing over the first bytes: a plain file is not read for it, others have to be. */
 static void test_seek(const char *name, int64_t bytes, int want)
 {
-  struct tc_data_input *in;
+  struct tc_text_input *in;
   struct tc_err err = { 0 };
   char buf[100];
-  TC_ASSERT(tc_data_input_open(&in, name, true, &err) == TC_OK);
-  is_int(tc_data_input_seek(in, bytes, &err), want, "%s: passes over %lld bytes without reading", name, (long long)bytes);
-  const int64_t at = want ? bytes : 0, n = tc_data_input_read(in, buf, sizeof buf, never, NULL, &err);
+  TC_ASSERT(tc_text_input_open(&in, name, true, &err) == TC_OK);
+  is_int(tc_text_input_seek(in, bytes, &err), want, "%s: passes over %lld bytes without reading", name, (long long)bytes);
+  const int64_t at = want ? bytes : 0, n = tc_text_input_read(in, buf, sizeof buf, never, NULL, &err);
   ok(n == TC_MIN((int64_t)sizeof buf, N - at) && memcmp(buf, text + at, (size_t)n) == 0, "... what follows is read");
-  ok(tc_data_input_done(in) >= at + n || !strstr(name, "plain"), "... and counted");
-  tc_data_input_free(in);
+  ok(tc_text_input_done(in) >= at + n || !strstr(name, "plain"), "... and counted");
+  tc_text_input_free(in);
 }
 
 int main(void)
