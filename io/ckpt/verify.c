@@ -7,7 +7,6 @@
 #include "io/ckpt/impl.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -165,25 +164,10 @@ void tc_findings_free(struct tc_findings *f)
   free(f->fault);
 }
 
-/* A thread's share. Its copy of the checkpoint borrows the manifest, but has marks,
- * descriptors and a buffer of its own. */
-struct worker {
-  struct tc_ckpt c;
-  bool deep, started;
-  int share, shares;
-  struct tc_findings found;
-  pthread_t thread;
-};
+/* A step in shares, one a thread, and what was found in each. */
+struct shares { const struct tc_ckpt *c; bool deep; int n; struct tc_findings *found; };
 
-static void *work(void *arg)
-{
-  struct worker *w = arg;
-  struct tc_faults f = { .fault = found, .ctx = &w->found };
-  tc_ckpt_verify_files(&w->c, w->deep, w->share, w->shares, &f);
-  if (w->share == 0) tc_ckpt_verify_attached(&w->c, &f);
-  return NULL;
-}
-
+/* A reader of a share: borrows the manifest, but has marks, descriptors and a buffer of its own. */
 static void reader_new(struct tc_ckpt *copy, const struct tc_ckpt *c)
 {
   *copy = *c;
@@ -202,6 +186,19 @@ static void reader_free(struct tc_ckpt *copy)
   free(copy->late);
 }
 
+static int verify_share(void *ctx, int64_t share, int thread, struct tc_err *err)
+{
+  const struct shares *s = ctx;
+  struct tc_faults f = { .fault = found, .ctx = &s->found[share] };
+  struct tc_ckpt c;
+  (void)thread, (void)err;
+  reader_new(&c, s->c);
+  tc_ckpt_verify_files(&c, s->deep, (int)share, s->n, &f);
+  if (share == 0) tc_ckpt_verify_attached(&c, &f);
+  reader_free(&c);
+  return 0;
+}
+
 /* Sorts by file, in any order of threads; the order within a file is kept. */
 static void sort_faults(struct tc_findings *f)
 {
@@ -217,23 +214,14 @@ static void sort_faults(struct tc_findings *f)
 
 static void verify_files(const struct tc_ckpt *c, bool deep, int jobs, struct tc_findings *all)
 {
-  int n = TC_MAX(1, TC_MIN(jobs, c->m->n_files + c->m->n_pieces));
-  struct worker *w = tc_calloc((size_t)n, sizeof *w);
-  for (int i = 0; i < n; i++) {
-    w[i] = (struct worker){ .deep = deep, .share = i, .shares = n };
-    reader_new(&w[i].c, c);
-    w[i].started = i > 0 && tc_thread_start(&w[i].thread, work, &w[i], NULL) == 0;
+  struct shares s = { .c = c, .deep = deep, .n = TC_MAX(1, TC_MIN(jobs, c->m->n_files + c->m->n_pieces)) };
+  s.found = tc_calloc((size_t)s.n, sizeof *s.found);
+  tc_each(s.n, s.n, verify_share, &s, NULL);
+  for (int i = 0; i < s.n; i++) {
+    for (int k = 0; k < s.found[i].n; k++) found(all, s.found[i].fault[k].status, s.found[i].fault[k].text);
+    tc_findings_free(&s.found[i]);
   }
-  for (int i = 0; i < n; i++)
-    if (!w[i].started) work(&w[i]);              /* the first, and those whose thread could not be started */
-  for (int i = 0; i < n; i++) {
-    if (w[i].started) pthread_join(w[i].thread, NULL);
-    for (int k = 0; k < w[i].found.n; k++)
-      found(all, w[i].found.fault[k].status, w[i].found.fault[k].text);
-    tc_findings_free(&w[i].found);
-    reader_free(&w[i].c);
-  }
-  free(w);
+  free(s.found);
   sort_faults(all);
 }
 
