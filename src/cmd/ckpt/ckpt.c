@@ -16,32 +16,6 @@
 #include "src/cmd/completion.h"
 #include "src/program/setup.h"
 
-/* ---- output ----------------------------------------------------------------------- */
-
-const char *ckpt_ints_text(char *buf, size_t size, const int64_t *x, int rank)
-{
-  size_t n = (size_t)snprintf(buf, size, "[");
-  for (int d = 0; d < rank && n < size; d++)
-    n += (size_t)snprintf(buf + n, size - n, "%s%lld", d ? ", " : "", (long long)x[d]);
-  if (n < size) snprintf(buf + n, size - n, "]");
-  return buf;
-}
-
-json_t *ckpt_ints_json(const int64_t *x, int rank)
-{
-  json_t *a = json_array();
-  for (int d = 0; d < rank; d++) json_array_append_new(a, json_integer(x[d]));
-  return a;
-}
-
-void ckpt_print_json(json_t *j)
-{
-  TC_ASSERT(j != NULL);
-  json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-  putchar('\n');
-  json_decref(j);
-}
-
 /* ---- steps ------------------------------------------------------------------------ */
 
 /* Prints a checkpoint's line, or appends its object to `list`. */

@@ -63,11 +63,13 @@ int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err);
 /* Reads only the manifest: the data may be missing. */
 int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err);
 
-/* "[768, 3072]": a shape or a corner, x[rank], into buf; returns buf. 160 bytes suffice. */
-const char *ckpt_ints_text(char *buf, size_t size, const int64_t *x, int rank);
-/* An array of them. */
-json_t *ckpt_ints_json(const int64_t *x, int rank);
 /* Prints the value as one JSON text and frees it. */
-void ckpt_print_json(json_t *j);
+static inline void ckpt_print_json(json_t *j)
+{
+  TC_ASSERT(j != NULL);
+  json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+  putchar('\n');
+  json_decref(j);
+}
 
 #endif

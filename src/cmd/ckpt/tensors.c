@@ -10,6 +10,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* "[768, 3072]": a shape or a corner, x[rank], into buf; returns buf. 160 bytes suffice. */
+static const char *ints_text(char *buf, size_t size, const int64_t *x, int rank)
+{
+  size_t n = (size_t)snprintf(buf, size, "[");
+  for (int d = 0; d < rank && n < size; d++)
+    n += (size_t)snprintf(buf + n, size - n, "%s%lld", d ? ", " : "", (long long)x[d]);
+  if (n < size) snprintf(buf + n, size - n, "]");
+  return buf;
+}
+
+static json_t *ints_json(const int64_t *x, int rank)
+{
+  json_t *a = json_array();
+  for (int d = 0; d < rank; d++) json_array_append_new(a, json_integer(x[d]));
+  return a;
+}
+
 /* ---- tensors ---------------------------------------------------------------------- */
 
 /* Closes the checkpoint; rc, or that it was removed meanwhile. */
@@ -39,7 +56,7 @@ int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
     if (rc < 0) break;
     if (a->json) {
       json_t *o = json_pack("{s:s, s:s, s:o, s:n, s:n, s:n, s:I, s:n}", "name", t->name, "dtype",
-                            tc_dtype_name(t->dtype), "shape", ckpt_ints_json(t->dim, t->rank), "min", "max", "mean",
+                            tc_dtype_name(t->dtype), "shape", ints_json(t->dim, t->rank), "min", "max", "mean",
                             "nan", (json_int_t)s.n_nan, "norm");
       tc_figure(o, "min", s.min);
       tc_figure(o, "max", s.max);
@@ -48,7 +65,7 @@ int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
       json_array_append_new(list, o);
     } else {
       printf("%-36s %-5s %-18s %13.6g %13.6g %13.6g %8lld %13.6g\n", t->name,
-             tc_dtype_name(t->dtype), ckpt_ints_text(shape, sizeof shape, t->dim, t->rank),
+             tc_dtype_name(t->dtype), ints_text(shape, sizeof shape, t->dim, t->rank),
              s.min, s.max, tc_unsigned_nan(mean), (long long)s.n_nan, tc_unsigned_nan(norm));
     }
   }
@@ -92,7 +109,7 @@ static int dump_rows(struct tc_ckpt *c, int tensor, const struct ckpt_args *a,
   struct tc_ckpt_walk w;
   int rc = 1;
   if (a->json) {
-    json_t *shape = ckpt_ints_json(t->dim, t->rank), *name = tc_text_json(t->name);
+    json_t *shape = ints_json(t->dim, t->rank), *name = tc_text_json(t->name);
     printf("{\"name\": ");
     json_dumpf(name, stdout, JSON_ENCODE_ANY);
     json_decref(name);
@@ -255,12 +272,12 @@ static void print_slice(const struct tc_manifest *m, const struct tc_piece *p, j
   if (list)
     json_array_append_new(list, json_pack("{s:i, s:o, s:s, s:o, s:o, s:I}", "rank",
       (int)f->writer, "node", node_json(m, f->writer), "file", f->name, "start",
-      ckpt_ints_json(p->start, t->rank), "count", ckpt_ints_json(p->count, t->rank), "bytes",
+      ints_json(p->start, t->rank), "count", ints_json(p->count, t->rank), "bytes",
       (json_int_t)p->bytes));
   else
     printf("%-36s %5d  %-12s %-14s %-16s %-16s %12lld\n", t->name, (int)f->writer,
-           node ? node : "-", f->name, ckpt_ints_text(start, sizeof start, p->start, t->rank),
-           ckpt_ints_text(count, sizeof count, p->count, t->rank), (long long)p->bytes);
+           node ? node : "-", f->name, ints_text(start, sizeof start, p->start, t->rank),
+           ints_text(count, sizeof count, p->count, t->rank), (long long)p->bytes);
 }
 
 /* One line, or one JSON object, per rank, and the sum. */
@@ -319,7 +336,7 @@ int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err)
     }
     if (a->json)
       json_array_append_new(tensors, json_pack("{s:s, s:s, s:o, s:o}", "name", t->name, "dtype",
-        tc_dtype_name(t->dtype), "shape", ckpt_ints_json(t->dim, t->rank), "slices", slices));
+        tc_dtype_name(t->dtype), "shape", ints_json(t->dim, t->rank), "slices", slices));
   }
   if (shown == 0 && a->only)
     rc = tc_fail(err, TC_EUSER, "ckpt show: no tensor matches --tensor '%s'", a->only);
