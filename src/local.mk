@@ -63,24 +63,24 @@ libtercio_app_a_SOURCES = \
   %D%/train/folders.c \
   %D%/train/guard.c \
   %D%/train/impl.h \
-  %D%/train/interval.c \
   %D%/train/last_save.c \
   %D%/train/loop.c \
   %D%/train/metrics.c \
   %D%/train/metrics.def \
-  %D%/train/prediction.c \
+  %D%/train/parts.h \
   %D%/train/progress.c \
   %D%/train/request.c \
   %D%/train/request.h \
+  %D%/train/restore.c \
   %D%/train/resume.c \
   %D%/train/rollback.c \
   %D%/train/run_json.c \
   %D%/train/run_trace.c \
   %D%/train/save_state.c \
   %D%/train/start.c \
-  %D%/train/time_limit.c \
   %D%/train/tokenizer.c \
   %D%/train/train.h \
+  %D%/train/when.c \
   %D%/forward/answers.c \
   %D%/forward/corpus.c \
   %D%/forward/corpus.h \

@@ -4,11 +4,10 @@
  *   learns it in the middle of the step that uses the batch, when the other ranks already
  *   wait for this one's transfers, so it continues with tokens 0; the control reduction at the end
  *   of the step tells all ranks, and the run ends.
- * - A state is saved only after all ranks have found every file as it was at the start. So a
- *   checkpoint never holds what was trained on other data. */
+ * - Whether files are as they were at the start is asked before a state is saved (save_state.c). */
 #include "src/data/prefetch.h"
 #include "src/data/documents.h"
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "src/watch/watch.h"
 
 #include <inttypes.h>
@@ -282,26 +281,11 @@ void tc_train_data_line(struct tc_train *t, const struct tc_step_report *r, stru
 
 /* ---- data that fail or change ---------------------------------------------------------------- */
 
-static int check_files(struct tc_train *t, struct tc_err *err)
+int tc_batches_check(const struct tc_train *t, struct tc_err *err)
 {
   const bool warn = t->run.rank == 0;
   if (t->batches.err.status < 0) return tc_fail(err, TC_EUSER, "%s", t->batches.err.text);
   tc_at_phase("looking whether the data changed");
   TC_TRY(tc_data_check(t->batches.train, warn, err));
   return tc_data_check(t->batches.val, warn && t->run.cfg->data_val.n, err);
-}
-
-int tc_train_data_check(struct tc_train *t, struct tc_err *err)
-{
-  int rc = tc_run_agree(&t->run, check_files(t, err), err);
-  if (rc >= 0 || rc == TC_EPEER) return rc;
-  struct tc_err why = *err;
-  if (tc_train_save_end(t, true, false, err) == TC_EPEER) return TC_EPEER;
-  if (t->ckpt.saved_step < 0)
-    return tc_fail(err, TC_EUSER, "%.600s. No checkpoint was saved; run the same command again to "
-                   "start anew", why.text);
-  return tc_fail(err, TC_EUSER, "%.600s. What was trained after step %lld is not saved, since it may "
-                 "be of other data. Restore the file and run the same command again to resume from "
-                 "there; for changed data start a new run (another run.out)", why.text,
-                 (long long)t->ckpt.saved_step);
 }

@@ -8,13 +8,8 @@
 #include "io/ckpt/owner.h"
 #include "src/train/request.h"
 #include "src/launch/stop.h"
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "src/watch/watch.h"
-
-int64_t tc_train_last_step(const struct tc_config *c)
-{
-  return c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
-}
 
 /* Why a run stops; of several reasons the last one here counts. STOP_SHORT: the time limit is so
  * short that the job would be requeued for ever. */

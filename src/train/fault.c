@@ -1,5 +1,5 @@
 /* fault.c - faults on purpose: a test aid, off unless run.fault asks for one. */
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* folders.c - before the first step: tries what would otherwise fail when the first checkpoint is saved, or only when it
- * is to be read on another node.
+/* folders.c - takes the folder of checkpoints and, before the first step, tries in it and in run.out what would otherwise
+ * fail when the first checkpoint is saved, or only when it is to be read on another node.
  *
  *   rank 0                       makes a file of a random name in the lease folder of ckpt.dir, and one in run.out
  *   every rank                   looks for them, again and again: what another node makes may be seen late
@@ -9,7 +9,7 @@
  * A ckpt.dir that a node does not share is refused: each node would have a part of each checkpoint. Of run.out only rank 0's
  * files are needed, so that is a warning. What is left of a start that was killed in between lies in the lease folder,
  * which the next owner removes, or is one small file in run.out. */
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,12 +18,39 @@
 #include <sys/statvfs.h>
 
 #include "io/ckpt/ckpt.h"
+#include "io/ckpt/owner.h"
 #include "src/files/files.h"
 #include "src/watch/watch.h"
 
 #define LOOK_NS INT64_C(10000000000)
 #define LOOK_OUT_NS INT64_C(2000000000)          /* a folder of each node's own is allowed there, and looked for at each start */
 #define PAUSE_NS INT64_C(100000000)
+
+/* ---- the folder of checkpoints is ours ---- */
+
+/* Rank 0 looks again and again, and all ranks agree after each time: no rank waits in one call for
+ * longer than a deadline. */
+int tc_train_own(struct tc_train *t, struct tc_err *err)
+{
+  const struct tc_ranks *k = t->run.ranks;
+  if (t->run.rank == 0) t->ckpt.owner = tc_owner_new(t->ckpt.dir, k->job, k->restart);
+  for (;;) {
+    int rc = t->run.rank == 0 ? tc_owner_take(t->ckpt.owner, err) : 0;
+    int64_t again = rc > 0;
+    TC_TRY(tc_run_agree(&t->run, TC_MIN(rc, 0), err));
+    TC_TRY(tc_comm_max_i64(t->run.world, &again, 1, err));
+    if (!again) break;
+    tc_sleep_ns(TC_OWNER_LOOK_NS);
+  }
+  void *name = t->run.rank == 0 ? (void *)(uintptr_t)tc_owner_lease(t->ckpt.owner) : NULL;
+  int64_t n = name ? (int64_t)strlen(name) : 0;
+  TC_TRY(tc_comm_bytes_bcast(t->run.world, 0, &name, &n, err));
+  t->ckpt.lease = tc_sprintf("%s/%.*s", t->ckpt.dir, (int)n, (const char *)name);
+  if (t->run.rank) free(name);
+  return 0;
+}
+
+/* ---- what is tried in it ---- */
 
 static char *name_in(const char *dir, int64_t token)
 {

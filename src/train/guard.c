@@ -1,6 +1,6 @@
 /* guard.c - ends crash loops: consecutive starts of one job without a new checkpoint
  * are counted in the checkpoint folder's file .starts. */
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* last_save.c - the last save of a run: if it fails, it is tried again while there is time, since what is not saved then
  * is lost. The state is still where the writer reads it. Rank 0 decides how long, and all ranks wait and save alike; a
  * second signal ends the process meanwhile as at any other time (src/launch/stop.h). */
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,10 +3,9 @@
  * Everything that can fail on one rank alone is agreed on by all (tc_run_agree) before the next
  * collective work, so that no rank waits for one that has left. Of a failure within a step (a lost
  * peer, a kernel) the others learn by their deadline. */
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "io/folder.h"
 #include "io/ckpt/owner.h"
-#include "src/model/optim.h"
 #include "src/watch/watch.h"
 
 #include <errno.h>
@@ -55,16 +54,6 @@ static int setup_memory(struct tc_train *t, struct tc_err *err)
 }
 
 /* ---- the loop ------------------------------------------------------------------------ */
-
-int64_t tc_train_warmup(const struct tc_config *c)
-{
-  return c->train_warmup == TC_AUTO ? TC_MIN(c->train_steps / 20, 2000) : c->train_warmup;
-}
-
-double tc_train_lr(const struct tc_config *c, int64_t step)
-{
-  return tc_lr(c->train_schedule, step, c->train_steps, tc_train_warmup(c), c->train_lr, c->train_min_lr);
-}
 
 static struct tc_runtime runtime(const struct tc_train *t, int64_t step)
 {

@@ -11,7 +11,7 @@
  * - Within a run an error costs lines, not the run, and gives one warning. */
 #include "io/ckpt/owner.h"
 #include "io/folder.h"
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "src/watch/watch.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* progress.c - what a person reads on the terminal or in the job's log: what the run is, how far it has come, and
  * where its results are. Rank 0 alone prints, to standard error. */
 #include "src/launch/launch.h"
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

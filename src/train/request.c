@@ -4,7 +4,7 @@
  * Invariant: the file is renamed before it is read, so that a request is answered once, and a new
  * one is not lost. */
 #include "src/train/request.h"
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "src/watch/watch.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* resume.c - compares the settings and the data of a resumed run with those of the run
  * that saved its checkpoint. config/options.def says for each option whether a change is refused,
  * warned about or free. Of the data the tokens are compared, not the names: files may move. */
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "src/token/token.h"
 
 #include <inttypes.h>

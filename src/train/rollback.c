@@ -1,7 +1,7 @@
-/* rollback.c - going back from a loss that is not finite, or that is a spike, to an older checkpoint. A loss is that
- * of a step, of its validation, or of an answer of a task: after none of them is the step's state saved.
+/* rollback.c - which losses are bad, and which samples are left out since. A loss is that of a step, of its validation,
+ * or of an answer of a task: after none of them is the step's state saved.
  *
- * Going back leaves samples out. From a bad step B the run returns to the checkpoint of step S;
+ * Going back (restore.c) leaves samples out. From a bad step B the run returns to the checkpoint of step S;
  * with the same samples it would reach B again. So from then on step s takes the samples of step s
  * + skipped, where skipped grew by B - S: the samples of steps S+1 ... B are not used again, and
  * everything else (learning rates, dropout, step numbers) depends on the step as before. None of
@@ -11,7 +11,7 @@
  * is being written, may differ).
  *
  * All ranks have the same losses, so all decide alike without communication. */
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -85,55 +85,4 @@ bool tc_rollback_bad_validation(const struct tc_train *t, const struct tc_step_r
   int64_t bad = !isfinite(s->val_loss);
   for (int i = 0; i < x->n; i++) bad += x->task[i].not_finite;
   return bad > 0;
-}
-
-/* What was found after a bad step: "loss 3.2, gradient norm 1.5, validation loss nan". */
-static void describe(const struct tc_train *t, const struct tc_step_report *s, char *text, size_t size)
-{
-  snprintf(text, size, "loss %g, gradient norm %g", tc_unsigned_nan(s->loss), tc_unsigned_nan(s->grad_norm));
-  if (s->validated) tc_text_add(text, size, ", validation loss %g", tc_unsigned_nan(s->val_loss));
-  if (t->ckpt.diverged) tc_text_add(text, size, ", weights or moments that are not finite");
-  for (int i = 0; i < t->tasks.n && s->validated; i++)
-    if (t->tasks.task[i].not_finite)
-      tc_text_add(text, size, ", %lld answers of %.60s without a finite loss", (long long)t->tasks.task[i].not_finite,
-                  t->tasks.task[i].name);
-}
-
-/* ---- going back ------------------------------------------------------------------------ */
-
-int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
-                   struct tc_err *err)
-{
-  const int64_t bad = s->step, most = t->run.cfg->train_rollback;
-  struct tc_rollback *r = &t->rollback;
-  char what[400];
-  describe(t, s, what, sizeof what);
-  if (r->rollbacks >= most && bad == t->ckpt.start_step + 1 && t->ckpt.start_step > 0) {
-    char *word = tc_shell_word(t->ckpt.dir);
-    tc_fail(err, TC_EDIVERGED, "step %lld, the first of this start: %s: the weights that it began with may have diverged "
-            "before they were saved: `tercio ckpt tensors %.300s` shows NaNs and infinities; ckpt.resume = STEP goes on "
-            "from an older checkpoint", (long long)bad, what, word);
-    free(word);
-    return TC_EDIVERGED;
-  }
-  if (r->rollbacks >= most)
-    return tc_fail(err, TC_EDIVERGED, "step %lld: %s: training diverged%s. Try a lower train.lr, a longer "
-                   "train.warmup, %s", (long long)bad, what, most ? ", and train.rollback is used up" : "",
-                   most ? "or train.clip" : "train.clip, or train.rollback");
-  /* Bad in the first step after going back: the checkpoint itself may be bad; take an older one. */
-  int64_t before = r->back_to >= 0 && bad == r->back_to + 1 ? r->back_to : bad;
-  int64_t rollbacks = r->rollbacks, skipped = r->skipped;
-  if (t->run.rank == 0)
-    tc_warn("step %lld: %s: going back, %lld of %lld times", (long long)bad, what, (long long)rollbacks + 1,
-            (long long)most);
-  TC_TRY(tc_train_go_back(t, before, step, err));
-  r->rollbacks = rollbacks + 1;
-  r->skipped = skipped + bad - *step;
-  r->back_to = *step;
-  t->ckpt.diverged = false;
-  if (t->run.rank == 0)
-    tc_log("went back to step %lld: the samples of steps %lld to %lld are left out",
-           (long long)*step, (long long)(*step + skipped + 1), (long long)(bad + skipped));
-  tc_metrics_back(t, *step);
-  return 0;
 }

@@ -3,7 +3,7 @@
  * The file is written as soon as the traced steps are over, or at the end of the run if that is
  * earlier: so it can be read during a long run, and the clocks of the ranks are compared shortly
  * before and after the traced steps. If it cannot be written, the run continues without it. */
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "src/train/request.h"
 
 #include <stdlib.h>

@@ -1,17 +1,16 @@
-/* save_state.c - saves the run's state to checkpoints and restores it from them.
+/* save_state.c - saves the run's state to checkpoints.
  *
- * Only saved tensors (fp32 weights, Adam's moments) are written: unpadded, once; replicas share
- * the work. Loading reads whatever boxes this rank stores, from whichever files have them.
- *
- * All ranks begin the same saves, after the same step. A save ends for each rank when its own
- * checkpoint writer is done. */
+ * - Only saved tensors (fp32 weights, Adam's moments) are written: unpadded, once; replicas share the work.
+ * - All ranks begin the same saves, after the same step. A save ends for each rank when its own checkpoint writer is
+ *   done.
+ * - A state is saved only after all ranks have found every file of the data as it was at the start. So a checkpoint never
+ *   holds what was trained on other data. */
 #include "ac_config.h"
 #include "io/ckpt/ckpt.h"
-#include "io/folder.h"
 #include "io/ckpt/owner.h"
 #include "src/graph/shard_box.h"
 #include "src/token/token.h"
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -25,32 +24,6 @@ struct tc_train_state {
   char *model, *config, *mesh, *data;
   int64_t copy;                  /* the last one from the device; 0: none */
 };
-
-/* ---- the folder -------------------------------------------------------------------- */
-
-/* Rank 0 looks again and again, and all ranks agree after each time: no rank waits in one call for
- * longer than a deadline. */
-int tc_train_own(struct tc_train *t, struct tc_err *err)
-{
-  const struct tc_ranks *k = t->run.ranks;
-  if (t->run.rank == 0) t->ckpt.owner = tc_owner_new(t->ckpt.dir, k->job, k->restart);
-  for (;;) {
-    int rc = t->run.rank == 0 ? tc_owner_take(t->ckpt.owner, err) : 0;
-    int64_t again = rc > 0;
-    TC_TRY(tc_run_agree(&t->run, TC_MIN(rc, 0), err));
-    TC_TRY(tc_comm_max_i64(t->run.world, &again, 1, err));
-    if (!again) break;
-    tc_sleep_ns(TC_OWNER_LOOK_NS);
-  }
-  void *name = t->run.rank == 0 ? (void *)(uintptr_t)tc_owner_lease(t->ckpt.owner) : NULL;
-  int64_t n = name ? (int64_t)strlen(name) : 0;
-  TC_TRY(tc_comm_bytes_bcast(t->run.world, 0, &name, &n, err));
-  t->ckpt.lease = tc_sprintf("%s/%.*s", t->ckpt.dir, (int)n, (const char *)name);
-  if (t->run.rank) free(name);
-  return 0;
-}
-
-/* ---- saving ------------------------------------------------------------------------- */
 
 /* Where box `b`, whole rows of one of the stored boxes, begins in this rank's memory. */
 static char *box_address(const struct tc_tensor *x, char *base, const struct tc_box *stored,
@@ -237,148 +210,17 @@ int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *e
   return r.rc;
 }
 
-/* ---- loading ------------------------------------------------------------------------ */
-
-/* What tc_ckpt_load runs on each rank. The guard counts this start once, with the newest
- * checkpoint's step, before anything is loaded, so that a crash while loading counts too. */
-struct loading {
-  struct tc_train *t;
-  bool guarded;
-  bool resumes;                  /* a run that was begun with what its checkpoint says */
-};
-
-static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
+int tc_train_data_check(struct tc_train *t, struct tc_err *err)
 {
-  struct loading *l = ctx;
-  if (!l->guarded && l->t->run.rank == 0)
-    TC_TRY(tc_train_guard(l->t, tc_ckpt_meta(c)->step, err));
-  l->guarded = true;
-  TC_TRY(tc_train_tokenizer_check(l->t, c, err));
-  if (l->resumes) TC_TRY(tc_resume_check(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
-  TC_TRY(tc_run_load(&l->t->run, c, !l->resumes, err));
-  return tc_rollback_parse(l->t, tc_ckpt_meta(c)->loop, err);
-}
-
-/* Weights without an optimizer's state, which an import has at step 0 alone (src/foreign/import_save.c). */
-static bool is_import(const struct tc_ckpt_meta *meta)
-{ return meta->step == 0 && !*meta->version; }
-
-/* After a load: makes the weights in the working precision. compare: the checkpoint is of a run with settings
- * that may differ from this one's. Closes c. */
-static int resume_from(struct tc_train *t, struct tc_ckpt *c, bool compare, struct tc_err *err)
-{
-  struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
-  t->ckpt.saved_step = tc_ckpt_meta(c)->step;
-  t->ckpt.imported = is_import(tc_ckpt_meta(c));
-  free(t->ckpt.loaded);
-  t->ckpt.loaded = tc_strdup(tc_ckpt_path(c));
-  if (t->run.rank == 0)
-    tc_log("resumed from %s, step %lld%s", tc_ckpt_path(c), (long long)t->ckpt.saved_step,
-           t->ckpt.imported ? ": imported weights; the optimizer's state starts at zero" : "");
-  if (t->run.rank == 0 && compare) tc_resume_say(t, tc_ckpt_meta(c));
-  tc_train_tokenizer_take(t, c);
-  if (!t->ckpt.tuned && tc_ckpt_meta(c)->tuned) t->ckpt.tuned = tc_strdup(tc_ckpt_meta(c)->tuned);
-  tc_ckpt_close(c);
-  return tc_exec_run(t->run.exec, TC_REFRESH, &rt, err);
-}
-
-static int initialise(struct tc_train *t, struct tc_err *err)
-{
-  tc_resume_order(t, NULL);
-  struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
-  t->ckpt.saved_step = -1;
-  TC_TRY(tc_rollback_parse(t, "", err));
-  return tc_exec_run(t->run.exec, TC_INIT, &rt, err);
-}
-
-/* Rank 0. Renames the checkpoints after `step`, where the run resumes: a restart must not load
- * them. */
-static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
-{
-  char tag[20];
-  snprintf(tag, sizeof tag, "%llx", (unsigned long long)tc_now_ns());
-  return tc_ckpt_set_aside(t->ckpt.dir, step, tag, NULL, "the run goes on from before it", err);
-}
-
-static void log_start(const struct tc_train *t)
-{
-  const struct tc_config *c = t->run.cfg;
-  const char *at = *c->ckpt_from ? "starting from ckpt.from" : "starting at step 0";
-  if (c->ckpt_resume == TC_NO) tc_log("ckpt.resume = no: %s", at);
-  else tc_log("no checkpoint in %s: %s", t->ckpt.dir, at);
-}
-
-int tc_train_restore(struct tc_train *t, struct tc_err *err)
-{
-  const int64_t how = t->run.cfg->ckpt_resume, step = how == TC_AUTO || how == TC_NO ? -1 : how;
-  struct tc_ckpt *c = NULL;
-  struct loading l = { .t = t, .resumes = true };
-  t->ckpt.begun_ns = tc_now_ns();
-  if (how != TC_NO)
-    TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, t->run.rank_names, err));
-  if (c) {
-    t->ckpt.start_step = tc_ckpt_meta(c)->step;
-    tc_resume_order(t, tc_ckpt_meta(c));
-    const bool over = t->ckpt.start_step >= tc_train_last_step(t->run.cfg);
-    const int rc = over ? tc_resume_finished(t, tc_ckpt_meta(c), err) : 0;
-    if (rc < 0) tc_ckpt_close(c);
-    TC_TRY(rc);
-    TC_TRY(resume_from(t, c, true, err));
-  }
-  /* Where the user chose the start, later checkpoints are not of this run: a rollback must not
-   * load them. */
-  int rc = how != TC_AUTO && t->run.rank == 0 ? set_aside(t, c ? t->ckpt.start_step : -1, err) : 0;
-  if (how != TC_AUTO) TC_TRY(tc_run_agree(&t->run, rc, err));
-  if (c) return 0;
-  if (t->run.rank == 0) log_start(t);
-  TC_TRY(tc_run_agree(&t->run, t->run.rank == 0 ? tc_train_guard(t, -1, err) : 0, err));
-  if (!*t->run.cfg->ckpt_from) return initialise(t, err);
-  l.guarded = true;
-  l.resumes = false;
-  TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world,
-                           t->run.rank_names, err));
-  t->ckpt.start_step = tc_ckpt_meta(c)->step;
-  tc_resume_order(t, tc_ckpt_meta(c));
-  TC_TRY(resume_from(t, c, false, err));
-  t->ckpt.saved_step = -1;                       /* not in this run's folder yet */
-  t->ckpt.borrowed = true;
-  return 0;
-}
-
-/* The newest step below `before` that there is; -1: none. The same on all ranks. */
-static int step_below(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err)
-{
-  int64_t *steps = NULL;
-  int n = t->run.rank == 0 ? tc_ckpt_list(t->ckpt.dir, &steps, err) : 0;
-  *step = -1;
-  for (int i = 0; i < n && *step < 0; i++)
-    if (steps[i] < before) *step = steps[i];
-  free(steps);
-  TC_TRY(tc_run_agree(&t->run, TC_MIN(n, 0), err));
-  return tc_comm_max_i64(t->run.world, step, 1, err);
-}
-
-int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err)
-{
-  struct loading l = { .t = t, .guarded = true };
-  struct tc_ckpt *c = NULL;
-  int tried = 0;
-  for (; !c; before = *step, tried++) {
-    TC_TRY(step_below(t, before, step, err));
-    if (*step < 0) break;
-    int rc = tc_ckpt_load(&c, t->ckpt.dir, *step, load_checked, &l, t->run.world, t->run.rank_names, err);
-    if (rc == TC_EPEER || rc == TC_EUSER) return rc;   /* what can't be read is no reason to go further back */
-    if (rc < 0 && t->run.rank == 0) tc_warn("%s; looking for an older one", err->text);
-  }
-  if (!c && tried)
-    return tc_fail(err, TC_ENOCKPT, "%s: none of the %d checkpoints before it is whole",
-                   t->ckpt.dir, tried);
-  if (!c && (t->ckpt.saved_step >= 0 || t->ckpt.start_step > 0))
-    return tc_fail(err, TC_EDIVERGED, "training diverged, and %s has no checkpoint from before it "
-                   "to go back to", t->ckpt.dir);
-  if (!c) *step = 0;                             /* nothing was ever saved */
-  int rc = tc_run_agree(&t->run, t->run.rank == 0 ? set_aside(t, *step, err) : 0, err);
-  if (rc == 0) return c ? resume_from(t, c, false, err) : initialise(t, err);
-  tc_ckpt_close(c);
-  return rc;
+  int rc = tc_run_agree(&t->run, tc_batches_check(t, err), err);
+  if (rc >= 0 || rc == TC_EPEER) return rc;
+  struct tc_err why = *err;
+  if (tc_train_save_end(t, true, false, err) == TC_EPEER) return TC_EPEER;
+  if (t->ckpt.saved_step < 0)
+    return tc_fail(err, TC_EUSER, "%.600s. No checkpoint was saved; run the same command again to "
+                   "start anew", why.text);
+  return tc_fail(err, TC_EUSER, "%.600s. What was trained after step %lld is not saved, since it may "
+                 "be of other data. Restore the file and run the same command again to resume from "
+                 "there; for changed data start a new run (another run.out)", why.text,
+                 (long long)t->ckpt.saved_step);
 }

@@ -2,8 +2,7 @@
  * precision that is not the device's own. A line each on standard error, and the object "start" of run.json.
  *
  * Each fact is found once, and said in both forms. */
-#include "src/model/optim.h"
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -187,6 +186,15 @@ static void say_precision(const struct tc_train *t)
   if (!is_slow(t)) return;
   tc_log("precision: fp32, as train.precision says%s; the GPU is made for bf16, which is many times faster and takes less "
          "memory", t->run.cfg->train_tf32 ? ", its products in TF32" : "");
+}
+
+/* ---- communication --------------------------------------------------------------------- */
+
+const char *tc_train_comm_name(const struct tc_train *t)
+{
+  for (int a = 0; a < TC_AXES; a++)
+    if (t->run.native[a]) return "nccl";
+  return t->run.hub ? "thread" : t->run.mpi ? "mpi" : "self";
 }
 
 /* ---- the start ------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include "io/ckpt/ckpt.h"
 #include "io/folder.h"
 #include "src/token/token.h"
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 
 #include <stdlib.h>
 

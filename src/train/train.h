@@ -3,9 +3,8 @@
  * In go a configuration and what the launcher found; out come checkpoints, metrics.jsonl, run.json
  * and an exit status. How `tercio save` asks a run for a checkpoint is in request.h.
  *
- * Files, in reading order: loop.c (from start to end), batches.c, eval_tasks.c, end_of_step.c, save_state.c, resume.c,
- * start.c, rollback.c, interval.c, time_limit.c, request.c, guard.c, metrics.c, run_json.c, progress.c,
- * run_trace.c, prediction.c (the planner's prediction), fault.c. */
+ * Files, in reading order: impl.h (the state of a run), parts.h (what each file does, from the bottom up), end_of_step.c
+ * (what follows a step), loop.c (from start to end). */
 #ifndef TC_TRAIN_H
 #define TC_TRAIN_H
 

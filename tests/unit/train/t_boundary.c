@@ -8,7 +8,7 @@
 #include "src/graph/mesh.h"
 #include "src/train/request.h"
 #include "src/launch/stop.h"
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "tests/unit/ckpt_fixture.h"
 #include "tests/unit/stderr_text.h"
 

@@ -5,7 +5,7 @@
 #include "src/files/output.h"
 #include "io/ckpt/owner.h"
 #include "io/formats/safetensors.h"
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "tests/unit/train/calls.h"
 #include "tests/unit/digest.h"
 

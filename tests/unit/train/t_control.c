@@ -1,6 +1,6 @@
 /* t_control.c - the control reduction that ends a step (end_of_step.c), on ranks that are threads: every rank
  * has the greatest of each flag, and rank 0 knows which rank worked longest. */
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 

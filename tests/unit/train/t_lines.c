@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "src/train/request.h"
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "tests/unit/ckpt_fixture.h"
 #include "tests/unit/stderr_text.h"
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "src/plan/plan.h"
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "tests/unit/stderr_text.h"
 #include "tests/unit/tap.h"
 

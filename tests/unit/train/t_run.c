@@ -1,6 +1,6 @@
 /* t_run.c - a whole run of one rank (src/train/loop.c, src/run), call by call (script.h): from the making of
  * communicators to freeing them, with each call that may fail failing in turn. */
-#include "src/train/impl.h"
+#include "src/train/parts.h"
 #include "io/folder.h"
 #include "io/ckpt/owner.h"
 #include "src/comm/nccl.h"
@@ -128,6 +128,10 @@ static int open_text(void *rank, const struct tc_err *err)
   return note("... %d %s", rank == train, err->text);
 }
 
+#define tc_lr(how, step, all, warm, lr, min) \
+  (note("lr %s %d %d %d", tc_word_train_schedule(how), (int)(step), (int)(all), (int)(warm)), (lr) * (double)(step) + (min))
+#include "src/train/when.c"
+
 #define tc_comm_agree(world, names, rc, err) \
   (note("agree %d %d", no(world), rc), rc < 0 ? rc : call(err, "agreed"))
 #define tc_setup_mesh(out, c, n, nodes, devices, err) \
@@ -167,8 +171,6 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_train_data_open(t, err) call(err, "data")
 #define tc_train_plan(t, err) call(err, "plan")
 #define tc_train_trace_open(t, err) call(err, "trace")
-#define tc_lr(how, step, all, warm, lr, min) \
-  (note("lr %s %d %d %d", tc_word_train_schedule(how), (int)(step), (int)(all), (int)(warm)), (lr) * (double)(step) + (min))
 #define tc_data_windows(d, s) (10 - 4 * (s))
 #define tc_data_sources(d) 2
 #define tc_data_source_share(d, s) ((s) ? 0.25 : 0.75)
@@ -232,7 +234,6 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_run_attention(r, err) call(err, "attention %d", (r) == &train->run)
 #define tc_run_tune(r, known, time, err) call(err, "tune %d %d", (r) == &train->run, (known) == NULL)
 #define tc_train_writer_open(t, err) call(err, "writer")
-#define tc_train_last_step(c) ((c)->train_stop_at ? (c)->train_stop_at : (c)->train_steps)
 #define tc_metrics_open(t, step, err) call(err, "lines from %d", (int)(step))
 #define tc_train_run_json(t, err) call(err, "run.json %d", (int)(t)->run.base_rss_bytes)
 #define tc_train_trace_end(t, rc, err) \

@@ -1,0 +1,205 @@
+/* restore.c - restores the run's state from a checkpoint, or makes the initial one: at the start and, as often as
+ * train.rollback allows, after a bad step (rollback.c). Each rank reads the boxes that it stores, from whichever files
+ * have them. */
+#include "io/ckpt/ckpt.h"
+#include "src/train/parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- at the start ---------------------------------------------------------------------- */
+
+/* What tc_ckpt_load runs on each rank. The guard counts this start once, with the newest
+ * checkpoint's step, before anything is loaded, so that a crash while loading counts too. */
+struct loading {
+  struct tc_train *t;
+  bool guarded;
+  bool resumes;                  /* a run that was begun with what its checkpoint says */
+};
+
+static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
+{
+  struct loading *l = ctx;
+  if (!l->guarded && l->t->run.rank == 0)
+    TC_TRY(tc_train_guard(l->t, tc_ckpt_meta(c)->step, err));
+  l->guarded = true;
+  TC_TRY(tc_train_tokenizer_check(l->t, c, err));
+  if (l->resumes) TC_TRY(tc_resume_check(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
+  TC_TRY(tc_run_load(&l->t->run, c, !l->resumes, err));
+  return tc_rollback_parse(l->t, tc_ckpt_meta(c)->loop, err);
+}
+
+/* Weights without an optimizer's state, which an import has at step 0 alone (src/foreign/import_save.c). */
+static bool is_import(const struct tc_ckpt_meta *meta)
+{ return meta->step == 0 && !*meta->version; }
+
+/* After a load: makes the weights in the working precision. compare: the checkpoint is of a run with settings
+ * that may differ from this one's. Closes c. */
+static int resume_from(struct tc_train *t, struct tc_ckpt *c, bool compare, struct tc_err *err)
+{
+  struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
+  t->ckpt.saved_step = tc_ckpt_meta(c)->step;
+  t->ckpt.imported = is_import(tc_ckpt_meta(c));
+  free(t->ckpt.loaded);
+  t->ckpt.loaded = tc_strdup(tc_ckpt_path(c));
+  if (t->run.rank == 0)
+    tc_log("resumed from %s, step %lld%s", tc_ckpt_path(c), (long long)t->ckpt.saved_step,
+           t->ckpt.imported ? ": imported weights; the optimizer's state starts at zero" : "");
+  if (t->run.rank == 0 && compare) tc_resume_say(t, tc_ckpt_meta(c));
+  tc_train_tokenizer_take(t, c);
+  if (!t->ckpt.tuned && tc_ckpt_meta(c)->tuned) t->ckpt.tuned = tc_strdup(tc_ckpt_meta(c)->tuned);
+  tc_ckpt_close(c);
+  return tc_exec_run(t->run.exec, TC_REFRESH, &rt, err);
+}
+
+static int initialise(struct tc_train *t, struct tc_err *err)
+{
+  tc_resume_order(t, NULL);
+  struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
+  t->ckpt.saved_step = -1;
+  TC_TRY(tc_rollback_parse(t, "", err));
+  return tc_exec_run(t->run.exec, TC_INIT, &rt, err);
+}
+
+/* Rank 0. Renames the checkpoints after `step`, where the run resumes: a restart must not load
+ * them. */
+static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
+{
+  char tag[20];
+  snprintf(tag, sizeof tag, "%llx", (unsigned long long)tc_now_ns());
+  return tc_ckpt_set_aside(t->ckpt.dir, step, tag, NULL, "the run goes on from before it", err);
+}
+
+static void log_start(const struct tc_train *t)
+{
+  const struct tc_config *c = t->run.cfg;
+  const char *at = *c->ckpt_from ? "starting from ckpt.from" : "starting at step 0";
+  if (c->ckpt_resume == TC_NO) tc_log("ckpt.resume = no: %s", at);
+  else tc_log("no checkpoint in %s: %s", t->ckpt.dir, at);
+}
+
+int tc_train_restore(struct tc_train *t, struct tc_err *err)
+{
+  const int64_t how = t->run.cfg->ckpt_resume, step = how == TC_AUTO || how == TC_NO ? -1 : how;
+  struct tc_ckpt *c = NULL;
+  struct loading l = { .t = t, .resumes = true };
+  t->ckpt.begun_ns = tc_now_ns();
+  if (how != TC_NO)
+    TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, t->run.rank_names, err));
+  if (c) {
+    t->ckpt.start_step = tc_ckpt_meta(c)->step;
+    tc_resume_order(t, tc_ckpt_meta(c));
+    const bool over = t->ckpt.start_step >= tc_train_last_step(t->run.cfg);
+    const int rc = over ? tc_resume_finished(t, tc_ckpt_meta(c), err) : 0;
+    if (rc < 0) tc_ckpt_close(c);
+    TC_TRY(rc);
+    TC_TRY(resume_from(t, c, true, err));
+  }
+  /* Where the user chose the start, later checkpoints are not of this run: a rollback must not
+   * load them. */
+  int rc = how != TC_AUTO && t->run.rank == 0 ? set_aside(t, c ? t->ckpt.start_step : -1, err) : 0;
+  if (how != TC_AUTO) TC_TRY(tc_run_agree(&t->run, rc, err));
+  if (c) return 0;
+  if (t->run.rank == 0) log_start(t);
+  TC_TRY(tc_run_agree(&t->run, t->run.rank == 0 ? tc_train_guard(t, -1, err) : 0, err));
+  if (!*t->run.cfg->ckpt_from) return initialise(t, err);
+  l.guarded = true;
+  l.resumes = false;
+  TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world,
+                           t->run.rank_names, err));
+  t->ckpt.start_step = tc_ckpt_meta(c)->step;
+  tc_resume_order(t, tc_ckpt_meta(c));
+  TC_TRY(resume_from(t, c, false, err));
+  t->ckpt.saved_step = -1;                       /* not in this run's folder yet */
+  t->ckpt.borrowed = true;
+  return 0;
+}
+
+/* ---- after a bad step ------------------------------------------------------------------ */
+
+/* The newest step below `before` that there is; -1: none. The same on all ranks. */
+static int step_below(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err)
+{
+  int64_t *steps = NULL;
+  int n = t->run.rank == 0 ? tc_ckpt_list(t->ckpt.dir, &steps, err) : 0;
+  *step = -1;
+  for (int i = 0; i < n && *step < 0; i++)
+    if (steps[i] < before) *step = steps[i];
+  free(steps);
+  TC_TRY(tc_run_agree(&t->run, TC_MIN(n, 0), err));
+  return tc_comm_max_i64(t->run.world, step, 1, err);
+}
+
+int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err)
+{
+  struct loading l = { .t = t, .guarded = true };
+  struct tc_ckpt *c = NULL;
+  int tried = 0;
+  for (; !c; before = *step, tried++) {
+    TC_TRY(step_below(t, before, step, err));
+    if (*step < 0) break;
+    int rc = tc_ckpt_load(&c, t->ckpt.dir, *step, load_checked, &l, t->run.world, t->run.rank_names, err);
+    if (rc == TC_EPEER || rc == TC_EUSER) return rc;   /* what can't be read is no reason to go further back */
+    if (rc < 0 && t->run.rank == 0) tc_warn("%s; looking for an older one", err->text);
+  }
+  if (!c && tried)
+    return tc_fail(err, TC_ENOCKPT, "%s: none of the %d checkpoints before it is whole",
+                   t->ckpt.dir, tried);
+  if (!c && (t->ckpt.saved_step >= 0 || t->ckpt.start_step > 0))
+    return tc_fail(err, TC_EDIVERGED, "training diverged, and %s has no checkpoint from before it "
+                   "to go back to", t->ckpt.dir);
+  if (!c) *step = 0;                             /* nothing was ever saved */
+  int rc = tc_run_agree(&t->run, t->run.rank == 0 ? set_aside(t, *step, err) : 0, err);
+  if (rc == 0) return c ? resume_from(t, c, false, err) : initialise(t, err);
+  tc_ckpt_close(c);
+  return rc;
+}
+
+/* What was found after a bad step: "loss 3.2, gradient norm 1.5, validation loss nan". */
+static void describe(const struct tc_train *t, const struct tc_step_report *s, char *text, size_t size)
+{
+  snprintf(text, size, "loss %g, gradient norm %g", tc_unsigned_nan(s->loss), tc_unsigned_nan(s->grad_norm));
+  if (s->validated) tc_text_add(text, size, ", validation loss %g", tc_unsigned_nan(s->val_loss));
+  if (t->ckpt.diverged) tc_text_add(text, size, ", weights or moments that are not finite");
+  for (int i = 0; i < t->tasks.n && s->validated; i++)
+    if (t->tasks.task[i].not_finite)
+      tc_text_add(text, size, ", %lld answers of %.60s without a finite loss", (long long)t->tasks.task[i].not_finite,
+                  t->tasks.task[i].name);
+}
+
+int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
+                   struct tc_err *err)
+{
+  const int64_t bad = s->step, most = t->run.cfg->train_rollback;
+  struct tc_rollback *r = &t->rollback;
+  char what[400];
+  describe(t, s, what, sizeof what);
+  if (r->rollbacks >= most && bad == t->ckpt.start_step + 1 && t->ckpt.start_step > 0) {
+    char *word = tc_shell_word(t->ckpt.dir);
+    tc_fail(err, TC_EDIVERGED, "step %lld, the first of this start: %s: the weights that it began with may have diverged "
+            "before they were saved: `tercio ckpt tensors %.300s` shows NaNs and infinities; ckpt.resume = STEP goes on "
+            "from an older checkpoint", (long long)bad, what, word);
+    free(word);
+    return TC_EDIVERGED;
+  }
+  if (r->rollbacks >= most)
+    return tc_fail(err, TC_EDIVERGED, "step %lld: %s: training diverged%s. Try a lower train.lr, a longer "
+                   "train.warmup, %s", (long long)bad, what, most ? ", and train.rollback is used up" : "",
+                   most ? "or train.clip" : "train.clip, or train.rollback");
+  /* Bad in the first step after going back: the checkpoint itself may be bad; take an older one. */
+  int64_t before = r->back_to >= 0 && bad == r->back_to + 1 ? r->back_to : bad;
+  int64_t rollbacks = r->rollbacks, skipped = r->skipped;
+  if (t->run.rank == 0)
+    tc_warn("step %lld: %s: going back, %lld of %lld times", (long long)bad, what, (long long)rollbacks + 1,
+            (long long)most);
+  TC_TRY(tc_train_go_back(t, before, step, err));
+  r->rollbacks = rollbacks + 1;
+  r->skipped = skipped + bad - *step;
+  r->back_to = *step;
+  t->ckpt.diverged = false;
+  if (t->run.rank == 0)
+    tc_log("went back to step %lld: the samples of steps %lld to %lld are left out",
+           (long long)*step, (long long)(*step + skipped + 1), (long long)(bad + skipped));
+  tc_metrics_back(t, *step);
+  return 0;
+}
