@@ -65,8 +65,8 @@ libtercio_app_a_SOURCES = \
   %D%/train/impl.h \
   %D%/train/last_save.c \
   %D%/train/loop.c \
-  %D%/train/metrics.c \
   %D%/train/metrics.def \
+  %D%/train/metrics_file.c \
   %D%/train/parts.h \
   %D%/train/progress.c \
   %D%/train/request.c \

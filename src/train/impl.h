@@ -118,7 +118,7 @@ struct tc_end_of_step {
   struct tc_straggler *straggler;   /* rank 0 of several; else NULL */
 };
 
-/* metrics.c: the file, and what was reported since its last line. */
+/* metrics_file.c: the file, and what was reported since its last line. */
 struct tc_log_save { int64_t step, write_ns; };   /* a save that ended; step 0: none */
 struct tc_log {
   int fd;                        /* -1: not open */

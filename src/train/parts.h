@@ -103,7 +103,7 @@ bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s);
 /* Local, after a validation. Whether its loss, or that of an answer of a task, is not finite. */
 bool tc_rollback_bad_validation(const struct tc_train *t, const struct tc_step_report *s);
 
-/* ---- metrics.c: metrics.jsonl; Local ---- */
+/* ---- metrics_file.c: metrics.jsonl; Local ---- */
 
 /* After the folder is owned: cuts the lines after `step` and opens the file for more. TC_EUSER, naming the file, which
  * is then as it was. */

@@ -1,4 +1,4 @@
-/* metrics.c - the file metrics.jsonl: cut when a run resumes or rolls back, written line by
+/* metrics_file.c - the file metrics.jsonl: cut when a run resumes or rolls back, written line by
  * line, opened again when it was removed or renamed.
  *
  * - The file is cut in place, so that who follows it (tail -f) goes on, where no other process can have it open: in a
