@@ -336,6 +336,7 @@ libtercio_base_a_SOURCES = \
   %D%/config/ini.c \
   %D%/config/list.c \
   %D%/config/list.h \
+  %D%/config/options.c \
   %D%/config/options.def \
   %D%/config/describe.c \
   %D%/files/again.c \

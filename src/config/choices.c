@@ -33,10 +33,3 @@ bool tc_word_parse(const struct tc_word *words, const char *word, int *value)
     return tc_word_of(tc_words_##section##_##key, (int)value); \
   }
 #include "src/config/options.def"
-
-bool tc_choice_parse(const char *option, const char *word, int *value)
-{
-  const struct tc_opt *o = tc_opt_find(option);
-  TC_ASSERT(o && o->words);
-  return tc_word_parse(o->words, word, value);
-}

@@ -1,4 +1,4 @@
-/* impl.h - the options as a table, for config.c, ini.c and describe.c. */
+/* impl.h - the options as a table, for the files of src/config. */
 #ifndef TC_CONFIG_IMPL_H
 #define TC_CONFIG_IMPL_H
 
