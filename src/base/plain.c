@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "src/base/arith.h"
-#include "src/base/mem.h"
 
 enum { MOST_OUT = 6 };           /* bytes that a unit, a character or a byte that is none, is printed as */
 
@@ -98,7 +97,8 @@ static ssize_t write_plain(void *filter, const char *text, size_t n)
 {
   struct filter *f = filter;
   const size_t all = f->n_kept + n;
-  char *in = tc_malloc(all + 1), *out = tc_malloc(MOST_OUT * all + 1);
+  char *in = malloc((MOST_OUT + 1) * all + 1), *out = in + all;      /* by itself: mem.c tells by err.c, which needs this */
+  if (!in) return 0;
   memcpy(in, f->kept, f->n_kept);
   memcpy(in + f->n_kept, text, n);
   size_t at = 0, done = 0;
@@ -111,7 +111,6 @@ static ssize_t write_plain(void *filter, const char *text, size_t n)
   const bool good = write_all(out, done);
   const int why = errno;
   free(in);
-  free(out);
   errno = why;
   return good ? (ssize_t)n : 0;
 }

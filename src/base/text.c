@@ -40,6 +40,21 @@ char *tc_shell_word(const char *text)
   return word;
 }
 
+char *tc_folder_of(const char *path)
+{
+  char *p = tc_strdup(path);
+  size_t n = strlen(p);
+  while (n > 1 && p[n - 1] == '/') p[--n] = '\0';
+  char *slash = strrchr(p, '/');
+  if (!slash) {
+    free(p);
+    return tc_strdup(".");
+  }
+  if (slash == p) slash++;
+  *slash = '\0';
+  return p;
+}
+
 void tc_text_add(char *text, size_t size, const char *fmt, ...)
 {
   size_t at = strlen(text);

@@ -16,6 +16,8 @@ void tc_text_add(char *text, size_t size, const char *fmt, ...)
  * neighbours counts as one), for "did you mean"; -1 if none is near. */
 int tc_nearest(const char *word, const char *const *list, int n);
 
+/* Local. The folder that holds `path`, by its text; owned. */
+char *tc_folder_of(const char *path);
 /* An owned copy of a file's name as a word for a shell: quoted where it would not read it as one word, and with "./"
  * before a "-", which would begin an option. */
 char *tc_shell_word(const char *name);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "src/base/base.h"
-#include "src/files/names.h"
 #include "src/watch/watch.h"
 
 #define FIRST_PAUSE_NS INT64_C(50000000)

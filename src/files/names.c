@@ -232,21 +232,6 @@ int tc_folder_sync_written(const char *path, struct tc_err *err)
   return tc_access(path, R_OK) == EACCES ? 0 : tc_folder_sync(path, err);
 }
 
-char *tc_folder_of(const char *path)
-{
-  char *p = tc_strdup(path);
-  size_t n = strlen(p);
-  while (n > 1 && p[n - 1] == '/') p[--n] = '\0';
-  char *slash = strrchr(p, '/');
-  if (!slash) {
-    free(p);
-    return tc_strdup(".");
-  }
-  if (slash == p) slash++;
-  *slash = '\0';
-  return p;
-}
-
 /* 0, or errno. A folder that is there is no failure: others may make it at the same time. */
 static int make_one(const char *path)
 {

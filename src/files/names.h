@@ -37,9 +37,6 @@ bool tc_is_folder(const char *path);                   /* false if that can't be
 int tc_folder_scan(const char *dir, const char *prefix, char ***names, struct tc_err *err);
 void tc_names_free(char **names, int n);
 
-/* Local. The folder that holds `path`; owned. */
-char *tc_folder_of(const char *path);
-
 /* Local. All fail with TC_EUSER, naming the folder. */
 int tc_folder_make(const char *path, struct tc_err *err);     /* with its parents; durable */
 /* The same; *made, owned, is the outermost folder that was not there, NULL: all were. After a failure of what the
