@@ -49,6 +49,8 @@ struct tc_tokenizer {
 };
 
 /* ---- words.c ---- */
+/* A copy of s[n] in the tokenizer's pool, with a byte 0 after it. */
+struct tc_bytes tc_token_keep(struct tc_tokenizer *t, const char *s, size_t n);
 void tc_words_new(struct tc_words *w, size_t n);             /* room for n */
 /* Returns the id that was there, or TC_NO_ID. */
 uint32_t tc_words_put(struct tc_words *w, struct tc_bytes text, uint32_t id);
@@ -98,10 +100,6 @@ uint32_t tc_utf8_at(const char *text, size_t *bytes);
 bool tc_is_space(uint32_t c);
 /* text[n], which is valid, in NFC: *out, *n_out bytes: text itself, or owned by the caller (*owned). */
 int tc_nfc(const char *text, size_t n, const char **out, size_t *n_out, char **owned, struct tc_err *err);
-
-/* ---- tokenizer_json.c ---- */
-/* A copy of s[n] in the tokenizer's pool, with a byte 0 after it. */
-struct tc_bytes tc_token_keep(struct tc_tokenizer *t, const char *s, size_t n);
 
 /* ---- bpe.c ---- */
 struct tc_bpe;

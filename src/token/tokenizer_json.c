@@ -30,13 +30,6 @@ static int byte_of(uint32_t c)
   return 0xad;
 }
 
-struct tc_bytes tc_token_keep(struct tc_tokenizer *t, const char *s, size_t n)
-{
-  char *copy = tc_pool_alloc(t->pool, n + 1);
-  memcpy(copy, s, n);
-  return (struct tc_bytes){ copy, n };
-}
-
 /* The bytes of a text of the alphabet, into out, which has room for n. Returns their number; 0: it is empty, or has
  * another character. */
 static size_t decode(const char *s, size_t n, char *out)

@@ -1,4 +1,4 @@
-/* words.c - the tables of a tokenizer: bytes to id, pair to merge, added tokens.
+/* words.c - what a tokenizer holds: copies of texts, and tables: bytes to id, pair to merge, added tokens.
  *
  * Invariants: hash tables are at most half full, so that a search ends; the list of added tokens is sorted by
  * text, so those that begin with the same bytes are neighbours. */
@@ -24,6 +24,13 @@ static size_t hash(struct tc_bytes text)
 static bool equal(struct tc_bytes a, struct tc_bytes b)
 {
   return a.n == b.n && memcmp(a.s, b.s, a.n) == 0;
+}
+
+struct tc_bytes tc_token_keep(struct tc_tokenizer *t, const char *s, size_t n)
+{
+  char *copy = tc_pool_alloc(t->pool, n + 1);
+  memcpy(copy, s, n);
+  return (struct tc_bytes){ copy, n };
 }
 
 void tc_words_new(struct tc_words *w, size_t n)
