@@ -140,6 +140,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/impl.h \
   %D%/exec/ranges.c \
   %D%/exec/transfer.c \
+  %D%/exec/walk.c \
   %D%/exec/timing.c \
   %D%/foreign/boxes.c \
   %D%/foreign/export.c \

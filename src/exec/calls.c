@@ -165,3 +165,13 @@ void tc_exec_done(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb)
   (void)x;
   at_mb(&p->node[id], 0, mb);
 }
+
+bool tc_exec_is_alone(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a)
+{
+  const struct tc_node *n = &p->p->graph->node[a->node];
+  const struct tc_xnode *xn = &p->node[a->node];
+  if (xn->nowhere) return true;
+  if (n->op == TC_OP_DATA) return false;
+  if (n->op == TC_OP_RESHARD) return tc_xreshard_is_on_device(xn->reshard[a->mb % xn->n_reshards]);
+  return tc_exec_device_of(x, n) == x->o.device;
+}

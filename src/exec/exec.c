@@ -1,10 +1,9 @@
-/* exec.c - the executor: calls made ready once, then a walk over the actions.
+/* exec.c - the executor: memory and calls made ready once, then runs of programs.
  *
  * Invariants: nothing is allocated in a run; a node's call is fixed but for the micro-batch's
  * offsets and the accumulation bits; a transfer's buffers are not touched between its ISSUE and
  * its WAIT (the memory plan sees to that; the poison device proves it). */
 #include "src/exec/impl.h"
-#include "src/watch/watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +11,6 @@
 static struct tc_device *device_of_region(const struct tc_exec *x, int region)
 {
   return tc_exec_device_in(x, region >= TC_HOST_STATE ? TC_HOST : TC_DEVICE);
-}
-
-bool tc_exec_is_alone(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a)
-{
-  const struct tc_node *n = &p->p->graph->node[a->node];
-  const struct tc_xnode *xn = &p->node[a->node];
-  if (xn->nowhere) return true;
-  if (n->op == TC_OP_DATA) return false;
-  if (n->op == TC_OP_RESHARD) return tc_xreshard_is_on_device(xn->reshard[a->mb % xn->n_reshards]);
-  return tc_exec_device_of(x, n) == x->o.device;
 }
 
 /* For the poison device: the tensors whose memory is free after each node. */
@@ -103,6 +92,49 @@ static void find_first_write(struct tc_xprog *p)
   }
 }
 
+/* The programs, and the most that they need of each region. */
+static void take_programs(struct tc_exec *x, struct tc_program *const *programs)
+{
+  for (int i = 0; i < x->n_progs; i++) {
+    struct tc_xprog *p = &x->prog[i];
+    p->p = programs[i];
+    if (!p->p) continue;
+    p->node = tc_calloc((size_t)p->p->graph->n_nodes, sizeof *p->node);
+    for (int r = 0; r < TC_REGIONS; r++) x->bytes[r] = TC_MAX(x->bytes[r], p->p->arena->bytes[r]);
+  }
+}
+
+/* Makes a program's calls, fuses some of them, and cuts its actions into segments: in this order. */
+static int make_program(struct tc_exec *x, struct tc_xprog *p, struct tc_err *err)
+{
+  const struct tc_actions *s = p->p->actions;
+  for (int32_t k = 0; k < s->n_body; k++) TC_TRY(tc_exec_make_node(x, p, s->body[k], err));
+  if (x->o.device->poison) find_last_uses(p);
+  tc_exec_fuse(x, p);
+  find_first_write(p);
+  tc_exec_cut(x, p);
+  return 0;
+}
+
+/* The largest scratch that a kernel of each space needs, for all of them: they run one after the other. */
+static int take_scratch(struct tc_exec *x, struct tc_err *err)
+{
+  for (int i = 0; i < TC_SPACES; i++) {
+    struct tc_device *d = tc_exec_device_in(x, i);
+    if (!x->kscratch_bytes[i]) continue;
+    x->kscratch[i] = d->ops->alloc(d, x->kscratch_bytes[i]);
+    if (!x->kscratch[i])
+      return tc_fail(err, TC_EUSER, "out of memory: %.3g GB for the kernels' scratch; use fewer "
+                     "sequences at once (train.micro_batch)", (double)x->kscratch_bytes[i] * 1e-9);
+  }
+  for (struct tc_xprog *p = x->prog; p < x->prog + x->n_progs; p++)
+    for (int32_t k = 0; p->p && k < p->p->graph->n_nodes; k++) {
+      const bool device = tc_exec_device_of(x, &p->p->graph->node[k]) == x->o.device;
+      p->node[k].call.scratch = x->kscratch[device ? TC_DEVICE : TC_HOST];
+    }
+  return 0;
+}
+
 int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
                 struct tc_program *const *programs, int n, struct tc_err *err)
 {
@@ -110,37 +142,12 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
   x->o = *o;
   x->n_progs = n;
   x->prog = tc_calloc((size_t)n, sizeof *x->prog);
-  for (int i = 0; i < n; i++) {
-    if (!programs[i]) continue;
-    x->prog[i].p = programs[i];
-    x->prog[i].node = tc_calloc((size_t)programs[i]->graph->n_nodes, sizeof *x->prog[i].node);
-    for (int r = 0; r < TC_REGIONS; r++)
-      x->bytes[r] = TC_MAX(x->bytes[r], programs[i]->arena->bytes[r]);
-  }
+  take_programs(x, programs);
   int rc = take_memory(x, err);
-  for (int i = 0; i < n && !rc; i++) {
-    if (!programs[i]) continue;
-    const struct tc_actions *s = programs[i]->actions;
-    for (int32_t k = 0; k < s->n_body && !rc; k++) rc = tc_exec_make_node(x, &x->prog[i], s->body[k], err);
-    if (!rc && o->device->poison) find_last_uses(&x->prog[i]);
-    if (!rc) tc_exec_fuse(x, &x->prog[i]);
-    find_first_write(&x->prog[i]);
-    if (!rc) tc_exec_cut(x, &x->prog[i]);
-  }
-  for (int i = 0; i < TC_SPACES && !rc; i++) {
-    struct tc_device *d = tc_exec_device_in(x, i);
-    if (!x->kscratch_bytes[i]) continue;
-    x->kscratch[i] = d->ops->alloc(d, x->kscratch_bytes[i]);
-    if (!x->kscratch[i])
-      rc = tc_fail(err, TC_EUSER, "out of memory: %.3g GB for the kernels' scratch; use fewer "
-                   "sequences at once (train.micro_batch)", (double)x->kscratch_bytes[i] * 1e-9);
-  }
-  if (!rc && o->device->ops->separate && x->batch_elems) rc = take_batches(x, err);
   for (int i = 0; i < n && !rc; i++)
-    for (int32_t k = 0; programs[i] && k < programs[i]->graph->n_nodes; k++) {
-      bool device = tc_exec_device_of(x, &programs[i]->graph->node[k]) == o->device;
-      x->prog[i].node[k].call.scratch = x->kscratch[device ? TC_DEVICE : TC_HOST];
-    }
+    if (programs[i]) rc = make_program(x, &x->prog[i], err);
+  if (!rc) rc = take_scratch(x, err);
+  if (!rc && o->device->ops->separate && x->batch_elems) rc = take_batches(x, err);
   if (rc < 0) {
     tc_exec_free(x);
     return rc;
@@ -175,73 +182,6 @@ void tc_exec_free(struct tc_exec *x)
   free(x);
 }
 
-/* v[n]: tokens, targets and, in programs with documents, starts. */
-static void run_data(struct tc_exec *x, const struct tc_view *v, int n)
-{
-  struct tc_device *d = x->o.device;
-  int32_t *to[3] = { NULL }, *staged = x->batch ? x->batch + x->batch_at++ * x->batch_elems : NULL;
-  for (int i = 0; i < n; i++) to[i] = staged ? staged + i * v[0].elems : v[i].data;
-  x->o.fill(x->o.fill_ctx, &x->now, v[0].off[0], v[0].dim[0], to[0], to[1], to[2]);
-  for (int i = 0; i < n && staged; i++)
-    d->ops->copy_order(d, d->ops->copy_begin(d, v[i].data, to[i],
-                                             v[i].elems * (int64_t)sizeof *to[i]));
-}
-
-static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb,
-                    struct tc_err *err)
-{
-  const struct tc_node *n = &p->p->graph->node[id];
-  struct tc_xnode *xn = &p->node[id];
-  int rc = 0;
-  if (xn->nowhere) return 0;
-  tc_exec_ready(x, p, id, mb);
-  if (n->op == TC_OP_DATA) {
-    run_data(x, xn->call.out, xn->call.n_out);
-  } else if (n->op == TC_OP_RESHARD) {
-    rc = tc_xreshard_issue(xn->reshard[mb % xn->n_reshards], err);
-  } else {
-    struct tc_device *d = tc_exec_device_of(x, n);
-    rc = d->ops->kernel[n->op].run(d, &xn->call);
-    if (rc < 0 && tc_device_check(d, err) == 0)
-      tc_fail(err, rc, "op %s failed", tc_op_info[n->op].name);
-  }
-  tc_exec_done(x, p, id, mb);
-  return rc;
-}
-
-static void poison_after(struct tc_exec *x, struct tc_xprog *p, int32_t k, int32_t node)
-{
-  const struct tc_program *q = p->p;
-  const struct tc_action *a = &q->actions->action[k];
-  const int32_t *coord = x->o.mesh->coord + (size_t)x->o.rank * TC_AXES;
-  for (const int32_t *t = p->node[node].last_used; t && *t >= 0; t++) {
-    const struct tc_last_use *d = &q->arena->last_use[*t];
-    if (d->wait != (a->kind == TC_WAIT) || (d->once && a->mb < q->actions->n_mb - 1)) continue;
-    if (tc_exec_is_deferred(p, k, *t)) continue;
-    tc_device_poison(x->o.device, tc_exec_where(x, p, *t, a->mb),
-                     tc_tensor_local_bytes(&q->graph->tensor[*t], x->o.mesh, coord));
-  }
-}
-
-static void poison(struct tc_exec *x, struct tc_xprog *p, int32_t k)
-{
-  const struct tc_xfused *f = p->fused[k];
-  if (!f) poison_after(x, p, k, p->p->actions->action[k].node);
-  for (int32_t i = 0; f && i < f->n; i++) poison_after(x, p, k, f->node[i]);
-}
-
-/* A few stores. */
-void tc_exec_mark(const struct tc_xprog *p, int32_t k)
-{
-  const struct tc_graph *g = p->p->graph;
-  const struct tc_action *a = &p->p->actions->action[k];
-  static const char *const pass[] = { [TC_F] = "forward", [TC_B] = "backward",
-                                      [TC_W] = "weight gradient", [TC_U] = "update" };
-  const struct tc_node *n = &g->node[a->node];
-  tc_at(pass[n->mark], n->op == TC_OP_RESHARD ? "transfer" : tc_op_info[n->op].name,
-        n->unit < g->n_units ? g->unit[n->unit].name : NULL, n->once_a_step ? -1 : a->mb);
-}
-
 void tc_exec_write_barrier(struct tc_exec *x, int64_t copy) { x->barrier = copy; }
 
 /* The host's own kernels write its state too. */
@@ -256,37 +196,6 @@ static int wait_barrier(struct tc_exec *x, struct tc_err *err)
   return tc_fail(err, TC_EUSER, "the copy of the state for a checkpoint failed");
 }
 
-static int act(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct tc_err *err)
-{
-  const struct tc_action *a = &p->p->actions->action[k];
-  const struct tc_xnode *xn = &p->node[a->node];
-  if (a->kind == TC_WAIT) return tc_xreshard_wait(xn->reshard[a->mb % xn->n_reshards], err);
-  if (p->fused[k]) return tc_exec_run_fused(x, p, p->fused[k], a->mb, err);
-  return run_node(x, p, a->node, a->mb, err);
-}
-
-static int run_action(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct tc_err *err)
-{
-  const struct tc_xfused *f = p->fused[k];
-  if (f && f->at != k) return 0;
-  tc_exec_mark(p, k);
-  const bool ranged = tc_exec_range_action(x, p, k);
-  const struct tc_xwhen begin = tc_exec_time_begin(x, p, k);
-  const int rc = act(x, p, k, err);
-  tc_exec_range_end(x, ranged);
-  if (rc < 0) return rc;
-  tc_exec_time_end(x, p, k, f, begin);
-  if (x->o.device->poison) poison(x, p, k);
-  return 0;
-}
-
-int tc_exec_walk(struct tc_exec *x, struct tc_xprog *p, int32_t from, int32_t to,
-                 struct tc_err *err)
-{
-  for (int32_t k = from; k < to; k++) TC_TRY(run_action(x, p, k, err));
-  return 0;
-}
-
 static int run_program(struct tc_exec *x, struct tc_xprog *p, struct tc_err *err)
 {
   /* A trace shows every action. */
@@ -295,7 +204,7 @@ static int run_program(struct tc_exec *x, struct tc_xprog *p, struct tc_err *err
     const bool whole = seg < p->n_segs && p->seg[seg].from == k;
     to = whole ? p->seg[seg].to : k + 1;
     if (k >= p->first_write) TC_TRY(wait_barrier(x, err));
-    TC_TRY(whole ? tc_exec_segment(x, p, &p->seg[seg++], err) : run_action(x, p, k, err));
+    TC_TRY(whole ? tc_exec_segment(x, p, &p->seg[seg++], err) : tc_exec_walk(x, p, k, to, err));
   }
   p->ran = true;
   TC_TRY(tc_xreshard_settle(&x->o, err));        /* first: this wait has a deadline and a name */

@@ -6,8 +6,9 @@
  * Memory is taken once: one state region, shared by all programs, and one scratch region of
  * the largest need. A run walks the program's list of actions.
  *
- * Files in reading order: impl.h; exec.c (memory, and the walk); calls.c (the call of each node); fused.c (groups of
- * calls); transfer.c (collectives and copies); capture.c (CUDA graphs); timing.c; ranges.c (names for profilers). */
+ * Files in reading order: impl.h; exec.c (memory, and runs); calls.c (the call of each node); fused.c (groups of
+ * calls); transfer.c (collectives and copies); walk.c (actions one by one); capture.c (CUDA graphs); timing.c;
+ * ranges.c (names for profilers). */
 #ifndef TC_EXEC_H
 #define TC_EXEC_H
 

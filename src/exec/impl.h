@@ -91,7 +91,7 @@ void tc_exec_done(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t m
 /* The device does this action, if anything is to be done, without the host: no batch, no peer, no host
  * memory. */
 bool tc_exec_is_alone(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a);
-/* Actions [from, to), one by one. */
+/* walk.c. Actions [from, to), one by one. */
 int tc_exec_walk(struct tc_exec *x, struct tc_xprog *p, int32_t from, int32_t to,
                  struct tc_err *err);
 /* For the watchdog: action k begins. */
