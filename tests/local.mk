@@ -105,10 +105,17 @@ unit_tests = \
   %D%/unit/monitor/t_slow_words.t \
   %D%/unit/monitor/t_trace.t \
   %D%/unit/passes/t_annotate.t \
+  %D%/unit/passes/t_bucket.t \
+  %D%/unit/passes/t_fuse_ops.t \
+  %D%/unit/passes/t_grad.t \
   %D%/unit/passes/t_infer.t \
   %D%/unit/passes/t_insert_reshards.t \
+  %D%/unit/passes/t_loss_chunks.t \
+  %D%/unit/passes/t_offload.t \
+  %D%/unit/passes/t_recompute.t \
   %D%/unit/passes/t_reshard.t \
   %D%/unit/passes/t_stages.t \
+  %D%/unit/passes/t_systems.t \
   %D%/unit/plan/t_plan.t \
   %D%/unit/plan/t_plan_candidates.t \
   %D%/unit/plan/t_plan_cluster.t \
@@ -218,6 +225,7 @@ test_headers = \
   %D%/unit/wakes.h \
   %D%/unit/watch/watch_parts.h \
   %D%/unit/named.h \
+  %D%/unit/program_read.h \
   %D%/unit/program_text.h \
   %D%/unit/tap.h
 
@@ -450,10 +458,17 @@ tests_unit_model_t_hf_config_t_LDADD = $(pure_libs)
 tests_unit_model_t_model_t_LDADD = $(pure_libs)
 tests_unit_model_t_optim_t_LDADD = $(pure_libs)
 tests_unit_passes_t_annotate_t_LDADD = $(pure_libs)
+tests_unit_passes_t_bucket_t_LDADD = $(pure_libs)
+tests_unit_passes_t_fuse_ops_t_LDADD = $(pure_libs)
+tests_unit_passes_t_grad_t_LDADD = $(pure_libs)
 tests_unit_passes_t_infer_t_LDADD = $(pure_libs)
 tests_unit_passes_t_insert_reshards_t_LDADD = $(pure_libs)
+tests_unit_passes_t_loss_chunks_t_LDADD = $(pure_libs)
+tests_unit_passes_t_offload_t_LDADD = $(pure_libs)
+tests_unit_passes_t_recompute_t_LDADD = $(pure_libs)
 tests_unit_passes_t_reshard_t_LDADD = $(pure_libs)
 tests_unit_passes_t_stages_t_LDADD = $(pure_libs)
+tests_unit_passes_t_systems_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_candidates_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_cluster_t_LDADD = $(pure_libs)

@@ -5,7 +5,7 @@
 
 #include "src/model/transformer.h"
 #include "src/passes/passes.h"
-#include "tests/unit/tap.h"
+#include "tests/unit/program_text.h"
 
 #define PLACE_R { TC_R, 0, 0, 0 }
 #define PLACE_P { TC_P, 0, 0, 0 }
@@ -236,6 +236,103 @@ static void test_examples(void)
   }
 }
 
+/* ---- rows on a program ------------------------------------------------------------- */
+
+#define MODEL                                                        \
+  "tokens i32[8] = data<->n>()\n"                                    \
+  "param h.0.w [8,4] pp at(0), dp R R P R\nparam h.1.w [8,4] dp R R P R\nparam b [8]\n" \
+  "h0: h.0.y [8,4] = embed(tokens, h.0.w)\n"                         \
+  "s = sum<nc->>(h.0.y)\n"
+
+/* Two files of rows, one after the other (NULL: only one); want: the program, or the sentence. */
+static const struct { const char *name, *rows, *then, *want; } applied[] = {
+  { "one placement: store, use, acc and update; on that axis alone", "h.0.* tp S(1)\n", NULL,
+    "param h.0.w [8,4] pp at(0), dp R R P R, tp S(1)\n"
+    "param h.1.w [8,4] dp R R P R\n"
+    "param b [8]\n"
+    "F tokens i32[8] = data<->n>()\n"
+    "F h0: h.0.y [8,4] tp:S(1) = embed(tokens, h.0.w)\n"
+    "F s = sum<nc->>(h.0.y)\n" },
+  { "four placements are for parameters alone, and say when they are freed", "* dp S(*) R S(*) S(*) use\n", NULL,
+    "param h.0.w [8,4] pp at(0), dp S(*) R S(*) S(*) use\n"
+    "param h.1.w [8,4] dp S(*) R S(*) S(*) use\n"
+    "param b [8] dp S(*) R S(*) S(*) use\n"
+    "F tokens i32[8] = data<->n>()\n"
+    "F h0: h.0.y [8,4] = embed(tokens, h.0.w)\n"
+    "F s = sum<nc->>(h.0.y)\n" },
+  { "a later file replaces what an earlier one says of the same axis", "h.*.w tp S(0)\n", "h.1.w tp R\n",
+    "param h.0.w [8,4] pp at(0), dp R R P R, tp S(0)\n"
+    "param h.1.w [8,4] dp R R P R\n"
+    "param b [8]\n"
+    "F tokens i32[8] = data<->n>()\n"
+    "F h0: h.0.y [8,4] = embed(tokens, h.0.w)\n"
+    "F s = sum<nc->>(h.0.y)\n" },
+  { "rows of a file may repeat each other", "h.0.w tp S(0)\n* tp S(0)\n", NULL,
+    "param h.0.w [8,4] pp at(0), dp R R P R, tp S(0)\n"
+    "param h.1.w [8,4] dp R R P R, tp S(0)\n"
+    "param b [8] tp S(0)\n"
+    "F tokens i32[8] tp:S(0) = data<->n>()\n"
+    "F h0: h.0.y [8,4] tp:S(0) = embed(tokens, h.0.w)\n"
+    "F s = sum<nc->>(h.0.y)\n" },
+  { "... but not contradict", "h.0.w tp S(0)\nh.*.w tp S(1)\n", NULL,
+    "annotation h.*.w (line 2) on tp: h.0.w was already placed there by another row, which contradicts this one" },
+  { "... nor give another KEEP", "h.0.w dp R R P R use\nh.0.w dp R R P R mb\n", NULL,
+    "annotation h.0.w (line 2) on dp: h.0.w was given another KEEP by another row, which contradicts this one" },
+  { "stages are not placed by rows", "h.0.w pp R\n", NULL,
+    "param h.0.w [8,4] pp at(0), dp R R P R\n"
+    "param h.1.w [8,4] dp R R P R\n"
+    "param b [8]\n"
+    "F tokens i32[8] = data<->n>()\n"
+    "F h0: h.0.y [8,4] = embed(tokens, h.0.w)\n"
+    "F s = sum<nc->>(h.0.y)\n" },
+  { "a pattern has to match", "h.0.w tp S(0)\nh.2.* tp S(0)\n", NULL,
+    "annotation h.2.* (line 2) matches no tensor of this model; tercio graph --after build lists them (a row that is for "
+    "other models, too, begins with -)" },
+  { "... unless it begins with -", "-h.2.* tp S(0)\n", NULL,
+    "param h.0.w [8,4] pp at(0), dp R R P R\n"
+    "param h.1.w [8,4] dp R R P R\n"
+    "param b [8]\n"
+    "F tokens i32[8] = data<->n>()\n"
+    "F h0: h.0.y [8,4] = embed(tokens, h.0.w)\n"
+    "F s = sum<nc->>(h.0.y)\n" },
+  { "a scalar has no placement", "s tp S(0)\n", NULL,
+    "annotation s (line 1) on tp: s is a scalar, which every rank has: it cannot be placed" },
+  { "a dimension that a tensor has not", "h.0.y tp S(2)\n", NULL,
+    "annotation h.0.y (line 1) on tp: h.0.y has 2 dimensions, so there is no S(2); S(0) to S(1) would fit" },
+  { "... that has only one", "b tp S(1)\n", NULL,
+    "annotation b (line 1) on tp: b has 1 dimension, so only S(0) would fit" },
+  { "flat shards on two axes", "h.0.w dp S(*) R P R\nh.0.w tp S(*) R P R\n", NULL,
+    "h.0.w would be S(*) on dp and on tp, but only one axis can be:  the row '* dp R R P R', in place of the one for dp, "
+    "would leave S(*) to tp" },
+};
+
+static void test_applied(void)
+{
+  for (size_t i = 0; i < sizeof applied / sizeof *applied; i++) {
+    struct tc_graph *g = read_program(MODEL);
+    struct tc_err err = { 0 };
+    int rc = 0;
+    for (int k = 0; k < 2 && rc == 0; k++) {
+      struct tc_annotation *rows;
+      const char *text = k ? applied[i].then : applied[i].rows;
+      if (!text) continue;
+      TC_ASSERT(read_back(&rows, text, &err) == 0);
+      rc = tc_annotate(g, rows, &err);
+      tc_annotations_free(rows);
+    }
+    if (rc < 0) is_str(err.text, applied[i].want, "%s", applied[i].name);
+    else is_program(g, TEXT_PARAMS | TEXT_NODES, applied[i].want, applied[i].name);
+    tc_graph_free(g);
+  }
+  struct tc_graph *g = read_program("param w [8,4]\n");
+  struct tc_annotation *rows;
+  struct tc_err err = { 0 };
+  TC_ASSERT(read_back(&rows, "embed tp S(0)\nw tp S(0)\n", &err) == 0);
+  is_int(tc_annotate(g, rows, &err), 0, "programs of parameters alone have no other tensors: rows for these are no mistake");
+  tc_annotations_free(rows);
+  tc_graph_free(g);
+}
+
 /* ---- built-in rows ------------------------------------------------------------------ */
 
 /* No tensor has to match a built-in row, so a wrong name would go unnoticed: each row is for a tensor of some
@@ -283,6 +380,7 @@ int main(void)
   test_wrong();
   test_files(dir);
   test_examples();
+  test_applied();
   test_built_in();
   unlink(path);
   TC_ASSERT(rmdir(dir) == 0);

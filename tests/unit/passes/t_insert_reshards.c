@@ -119,27 +119,30 @@ static const struct { const char *name, *mesh, *program; bool train, regather; c
     "U1 grad_norm dp:at(0), grad_scale dp:at(0) = clip(sqnorm) all-stages\n"
     "U1 w'3 [4,4] dp:at(0) in w = sgd(d.w'2, grad_scale, w)\n"
     "U1 grad_norm'2 = broadcast dp(grad_norm) all-stages control\n" },
-  { "a weight that another stage uses, too: its sum is sent once a step", "mb2 pp2",
-    "unit h0 at 0\nunit h1 stage 1 at 1\nstate x [8,4] mb:S(0) pp:at(0)\nh0: param w [4,4] pp at(0)\n" TWICE, true, false,
-    "F h0: y [8,4] mb:S(0) pp:at(0) = matmul<nc,fc->nf>(x, w)\n"
-    "F h1: y'2 [8,4] mb:S(0) pp:at(1) = send pp(y)\n"
+  { "a weight that another stage uses, too: its sum is sent once a step, and what both have is reduced where it is updated",
+    "mb2 pp2 dp2", "unit h0 at 0\nunit h1 stage 1 at 1\nstate x [8,4] mb:S(0) pp:at(0) dp:S(0)\n"
+    "h0: param w [4,4] pp at(0), dp R R P R\n" TWICE, true, false,
+    "F h0: y [8,4] mb:S(0) pp:at(0) dp:S(0) = matmul<nc,fc->nf>(x, w)\n"
+    "F h1: y'2 [8,4] mb:S(0) pp:at(1) dp:S(0) = send pp(y)\n"
     "F1 h1: w'2 [4,4] pp:at(1) = send pp(w)\n"
-    "F h1: z [8,4] mb:S(0) pp:at(1) = matmul<nc,fc->nf>(y'2, w'2)\n"
-    "F h1: loss pp:at(1) += sum<nc->>(z)\n"
-    "B h1: d.z [8,4] mb:S(0) pp:at(1) = fill()\n"
-    "B h1: d.y [8,4] mb:S(0) pp:at(1) = matmul<nf,fc->nc>(d.z, w'2)\n"
-    "W h1: d.w [4,4] pp:at(1) += tied.w first = matmul<nf,nc->fc>(d.z, y'2)\n"
-    "B h0: d.y'2 [8,4] mb:S(0) pp:at(0) = send pp(d.y)\n"
-    "B h0: d.x [8,4] mb:S(0) pp:at(0) = matmul<nf,fc->nc>(d.y'2, w)\n"
-    "W h0: d.w'2 [4,4] pp:at(0) += grad.w first = matmul<nf,nc->fc>(d.y'2, x)\n"
-    "B1 h0: d.w'3 [4,4] pp:at(0) = send pp(d.w)\n"
-    "B1 h0: d.w'4 [4,4] pp:at(0) += d.w'2 = accum(d.w'3)\n"
-    "U1 h0: sqnorm pp:at(0) = sqnorm(d.w'4)\n"
+    "F h1: z [8,4] mb:S(0) pp:at(1) dp:S(0) = matmul<nc,fc->nf>(y'2, w'2)\n"
+    "F h1: loss pp:at(1) dp:P(sum) += sum<nc->>(z)\n"
+    "F1 h1: loss'2 pp:at(1) in loss = all_reduce dp(loss) control\n"
+    "B h1: d.z [8,4] mb:S(0) pp:at(1) dp:S(0) = fill()\n"
+    "B h1: d.y [8,4] mb:S(0) pp:at(1) dp:S(0) = matmul<nf,fc->nc>(d.z, w'2)\n"
+    "W h1: d.w [4,4] pp:at(1) dp:P(sum) += tied.w first = matmul<nf,nc->fc>(d.z, y'2)\n"
+    "B h0: d.y'2 [8,4] mb:S(0) pp:at(0) dp:S(0) = send pp(d.y)\n"
+    "B h0: d.x [8,4] mb:S(0) pp:at(0) dp:S(0) = matmul<nf,fc->nc>(d.y'2, w)\n"
+    "W h0: d.w'2 [4,4] pp:at(0) dp:P(sum) += grad.w first = matmul<nf,nc->fc>(d.y'2, x)\n"
+    "B1 h0: d.w'3 [4,4] pp:at(0) dp:P(sum) = send pp(d.w)\n"
+    "B1 h0: d.w'4 [4,4] pp:at(0) dp:P(sum) += d.w'2 = accum(d.w'3)\n"
+    "B1 h0: d.w'5 [4,4] pp:at(0) in d.w'4 = all_reduce dp(d.w'4) grad\n"
+    "U1 h0: sqnorm pp:at(0) = sqnorm(d.w'5)\n"
     "U1 sqnorm'2 = broadcast pp(sqnorm) all-stages control\n"
     "U1 grad_norm, grad_scale = clip(sqnorm'2) all-stages\n"
     "U1 h0: grad_scale'2 pp:at(0) = drop pp(grad_scale) control\n"
-    "U1 h0: w'3 [4,4] pp:at(0) in w = sgd(d.w'4, grad_scale'2, w)\n"
-    "U1 loss'2 = broadcast pp(loss) all-stages control\n" },
+    "U1 h0: w'3 [4,4] pp:at(0) in w = sgd(d.w'5, grad_scale'2, w)\n"
+    "U1 loss'3 = broadcast pp(loss'2) all-stages control\n" },
   { "readers of an activation share its gather, backward, too", "tp2",
     "state x [8,4] tp:S(0)\nparam g [4]\nparam w [4,4] tp S(0)\nparam v [4,4] tp S(0)\n"
     "h0: n [8,4], rstd [8] = rmsnorm(x, g)\nh0: q [8,4] = matmul<nc,fc->nf>(n, w)\nh0: k [8,4] = matmul<nc,fc->nf>(n, v)\n"

@@ -1,7 +1,7 @@
 /* t_stages.c - layers to pipeline stages, beside all ways to cut them; ranges by hand. */
 #include "src/model/transformer.h"
 #include "src/passes/passes.h"
-#include "tests/unit/tap.h"
+#include "tests/unit/program_text.h"
 
 static const struct tc_model small = { .layers = 7, .hidden = 32, .heads = 2, .context = 16,
     .vocab = 1000 };
@@ -154,6 +154,53 @@ static void test_proposed(void)
   }
 }
 
+/* Units of a program as text: those of no layer are with the first stage or the last one. */
+static void test_units(void)
+{
+#define LAYERS                                                       \
+  "embed: x [8,4] = fill()\n"                                        \
+  "h0: a [8,4] = gelu(x)\nh1: b [8,4] = gelu(a)\nh2: c [8,4] = gelu(b)\nh3: d [8,4] = gelu(c)\n" \
+  "head: logits [8,4] = gelu(d) head\n"
+  static const struct { const char *name, *by_hand; int pp, virtual_stages; const char *want; } row[] = {
+    { "one stage", NULL, 1, 1,
+      "unit embed stage 0\n"
+      "unit h0 stage 0\n"
+      "unit h1 stage 0\n"
+      "unit h2 stage 0\n"
+      "unit h3 stage 0\n"
+      "unit head stage 0\n" },
+    { "two stages by hand", "0,1-3", 2, 1,
+      "unit embed stage 0 at 0\n"
+      "unit h0 stage 0 at 0\n"
+      "unit h1 stage 1 at 1\n"
+      "unit h2 stage 1 at 1\n"
+      "unit h3 stage 1 at 1\n"
+      "unit head stage 1 at 1\n" },
+    { "four virtual stages on two ranks: in turns", "0,1,2,3", 2, 2,
+      "unit embed stage 0 at 0\n"
+      "unit h0 stage 0 at 0\n"
+      "unit h1 stage 1 at 1\n"
+      "unit h2 stage 2 at 0\n"
+      "unit h3 stage 3 at 1\n"
+      "unit head stage 3 at 1\n" },
+    { "two virtual stages of one rank: no pipeline", "0-2,3", 1, 2,
+      "unit embed stage 0\n"
+      "unit h0 stage 0\n"
+      "unit h1 stage 0\n"
+      "unit h2 stage 0\n"
+      "unit h3 stage 1\n"
+      "unit head stage 1\n" },
+  };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_graph *g = read_program(LAYERS);
+    struct tc_err err = { 0 };
+    is_int(tc_stages(g, row[i].pp, row[i].virtual_stages, row[i].by_hand, &err), 0, "%s", row[i].name);
+    g->n_order = 0;
+    is_program(g, TEXT_UNITS, row[i].want, row[i].name);
+    tc_graph_free(g);
+  }
+}
+
 int main(void)
 {
   static const struct tc_model light = { .layers = 6, .hidden = 64, .heads = 2, .context = 16,
@@ -165,5 +212,6 @@ int main(void)
   test_balance("a long context", &wide);
   test_by_hand();
   test_proposed();
+  test_units();
   return done_testing();
 }

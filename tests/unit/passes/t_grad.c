@@ -1,0 +1,132 @@
+/* t_grad.c - the backward pass that each op gets, and how the contributions to a parameter's gradient are chained. That the
+ * gradients are right is t_gradient's. */
+#include "src/passes/passes.h"
+#include "tests/unit/program_text.h"
+
+/* want: the nodes that are appended, or the sentence. */
+static const struct { const char *name, *program, *want; } cases[] = {
+  { "a product has two: of its input, which goes on, and of its weight, which is a contribution",
+    "state x [8,4]\nparam w [6,4]\nh0: a [8,4] = gelu(x)\nh0: y [8,6] = matmul<nc,fc->nf>(a, w)\nloss += sum<nc->>(y) f=0.5\n",
+    "B d.y [8,6] = fill() f=0.5\n"
+    "B h0: d.a [8,4] = matmul<nf,fc->nc>(d.y, w) of y\n"
+    "W h0: d.w [6,4] += grad.w first = matmul<nf,nc->fc>(d.y, a) of y\n"
+    "B h0: d.x [8,4] = gelu_bwd(d.a, x) of a\n" },
+  { "a weight that is used twice: the later contribution, of the earlier use, adds to the first",
+    "state x [8,4]\nparam w [4,4]\nh0: y [8,4] = matmul<nc,fc->nf>(x, w)\nh1: z [8,4] = matmul<nc,fc->nf>(y, w)\n"
+    "loss += sum<nc->>(z)\n",
+    "B d.z [8,4] = fill()\n"
+    "B h1: d.y [8,4] = matmul<nf,fc->nc>(d.z, w) of z\n"
+    "W h1: d.w [4,4] += grad.w first = matmul<nf,nc->fc>(d.z, y) of z\n"
+    "B h0: d.x [8,4] = matmul<nf,fc->nc>(d.y, w) of y\n"
+    "W h0: d.w'2 [4,4] += d.w = matmul<nf,nc->fc>(d.y, x) of y\n" },
+  { "a bias: its input's gradient is the output's",
+    "state x [8,4]\nparam b [4]\nh0: a [8,4] = gelu(x)\nh0: y [8,4] = bias<nf,f->nf>(a, b)\nloss += sum<nc->>(y)\n",
+    "B d.y [8,4] = fill()\n"
+    "W h0: d.b [4] += grad.b first = bias_bwd<nf->f>(d.y) of y\n"
+    "B h0: d.x [8,4] = gelu_bwd(d.y, x) of a\n" },
+  { "a residual: both branches' gradients are added",
+    "state x [8,4]\nh0: a [8,4] = gelu(x)\nh0: b [8,4] = gelu(a)\nh0: r [8,4] = add(a, b)\nloss += sum<nc->>(r)\n",
+    "B d.r [8,4] = fill()\n"
+    "B h0: d.a [8,4] = gelu_bwd(d.r, a) of b\n"
+    "B h0: d.a'2 [8,4] = add(d.r, d.a)\n"
+    "B h0: d.x [8,4] = gelu_bwd(d.a'2, x) of a\n" },
+  { "norms: one node for all that they have",
+    "state x [8,4]\nparam g [4]\nparam b [4]\nparam k [4]\nh0: y [8,4], mean [8], rstd [8] = layernorm(x, g, b) f=1e-05\n"
+    "h0: z [8,4], r [8] = rmsnorm(y, k) f=1e-06\nloss += sum<nc->>(z)\n",
+    "B d.z [8,4] = fill()\n"
+    "B h0: d.y [8,4], d.k [4] += grad.k first = rmsnorm_bwd(d.z, y, k, r) f=1e-06 of z\n"
+    "B h0: d.x [8,4], d.g [4] += grad.g first, d.b [4] += grad.b first = layernorm_bwd(d.y, x, g, mean, rstd) f=1e-05 of y\n" },
+  { "embedding and positions: the weights' gradients alone, since tokens have none",
+    "tokens i32[8] = data<->n>()\nparam e [16,4]\nparam p [4,4]\nh0: x [8,4] = embed(tokens, e)\nh0: y [8,4] = pos(x, p)\n"
+    "loss += sum<nc->>(y)\n",
+    "B d.y [8,4] = fill()\n"
+    "W h0: d.p [4,4] += grad.p first = pos_bwd(d.y) of y\n"
+    "W h0: d.e [16,4] += grad.e first = embed_bwd(tokens, d.y) of x\n" },
+  { "... positions within documents read where these begin, backward, too",
+    "tokens i32[8], starts i32[8] = data()\nparam p [4,4]\nstate x [8,4]\nh0: a [8,4] = gelu(x)\n"
+    "h0: y [8,4] = pos<nc,tc,n->nc>(a, p, starts)\nloss += sum<nc->>(y)\n",
+    "B d.y [8,4] = fill()\n"
+    "W h0: d.p [4,4] += grad.p first = pos_bwd<nc,n->tc>(d.y, starts) of y\n"
+    "B h0: d.x [8,4] = gelu_bwd(d.y, x) of a\n" },
+  { "dropout has the mask of its site; a cast goes back to the type of its input",
+    "state x [8,4]\nh0: a [8,4] = gelu(x)\nh0: y [8,4] = dropout(a) k=3 f=0.25\nh0: z bf16[8,4] = cast(y)\n"
+    "loss += sum<nc->>(z)\n",
+    "B d.z bf16[8,4] = fill()\n"
+    "B h0: d.y [8,4] = cast(d.z) of z\n"
+    "B h0: d.a [8,4] = dropout(d.y) k=3 f=0.25 of y\n"
+    "B h0: d.x [8,4] = gelu_bwd(d.a, x) of a\n" },
+  { "attention reads its inputs, outputs and row sums",
+    "state x [8,2,3,4]\nh0: qkv [8,2,3,4] = gelu(x)\nh0: y [8,2,4], lse [8,2] = attn(qkv) k=4\nloss += sum<nhd->>(y)\n",
+    "B d.y [8,2,4] = fill()\n"
+    "B h0: d.qkv [8,2,3,4] = attn_bwd(d.y, qkv, y, lse) k=4 of y\n"
+    "B h0: d.x [8,2,3,4] = gelu_bwd(d.qkv, x) of qkv\n" },
+  { "... with grouped heads and documents by a rule of its own",
+    "tokens i32[8], starts i32[8] = data()\nstate x [8,1,4,4]\nh0: qkv [8,1,4,4] = gelu(x)\n"
+    "h0: y [8,1,2,4], lse [8,1,2] = attn<nhed,n->nhgd,nhg>(qkv, starts) k=4\nloss += sum<nhgd->>(y)\n",
+    "B d.y [8,1,2,4] = fill()\n"
+    "B h0: d.qkv [8,1,4,4] = attn_bwd<nhgd,nhed,nhgd,nhg,n->nhed>(d.y, qkv, y, lse, starts) k=4 of y\n"
+    "B h0: d.x [8,1,4,4] = gelu_bwd(d.qkv, x) of qkv\n" },
+  { "the loss head: what pick adds at the targets is added in place to what sumexp has made",
+    "tokens i32[8], targets i32[8] = data()\nstate x [8,4]\nparam w [16,4]\nlogits [8,16] = matmul<nc,vc->nv>(x, w) head\n"
+    "max [8] = rowmax(logits) head k=15\npick [8] = pick(logits, targets) head\nsumexp [8] = sumexp(logits, max) head k=15\n"
+    "nll [8] = nll(max, sumexp, pick, targets) head\nloss += sum(nll) head f=0.125\n",
+    "B d.nll [8] = fill() head f=0.125\n"
+    "B d.sumexp [8], d.pick [8] = nll_bwd(d.nll, sumexp, targets) head of nll\n"
+    "B d.logits [8,16] = sumexp_bwd(logits, max, d.sumexp) head k=15 of sumexp\n"
+    "B d.logits'2 [8,16] in d.logits = pick_bwd(d.logits, targets, d.pick) head of pick\n"
+    "B d.x [8,4] = matmul<nv,vc->nc>(d.logits'2, w) head of logits\n"
+    "W d.w [16,4] += grad.w first = matmul<nv,nc->vc>(d.logits'2, x) head of logits\n" },
+  { "a weight of another stage's unit has an accumulator there; its owner adds that sum at the end",
+    "unit h0 at 0\nunit h1 stage 1 at 1\nstate x [8,4]\nh0: param w [4,4] pp at(0)\nh0: y [8,4] = matmul<nc,fc->nf>(x, w)\n"
+    "h1: z [8,4] = matmul<nc,fc->nf>(y, w)\nh1: loss += sum<nc->>(z)\n",
+    "B h1: d.z [8,4] = fill()\n"
+    "B h1: d.y [8,4] = matmul<nf,fc->nc>(d.z, w) of z\n"
+    "W h1: d.w [4,4] += tied.w first = matmul<nf,nc->fc>(d.z, y) of z\n"
+    "B h0: d.x [8,4] = matmul<nf,fc->nc>(d.y, w) of y\n"
+    "W h0: d.w'2 [4,4] += grad.w first = matmul<nf,nc->fc>(d.y, x) of y\n"
+    "B h0: d.w'3 [4,4] += d.w'2 = accum(d.w)\n" },
+  { "what the loss does not depend on has no gradient",
+    "state x [8,4]\nparam w [4,4]\nh0: y [8,4] = matmul<nc,fc->nf>(x, w)\nh0: z [8,4] = gelu(x)\nh0: a [8,4] = gelu(z)\n"
+    "h0: u [8,4] = gelu(y)\nloss += sum<nc->>(y)\n",
+    "B d.y [8,4] = fill()\n"
+    "B h0: d.x [8,4] = matmul<nf,fc->nc>(d.y, w) of y\n"
+    "W h0: d.w [4,4] += grad.w first = matmul<nf,nc->fc>(d.y, x) of y\n" },
+  { "an op without a gradient is refused", "state x [8,4]\nh0: m [8] = rowmax(x)\nloss += sum(m)\n",
+    "op rowmax has no gradient" },
+};
+
+/* Accumulators have the placement acc, the given type and the padding of their weights. */
+static void test_accumulators(void)
+{
+  struct tc_graph *g = read_program("state x [8,4]\nparam e bf16[13/16,4] dp S(*) R P S(*), tp S(0)\n"
+                                    "h0: y bf16[8,16] = matmul<nc,vc->nv>(x, use.e)\nloss += sum<nc->>(y)\n");
+  struct tc_err err = { 0 };
+  TC_ASSERT(tc_grad(g, TC_BF16, &err) == 0);
+  is_program(g, TEXT_STATES, "state x [8,4]\n"
+    "state use.e bf16[13/16,4] dp:S(*) tp:S(0)\n"
+    "state grad.e bf16[13/16,4] dp:P(sum) tp:S(0)\n", "accumulators");
+  is_int(g->n_contributions, 1, "... and one contribution for the one use");
+  tc_graph_free(g);
+}
+
+int main(void)
+{
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct tc_graph *g = read_program(cases[i].program);
+    struct tc_mesh *m = read_mesh("");
+    struct tc_err err = { 0 };
+    const int32_t n = g->n_order;
+    if (tc_grad(g, TC_F32, &err) < 0) {
+      is_str(err.text, cases[i].want, "%s", cases[i].name);
+    } else {
+      if (tc_graph_check(g, m, "grad", &err) < 0) ok(false, "after: %s", err.text);
+      memmove(g->order, g->order + n, (size_t)(g->n_order - n) * sizeof *g->order);
+      g->n_order -= n;
+      is_program(g, TEXT_NODES | TEXT_ATTRS, cases[i].want, cases[i].name);
+    }
+    tc_graph_free(g);
+    tc_mesh_free(m);
+  }
+  test_accumulators();
+  return done_testing();
+}
