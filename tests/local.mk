@@ -245,7 +245,6 @@ script_tests = \
   %D%/check-plan \
   %D%/check-srun \
   %D%/check-stacks \
-  %D%/check-transcripts \
   %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \
   %D%/faults/f_beside \
@@ -291,6 +290,39 @@ script_tests = \
   %D%/mpi/m_train \
   %D%/slurm/f_sbatch
 
+# What commands print, one test a file: tests/check-transcripts compares it.
+transcripts = \
+  %D%/transcripts/cmd-ckpt-plan.txt \
+  %D%/transcripts/cmd-ckpt.txt \
+  %D%/transcripts/cmd-comm.txt \
+  %D%/transcripts/cmd-convert-errors.txt \
+  %D%/transcripts/cmd-convert.txt \
+  %D%/transcripts/cmd-data.txt \
+  %D%/transcripts/cmd-graph.txt \
+  %D%/transcripts/cmd-import.txt \
+  %D%/transcripts/cmd-main.txt \
+  %D%/transcripts/cmd-place.txt \
+  %D%/transcripts/cmd-plan-slurm.txt \
+  %D%/transcripts/cmd-plan.txt \
+  %D%/transcripts/cmd-report.txt \
+  %D%/transcripts/cmd-save.txt \
+  %D%/transcripts/cmd-tokens.txt \
+  %D%/transcripts/digests.txt \
+  %D%/transcripts/errors.txt \
+  %D%/transcripts/fusions.txt \
+  %D%/transcripts/graph.txt \
+  %D%/transcripts/input.txt \
+  %D%/transcripts/place.txt \
+  %D%/transcripts/plan-calibrate.txt \
+  %D%/transcripts/plan-forward.txt \
+  %D%/transcripts/plan.txt \
+  %D%/transcripts/planner.txt \
+  %D%/transcripts/refused.txt \
+  %D%/transcripts/report.txt \
+  %D%/transcripts/resume.txt \
+  %D%/transcripts/tokenizers.txt \
+  %D%/transcripts/train.txt
+
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
   %D%/unit/broken.txt \
@@ -319,6 +351,7 @@ test_files = \
   %D%/emu/runtime.cc \
   %D%/emu/nvml.c \
   %D%/emu/nvtx3/nvToolsExt.h \
+  %D%/check-transcripts \
   %D%/compdb.awk \
   %D%/exchange \
   %D%/figures \
@@ -335,39 +368,9 @@ test_files = \
   %D%/gpu-pack \
   %D%/lib.sh \
   %D%/mpi-run \
-  %D%/transcripts/cmd-ckpt.txt \
-  %D%/transcripts/cmd-ckpt-plan.txt \
-  %D%/transcripts/cmd-comm.txt \
-  %D%/transcripts/cmd-convert.txt \
-  %D%/transcripts/cmd-convert-errors.txt \
-  %D%/transcripts/cmd-data.txt \
-  %D%/transcripts/cmd-graph.txt \
-  %D%/transcripts/cmd-import.txt \
-  %D%/transcripts/cmd-main.txt \
-  %D%/transcripts/cmd-plan.txt \
-  %D%/transcripts/cmd-plan-slurm.txt \
-  %D%/transcripts/plan-calibrate.txt \
-  %D%/transcripts/plan-forward.txt \
-  %D%/transcripts/cmd-report.txt \
-  %D%/transcripts/cmd-save.txt \
-  %D%/transcripts/cmd-tokens.txt \
   %D%/transcripts/device.ini \
   %D%/transcripts/train.sh \
-  %D%/transcripts/train.txt \
-  %D%/transcripts/digests.txt \
-  %D%/transcripts/errors.txt \
   %D%/transcripts/full.ini \
-  %D%/transcripts/fusions.txt \
-  %D%/transcripts/graph.txt \
-  %D%/transcripts/input.txt \
-  %D%/transcripts/cmd-place.txt \
-  %D%/transcripts/place.txt \
-  %D%/transcripts/plan.txt \
-  %D%/transcripts/planner.txt \
-  %D%/transcripts/refused.txt \
-  %D%/transcripts/report.txt \
-  %D%/transcripts/resume.txt \
-  %D%/transcripts/tokenizers.txt \
   %D%/transcripts/run/metrics.jsonl \
   %D%/transcripts/run/run.json \
   %D%/transcripts/run/trace.json \
@@ -447,8 +450,8 @@ test_files = \
 check_PROGRAMS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) %D%/bench/ckpt_bench \
   %D%/bench/decode_bench %D%/bench/kernels
 dist_check_SCRIPTS += $(script_tests)
-TESTS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(script_tests)
-EXTRA_DIST += $(test_headers) $(test_files)
+TESTS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(transcripts) $(script_tests)
+EXTRA_DIST += $(test_headers) $(test_files) $(transcripts)
 
 # Linked with the two lowest layers alone: what they test needs no MPI, no HDF5 and no device.
 pure_libs = libtercio_ir.a libtercio_base.a $(JANSSON_LIBS) $(TC_LIBM) -lpthread
