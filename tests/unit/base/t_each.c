@@ -34,7 +34,10 @@ struct job {
 static int do_part(void *ctx, int64_t part, int thread, struct tc_err *err)
 {
   struct job *j = ctx;
-  if (thread < 0 || thread >= THREADS || part < 0 || part >= PARTS) return j->wrong++, TC_OK;
+  if (thread < 0 || thread >= THREADS || part < 0 || part >= PARTS) {
+    j->wrong++;
+    return TC_OK;
+  }
   if ((thread == 0) != (pthread_equal(j->caller, pthread_self()) != 0)) j->wrong++;
   if (j->of_thread[thread]++) j->wrong++;           /* two at the same time */
   j->calls[part]++;
