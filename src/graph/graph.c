@@ -69,6 +69,29 @@ int32_t tc_tensor_new(struct tc_graph *g, const char *name, int dtype, int rank,
   return g->n_tensors++;
 }
 
+int32_t tc_tensor_like(struct tc_graph *g, int32_t t)
+{
+  const struct tc_tensor x = g->tensor[t];
+  int32_t id = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
+  struct tc_tensor *y = &g->tensor[id];
+  y->primal = x.primal;
+  y->param = x.param;
+  y->cls = x.cls;
+  y->space = x.space;
+  y->pad_dim = x.pad_dim;
+  y->pad_to = x.pad_to;
+  return id;
+}
+
+int32_t tc_tensor_clone(struct tc_graph *g, int32_t t)
+{
+  const int32_t id = tc_tensor_like(g, t);
+  g->tensor[id] = g->tensor[t];
+  g->tensor[id].id = id;
+  g->tensor[id].node = -1;
+  return id;
+}
+
 static int32_t push_args(struct tc_graph *g, int n, const int32_t *a)
 {
   int32_t first = g->n_args;
@@ -98,6 +121,18 @@ struct tc_node *tc_node_new(struct tc_graph *g, int op, int n_in, const int32_t 
   }
   g->order[g->n_order++] = n->id;
   g->n_nodes++;
+  return n;
+}
+
+struct tc_node *tc_node_clone(struct tc_graph *g, int32_t node, const int32_t *in, const int32_t *out)
+{
+  const struct tc_node x = g->node[node];
+  struct tc_node *n = tc_node_new(g, x.op, x.n_in, in, x.n_out, out);
+  const struct tc_node own = *n;
+  *n = x;
+  n->id = own.id;
+  n->in = own.in;
+  n->out = own.out;
   return n;
 }
 

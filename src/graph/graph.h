@@ -162,10 +162,16 @@ void tc_graph_free(struct tc_graph *g);
 /* A new tensor, R on every axis. name is copied. */
 int32_t tc_tensor_new(struct tc_graph *g, const char *name, int dtype, int rank,
                       const int64_t *dim);
+/* A new tensor of the name, type, shape, padding, space, class, parameter and primal of t; R on every axis. */
+int32_t tc_tensor_like(struct tc_graph *g, int32_t t);
+/* A copy of t in every field, which no node makes yet. */
+int32_t tc_tensor_clone(struct tc_graph *g, int32_t t);
 /* A new node at the end of the order; labelled with cur_unit and cur_mark. Outputs must be
  * tensors that no node makes yet. */
 struct tc_node *tc_node_new(struct tc_graph *g, int op, int n_in, const int32_t *in,
                             int n_out, const int32_t *out);
+/* A copy of a node in every field but its tensors, at the end of the order: in[] and out[] are as many as it has. */
+struct tc_node *tc_node_clone(struct tc_graph *g, int32_t node, const int32_t *in, const int32_t *out);
 /* Gives the node its own rule, which is copied. */
 void tc_node_rule(struct tc_graph *g, struct tc_node *n, const char *rule);
 

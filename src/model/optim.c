@@ -60,17 +60,11 @@ static int32_t moment(struct tc_graph *g, int32_t param, const char *prefix)
   return t;
 }
 
+/* The version of t that an update makes. */
 static int32_t next(struct tc_graph *g, int32_t t)
 {
-  struct tc_tensor x = g->tensor[t];
-  int32_t d = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
-  struct tc_tensor *y = &g->tensor[d];
-  y->overwrites = t;
-  y->cls = x.cls;
-  y->param = x.param;
-  y->space = x.space;
-  y->pad_dim = x.pad_dim;
-  y->pad_to = x.pad_to;
+  int32_t d = tc_tensor_like(g, t);
+  g->tensor[d].overwrites = t;
   return d;
 }
 
@@ -96,11 +90,10 @@ void tc_optim_build(struct tc_graph *g, bool adamw)
   int st = g->tensor[g->loss].dtype;
   int32_t *sum = tc_malloc((size_t)g->n_params * sizeof *sum);
   int n = square_norms(g, sum, st);
-  int32_t out[2] = { scalar(g, "grad_norm", st), scalar(g, "grad_scale", st) };
-  tc_node_new(g, TC_OP_CLIP, n, sum, 2, out)->on_all_stages = true;
+  g->grad_norm = scalar(g, "grad_norm", st);
+  g->grad_scale = scalar(g, "grad_scale", st);
+  tc_node_new(g, TC_OP_CLIP, n, sum, 2, (int32_t[]){ g->grad_norm, g->grad_scale })->on_all_stages = true;
   free(sum);
-  g->grad_norm = out[0];
-  g->grad_scale = out[1];
   for (int32_t i = 0; i < g->n_params; i++) {
     if (adamw) {
       int32_t m = moment(g, i, "m"), v = moment(g, i, "v");
@@ -109,16 +102,16 @@ void tc_optim_build(struct tc_graph *g, bool adamw)
     }
     struct tc_param p = g->param[i];
     int32_t in[5] = { p.grad, g->grad_scale, p.master, p.m, p.v };
-    int32_t made[3] = { next(g, p.master), -1, -1 };
+    int32_t out[3] = { next(g, p.master), -1, -1 };
     if (adamw) {
-      made[1] = next(g, p.m);
-      made[2] = next(g, p.v);
+      out[1] = next(g, p.m);
+      out[2] = next(g, p.v);
     }
-    struct tc_node *u = adamw ? tc_node_new(g, TC_OP_ADAMW, 5, in, 3, made)
-                              : tc_node_new(g, TC_OP_SGD, 3, in, 1, made);
+    struct tc_node *u = adamw ? tc_node_new(g, TC_OP_ADAMW, 5, in, 3, out)
+                              : tc_node_new(g, TC_OP_SGD, 3, in, 1, out);
     u->attr.decay = p.decay ? 1 : 0;
     update_node(g, i, u);
-    refresh_weight(g, i, made[0]);
+    refresh_weight(g, i, out[0]);
   }
 }
 

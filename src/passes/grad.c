@@ -281,14 +281,9 @@ static void add_tied(struct tc_graph *g)
   for (int32_t p = 0; p < g->n_params; p++) {
     struct tc_param *x = &g->param[p];
     if (x->tied_acc < 0) continue;
-    struct tc_tensor was = g->tensor[x->grad];
-    int32_t v = tc_tensor_new(g, was.name, was.dtype, was.rank, was.dim);
-    struct tc_tensor *t = &g->tensor[v];
-    t->overwrites = x->grad;
-    t->param = p;
-    t->cls = TC_CLS_GRAD;
-    t->pad_dim = was.pad_dim;
-    t->pad_to = was.pad_to;
+    int32_t v = tc_tensor_like(g, x->grad);
+    g->tensor[v].overwrites = x->grad;
+    g->tensor[v].primal = -1;                    /* a sum, no gradient of one use */
     struct tc_node *n = tc_node_new(g, TC_OP_ACCUM, 1, &x->tied_grad, 1, &v);
     n->unit = x->unit;
     n->mark = TC_B;
@@ -323,7 +318,7 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
   for (int32_t p = 0; p < g->n_params; p++)
     g->param[p].acc = g->param[p].grad = accumulator(&c, p, "grad.", -1);
   int32_t n_order = g->n_order;
-size_t n_forward = (size_t)g->n_tensors;            /* only forward tensors have entries */
+  size_t n_forward = (size_t)g->n_tensors;            /* only forward tensors have entries */
   c.grad = tc_malloc(n_forward * sizeof *c.grad);
   memset(c.grad, -1, n_forward * sizeof *c.grad);
   c.grad[g->loss] = g->loss;                     /* a mark: the seed is a constant */

@@ -62,12 +62,8 @@ static int32_t chunk_tensor(struct cut *c, int32_t t, int64_t k)
   if (c->map[t] >= 0) return c->map[t];
   struct tc_tensor x = g->tensor[t];
   if (!by_rows(c, &x) && !c->inside[t]) return t;
-  int32_t d = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
+  int32_t d = tc_tensor_clone(g, t);
   struct tc_tensor *y = &g->tensor[d];
-  int32_t id = y->id;
-  *y = x;
-  y->id = id;
-  y->node = -1;
   if (by_rows(c, &x)) y->dim[0] = c->N / c->K;
   if (by_rows(c, &x) && (!c->inside[t] || c->outside_use[t])) {
     y->base = t;
@@ -93,30 +89,15 @@ static void chunk_node(struct cut *c, int32_t id, int64_t k, int32_t *last_versi
     int32_t t = tc_out(g, &n, i);
     if (n.acc >> i & 1) {
       int32_t prev = last_version[t] >= 0 ? last_version[t] : g->tensor[t].overwrites;
-      if (k == c->K - 1) {
-        out[i] = t;
-        g->tensor[t].node = -1;
-      } else {
-        struct tc_tensor x = g->tensor[t];
-        out[i] = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
-        struct tc_tensor *y = &g->tensor[out[i]];
-        int32_t y_id = y->id;
-        *y = x;
-        y->id = y_id;
-        y->node = -1;
-      }
+      out[i] = k == c->K - 1 ? t : tc_tensor_clone(g, t);
+      g->tensor[out[i]].node = -1;
       g->tensor[out[i]].overwrites = prev;
       last_version[t] = out[i];
     } else {
       out[i] = chunk_tensor(c, t, k);
     }
   }
-  struct tc_node *m = tc_node_new(g, n.op, n.n_in, in, n.n_out, out);
-  struct tc_node made = *m;
-  *m = n;
-  m->id = made.id;
-  m->in = made.in;
-  m->out = made.out;
+  struct tc_node *m = tc_node_clone(g, id, in, out);
   if (m->acc && k > 0) m->acc_first = false;
   for (int i = 0; i < n.n_out; i++) {            /* the base of row views is complete with the last view */
     int32_t t = tc_out(g, &n, i);

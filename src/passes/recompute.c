@@ -46,22 +46,11 @@ static int32_t recompute_tensor(struct rctx *c, int32_t t, int32_t layer)
   TC_ASSERT(n.n_in <= TC_RULE_MAX && n.n_out <= TC_RULE_MAX);
   for (int i = 0; i < n.n_in; i++) in[i] = recompute_tensor(c, tc_in(g, &n, i), layer);
   for (int i = 0; i < n.n_out; i++) {
-    struct tc_tensor x = g->tensor[tc_out(g, &n, i)];
-    out[i] = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
-    int32_t id = out[i], old = x.id;
-    if (x.overwrites >= 0) x.overwrites = c->copy[x.overwrites];
-    x.id = id;
-    x.node = -1;
-    g->tensor[id] = x;
-    c->copy[old] = id;
+    const int32_t old = tc_out(g, &n, i);
+    out[i] = c->copy[old] = tc_tensor_clone(g, old);
+    if (g->tensor[old].overwrites >= 0) g->tensor[out[i]].overwrites = c->copy[g->tensor[old].overwrites];
   }
-  struct tc_node *m = tc_node_new(g, n.op, n.n_in, in, n.n_out, out);
-  struct tc_node made = *m;
-  *m = n;
-  m->id = made.id;
-  m->in = made.in;
-  m->out = made.out;
-  m->mark = TC_B;
+  tc_node_clone(g, maker, in, out)->mark = TC_B;
   return c->copy[t];
 }
 

@@ -13,16 +13,10 @@ static bool in_one_piece(const struct tc_place *to)
 
 static int32_t reshard_tensor(struct tc_graph *g, int32_t t)
 {
-  struct tc_tensor x = g->tensor[t];
-  int32_t d = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
+  int32_t d = tc_tensor_like(g, t);
   struct tc_tensor *y = &g->tensor[d];
-  y->primal = x.primal;
-  y->param = x.param;
-  y->cls = x.cls == TC_CLS_GRAD || x.cls == TC_CLS_OPT ? x.cls : TC_CLS_COMM;
-  y->pad_dim = x.pad_dim;
-  y->pad_to = x.pad_to;
-  y->space = x.space;
-  y->lay = x.lay;
+  if (y->cls != TC_CLS_GRAD && y->cls != TC_CLS_OPT) y->cls = TC_CLS_COMM;
+  y->lay = g->tensor[t].lay;
   return d;
 }
 

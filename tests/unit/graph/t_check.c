@@ -128,23 +128,17 @@ static bool twice(struct broken *b)
   if (n.n_out != 1) return false;
   int32_t in[TC_RULE_MAX], t = tc_out(g, &n, 0);
   for (int i = 0; i < n.n_in; i++) in[i] = tc_in(g, &n, i);
-  struct tc_tensor x = g->tensor[t];
-  int32_t again = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
-  x.id = again;
-  x.overwrites = t;
-  x.node = -1;
-  g->tensor[again] = x;
-  struct tc_node *m = tc_node_new(g, n.op, n.n_in, in, 1, &again);
-  struct tc_node made = *m;
-  *m = n;
-  m->id = made.id, m->in = made.in, m->out = made.out;
+  int32_t again = tc_tensor_clone(g, t);
+  g->tensor[again].overwrites = t;
+  struct tc_node *m = tc_node_clone(g, n.id, in, &again);
+  const int32_t id = m->id;
   m->acc_first = false;
   g->n_order--;                                  /* from the end to behind the first */
   redirect(b, t, again, b->at + 1);
   TC_GROW(g->order, g->n_order, g->cap_order);
   memmove(g->order + b->at + 2, g->order + b->at + 1,
           (size_t)(g->n_order - b->at - 1) * sizeof *g->order);
-  g->order[b->at + 1] = made.id;
+  g->order[b->at + 1] = id;
   g->n_order++;
   return true;
 }
