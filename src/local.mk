@@ -269,6 +269,7 @@ libtercio_ir_a_SOURCES = \
   %D%/schedule/simulate.c \
   %D%/schedule/tasks.c \
   %D%/schedule/views.c \
+  %D%/passes/accumulate.c \
   %D%/passes/annotate.c \
   %D%/passes/bucket.c \
   %D%/passes/fuse_ops.c \

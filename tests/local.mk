@@ -104,6 +104,7 @@ unit_tests = \
   %D%/unit/monitor/t_slow.t \
   %D%/unit/monitor/t_slow_words.t \
   %D%/unit/monitor/t_trace.t \
+  %D%/unit/passes/t_accumulate.t \
   %D%/unit/passes/t_annotate.t \
   %D%/unit/passes/t_bucket.t \
   %D%/unit/passes/t_fuse_ops.t \
@@ -460,6 +461,7 @@ tests_unit_graph_t_mesh_t_LDADD = $(pure_libs)
 tests_unit_model_t_hf_config_t_LDADD = $(pure_libs)
 tests_unit_model_t_model_t_LDADD = $(pure_libs)
 tests_unit_model_t_optim_t_LDADD = $(pure_libs)
+tests_unit_passes_t_accumulate_t_LDADD = $(pure_libs)
 tests_unit_passes_t_annotate_t_LDADD = $(pure_libs)
 tests_unit_passes_t_bucket_t_LDADD = $(pure_libs)
 tests_unit_passes_t_fuse_ops_t_LDADD = $(pure_libs)

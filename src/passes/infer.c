@@ -245,14 +245,14 @@ static bool stays_partial(struct sctx *s, const struct tc_node *n, int axis)
 }
 
 /* The layout of output k, as the node makes it. */
-static struct tc_layout made_as(const struct sctx *s, int32_t node, int k,
-                                char l[TC_RULE_MAX][TC_DIMS + 1],
-                                const struct choice c[TC_AXES], const bool partial[TC_AXES])
+static struct tc_layout output_layout(const struct sctx *s, int32_t node, int k,
+                                      char l[TC_RULE_MAX][TC_DIMS + 1],
+                                      const struct choice c[TC_AXES], const bool partial[TC_AXES])
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
   const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
-  struct tc_layout made;
+  struct tc_layout lay;
   const char *lo = n->n_in + k < TC_RULE_MAX ? l[n->n_in + k] : "";
   bool max = tc_op_info[n->op].flags & TC_OPF_MAXRED;
   for (int a = 0; a < TC_AXES; a++) {
@@ -261,9 +261,9 @@ static struct tc_layout made_as(const struct sctx *s, int32_t node, int k,
     if (contracted || partial[a])
       p = (struct tc_place){ TC_P, 0, max ? TC_MAX_OP : TC_SUM, 0 };
     if (a == TC_MB && p.kind == TC_P && tc_is_acc(n, k)) p = (struct tc_place){ 0 };
-    made.on[a] = p;
+    lay.on[a] = p;
   }
-  return made;
+  return lay;
 }
 
 static int infer_node(struct sctx *s, int32_t node)
@@ -298,8 +298,12 @@ static int infer_node(struct sctx *s, int32_t node)
   TC_GROW(g->order, g->n_order, g->cap_order);
   g->order[g->n_order++] = node;
   for (int k = 0; k < n_out; k++) {
-    struct tc_layout made = made_as(s, node, k, l, c, partial);
-    TC_TRY(tc_place_output(s, node, k, &made, before));
+    struct tc_tensor *t = &g->tensor[tc_out(g, &g->node[node], k)];
+    const struct tc_layout asked = t->lay;
+    t->lay = output_layout(s, node, k, l, c, partial);
+    t->space = g->node[node].space;
+    struct sum *sum = tc_sum_of(s, node, k);
+    TC_TRY(sum ? tc_sum_add(s, node, k, sum) : tc_place_output(s, node, k, &asked, before));
   }
   return 0;
 }
@@ -360,7 +364,7 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   memset(s.next_version, -1, bytes);
   s.sum = tc_malloc((size_t)g->n_tensors * sizeof *s.sum);
   s.choice = tc_calloc((size_t)g->n_nodes, sizeof *s.choice);
-  tc_place_find_sums(&s, order, n_order);
+  tc_sums_find(&s, order, n_order);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     s.now[t] = t;
     if (g->tensor[t].overwrites >= 0) s.next_version[g->tensor[t].overwrites] = t;
@@ -381,6 +385,6 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   free(s.next_version);
   free(s.sum);
   free(s.choice);
-  free(s.made);
+  free(s.cached);
   return rc < 0 ? rc : 0;
 }

@@ -1,8 +1,8 @@
 /* insert_reshards.c - reshards a node's inputs to the layouts that it needs, and its outputs to their placements.
  *
- * Readers share reshards. Partial outputs are resolved where they are produced; an output that the node
- * makes with another placement than required is made as a separate tensor and resharded; gradients whose
- * placement differs from their accumulator's are summed separately within a micro-batch. */
+ * Readers share reshards, by a cache. Partial outputs are resolved where they are produced; an output that the node
+ * makes with another placement than required is made as a separate tensor and resharded. Contributions to gradients
+ * are in accumulate.c. */
 #include "src/passes/impl.h"
 #include "src/graph/rule.h"
 
@@ -15,12 +15,12 @@ const struct tc_tensor *tc_place_required(const struct tc_graph *g, int32_t t)
   return root != t && g->tensor[root].state && g->tensor[root].annotated ? &g->tensor[root] : NULL;
 }
 
-/* The readers that share a reshard: of a weight until it is freed, of the update among
+/* Sets phase and unit of a key: which readers share a reshard: of a weight until it is freed, of the update among
  * themselves, of an activation in the backward pass too unless it is gathered again (what another stage
  * has sent is not sent again). The loss head is one phase, since its backward pass follows its
  * forward pass. */
-static void phase_of(const struct sctx *s, const struct tc_node *n, const struct tc_param *p,
-                     struct made *key)
+static void set_phase(const struct sctx *s, const struct tc_node *n, const struct tc_param *p,
+                     struct cached *key)
 {
   bool sent = !tc_place_equal(&s->g->tensor[key->from].lay.on[TC_PP], &key->lay.on[TC_PP]);
   int part = n->head ? 2 : n->mark == TC_F ? 0 : 1;
@@ -44,9 +44,7 @@ static bool reshards_rows(const struct tc_graph *g, const struct tc_node *n)
                                      (to->kind == TC_S && to->dim == 0));
 }
 
-/* Reshards t to a layout in a space; the new nodes take the role. */
-static int32_t reshard_to(struct sctx *s, int32_t t, const struct tc_layout *to, int space,
-                     int32_t like, int role)
+int32_t tc_place_move(struct sctx *s, int32_t t, const struct tc_layout *to, int space, int32_t like, int role)
 {
   struct tc_graph *g = s->g;
   int32_t first = g->n_nodes;
@@ -69,14 +67,22 @@ static int32_t reshard_to(struct sctx *s, int32_t t, const struct tc_layout *to,
 }
 
 /* The reshard that readers with this key share; -1: none yet. */
-static int find_made(const struct sctx *s, const struct made *key)
+static int find_cached(const struct sctx *s, const struct cached *key)
 {
-  for (int k = s->n_made - 1; k >= 0; k--) {
-    const struct made *x = &s->made[k];
+  for (int k = s->n_cached - 1; k >= 0; k--) {
+    const struct cached *x = &s->cached[k];
     if (x->from == key->from && x->phase == key->phase && x->unit == key->unit &&
         x->space == key->space && tc_layout_equal(&x->lay, &key->lay)) return k;
   }
   return -1;
+}
+
+/* Adds an entry to the cache; returns its index. */
+static int cache(struct sctx *s, const struct cached *key)
+{
+  TC_GROW(s->cached, s->n_cached, s->cap_cached);
+  s->cached[s->n_cached] = *key;
+  return s->n_cached++;
 }
 
 int tc_place_input(struct sctx *s, int32_t node, int i, const struct tc_layout *need)
@@ -85,16 +91,16 @@ int tc_place_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
   const struct tc_node *n = &g->node[node];
   int32_t was = tc_in(g, n, i), t = s->now[was];
   const struct tc_tensor *x = &g->tensor[t];
-  struct made key = { .from = t, .space = n->space, .lay = *need };
+  struct cached key = { .from = t, .space = n->space, .lay = *need };
   if (!tc_layout_equal(&x->lay, need) || x->space != key.space) {
     bool weight = x->state && x->param >= 0 && n->mark != TC_U;
     const struct tc_param *p = weight ? &g->param[x->param] : NULL;
-    phase_of(s, n, p, &key);
-    int k = find_made(s, &key);
+    set_phase(s, n, p, &key);
+    int k = find_cached(s, &key);
     if (k < 0) {
       int32_t first = g->n_nodes;
       bool gather = weight || (x->state && x->space != key.space);
-      key.to = reshard_to(s, t, need, key.space, node, gather ? TC_ROLE_GATHER : TC_ROLE_NONE);
+      key.to = tc_place_move(s, t, need, key.space, node, gather ? TC_ROLE_GATHER : TC_ROLE_NONE);
       if (key.to < 0) return key.to;
       for (int32_t j = first; j < g->n_nodes && weight; j++) {
         bool sent = g->node[j].axis == TC_PP;    /* to another stage: once per step */
@@ -106,11 +112,9 @@ int tc_place_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
         if (tc_tensor_root(g, d) == tc_tensor_root(g, t) && g->node[j].coll != TC_SLICE)
           s->now[was] = s->now[t] = d;
       }
-      TC_GROW(s->made, s->n_made, s->cap_made);
-      k = s->n_made++;
-      s->made[k] = key;
+      k = cache(s, &key);
     }
-    t = s->made[k].to;
+    t = s->cached[k].to;
   }
   g->arg[g->node[node].in + i] = t;
   return 0;
@@ -151,35 +155,25 @@ void tc_place_in_place(struct sctx *s, int32_t node, const int32_t *before)
       int32_t now = tc_in(g, n, i);
       if (before[i] != y->overwrites || now == before[i]) continue;
       y->overwrites = now;
-      for (int m = s->n_made - 1; m >= 0; m--)   /* it is overwritten: other readers can't share it */
-        if (s->made[m].to == now) s->made[m] = s->made[--s->n_made];
+      for (int m = s->n_cached - 1; m >= 0; m--)   /* it is overwritten: other readers can't share it */
+        if (s->cached[m].to == now) s->cached[m] = s->cached[--s->n_cached];
     }
   }
 }
 
-/* Replaces output k of the node by a new tensor. */
-static int32_t replace_output(struct sctx *s, int32_t node, int k)
+int32_t tc_place_replace(struct sctx *s, int32_t node, int k)
 {
   struct tc_graph *g = s->g;
-  int32_t v = tc_out(g, &g->node[node], k);
-  struct tc_tensor x = g->tensor[v];
-  int32_t tmp = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
-  struct tc_tensor *y = &g->tensor[tmp];
-  y->lay = x.lay;
-  y->pad_dim = x.pad_dim;
-  y->pad_to = x.pad_to;
-  y->primal = x.primal;
-  y->param = x.param;
-  y->cls = x.cls;
-  y->node = node;
-  y->space = g->node[node].space;
-  g->arg[g->node[node].out + k] = tmp;
+  int32_t v = tc_out(g, &g->node[node], k), own = tc_tensor_like(g, v);
+  g->tensor[own].lay = g->tensor[v].lay;
+  g->tensor[own].space = g->node[node].space;
+  g->tensor[own].node = node;
+  g->arg[g->node[node].out + k] = own;
   g->tensor[v].node = -1;
-  return tmp;
+  return own;
 }
 
-/* Changes the node that makes `last` to make v instead. */
-static void make_instead(struct tc_graph *g, int32_t last, int32_t v)
+void tc_place_make_instead(struct tc_graph *g, int32_t last, int32_t v)
 {
   struct tc_node *n = &g->node[g->tensor[last].node];
   for (int k = 0; k < n->n_out; k++)
@@ -194,49 +188,27 @@ static void make_instead(struct tc_graph *g, int32_t last, int32_t v)
  * tensor, which is resharded. If the output overwrites an input that was resharded, the new tensor overwrites
  * that. before[]: the inputs before they were resharded. */
 static int reshard_output(struct sctx *s, int32_t node, int k, const struct tc_layout *to, int space,
-                   const int32_t *before)
+                          const int32_t *before)
 {
   struct tc_graph *g = s->g;
-  int32_t v = tc_out(g, &g->node[node], k), tmp = replace_output(s, node, k);
-  for (int i = 0; i < g->node[node].n_in && i < TC_RULE_MAX; i++) {
-    int32_t now = tc_in(g, &g->node[node], i);
-    if (g->tensor[v].overwrites >= 0 && before[i] == g->tensor[v].overwrites && now != before[i])
-      g->tensor[tmp].overwrites = now;
-  }
-  struct made key = { .from = v, .to = tmp, .space = g->tensor[tmp].space,
-                      .lay = g->tensor[tmp].lay };
-  int32_t last = reshard_to(s, tmp, to, space, node,
-                       g->node[node].mark == TC_U ? TC_ROLE_STORE : TC_ROLE_NONE);
-  if (last < 0) return last;
-  if (last == tmp)
-    return tc_fail(s->err, TC_ELAYOUT, "op %s can't make %s with the placement that it must have",
-                   tc_op_info[g->node[node].op].name, g->tensor[v].name);
-  make_instead(g, last, v);
+  int32_t v = tc_out(g, &g->node[node], k), own = tc_place_replace(s, node, k);
   const struct tc_node *n = &g->node[node];
-  phase_of(s, n, NULL, &key);                    /* for readers that need it as it was made */
-  TC_GROW(s->made, s->n_made, s->cap_made);
-  s->made[s->n_made++] = key;
+  for (int i = 0; i < n->n_in && i < TC_RULE_MAX; i++) {
+    int32_t now = tc_in(g, n, i);
+    if (g->tensor[v].overwrites >= 0 && before[i] == g->tensor[v].overwrites && now != before[i])
+      g->tensor[own].overwrites = now;
+  }
+  const int op = n->op, role = n->mark == TC_U ? TC_ROLE_STORE : TC_ROLE_NONE;
+  struct cached key = { .from = v, .to = own, .space = g->tensor[own].space, .lay = g->tensor[own].lay };
+  int32_t last = tc_place_move(s, own, to, space, node, role);
+  if (last < 0) return last;
+  if (last == own)
+    return tc_fail(s->err, TC_ELAYOUT, "op %s can't make %s with the placement that it must have",
+                   tc_op_info[op].name, g->tensor[v].name);
+  tc_place_make_instead(g, last, v);
+  set_phase(s, &g->node[node], NULL, &key);      /* for readers that need it as it was made */
+  cache(s, &key);
   return 0;
-}
-
-/* Gives an accumulator without a placement that of its first contribution. */
-static void settle_acc(struct sctx *s, int32_t node, int k)
-{
-  struct tc_graph *g = s->g;
-  const struct tc_tensor *v = &g->tensor[tc_out(g, &g->node[node], k)];
-  if (!tc_is_acc(&g->node[node], k) || v->param < 0) return;
-  struct tc_tensor *acc = &g->tensor[v->overwrites];
-  if (!acc->state) return;                       /* not the first contribution */
-  for (int a = TC_PP; a < TC_AXES; a++)
-    if (acc->lay.on[a].kind == TC_R && v->lay.on[a].kind == TC_P) acc->lay.on[a] = v->lay.on[a];
-  if (acc->id == g->param[v->param].acc) g->param[v->param].acc_lay = acc->lay;
-}
-
-/* Whether t is a version of the accumulator of a tied weight, whose sum is added to another stage's. */
-static bool is_tied(const struct tc_graph *g, int32_t t)
-{
-  int32_t p = g->tensor[t].param;
-  return p >= 0 && g->param[p].tied_acc >= 0 && tc_tensor_root(g, t) == g->param[p].tied_acc;
 }
 
 /* The preferred placement on an axis; l has those of the other axes. Several readers have preferences, and a
@@ -248,10 +220,10 @@ static struct tc_place preferred_place(const struct tc_layout *l, const struct t
   return preferred->on[axis];
 }
 
-/* Resolves the partial axes of t, which node has made: to the preferred placement, else to R. */
-static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_layout *preferred)
+int tc_place_resolve(struct sctx *s, int32_t node, int32_t t, int32_t read_as)
 {
   struct tc_graph *g = s->g;
+  const struct tc_layout preferred = g->tensor[read_as].preferred;
   struct tc_layout to = g->tensor[t].lay;
   bool any = false;
   for (int a = 0; a < TC_AXES; a++) {
@@ -260,157 +232,31 @@ static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_
       return tc_fail(s->err, TC_ELAYOUT, "%s of op %s is partial in time", g->tensor[t].name,
                      tc_op_info[g->node[node].op].name);
     any = true;
-    to.on[a] = preferred_place(&to, preferred, a);
+    to.on[a] = preferred_place(&to, &preferred, a);
   }
-  if (!any) return t;
-  bool grad = g->tensor[t].param >= 0;
-  return reshard_to(s, t, &to, g->tensor[t].space, node, grad ? TC_ROLE_GRAD : TC_ROLE_NONE);
+  const bool grad = g->tensor[t].param >= 0;
+  if (any) t = tc_place_move(s, t, &to, g->tensor[t].space, node, grad ? TC_ROLE_GRAD : TC_ROLE_NONE);
+  if (t < 0) return t;
+  s->now[read_as] = t;
+  return 0;
 }
 
-/* Partial outputs are resolved where they are produced. */
+/* Partial outputs are resolved where they are produced; of one that is overwritten, its next version is. */
 static int resolve_output(struct sctx *s, int32_t node, int32_t t)
 {
-  if (t < s->n_old && s->next_version[t] >= 0) return 0;           /* its next version is resolved instead */
-  const struct tc_layout preferred = s->g->tensor[t].preferred;
-  int32_t d = resolve(s, node, t, &preferred);
-  if (d >= 0) s->now[t] = d;
-  return d < 0 ? d : 0;
+  const bool overwritten = t < s->n_old && s->next_version[t] >= 0;
+  return overwritten ? 0 : tc_place_resolve(s, node, t, t);
 }
 
-/* ---- accumulators ------------------------------------------------------------------- */
-
-void tc_place_find_sums(struct sctx *s, const int32_t *order, int32_t n_order)
-{
-  const struct tc_graph *g = s->g;
-  for (int32_t t = 0; t < s->n_old; t++)
-    s->sum[t] = (struct sum){ .version = -1, .partial = -1 };
-  for (int32_t i = 0; i < n_order; i++) {
-    const struct tc_node *n = &g->node[order[i]];
-    for (int k = 0; k < n->n_out; k++) {
-      int32_t v = tc_out(g, n, k), root = tc_tensor_root(g, v);
-      if (!tc_is_acc(n, k) || g->tensor[v].param < 0 || !g->tensor[root].state) continue;
-      struct sum *x = &s->sum[root];
-      x->version = root;
-      x->last = v;
-      x->left++;
-      x->in_mb += n->op != TC_OP_ACCUM;          /* another stage's sum is received once per step */
-    }
-  }
-}
-
-/* The sum to which output k of a node from before the pass contributes; NULL: none. */
-static struct sum *sum_of(struct sctx *s, const struct tc_node *n, int k)
-{
-  const struct tc_graph *g = s->g;
-  int32_t v = tc_out(g, n, k);
-  if (!tc_is_acc(n, k) || g->tensor[v].param < 0) return NULL;
-  struct sum *x = &s->sum[tc_tensor_root(g, v)];
-  return x->version >= 0 ? x : NULL;
-}
-
-/* Makes v, an output of node, the accumulator's next version. */
-static void add_version(struct sctx *s, struct sum *x, struct tc_node *n, int32_t v)
-{
-  s->g->tensor[v].overwrites = x->version;
-  n->acc_first = s->g->tensor[x->version].state;
-  s->now[x->last] = x->version = v;
-}
-
-/* Reshards the partial sum to the accumulator's placement and adds it. */
-static int close_partial(struct sctx *s, struct sum *x)
+/* An annotation does not constrain the axes that it leaves at R. */
+int tc_place_output(struct sctx *s, int32_t node, int k, const struct tc_layout *asked, const int32_t *before)
 {
   struct tc_graph *g = s->g;
-  const struct tc_tensor *acc = &g->tensor[tc_tensor_root(g, x->version)];
-  struct tc_layout to = acc->lay;
-  int32_t tmp = x->partial, like = g->tensor[tmp].node, root = acc->id;
-  x->partial = -1;
-  to.on[TC_MB] = g->tensor[tmp].lay.on[TC_MB];
-  bool once = to.on[TC_MB].kind == TC_R;
-  int32_t resharded = reshard_to(s, tmp, &to, acc->space, like, TC_ROLE_GRAD);
-  if (resharded < 0) return resharded;
-  if (once && x->version == root) {              /* the first: written directly */
-    make_instead(g, resharded, x->next);
-    g->tensor[x->next].overwrites = root;
-    s->now[x->last] = x->version = x->next;
-    return 0;
-  }
-  struct tc_node *a = tc_node_new(g, TC_OP_ACCUM, 1, &resharded, 1, &x->next);
-  a->unit = g->node[like].unit;
-  a->mark = g->node[like].mark;
-  a->once_a_step = once;
-  a->acc = 1;
-  g->tensor[x->next].lay = g->tensor[root].lay;
-  g->tensor[x->next].space = g->tensor[root].space;
-  a->space = g->tensor[root].space;
-  add_version(s, x, a, x->next);
-  return 0;
-}
-
-/* Adds output k, a contribution whose placement differs from its accumulator's, to the partial sum. */
-static int add_to_partial(struct sctx *s, int32_t node, int k, struct sum *x)
-{
-  struct tc_graph *g = s->g;
-  int32_t v = tc_out(g, &g->node[node], k), tmp = replace_output(s, node, k);
-  bool timed = g->node[node].op != TC_OP_ACCUM && s->m->size[TC_MB] > 1;
-  bool alone = !(g->node[node].acc & (g->node[node].acc - 1));     /* its only such output */
-  if (timed) g->tensor[tmp].lay.on[TC_MB] = (struct tc_place){ TC_P, 0, 0, 0 };
-  const struct tc_tensor *open = x->partial >= 0 ? &g->tensor[x->partial] : NULL;
-  bool same = open && alone && tc_layout_equal(&open->lay, &g->tensor[tmp].lay) &&
-              open->space == g->tensor[tmp].space;
-  if (same) {
-    g->tensor[tmp].overwrites = x->partial;
-    g->node[node].acc_first = false;
-  } else if (open) {
-    TC_TRY(close_partial(s, x));
-  }
-  x->partial = tmp;
-  x->next = v;
-  return 0;
-}
-
-static int contribute(struct sctx *s, int32_t node, int k, struct sum *x)
-{
-  struct tc_graph *g = s->g;
-  struct tc_node *n = &g->node[node];
-  int32_t v = tc_out(g, n, k);
-  const struct tc_tensor *acc = &g->tensor[tc_tensor_root(g, v)];
-  x->left--;
-  x->in_mb -= n->op != TC_OP_ACCUM;
-  bool direct = tc_layout_equal(&acc->lay, &g->tensor[v].lay) && acc->space == g->tensor[v].space;
-  if (direct) add_version(s, x, n, v);
-  else TC_TRY(add_to_partial(s, node, k, x));
-  if (x->partial >= 0 && (x->in_mb == 0 || x->left == 0)) TC_TRY(close_partial(s, x));
-  /* A sum that is resharded already is resolved by the update; another stage's, by its owner's update. */
-  if (x->left || !direct || is_tied(g, x->version)) return 0;
-  const struct tc_layout preferred = g->tensor[x->last].preferred;
-  int32_t d = resolve(s, node, x->version, &preferred);
-  if (d >= 0) s->now[x->last] = d;
-  return d < 0 ? d : 0;
-}
-
-/* Gives an output its placement, whatever the node made it as. An annotation does not constrain the
- * axes that it leaves at R. */
-int tc_place_output(struct sctx *s, int32_t node, int k, const struct tc_layout *made,
-                    const int32_t *before)
-{
-  struct tc_graph *g = s->g;
-  const struct tc_node *n = &g->node[node];
-  struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
-  const struct tc_tensor *pin = tc_place_required(g, t->id);
-  bool own = pin == t;
-  struct tc_layout asked = t->lay;
-  t->lay = *made;
-  t->space = n->space;
-  settle_acc(s, node, k);
-  struct sum *sum = sum_of(s, n, k);
-  if (sum) return contribute(s, node, k, sum);
+  const struct tc_tensor *t = &g->tensor[tc_out(g, &g->node[node], k)], *pin = tc_place_required(g, t->id);
   if (!pin) return resolve_output(s, node, t->id);
-  int space = own ? t->space : pin->space;
-  if (!own) asked = pin->lay;
-  for (int a = 0; own && a < TC_AXES; a++)
-    if (asked.on[a].kind == TC_R)
-      asked.on[a] = made->on[a].kind == TC_P ? t->preferred.on[a] : made->on[a];
-  if (tc_layout_equal(&asked, &t->lay) && space == t->space)
-    return resolve_output(s, node, t->id);
-  return reshard_output(s, node, k, &asked, space, before);
+  struct tc_layout to = pin == t ? *asked : pin->lay;
+  for (int a = 0; pin == t && a < TC_AXES; a++)
+    if (to.on[a].kind == TC_R) to.on[a] = t->lay.on[a].kind == TC_P ? t->preferred.on[a] : t->lay.on[a];
+  if (tc_layout_equal(&to, &t->lay) && pin->space == t->space) return resolve_output(s, node, t->id);
+  return reshard_output(s, node, k, &to, pin->space, before);
 }
