@@ -50,7 +50,7 @@ static void put_tensor(FILE *f, const struct tc_graph *g, int32_t t, const struc
   fprintf(f, "tensor %d %s %d %d %d %d %lld %d %d %d %d %d %d", x->id, x->name, x->node, x->primal,
           x->overwrites, x->base, (long long)x->base_row, x->block, x->param, x->rank, x->dtype,
           x->space, x->cls);
-  fprintf(f, " %d %d %d %d %d %lld root %d", x->state, x->saved, x->annotated, x->set_axes, x->pad_dim,
+  fprintf(f, " %d %d %d %d %lld root %d", x->state, x->saved, x->annotated, x->pad_dim,
           (long long)x->pad_to, tc_tensor_root(g, t));
   INTS(f, x->dim, x->rank);
   put_layout(f, "lay", &x->lay);
@@ -90,9 +90,9 @@ static void put_graph(FILE *f, const struct tc_graph *g, const struct tc_mesh *m
   for (int32_t i = 0; i < g->n_nodes; i++) put_node(f, g, &g->node[i]);
   for (int32_t i = 0; i < g->n_params; i++) {
     const struct tc_param *p = &g->param[i];
-    fprintf(f, "param %s %d %d %d %d %d %d %d %d %d %d %d %d %d %.9g %.9g %d", p->name, p->weight,
+    fprintf(f, "param %s %d %d %d %d %d %d %d %d %d %d %d %.9g %.9g %d", p->name, p->weight,
             p->master, p->m, p->v, p->acc, p->grad, p->tied_acc, p->tied_grad, p->reshard_after, p->offload,
-            p->set_axes, p->reshard_after_set, p->decay, (double)p->init_std, (double)p->init_value, p->unit);
+            p->decay, (double)p->init_std, (double)p->init_value, p->unit);
     put_layout(f, "store", &p->store);
     put_layout(f, "use", &p->use);
     put_layout(f, "acc", &p->acc_lay);
