@@ -8,30 +8,35 @@
 #define R { TC_R, 0, 0, 0 }
 #define P { TC_P, 0, 0, 0 }
 #define S(d) { TC_S, d, 0, 0 }
-#define ROWS { TC_SROWS, 0, 0, 0 }
+#define FLAT { TC_SROWS, 0, 0, 0 }
 #define RANK0 { TC_AT, 0, 0, 0 }
-#define ROW(pattern, axis, place) { pattern, axis, { place }, false, 0, 0, true }
+#define ROW(pattern, axis, ...) { pattern, axis, { __VA_ARGS__ }, false, 0, 0, true }
+#define PARAMS(store, use, acc, update, after) \
+  { "*", TC_DP, { store, use, acc, update }, true, TC_AFTER_##after, 0, true }
+/* What has a row of each token, or of each sequence. */
+#define BATCH(axis, ...) \
+  ROW("tokens", axis, __VA_ARGS__), ROW("targets", axis, __VA_ARGS__), ROW("starts", axis, __VA_ARGS__), \
+  ROW("*.attn.cache", axis, __VA_ARGS__)
 #define END { NULL, 0, { R }, false, 0, 0, true }
-
-/* The model's output is gathered on device 0, which computes the loss. */
-static const struct tc_annotation rows_gathered[] = {
-  ROW("embed", TC_DP, S(0)), ROW("logits", TC_DP, RANK0), END };
+#define ROWS(...) (const struct tc_annotation[]){ __VA_ARGS__, END }
 
 const struct tc_system tc_systems[TC_DATA_NONE + 1] = {
-  /*                            name             store use  acc   update  reshard after  batch rows */
-  [TC_DATA_DDP]          = { "ddp",          { R,    R,   P,    R },    TC_AFTER_STEP, S(0), NULL,
+  /*                                          store  use acc   update after */
+  [TC_DATA_DDP] = { "ddp",       ROWS(PARAMS( R,     R,  P,    R,     STEP ), BATCH(TC_DP, S(0))),
     "every rank has all tensors; gradients are all-reduced" },
-  [TC_DATA_ZERO1]        = { "zero1",        { R,    R,   P,    ROWS }, TC_AFTER_STEP, S(0), NULL,
+  [TC_DATA_ZERO1] = { "zero1",   ROWS(PARAMS( R,     R,  P,    FLAT,  STEP ), BATCH(TC_DP, S(0))),
     "the optimizer's state is split" },
-  [TC_DATA_ZERO2]        = { "zero2",        { R,    R,   ROWS, ROWS }, TC_AFTER_STEP, S(0), NULL,
+  [TC_DATA_ZERO2] = { "zero2",   ROWS(PARAMS( R,     R,  FLAT, FLAT,  STEP ), BATCH(TC_DP, S(0))),
     "gradients are split too, reduce-scattered as they are made" },
-  [TC_DATA_ZERO3]        = { "zero3",        { ROWS, R,   ROWS, ROWS }, TC_AFTER_USE,  S(0), NULL,
+  [TC_DATA_ZERO3] = { "zero3",   ROWS(PARAMS( FLAT,  R,  FLAT, FLAT,  USE ),  BATCH(TC_DP, S(0))),
     "weights are split too, gathered unit by unit before use (FSDP)" },
-  [TC_DATA_SERVER]       = { "server",       { RANK0, R,   P,    RANK0 }, TC_AFTER_STEP, S(0), NULL,
+  [TC_DATA_SERVER] = { "server", ROWS(PARAMS( RANK0, R,  P,    RANK0, STEP ), BATCH(TC_DP, S(0))),
     "a parameter server: rank 0 of dp has weights and optimizer" },
-  [TC_DATA_DATAPARALLEL] = { "dataparallel", { RANK0, R, P,   RANK0 }, TC_AFTER_MB,   RANK0, rows_gathered,
+  /* The model's output is gathered on device 0, which computes the loss. */
+  [TC_DATA_DATAPARALLEL] = { "dataparallel", ROWS(PARAMS( RANK0, R, P, RANK0, MB ), BATCH(TC_DP, RANK0),
+                                                  ROW("embed", TC_DP, S(0)), ROW("logits", TC_DP, RANK0)),
     "device 0 scatters inputs, gathers outputs, computes loss and update" },
-  [TC_DATA_NONE]         = { "none",         { R,    R,   R,    R },    TC_AFTER_STEP, R,    NULL,
+  [TC_DATA_NONE] = { "none",     ROWS(PARAMS( R,     R,  R,    R,     STEP )),
     "places nothing: only annotations do" },
 };
 
@@ -44,9 +49,10 @@ const struct tc_annotation tc_rows_tensor[] = {
 const struct tc_annotation tc_rows_sequence[] = {
   ROW("embed", TC_TP, S(0)), ROW("pos", TC_TP, S(0)), ROW("*.residual", TC_TP, S(0)), END };
 
+static const struct tc_annotation rows_in_time[] = { BATCH(TC_MB, S(0)), END };
+
 static void annotate(struct tc_graph *g, int32_t tensor, const struct tc_layout *lay)
 {
-  if (tensor < 0) return;
   g->tensor[tensor].lay = *lay;
   g->tensor[tensor].annotated = true;
 }
@@ -57,43 +63,36 @@ static void annotate_param(struct tc_graph *g, const struct tc_param *p)
   annotate(g, p->weight, &p->store);             /* last, since it may be the master */
 }
 
-/* Keys and values of a sequence so far are where their layer is; batch: the placement of sequences. */
-static void place_caches(struct tc_graph *g, const struct tc_layout *batch)
-{
-  for (int32_t i = 0; i < g->n_nodes; i++) {
-    const struct tc_node *n = &g->node[i];
-    if (n->op != TC_OP_ATTN_CACHE) continue;
-    struct tc_layout lay = *batch;
-    if (g->unit[n->unit].at >= 0) lay.on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, g->unit[n->unit].at };
-    annotate(g, tc_in(g, n, 1), &lay);
-    annotate(g, tc_out(g, n, 1), &lay);
-  }
-}
-
-int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err *err)
+/* Parameters, and keys and values of a sequence so far, are on the stages of their units. */
+static void place_on_stages(struct tc_graph *g)
 {
   for (int32_t i = 0; i < g->n_params; i++) {
     struct tc_param *p = &g->param[i];
-    p->store.on[TC_DP] = s->place[TC_STORE];
-    p->use.on[TC_DP] = s->place[TC_USE];
-    p->acc_lay.on[TC_DP] = s->place[TC_ACC];
-    p->update.on[TC_DP] = s->place[TC_UPDATE];
-    p->reshard_after = (uint8_t)s->reshard_after;
-    int32_t at = g->unit[p->unit].at;
+    const int32_t at = g->unit[p->unit].at;
     struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
-    for (int k = 0; at >= 0 && k < TC_PLACES; k++)
-      all[k]->on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, at };
-    annotate_param(g, p);
+    for (int k = 0; at >= 0 && k < TC_PLACES; k++) all[k]->on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, at };
   }
-  if (g->tokens < 0) return 0;
-  struct tc_layout batch = tc_layout_r();
-  batch.on[TC_MB] = (struct tc_place){ TC_S, 0, 0, 0 };
-  batch.on[TC_DP] = s->batch;
-  annotate(g, g->tokens, &batch);
-  annotate(g, g->targets, &batch);
-  annotate(g, g->starts, &batch);
-  place_caches(g, &batch);
-  return tc_annotate(g, s->rows, err);
+  for (int32_t i = 0; i < g->n_nodes; i++) {
+    const struct tc_node *n = &g->node[i];
+    const int32_t at = g->unit[n->unit].at;
+    if (n->op != TC_OP_ATTN_CACHE || at < 0) continue;
+    const int32_t cache[] = { tc_in(g, n, 1), tc_out(g, n, 1) };
+    for (int k = 0; k < 2; k++) g->tensor[cache[k]].lay.on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, at };
+  }
+}
+
+int tc_system_apply(struct tc_graph *g, const struct tc_system *s, enum tc_reshard_after reshard_after, bool reduce_once,
+                    struct tc_err *err)
+{
+  struct tc_annotation params[] = { s->rows[0], END };
+  struct tc_place *acc = &params[0].place[TC_ACC];
+  if (reshard_after != TC_AFTER_AUTO) params[0].reshard_after = reshard_after;
+  if (reduce_once && acc->kind == TC_SROWS) *acc = (struct tc_place)P;
+  place_on_stages(g);
+  TC_TRY(tc_annotate(g, params, err));
+  if (g->tokens < 0) return 0;                   /* parameters alone */
+  TC_TRY(tc_annotate(g, rows_in_time, err));
+  return tc_annotate(g, s->rows + 1, err);
 }
 
 static int refuse(const struct tc_annotation *a, const char *name, const char *what,
@@ -157,18 +156,24 @@ static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struc
   return 0;
 }
 
+/* Most patterns are names, or begin with one. */
+static bool matches(const char *pattern, const char *name)
+{
+  return (*pattern == *name || strchr("*?[\\", *pattern)) && !fnmatch(pattern, name, 0);
+}
+
 static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
 {
   int hits = 0;
   const char *scalar = NULL;     /* a scalar, which every rank has: it has no placement */
   for (int32_t i = 0; i < g->n_params; i++) {
-    if (fnmatch(a->pattern, g->param[i].name, 0)) continue;
+    if (!matches(a->pattern, g->param[i].name)) continue;
     hits++;
     TC_TRY(annotate_param_by(g, &g->param[i], a, err));
   }
   for (int32_t t = 0; t < g->n_tensors && !a->four; t++) {
     struct tc_tensor *x = &g->tensor[t];
-    if (x->param >= 0 || fnmatch(a->pattern, x->name, 0)) continue;
+    if (x->param >= 0 || !matches(a->pattern, x->name)) continue;
     if (x->rank == 0) {
       scalar = x->name;
       continue;

@@ -1,14 +1,13 @@
-/* systems.h - the table of parallel systems: the four placements of a parameter on dp; and files of the
- * user's own rows.
+/* systems.h - parallel systems as lists of rows that place tensors; and files of the user's own rows.
  *
- * A system is a row of the table. No pass and no part of the executor depends on its name; the search of the planner
+ * A system is a list of rows in a table. No pass and no part of the executor depends on its name; the search of the planner
  * and the advice in error messages name systems. passes.h applies rows. */
 #ifndef TC_SYSTEMS_H
 #define TC_SYSTEMS_H
 
 #include "src/graph/graph.h"
 
-/* A custom row: tensors whose names match `pattern` (fnmatch) have placement `place` on `axis`. `four` rows
+/* A row: tensors whose names match `pattern` (fnmatch) have placement `place` on `axis`. `four` rows
  * are for parameters only and give store, use, acc and update separately (and when a gathered weight is
  * resharded); other rows set all four of a parameter to place[0]. */
 enum { TC_STORE, TC_USE, TC_ACC, TC_UPDATE, TC_PLACES };
@@ -24,10 +23,7 @@ struct tc_annotation {
 
 struct tc_system {
   const char *name;
-  struct tc_place place[4];      /* on dp: store, use, acc, update */
-  enum tc_reshard_after reshard_after;
-  struct tc_place batch;         /* tokens and targets on dp */
-  const struct tc_annotation *rows;              /* placements of other tensors; NULL: none */
+  const struct tc_annotation *rows;      /* on dp: the first of all parameters, then those of the batch and of others */
   const char *what;
 };
 extern const struct tc_system tc_systems[TC_DATA_NONE + 1];     /* by enum tc_data_parallel */

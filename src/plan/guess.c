@@ -109,7 +109,7 @@ static struct flight_row in_flight(struct tc_guess *g, const struct tc_cand *x)
 
 static double share(const struct tc_system *s, int place, double dp)
 {
-  return s->place[place].kind == TC_SROWS ? 1 / dp : 1;
+  return s->rows->place[place].kind == TC_SROWS ? 1 / dp : 1;
 }
 
 /* Memory of the rank that needs most; *params: the parameters that it computes with. */
@@ -125,8 +125,8 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   double store = share(s, TC_STORE, dp), acc = share(s, TC_ACC, dp), update = share(s, TC_UPDATE,
       dp);
   double opt = (c->train_optimizer == TC_OPTIMIZER_ADAMW ? 8 : 0) + (bf16 || update != store ? 4 : 0);
-  const int stored = s->place[TC_STORE].kind;
-  const bool sharded = stored != s->place[TC_USE].kind;      /* weights are stored elsewhere than used */
+  const int stored = s->rows->place[TC_STORE].kind;
+  const bool sharded = stored != s->rows->place[TC_USE].kind;      /* weights are stored elsewhere than used */
   const double rest = opt * update + (sharded ? use * store : 0);        /* what offload moves to the host */
   double bytes = psi * (grad * acc + (sharded ? 0 : use * store) + (x->offload == TC_OFFLOAD_NO ? rest : 0));
   x->host_bytes = x->offload == TC_OFFLOAD_NO ? 0 : psi * rest;
@@ -188,15 +188,15 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   double grad = c->train_grad_type == TC_BF16 ? 2 : 4;
   double part = dp > 1 ? (dp - 1) / dp : 0, comm = 0, gather = 0, scatter = 0;
   const struct tc_system *s = &tc_systems[x->data];
-  if (s->place[TC_STORE].kind == TC_SROWS) gather = dp_s(g, x, TC_ALL_GATHER, psi * use * part);
-  if (s->place[TC_ACC].kind == TC_SROWS) scatter = dp_s(g, x, TC_REDUCE_SCATTER, psi * grad * part);
-  else if (s->place[TC_UPDATE].kind == TC_SROWS)
+  if (s->rows->place[TC_STORE].kind == TC_SROWS) gather = dp_s(g, x, TC_ALL_GATHER, psi * use * part);
+  if (s->rows->place[TC_ACC].kind == TC_SROWS) scatter = dp_s(g, x, TC_REDUCE_SCATTER, psi * grad * part);
+  else if (s->rows->place[TC_UPDATE].kind == TC_SROWS)
     comm += dp_s(g, x, TC_REDUCE_SCATTER, psi * grad * part);
   else comm += dp_s(g, x, TC_ALL_REDUCE, psi * grad * part * 2);
   double layers = TC_MAX(most, 1), hide = (b + w) * (layers - 1) / layers;
-  double update = psi * (s->place[TC_UPDATE].kind == TC_SROWS ? 1 / dp : 1) * 28 /
+  double update = psi * (s->rows->place[TC_UPDATE].kind == TC_SROWS ? 1 / dp : 1) * 28 /
                   (d->bytes_per_s * d->eff_bytes);
-  if (s->place[TC_UPDATE].kind == TC_SROWS && s->place[TC_STORE].kind != TC_SROWS)
+  if (s->rows->place[TC_UPDATE].kind == TC_SROWS && s->rows->place[TC_STORE].kind != TC_SROWS)
     update += dp_s(g, x, TC_ALL_GATHER, psi * use * part);   /* updated weights: no work overlaps their gather */
   if (x->offload != TC_OFFLOAD_NO) update += psi * 24 / dp / d->copy_bytes_per_s;
   int wire = x->near_pp && g->k->devices >= x->tp * 2 ? TC_WIRE_NODE : TC_WIRE_NETWORK;

@@ -29,7 +29,7 @@ static void list_classes(struct tc_plan *out, const struct tc_mesh *m, const str
                     const struct tc_graph *g, bool exact)
 {
   int pp = m->size[TC_PP], n = 0;
-  int rooted = o->system->place[TC_UPDATE].kind == TC_AT && m->size[TC_DP] > 1;
+  int rooted = o->system->rows->place[TC_UPDATE].kind == TC_AT && m->size[TC_DP] > 1;
   bool by_hand = o->stages && strcmp(o->stages, "auto"), each = pp <= STAGES_EACH && (exact || by_hand);
   int32_t *layers = tc_calloc((size_t)pp, sizeof *layers);
   count_layers(g, layers);

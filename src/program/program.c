@@ -58,11 +58,7 @@ static int pass_label(struct ctx *c)
 static int pass_systems(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
-  struct tc_system row = *c->o->system;          /* with what the user has set otherwise */
-  if (c->o->reshard_after != TC_AFTER_AUTO) row.reshard_after = c->o->reshard_after;
-  if (c->o->reduce_once && row.place[TC_ACC].kind == TC_SROWS)
-    row.place[TC_ACC] = (struct tc_place){ TC_P, 0, TC_SUM, 0 };
-  TC_TRY(tc_system_apply(g, &row, c->err));
+  TC_TRY(tc_system_apply(g, c->o->system, c->o->reshard_after, c->o->reduce_once, c->err));
   for (int i = 0; i < TC_ROW_LISTS && c->o->annotation[i]; i++)
     TC_TRY(tc_annotate(g, c->o->annotation[i], c->err));
   return tc_offload(g, c->o->offload, c->o->adamw, c->err);

@@ -75,7 +75,7 @@ static const char *system_of(const struct tc_graph *g)
       const struct tc_param *p = &g->param[i];
       const struct tc_layout *place[TC_PLACES] = { [TC_STORE] = &p->store, [TC_USE] = &p->use,
                                                    [TC_ACC] = &p->acc_lay, [TC_UPDATE] = &p->update };
-      for (int k = 0; k < TC_PLACES; k++) same &= tc_place_equal(&place[k]->on[TC_DP], &s->place[k]);
+      for (int k = 0; k < TC_PLACES; k++) same &= tc_place_equal(&place[k]->on[TC_DP], &s->rows->place[k]);
     }
     if (same) return s->name;
   }

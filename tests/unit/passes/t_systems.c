@@ -9,7 +9,7 @@
   "h0: param w [4,4]\nh0: embed [8,4] = embed(tokens, w)\n"          \
   "logits [8,4] = matmul<nc,vc->nv>(embed, w)\n"
 
-static const struct { const char *name, *system, *program; const char *want; } cases[] = {
+static const struct { const char *name, *system, *program, *want; } cases[] = {
   { "ddp: whole everywhere, gradients are summed", "ddp", MODEL,
     "h0: param w [4,4] dp R R P R\n"
     "F tokens i32[8] mb:S(0) dp:S(0), targets i32[8] mb:S(0) dp:S(0) = data() all-stages\n"
@@ -57,20 +57,40 @@ static const struct { const char *name, *system, *program; const char *want; } c
   { "a program of parameters alone", "zero3", "param w [4,4]\n",
     "param w [4,4] dp S(*) R S(*) S(*) use\n" },
   { "keys and values of earlier tokens are where their sequences are", "zero3",
-    "tokens i32[2], starts i32[2] = data<->n,n>()\nunit h0 at 1\nstate qkv [2,1,3,4]\nstate cache [2,1,8,8]\n"
-    "h0: y [2,1,4], cache'2 [2,1,8,8] in cache = attn_cache<nhed,nkmf,n->nhd,nkmf>(qkv, cache, starts)\n",
+    "tokens i32[2], starts i32[2] = data<->n,n>()\nunit h0 at 1\nstate qkv [2,1,3,4]\nstate h.0.attn.cache [2,1,8,8]\n"
+    "h0: y [2,1,4], h.0.attn.cache'2 [2,1,8,8] in h.0.attn.cache = attn_cache<nhed,nkmf,n->nhd,nkmf>(qkv, h.0.attn.cache, starts)\n",
     "state qkv [2,1,3,4]\n"
-    "state cache [2,1,8,8] mb:S(0) pp:at(1) dp:S(0)\n"
+    "state h.0.attn.cache [2,1,8,8] mb:S(0) pp:at(1) dp:S(0)\n"
     "F tokens i32[2] mb:S(0) dp:S(0), starts i32[2] mb:S(0) dp:S(0) = data<->n,n>()\n"
-    "F h0: y [2,1,4], cache'2 [2,1,8,8] mb:S(0) pp:at(1) dp:S(0) in cache = attn_cache<nhed,nkmf,n->nhd,nkmf>(qkv, cache, starts)\n" },
+    "F h0: y [2,1,4], h.0.attn.cache'2 [2,1,8,8] mb:S(0) pp:at(1) dp:S(0) in h.0.attn.cache = attn_cache<nhed,nkmf,n->nhd,nkmf>(qkv, h.0.attn.cache, starts)\n" },
 };
+
+/* What the user says of when gathered weights are freed and split gradients are reduced. */
+static void test_options(void)
+{
+  static const struct { const char *system; enum tc_reshard_after after; bool reduce_once; const char *want; } row[] = {
+    { "zero3", TC_AFTER_MB, true, "param w [4,4] dp S(*) R P S(*) mb\n" },
+    { "zero2", TC_AFTER_AUTO, true, "param w [4,4] dp R R P S(*)\n" },
+    { "ddp", TC_AFTER_USE, true, "param w [4,4] dp R R P R use\n" },
+    { "server", TC_AFTER_AUTO, true, "param w [4,4] dp at(0) R P at(0)\n" },
+    { "none", TC_AFTER_AUTO, true, "param w [4,4]\n" } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_graph *g = read_program("param w [4,4]\n");
+    struct tc_err err = { 0 };
+    is_int(tc_system_apply(g, system_named(row[i].system), row[i].after, row[i].reduce_once, &err), 0, "%s with options",
+           row[i].system);
+    is_program(g, TEXT_PARAMS, row[i].want, row[i].system);
+    tc_graph_free(g);
+  }
+}
 
 int main(void)
 {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct tc_graph *g = read_program(cases[i].program);
     struct tc_err err = { 0 };
-    is_int(tc_system_apply(g, system_named(cases[i].system), &err), 0, "%s", cases[i].name);
+    is_int(tc_system_apply(g, system_named(cases[i].system), TC_AFTER_AUTO, false, &err), 0, "%s",
+           cases[i].name);
     is_program(g, TEXT_STATES | TEXT_PARAMS | TEXT_NODES, cases[i].want, cases[i].name);
     for (int32_t p = 0; p < g->n_params; p++) {
       const struct tc_param *x = &g->param[p];
@@ -79,5 +99,6 @@ int main(void)
     }
     tc_graph_free(g);
   }
+  test_options();
   return done_testing();
 }
