@@ -271,13 +271,13 @@ libtercio_ir_a_SOURCES = \
   %D%/schedule/views.c \
   %D%/passes/accumulate.c \
   %D%/passes/annotate.c \
-  %D%/passes/bucket.c \
-  %D%/passes/fuse_ops.c \
+  %D%/passes/buckets.c \
   %D%/passes/grad.c \
   %D%/passes/impl.h \
   %D%/passes/infer.c \
   %D%/passes/insert_reshards.c \
   %D%/passes/loss_chunks.c \
+  %D%/passes/merge.c \
   %D%/passes/offload.c \
   %D%/passes/passes.h \
   %D%/passes/recompute.c \

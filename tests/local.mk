@@ -106,12 +106,12 @@ unit_tests = \
   %D%/unit/monitor/t_trace.t \
   %D%/unit/passes/t_accumulate.t \
   %D%/unit/passes/t_annotate.t \
-  %D%/unit/passes/t_bucket.t \
-  %D%/unit/passes/t_fuse_ops.t \
+  %D%/unit/passes/t_buckets.t \
   %D%/unit/passes/t_grad.t \
   %D%/unit/passes/t_infer.t \
   %D%/unit/passes/t_insert_reshards.t \
   %D%/unit/passes/t_loss_chunks.t \
+  %D%/unit/passes/t_merge.t \
   %D%/unit/passes/t_offload.t \
   %D%/unit/passes/t_recompute.t \
   %D%/unit/passes/t_reshard.t \
@@ -463,12 +463,12 @@ tests_unit_model_t_model_t_LDADD = $(pure_libs)
 tests_unit_model_t_optim_t_LDADD = $(pure_libs)
 tests_unit_passes_t_accumulate_t_LDADD = $(pure_libs)
 tests_unit_passes_t_annotate_t_LDADD = $(pure_libs)
-tests_unit_passes_t_bucket_t_LDADD = $(pure_libs)
-tests_unit_passes_t_fuse_ops_t_LDADD = $(pure_libs)
+tests_unit_passes_t_buckets_t_LDADD = $(pure_libs)
 tests_unit_passes_t_grad_t_LDADD = $(pure_libs)
 tests_unit_passes_t_infer_t_LDADD = $(pure_libs)
 tests_unit_passes_t_insert_reshards_t_LDADD = $(pure_libs)
 tests_unit_passes_t_loss_chunks_t_LDADD = $(pure_libs)
+tests_unit_passes_t_merge_t_LDADD = $(pure_libs)
 tests_unit_passes_t_offload_t_LDADD = $(pure_libs)
 tests_unit_passes_t_recompute_t_LDADD = $(pure_libs)
 tests_unit_passes_t_reshard_t_LDADD = $(pure_libs)

@@ -5,7 +5,7 @@
  * placements change. src/model/optim.h appends the update after tc_grad.
  * Files in reading order: stages.c; systems.[ch] with annotate.c; offload.c; grad.c; infer.c, which chooses placements, with
  * insert_reshards.c and reshard.[ch], which make the RESHARD nodes, and accumulate.c, which adds up gradients (impl.h);
- * recompute.c; fuse_ops.c; loss_chunks.c; bucket.c. All are Local and pure. tests/unit/passes has a table of cases for
+ * recompute.c; merge.c; loss_chunks.c; buckets.c. All are Local and pure. tests/unit/passes has a table of cases for
  * each. */
 #ifndef TC_PASSES_H
 #define TC_PASSES_H

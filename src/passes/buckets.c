@@ -1,4 +1,4 @@
-/* bucket.c - merges the reshards of a unit into one RESHARD with many parts: weights are gathered, and
+/* buckets.c - merges the reshards of a unit into one RESHARD with many parts: weights are gathered, and
  * gradients reduced, together.
  *
  * The order stays topological. */

@@ -1,4 +1,4 @@
-/* t_bucket.c - which reshards become one with many parts, where it runs, and what keeps them apart. */
+/* t_buckets.c - which reshards become one with many parts, where it runs, and what keeps them apart. */
 #include "src/passes/passes.h"
 #include "tests/unit/program_text.h"
 

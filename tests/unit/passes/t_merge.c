@@ -1,4 +1,4 @@
-/* t_fuse_ops.c - pairs of nodes that become one, and what keeps them apart. */
+/* t_merge.c - pairs of nodes that become one, and what keeps them apart. */
 #include "src/passes/passes.h"
 #include "tests/unit/program_text.h"
 

@@ -1,4 +1,4 @@
-/* fuse_ops.c - fuses pairs of nodes into one, once placements are fixed.
+/* merge.c - fuses pairs of nodes into one, once placements are fixed.
  *
  * The order stays topological. */
 #include "src/passes/impl.h"
