@@ -231,7 +231,6 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/guess.h \
   %D%/plan/impl.h \
   %D%/plan/inference.c \
-  %D%/plan/json.c \
   %D%/plan/layout.c \
   %D%/plan/links.c \
   %D%/plan/memory.c \

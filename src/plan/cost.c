@@ -93,8 +93,7 @@ static double work_s(double flops, double bytes, int dtype, const struct tc_plan
   const bool bf16 = dtype == TC_BF16 && d->flops[TC_BF16] > 0;   /* sampling does without bf16 products */
   double peak = d->flops[bf16 ? TC_BF16 : TC_F32];
   double f = flops > 0 && peak > 0 ? flops / (peak * d->eff_flops) : 0;
-  double b = bytes / (d->bytes_per_s * d->eff_bytes);
-  return TC_MAX(f, b);
+  return TC_MAX(f, tc_memory_s(d, bytes));
 }
 
 static double sample_work_s(const struct tc_op_sample *s, const struct tc_plan_device *d)
@@ -194,6 +193,14 @@ static void group_of(struct members *r, const struct tc_node *n, const struct tc
   if (k->switch_nodes < 1) r->near = r->size;
 }
 
+void tc_wire_bytes(double out[TC_WIRES], double bytes, double size, double here, double near)
+{
+  const double others = TC_MAX(size - 1, 1), away = (size - here) / others;
+  out[TC_WIRE_NODE] = bytes * (1 - away);
+  out[TC_WIRE_NETWORK] = bytes * away;
+  out[TC_WIRE_SPINE] = bytes * (size - near) / others;
+}
+
 void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, const struct tc_node *n,
                   const struct tc_mesh *m, int rank, const struct tc_cluster *k)
 {
@@ -210,13 +217,10 @@ void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, co
   free(part);
   group_of(&r, n, m, rank, coll, k);
   double bytes = tc_coll_busiest(coll, r.size, count * elem), rounds = ceil(log2((double)r.size));
-  double away = (double)(r.size - r.here) / (double)(r.size - 1);
-  out->bytes[TC_WIRE_SPINE] = bytes * (double)(r.size - r.near) / (double)(r.size - 1);
-  out->bytes[TC_WIRE_NETWORK] = bytes * away;
-  out->bytes[TC_WIRE_NODE] = bytes * (1 - away);
+  tc_wire_bytes(out->bytes, bytes, r.size, r.here, r.near);
   for (int w = 0; w < TC_WIRES; w++) {
     const struct tc_link *l = &k->link[w];
-    if (out->bytes[w] <= 0 && !(w == TC_WIRE_NODE && away == 0)) continue;
+    if (out->bytes[w] <= 0 && !(w == TC_WIRE_NODE && r.here == r.size)) continue;
     double s = l->latency_s[coll] * rounds + out->bytes[w] / l->bytes_per_s[coll];
     out->seconds = TC_MAX(out->seconds, s);
   }

@@ -25,10 +25,19 @@ struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand 
   return r;
 }
 
+/* Bytes of a weight as it is used, of a gradient. */
+static double use_bytes(const struct tc_guess *g) { return g->cfg->train_precision == TC_BF16 ? 2 : 4; }
+static double grad_bytes(const struct tc_guess *g) { return g->cfg->train_grad_type == TC_BF16 ? 2 : 4; }
+
+/* Layers of the rank that has most. */
+static double most_layers(const struct tc_guess *g, const struct tc_cand *x)
+{
+  return (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->virtual_stages) * x->virtual_stages;
+}
+
 void tc_guess_order(const struct tc_guess *g, struct tc_cand *x)
 {
-  const double use = g->cfg->train_precision == TC_BF16 ? 2 : 4;
-  const double on_pp = 2.0 * x->n_mb * x->micro * x->virtual_stages * use *
+  const double on_pp = 2.0 * x->n_mb * x->micro * x->virtual_stages * use_bytes(g) *
                        (double)(g->model.context * g->model.hidden);
   const double on_dp = 8 * (g->layer_params * (double)g->model.layers / x->pp + g->rest_params) / x->tp;
   x->near_pp = x->pp > 1 && x->dp > 1 && on_pp > on_dp;
@@ -119,8 +128,7 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   const struct tc_config *c = g->cfg;
   const struct tc_system *s = &tc_systems[x->data];
   bool bf16 = c->train_precision == TC_BF16;
-  double grad = c->train_grad_type == TC_BF16 ? 2 : 4, use = bf16 ? 2 : 4, dp = x->dp;
-  double layers = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->virtual_stages) * x->virtual_stages;
+  double grad = grad_bytes(g), use = use_bytes(g), dp = x->dp, layers = most_layers(g, x);
   double psi = (layers * g->layer_params + g->rest_params) / x->tp;
   double store = share(s, TC_STORE, dp), acc = share(s, TC_ACC, dp), update = share(s, TC_UPDATE,
       dp);
@@ -142,16 +150,14 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
 
 /* ---- time ------------------------------------------------------------------------ */
 
-/* Seconds of a collective of `coll` on the dp group's wires. */
+/* Seconds of a collective of `coll` of an array of `bytes` on the dp group's wires, without latencies. */
 static double dp_s(const struct tc_guess *g, const struct tc_cand *x, int coll, double bytes)
 {
   int each = TC_MAX(g->k->devices / x->tp / (x->near_pp ? x->pp : 1), 1);
-  double near = g->k->switch_nodes >= 1 ? each * g->k->switch_nodes : x->dp, s = 0;
-  double others = TC_MAX(x->dp - 1, 1);
-  double away = (x->dp - TC_MIN(x->dp, each)) / others, far = (x->dp - TC_MIN(x->dp, near)) / others;
-  const double part[TC_WIRES] = { 1 - away, away, far };
+  double near = g->k->switch_nodes >= 1 ? each * g->k->switch_nodes : x->dp, s = 0, on[TC_WIRES];
+  tc_wire_bytes(on, tc_coll_busiest(coll, x->dp, bytes), x->dp, TC_MIN(x->dp, each), TC_MIN(x->dp, near));
   for (int w = 0; w < TC_WIRES; w++)
-    if (part[w] > 0) s = TC_MAX(s, bytes * part[w] / g->k->link[w].bytes_per_s[coll]);
+    if (on[w] > 0) s = TC_MAX(s, on[w] / g->k->link[w].bytes_per_s[coll]);
   return s;
 }
 
@@ -173,38 +179,33 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
 {
   const struct tc_price *p = price(g, x);
   if (p->status) return tc_fail(err, p->status, "%s", p->err.text);
-  const struct tc_config *c = g->cfg;
   const struct tc_plan_device *d = &g->k->device;
   double psi, pp = x->pp, dp = x->dp, m = x->n_mb;
   x->bytes = memory(g, x, p, &psi);
   /* The first and the last stage have embedding and head in addition to layers, and fewer layers if that
    * balances the stages. */
   double even = (double)g->model.layers / pp;
-  double most = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->virtual_stages) * x->virtual_stages;
+  double most = most_layers(g, x);
   double rest = p->rest.f + p->rest.b + p->rest.w, one = p->layer.f + p->layer.b + p->layer.w;
   double stage = TC_MAX(even * one + rest / pp, TC_MIN(most, even + 0.5) * one);
   double f = stage * p->layer.f / one, b = stage * p->layer.b / one, w = stage * p->layer.w / one;
-  double use = c->train_precision == TC_BF16 ? 2 : 4;
-  double grad = c->train_grad_type == TC_BF16 ? 2 : 4;
-  double part = dp > 1 ? (dp - 1) / dp : 0, comm = 0, gather = 0, scatter = 0;
+  double use = use_bytes(g), grad = grad_bytes(g), comm = 0, gather = 0, scatter = 0;
   const struct tc_system *s = &tc_systems[x->data];
-  if (s->rows->place[TC_STORE].kind == TC_SROWS) gather = dp_s(g, x, TC_ALL_GATHER, psi * use * part);
-  if (s->rows->place[TC_ACC].kind == TC_SROWS) scatter = dp_s(g, x, TC_REDUCE_SCATTER, psi * grad * part);
+  if (s->rows->place[TC_STORE].kind == TC_SROWS) gather = dp_s(g, x, TC_ALL_GATHER, psi * use);
+  if (s->rows->place[TC_ACC].kind == TC_SROWS) scatter = dp_s(g, x, TC_REDUCE_SCATTER, psi * grad);
   else if (s->rows->place[TC_UPDATE].kind == TC_SROWS)
-    comm += dp_s(g, x, TC_REDUCE_SCATTER, psi * grad * part);
-  else comm += dp_s(g, x, TC_ALL_REDUCE, psi * grad * part * 2);
-  double layers = TC_MAX(most, 1), hide = (b + w) * (layers - 1) / layers;
-  double update = psi * (s->rows->place[TC_UPDATE].kind == TC_SROWS ? 1 / dp : 1) * 28 /
-                  (d->bytes_per_s * d->eff_bytes);
+    comm += dp_s(g, x, TC_REDUCE_SCATTER, psi * grad);
+  else comm += dp_s(g, x, TC_ALL_REDUCE, psi * grad);
+  double update = tc_memory_s(d, psi * (s->rows->place[TC_UPDATE].kind == TC_SROWS ? 1 / dp : 1) * 28);
   if (s->rows->place[TC_UPDATE].kind == TC_SROWS && s->rows->place[TC_STORE].kind != TC_SROWS)
-    update += dp_s(g, x, TC_ALL_GATHER, psi * use * part);   /* updated weights: no work overlaps their gather */
+    update += dp_s(g, x, TC_ALL_GATHER, psi * use);   /* updated weights: no work overlaps their gather */
   if (x->offload != TC_OFFLOAD_NO) update += psi * 24 / dp / d->copy_bytes_per_s;
   int wire = x->near_pp && g->k->devices >= x->tp * 2 ? TC_WIRE_NODE : TC_WIRE_NETWORK;
   if (g->k->devices >= x->tp * x->dp * x->pp) wire = TC_WIRE_NODE;
   double send = (double)x->micro * (double)g->model.context * (double)g->model.hidden * use /
                 (x->sequence ? x->tp : 1) / g->k->link[wire].bytes_per_s[TC_SEND];
   x->s = m * (TC_MAX(f, gather) + TC_MAX(b + w, gather + scatter)) + bubble_s(x, f, b, w) +
-         TC_MAX(comm - hide, comm / layers) + update +
+         tc_exposed_s(comm, b + w, TC_MAX(most, 1)) + update +
          (x->pp > 1 ? 2 * (pp - 1) * send * x->virtual_stages : 0);
   return 0;
 }

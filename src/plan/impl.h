@@ -8,17 +8,37 @@
 int64_t tc_plan_parameters(const struct tc_program *p, const struct tc_mesh *m, int rank);
 
 /* time.c: programs of the ranks of one pipeline, simulated together. */
-struct tc_plan_walk { double step_s, busy_s, bubble, wait_s[TC_AXES]; };
-int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
+struct tc_plan_step { double step_s, busy_s, bubble, wait_s[TC_AXES]; };
+int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program, const int *rank,
                  int n,
                  const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err);
-/* Seconds that a node other than a RESHARD takes on a rank. */
-double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
-                     int rank, const struct tc_cluster *k);
 
-/* node_price.c: seconds that fused calls save, at the node of a group's last part: [n_nodes], owned by the caller. */
-double *tc_plan_saved_s(const struct tc_program *p, const struct tc_mesh *m, int rank,
-                        const struct tc_plan_device *d);
+/* node_price.c: what a node takes on a rank; computed when it is first asked for. */
+struct tc_node_price {
+  double run_s;                  /* an op or a local reshard */
+  double issue_s, unpack_s;      /* of a transfer, on the rank's own time */
+  struct tc_reshard_cost reshard;          /* with coll TC_COLLS: no transfer */
+};
+struct tc_prices;
+struct tc_prices *tc_prices_new(const struct tc_program *p, const struct tc_mesh *m, int rank,
+                                const struct tc_cluster *k);         /* owned by the caller; all else is borrowed */
+void tc_prices_free(struct tc_prices *x);
+const struct tc_node_price *tc_price_of(struct tc_prices *x, const struct tc_node *n);
+
+/* Seconds to move bytes of a device's memory. */
+static inline double tc_memory_s(const struct tc_plan_device *d, double bytes)
+{
+  return bytes / (d->bytes_per_s * d->eff_bytes);
+}
+/* What backward passes over so many layers do not hide of transfers of gradients: at least those of a layer. */
+static inline double tc_exposed_s(double transfers_s, double backward_s, double layers)
+{
+  return TC_MAX(transfers_s - backward_s * (layers - 1) / layers, transfers_s / layers);
+}
+
+/* cost.c: what a member that sends so many bytes sends on each wire, in a group of `size`, of which `here` are on its
+ * node and `near` below its leaf switch, itself among them. */
+void tc_wire_bytes(double out[TC_WIRES], double bytes, double size, double here, double near);
 /* cost.c: what n ops run as one take less than one by one, if they move so many bytes less. */
 double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const struct tc_plan_device *d);
 
@@ -33,7 +53,7 @@ int tc_ranks_on_node(const struct tc_mesh *m, int rank);
 /* sums.c: the same by sums over nodes and the simulation of schedules, for pipelines too long
  * to simulate every action. The programs are the first stage's, the last's, and some between in their order,
  * each of which represents the stages up to the next. */
-int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
+int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, const int *rank,
                  int n,
                  enum tc_schedule schedule, int virtual_stages, int n_mb, const struct tc_mesh *m,
                  const struct tc_cluster *k, struct tc_err *err);

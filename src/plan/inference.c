@@ -50,13 +50,13 @@ static int find_times(struct tc_plan_forward *out, const struct stages *s, const
   for (int i = 0; i < s->kinds.n; i++) {
     const int kind = s->kinds.first + i;
     struct tc_plan_speed *r = kind == TC_DECODE ? &out->token : kind == TC_PREFILL ? &out->prompt : &out->batch;
-    struct tc_plan_walk w;
-    TC_TRY(tc_plan_walk(&w, s->program[i], s->rank, s->n, m, k, err));
+    struct tc_plan_step w;
+    TC_TRY(tc_plan_simulate(&w, s->program[i], s->rank, s->n, m, k, err));
     r->run_s = w.step_s;
     r->tokens_per_s = (double)(out->sequences * (kind == TC_DECODE ? 1 : out->at_once)) / w.step_s;
   }
   for (int i = 0; i < out->n_stages; i++)
-    out->weights_s += (double)out->stage[i].memory.by_class[TC_DEVICE][TC_CLS_PARAM] / (d->bytes_per_s * d->eff_bytes);
+    out->weights_s += tc_memory_s(d, (double)out->stage[i].memory.by_class[TC_DEVICE][TC_CLS_PARAM]);
   return 0;
 }
 

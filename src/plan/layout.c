@@ -3,6 +3,7 @@
 #include "src/plan/impl.h"
 #include "src/program/predict.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,16 +112,16 @@ static int find_time(struct tc_plan *out, struct tc_program **program,
 {
   int rank[TC_PLAN_CLASSES], n = 0;
   struct tc_program *one[TC_PLAN_CLASSES];
-  struct tc_plan_walk w;
+  struct tc_plan_step w;
   for (int i = 0; i < out->n_cls; i++) {
     if (out->cls[i].dp) continue;
     one[n] = program[i];
     rank[n++] = out->cls[i].rank;
   }
-  out->time.walked = n == m->size[TC_PP] && m->size[TC_MB] == out->n_mb;
+  out->time.simulated = n == m->size[TC_PP] && m->size[TC_MB] == out->n_mb;
   enum tc_schedule schedule = m->size[TC_PP] > 1 ? o->schedule : TC_SCHEDULE_NAIVE;
   int virtual_stages = m->size[TC_PP] > 1 ? TC_MAX(o->virtual_stages, 1) : 1;
-  int rc = out->time.walked ? tc_plan_walk(&w, one, rank, n, m, k, err)
+  int rc = out->time.simulated ? tc_plan_simulate(&w, one, rank, n, m, k, err)
                             : tc_plan_sums(&w, one, rank, n, schedule, virtual_stages, out->n_mb, m, k,
                                          err);
   if (rc < 0) return rc;
@@ -223,4 +224,26 @@ int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
   if (!rc) rc = with_mesh(out, &few, m, k, exact, err);
   tc_mesh_free(m);
   return rc;
+}
+
+json_t *tc_plan_time_json(const struct tc_plan_time *t)
+{
+  json_t *wait = json_object(), *bytes = json_object(), *wire = json_object();
+  for (int a = TC_PP; a < TC_AXES; a++) {
+    tc_figure(wait, tc_axis_name[a], t->wait_s[a]);
+    tc_figure(bytes, tc_axis_name[a], t->bytes[a]);
+  }
+  for (int w = 0; w < TC_WIRES; w++)
+    tc_figure(wire, tc_wire_name[w], t->wire_bytes[w]);
+  json_t *o = json_object();
+  tc_figure(o, "step_s", t->step_s);
+  tc_figure(o, "tokens_per_s", t->tokens_per_s);
+  tc_figure(o, "mfu", t->mfu);
+  tc_figure(o, "bubble", t->bubble);
+  tc_figure(o, "compute_s", t->compute_s);
+  json_object_set_new(o, "wait_s", wait);
+  json_object_set_new(o, "bytes", bytes);
+  json_object_set_new(o, "wire_bytes", wire);
+  json_object_set_new(o, "walked", json_boolean(t->simulated));
+  return o;
 }

@@ -3,7 +3,7 @@
  *
  * In: a configuration, and the description of a device and its cluster. Out: predictions for one layout, or
  * the best layouts. Files in reading order: cluster.c with devices.def, links.c, tables.c (what things cost);
- * cost.c, node_price.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c, json.c (one layout);
+ * cost.c, node_price.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c (one layout);
  * inference.c (evaluation and sampling); guess.[ch], search.h, candidates.c, space.c (what is searched), chunk.c,
  * search.c (many); failures.c (checkpoints and failures); rates.c (learning rates); impl.h.
  *
@@ -148,7 +148,7 @@ struct tc_plan_time {
   double compute_s;                              /* of the busiest rank */
   double wait_s[TC_AXES];                    /* exposed transfer time of the same rank */
   double bytes[TC_AXES], wire_bytes[TC_WIRES];   /* the most that a rank sends per step */
-  bool walked;                                   /* every action of every stage was simulated (time.c, not sums.c) */
+  bool simulated;                                /* every action of every stage was simulated (time.c, not sums.c) */
 };
 
 /* ---- layout.c: one layout --------------------------------------------------- */
@@ -179,7 +179,7 @@ int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
 /* Host memory that a node needs for offloaded state, in bytes: that of the rank with most, times the devices of a
  * node; on CPUs with the memory of the ranks themselves. 0: nothing is offloaded. */
 double tc_plan_host_bytes(const struct tc_plan *p, const struct tc_cluster *k);
-/* json.c. Local. Time and bytes, as in `tercio plan --json` and run.json. Owned by
+/* Local. Time and bytes, as in `tercio plan --json` and run.json. Owned by
  * the caller. */
 struct json_t *tc_plan_time_json(const struct tc_plan_time *t);
 

@@ -20,42 +20,41 @@ struct sums {
   double tp_wait;                                /* per micro-batch */
 };
 
-static void add_node(struct sums *s, const struct tc_program *p, const struct tc_node *n, const double *saved,
-                     const struct tc_mesh *m, int rank, const struct tc_cluster *k)
+/* Packing and local reshards are left out. */
+static void add_node(struct sums *s, const struct tc_graph *g, const struct tc_node *n,
+                     const struct tc_node_price *price, int pp)
 {
-  const struct tc_graph *g = p->graph;
   int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
-  int virtual_stage = TC_MIN(TC_MAX(stage, 0) / m->size[TC_PP], MOST_VIRTUAL_STAGES - 1);
-  bool once = n->once_a_step || n->mark == TC_U;
+  int virtual_stage = TC_MIN(TC_MAX(stage, 0) / pp, MOST_VIRTUAL_STAGES - 1);
+  const bool once = n->once_a_step || n->mark == TC_U;
+  const double seconds = price->reshard.seconds;
   if (n->op != TC_OP_RESHARD) {
-    double t = tc_plan_run_s(p, n, m, rank, k) - saved[n->id];
-    *(once ? &s->once_work : &s->work[virtual_stage][n->mark]) += t;
+    *(once ? &s->once_work : &s->work[virtual_stage][n->mark]) += price->run_s;
+  } else if (price->reshard.coll == TC_COLLS) {
     return;
-  }
-  struct tc_reshard_cost c;
-  tc_reshard_cost(&c, p, n, m, rank, k);
-  if (c.coll == TC_COLLS) return;
-  if (n->axis == TC_PP) {
-    if (!once) s->send = TC_MAX(s->send, c.seconds);
-    else s->once_work += c.seconds;
+  } else if (n->axis == TC_PP) {
+    if (!once) s->send = TC_MAX(s->send, seconds);
+    else s->once_work += seconds;
   } else if (once) {
     bool last = n->mark == TC_U;
-    *(n->axis != TC_DP ? &s->once_work : last ? &s->last_dp : &s->once_dp) += c.seconds;
+    *(n->axis != TC_DP ? &s->once_work : last ? &s->last_dp : &s->once_dp) += seconds;
   } else if (n->axis == TC_DP) {
-    s->hidden[virtual_stage][n->mark] += c.seconds;
+    s->hidden[virtual_stage][n->mark] += seconds;
   } else {
-    s->work[virtual_stage][n->mark] += c.seconds;
-    s->tp_wait += c.seconds;
+    s->work[virtual_stage][n->mark] += seconds;
+    s->tp_wait += seconds;
   }
 }
 
 static void add_program(struct sums *s, const struct tc_program *p, const struct tc_mesh *m, int rank,
                         const struct tc_cluster *k)
 {
-  double *saved = tc_plan_saved_s(p, m, rank, &k->device);
-  for (int32_t b = 0; b < p->actions->n_body; b++)
-    add_node(s, p, &p->graph->node[p->actions->body[b]], saved, m, rank, k);
-  free(saved);
+  struct tc_prices *prices = tc_prices_new(p, m, rank, k);
+  for (int32_t b = 0; b < p->actions->n_body; b++) {
+    const struct tc_node *n = &p->graph->node[p->actions->body[b]];
+    add_node(s, p->graph, n, tc_price_of(prices, n), m->size[TC_PP]);
+  }
+  tc_prices_free(prices);
 }
 
 static double larger(double work, double hidden) { return TC_MAX(work, hidden); }
@@ -70,7 +69,7 @@ static void merge_w(struct sums *s)
   }
 }
 
-int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
+int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, const int *rank,
                  int n,
                  enum tc_schedule schedule, int virtual_stages, int n_mb, const struct tc_mesh *m,
                  const struct tc_cluster *k, struct tc_err *err)
@@ -109,10 +108,9 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
   if (!rc) {
     for (int c = 0; c < virtual_stages; c++) backward += s[most].work[c][TC_B] + s[most].work[c][TC_W];
     double layers = TC_MAX(1, program[most]->graph->n_units / pp);
-    double exposed = TC_MAX(s[most].once_dp - backward * (layers - 1) / layers,
-                            s[most].once_dp / layers) + s[most].last_dp;
+    double exposed = tc_exposed_s(s[most].once_dp, backward, layers) + s[most].last_dp;
     once = s[most].once_work + exposed;
-    *out = (struct tc_plan_walk){ .step_s = sim->makespan + once, .busy_s = busy };
+    *out = (struct tc_plan_step){ .step_s = sim->makespan + once, .busy_s = busy };
     out->wait_s[TC_DP] = exposed;
     out->wait_s[TC_TP] = s[most].tp_wait * n_mb;
     out->bubble = sim->bubble * sim->makespan / out->step_s;

@@ -28,10 +28,7 @@ struct sim_rank {
   int rank;
   int32_t pc;
   double now_s, busy_s, wait_s[TC_AXES];
-  double *run_s;                 /* [n_nodes] seconds of a node's work; < 0: not computed yet */
-  double *saved_s;               /* [n_nodes] seconds less, as the last part of a fused call */
-  struct tc_reshard_cost *reshard;  /* [n_nodes], of RESHARD nodes */
-  double *issue_s, *unpack_s;      /* [n_nodes] packing and unpacking, on the rank's own time */
+  struct tc_prices *prices;
   int32_t *mine;                 /* [n_nodes] transfers in flight without another simulated rank; -1: none */
   struct queue queue[TC_AXES];
 };
@@ -43,69 +40,6 @@ struct simulation {
   struct xfer *x; int32_t n_x, cap_x;
   int32_t *shared;               /* [n_nodes] transfers on pp in flight; -1: none */
 };
-
-/* ---- prices, found once per node ------------------------------------------------- */
-
-double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
-                     int rank, const struct tc_cluster *k)
-{
-  struct tc_op_cost c;
-  bool none;
-  tc_op_cost(&c, p->graph, n, m, rank, &none);
-  return none ? 0 : tc_op_seconds(&c, &k->device);
-}
-
-/* A local reshard: a view costs nothing, else the block is copied. */
-static double local_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
-                      int rank, const struct tc_cluster *k)
-{
-  const struct tc_plan_device *d = &k->device;
-  const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
-  double bytes = 0;
-  for (int i = 0; i < n->n_in; i++) {
-    const struct tc_tensor *a = &p->graph->tensor[tc_in(p->graph, n, i)];
-    const struct tc_tensor *b = &p->graph->tensor[tc_out(p->graph, n, i)];
-    bool same = p->arena && p->arena->off[a->id] == p->arena->off[b->id] &&
-                p->arena->region[a->id] == p->arena->region[b->id];
-    if (same || b->base >= 0) continue;
-    bytes += (double)tc_tensor_local_bytes(b, m, coord);
-  }
-  if (n->coll == TC_COPY) return bytes / d->copy_bytes_per_s;
-  return bytes > 0 ? d->op_s + 2 * bytes / (d->bytes_per_s * d->eff_bytes) : 0;
-}
-
-static void pack_s(const struct sim_rank *p, const struct tc_node *n, const struct simulation *g,
-                   double *issue, double *unpacking)
-{
-  const struct tc_plan_device *d = &g->k->device;
-  const int32_t *coord = g->m->coord + (size_t)p->rank * TC_AXES;
-  for (int i = 0; i < n->n_in; i++) {
-    int pack, unpack;
-    if (!tc_collective_packs(p->p->graph, n, i, g->m, p->rank, &pack, &unpack)) continue;
-    const struct tc_graph *gr = p->p->graph;
-    double in = (double)tc_tensor_local_bytes(&gr->tensor[tc_in(gr, n, i)], g->m, coord);
-    double out = (double)tc_tensor_local_bytes(&gr->tensor[tc_out(gr, n, i)], g->m, coord);
-    if (pack >= 0) *issue += 2 * in / (d->bytes_per_s * d->eff_bytes);
-    if (unpack >= 0) *unpacking += 2 * out / (d->bytes_per_s * d->eff_bytes);
-  }
-}
-
-static void price(const struct simulation *g, struct sim_rank *p, const struct tc_node *n)
-{
-  if (p->run_s[n->id] >= 0) return;
-  p->run_s[n->id] = 0;
-  if (n->op != TC_OP_RESHARD) {
-    p->run_s[n->id] = tc_plan_run_s(p->p, n, g->m, p->rank, g->k) - p->saved_s[n->id];
-    return;
-  }
-  tc_reshard_cost(&p->reshard[n->id], p->p, n, g->m, p->rank, g->k);
-  if (p->reshard[n->id].coll == TC_COLLS)
-    p->run_s[n->id] = local_s(p->p, n, g->m, p->rank, g->k);
-  else {
-    p->issue_s[n->id] = g->k->device.issue_s;
-    pack_s(p, n, g, &p->issue_s[n->id], &p->unpack_s[n->id]);
-  }
-}
 
 /* ---- transfers ------------------------------------------------------------------- */
 
@@ -136,7 +70,7 @@ static void serve_queue(struct simulation *g, struct sim_rank *p, int axis)
     struct xfer *x = &g->x[q->x[q->at]];
     if (x->heads < x->parties) return;
     const struct tc_node *n = &p->p->graph->node[x->node];
-    double start = x->ready_s, s = p->reshard[x->node].seconds;
+    double start = x->ready_s, s = tc_price_of(p->prices, n)->reshard.seconds;
     for (int i = 0; i < g->n; i++) {
       struct sim_rank *o = axis == TC_PP ? &g->rank[i] : p;
       if (o == p || takes_part(g, o, n)) start = TC_MAX(start, o->queue[axis].free_s);
@@ -196,28 +130,27 @@ static bool wait_for(struct simulation *g, struct sim_rank *p, const struct tc_n
   return true;
 }
 
-/* ---- the walk -------------------------------------------------------------------- */
+/* ---- a step ---------------------------------------------------------------------- */
 
 /* Executes p's next action. Returns false if p is blocked. */
 static bool run_action(struct simulation *g, struct sim_rank *p)
 {
   const struct tc_action *a = &p->p->actions->action[p->pc];
   const struct tc_node *n = &p->p->graph->node[a->node];
-  price(g, p, n);
-  bool travels = n->op == TC_OP_RESHARD && p->reshard[n->id].coll != TC_COLLS;
-  double work = a->kind == TC_WAIT ? 0 : p->run_s[n->id];
+  const struct tc_node_price *price = tc_price_of(p->prices, n);
+  const bool travels = n->op == TC_OP_RESHARD && price->reshard.coll != TC_COLLS;
+  double work = a->kind == TC_WAIT ? 0 : price->run_s;
   if (travels && a->kind == TC_WAIT) {
     if (!wait_for(g, p, n, a->mb)) return false;
-    work = p->unpack_s[n->id];
+    work = price->unpack_s;
   } else if (travels) {
-    work = p->issue_s[n->id];
+    work = price->issue_s;
   }
   p->now_s += work;
   p->busy_s += work;
   if (travels && a->kind != TC_WAIT) {
-    const struct tc_reshard_cost *c = &p->reshard[n->id];
     issue(g, p, n, a->mb);
-    if (c->bytes[TC_WIRE_NETWORK] <= 0) p->now_s += g->k->device.steal * c->seconds;
+    if (price->reshard.bytes[TC_WIRE_NETWORK] <= 0) p->now_s += g->k->device.steal * price->reshard.seconds;
   }
   p->pc++;
   return true;
@@ -227,31 +160,19 @@ static void sim_rank_new(struct sim_rank *p, const struct tc_program *prog, int 
                          const struct simulation *g)
 {
   size_t n = (size_t)prog->graph->n_nodes;
-  *p = (struct sim_rank){ .p = prog, .rank = rank };
-  p->run_s = tc_malloc(n * sizeof *p->run_s);
-  p->saved_s = tc_plan_saved_s(prog, g->m, rank, &g->k->device);
-  p->reshard = tc_calloc(n, sizeof *p->reshard);
-  p->issue_s = tc_calloc(n, sizeof *p->issue_s);
-  p->unpack_s = tc_calloc(n, sizeof *p->unpack_s);
+  *p = (struct sim_rank){ .p = prog, .rank = rank, .prices = tc_prices_new(prog, g->m, rank, g->k) };
   p->mine = tc_malloc(n * sizeof *p->mine);
-  for (size_t i = 0; i < n; i++) {
-    p->run_s[i] = -1;
-    p->mine[i] = -1;
-  }
+  for (size_t i = 0; i < n; i++) p->mine[i] = -1;
 }
 
 static void sim_rank_free(struct sim_rank *p)
 {
-  free(p->run_s);
-  free(p->saved_s);
-  free(p->reshard);
-  free(p->issue_s);
-  free(p->unpack_s);
+  tc_prices_free(p->prices);
   free(p->mine);
   for (int a = 0; a < TC_AXES; a++) free(p->queue[a].x);
 }
 
-int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
+int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program, const int *rank,
                  int n,
                  const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err)
 {
@@ -270,7 +191,7 @@ int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, co
       done &= p->pc == p->p->actions->n;
     }
   }
-  *out = (struct tc_plan_walk){ 0 };
+  *out = (struct tc_plan_step){ 0 };
   double idle = 0, all_busy = 0;
   for (int i = 0; i < n; i++) {
     const struct sim_rank *p = &g.rank[i];

@@ -62,7 +62,7 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
   fprintf(f, "the busiest rank computes %s, waits for pp %s, dp %s, tp %s; bubble %.1f %%%s\n",
           tc_plan_span(a, sizeof a, t->compute_s), tc_plan_span(b, sizeof b, t->wait_s[TC_PP]),
           tc_plan_span(c, sizeof c, t->wait_s[TC_DP]), tc_plan_span(d, sizeof d, t->wait_s[TC_TP]), 100 * t->bubble,
-          t->walked ? "" : " (estimated from sums over each stage)");
+          t->simulated ? "" : " (estimated from sums over each stage)");
   fprintf(f, "a rank sends at most %s on pp, %s on dp, %s on tp per step; ",
           tc_human_bytes(a, sizeof a, t->bytes[TC_PP]), tc_human_bytes(b, sizeof b,
               t->bytes[TC_DP]),

@@ -23,7 +23,7 @@ static struct tc_plan a_plan(void)
                        .parameters = 1000000000, .tokens = 1024, .n_cls = 2, .worst = 1, 
                        .model = { .layers = 2, .hidden = 32, .heads = 2, .context = 16, .vocab = 256 } };
   p.time = (struct tc_plan_time){ .step_s = 0.5, .tokens_per_s = 2048, .mfu = 0.25, .bubble = 0.125,
-                                  .compute_s = 0.4, .walked = true };
+                                  .compute_s = 0.4, .simulated = true };
   for (int i = 0; i < TC_AXES; i++) p.time.wait_s[i] = 0.001 * (i + 1), p.time.bytes[i] = 1e6 * (i + 1);
   for (int i = 0; i < TC_WIRES; i++) p.time.wire_bytes[i] = 1e9 * (i + 1);
   for (int i = 0; i < 2; i++) {
@@ -87,7 +87,7 @@ static void test_plan(void)
   has(text, "80 steps (8.192e+04 tokens) take 40.5 s, 0.0225 node-hours; 0 requeues with a time limit of 2 h");
   free(text);
 
-  p.worst = 0, p.pp = p.tp = p.virtual_stages = p.world = p.n_mb = 1, p.time.walked = false;
+  p.worst = 0, p.pp = p.tp = p.virtual_stages = p.world = p.n_mb = 1, p.time.simulated = false;
   p.time.wire_bytes[TC_WIRE_SPINE] = 0;
   j.cluster.device.host_bytes = 15e9, j.cluster.device.memory_bytes = 20e9;
   j.cluster.mtbf_s = 0, j.walltime_s = 0;

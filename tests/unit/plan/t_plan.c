@@ -308,7 +308,7 @@ static void test_time(void)
     c->parallel_schedule = row[i].schedule;
     is_int(tc_plan_layout(&p, c, 2, &k, true, &err), 0, "%s: %s",
            tc_word_parallel_schedule(row[i].schedule), err.text);
-    ok(p.time.walked && p.time.bubble > row[i].bubble * 0.8 && p.time.bubble < row[i].bubble + 0.15,
+    ok(p.time.simulated && p.time.bubble > row[i].bubble * 0.8 && p.time.bubble < row[i].bubble + 0.15,
        "... a bubble of %g, with even stages %g", p.time.bubble, row[i].bubble);
   }
   tc_config_free(c);
@@ -332,7 +332,7 @@ static void test_sums(void)
     const char *const name = tc_word_parallel_schedule(c->parallel_schedule = all[i]);
     is_int(tc_plan_layout(&a, c, 8, &k, true, &err), 0, "%s, played: %s", name, err.text);
     is_int(tc_plan_layout(&b, c, 8, &k, false, &err), 0, "... by sums: %s", err.text);
-    ok(a.time.walked && !b.time.walked, "... one of each");
+    ok(a.time.simulated && !b.time.simulated, "... one of each");
     near_f(b.time.step_s, a.time.step_s, 0.15, "... and near");
     near_f((double)b.cls[b.worst].memory.by_class[TC_DEVICE][TC_CLS_ACT],
            (double)a.cls[a.worst].memory.by_class[TC_DEVICE][TC_CLS_ACT], 1e-6,

@@ -69,7 +69,7 @@ static void note_plan(const struct tc_plan *p)
          (long long)c->memory.scratch_bytes, (long long)c->memory.staging_bytes);
   }
   note("%.9g %.9g %.9g, bubble %.7g, works %.9g%s\n", t->step_s, t->tokens_per_s, t->mfu,
-       t->bubble, t->compute_s, t->walked ? "" : ", sums");
+       t->bubble, t->compute_s, t->simulated ? "" : ", sums");
   for (int a = TC_PP; a < TC_AXES; a++)
     note("waits %.7g, sends %.9g, %.9g\n", t->wait_s[a], t->bytes[a], t->wire_bytes[a - TC_PP]);
 }
@@ -152,19 +152,19 @@ static void test_stuck(void)
   struct tc_annotation *rows = NULL;
   struct tc_program *p[2] = { NULL, NULL };
   struct tc_cluster k;
-  struct tc_plan_walk walk;
+  struct tc_plan_step step;
   TC_ASSERT(tc_cluster_read(&k, "cpu", &err) == 0 &&
             tc_setup_mesh(&m, c, 2, node_of_rank, 0, &err) == 0 &&
             tc_setup_program(&o, c, m, &rows, &err) == 0);
   for (int i = 0; i < 2; i++) TC_ASSERT(tc_program_new(&p[i], &o, m, i, NULL, NULL, &err) == 0);
-  is_int(tc_plan_walk(&walk, p, rank, 2, m, &k, &err), 0, "two stages: %s", err.text);
+  is_int(tc_plan_simulate(&step, p, rank, 2, m, &k, &err), 0, "two stages: %s", err.text);
   p[1]->actions->n = 0;
-  is_int(tc_plan_walk(&walk, p, rank, 2, m, &k, &err), TC_ELAYOUT, "the second does nothing");
+  is_int(tc_plan_simulate(&step, p, rank, 2, m, &k, &err), TC_ELAYOUT, "the second does nothing");
   is_str(err.text, "a fault of Tercio's, please report it with the run file: the plan's ranks wait "
          "for each other", "... which is no user's fault");
   p[0]->actions->n = 0;
-  is_int(tc_plan_walk(&walk, p, rank, 2, m, &k, &err), 0, "nor does the first");
-  ok(walk.step_s == 0 && walk.busy_s == 0 && walk.bubble == 0, "... which takes no time");
+  is_int(tc_plan_simulate(&step, p, rank, 2, m, &k, &err), 0, "nor does the first");
+  ok(step.step_s == 0 && step.busy_s == 0 && step.bubble == 0, "... which takes no time");
   for (int i = 0; i < 2; i++) tc_program_free(p[i]);
   tc_cluster_done(&k);
   tc_annotations_free(rows);
