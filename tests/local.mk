@@ -137,6 +137,7 @@ unit_tests = \
   %D%/unit/run/t_versions.t \
   %D%/unit/run/t_writer.t \
   %D%/unit/run/t_writer_calls.t \
+  %D%/unit/schedule/t_actions.t \
   %D%/unit/schedule/t_arena.t \
   %D%/unit/schedule/t_broken.t \
   %D%/unit/schedule/t_fusion.t \
@@ -485,6 +486,7 @@ tests_unit_plan_t_plan_space_t_LDADD = $(pure_libs)
 tests_unit_program_t_digest_t_LDADD = $(pure_libs)
 tests_unit_program_t_parts_t_LDADD = $(pure_libs)
 tests_unit_program_t_setup_t_LDADD = $(pure_libs)
+tests_unit_schedule_t_actions_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_arena_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_broken_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_fusion_t_LDADD = $(pure_libs)
