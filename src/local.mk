@@ -255,6 +255,7 @@ libtercio_ir_a_SOURCES = \
   %D%/schedule/actions.c \
   %D%/schedule/actions.h \
   %D%/schedule/actions_check.c \
+  %D%/schedule/actions_order.c \
   %D%/schedule/arena.c \
   %D%/schedule/arena.h \
   %D%/schedule/arena_check.c \
@@ -266,7 +267,6 @@ libtercio_ir_a_SOURCES = \
   %D%/schedule/pipeline.c \
   %D%/schedule/pipeline.h \
   %D%/schedule/simulate.c \
-  %D%/schedule/tasks.c \
   %D%/schedule/views.c \
   %D%/passes/accumulate.c \
   %D%/passes/annotate.c \

@@ -1,4 +1,4 @@
-/* impl.h - what files of this folder share: the list of actions as it is built (actions.c, tasks.c), tensors
+/* impl.h - what files of this folder share: the list of actions as it is built (actions.c, actions_order.c), tensors
  * within one storage (views.c), and live ranges with their places (arena.c, arena_place.c).
  *
  * Local and pure. */

@@ -1,4 +1,4 @@
-/* tasks.c - the nodes of a step in the order in which they follow each other on this rank: by the items
+/* actions_order.c - the nodes of a step in the order in which they follow each other on this rank: by the items
  * of the pipeline's schedule, and in each item by the program's order. actions.c issues their transfers
  * earlier where that is possible. */
 #include "src/schedule/impl.h"
