@@ -255,7 +255,9 @@ libtercio_ir_a_SOURCES = \
   %D%/schedule/actions.c \
   %D%/schedule/actions.h \
   %D%/schedule/actions_check.c \
+  %D%/schedule/actions_hoist.c \
   %D%/schedule/actions_order.c \
+  %D%/schedule/actions_wait.c \
   %D%/schedule/arena.c \
   %D%/schedule/arena.h \
   %D%/schedule/arena_check.c \

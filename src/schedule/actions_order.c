@@ -1,12 +1,20 @@
-/* actions_order.c - the nodes of a step in the order in which they follow each other on this rank: by the items
- * of the pipeline's schedule, and in each item by the program's order. actions.c issues their transfers
- * earlier where that is possible. */
+/* actions_order.c - the first walk: the nodes of a step in the order in which they follow each other on this rank, by the
+ * items of the pipeline's schedule, and in each item by the program's order. */
 #include "src/schedule/impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void find_after_mbs(struct builder *c)
+struct order {
+  const struct step *st;
+  const struct tc_graph *g;
+  struct tasks *out;
+  bool *after_mbs;               /* [node] runs once a step and depends on what micro-batches make */
+  bool *tied;                    /* [node] ... on the gradient of a tied weight of another stage */
+  int32_t *of_kind, *kind_at;    /* nodes by kind of item; [kind]: the first of each in of_kind */
+};
+
+static void find_after_mbs(struct order *c)
 {
   const struct tc_graph *g = c->g;
   size_t n_tensors = (size_t)g->n_tensors;
@@ -32,42 +40,42 @@ static void find_after_mbs(struct builder *c)
 
 /* ---- the order ------------------------------------------------------------------------ */
 
-static bool is_here(const struct builder *c, const struct tc_node *n)
+static bool is_here(const struct order *c, const struct tc_node *n)
 {
-  return n->on_all_stages || c->o.pp <= 1 || c->g->unit[n->unit].at == c->o.at;
+  return n->on_all_stages || c->st->o.pp <= 1 || c->g->unit[n->unit].at == c->st->o.at;
 }
 
 /* The kind of item a node runs in. Gradients of weights made in the chunks of the loss head stay
  * there; transfers and sums of gradients follow all of them. */
-static int work_of(const struct builder *c, const struct tc_node *n)
+static int work_of(const struct order *c, const struct tc_node *n)
 {
   if (n->mark == TC_F) return TC_WORK_F;
-  bool split = c->pipeline && c->pipeline->split;
+  bool split = c->st->pipeline && c->st->pipeline->split;
   bool after = n->role == TC_ROLE_GRAD || n->op == TC_OP_ACCUM ||
                (n->once_a_step && c->after_mbs[n->id]);
   return split && (after || (n->mark == TC_W && !n->head)) ? TC_WORK_W : TC_WORK_B;
 }
 
-static void add_task(struct builder *c, int32_t node, int32_t mb, int32_t item)
+static void add_task(struct order *c, int32_t node, int32_t mb, int32_t item)
 {
-  TC_GROW(c->task, c->n_tasks, c->cap_tasks);
-  c->task[c->n_tasks++] = (struct task){ node, mb, item };
+  TC_GROW(c->out->task, c->out->n, c->out->cap);
+  c->out->task[c->out->n++] = (struct task){ node, mb, item };
 }
 
 /* In which kind of item a node of this rank runs, by virtual stage and work; -1: in none. */
-static int32_t kind_of(const struct builder *c, const struct tc_node *n)
+static int32_t kind_of(const struct order *c, const struct tc_node *n)
 {
-  int32_t virtual_stage = n->on_all_stages || c->o.pp <= 1 ? 0 : c->g->unit[n->unit].stage / c->o.pp;
-  if (n->mark == TC_U || virtual_stage >= TC_MAX(c->o.virtual_stages, 1)) return -1;
+  int32_t virtual_stage = n->on_all_stages || c->st->o.pp <= 1 ? 0 : c->g->unit[n->unit].stage / c->st->o.pp;
+  if (n->mark == TC_U || virtual_stage >= TC_MAX(c->st->o.virtual_stages, 1)) return -1;
   if (!is_here(c, n) || tc_is_stage_send(n) || c->tied[n->id]) return -1;
   return virtual_stage * TC_WORKS + work_of(c, n);
 }
 
 /* The nodes of each kind of item, in their order. */
-static void find_kinds(struct builder *c)
+static void find_kinds(struct order *c)
 {
   const struct tc_graph *g = c->g;
-  const int32_t kinds = TC_MAX(c->o.virtual_stages, 1) * TC_WORKS;
+  const int32_t kinds = TC_MAX(c->st->o.virtual_stages, 1) * TC_WORKS;
   c->kind_at = tc_calloc((size_t)kinds + 2, sizeof *c->kind_at);
   c->of_kind = tc_malloc((size_t)g->n_order * sizeof *c->of_kind);
   for (int32_t i = 0; i < g->n_order; i++) c->kind_at[kind_of(c, &g->node[g->order[i]]) + 2]++;
@@ -79,102 +87,54 @@ static void find_kinds(struct builder *c)
   }
 }
 
-static void add_item(struct builder *c, const struct tc_item *x, int32_t item)
+static void add_item(struct order *c, const struct tc_item *x, int32_t item)
 {
   const int32_t kind = x->virtual_stage * TC_WORKS + x->work;
   for (int32_t i = c->kind_at[kind]; i < c->kind_at[kind + 1]; i++) {
     const struct tc_node *n = &c->g->node[c->of_kind[i]];
-    if (!n->once_a_step || x->mb == (c->after_mbs[n->id] ? c->o.n_mb - 1 : 0))
+    if (!n->once_a_step || x->mb == (c->after_mbs[n->id] ? c->st->o.n_mb - 1 : 0))
       add_task(c, n->id, x->mb, item);
   }
 }
 
 /* Outside of the items: before them a tied weight is sent to the other stage that uses it; after them
  * its gradient is sent back, followed by all that depends on it, and by the update. */
-static void add_rest(struct builder *c, bool at_end)
+static void add_rest(struct order *c, bool at_end)
 {
   const struct tc_graph *g = c->g;
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
     bool mine = is_here(c, n), update = n->mark == TC_U;
-    if (tc_is_stage_send(n)) mine = n->root == c->o.at || n->from_root == c->o.at;
+    if (tc_is_stage_send(n)) mine = n->root == c->st->o.at || n->from_root == c->st->o.at;
     bool early = !update && !at_end && tc_is_stage_send(n) && n->once_a_step && !c->after_mbs[n->id];
     bool late = at_end && (update || c->tied[n->id]);
     if (mine && (early || late))
-      add_task(c, n->id, early ? 0 : c->o.n_mb - 1, early ? -2 : -1);
+      add_task(c, n->id, early ? 0 : c->st->o.n_mb - 1, early ? -2 : -1);
   }
 }
 
-static void add_tasks(struct builder *c)
+void tc_order(struct tasks *out, const struct step *st)
 {
+  const size_t n_nodes = (size_t)st->g->n_nodes;
+  struct order order = { .st = st, .g = st->g, .out = out }, *c = &order;
+  c->after_mbs = tc_calloc(n_nodes, 1);
+  c->tied = tc_calloc(n_nodes, 1);
+  find_after_mbs(c);
   find_kinds(c);
   add_rest(c, false);
-  if (c->pipeline) {
-    const struct tc_item *item = c->pipeline->item[c->o.at];
-    for (int32_t i = 0; i < c->pipeline->n_items[c->o.at]; i++)
-      if (c->backward || item[i].work == TC_WORK_F) add_item(c, &item[i], i);
+  if (c->st->pipeline) {
+    const struct tc_item *item = c->st->pipeline->item[c->st->o.at];
+    for (int32_t i = 0; i < c->st->pipeline->n_items[c->st->o.at]; i++)
+      if (c->st->backward || item[i].work == TC_WORK_F) add_item(c, &item[i], i);
   } else {
-    for (int32_t i = 0; i < 2 * c->o.n_mb; i++) {
+    for (int32_t i = 0; i < 2 * c->st->o.n_mb; i++) {
       const struct tc_item x = { i % 2 ? TC_WORK_B : TC_WORK_F, 0, i / 2 };
       add_item(c, &x, i);
     }
   }
   add_rest(c, true);
-}
-
-bool tc_is_gather(const struct builder *c, const struct tc_node *n)
-{
-  return n->op == TC_OP_RESHARD && n->role == TC_ROLE_GATHER &&
-         (!tc_coll_is_local(n->coll) || c->feeds[n->id]);
-}
-
-/* Local reshards of weights whose result is transferred. */
-static void find_feeds(struct builder *c)
-{
-  const struct tc_graph *g = c->g;
-  for (int32_t i = g->n_order - 1; i >= 0; i--) {
-    const struct tc_node *n = &g->node[g->order[i]];
-    for (int k = 0; k < n->n_in && tc_is_gather(c, n); k++) {
-      int32_t maker = g->tensor[tc_in(g, n, k)].node;
-      if (maker >= 0 && tc_coll_is_local(g->node[maker].coll)) c->feeds[maker] = true;
-    }
-  }
-}
-
-/* Consecutive gathers of one unit, phase and micro-batch are a group, which is issued together. */
-static void find_groups(struct builder *c)
-{
-  const struct tc_graph *g = c->g;
-  int32_t *read = tc_malloc((size_t)g->n_nodes * sizeof *read);   /* last so far */
-  memset(read, -1, (size_t)g->n_nodes * sizeof *read);
-  c->free_at = tc_malloc((size_t)c->n_tasks * sizeof *c->free_at);
-  c->gather = tc_malloc((size_t)c->n_tasks * sizeof *c->gather);
-  c->group = tc_malloc((size_t)(c->n_tasks + 1) * sizeof *c->group);
-  for (int32_t i = 0; i < c->n_tasks; i++) {
-    const struct tc_node *n = &g->node[c->task[i].node];
-    for (int k = 0; k < n->n_in; k++)
-      if (g->tensor[tc_in(g, n, k)].node >= 0) read[g->tensor[tc_in(g, n, k)].node] = i;
-    if (!tc_is_gather(c, n)) continue;
-    c->free_at[c->n_gather] = read[n->id];
-    const struct task *last = c->n_gather ? &c->task[c->gather[c->n_gather - 1]] : NULL;
-    const struct tc_node *b = last ? &c->g->node[last->node] : NULL;
-    bool f = n->mark == TC_F, same = last && b->unit == n->unit && last->mb == c->task[i].mb &&
-             (b->mark == TC_F) == f && (b->mark == TC_U) == (n->mark == TC_U);
-    if (!same) c->group[c->n_groups++] = c->n_gather;
-    c->gather[c->n_gather++] = i;
-  }
-  c->group[c->n_groups] = c->n_gather;
-  free(read);
-}
-
-void tc_tasks_make(struct builder *c)
-{
-  size_t n_nodes = (size_t)c->g->n_nodes;
-  c->feeds = tc_calloc(n_nodes, 1);
-  c->after_mbs = tc_calloc(n_nodes, 1);
-  c->tied = tc_calloc(n_nodes, 1);
-  find_after_mbs(c);
-  add_tasks(c);
-  find_feeds(c);
-  find_groups(c);
+  free(c->after_mbs);
+  free(c->tied);
+  free(c->of_kind);
+  free(c->kind_at);
 }

@@ -1,5 +1,4 @@
-/* impl.h - what files of this folder share: the list of actions as it is built (actions.c, actions_order.c), tensors
- * within one storage (views.c), and live ranges with their places (arena.c, arena_place.c).
+/* impl.h - what files of this folder share: the list of actions as it is built (actions.c), tensors within one storage (views.c), and live ranges with their places (arena.c, arena_place.c).
  *
  * Local and pure. */
 #ifndef TC_SCHEDULE_IMPL_H
@@ -22,46 +21,29 @@ static inline bool tc_sends_each_mb(const struct tc_node *n)
   return tc_is_stage_send(n) && !n->once_a_step;
 }
 
-/* A node in a micro-batch. item: of the pipeline's schedule; -2: before all of them, -1: after them. */
-struct task { int32_t node, mb, item; };
-
-/* A send between stages in every micro-batch, and its place in the global order of transfers. */
-struct stage_send { int32_t node, from, to; uint8_t work; };
-
-struct builder {
+/* What a list is made of. */
+struct step {
   const struct tc_graph *g;
-  struct tc_actions *s;          /* what is built */
   struct tc_actions_opts o;
   bool backward;                 /* the program has a backward pass */
-  /* Of nodes. */
-  bool *feeds;                   /* a local reshard of a weight, whose result is transferred */
-  bool *after_mbs;               /* runs once a step and depends on what micro-batches made */
-  bool *tied;                    /* ... on the gradient of a tied weight of another stage */
-  int32_t *times_in_flight;      /* how many of a transfer are in flight */
-  /* The pipeline. */
-  const struct tc_pipeline *pipeline;            /* NULL: none */
-  const struct tc_transfers *cross;
-  struct stage_send *stage_send; int32_t n_stage_sends, cap_stage_sends;
-  int32_t head;                  /* of this rank's queue of transfers: the next to issue */
-  int32_t *made;                 /* [stage][work]: the last micro-batch made here; -1 */
-  int32_t *of_kind, *kind_at;    /* nodes by kind of item; [kind]: the first of each in of_kind */
-  struct task *task; int32_t n_tasks, cap_tasks; /* in the order of the program and of the items */
-  /* All-gathers of weights. */
-  int32_t *gather, n_gather;     /* their tasks, in groups of a unit's */
-  int32_t *free_at;              /* task after which the result of each may be overwritten; parallel */
-  int32_t *group, n_groups;      /* first index in gather[] of each group */
-  int32_t prefetched, reached;   /* groups issued; groups whose place in the order was reached */
-  /* Transfers. */
-  struct task *in_flight; int32_t n_in_flight, cap_in_flight;      /* in the order they were issued */
-  int32_t *busy;                 /* [root]: transfers in flight that touch it, and deferred sums */
-  struct task *deferred; int32_t n_deferred, cap_deferred;         /* sums of transfers in flight */
+  struct tc_pipeline *pipeline;  /* NULL: none */
+  struct tc_transfers *cross;    /* between its stages */
 };
+/* Local. TC_ELAYOUT: the pipeline's schedule can't be. */
+int tc_step_init(struct step *st, const struct tc_graph *g, const struct tc_actions_opts *o, struct tc_err *err);
+void tc_step_done(struct step *st);
 
-/* Makes the tasks, their groups of gathers, and what is known of each node (feeds, after_mbs, tied). */
-void tc_tasks_make(struct builder *c);
-/* An all-gather of a weight, or a local reshard whose result such an all-gather reads: they are issued
- * for a unit at a time, ahead of their use. */
-bool tc_is_gather(const struct builder *c, const struct tc_node *n);
+/* A node in a micro-batch. item: of the pipeline's schedule; -2: before all of them, -1: after them. */
+struct task { int32_t node, mb, item; };
+struct tasks { struct task *task; int32_t n, cap; };     /* task: owned by who has the struct */
+
+/* The three walks, each from the list of the one before. actions_order.c: the nodes of this rank, by the items of the
+ * schedule and in each item by the program's order; without what is sent between stages in every micro-batch. */
+void tc_order(struct tasks *out, const struct step *st);
+/* actions_hoist.c: adds those, and moves gathers of weights ahead. TC_ELAYOUT: a transfer skips a stage. */
+int tc_hoist(struct tasks *out, const struct step *st, const struct tasks *in, struct tc_err *err);
+/* actions_wait.c: issues transfers, waits for each as late as its results are needed, or as storage is. */
+void tc_place_waits(struct tc_actions *out, const struct step *st, const struct tasks *in);
 
 /* ---- tensors that share storage ----------------------------------------------------- */
 

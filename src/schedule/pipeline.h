@@ -3,8 +3,9 @@
  *
  * In: a program with placements, and options. Out: a rank's list of actions, the groups of them that a device
  * may run as one, and an offset for every buffer. Files in reading order: pipeline.[ch] and simulate.c (the
- * ranks of a pipeline); actions.[ch] with actions_order.c, actions_check.c (a rank's list); fusion.[ch] with fusion.def,
- * views.c (groups); arena.[ch] with arena_place.c, arena_check.c (memory); impl.h.
+ * ranks of a pipeline); actions.[ch] with actions_order.c, actions_hoist.c, actions_wait.c (a rank's list, in three
+ * walks), actions_check.c; fusion.[ch] with fusion.def, views.c (groups); arena.[ch] with arena_place.c, arena_check.c
+ * (memory); impl.h.
  *
  * p ranks hold v virtual stages each: p * v stages in all, each with a forward (F) and a backward (B) per micro-batch.
  * Zero-bubble schedules compute the gradients of weights (W) separately; in all others B is B and W.

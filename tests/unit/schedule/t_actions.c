@@ -1,7 +1,7 @@
 /* t_actions.c - the list of a rank's actions: a small program with placements and stages, and a schedule; the list, a
  * line for each stretch of one micro-batch. In it "y" runs the node that makes y, ">y" issues a transfer and "<y" waits
- * for it. Each list also passes tc_actions_check. */
-#include "src/schedule/actions.h"
+ * for it. Each list also passes tc_actions_check. Of some the first two walks are shown, too. */
+#include "src/schedule/impl.h"
 #include "tests/unit/program_text.h"
 
 #define WEIGHTS "param w [4,4] dp S(*) R S(*) S(*) use\nparam v [4,4] dp S(*) R S(*) S(*) use\n" \
@@ -405,19 +405,31 @@ static const struct { const char *name, *program; struct tc_actions_opts o; cons
 
 /* ---- lists as text ------------------------------------------------------------------ */
 
+static struct text_print text_begin(const struct tc_graph *g, char **text, size_t *size)
+{
+  struct text_print p = { g, tc_calloc((size_t)g->n_tensors + 1, sizeof(int)), open_memstream(text, size) };
+  for (int32_t t = 0; t < g->n_tensors; t++) text_number_it(&p, t);
+  return p;
+}
+
+/* One of the list, on a new line if the micro-batch is another. */
+static void put_entry(const struct text_print *p, int32_t *mb, const char *kind, int32_t node, int32_t its_mb)
+{
+  if (its_mb != *mb) fprintf(p->f, "%s%d:", *mb < 0 ? "" : "\n", its_mb);
+  *mb = its_mb;
+  fprintf(p->f, " %s", kind);
+  text_put_name(p, tc_out(p->g, &p->g->node[node], 0));
+}
+
 static char *list_text(const struct tc_graph *g, const struct tc_actions *s)
 {
+  static const char *const kind[] = { [TC_RUN] = "", [TC_ISSUE] = ">", [TC_WAIT] = "<" };
   char *text = NULL;
   size_t size = 0;
-  struct text_print p = { g, tc_calloc((size_t)g->n_tensors + 1, sizeof(int)), open_memstream(&text, &size) };
+  struct text_print p = text_begin(g, &text, &size);
   int32_t mb = -1;
-  for (int32_t t = 0; t < g->n_tensors; t++) text_number_it(&p, t);
-  for (int32_t i = 0; i < s->n; i++) {
-    const struct tc_action *a = &s->action[i];
-    if (a->mb != mb) fprintf(p.f, "%s%d:", i ? "\n" : "", mb = a->mb);
-    fprintf(p.f, " %s", (const char *[]){ [TC_RUN] = "", [TC_ISSUE] = ">", [TC_WAIT] = "<" }[a->kind]);
-    text_put_name(&p, tc_out(g, &g->node[a->node], 0));
-  }
+  for (int32_t i = 0; i < s->n; i++)
+    put_entry(&p, &mb, kind[s->action[i].kind], s->action[i].node, s->action[i].mb);
   fputs("\n", p.f);
   for (int32_t i = 0; i < g->n_nodes; i++) {
     if (tc_actions_most(s, i) < 2) continue;
@@ -425,6 +437,19 @@ static char *list_text(const struct tc_graph *g, const struct tc_actions *s)
     text_put_name(&p, tc_out(g, &g->node[i], 0));
     fputc('\n', p.f);
   }
+  fclose(p.f);
+  free(p.number);
+  return text;
+}
+
+static char *tasks_text(const struct tc_graph *g, const struct tasks *x)
+{
+  char *text = NULL;
+  size_t size = 0;
+  struct text_print p = text_begin(g, &text, &size);
+  int32_t mb = -1;
+  for (int32_t i = 0; i < x->n; i++) put_entry(&p, &mb, "", x->task[i].node, x->task[i].mb);
+  fputs("\n", p.f);
   fclose(p.f);
   free(p.number);
   return text;
@@ -459,8 +484,67 @@ static void test_case(size_t i)
   tc_graph_free(g);
 }
 
+/* The order, and with transfers moved ahead; what waits add to that is in the cases above. */
+static const struct { const char *name, *program; struct tc_actions_opts o; const char *order, *hoisted; } walks[] = {
+  { "weights are gathered a unit ahead", GATHERED, MB(2, 1, true),
+    "0: w'2 a v'2 b u'2 c\n"
+    "1: w'2 a v'2 b u'2 c\n",
+    "0: w'2 v'2 a u'2 b\n"
+    "1: w'2\n"
+    "0: c\n"
+    "1: v'2 a u'2 b c\n" },
+  { "a gradient's reduction stays, its sum, too", REDUCED, MB(2, 1, true),
+    "0: a d.b d.v d.v'2 d.v'3 d.a d.w d.w'2 d.w'3\n"
+    "1: a d.b d.v d.v'2 d.v'3 d.a d.w d.w'2 d.w'3 v'2 w'2\n",
+    "0: a d.b d.v d.v'2 d.v'3 d.a d.w d.w'2 d.w'3\n"
+    "1: a d.b d.v d.v'2 d.v'3 d.a d.w d.w'2 d.w'3 v'2 w'2\n" },
+  { "transfers between stages are added: after what makes them, before what reads them, or earlier", PIPED,
+    PP(1F1B, 1, 3, 1, true),
+    "0: z d.z d.y d.v\n"
+    "1: z d.z d.y d.v\n"
+    "2: z d.z d.y d.v v'2\n",
+    "0: y'2 z\n"
+    "1: y'2\n"
+    "0: d.z d.y d.v d.y'2\n"
+    "2: y'2\n"
+    "1: z d.z d.y d.v d.y'2\n"
+    "2: z d.z d.y d.v d.y'2 v'2\n" },
+  { "a tied weight and its gradient are in the order already", TIED, PP(1F1B, 0, 2, 1, true),
+    "0: w'2 y\n"
+    "1: y\n"
+    "0: d.w\n"
+    "1: d.w g'2 d.w'2 w'3\n",
+    "0: w'2 y y'2\n"
+    "1: y y'2\n"
+    "0: d.y'2\n"
+    "1: d.y'2\n"
+    "0: d.w\n"
+    "1: d.w g'2 d.w'2 w'3\n" },
+};
+
+static void test_walks(size_t i)
+{
+  struct tc_graph *g = read_program(walks[i].program);
+  struct step st;
+  struct tasks order = { .n = 0 }, hoisted = { .n = 0 };
+  struct tc_err err = { 0 };
+  is_int(tc_step_init(&st, g, &walks[i].o, &err), 0, "%s %s", walks[i].name, err.text);
+  tc_order(&order, &st);
+  is_int(tc_hoist(&hoisted, &st, &order, &err), 0, "... by two walks %s", err.text);
+  char *a = tasks_text(g, &order), *b = tasks_text(g, &hoisted);
+  if (!ok(!strcmp(a, walks[i].order), "... the order")) text_show("got", a), text_show("want", walks[i].order);
+  if (!ok(!strcmp(b, walks[i].hoisted), "... what is moved")) text_show("got", b), text_show("want", walks[i].hoisted);
+  free(a);
+  free(b);
+  free(order.task);
+  free(hoisted.task);
+  tc_step_done(&st);
+  tc_graph_free(g);
+}
+
 int main(void)
 {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) test_case(i);
+  for (size_t i = 0; i < sizeof walks / sizeof *walks; i++) test_walks(i);
   return done_testing();
 }
