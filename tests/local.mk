@@ -48,6 +48,7 @@ unit_tests = \
   %D%/unit/exec/t_oracle.t \
   %D%/unit/exec/t_program.t \
   %D%/unit/graph/t_check.t \
+  %D%/unit/graph/t_check_grad.t \
   %D%/unit/graph/t_mesh.t \
   %D%/unit/io/t_blocks.t \
   %D%/unit/io/t_ckpt.t \
@@ -139,7 +140,6 @@ unit_tests = \
   %D%/unit/run/t_writer_calls.t \
   %D%/unit/schedule/t_actions.t \
   %D%/unit/schedule/t_arena.t \
-  %D%/unit/schedule/t_broken.t \
   %D%/unit/schedule/t_fusion.t \
   %D%/unit/schedule/t_memory.t \
   %D%/unit/schedule/t_pipeline.t \
@@ -327,7 +327,7 @@ transcripts = \
 
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
-  %D%/unit/broken.txt \
+  %D%/unit/check.txt \
   %D%/unit/calls.txt \
   %D%/unit/data.txt \
   %D%/unit/digests.txt \
@@ -458,6 +458,7 @@ EXTRA_DIST += $(test_headers) $(test_files) $(transcripts)
 # Linked with the two lowest layers alone: what they test needs no MPI, no HDF5 and no device.
 pure_libs = libtercio_ir.a libtercio_base.a $(JANSSON_LIBS) $(TC_LIBM) -lpthread
 tests_unit_graph_t_check_t_LDADD = $(pure_libs)
+tests_unit_graph_t_check_grad_t_LDADD = $(pure_libs)
 tests_unit_graph_t_mesh_t_LDADD = $(pure_libs)
 tests_unit_model_t_hf_config_t_LDADD = $(pure_libs)
 tests_unit_model_t_model_t_LDADD = $(pure_libs)
@@ -488,7 +489,6 @@ tests_unit_program_t_parts_t_LDADD = $(pure_libs)
 tests_unit_program_t_setup_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_actions_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_arena_t_LDADD = $(pure_libs)
-tests_unit_schedule_t_broken_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_fusion_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_memory_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_pipeline_t_LDADD = $(pure_libs)

@@ -1,356 +1,352 @@
-/* t_check.c - programs broken on purpose, where gradients are summed: each break is noticed by the
- * checks that follow every pass. Where and how is drawn; SEED repeats a run. */
-#include "src/program/program.h"
-#include "src/graph/rule.h"
-#include "src/passes/passes.h"
-#include "src/passes/reshard.h"
-#include "tests/unit/ranks_fixture.h"
+/* t_check.c - programs in which one thing is wrong, one after the other: what the checks that follow the
+ * passes, and the simulator of schedules, say of each, as digests (digest.h). What is broken is put back
+ * before the next. */
+#include "src/graph/check.h"
+#include "src/schedule/pipeline.h"
+#include "src/program/setup.h"
 #include "tests/unit/named.h"
-#include "tests/unit/tap.h"
+#include "tests/unit/digest.h"
 
-static const struct tc_model toy = { .layers = 4, .hidden = 32, .heads = 4, .context = 16,
-    .vocab = 64 };
-enum { DRAWS = 200 };
+/* The sentences of one table of invariants, and whether a program that broke it was refused with it. */
+enum { MOST_INVARIANTS = 32 };
+static struct { const char *(*sentence)(int i); bool met[MOST_INVARIANTS]; } tables[] = {
+  { tc_check_invariant, { false } }, { tc_actions_invariant, { false } } };
 
-static const struct layout { const char *system; int mb, pp, dp, tp; bool sequence; int head_chunk; } layouts[] = {
-  { "ddp", 1, 1, 1, 1, false, 16 },  { "ddp", 2, 1, 2, 2, false, 0 },
-  { "zero1", 2, 1, 2, 2, true, 8 },  { "zero2", 2, 1, 2, 1, false, 16 },
-  { "zero3", 2, 1, 2, 2, true, 0 },  { "zero3", 1, 1, 4, 1, false, 8 },
-  { "server", 2, 1, 2, 1, false, 0 }, { "dataparallel", 1, 1, 2, 1, false, 0 },
-  { "zero2", 4, 2, 2, 1, false, 16 }, { "ddp", 4, 2, 1, 2, true, 0 } };
-static const char *const after[] = { "shard", "recompute", "fuse", "units" };
-
-static uint64_t state;
-
-static uint32_t draw(uint32_t n)
+static void note_invariant(int table, const char *error)
 {
-  state ^= state << 13;
-  state ^= state >> 7;
-  state ^= state << 17;
-  return (uint32_t)(state >> 20) % n;
+  const char *s;
+  for (int i = 0; (s = tables[table].sentence(i)); i++) {
+    const size_t n = strlen(error), m = strlen(s);
+    tables[table].met[i] |= n > m && !strcmp(error + n - m, s) && error[n - m - 1] == ' ';
+  }
 }
 
-static struct tc_program *make(const struct layout *l, struct tc_mesh *m, const char *pass)
+/* The program at hand, and what a check says of it. */
+struct bench {
+  FILE *f;
+  const char *pass;
+  struct tc_mesh *m;
+  struct tc_program *p;
+  int rank;
+};
+
+static void say_graph(struct bench *b, const char *what, int32_t i, int64_t k)
 {
-  struct tc_program *p = NULL;
   struct tc_err err = { 0 };
-  struct tc_program_opts o = {
-    .kind = TC_TRAIN, .model = toy, .gpt = { .batch = 8, .dtype = TC_F32, .grad_dtype = TC_F32,
-    .tp = l->tp }, .system = system_named(l->system), .adamw = true, .overlap = true, .reshard_after = -1,
-    .prefetch = 1, .head_chunk = l->head_chunk, .schedule = TC_SCHEDULE_1F1B, .virtual_stages = 1 };
-  if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
-  if (l->sequence) o.annotation[1] = tc_rows_sequence;
-  if (tc_program_new(&p, &o, m, 0, NULL, pass, &err) < 0) printf("Bail out! %s\n", err.text);
-  return p;
+  int rc = tc_graph_check(b->p->graph, b->m, b->pass, &err);
+  if (rc < 0) note_invariant(0, err.text);
+  fprintf(b->f, "%s %d %lld: %d %s\n", what, i, (long long)k, rc, rc < 0 ? err.text : "");
 }
 
-/* ---- breaks: each returns whether it found a place, and says what it did ------------------- */
-
-struct broken { struct tc_graph *g; int32_t at; char what[120]; };   /* at: place in the order */
-
-static struct tc_node *node_at(struct broken *b, int32_t i) { return &b->g->node[b->g->order[i]]; }
-
-/* A gradient of a parameter, or a part of it, before the update. */
-static bool is_sum(const struct tc_graph *g, int32_t t)
+static void say_schedule(struct bench *b, const char *what, int32_t i, int64_t k)
 {
-  return g->tensor[t].param >= 0 && g->tensor[t].cls == TC_CLS_GRAD;
-}
-
-/* The next node from a drawn place on that makes such a sum in one of the ways: 1 it contributes,
- * 2 it adds a partial sum, 4 it moves one. -1: none. */
-static int32_t find(struct broken *b, int ways)
-{
-  for (int32_t k = 0, i = (int32_t)draw((uint32_t)b->g->n_order); k < b->g->n_order; k++, i++) {
-    i %= b->g->n_order;
-    const struct tc_node *n = node_at(b, i);
-    int way = n->op == TC_OP_ACCUM ? 2 : n->op == TC_OP_RESHARD ? 4 : n->acc ? 1 : 0;
-    if (!(way & ways) || n->mark == TC_F || n->mark == TC_U) continue;
-    for (int o = 0; o < n->n_out; o++)
-      if (is_sum(b->g, tc_out(b->g, n, o))) return b->at = i;
-  }
-  return -1;
-}
-
-static int sum_output(const struct broken *b, const struct tc_node *n)
-{
-  int k = (int)draw((uint32_t)n->n_out);
-  while (!is_sum(b->g, tc_out(b->g, n, k))) k = (k + 1) % n->n_out;
-  return k;
-}
-
-/* Later nodes read `to` where they read `from`. */
-static void redirect(struct broken *b, int32_t from, int32_t to, int32_t behind)
-{
-  struct tc_graph *g = b->g;
-  for (int32_t i = behind; i < g->n_order; i++) {
-    struct tc_node *n = node_at(b, i);
-    for (int k = 0; k < n->n_in; k++)
-      if (tc_in(g, n, k) == from) g->arg[n->in + k] = to;
-    for (int k = 0; k < n->n_out; k++)
-      if (g->tensor[tc_out(g, n, k)].overwrites == from && tc_out(g, n, k) != to)
-        g->tensor[tc_out(g, n, k)].overwrites = to;
-  }
-}
-
-/* Dropped: what follows goes on from the sum as it was before. */
-static bool drop(struct broken *b)
-{
-  struct tc_graph *g = b->g;
-  if (find(b, 1 | 2) < 0) return false;
-  const struct tc_node *n = node_at(b, b->at);
-  int k = sum_output(b, n);
-  int32_t t = tc_out(g, n, k), old = g->tensor[t].overwrites;
-  if (old < 0) return false;
-  redirect(b, t, old, b->at + 1);
-  g->tensor[t].overwrites = -1;
-  return true;
-}
-
-/* Dropped: the node does not run, what reads it reads what was there. */
-static bool leave_out(struct broken *b)
-{
-  struct tc_graph *g = b->g;
-  if (find(b, 2) < 0) return false;
-  const struct tc_node *n = node_at(b, b->at);
-  int32_t t = tc_out(g, n, 0);
-  redirect(b, t, g->tensor[t].overwrites, b->at + 1);
-  memmove(g->order + b->at, g->order + b->at + 1, (size_t)(g->n_order - b->at - 1) * sizeof *g->order);
-  g->n_order--;
-  return true;
-}
-
-/* Doubled: the same once more, on top of it. */
-static bool twice(struct broken *b)
-{
-  struct tc_graph *g = b->g;
-  if (find(b, 1 | 2) < 0) return false;
-  struct tc_node n = *node_at(b, b->at);
-  if (n.n_out != 1) return false;
-  int32_t in[TC_RULE_MAX], t = tc_out(g, &n, 0);
-  for (int i = 0; i < n.n_in; i++) in[i] = tc_in(g, &n, i);
-  int32_t again = tc_tensor_clone(g, t);
-  g->tensor[again].overwrites = t;
-  struct tc_node *m = tc_node_clone(g, n.id, in, &again);
-  const int32_t id = m->id;
-  m->acc_first = false;
-  g->n_order--;                                  /* from the end to behind the first */
-  redirect(b, t, again, b->at + 1);
-  TC_GROW(g->order, g->n_order, g->cap_order);
-  memmove(g->order + b->at + 2, g->order + b->at + 1,
-          (size_t)(g->n_order - b->at - 1) * sizeof *g->order);
-  g->order[b->at + 1] = id;
-  g->n_order++;
-  return true;
-}
-
-/* Overwritten: it does not add, or is as if it were the first; or the first adds to the last step's. */
-static bool overwrite(struct broken *b)
-{
-  struct tc_graph *g = b->g;
-  if (find(b, 1 | 2) < 0) return false;
-  struct tc_node *n = node_at(b, b->at);
-  int k = sum_output(b, n);
-  int32_t old = g->tensor[tc_out(g, n, k)].overwrites;
-  if (old < 0 || !g->tensor[tc_tensor_root(g, old)].state) return false;
-  if (g->tensor[old].state || draw(2)) n->acc_first = !n->acc_first;
-  else n->acc &= (uint8_t)~(1u << k);
-  return true;
-}
-
-/* Moved: two of one shape take each other's place. */
-static bool swap(struct broken *b)
-{
-  struct tc_graph *g = b->g;
-  if (find(b, 1) < 0) return false;
-  const int32_t first = b->at;
-  const struct tc_node *n = node_at(b, first);
-  int k = sum_output(b, n);
-  int32_t t = tc_out(g, n, k);
-  for (int32_t i = 0; i < g->n_order; i++) {
-    const struct tc_node *o = node_at(b, i);
-    for (int q = 0; q < o->n_out; q++) {
-      int32_t u = tc_out(g, o, q);
-      if (u == t || !is_sum(g, u) || g->tensor[u].param == g->tensor[t].param || !(o->acc >> q & 1) ||
-          o->op == TC_OP_RESHARD || g->tensor[u].rank != g->tensor[t].rank ||
-          g->tensor[u].dim[0] != g->tensor[t].dim[0]) continue;
-      g->arg[n->out + k] = u;
-      g->arg[o->out + q] = t;
-      g->tensor[u].node = n->id;
-      g->tensor[t].node = o->id;
-      return true;
-    }
-  }
-  return false;
-}
-
-/* Moved: behind the update, or before what it needs. */
-static bool move_away(struct broken *b)
-{
-  struct tc_graph *g = b->g;
-  if (find(b, 1 | 2 | 4) < 0) return false;
-  int32_t id = g->order[b->at], n = g->n_order;
-  if (draw(2)) {
-    memmove(g->order + b->at, g->order + b->at + 1, (size_t)(n - b->at - 1) * sizeof id);
-    g->order[n - 1] = id;
-  } else {
-    memmove(g->order + 1, g->order, (size_t)b->at * sizeof id);
-    g->order[0] = id;
-  }
-  return true;
-}
-
-/* Moved in time: once a step in place of each micro-batch, or the other way round. */
-static bool change_time(struct broken *b, const struct tc_mesh *m)
-{
-  if (m->size[TC_MB] < 2 || find(b, 2 | 4) < 0) return false;
-  node_at(b, b->at)->once_a_step = !node_at(b, b->at)->once_a_step;
-  return true;
-}
-
-/* An update takes another parameter's gradient. */
-static bool update_by_other(struct broken *b)
-{
-  struct tc_graph *g = b->g;
-  int32_t a = -1;
-  for (int32_t i = 0; i < g->n_order; i++) {
-    struct tc_node *n = node_at(b, i);
-    if (n->op != TC_OP_ADAMW) continue;
-    struct tc_node *o = a >= 0 ? node_at(b, a) : NULL;
-    const struct tc_tensor *x = &g->tensor[tc_in(g, n, 0)];
-    const struct tc_tensor *y = o ? &g->tensor[tc_in(g, o, 0)] : NULL;
-    if (o && x->rank == y->rank && x->dim[0] == y->dim[0] && draw(3) == 0) {
-      g->arg[n->in] = y->id;
-      b->at = i;
-      return true;
-    }
-    if (a < 0 || draw(3) == 0) a = i;
-  }
-  return false;
-}
-
-static bool break_it(struct broken *b, int kind, const struct tc_mesh *m)
-{
-  switch (kind) {
-  case 0: return drop(b);
-  case 1: return leave_out(b);
-  case 2: return twice(b);
-  case 3: return overwrite(b);
-  case 4: return swap(b);
-  case 5: return move_away(b);
-  case 6: return change_time(b, m);
-  default: return update_by_other(b);
-  }
-}
-static const char *const kinds[] = { "dropped", "left out", "doubled", "overwritten", "swapped",
-                                     "moved away", "at another time", "another's" };
-enum { KINDS = sizeof kinds / sizeof *kinds };
-
-/* Until there are DRAWS, and one of each kind. */
-static bool is_enough(const int tried[KINDS])
-{
-  int all = 0, least = DRAWS;
-  for (int k = 0; k < KINDS; k++) {
-    all += tried[k];
-    least = TC_MIN(least, tried[k]);
-  }
-  return all >= DRAWS && least > 0;
-}
-
-static void test_graphs(void)
-{
-  int tried[KINDS] = { 0 }, noticed[KINDS] = { 0 }, shown = 0;
-  for (int i = 0; i < 20 * DRAWS && !is_enough(tried); i++) {
-    const struct layout *l = &layouts[draw(sizeof layouts / sizeof *layouts)];
-    const char *pass = after[draw(4)];
-    struct tc_mesh *m = fx_mesh(l->mb, l->pp, l->dp, l->tp);
-    struct tc_program *p = make(l, m, pass);
-    struct broken b = { .g = p->graph };
-    struct tc_err err = { 0 };
-    int kind = (int)draw(KINDS);
-    if (tc_graph_check(p->graph, m, pass, &err) == 0 && break_it(&b, kind, m)) {
-      bool seen = tc_graph_check(p->graph, m, pass, &err) < 0;
-      const struct tc_node *n = node_at(&b, TC_MIN(b.at, p->graph->n_order - 1));
-      tried[kind]++;
-      noticed[kind] += seen;
-      if (!seen && shown++ < 5)
-        printf("# not noticed: %s at node %d %s, %s mb %d pp %d dp %d tp %d after %s\n", kinds[kind], n->id,
-               tc_op_info[n->op].name, l->system, l->mb, l->pp, l->dp, l->tp, pass);
-    }
-    tc_program_free(p);
-    tc_mesh_free(m);
-  }
-  for (int k = 0; k < KINDS; k++)
-    ok(tried[k] > 0 && noticed[k] == tried[k], "a contribution %s: %d programs, %d noticed", kinds[k],
-       tried[k], noticed[k]);
-  ok(is_enough(tried), "%d broken programs or more, of all kinds", DRAWS);
-}
-
-/* In a list of actions: left out, twice, or in another order. */
-static void test_schedules(void)
-{
-  int tried = 0, noticed = 0, shown = 0;
-  for (int i = 0; i < 20 * DRAWS && tried < DRAWS; i++) {
-    const struct layout *l = &layouts[draw(sizeof layouts / sizeof *layouts)];
-    struct tc_mesh *m = fx_mesh(l->mb, l->pp, l->dp, l->tp);
-    struct tc_program *p = make(l, m, "schedule");
-    struct tc_actions *s = p->actions;
-    struct tc_err err = { 0 };
-    int32_t a = (int32_t)draw((uint32_t)s->n), kind = (int32_t)draw(3);
-    const struct tc_node *n = &p->graph->node[s->action[a].node];
-    bool sums = s->action[a].kind == TC_RUN && n->op != TC_OP_RESHARD && n->acc &&
-                is_sum(p->graph, tc_out(p->graph, n, n->n_out - 1));
-    if (sums) {
-      const struct tc_action was = s->action[a];
-      if (kind == 0) {
-        memmove(s->action + a, s->action + a + 1, (size_t)(s->n - a - 1) * sizeof was);
-        s->n--;
-      } else if (kind == 1) {
-        TC_GROW(s->action, s->n, s->cap);
-        memmove(s->action + a + 1, s->action + a, (size_t)(s->n - a) * sizeof was);
-        s->n++;
-      } else {
-        memmove(s->action + a, s->action + a + 1, (size_t)(s->n - a - 1) * sizeof was);
-        s->action[s->n - 1] = was;
-      }
-      bool seen = tc_actions_check(s, p->graph, &err) < 0;
-      tried++;
-      noticed += seen;
-      if (!seen && shown++ < 5)
-        printf("# not noticed: kind %d, %s of %s, micro-batch %d of %d\n", kind, tc_op_info[n->op].name,
-               l->system, was.mb, l->mb);
-    }
-    tc_program_free(p);
-    tc_mesh_free(m);
-  }
-  ok(tried == DRAWS && noticed == tried, "%d lists of actions with a contribution left out, twice or "
-     "last: %d noticed", tried, noticed);
-}
-
-/* An update whose op is not marked as an optimizer's in op.def, as a new one may be. */
-static void test_unmarked(void)
-{
-  struct tc_mesh *m = fx_mesh(1, 1, 1, 1);
-  struct tc_program *p = make(&layouts[0], m, "optim");
-  struct tc_graph *g = p->graph;
   struct tc_err err = { 0 };
+  int rc = tc_actions_check(b->p->actions, b->p->graph, &err);
+  if (rc < 0) note_invariant(1, err.text);
+  fprintf(b->f, "%s %d %lld: %d %s\n", what, i, (long long)k, rc, rc < 0 ? err.text : "");
+}
+
+static void say_arena(struct bench *b, const char *what, int32_t i, int64_t k)
+{
+  struct tc_err err = { 0 };
+  int rc = tc_arena_check(b->p->arena, b->p->graph, b->p->actions, NULL, b->m,
+                          b->m->coord + (size_t)b->rank * TC_AXES, &err);
+  fprintf(b->f, "%s %d %lld: %d %s\n", what, i, (long long)k, rc, rc < 0 ? err.text : "");
+}
+
+/* `field` is `value` while the check looks; not if it is that already. */
+#define TRY(say, b, i, field, value)                                                               \
+  do {                                                                                             \
+    const __typeof__(field) was_ = (field);                                                        \
+    if ((field) != (__typeof__(field))(value)) {                                                   \
+      (field) = (__typeof__(field))(value);                                                        \
+      say(b, #field, i, (int64_t)(value));                                                         \
+      (field) = was_;                                                                              \
+    }                                                                                              \
+  } while (0)
+
+/* ---- the order of nodes, of actions ----------------------------------------------------- */
+
+static void break_order(struct bench *b)
+{
+  struct tc_graph *g = b->p->graph;
+  for (int32_t i = 0; i + 1 < g->n_order; i++) {
+    int32_t *at = &g->order[i], was = at[0], next = at[1];
+    at[0] = next;
+    say_graph(b, "twice", i, 0);
+    at[1] = was;
+    say_graph(b, "swapped", i, 0);
+    at[0] = was;
+    memmove(at + 1, at + 2, (size_t)(g->n_order - i - 2) * sizeof *at);
+    g->n_order--;
+    say_graph(b, "left out", i, 0);
+    memmove(at + 2, at + 1, (size_t)(g->n_order - i - 1) * sizeof *at);
+    g->n_order++;
+    at[1] = next;
+  }
+}
+
+static void break_actions(struct bench *b)
+{
+  struct tc_actions *s = b->p->actions;
+  for (int32_t i = 0; i + 1 < s->n; i++) {
+    struct tc_action *at = &s->action[i], was = at[0], next = at[1];
+    at[0] = next;
+    say_schedule(b, "twice", i, 0);
+    at[1] = was;
+    say_schedule(b, "swapped", i, 0);
+    at[0] = was;
+    memmove(at + 1, at + 2, (size_t)(s->n - i - 2) * sizeof *at);
+    s->n--;
+    say_schedule(b, "left out", i, 0);
+    memmove(at + 2, at + 1, (size_t)(s->n - i - 1) * sizeof *at);
+    s->n++;
+    at[1] = next;
+    for (int kind = TC_RUN; kind <= TC_WAIT; kind++) TRY(say_schedule, b, i, at->kind, kind);
+    TRY(say_schedule, b, i, at->mb, (was.mb + 1) % s->n_mb);
+  }
+  TRY(say_schedule, b, 0, s->n, s->n - 1);
+  TRY(say_schedule, b, 0, s->opts.at, !s->opts.at);
+  TRY(say_schedule, b, 0, s->opts.pp, 1);
+}
+
+/* What adds to an accumulator writes over it, or the other way round, as the list is. */
+static void break_sums(struct bench *b)
+{
+  struct tc_graph *g = b->p->graph;
   for (int32_t i = 0; i < g->n_order; i++) {
     struct tc_node *n = &g->node[g->order[i]];
-    if (tc_updates(g, n) >= 0) n->op = TC_OP_CLIP;
+    TRY(say_schedule, b, n->id, n->acc, 0);
+    TRY(say_schedule, b, n->id, n->acc, n->acc ^ 1);
+    TRY(say_schedule, b, n->id, n->acc_first, !n->acc_first);
+    TRY(say_schedule, b, n->id, n->once_a_step, !n->once_a_step);
   }
-  ok(tc_graph_check(g, m, "optim", &err) < 0 && strstr(err.text, "is not an optimizer op"),
-     "weights that are changed by another op than an optimizer's: %s", err.text);
-  tc_program_free(p);
-  tc_mesh_free(m);
 }
 
-int main(void)
+/* ---- tensors, nodes, contributions ------------------------------------------------------- */
+
+/* Whether t may be declared to overwrite `old`: the storage of old is not found through t. */
+static bool may_overwrite(const struct tc_graph *g, int32_t t, int32_t old)
 {
-  const char *seed = getenv("SEED");
-  state = seed ? strtoull(seed, NULL, 10) : (uint64_t)tc_now_ns() / 1000 % 1000000 + 1;
-  printf("# SEED=%llu\n", (unsigned long long)state);
-  for (int i = 0; i < 9; i++) draw(2);
-  test_graphs();
-  test_schedules();
-  test_unmarked();
+  for (int32_t x = old; x >= 0;
+       x = g->tensor[x].base >= 0 ? g->tensor[x].base : g->tensor[x].overwrites)
+    if (x == t) return false;
+  return true;
+}
+
+static void break_tensors(struct bench *b)
+{
+  struct tc_graph *g = b->p->graph;
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    struct tc_tensor *x = &g->tensor[t];
+    const int32_t other = (t + 7) % g->n_tensors;
+    for (int a = 0; a < TC_AXES; a++) {
+      struct tc_place *p = &x->lay.on[a];
+      for (int kind = TC_R; kind <= TC_AT; kind++)
+        if (kind != TC_S || x->rank > p->dim) TRY(say_graph, b, t, p->kind, kind);
+      if (p->kind == TC_S && x->rank > 1) TRY(say_graph, b, t, p->dim, !p->dim);
+      if (p->kind == TC_AT) TRY(say_graph, b, t, p->at, !p->at);
+    }
+    TRY(say_graph, b, t, x->overwrites, -1);
+    if (may_overwrite(g, t, other)) TRY(say_graph, b, t, x->overwrites, other);
+    if (x->node >= 0) TRY(say_graph, b, t, x->node, (x->node + 1) % g->n_nodes);
+    TRY(say_graph, b, t, x->node, -1);
+    TRY(say_graph, b, t, x->base, -1);
+    TRY(say_graph, b, t, x->block, !x->block);
+    TRY(say_graph, b, t, x->base_row, 0);
+    TRY(say_graph, b, t, x->space, !x->space);
+    TRY(say_graph, b, t, x->state, !x->state);
+    TRY(say_graph, b, t, x->param, (x->param + 1) % g->n_params);
+    TRY(say_graph, b, t, x->param, -1);
+  }
+}
+
+static void break_node(struct bench *b, struct tc_node *n)
+{
+  struct tc_graph *g = b->p->graph;
+  TRY(say_graph, b, n->id, n->once_a_step, !n->once_a_step);
+  TRY(say_graph, b, n->id, n->acc, 0);
+  TRY(say_graph, b, n->id, n->acc, n->acc ^ 1);
+  TRY(say_graph, b, n->id, n->acc_first, !n->acc_first);
+  TRY(say_graph, b, n->id, n->space, !n->space);
+  TRY(say_graph, b, n->id, n->origin, 0);
+  TRY(say_graph, b, n->id, n->origin, (n->origin + 1) % g->n_nodes);
+  if (n->op == TC_OP_RESHARD) {
+    for (int step = 0; step < TC_COLLS; step++) TRY(say_graph, b, n->id, n->coll, step);
+    for (int axis = 0; axis < TC_AXES; axis++) TRY(say_graph, b, n->id, n->axis, axis);
+    TRY(say_graph, b, n->id, n->n_in, n->n_in - 1);
+  }
+  for (int k = 0; k < n->n_in + n->n_out; k++) {
+    int32_t *arg = &g->arg[k < n->n_in ? n->in + k : n->out + k - n->n_in];
+    for (int32_t t = *arg + 1, tries = 0; t < g->n_tensors && tries < 2; t++) {
+      if (g->tensor[t].rank != g->tensor[*arg].rank) continue;
+      TRY(say_graph, b, n->id, *arg, t);
+      tries++;
+    }
+  }
+}
+
+static void break_contributions(struct bench *b)
+{
+  struct tc_graph *g = b->p->graph;
+  for (int32_t i = 0; i < g->n_contributions; i++) {
+    struct tc_contribution *x = &g->contribution[i];
+    TRY(say_graph, b, i, x->param, (x->param + 1) % g->n_params);
+    TRY(say_graph, b, i, x->node, x->node - 1);
+    TRY(say_graph, b, i, x->out, x->out + 1);
+  }
+  TRY(say_graph, b, 0, g->n_contributions, g->n_contributions - 1);
+  TRY(say_graph, b, 0, g->n_contributions, 0);
+}
+
+static void break_arena(struct bench *b)
+{
+  struct tc_arena *a = b->p->arena;
+  for (int32_t t = 0; t < a->n; t++) {
+    if (a->off[t] < 0) continue;
+    TRY(say_arena, b, t, a->off[t], a->off[t] + 64);
+    TRY(say_arena, b, t, a->off[t], TC_MAX(a->off[t], 64) - 64);
+    TRY(say_arena, b, t, a->off[t], -1);
+    TRY(say_arena, b, t, a->off[t], a->off[(t + 5) % a->n]);
+    TRY(say_arena, b, t, a->region[t], TC_HOST_SCRATCH);
+    if (a->slots[t] > 1) TRY(say_arena, b, t, a->slots[t], a->slots[t] - 1);
+  }
+  for (int i = 0; i < a->n_slot; i++) TRY(say_arena, b, i, a->slot[i], 0);
+  for (int r = 0; r < TC_REGIONS; r++) TRY(say_arena, b, r, a->bytes[r], a->bytes[r] - 64);
+}
+
+/* ---- pipeline schedules ------------------------------------------------------------------ */
+
+static void say_sched(FILE *f, const struct tc_pipeline *s, const struct tc_transfers *t,
+                      const char *what, int r, int i)
+{
+  const struct tc_pipeline_cost even = { 1, 1, 1, 0 };
+  struct tc_err err = { 0 };
+  struct tc_simulation *sim = NULL;
+  int rc = tc_pipeline_check(s, &err);
+  fprintf(f, "%s %d %d: %d %s", what, r, i, rc, rc < 0 ? err.text : "");
+  rc = tc_pipeline_simulate(&sim, s, &even, 1, t, &err);
+  fprintf(f, " %d %s\n", rc, rc < 0 ? err.text : "");
+  tc_simulation_free(sim);
+}
+
+/* Item i of rank r, in its work, its place, and what it is of. */
+static void break_item(FILE *f, struct tc_pipeline *s, const struct tc_transfers *t, int r, int i)
+{
+  struct tc_item *x = &s->item[r][i], was = x[0], next = x[1];
+  for (int k = 0; k < TC_WORKS; k++) {
+    x->work = (uint8_t)k;
+    say_sched(f, s, t, "work", r, i);
+  }
+  x->work = was.work;
+  for (int d = -was.virtual_stage - 1; d <= s->v - was.virtual_stage; d++) {
+    x->virtual_stage = was.virtual_stage + d;
+    say_sched(f, s, t, "virtual stage", r, i);
+  }
+  x->virtual_stage = was.virtual_stage;
+  for (int mb = -1; mb <= s->m; mb++) {
+    x->mb = mb;
+    say_sched(f, s, t, "micro-batch", r, i);
+  }
+  x[0] = next;
+  x[1] = was;
+  say_sched(f, s, t, "swapped", r, i);
+  x[0] = was;
+  x[1] = next;
+}
+
+/* sched NAME P V M */
+static int break_sched(FILE *f, const char *line, struct tc_err *err)
+{
+  char name[20] = "";
+  int p = 0, v = 0, m = 0;
+  struct tc_pipeline *s;
+  struct tc_transfers *t;
+  sscanf(line, "sched %19s %d %d %d", name, &p, &v, &m);
+  TC_TRY(tc_pipeline_new(&s, schedule_named(name), p, v, m, err));
+  TC_TRY(tc_pipeline_transfers(&t, s, NULL, 0, err));
+  for (int r = 0; r < p; r++) {
+    for (int i = 0; i + 1 < s->n_items[r]; i++) {
+      break_item(f, s, NULL, r, i);
+      break_item(f, s, t, r, i);
+    }
+    for (int i = 0; i + 1 < t->n_queue[r]; i++) {
+      int32_t *q = &t->queue[r][i], was = q[0];
+      q[0] = q[1], q[1] = was;
+      say_sched(f, s, t, "queue", r, i);
+      q[1] = q[0], q[0] = was;
+    }
+    s->n_items[r]--;
+    say_sched(f, s, NULL, "short", r, 0);
+    s->n_items[r]++;
+    t->n_queue[r]--;
+    say_sched(f, s, t, "short queue", r, 0);
+    t->n_queue[r]++;
+  }
+  tc_transfers_free(t);
+  tc_pipeline_free(s);
+  return 0;
+}
+
+/* ---- lines: PASS RANKS RANK FLAGS --------------------------------------------------------- */
+
+static int break_all(struct bench *b, const struct tc_program_opts *o, struct tc_err *err)
+{
+  TC_TRY(tc_program_new(&b->p, o, b->m, b->rank, NULL, b->pass, err));
+  struct tc_graph *g = b->p->graph;
+  say_graph(b, "whole", 0, 0);
+  if (b->p->arena) {
+    break_actions(b);
+    break_arena(b);
+  } else if (b->p->actions) {
+    break_sums(b);
+  } else {
+    break_order(b);
+    break_tensors(b);
+    for (int32_t i = 0; i < g->n_nodes; i++) break_node(b, &g->node[i]);
+    break_contributions(b);
+    for (int32_t i = 0; i < g->n_order; i++) { /* an update whose op is not marked as one */
+      struct tc_node *n = &g->node[g->order[i]];
+      if (tc_updates(g, n) >= 0) TRY(say_graph, b, n->id, n->op, TC_OP_CLIP);
+    }
+  }
+  say_graph(b, "whole again", 0, 0);
+  tc_program_free(b->p);
+  return 0;
+}
+
+static char *make(const char *line)
+{
+  char *text = NULL, pass[20] = "";
+  size_t bytes = 0;
+  int world = 0, flags = 0;
+  int32_t node[64] = { 0 };
+  struct tc_err err = { 0 };
+  struct bench b = { .f = open_memstream(&text, &bytes), .pass = pass };
+  struct tc_config *c = NULL;
+  struct tc_annotation *rows = NULL;
+  struct tc_program_opts o;
+  sscanf(line, "%19s %d %d %n", pass, &world, &b.rank, &flags);
+  const bool sched = !strcmp(pass, "sched");
+  int rc = sched ? break_sched(b.f, line, &err) : read_config(&c, line + flags, &err);
+  if (!rc && !sched) rc = tc_setup_mesh(&b.m, c, world, node, 0, &err);
+  if (!rc && !sched) rc = tc_setup_program(&o, c, b.m, &rows, &err);
+  if (!rc && !sched) rc = break_all(&b, &o, &err);
+  tc_annotations_free(rows);
+  tc_mesh_free(b.m);
+  tc_config_free(c);
+  fclose(b.f);
+  if (rc >= 0) return text;
+  free(text);
+  return tc_sprintf("status %d: %s", rc, err.text);
+}
+
+int main(int argc, char **argv)
+{
+  const int rc = compare_digests(argc, argv, "check", make);
+  if (rc || argc > 2) return rc;                 /* it has only shown a line */
+  for (size_t k = 0; k < sizeof tables / sizeof *tables; k++)
+    for (int i = 0; tables[k].sentence(i); i++)
+      ok(tables[k].met[i], "a program is refused since something \"%s\"", tables[k].sentence(i));
   return done_testing();
 }
