@@ -139,10 +139,12 @@ unit_tests = \
   %D%/unit/run/t_writer.t \
   %D%/unit/run/t_writer_calls.t \
   %D%/unit/schedule/t_actions.t \
+  %D%/unit/schedule/t_actions_check.t \
   %D%/unit/schedule/t_arena.t \
   %D%/unit/schedule/t_fusion.t \
   %D%/unit/schedule/t_memory.t \
   %D%/unit/schedule/t_pipeline.t \
+  %D%/unit/schedule/t_simulate.t \
   %D%/unit/shards/t_text_input.t \
   %D%/unit/token/t_token.t \
   %D%/unit/token/t_token_hash.t \
@@ -195,6 +197,7 @@ test_headers = \
   %D%/fuzz/place_draw.h \
   %D%/fuzz/place_run.h \
   %D%/unit/box.h \
+  %D%/unit/broken.h \
   %D%/unit/schedule/fusion_play.h \
   %D%/unit/kernels/load.h \
   %D%/unit/kernels/scene.h \
@@ -327,7 +330,9 @@ transcripts = \
 
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
+  %D%/unit/actions_check.txt \
   %D%/unit/check.txt \
+  %D%/unit/simulate.txt \
   %D%/unit/calls.txt \
   %D%/unit/data.txt \
   %D%/unit/digests.txt \
@@ -488,10 +493,12 @@ tests_unit_program_t_digest_t_LDADD = $(pure_libs)
 tests_unit_program_t_parts_t_LDADD = $(pure_libs)
 tests_unit_program_t_setup_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_actions_t_LDADD = $(pure_libs)
+tests_unit_schedule_t_actions_check_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_arena_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_fusion_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_memory_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_pipeline_t_LDADD = $(pure_libs)
+tests_unit_schedule_t_simulate_t_LDADD = $(pure_libs)
 
 # The tokenizer's: no more than its layer and the one below.
 token_libs = libtercio_token.a libtercio_base.a $(PCRE2_LIBS) $(UTF8PROC_LIBS) $(JANSSON_LIBS) $(TC_LIBM) -lpthread
