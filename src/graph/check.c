@@ -256,8 +256,7 @@ static int check_square_norm(const struct chk *c, const struct tc_node *n)
     for (int a = 0; a < TC_AXES; a++) {
       const struct tc_tensor *x = &g->tensor[tc_in(g, n, k)];
       const int kind = x->lay.on[a].kind, sum = g->tensor[tc_out(g, n, 0)].lay.on[a].kind;
-      const bool split = kind == TC_S || kind == TC_SROWS;
-      if (kind == TC_P || split != (sum == TC_P))
+      if (kind == TC_P || tc_is_split(kind) != (sum == TC_P))
         return bad(c, n, x->id, "is not counted once");
     }
   return 0;

@@ -49,26 +49,24 @@ char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l)
   return buf;
 }
 
-static bool is_split(int kind) { return kind == TC_S || kind == TC_SROWS; }
-
 int tc_coll_between(const struct tc_place *from, const struct tc_place *to)
 {
   int f = from->kind, t = to->kind;
   if (f == TC_R) {
-    if (is_split(t)) return TC_SLICE;
+    if (tc_is_split(t)) return TC_SLICE;
     if (t == TC_AT) return TC_DROP;
     if (t == TC_P) return TC_ZERO;
   } else if (f == TC_P) {
     if (t == TC_R) return TC_ALL_REDUCE;
-    if (is_split(t)) return TC_REDUCE_SCATTER;
+    if (tc_is_split(t)) return TC_REDUCE_SCATTER;
     if (t == TC_AT) return TC_REDUCE;
-  } else if (is_split(f)) {
+  } else if (tc_is_split(f)) {
     if (t == TC_R) return TC_ALL_GATHER;
     if (t == TC_AT) return TC_GATHER;
     if (f == TC_S && t == TC_S && from->dim != to->dim) return TC_ALL_TO_ALL;
   } else if (f == TC_AT) {
     if (t == TC_R) return TC_BROADCAST;
-    if (is_split(t)) return TC_SCATTER;
+    if (tc_is_split(t)) return TC_SCATTER;
     if (t == TC_P) return TC_ZERO;
     if (t == TC_AT && from->at != to->at) return TC_SEND;
   }

@@ -10,6 +10,7 @@
 enum tc_kind { TC_R, TC_S, TC_SROWS, TC_P, TC_AT };
 struct tc_place { uint8_t kind, dim, op; int32_t at; };   /* op: enum tc_reduce for TC_P */
 struct tc_layout { struct tc_place on[TC_AXES]; };
+static inline bool tc_is_split(int kind) { return kind == TC_S || kind == TC_SROWS; }
 
 struct tc_layout tc_layout_r(void);                           /* R on every axis */
 bool tc_place_equal(const struct tc_place *a, const struct tc_place *b);

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-static bool is_split(int kind) { return kind == TC_S || kind == TC_SROWS; }
-
 /* Whether a block by `to` of a tensor is contiguous in the block that the other axes leave. */
 static bool in_one_piece(const struct tc_place *to)
 {
@@ -85,7 +83,7 @@ static int order_class(int kind)
  * leave, so all dimensions. */
 static bool cuts_same(const struct tc_place *a, const struct tc_place *other)
 {
-  if (!is_split(a->kind) || !is_split(other->kind)) return false;
+  if (!tc_is_split(a->kind) || !tc_is_split(other->kind)) return false;
   return a->kind == TC_SROWS || other->kind == TC_SROWS || a->dim == other->dim;
 }
 
@@ -133,7 +131,7 @@ static int innermost_split(const struct tc_layout *now)
 {
   int in = -1;
   for (int a = TC_PP; a < TC_AXES; a++)
-    if (is_split(now->on[a].kind) && (in < 0 || is_inside(&now->on[a], a, &now->on[in], in))) in = a;
+    if (tc_is_split(now->on[a].kind) && (in < 0 || is_inside(&now->on[a], a, &now->on[in], in))) in = a;
   return in;
 }
 

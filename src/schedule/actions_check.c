@@ -47,42 +47,18 @@ static uint8_t *ran(const struct walk *w, int32_t node, int32_t mb)
   return &w->ran[(size_t)node * (size_t)w->s->n_mb + (size_t)mb];
 }
 
-/* Whether a node is in this rank's list: it is of its stage, of all, or a transfer from or to it. */
-static bool is_here(const struct walk *w, const struct tc_node *n)
-{
-  const int32_t at = w->s->opts.at;
-  if (w->s->opts.pp <= 1 || n->on_all_stages) return true;
-  if (tc_is_stage_send(n))
-    return n->root == at || n->from_root == at;
-  return w->g->unit[n->unit].at == at;
-}
-
 /* ---- invariants ------------------------------------------------------------------------ */
 
-/* What an action is asked about: itself, an input or an output of its node. */
+/* What an action is asked about: its node, an input, an output or what an output overwrites. Inputs and what is
+ * overwritten are made in this list. */
 struct use {
   const struct walk *w;
   const struct tc_node *n;
-  int32_t mb, t;                 /* t: the input, made here, or the output */
+  int32_t mb, t;                 /* t: the tensor; -1: the node is asked about */
   int k;                         /* of which output; else -1 */
 };
 
 static int32_t root_of(const struct use *u) { return tc_tensor_root(u->w->g, u->t); }
-
-/* Of tensor t (-1: none): made here, but not yet for this node. */
-static bool lacks(const struct use *u, int32_t t)
-{
-  const int32_t maker = t < 0 ? -1 : u->w->g->tensor[t].node;
-  return maker >= 0 && !is_elsewhere(u->w, t) && !is_made(u->w, t, u->n, u->mb);
-}
-
-/* Of tensor t (-1: none): made in each micro-batch, needed once a step, and not made in all of them. */
-static bool lacks_some(const struct use *u, int32_t t)
-{
-  const int32_t maker = t < 0 ? -1 : u->w->g->tensor[t].node;
-  return maker >= 0 && !is_elsewhere(u->w, t) && u->n->once_a_step && !u->w->g->node[maker].once_a_step &&
-         u->w->times[t] != u->w->s->n_mb;
-}
 
 static bool is_not_issued(const struct use *u) { return !u->w->in_flight[u->n->id]; }
 
@@ -93,19 +69,17 @@ static bool is_in_flight(const struct use *u)
 
 static bool has_run(const struct use *u) { return *ran(u->w, u->n->id, u->mb); }
 
-static bool reads_unmade(const struct use *u) { return !u->w->times[u->t]; }
+static bool is_never_made(const struct use *u) { return !u->w->times[u->t]; }
 
-static bool reads_another(const struct use *u) { return lacks(u, u->t); }
+static bool is_not_made(const struct use *u) { return !is_made(u->w, u->t, u->n, u->mb); }
 
-static bool reads_some(const struct use *u) { return lacks_some(u, u->t); }
+static bool is_not_made_in_all(const struct use *u)
+{
+  return u->n->once_a_step && !u->w->g->node[u->w->g->tensor[u->t].node].once_a_step &&
+         u->w->times[u->t] != u->w->s->n_mb;
+}
 
-static bool reads_in_flight(const struct use *u) { return u->w->writes[root_of(u)] > 0; }
-
-static int32_t old_of(const struct use *u) { return u->w->g->tensor[u->t].overwrites; }
-
-static bool overwrites_unmade(const struct use *u) { return lacks(u, old_of(u)); }
-
-static bool overwrites_some(const struct use *u) { return lacks_some(u, old_of(u)); }
+static bool is_written(const struct use *u) { return u->w->writes[root_of(u)] > 0; }
 
 /* Whether the output is a contribution to an accumulator. A sum over ranks, elsewhere, is none. */
 static bool contributes(const struct use *u)
@@ -121,7 +95,7 @@ static bool contributes(const struct use *u)
 /* The first contribution of a step is written into an accumulator, the others are added. */
 static bool adds(const struct use *u)
 {
-  const bool first = u->n->acc_first && u->w->g->tensor[old_of(u)].state && u->mb == 0;
+  const bool first = u->n->acc_first && u->w->g->tensor[u->w->g->tensor[u->t].overwrites].state && u->mb == 0;
   return u->k < 8 && (u->n->acc >> u->k & 1) && !first;
 }
 
@@ -135,7 +109,7 @@ static bool writes_over(const struct use *u)
   return contributes(u) && !adds(u) && u->w->begun[root_of(u)];
 }
 
-enum asked { A_WAIT, A_START, AN_INPUT, AN_OUTPUT };
+enum asked { A_WAIT, A_START, AN_INPUT, THE_OLD, AN_OUTPUT };
 static const struct {
   enum asked of;
   bool (*is_broken)(const struct use *u);
@@ -144,12 +118,12 @@ static const struct {
   { A_WAIT, is_not_issued, "waits for what was not issued" },
   { A_START, is_in_flight, "runs again while it is in flight" },
   { A_START, has_run, "runs twice" },
-  { AN_INPUT, reads_unmade, "reads what is not made yet" },
-  { AN_INPUT, reads_another, "reads what another micro-batch made" },
-  { AN_INPUT, reads_some, "reads what not all micro-batches made" },
-  { AN_INPUT, reads_in_flight, "reads what is in flight" },
-  { AN_OUTPUT, overwrites_unmade, "overwrites what is not made yet" },
-  { AN_OUTPUT, overwrites_some, "overwrites what not all micro-batches made" },
+  { AN_INPUT, is_never_made, "reads what is not made yet" },
+  { AN_INPUT, is_not_made, "reads what another micro-batch made" },
+  { AN_INPUT, is_not_made_in_all, "reads what not all micro-batches made" },
+  { AN_INPUT, is_written, "reads what is in flight" },
+  { THE_OLD, is_not_made, "overwrites what is not made yet" },
+  { THE_OLD, is_not_made_in_all, "overwrites what not all micro-batches made" },
   { AN_OUTPUT, adds_to_old, "adds to what the step before left" },
   { AN_OUTPUT, writes_over, "writes over contributions of this step" },
 };
@@ -160,6 +134,8 @@ const char *tc_actions_invariant(int i) { return i < INVARIANTS ? invariant[i].w
 /* The first that is broken; NULL: none. */
 static const char *broken(const struct use *u, enum asked of)
 {
+  const bool read = of == AN_INPUT || of == THE_OLD;
+  if (read && (u->t < 0 || u->w->g->tensor[u->t].node < 0 || is_elsewhere(u->w, u->t))) return NULL;
   for (int i = 0; i < INVARIANTS; i++)
     if (invariant[i].of == of && invariant[i].is_broken(u)) return invariant[i].what;
   return NULL;
@@ -198,17 +174,18 @@ static const char *start(struct walk *w, const struct tc_node *n, int32_t mb)
   for (int k = 0; k < n->n_in && !what; k++) {
     int32_t t = tc_in(g, n, k);
     while (!w->times[t] && g->tensor[t].base >= 0) t = g->tensor[t].base;   /* rows of it */
-    if (g->tensor[t].node < 0 || is_elsewhere(w, t)) continue;
     what = broken(&(struct use){ w, n, mb, t, -1 }, AN_INPUT);
   }
   for (int k = 0; k < n->n_out && !what; k++) {
-    const struct use u = { w, n, mb, tc_out(g, n, k), k };
-    const int32_t old = old_of(&u);
-    if ((what = broken(&u, AN_OUTPUT))) break;
+    const int32_t t = tc_out(g, n, k), old = g->tensor[t].overwrites;
+    const struct use u = { w, n, mb, t, k };
+    what = broken(&(struct use){ w, n, mb, old, k }, THE_OLD);
+    if (!what) what = broken(&u, AN_OUTPUT);
+    if (what) break;
     if (contributes(&u)) w->begun[root_of(&u)] = true;
     if (old >= 0 && g->tensor[old].node >= 0 && !g->tensor[tc_tensor_root(g, old)].state)
       *made(w, old, mb) = 0;                     /* overwritten */
-    if (!tc_sends_each_mb(n)) mark_made(w, u.t, mb);       /* else when it is complete */
+    if (!tc_sends_each_mb(n)) mark_made(w, t, mb);       /* else when it is complete */
   }
   return what;
 }
@@ -233,7 +210,7 @@ static int32_t left_out(const struct walk *w)
     const struct tc_node *n = &g->node[g->order[i]];
     int32_t times = 0;
     for (int32_t mb = 0; mb < w->s->n_mb; mb++) times += *ran(w, n->id, mb);
-    if (times != (!is_here(w, n) ? 0 : n->once_a_step ? 1 : w->s->n_mb)) return n->id;
+    if (times != (!tc_is_here(g, &w->s->opts, n) ? 0 : n->once_a_step ? 1 : w->s->n_mb)) return n->id;
   }
   return -1;
 }

@@ -40,11 +40,6 @@ static void find_after_mbs(struct order *c)
 
 /* ---- the order ------------------------------------------------------------------------ */
 
-static bool is_here(const struct order *c, const struct tc_node *n)
-{
-  return n->on_all_stages || c->st->o.pp <= 1 || c->g->unit[n->unit].at == c->st->o.at;
-}
-
 /* The kind of item a node runs in. Gradients of weights made in the chunks of the loss head stay
  * there; transfers and sums of gradients follow all of them. */
 static int work_of(const struct order *c, const struct tc_node *n)
@@ -67,7 +62,7 @@ static int32_t kind_of(const struct order *c, const struct tc_node *n)
 {
   int32_t virtual_stage = n->on_all_stages || c->st->o.pp <= 1 ? 0 : c->g->unit[n->unit].stage / c->st->o.pp;
   if (n->mark == TC_U || virtual_stage >= TC_MAX(c->st->o.virtual_stages, 1)) return -1;
-  if (!is_here(c, n) || tc_is_stage_send(n) || c->tied[n->id]) return -1;
+  if (!tc_is_here(c->g, &c->st->o, n) || tc_is_stage_send(n) || c->tied[n->id]) return -1;
   return virtual_stage * TC_WORKS + work_of(c, n);
 }
 
@@ -104,8 +99,7 @@ static void add_rest(struct order *c, bool at_end)
   const struct tc_graph *g = c->g;
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    bool mine = is_here(c, n), update = n->mark == TC_U;
-    if (tc_is_stage_send(n)) mine = n->root == c->st->o.at || n->from_root == c->st->o.at;
+    bool mine = tc_is_here(c->g, &c->st->o, n), update = n->mark == TC_U;
     bool early = !update && !at_end && tc_is_stage_send(n) && n->once_a_step && !c->after_mbs[n->id];
     bool late = at_end && (update || c->tied[n->id]);
     if (mine && (early || late))

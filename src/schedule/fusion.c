@@ -103,8 +103,8 @@ static bool is_clear(const struct finder *x, int32_t a, int32_t b, unsigned flag
   const struct tc_node *na = &x->g->node[A->node], *nb = &x->g->node[B->node];
   bool replaces = false;
   if ((flags & TC_FUSION_REPLACE) && na->n_out == 1 && nb->n_out == 1) {
-    const int32_t made = tc_out(x->g, na, 0), over = tc_out(x->g, nb, 0);
-    replaces = x->g->tensor[over].overwrites == made && x->v->bytes[made] == x->v->bytes[over];
+    const int32_t out = tc_out(x->g, na, 0), over = tc_out(x->g, nb, 0);
+    replaces = x->g->tensor[over].overwrites == out && x->v->bytes[out] == x->v->bytes[over];
   }
   return !shares(x, a, b, replaces || (flags & TC_FUSION_UNREAD) ? SECOND_WRITES_FIRST_READS : SECOND_WRITES);
 }

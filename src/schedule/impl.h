@@ -21,6 +21,14 @@ static inline bool tc_sends_each_mb(const struct tc_node *n)
   return tc_is_stage_send(n) && !n->once_a_step;
 }
 
+/* Whether a node is in the list of this rank: it is of its stage, of all, or a transfer from or to it. */
+static inline bool tc_is_here(const struct tc_graph *g, const struct tc_actions_opts *o, const struct tc_node *n)
+{
+  if (o->pp <= 1 || n->on_all_stages) return true;
+  if (tc_is_stage_send(n)) return n->root == o->at || n->from_root == o->at;
+  return g->unit[n->unit].at == o->at;
+}
+
 /* What a list is made of. */
 struct step {
   const struct tc_graph *g;
