@@ -28,7 +28,6 @@ unit_tests = \
   %D%/unit/comm/t_hub.t \
   %D%/unit/config/t_config.t \
   %D%/unit/data/t_data.t \
-  %D%/unit/data/t_data_change.t \
   %D%/unit/data/t_documents.t \
   %D%/unit/data/t_format.t \
   %D%/unit/data/t_kind.t \

@@ -1,11 +1,14 @@
-/* t_cmd_data.c - `tercio data`: reads that fail once or for ever; each kind of file as a text and as an output; byte order
- * marks and lines of JSON that can't be read, the same with a tokenizer and without one. */
+/* t_cmd_data.c - `tercio data`: bytes as tokens; reads that fail once or for ever; each kind of file as a text and as an
+ * output; byte order marks and lines of JSON that can't be read. */
 #include "src/base/base.h"
 #include "src/cmd/cmd.h"
+#include "src/data/data.h"
 #include "tests/unit/tap.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -117,6 +120,72 @@ static void test_faults(void)
   fail_from = fail_count = 0;
 }
 
+/* A training on the shard takes the samples that it takes on the texts. */
+static void test_same_samples(void)
+{
+  char *text[] = { (char[]){ "a.txt" }, (char[]){ "b.txt" } }, *shard = (char[]){ "ab.bin" };
+  const struct tc_data_opts of_text = { .word = text, .n = 2, .format = TC_FORMAT_TEXT, .part = 1, .context = 64, .vocab = 256 },
+                            of_shard = { .word = &shard, .n = 1, .format = TC_FORMAT_BIN, .part = 1, .context = 64, .vocab = 256 };
+  const struct tc_samples s = { TC_ORDER_DRAWS, 3, 4 };
+  struct tc_data *a, *b;
+  struct tc_err err = { 0 };
+  int32_t x[256], y[256], x2[256], y2[256];
+  TC_ASSERT(tc_data_open(&a, &of_text, &err) == 0 && tc_data_open(&b, &of_shard, &err) == 0);
+  TC_ASSERT(tc_data_train(a, NULL, &s, 5, 0, 4, &(struct tc_batch){ x, y }, &err) == 0);
+  TC_ASSERT(tc_data_train(b, NULL, &s, 5, 0, 4, &(struct tc_batch){ x2, y2 }, &err) == 0);
+  ok(memcmp(x, x2, sizeof x) == 0 && memcmp(y, y2, sizeof y) == 0, "... the same samples");
+  tc_data_free(a);
+  tc_data_free(b);
+}
+
+/* What two texts become, as training reads it; what the command line refuses, and a disk that fills up. */
+static void test_bytes(void)
+{
+  enum { LENGTH = (3 << 20) + 17 };        /* more than one unit */
+  char *text = tc_malloc(LENGTH);
+  uint16_t *got = tc_malloc(2 * LENGTH + 4);
+  int32_t header[256];
+  for (size_t i = 0; i < LENGTH; i++) text[i] = (char)((uint32_t)i * 2654435761u >> 24);
+  put("a.txt", text, 1000);
+  put("b.txt", text + 1000, LENGTH - 1000);
+  is_int(run("a.txt", "b.txt", "--invalid=bytes", "-o", "ab.bin", NULL), 0, "tercio data a b -o ab");
+  FILE *f = fopen("ab.bin", "rb");
+  const size_t head = fread(header, 4, 256, f), n = fread(got, 2, LENGTH + 2, f);
+  fclose(f);
+  ok(head == 256 && header[0] == 20240520 && header[1] == 1 && header[2] == LENGTH, "... a header");
+  int bad = n != LENGTH;
+  for (size_t i = 0; i < n && i < LENGTH; i++) bad += got[i] != (uint8_t)text[i];
+  is_int(bad, 0, "... the bytes as tokens");
+  test_same_samples();
+  is_int(run("a.txt", "none.txt", "--invalid=bytes", "-o", "ab.bin", NULL), 2, "a missing text");
+  is_int(run("a.txt", "--invalid=bytes", "-o", "a.txt", NULL), 2, "onto its own text");
+  is_int(run("-o", "ab.bin", NULL), 2, "no text");
+  is_int(run("a.txt", NULL), 2, "no -o");
+  is_int(run("a.txt", "-x", "-o", "ab.bin", NULL), 2, "an unknown option");
+  is_int(run("a.txt", "--invalid=bytes", "-o", "no/ab.bin", NULL), 2, "a folder that is not there");
+  is_int(run("a.txt", "--invalid=bytes", "-o", ".", NULL), 2, "onto a folder");
+  struct stat st, before;
+  ok(stat("ab.bin", &st) == 0 && st.st_size == 1024 + 2 * (off_t)LENGTH, "the old shard is untouched");
+  struct rlimit limit, small;
+  getrlimit(RLIMIT_FSIZE, &limit);
+  small = limit;
+  small.rlim_cur = 1 << 20;                /* a disk that is full after a while */
+  signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &small);
+  is_int(run("b.txt", "--invalid=bytes", "-o", "ab.bin", NULL), 2, "a disk that fills up");
+  setrlimit(RLIMIT_FSIZE, &limit);
+  ok(stat("ab.bin", &st) == 0 && st.st_size == 1024 + 2 * (off_t)LENGTH, "... the old shard is untouched");
+  put("none.txt", "", 0);
+  is_int(run("none.txt", "-o", "ab.bin", NULL), 2, "an empty text");
+  if (stat("/dev/full", &before) == 0 && access("/dev/full", W_OK) == 0) {
+    is_int(run("a.txt", "--invalid=bytes", "-o", "/dev/full", NULL), 2, "onto a device");
+    ok(stat("/dev/full", &st) == 0 && st.st_rdev == before.st_rdev, "... which is still there");
+  }
+  free(text);
+  free(got);
+  for (const char *const *at = (const char *const[]){ "a.txt", "b.txt", "ab.bin", "none.txt", NULL }; *at; at++) unlink(*at);
+}
+
 /* What can be named as a text, and what as the shard. */
 static void test_files(void)
 {
@@ -226,6 +295,7 @@ int main(void)
   for (int i = 0; i < SIZE; i++) whole[i] = (char)(' ' + i % 90);
   put("text", whole, SIZE);
   test_faults();
+  test_bytes();
   test_files();
   test_marks();
   test_bad_lines();

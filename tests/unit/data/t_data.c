@@ -1,12 +1,29 @@
-/* t_data.c - token files, the order of samples, and `tercio data`: against arrays made here. */
-#include "src/cmd/cmd.h"
+/* t_data.c - token files, the order of samples, what is refused, and files that change, fail or are many while they are in
+ * use: against arrays made here. */
 #include "tests/unit/data_fixture.h"
 
-#include <dirent.h>
-#include <signal.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static char warned[1000];
+static int warnings;
+
+TAP_FORMAT(1, 2)
+static void warn_here(const char *fmt, ...)
+{
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(warned, sizeof warned, fmt, ap);
+  va_end(ap);
+  warnings++;
+}
+
+#define tc_warn warn_here
+#include "src/data/data.c"
+#undef tc_warn
 
 /* `word` (and the file's name) must be in the sentence. */
 static void refused(char *file, enum tc_data_format format, int64_t vocab, const char *word)
@@ -329,96 +346,126 @@ static void test_vocab(const char *dir)
   free(text);
 }
 
-/* ---- tercio data ----------------------------------------------------------------------- */
+/* ---- files that change, fail or are many while they are in use ---------------------------- */
 
-/* The command on up to 6 words. */
-static int run(const char *a, const char *b, const char *c, const char *d, const char *e)
+/* Writing to it changes its time of modification then, however coarse the clock is. */
+static void make_old(const char *file)
 {
-  char *argv[] = { (char *)(uintptr_t)"data", (char *)(uintptr_t)a, (char *)(uintptr_t)b,
-                   (char *)(uintptr_t)c, (char *)(uintptr_t)d, (char *)(uintptr_t)e, NULL };
-  int argc = 1, status;
-  while (argv[argc]) argc++;
-  fflush(stdout);
-  int keep = dup(1), to = dup(2);          /* its own output is no TAP */
-  dup2(to, 1);
-  status = tc_cmd_data(argc, argv, NULL);
-  fflush(stdout);
-  dup2(keep, 1);
-  close(keep);
-  close(to);
-  return status;
+  const struct timespec past[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
+  if (utimensat(AT_FDCWD, file, past, 0) != 0) perror(file);
 }
 
-static void test_command(const char *dir)
+/* Takes batches until one fails; its sentence is in *err. */
+static bool fails(struct tc_data *d, struct tc_err *err)
 {
-  enum { LENGTH = (3 << 20) + 17 };        /* more than one piece */
-  uint8_t *text = malloc(LENGTH);
-  uint16_t *got = malloc(2 * LENGTH + 4);
-  int32_t header[256];
-  char *a = path(dir, "a.txt"), *b = path(dir, "b.txt"), *out = path(dir, "ab.bin");
-  char *none = path(dir, "none.txt"), *nowhere = path(dir, "no/ab.bin");
-  scatter(text, LENGTH);
-  put(a, text, 1000);
-  put(b, text + 1000, LENGTH - 1000);
-  is_int(run(a, b, "--invalid=bytes", "-o", out), 0, "tercio data a b -o ab");
-  FILE *f = fopen(out, "rb");
-  size_t head = fread(header, 4, 256, f), n = fread(got, 2, LENGTH + 2, f);
-  fclose(f);
-  ok(head == 256 && header[0] == 20240520 && header[1] == 1 && header[2] == LENGTH, "  header");
-  int bad = n != LENGTH;
-  for (size_t i = 0; i < n && i < LENGTH; i++) bad += got[i] != text[i];
-  is_int(bad, 0, "  the bytes as tokens");
-  char *both[] = { a, b };
-  struct tc_data *t = must_open(both, 2, TC_FORMAT_TEXT, 1, 64, 256);
-  struct tc_data *s = must_open(&out, 1, TC_FORMAT_BIN, 1, 64, 256);
-  int32_t x[256], y[256], x2[256], y2[256];
-  take(t, 3, 5, 0, 4, x, y);
-  take(s, 3, 5, 0, 4, x2, y2);
-  ok(memcmp(x, x2, sizeof x) == 0 && memcmp(y, y2, sizeof y) == 0, "  the same samples");
-  tc_data_free(t);
-  tc_data_free(s);
-  is_int(run(a, none, "--invalid=bytes", "-o", out), 2, "a missing text");
-  is_int(run(a, "--invalid=bytes", "-o", a, NULL), 2, "onto its own text");
-  is_int(run("-o", out, NULL, NULL, NULL), 2, "no text");
-  is_int(run(a, NULL, NULL, NULL, NULL), 2, "no -o");
-  is_int(run(a, "-x", "-o", out, NULL), 2, "an unknown option");
-  is_int(run(a, "--invalid=bytes", "-o", nowhere, NULL), 2, "a folder that is not there");
-  is_int(run(a, "--invalid=bytes", "-o", dir, NULL), 2, "onto a folder");
-  struct stat st;
-  ok(stat(out, &st) == 0 && st.st_size == 1024 + 2 * (off_t)LENGTH, "the old shard is untouched");
-  struct rlimit limit, small;
-  getrlimit(RLIMIT_FSIZE, &limit);
-  small = limit;
-  small.rlim_cur = 1 << 20;                  /* a disk that is full after a while */
-  signal(SIGXFSZ, SIG_IGN);
-  setrlimit(RLIMIT_FSIZE, &small);
-  is_int(run(b, "--invalid=bytes", "-o", out, NULL), 2, "a disk that fills up");
-  setrlimit(RLIMIT_FSIZE, &limit);
-  ok(stat(out, &st) == 0 && st.st_size == 1024 + 2 * (off_t)LENGTH, "  the old shard is untouched");
-  put(none, "", 0);
-  is_int(run(none, "-o", out, NULL, NULL), 2, "an empty text");
-  if (access("/dev/full", W_OK) == 0) {
-    struct stat before;
-    stat("/dev/full", &before);
-    is_int(run(a, "--invalid=bytes", "-o", "/dev/full", NULL), 2, "onto a device");
-    ok(stat("/dev/full", &st) == 0 && st.st_rdev == before.st_rdev, "  which is still there");
+  int32_t x[64 * 8], y[64 * 8];
+  for (int step = 1; step <= 100; step++)
+    if (draw(d, 1, step, 0, 64, x, y, err) != 0) return true;
+  return false;
+}
+
+static void test_changed(const char *dir)
+{
+  enum { LONG = 20000 };
+  uint16_t *tokens = calloc(LONG, sizeof *tokens);
+  struct tc_err err = { 0 };
+  char *file = path(dir, "live.bin"), *other = path(dir, "other.bin");
+  put_bin(file, 20240520, 1, LONG, tokens, LONG);
+  struct tc_data *d = must_open(&file, 1, TC_FORMAT_BIN, 0, 8, 50257);
+  ok(tc_data_check(d, true, &err) == 0 && !fails(d, &err), "an untouched file is as it was");
+  chmod(file, 0600);
+  ok(tc_data_check(d, false, &err) == 0, "a change of mode is no change of contents");
+  put_bin(other, 20240520, 1, LONG, tokens, LONG);
+  rename(other, file);
+  is_int(tc_data_check(d, true, &err), TC_EUSER, "another file of the name");
+  says(&err, file, "replaced");
+  ok(!fails(d, &err), "  the open one can still be read");
+  unlink(file);
+  is_int(tc_data_check(d, true, &err), TC_EUSER, "removed");
+  says(&err, file, "removed");
+  tc_data_free(d);
+
+  put_bin(file, 20240520, 1, LONG, tokens, LONG);
+  make_old(file);
+  d = must_open(&file, 1, TC_FORMAT_BIN, 0, 8, 50257);
+  tokens[LONG / 2] = 50257;
+  put_at(file, 1024, tokens, 2 * LONG);
+  is_int(tc_data_check(d, true, &err), TC_EUSER, "rewritten");
+  says(&err, file, "modified");
+  ok(fails(d, &err), "  the token that is too large is found in a batch");
+  says(&err, file, "token 50257 at place 10000 (byte 21024)");
+  if (truncate(file, 1024 + 3001) != 0) perror("truncate");
+  is_int(tc_data_check(d, true, &err), TC_EUSER, "truncated");
+  says(&err, file, "had 41024 bytes and has 4025");
+  ok(fails(d, &err), "  a batch beyond its end is not read");
+  says(&err, file, "truncated");
+  tc_data_free(d);
+
+  put_bin(file, 20240520, 1, LONG, tokens, LONG);
+  make_old(file);
+  d = must_open(&file, 1, TC_FORMAT_BIN, 0, 8, 50258);
+  struct tc_data_identity id;
+  ok(tc_data_identity(d, &id, &err) == 0, "the identity, asked for before");
+  make_old(file);
+  ok(tc_data_check(d, false, &err) == 0, "  a time set to what it was is no change");
+  put_at(file, 1024 + 1000, "\1", 1);
+  make_old(file);
+  is_int(tc_data_check(d, true, &err), TC_EUSER, "rewritten, and the time set back");
+  says(&err, file, "set back");
+  tc_data_free(d);
+  free(tokens);
+  free(file);
+  free(other);
+}
+
+/* More files than are kept open, and than the process may open. */
+static void test_many(const char *dir)
+{
+  enum { FILES = 100, EACH = 50 };
+  char *name[FILES], *whole = path(dir, "whole.txt");
+  uint8_t all[FILES * EACH];
+  struct tc_err err = { 0 };
+  struct rlimit limit, few;
+  int32_t x[256 * 16], y[256 * 16], x2[256 * 16], y2[256 * 16];
+  scatter(all, sizeof all);
+  for (int i = 0; i < FILES; i++) {
+    name[i] = tc_sprintf("%s/part%03d.txt", dir, i);
+    put(name[i], all + i * EACH, EACH);
+    make_old(name[i]);
   }
-  free(text);
-  free(got);
-  free(a);
-  free(b);
-  free(out);
-  free(none);
-  free(nowhere);
-}
-
-static int count_temporary(const char *dir)
-{
-  int n = 0;
-  DIR *d = opendir(dir);
-  for (struct dirent *e; (e = readdir(d));) n += strstr(e->d_name, ".tmp") != NULL;
-  closedir(d);
-  return n;
+  put(whole, all, sizeof all);
+  struct tc_data *one = must_open(&whole, 1, TC_FORMAT_TEXT, 0, 16, 256);
+  getrlimit(RLIMIT_NOFILE, &limit);
+  few = limit;
+  int next = dup(0);
+  close(next);
+  few.rlim_cur = (rlim_t)next + 4;
+  setrlimit(RLIMIT_NOFILE, &few);
+  struct tc_data *many = must_open(name, FILES, TC_FORMAT_TEXT, 0, 16, 256);
+  take(one, 9, 1, 0, 256, x, y);
+  take(many, 9, 1, 0, 256, x2, y2);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  ok(memcmp(x, x2, sizeof x) == 0 && memcmp(y, y2, sizeof y) == 0,
+     "%d files with 4 descriptors: the samples of one file", FILES);
+  take(many, 9, 2, 0, 256, x2, y2);
+  take(one, 9, 2, 0, 256, x, y);
+  ok(memcmp(x, x2, sizeof x) == 0, "  and with enough of them");
+  struct tc_data_identity id;
+  ok(tc_data_identity(many, &id, &err) == 0, "the identity");
+  for (int i = 0; i < FILES; i++) chmod(name[i], 0600);
+  warnings = 0;
+  ok(tc_data_check(many, true, &err) == 0 && tc_data_check(many, true, &err) == 0, "  all with another mode");
+  is_int(warnings, 1, "  ... one warning: %s", warned);
+  ok(strstr(warned, name[0]) && strstr(warned, "' and 99 others: "), "  ... says how many");
+  for (int i = 0; i < FILES; i++) put(name[i], all, EACH);
+  ok(tc_data_check(many, true, &err) != 0, "  all replaced: %s", err.text);
+  take(one, 9, 3, 0, 256, x, y);
+  ok(draw(many, 9, 3, 0, 256, x2, y2, &err) != 0 && strstr(err.text, "modified"),
+     "  one that is opened again is looked at: %s", err.text);
+  tc_data_free(one);
+  tc_data_free(many);
+  for (int i = 0; i < FILES; i++) free(name[i]);
+  free(whole);
 }
 
 static void tests(const char *dir)
@@ -428,8 +475,8 @@ static void tests(const char *dir)
   test_identity(dir);
   test_refused(dir);
   test_vocab(dir);
-  test_command(dir);
-  is_int(count_temporary(dir), 0, "no temporary file is left");
+  test_changed(dir);
+  test_many(dir);
 }
 
 int main(void)

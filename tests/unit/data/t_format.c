@@ -1,6 +1,5 @@
 /* t_format.c - data sets: formats known by their headers, folders and patterns, blends, what is refused; opening a
- * terabyte; reading ahead. */
-#include "src/data/prefetch.h"
+ * terabyte. */
 #include "src/data/shard.h"
 #include "src/run/run.h"
 #include "tests/unit/data_fixture.h"
@@ -437,74 +436,6 @@ static void test_terabyte(void)
   tc_data_free(d);
 }
 
-/* ---- prefetching --------------------------------------------------------------------------------- */
-
-struct source_read { struct tc_data *d; struct tc_samples s; int64_t bad; };
-
-static int read_one(void *ctx, struct tc_reader *r, int64_t key, int64_t b, const struct tc_batch *to, struct tc_err *err)
-{
-  const struct source_read *a = ctx;
-  if (key == a->bad && b == 2) return tc_fail(err, TC_EUSER, "sequence 2 of batch %lld", (long long)key);
-  return tc_data_train(a->d, r, &a->s, key, b, 1, to, err);
-}
-
-/* A run with prefetched batches, with a jump; then ten of its steps computed alone, with the files opened anew. */
-static void test_prefetch(void)
-{
-  enum { STEPS = 40, B = 6, ROW = B * CONTEXT };
-  static int32_t x[STEPS][ROW], y[STEPS][ROW];
-  const char *const words[] = { "2:set", "1:more" };
-  const struct tc_data_opts o = opts((char *const *)(uintptr_t)words, 2, TC_FORMAT_AUTO);
-  struct source_read of = { .s = { TC_ORDER_PERMUTATION, 9, B }, .bad = -1 };
-  struct tc_prefetch *a;
-  struct tc_err err = { 0 };
-  TC_ASSERT(tc_data_open(&of.d, &o, &err) == 0);
-  is_int(tc_prefetch_new(&a, of.d, read_one, &of, &err), 0, "threads start %s", err.text);
-  int failed = 0;
-  for (int i = 0; i < STEPS; i++)              /* two micro-batches; a rollback leaves out the samples of five steps */
-    for (int m = 0; m < 2; m++) {
-      const int at = m * ROW / 2;
-      const int64_t step = i + 1 + (i >= 20 ? 5 : 0);
-      const struct tc_batch to = { x[i] + at, y[i] + at };
-      failed += tc_prefetch_take(a, step, step + 1, m * B / 2, B / 2, &to, &err) != 0;
-    }
-  is_int(failed, 0, "40 steps in two pieces each %s", err.text);
-  tc_prefetch_free(a);
-  tc_data_free(of.d);
-  TC_ASSERT(tc_data_open(&of.d, &o, &err) == 0);
-  int same = 0;
-  for (int k = 0; k < 10; k++) {
-    const int i = (k * 17 + 5) % STEPS;
-    int32_t x1[ROW], y1[ROW];
-    TC_ASSERT(tc_data_train(of.d, NULL, &of.s, i + 1 + (i >= 20 ? 5 : 0), 0, B, &(struct tc_batch){ x1, y1 }, &err) == 0);
-    same += memcmp(x1, x[i], sizeof x1) == 0 && memcmp(y1, y[i], sizeof y1) == 0;
-  }
-  is_int(same, 10, "ten steps computed alone are those of the run");
-  tc_data_free(of.d);
-}
-
-/* A failure is said at the step it belongs to, and by the piece it belongs to. */
-static void test_failure(void)
-{
-  enum { B = 4 };
-  char *word = (char *)(uintptr_t)"set";
-  const struct tc_data_opts o = opts(&word, 1, TC_FORMAT_AUTO);
-  struct source_read of = { .s = { TC_ORDER_PERMUTATION, 9, B }, .bad = 3 };
-  struct tc_prefetch *a;
-  struct tc_err err = { 0 };
-  int32_t x[B * CONTEXT], y[B * CONTEXT];
-  const struct tc_batch to = { x, y };
-  TC_ASSERT(tc_data_open(&of.d, &o, &err) == 0 && tc_prefetch_new(&a, of.d, read_one, &of, &err) == 0);
-  for (int64_t step = 1; step <= 5; step++) {
-    is_int(tc_prefetch_take(a, step, step + 1, 0, 2, &to, &err), 0, "step %d, sequences 0 and 1", (int)step);
-    is_int(tc_prefetch_take(a, step, step + 1, 2, 2, &to, &err), step == 3 ? TC_EUSER : 0, "... 2 and 3");
-    if (step == 3) is_str(err.text, "sequence 2 of batch 3", "... says which");
-  }
-  is_int(tc_prefetch_take(a, 9, -1, 0, 4, &to, &err), 0, "no batch follows");
-  tc_prefetch_free(a);
-  tc_data_free(of.d);
-}
-
 static void tests(const char *dir)
 {
   if (chdir(dir) != 0) exit(1);
@@ -516,8 +447,6 @@ static void tests(const char *dir)
   test_vocabulary();
   test_apart();
   test_header();
-  test_prefetch();
-  test_failure();
   test_terabyte();
   if (chdir("..") != 0) exit(1);
 }

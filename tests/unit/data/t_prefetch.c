@@ -1,5 +1,5 @@
-/* t_prefetch.c - prefetching when threads can't be started or a read fails, and open files that threads share: the
- * calls are replaced here. */
+/* t_prefetch.c - the batches of a run, read ahead or alone; prefetching when threads can't be started or a read fails, and
+ * open files that threads share: the calls are replaced here. */
 #include "src/data/prefetch.h"
 #include "src/data/impl.h"
 #include "tests/unit/data_fixture.h"
@@ -170,16 +170,91 @@ static void test_shared(const char *dir)
   for (int i = 0; i < FILES; i++) free(name[i]);
 }
 
+/* ---- batches of a run ---- */
+
+enum { WIDE = 8 };                /* of sequences */
+
+struct source_read { struct tc_data *d; struct tc_samples s; int64_t bad; };
+
+static int read_sample_of(void *ctx, struct tc_reader *r, int64_t key, int64_t b, const struct tc_batch *to, struct tc_err *err)
+{
+  const struct source_read *a = ctx;
+  if (key == a->bad && b == 2) return tc_fail(err, TC_EUSER, "sequence 2 of batch %lld", (long long)key);
+  return tc_data_train(a->d, r, &a->s, key, b, 1, to, err);
+}
+
+/* A run with prefetched batches, with a jump; then ten of its steps computed alone, with the files opened anew. */
+static void test_run(char *const *words)
+{
+  enum { STEPS = 40, MANY = 6, ROW = MANY * WIDE };
+  static int32_t x[STEPS][ROW], y[STEPS][ROW];
+  const struct tc_data_opts o = { words, 2, TC_FORMAT_TEXT, 0, WIDE, 256, 0, false, false };
+  struct source_read of = { .s = { TC_ORDER_PERMUTATION, 9, MANY }, .bad = -1 };
+  struct tc_prefetch *a;
+  struct tc_err err = { 0 };
+  TC_ASSERT(tc_data_open(&of.d, &o, &err) == 0);
+  is_int(tc_prefetch_new(&a, of.d, read_sample_of, &of, &err), 0, "threads start %s", err.text);
+  int failed = 0;
+  for (int i = 0; i < STEPS; i++)              /* two micro-batches; a rollback leaves out the samples of five steps */
+    for (int m = 0; m < 2; m++) {
+      const int at = m * ROW / 2;
+      const int64_t step = i + 1 + (i >= 20 ? 5 : 0);
+      const struct tc_batch to = { x[i] + at, y[i] + at };
+      failed += tc_prefetch_take(a, step, step + 1, m * MANY / 2, MANY / 2, &to, &err) != 0;
+    }
+  is_int(failed, 0, "40 steps in two pieces each %s", err.text);
+  tc_prefetch_free(a);
+  tc_data_free(of.d);
+  TC_ASSERT(tc_data_open(&of.d, &o, &err) == 0);
+  int same = 0;
+  for (int k = 0; k < 10; k++) {
+    const int i = (k * 17 + 5) % STEPS;
+    int32_t x1[ROW], y1[ROW];
+    TC_ASSERT(tc_data_train(of.d, NULL, &of.s, i + 1 + (i >= 20 ? 5 : 0), 0, MANY, &(struct tc_batch){ x1, y1 }, &err) == 0);
+    same += memcmp(x1, x[i], sizeof x1) == 0 && memcmp(y1, y[i], sizeof y1) == 0;
+  }
+  is_int(same, 10, "ten steps computed alone are those of the run");
+  tc_data_free(of.d);
+}
+
+/* A failure is said at the step it belongs to, and by the piece it belongs to. */
+static void test_failure(char *const *words)
+{
+  const struct tc_data_opts o = { words, 1, TC_FORMAT_TEXT, 0, WIDE, 256, 0, false, false };
+  struct source_read of = { .s = { TC_ORDER_PERMUTATION, 9, B }, .bad = 3 };
+  struct tc_prefetch *a;
+  struct tc_err err = { 0 };
+  int32_t x[B * WIDE], y[B * WIDE];
+  const struct tc_batch to = { x, y };
+  TC_ASSERT(tc_data_open(&of.d, &o, &err) == 0 && tc_prefetch_new(&a, of.d, read_sample_of, &of, &err) == 0);
+  for (int64_t step = 1; step <= 5; step++) {
+    is_int(tc_prefetch_take(a, step, step + 1, 0, 2, &to, &err), 0, "step %d, sequences 0 and 1", (int)step);
+    is_int(tc_prefetch_take(a, step, step + 1, 2, 2, &to, &err), step == 3 ? TC_EUSER : 0, "... 2 and 3");
+    if (step == 3) is_str(err.text, "sequence 2 of batch 3", "... says which");
+  }
+  is_int(tc_prefetch_take(a, 9, -1, 0, 4, &to, &err), 0, "no batch follows");
+  tc_prefetch_free(a);
+  tc_data_free(of.d);
+}
+
 static void tests(const char *dir)
 {
-  char *name = path(dir, "text");
+  uint8_t bytes[3000];
+  char *name = path(dir, "text"), *two[] = { tc_sprintf("2:%s/one", dir), tc_sprintf("1:%s/two", dir) };
   put(name, "some text of some length", 24);
+  scatter(bytes, sizeof bytes);
+  put(two[0] + 2, bytes, 2000);
+  put(two[1] + 2, bytes + 2000, 1000);
   struct tc_data *d = must_open(&name, 1, TC_FORMAT_TEXT, 0, CONTEXT, 256);
   test_threads(d);
   test_again(d);
   test_shared(dir);
+  test_run(two);
+  test_failure(two);
   tc_data_free(d);
   free(name);
+  free(two[0]);
+  free(two[1]);
 }
 
 int main(void)
