@@ -144,6 +144,8 @@ unit_tests = \
   %D%/unit/schedule/t_memory.t \
   %D%/unit/schedule/t_pipeline.t \
   %D%/unit/schedule/t_simulate.t \
+  %D%/unit/shards/t_check_tokens.t \
+  %D%/unit/shards/t_shards.t \
   %D%/unit/shards/t_text_input.t \
   %D%/unit/token/t_token.t \
   %D%/unit/token/t_token_hash.t \

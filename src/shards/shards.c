@@ -303,7 +303,7 @@ static int write_units(struct maker *m, struct tc_err *err)
 
 /* ---- all of it ----------------------------------------------------------------------- */
 
-/* Of bytes: none, or a byte. Nothing else parts the texts of JSONL. */
+/* The byte between documents, which only JSONL needs: nothing else parts its texts. */
 static int find_eod_byte(struct tc_shards_job *job, const struct tc_shards_opts *o, struct tc_err *err)
 {
   char *end;

@@ -76,7 +76,7 @@ static int take(struct tc_texts *t, struct folder *at, FTS *walk, FTSENT *e, str
   return TC_OK;
 }
 
-/* So that the file that is named as left out is the same on every machine. */
+/* The order of files, so that the one that is named as left out is the same on every machine. */
 static int by_name(const FTSENT **a, const FTSENT **b) { return strcmp((*a)->fts_name, (*b)->fts_name); }
 
 static int walk_folder(struct tc_texts *t, struct folder *at, const char *name, struct tc_err *err)
