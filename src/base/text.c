@@ -55,6 +55,12 @@ char *tc_folder_of(const char *path)
   return p;
 }
 
+bool tc_ends_with(const char *text, const char *ending)
+{
+  const size_t n = strlen(text), k = strlen(ending);
+  return n > k && strcmp(text + n - k, ending) == 0;
+}
+
 void tc_text_add(char *text, size_t size, const char *fmt, ...)
 {
   size_t at = strlen(text);

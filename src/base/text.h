@@ -2,6 +2,7 @@
 #ifndef TC_TEXT_H
 #define TC_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The value of an environment variable; "" if it is not set. */
@@ -11,6 +12,9 @@ char *tc_sprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Local. Appends to `text`, which holds `size` bytes; truncates. */
 void tc_text_add(char *text, size_t size, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Local. Whether the text is longer than `ending`, and ends with it. */
+bool tc_ends_with(const char *text, const char *ending);
 
 /* Local. The index of the word in list[n] nearest to `word` by edit distance (swapping two
  * neighbours counts as one), for "did you mean"; -1 if none is near. */

@@ -62,9 +62,7 @@ static int read_llmc(struct tc_reader *r, struct tc_token_file *f, struct tc_err
 /* NAME.idx of NAME.bin; NULL if the name has another ending. Owned. */
 static char *index_name(const char *name)
 {
-  const size_t n = strlen(name);
-  if (n < 5 || strcmp(name + n - 4, ".bin") != 0) return NULL;
-  return tc_sprintf("%.*sidx", (int)(n - 3), name);
+  return tc_ends_with(name, ".bin") ? tc_sprintf("%.*sidx", (int)strlen(name) - 3, name) : NULL;
 }
 
 static int is_megatron(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
@@ -168,18 +166,12 @@ static int read_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err
   return read_raw(f, 1, err);
 }
 
-static bool has_ending(const char *name, const char *ending)
-{
-  const size_t n = strlen(name), k = strlen(ending);
-  return n > k && strcmp(name + n - k, ending) == 0;
-}
-
 /* A name that is another format's, although the file may look like text: a token file of a few bytes, or JSON. */
 static bool has_other_name(const char *name)
 {
   static const char *const other[] = { ".bin", ".npy", ".gz", ".zst", ".jsonl", ".ndjson", ".parquet", ".arrow" };
   for (size_t i = 0; i < sizeof other / sizeof *other; i++)
-    if (has_ending(name, other[i])) return true;
+    if (tc_ends_with(name, other[i])) return true;
   return false;
 }
 
@@ -194,7 +186,7 @@ static int is_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err *
 {
   char first[TC_KIND_BYTES], why[TC_KIND_TEXT] = "";
   const int64_t n = TC_MIN(f->was.st_size, TC_KIND_BYTES);
-  if (has_ending(f->name, ".idx"))
+  if (tc_ends_with(f->name, ".idx"))
     return tc_fail(err, TC_EUSER, "data file '%s' is Megatron's index by its name: name the .bin file beside it, which "
                    "has the tokens", f->name);
   TC_TRY(tc_file_read(r, f, first, n, 0, err));

@@ -8,8 +8,11 @@
 
 #include "src/base/base.h"
 
+/* The file beside shards that says which command made them, and whether all of them are there. */
+#define TC_SHARDS_NOTE "data.json"
+
 enum { TC_SHARD_INTS = 256, TC_SHARD_BYTES = TC_SHARD_INTS * 4 };
-/* Of these the rest is 0. */
+/* The integers of a header that have a meaning; the others are 0. */
 enum { TC_SHARD_USED = 8 };
 
 struct tc_shard_header {

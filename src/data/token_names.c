@@ -18,12 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool ends_with(const char *name, const char *ending)
-{
-  const size_t n = strlen(name), k = strlen(ending);
-  return n > k && strcmp(name + n - k, ending) == 0;
-}
-
 static void add_file(struct tc_source *s, char *name)
 {
   if ((s->n_files & (s->n_files - 1)) == 0)        /* room for a power of two */
@@ -37,8 +31,8 @@ static int add_ending(struct tc_source *s, const char *dir, char *const *name, s
 {
   const int before = s->n_files;
   for (size_t i = 0; i < n; i++)
-    if (name[i][0] != '.' && ends_with(name[i], ending))
-      add_file(s, tc_sprintf("%s%s%s", dir, ends_with(dir, "/") ? "" : "/", name[i]));
+    if (name[i][0] != '.' && tc_ends_with(name[i], ending))
+      add_file(s, tc_sprintf("%s%s%s", dir, tc_ends_with(dir, "/") ? "" : "/", name[i]));
   return s->n_files - before;
 }
 
@@ -58,11 +52,11 @@ static int add_folder(struct tc_source *s, const char *dir, struct tc_err *err)
 /* A Megatron index among the matches is not a file of tokens; its .bin is. */
 static bool is_index(const glob_t *g, const char *name)
 {
-  if (!ends_with(name, ".idx")) return false;
+  if (!tc_ends_with(name, ".idx")) return false;
   for (size_t i = 0; i < g->gl_pathc; i++) {
     const char *other = g->gl_pathv[i];
     const size_t n = strlen(name);
-    if (strlen(other) == n && ends_with(other, ".bin") && memcmp(other, name, n - 4) == 0) return true;
+    if (strlen(other) == n && tc_ends_with(other, ".bin") && memcmp(other, name, n - 4) == 0) return true;
   }
   return false;
 }

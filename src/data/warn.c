@@ -4,6 +4,7 @@
  * Files are compared by what their opening noted of them, and of a folder only data.json is read, so that it takes no
  * longer for large files. */
 #include "src/data/impl.h"
+#include "src/data/shard.h"
 #include "src/files/input.h"
 
 #include <jansson.h>
@@ -38,10 +39,10 @@ static int list_uses(struct use **out, const struct tc_data *train, const struct
 /* Warns if the data.json of a folder says that `tercio data` has not made all of its shards. */
 static void check_folder(const char *folder)
 {
-  char *path = tc_sprintf("%s/data.json", folder), text[300] = "";
+  char *path = tc_sprintf("%s/" TC_SHARDS_NOTE, folder), text[300] = "";
   json_t *j = NULL;
   struct tc_err unread;                          /* then nothing is known of it */
-  tc_read_json(&j, path, "data.json", MOST_NOTE_BYTES, 0, NULL, &unread);
+  tc_read_json(&j, path, TC_SHARDS_NOTE, MOST_NOTE_BYTES, 0, NULL, &unread);
   const json_t *inputs = json_object_get(json_object_get(j, "command"), "inputs");
   for (size_t i = 0; i < json_array_size(inputs) && i < 3; i++) {
     const char *name = json_string_value(json_object_get(json_array_get(inputs, i), "path"));
@@ -61,8 +62,7 @@ static void check_folders(const struct use *use, int n)
   int n_seen = 0, cap = 0;
   for (int i = 0; i < n; i++) {
     if (!use[i].file->marked) continue;          /* no shard of tercio data */
-    const char *name = use[i].file->name, *slash = strrchr(name, '/');
-    char *folder = slash ? tc_sprintf("%.*s", (int)TC_MAX(slash - name, 1), name) : tc_strdup(".");
+    char *folder = tc_folder_of(use[i].file->name);
     int k = n_seen - 1;                          /* most often that of the file before */
     while (k >= 0 && strcmp(seen[k], folder) != 0) k--;
     if (k >= 0) {

@@ -19,8 +19,6 @@ struct tc_texts { char **name; size_t n, cap; };
  * order of their paths. TC_EUSER: a folder has none, or can't be read. */
 int tc_texts_find(struct tc_texts *t, char *const *word, int n, struct tc_err *err);
 void tc_texts_free(struct tc_texts *t);
-/* Whether name[*n] is more than `ending` and ends with it; *n is then without it. */
-bool tc_text_cut_ending(const char *name, size_t *n, const char *ending);
 /* Whether the lines of a text are documents: by its name, or by --jsonl. */
 bool tc_text_is_jsonl(const struct tc_shards_opts *o, int source);
 
@@ -124,7 +122,6 @@ int tc_shard_files_finish(struct tc_shard_files *s, struct tc_err *err);
 void tc_shard_files_end(struct tc_shard_files *s);
 
 /* ---- shards_folder.c ---- */
-#define TC_SHARDS_NOTE "data.json"
 /* Makes the folder, locks it (*fd is the lock, to be closed by the caller), and removes what a crash left there. */
 int tc_shards_folder_open(const struct tc_shards_opts *o, int *fd, struct tc_err *err);
 /* Puts a copy of the tokenizer text[bytes] into it. TC_EUSER also if another tokenizer.json is there that no call put

@@ -125,7 +125,7 @@ static int check_empty(const char *dir, struct tc_err *err)
   const int n = tc_folder_scan(dir, "shard-", &names, err);
   if (n < 0) return n;
   bool shards = false;
-  for (int i = 0; i < n; i++) shards |= strlen(names[i]) > 4 && strcmp(names[i] + strlen(names[i]) - 4, ".bin") == 0;
+  for (int i = 0; i < n; i++) shards |= tc_ends_with(names[i], ".bin");
   tc_names_free(names, n);
   return shards ? tc_fail(err, TC_EUSER, "folder '%s' has shards but no %s, which says where they came from; name "
                           "another folder", dir, TC_SHARDS_NOTE) : TC_OK;

@@ -11,37 +11,17 @@
 
 struct folder { size_t found, others; char *other; };    /* files that are no text by their names; one of them, owned */
 
-bool tc_text_cut_ending(const char *name, size_t *n, const char *ending)
+/* Whether the name is one of `ending`, also where .gz or .zst follows. */
+static bool has_ending(const char *name, const char *ending)
 {
+  const size_t n = strlen(name), packed = tc_ends_with(name, ".gz") ? 3 : tc_ends_with(name, ".zst") ? 4 : 0;
   const size_t k = strlen(ending);
-  if (*n <= k || memcmp(name + *n - k, ending, k) != 0) return false;
-  *n -= k;
-  return true;
+  return n - packed > k && memcmp(name + n - packed - k, ending, k) == 0;
 }
 
-/* The size of the name without what says that it is compressed. */
-static size_t size_unpacked(const char *name)
-{
-  size_t n = strlen(name);
-  if (!tc_text_cut_ending(name, &n, ".gz")) tc_text_cut_ending(name, &n, ".zst");
-  return n;
-}
+static bool is_jsonl(const char *name) { return has_ending(name, ".jsonl") || has_ending(name, ".ndjson"); }
 
-static bool is_lines(const char *name, size_t n)
-{
-  return tc_text_cut_ending(name, &n, ".jsonl") || tc_text_cut_ending(name, &n, ".ndjson");
-}
-
-static bool is_text(const char *name)
-{
-  size_t n = size_unpacked(name);
-  return is_lines(name, n) || tc_text_cut_ending(name, &n, ".txt");
-}
-
-bool tc_text_is_jsonl(const struct tc_shards_opts *o, int source)
-{
-  return o->jsonl || is_lines(o->text[source], size_unpacked(o->text[source]));
-}
+bool tc_text_is_jsonl(const struct tc_shards_opts *o, int source) { return o->jsonl || is_jsonl(o->text[source]); }
 
 static void add(struct tc_texts *t, const char *name)
 {
@@ -66,7 +46,7 @@ static int take(struct tc_texts *t, struct folder *at, FTS *walk, FTSENT *e, str
     break;
   }
   if (hidden) return TC_OK;
-  if (e->fts_info == FTS_F && is_text(e->fts_name)) {
+  if (e->fts_info == FTS_F && (is_jsonl(e->fts_name) || has_ending(e->fts_name, ".txt"))) {
     add(t, e->fts_path);
     at->found++;
   } else {

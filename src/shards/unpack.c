@@ -29,8 +29,7 @@ struct tc_unpack {
 
 int tc_unpack_find(enum tc_packing *out, const char *path, const char *first, size_t n, struct tc_err *err)
 {
-  size_t size = strlen(path);
-  const bool gz = tc_text_cut_ending(path, &size, ".gz"), zst = !gz && tc_text_cut_ending(path, &size, ".zst");
+  const bool gz = tc_ends_with(path, ".gz"), zst = tc_ends_with(path, ".zst");
   const bool skippable = n >= 4 && (first[0] & 0xf0) == 0x50 && memcmp(first + 1, "\x2a\x4d\x18", 3) == 0;
   *out = n >= 3 && memcmp(first, "\x1f\x8b\x08", 3) == 0                        ? TC_PACKED_GZIP
          : n >= 4 && (memcmp(first, "\x28\xb5\x2f\xfd", 4) == 0 || (zst && skippable)) ? TC_PACKED_ZSTD

@@ -13,17 +13,11 @@
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, const char *end)
-{
-  const size_t n = strlen(text), k = strlen(end);
-  return n > k && !strcmp(text + n - k, end);
-}
-
 /* The name of a file without its folder and .jsonl or .bin. Owned by the caller. */
 static char *name_of(const char *path)
 {
   const char *slash = strrchr(path, '/'), *base = slash && slash[1] ? slash + 1 : path;
-  const size_t cut = ends_with(base, ".jsonl") ? 6 : ends_with(base, ".bin") ? 4 : 0;
+  const size_t cut = tc_ends_with(base, ".jsonl") ? 6 : tc_ends_with(base, ".bin") ? 4 : 0;
   return tc_sprintf("%.*s", (int)(strlen(base) - cut), base);
 }
 
@@ -63,7 +57,7 @@ static int load_tokenizer(const struct tc_train *t, const char *task, struct tc_
 static int read_task(struct tc_train *t, struct tc_task *task, struct tc_tokenizer **tokenizer, struct tc_err *err)
 {
   const struct tc_model *m = &t->run.opts.model;
-  if (ends_with(task->path, ".bin"))
+  if (tc_ends_with(task->path, ".bin"))
     return tc_choices_hellaswag(&task->questions, task->path, m->context, m->vocab, err);
   if (!t->tasks.text) TC_TRY(load_tokenizer(t, task->path, tokenizer, err));
   t->tasks.text = true;

@@ -215,6 +215,16 @@ static void test_shell_word(void)
   }
 }
 
+static void test_ends(void)
+{
+  static const struct { const char *text, *ending; bool want; } c[] = {
+    { "a.bin", ".bin", true }, { ".bin", ".bin", false }, { "bin", ".bin", false }, { "a.bin.gz", ".bin", false },
+    { "a.BIN", ".bin", false }, { "folder/", "/", true }, { "a", "", true }, { "", "", false } };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++)
+    ok(tc_ends_with(c[i].text, c[i].ending) == c[i].want, "\"%s\" %s with \"%s\"", c[i].text,
+       c[i].want ? "goes on and ends" : "does not end", c[i].ending);
+}
+
 static void test_words(void)
 {
   static const char *const list[] = { "train.steps", "train.seed", "train.lr", "mesh.tp" };
@@ -393,6 +403,7 @@ int main(void)
   test_log();
   test_words();
   test_shell_word();
+  test_ends();
   test_numbers();
   test_bits();
   test_lines();
