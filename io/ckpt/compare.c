@@ -139,3 +139,39 @@ int tc_ckpt_compare(struct tc_ckpt_delta *d, struct tc_ckpt *a, int ta, struct t
   d->rel = num == 0 ? 0 : sqrt(num) / sqrt(den);
   return rc;
 }
+
+/* ---- who wrote what ---------------------------------------------------------------- */
+
+static int cmp_owner(const void *a, const void *b)
+{
+  const struct tc_ckpt_owner *x = a, *y = b;
+  return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+struct tc_ckpt_owner *tc_ckpt_owners(const struct tc_manifest *m, int *n)
+{
+  struct tc_ckpt_owner *o = tc_calloc((size_t)m->world + (size_t)m->n_files + 1, sizeof *o);
+  int k = 0, kept = 0;
+  for (int i = 0; i < m->world; i++) o[k++].rank = i;
+  for (int i = 0; i < m->n_files; i++) o[k++].rank = m->file[i].writer;
+  qsort(o, (size_t)k, sizeof *o, cmp_owner);
+  for (int i = 0; i < k; i++)
+    if (kept == 0 || o[kept - 1].rank != o[i].rank) o[kept++] = o[i];
+  *n = kept;
+  return o;
+}
+
+const char *tc_ckpt_node(const struct tc_manifest *m, int32_t rank)
+{
+  if (rank >= m->world) return NULL;
+  const char *name = m->meta.rank_names[rank], *on = strstr(name, " on ");
+  return on ? on + 4 : name;
+}
+
+void tc_ckpt_owner_add(struct tc_ckpt_owner *o, int n, int32_t rank, int64_t bytes)
+{
+  struct tc_ckpt_owner *at = bsearch(&(struct tc_ckpt_owner){ .rank = rank }, o, (size_t)n, sizeof *o, cmp_owner);
+  TC_ASSERT(at != NULL);
+  at->slices++;
+  at->bytes = tc_add_sizes(at->bytes, bytes);
+}

@@ -46,10 +46,6 @@ enum { TC_STEP_GONE = 1 };
 int tc_ckpt_step_paths(char ***out, const char *dir, struct tc_err *err);
 /* Local. tc_ckpt_list_beside of DIR, which must be a folder of steps, not a step: `command` is for that sentence. */
 int tc_ckpt_list_folder(int64_t **steps, const char *dir, const char *command, struct tc_err *err);
-/* Local, tidy.c. Renames a step to quarantine-step-*, or back; nth: which one of this step in quarantine, 0: the first.
- * *from and *to: the paths, owned by the caller unless it fails. TC_EUSER, TC_ENOCKPT. */
-int tc_ckpt_quarantine(const char *dir, int64_t step, long nth, bool release, char **from, char **to,
-                       struct tc_err *err);
 /* a + b, both >= 0, or the largest number, since sizes in a damaged manifest may overflow. */
 static inline int64_t tc_add_sizes(int64_t a, int64_t b)
 { return b > INT64_MAX - a ? INT64_MAX : a + b; }
@@ -88,6 +84,25 @@ void tc_findings_free(struct tc_findings *f);
  * Returns the worst status, or TC_STEP_GONE. */
 int tc_ckpt_verify_step(const char *path, bool deep, int64_t jobs, struct tc_findings *f);
 
+/* ---- tidy.c ----------------------------------------------------------------------------- */
+
+enum tc_pruned { TC_PRUNE_GOOD, TC_PRUNE_FAULTY, TC_PRUNE_REMOVED, TC_PRUNE_UNREAD, TC_PRUNE_GONE };
+struct tc_prune_opts {            /* borrowed */
+  const char *dir;                /* a folder of checkpoints */
+  int64_t keep, jobs;             /* good ones that stay, at least 1; threads, as for tc_ckpt_verify_step */
+  bool dry_run;                   /* nothing is removed, though it is said */
+  /* Called for each step that was verified or removed. fault: the first, "" if there is none. */
+  void (*say)(void *ctx, int64_t step, enum tc_pruned what, const char *fault);
+  void *ctx;
+};
+/* Local. Removes what is older than the newest `keep` checkpoints that verify completely, nothing if fewer do: so the last
+ * good one is never removed. *listed: the folder could be read. TC_EUSER; TC_ENOCKPT: none is good. */
+int tc_ckpt_prune_good(const struct tc_prune_opts *o, bool *listed, struct tc_err *err);
+/* Local. Renames a step to quarantine-step-*, or back; nth: which one of this step in quarantine, 0: the first.
+ * *from and *to: the paths, owned by the caller unless it fails. TC_EUSER, TC_ENOCKPT. */
+int tc_ckpt_quarantine(const char *dir, int64_t step, long nth, bool release, char **from, char **to,
+                       struct tc_err *err);
+
 /* ---- compare.c -------------------------------------------------------------------------- */
 
 /* A tensor that is read block by block in the order of its elements, with little memory for any
@@ -120,5 +135,15 @@ struct tc_ckpt_delta {
 };
 /* Local. Tensor ta of a compared with tensor tb of b. As tc_ckpt_read. */
 int tc_ckpt_compare(struct tc_ckpt_delta *d, struct tc_ckpt *a, int ta, struct tc_ckpt *b, int tb, struct tc_err *err);
+
+/* The slices of one rank. A rank of the run that wrote nothing has a row, too. */
+struct tc_ckpt_owner { int32_t rank; int64_t slices, bytes; };
+/* Local. An owned array in order of ranks, *n of them, without slices yet: those of the run, and further writers of a
+ * damaged manifest (its list of ranks may be shorter than its files require). */
+struct tc_ckpt_owner *tc_ckpt_owners(const struct tc_manifest *m, int *n);
+/* Local. Adds a slice of a rank that is there; sums saturate at the largest number, for impossible sizes. */
+void tc_ckpt_owner_add(struct tc_ckpt_owner *o, int n, int32_t rank, int64_t bytes);
+/* Local. The node of "rank 3 on node2"; all of another text; NULL if the manifest doesn't have it. Borrowed. */
+const char *tc_ckpt_node(const struct tc_manifest *m, int32_t rank);
 
 #endif

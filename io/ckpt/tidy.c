@@ -3,7 +3,8 @@
  *
  * Steps beyond N were made by a run that has since been taken up from an earlier step: they are
  * kept under another name, else the next start would go on from them. What is deleted gets another
- * name first, so that a step that is half there is never taken for a checkpoint. */
+ * name first, so that a step that is half there is never taken for a checkpoint. tc_ckpt_prune_good removes nothing
+ * before it has verified, byte by byte, as many good ones as must stay, and then only older ones. */
 #include "io/ckpt/impl.h"
 
 #include <stdlib.h>
@@ -125,6 +126,49 @@ void tc_ckpt_prune(const char *dir, int keep)
     if (tc_ckpt_delete(dir, steps[i], &err) < 0) tc_warn("%s", err.text);
   if (n < 0) tc_warn("%s", err.text);
   free(steps);
+}
+
+/* Verifies steps[n] (newest first) until `keep` good ones are found, or all of them if there are fewer. Returns how many
+ * were verified: the rest may be deleted. *good, *faulty: how many are. */
+static int find_good(const struct tc_prune_opts *o, const int64_t *steps, int n, int *good, int *faulty)
+{
+  int i = 0;
+  *good = *faulty = 0;
+  for (; i < n && *good < o->keep; i++) {
+    struct tc_findings f = {0};
+    char *path = tc_ckpt_step_path(o->dir, steps[i]);
+    const int rc = tc_ckpt_verify_step(path, true, o->jobs, &f);
+    *good += rc == 0;
+    *faulty += rc < 0;
+    o->say(o->ctx, steps[i], rc == 0 ? TC_PRUNE_GOOD : rc == TC_STEP_GONE ? TC_PRUNE_GONE
+           : rc == TC_EUSER ? TC_PRUNE_UNREAD : TC_PRUNE_FAULTY, rc < 0 ? f.fault[0].text : "");
+    tc_findings_free(&f);
+    free(path);
+  }
+  return i;
+}
+
+int tc_ckpt_prune_good(const struct tc_prune_opts *o, bool *listed, struct tc_err *err)
+{
+  int64_t *steps;
+  int good, faulty, first, rc = 0, n = tc_ckpt_list_folder(&steps, o->dir, "prune", err);
+  *listed = n >= 0;
+  if (n < 0) return n;
+  for (int looks = 1;; looks++) {                /* again if all that were there are gone */
+    first = find_good(o, steps, n, &good, &faulty);
+    if (good || faulty || n == 0 || looks == TC_CKPT_STEPS) break;
+    free(steps);
+    n = tc_ckpt_list_folder(&steps, o->dir, "prune", err);
+    if (n < 0) break;
+  }
+  for (int i = first; i < n && rc == 0; i++) {
+    if (!o->dry_run) rc = tc_ckpt_delete(o->dir, steps[i], err);
+    if (rc == 0) o->say(o->ctx, steps[i], TC_PRUNE_REMOVED, "");
+  }
+  if (rc == 0 && n >= 0 && !o->dry_run) tc_ckpt_remove_old(o->dir);
+  free(steps);
+  if (n < 0) return n;
+  return rc == 0 && good == 0 ? tc_fail(err, TC_ENOCKPT, "%s: no good checkpoint: nothing was removed", o->dir) : rc;
 }
 
 int tc_ckpt_quarantine(const char *dir, int64_t step, long nth, bool release, char **from_path, char **to_path,

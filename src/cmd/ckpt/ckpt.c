@@ -1,8 +1,8 @@
 /* ckpt.c - `tercio ckpt`: inspects checkpoints, for example on a login node: no MPI, no device.
  *
  * This file has the table of commands and those for whole checkpoints; ckpt_flags.c the options; keep.c
- * verify, prune and quarantine; tensors.c the commands for tensors; plan.c what another layout would read;
- * export.c and import.c files of other programs. A DIR may be a checkpoint or the folder of checkpoints: then
+ * verify, prune and quarantine; tensors.c the commands for tensors; ckpt_plan.c what another layout
+ * would read; exchange.c files of other programs. A DIR may be a checkpoint or the folder of checkpoints: then
  * a command for one checkpoint takes the newest. A reader that closes the pipe (head) is not an error. */
 #include "src/cmd/ckpt/ckpt.h"
 

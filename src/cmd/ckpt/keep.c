@@ -1,16 +1,9 @@
-/* keep.c - `tercio ckpt verify`, `prune` and `quarantine`: which checkpoints are complete, which
- * are deleted, which are quarantined.
- *
- * prune deletes nothing before it has verified, byte by byte, as many good checkpoints as must be kept,
- * and then only older ones: so the last good one is never deleted. */
+/* keep.c - `tercio ckpt verify`, `prune` and `quarantine`: which checkpoints are complete, which are deleted, which are
+ * quarantined. */
 #include "src/cmd/ckpt/ckpt.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "io/folder.h"
 
@@ -75,70 +68,41 @@ int ckpt_cmd_verify(const struct ckpt_args *a, struct tc_err *err)
 
 /* ---- prune ------------------------------------------------------------------------- */
 
-struct pruned { json_t *kept, *faulty, *removed; };
+struct pruned { const struct ckpt_args *a; json_t *list[3]; };
 
-/* Verifies steps[n] (newest first) until `keep` good ones are found, or all of them if there are fewer. Returns
- * how many were verified: the rest may be deleted. *good: the number of good ones. */
-static int find_good(const struct ckpt_args *a, const int64_t *steps, int n, int *good,
-                     struct pruned *out)
+/* Prints what became of a step, or appends it to its list. */
+static void say_pruned(void *ctx, int64_t step, enum tc_pruned what, const char *fault)
 {
-  int i = 0;
-  *good = 0;
-  for (; i < n && *good < a->keep; i++) {
-    struct tc_findings f = {0};
-    char *path = tc_ckpt_step_path(a->path[0], steps[i]);
-    const int rc = tc_ckpt_verify_step(path, true, a->jobs, &f);
-    *good += rc == 0;
-    if (!a->json)
-      printf("step %lld: %s%s\n", (long long)steps[i], rc == 0 ? "good" : rc == TC_STEP_GONE ? "removed meanwhile"
-             : rc == TC_EUSER ? "UNREADABLE: " : "FAULT: ", rc < 0 ? f.fault[0].text : "");
-    fflush(stdout);
-    if (rc != TC_STEP_GONE) json_array_append_new(rc == 0 ? out->kept : out->faulty, json_integer(steps[i]));
-    tc_findings_free(&f);
-    free(path);
-  }
-  return i;
+  static const char *const word[] = { [TC_PRUNE_GOOD] = "good", [TC_PRUNE_FAULTY] = "FAULT: ",
+    [TC_PRUNE_REMOVED] = "removed", [TC_PRUNE_UNREAD] = "UNREADABLE: ", [TC_PRUNE_GONE] = "removed meanwhile" };
+  const struct pruned *p = ctx;
+  if (!p->a->json)
+    printf("step %lld: %s%s\n", (long long)step, what == TC_PRUNE_REMOVED && p->a->dry_run ? "would be removed" : word[what],
+           fault);
+  fflush(stdout);
+  if (what == TC_PRUNE_UNREAD) what = TC_PRUNE_FAULTY;
+  if (what != TC_PRUNE_GONE) json_array_append_new(p->list[what], json_integer(step));
 }
 
 int ckpt_cmd_prune(const struct ckpt_args *a, struct tc_err *err)
 {
-  int64_t *steps;
   const char *dir = a->path[0];
+  bool listed;
   if (a->keep == 0)
     return tc_fail(err, TC_EUSER, "ckpt prune: --keep N, the number of good checkpoints to keep, is missing");
-  int good, first, rc = 0, n = tc_ckpt_list_folder(&steps, dir, "prune", err);
-  if (n < 0) return n;
-  struct pruned out = { json_array(), json_array(), json_array() };
-  for (int looks = 1;; looks++) {                /* again if all that were there are gone */
-    first = find_good(a, steps, n, &good, &out);
-    if (good || json_array_size(out.faulty) || n == 0 || looks == TC_CKPT_STEPS) break;
-    free(steps);
-    n = tc_ckpt_list_folder(&steps, dir, "prune", err);
-    if (n < 0) break;
-  }
-  for (int i = first; i < n && rc == 0; i++) {
-    if (!a->dry_run) rc = tc_ckpt_delete(dir, steps[i], err);
-    if (rc < 0) break;
-    if (!a->json)
-      printf("step %lld: %s\n", (long long)steps[i], a->dry_run ? "would be removed" : "removed");
-    json_array_append_new(out.removed, json_integer(steps[i]));
-  }
-  if (rc == 0 && n >= 0 && !a->dry_run) tc_ckpt_remove_old(dir);
-  int n_removed = (int)json_array_size(out.removed), n_faulty = (int)json_array_size(out.faulty);
-  if (a->json)
-    ckpt_print_json(json_pack("{s:o, s:I, s:b, s:O, s:O, s:O}", "path", tc_text_json(dir), "keep",
-                    (json_int_t)a->keep, "dry_run", a->dry_run, "good", out.kept, "faulty",
-                    out.faulty, "removed", out.removed));
-  else
+  struct pruned p = { a, { json_array(), json_array(), json_array() } };
+  const struct tc_prune_opts o = { .dir = dir, .keep = a->keep, .jobs = a->jobs, .dry_run = a->dry_run,
+                                   .say = say_pruned, .ctx = &p };
+  const int rc = tc_ckpt_prune_good(&o, &listed, err);
+  const int good = (int)json_array_size(p.list[TC_PRUNE_GOOD]), n_removed = (int)json_array_size(p.list[TC_PRUNE_REMOVED]);
+  if (a->json && listed)
+    ckpt_print_json(json_pack("{s:o, s:I, s:b, s:O, s:O, s:O}", "path", tc_text_json(dir), "keep", (json_int_t)a->keep,
+                    "dry_run", a->dry_run, "good", p.list[TC_PRUNE_GOOD], "faulty", p.list[TC_PRUNE_FAULTY], "removed",
+                    p.list[TC_PRUNE_REMOVED]));
+  else if (listed)
     printf("%d good, %d %s%s\n", good, n_removed, a->dry_run ? "would be removed" : "removed",
-           n_faulty ? "; faulty ones are kept: check them with `tercio ckpt verify`" : "");
-  json_decref(out.kept);
-  json_decref(out.faulty);
-  json_decref(out.removed);
-  free(steps);
-  if (n < 0) return n;
-  if (rc == 0 && good == 0)
-    return tc_fail(err, TC_ENOCKPT, "%s: no good checkpoint: nothing was removed", dir);
+           json_array_size(p.list[TC_PRUNE_FAULTY]) ? "; faulty ones are kept: check them with `tercio ckpt verify`" : "");
+  for (int i = 0; i < 3; i++) json_decref(p.list[i]);
   return rc;
 }
 

@@ -225,41 +225,9 @@ int ckpt_cmd_diff(const struct ckpt_args *args, struct tc_err *err)
 
 /* ---- owners ----------------------------------------------------------------------- */
 
-/* The slices of one rank. A rank of the run that wrote nothing has a row, too. */
-struct owner { int32_t rank; int64_t slices, bytes; };
-
-static int cmp_owner(const void *a, const void *b)
-{
-  const struct owner *x = a, *y = b;
-  return (x->rank > y->rank) - (x->rank < y->rank);
-}
-
-/* An owned array in order of ranks: those of the run, and further writers of a damaged manifest
- * (its list of ranks may be shorter than its files require). */
-static struct owner *owners_new(const struct tc_manifest *m, int *n)
-{
-  struct owner *o = tc_calloc((size_t)m->world + (size_t)m->n_files + 1, sizeof *o);
-  int k = 0, kept = 0;
-  for (int i = 0; i < m->world; i++) o[k++].rank = i;
-  for (int i = 0; i < m->n_files; i++) o[k++].rank = m->file[i].writer;
-  qsort(o, (size_t)k, sizeof *o, cmp_owner);
-  for (int i = 0; i < k; i++)
-    if (kept == 0 || o[kept - 1].rank != o[i].rank) o[kept++] = o[i];
-  *n = kept;
-  return o;
-}
-
-/* The node of "rank 3 on node2"; all of another text; NULL if the manifest doesn't have it. */
-static const char *node_of(const struct tc_manifest *m, int32_t rank)
-{
-  if (rank >= m->world) return NULL;
-  const char *name = m->meta.rank_names[rank], *on = strstr(name, " on ");
-  return on ? on + 4 : name;
-}
-
 static json_t *node_json(const struct tc_manifest *m, int32_t rank)
 {
-  const char *node = node_of(m, rank);
+  const char *node = tc_ckpt_node(m, rank);
   return node ? tc_text_json(node) : json_null();
 }
 
@@ -267,7 +235,7 @@ static void print_slice(const struct tc_manifest *m, const struct tc_piece *p, j
 {
   const struct tc_ckpt_tensor *t = &m->tensor[p->tensor];
   const struct tc_ckpt_file *f = &m->file[p->file];
-  const char *node = node_of(m, f->writer);
+  const char *node = tc_ckpt_node(m, f->writer);
   char start[160], count[160];
   if (list)
     json_array_append_new(list, json_pack("{s:i, s:o, s:s, s:o, s:o, s:I}", "rank",
@@ -281,7 +249,7 @@ static void print_slice(const struct tc_manifest *m, const struct tc_piece *p, j
 }
 
 /* One line, or one JSON object, per rank, and the sum. */
-static json_t *print_owners(const struct tc_manifest *m, const struct owner *o, int n, bool json)
+static json_t *print_owners(const struct tc_manifest *m, const struct tc_ckpt_owner *o, int n, bool json)
 {
   json_t *list = json ? json_array() : NULL;
   int64_t slices = 0;
@@ -289,7 +257,7 @@ static json_t *print_owners(const struct tc_manifest *m, const struct owner *o, 
   char size[32];
   if (!json) printf("\n%5s  %-12s %10s %15s\n", "rank", "node", "slices", "bytes");
   for (int i = 0; i < n && !ferror(stdout); i++) {
-    const char *node = node_of(m, o[i].rank);
+    const char *node = tc_ckpt_node(m, o[i].rank);
     slices += o[i].slices;
     bytes += (double)o[i].bytes;
     if (json)
@@ -306,22 +274,13 @@ static json_t *print_owners(const struct tc_manifest *m, const struct owner *o, 
   return list;
 }
 
-/* Sums saturate at the largest number, for files with impossible sizes. */
-static void add_slice(struct owner *o, int n, int32_t rank, int64_t bytes)
-{
-  struct owner *at = bsearch(&(struct owner){ .rank = rank }, o, (size_t)n, sizeof *o, cmp_owner);
-  TC_ASSERT(at != NULL);
-  at->slices++;
-  at->bytes = tc_add_sizes(at->bytes, bytes);
-}
-
 int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err)
 {
   struct tc_ckpt *c;
   TC_TRY(tc_ckpt_open(&c, a->path[0], err));
   const struct tc_manifest *m = c->m;
   int n, shown = 0, rc = 0;
-  struct owner *o = owners_new(m, &n);
+  struct tc_ckpt_owner *o = tc_ckpt_owners(m, &n);
   json_t *tensors = a->json ? json_array() : NULL;
   for (int i = 0; i < m->n_tensors && !ferror(stdout); i++) {
     const struct tc_ckpt_tensor *t = &m->tensor[i];
@@ -332,7 +291,7 @@ int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err)
     json_t *slices = a->json ? json_array() : NULL;
     for (int k = m->first_piece[i]; k < m->first_piece[i + 1] && !ferror(stdout); k++) {
       print_slice(m, &m->piece[k], slices);
-      add_slice(o, n, m->file[m->piece[k].file].writer, m->piece[k].bytes);
+      tc_ckpt_owner_add(o, n, m->file[m->piece[k].file].writer, m->piece[k].bytes);
     }
     if (a->json)
       json_array_append_new(tensors, json_pack("{s:s, s:s, s:o, s:o}", "name", t->name, "dtype",
