@@ -5,6 +5,7 @@ io_sources = \
   %D%/ckpt/ckpt.h \
   %D%/ckpt/commit.c \
   %D%/ckpt/compare.c \
+  %D%/ckpt/meta.def \
   %D%/ckpt/rank_file.c \
   %D%/ckpt/rank_file.h \
   %D%/ckpt/h5.c \

@@ -20,7 +20,7 @@
  *   h5.c        what HDF5 does: laying a file out, checking it
  *   blocks.c    data and the checksums of its blocks
  *   commit.c    all ranks' reports become a manifest, the temporary folder a step
- *   manifest.c  the manifest as text; manifest_check.c whether it can be true
+ *   meta.def    what it says about the run; manifest.c: the manifest as text; manifest_check.c whether it can be true
  *   h5_view.c   view.h5, all tensors whole
  *   tidy.c      remains, old steps, steps set aside
  *   owner.c     which run may write into the folder
@@ -68,22 +68,17 @@ struct tc_ckpt_attached {
   uint32_t crc32c;               /* of all its bytes; made by the save */
 };
 
+/* About the run: the fields are the rows of meta.def, which says what each is. */
 struct tc_ckpt_meta {
-  int64_t step;
-  uint64_t seed;
-  int64_t tokens;                /* seen so far */
-  const char *model;             /* canonical text of the model's sizes: must be equal to resume */
-  const char *config;            /* run file as understood */
-  const char *data;              /* identifies the training data and their tokenizer; NULL: "", not known */
-  const char *mesh;              /* "pp1 dp4 tp1" */
-  const char *system;            /* "ddp" */
-  const char *job;               /* job id */
-  int restart;
+#define TC_META_COUNT int64_t
+#define TC_META_INT int
+#define TC_META_SEED uint64_t
+#define TC_META_TEXT const char *
+#define TC_META_WORD const char *
+#define TC_META(name, kind, ...) TC_META_##kind name;
+#include "io/ckpt/meta.def"
+#undef TC_META
   const char *const *rank_names; /* [world] "rank 0 on node1" */
-  const char *version;           /* of the program; NULL: "" */
-  const char *stack;             /* its compiler and libraries; NULL: "", not known */
-  const char *tuned;             /* what its devices chose by time, a line each; NULL: "", nothing */
-  const char *loop;              /* what the training loop has to remember, its own text; NULL: "" */
   struct tc_ckpt_attached attached;   /* a save writes rank 0's */
   /* How it is written; not read back. */
   enum tc_ckpt_files files;      /* TC_FILES_NODE: a file per node, where ranks are MPI processes */

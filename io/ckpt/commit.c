@@ -64,7 +64,7 @@ static struct tc_manifest *gather_manifest(struct tc_save *s, const char *all, c
   m->meta = *s->meta;
   m->block_bytes = s->share.block_bytes;
   m->world = s->meta->rank_names ? s->world : 0;
-  m->time = tc_pool_strdup(m->pool, now);
+  m->meta.time = tc_pool_strdup(m->pool, now);
   m->n_tensors = s->n_tensors;
   m->tensor = tc_pool_alloc(m->pool, (size_t)(s->n_tensors + 1) * sizeof *m->tensor);
   memcpy(m->tensor, s->tensor, (size_t)s->n_tensors * sizeof *m->tensor);

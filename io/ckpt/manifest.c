@@ -50,30 +50,49 @@ static void emit(FILE *f, const char *before, json_t *value)
   json_decref(value);
 }
 
+const struct tc_meta_row tc_meta_rows[TC_META_ROWS] = {
+#define TC_META(name, kind, unit, least, most, missing, shown, meaning) \
+  { #name, TC_KIND_##kind, least, most, TC_MISSING_##missing, shown, offsetof(struct tc_ckpt_meta, name) },
+#include "io/ckpt/meta.def"
+#undef TC_META
+};
+
+json_t *tc_meta_json(const struct tc_ckpt_meta *m, const struct tc_meta_row *row)
+{
+  const char *at = (const char *)m + row->field, *text;
+  char seed[32];
+  switch (row->kind) {
+  case TC_KIND_COUNT: return json_integer(*(const int64_t *)(const void *)at);
+  case TC_KIND_INT: return json_integer(*(const int *)(const void *)at);
+  case TC_KIND_SEED:
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
+    return json_string(seed);
+  case TC_KIND_TEXT: case TC_KIND_WORD: break;
+  }
+  text = *(const char *const *)(const void *)at;
+  if (row->missing != TC_MISSING_FAULT && !text) return NULL;
+  return row->missing == TC_MISSING_NOTHING && !*text ? NULL : tc_text_json(text);
+}
+
+static void emit_rows(FILE *f, const struct tc_manifest *m, int first, int end)
+{
+  for (int i = first; i < end; i++) {
+    char before[40];
+    json_t *value = tc_meta_json(&m->meta, &tc_meta_rows[i]);
+    snprintf(before, sizeof before, ",\n\"%s\": ", tc_meta_rows[i].name);
+    if (value) emit(f, before, value);
+  }
+}
+
 static void emit_meta(FILE *f, const struct tc_manifest *m)
 {
-  char seed[32];
   json_t *ranks = json_array();
   for (int i = 0; i < m->world; i++) json_array_append_new(ranks, tc_text_json(m->meta.rank_names[i]));
-  snprintf(seed, sizeof seed, "%llu", (unsigned long long)m->meta.seed);
   emit(f, "{\n\"format\": ", json_integer(TC_CKPT_FORMAT));
   emit(f, ",\n\"block_bytes\": ", json_integer(m->block_bytes));
-  emit(f, ",\n\"step\": ", json_integer(m->meta.step));
-  emit(f, ",\n\"time\": ", tc_text_json(m->time));
-  emit(f, ",\n\"seed\": ", json_string(seed));
-  emit(f, ",\n\"tokens\": ", json_integer(m->meta.tokens));
-  emit(f, ",\n\"model\": ", tc_text_json(m->meta.model));
-  emit(f, ",\n\"mesh\": ", tc_text_json(m->meta.mesh));
-  emit(f, ",\n\"system\": ", tc_text_json(m->meta.system));
-  emit(f, ",\n\"job\": ", tc_text_json(m->meta.job));
-  emit(f, ",\n\"restart\": ", json_integer(m->meta.restart));
+  emit_rows(f, m, 0, TC_ROW_version);
   emit(f, ",\n\"who\": ", ranks);
-  emit(f, ",\n\"version\": ", tc_text_json(m->meta.version));
-  emit(f, ",\n\"loop\": ", tc_text_json(m->meta.loop));
-  emit(f, ",\n\"config\": ", tc_text_json(m->meta.config));
-  if (m->meta.stack) emit(f, ",\n\"stack\": ", tc_text_json(m->meta.stack));
-  if (m->meta.data) emit(f, ",\n\"data\": ", tc_text_json(m->meta.data));
-  if (m->meta.tuned && *m->meta.tuned) emit(f, ",\n\"tuned\": ", tc_text_json(m->meta.tuned));
+  emit_rows(f, m, TC_ROW_version, TC_META_ROWS);
   const struct tc_ckpt_attached *a = &m->meta.attached;
   if (a->name)
     emit(f, ",\n\"attached\": ", json_pack("{s:s, s:I, s:o}", "name", a->name, "size", (json_int_t)a->bytes, "crc32c",
@@ -243,23 +262,22 @@ static void read_attached(struct reader *r, const json_t *o, struct tc_ckpt_atta
   a->crc32c = (uint32_t)get_number(r, j, "crc32c", 16, UINT32_MAX);
 }
 
+static void read_row(struct reader *r, const json_t *o, const struct tc_meta_row *row, struct tc_ckpt_meta *m)
+{
+  void *at = (char *)m + row->field;
+  switch (row->kind) {
+  case TC_KIND_COUNT: *(int64_t *)at = get_int(r, o, row->name, row->least, row->most); break;
+  case TC_KIND_INT: *(int *)at = (int)get_int(r, o, row->name, row->least, row->most); break;
+  case TC_KIND_SEED: *(uint64_t *)at = get_number(r, o, row->name, 10, UINT64_MAX); break;
+  case TC_KIND_TEXT: case TC_KIND_WORD:
+    *(const char **)at = row->missing != TC_MISSING_FAULT && !json_object_get(o, row->name)
+      ? "" : get_str(r, o, row->name, (size_t)row->most);
+  }
+}
+
 static void read_meta(struct reader *r, const json_t *o, struct tc_manifest *m)
 {
-  m->meta.step = get_int(r, o, "step", 0, INT64_C(1) << 53);
-  m->meta.seed = get_number(r, o, "seed", 10, UINT64_MAX);
-  m->meta.tokens = get_int(r, o, "tokens", INT64_MIN + 1, INT64_MAX);
-  m->meta.model = get_str(r, o, "model", MOST_STRING);
-  m->meta.config = get_str(r, o, "config", MOST_STRING);
-  m->meta.stack = json_object_get(o, "stack") ? get_str(r, o, "stack", MOST_STRING) : "";
-  m->meta.data = json_object_get(o, "data") ? get_str(r, o, "data", MOST_STRING) : "";
-  m->meta.tuned = json_object_get(o, "tuned") ? get_str(r, o, "tuned", MOST_STRING) : "";
-  m->meta.mesh = get_str(r, o, "mesh", MOST_STRING);
-  m->meta.system = get_str(r, o, "system", MOST_STRING);
-  m->meta.job = get_str(r, o, "job", MOST_STRING);
-  m->meta.restart = (int)get_int(r, o, "restart", INT32_MIN + 1, INT32_MAX);
-  m->time = get_str(r, o, "time", 100);
-  m->meta.version = get_str(r, o, "version", MOST_STRING);
-  m->meta.loop = get_str(r, o, "loop", MOST_STRING);
+  for (int i = 0; i < TC_META_ROWS; i++) read_row(r, o, &tc_meta_rows[i], &m->meta);
   read_attached(r, o, &m->meta.attached);
   const json_t *ranks = get_array(r, o, "who", INT32_MAX);
   m->world = (int)json_array_size(ranks);

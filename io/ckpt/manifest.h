@@ -39,12 +39,32 @@ struct tc_manifest {
   struct tc_ckpt_meta meta;
   int64_t block_bytes;                     /* of data that has a checksum (io/ckpt/blocks.h) */
   int world;                               /* length of meta.rank_names */
-  const char *time;                        /* "2026-01-31T12:00:00Z" */
   struct tc_ckpt_tensor *tensor; int n_tensors;
   struct tc_piece *piece; int n_pieces;    /* in order of tensors */
   int32_t *first_piece;                    /* [n_tensors + 1] */
   struct tc_ckpt_file *file; int n_files;
 };
+
+/* A row of meta.def. */
+enum tc_meta_kind { TC_KIND_COUNT, TC_KIND_INT, TC_KIND_SEED, TC_KIND_TEXT, TC_KIND_WORD };
+enum tc_meta_missing { TC_MISSING_FAULT, TC_MISSING_EMPTY, TC_MISSING_NOTHING };
+struct tc_meta_row {
+  const char *name;
+  enum tc_meta_kind kind;
+  int64_t least, most;
+  enum tc_meta_missing missing;
+  const char *shown;
+  size_t field;                            /* offset in struct tc_ckpt_meta */
+};
+enum {                                     /* row numbers: TC_ROW_step, ... */
+#define TC_META(name, ...) TC_ROW_##name,
+#include "io/ckpt/meta.def"
+#undef TC_META
+  TC_META_ROWS
+};
+extern const struct tc_meta_row tc_meta_rows[TC_META_ROWS];
+/* Local. The value of a row as it is in the manifest, owned by the caller; NULL: it is not written. */
+json_t *tc_meta_json(const struct tc_ckpt_meta *m, const struct tc_meta_row *row);
 
 /* Local. Sorts the pieces by tensor, fills first_piece, and checks all that readers rely on:
  * names, sizes without overflow, pieces inside their tensors and files, none overlapping in

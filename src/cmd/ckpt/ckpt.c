@@ -34,11 +34,11 @@ static void list_one(json_t *list, const char *path, bool aside)
                       : rc == TC_EUSER ? "unreadable" : "damaged";
   if (list)
     json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:I, s:s, s:s, s:s, s:o}",
-      "path", tc_text_json(path), "step", (json_int_t)step, "time", c ? c->m->time : "", "bytes",
+      "path", tc_text_json(path), "step", (json_int_t)step, "time", c ? c->m->meta.time : "", "bytes",
       (json_int_t)size, "mesh", c ? c->m->meta.mesh : "", "system", c ? c->m->meta.system : "",
       "state", state, "reason", tc_text_json(e.text)));
   else
-    printf("%-10lld  %-20s  %9s  %-14s  %-10s  %s%s%s%s%s\n", (long long)step, c ? c->m->time : "-",
+    printf("%-10lld  %-20s  %9s  %-14s  %-10s  %s%s%s%s%s\n", (long long)step, c ? c->m->meta.time : "-",
            c ? tc_human_bytes(size_text, sizeof size_text, (double)size) : "-",
            c ? c->m->meta.mesh : "-", c ? c->m->meta.system : "-", state, aside ? ", " : "",
            aside ? name : "", rc < 0 ? ": " : "", e.text);
@@ -128,20 +128,33 @@ static char *used_config(const struct tc_ckpt_meta *t, const char *path)
 static json_t *show_json(const struct tc_manifest *m, const char *path, const char *config)
 {
   const struct tc_ckpt_meta *t = &m->meta;
-  char seed[32];
   json_t *names = json_array(), *files = json_array();
-  snprintf(seed, sizeof seed, "%llu", (unsigned long long)t->seed);
   for (int i = 0; i < m->world; i++) json_array_append_new(names, json_string(t->rank_names[i]));
   for (int i = 0; i < m->n_files; i++)
     json_array_append_new(files, json_pack("{s:s, s:i, s:I}", "name", m->file[i].name, "writer",
                           (int)m->file[i].writer, "size", (json_int_t)m->file[i].size));
   json_t *attached = t->attached.name ? json_pack("{s:s, s:I}", "name", t->attached.name, "size",
                                                   (json_int_t)t->attached.bytes) : json_null();
-  return json_pack("{s:o, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:i, s:o, s:o, s:o}",
-    "path", tc_text_json(path), "step", (json_int_t)t->step, "time", m->time, "seed", seed,
-    "tokens", (json_int_t)t->tokens, "model", t->model, "mesh", t->mesh, "system", t->system, "job",
-    t->job, "restart", t->restart, "config", config, "tensors", m->n_tensors, "pieces",
-    m->n_pieces, "files", files, "attached", attached, "who", names);
+  json_t *all = json_pack("{s:o}", "path", tc_text_json(path));
+  for (int i = 0; i < TC_ROW_version; i++)
+    if (tc_meta_rows[i].shown) json_object_set_new(all, tc_meta_rows[i].name, tc_meta_json(t, &tc_meta_rows[i]));
+  json_object_update_new(all, json_pack("{s:s, s:i, s:i, s:o, s:o, s:o}", "config", config, "tensors", m->n_tensors,
+                                        "pieces", m->n_pieces, "files", files, "attached", attached, "who", names));
+  return all;
+}
+
+/* Rows of meta.def for people; what may be missing and is empty is left out. */
+static void print_rows(const struct tc_ckpt_meta *t, int first, int end)
+{
+  for (int i = first; i < end; i++) {
+    const struct tc_meta_row *row = &tc_meta_rows[i];
+    json_t *value = row->shown ? tc_meta_json(t, row) : NULL;
+    const char *text = json_string_value(value);
+    if (json_is_integer(value)) printf("%s%lld", row->shown, (long long)json_integer_value(value));
+    else if (text && (*text || row->missing == TC_MISSING_FAULT))
+      printf("%s%s", row->shown, *text || row->kind != TC_KIND_WORD ? text : "-");
+    json_decref(value);
+  }
 }
 
 static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
@@ -160,13 +173,11 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
     tc_ckpt_close(c);
     return 0;
   }
-  printf("path     %s\nstep     %lld\nwritten  %s\nseed     %llu\ntokens   %lld\nmodel    %s\n"
-         "mesh     %s\nsystem   %s\njob      %s, restart %d\ntensors  %d in %d pieces\n",
-         c->path, (long long)t->step, m->time, (unsigned long long)t->seed,
-         (long long)t->tokens, t->model, t->mesh, t->system, *t->job ? t->job : "-", t->restart,
-         m->n_tensors, m->n_pieces);
-  if (*t->data) printf("data     %s\n", t->data);
-  printf("files\n");
+  printf("path     %s", c->path);
+  print_rows(t, 0, TC_ROW_version);
+  printf("\ntensors  %d in %d pieces", m->n_tensors, m->n_pieces);
+  print_rows(t, TC_ROW_version, TC_META_ROWS);
+  printf("\nfiles\n");
   for (int i = 0; i < m->n_files && !ferror(stdout); i++) {
     const struct tc_ckpt_file *f = &m->file[i];
     printf("  %-16s %9s  %s\n", f->name,

@@ -288,7 +288,7 @@ static void test_fields(void)
   const struct tc_ckpt_meta *a = &m->meta;
   ok(a->step == 7 && a->seed == 5 && a->tokens == 9 && a->restart == 1 && m->world == 1 && m->block_bytes == 4096,
      "numbers of a manifest");
-  char *words = tc_sprintf("%s %s %s %s %s %s %s %s %s %s %s %s %s", m->time, a->model, a->mesh, a->system, a->job, a->rank_names[0],
+  char *words = tc_sprintf("%s %s %s %s %s %s %s %s %s %s %s %s %s", a->time, a->model, a->mesh, a->system, a->job, a->rank_names[0],
                            a->version, a->loop, a->config, a->stack, a->data, a->tuned, m->file[1].name);
   is_str(words, "t m p s j w v l c k d q b.h5", "... its words");
   ok(!strcmp(a->attached.name, "u.json") && a->attached.bytes == 77 && a->attached.crc32c == 14 && !a->attached.data,
@@ -458,6 +458,42 @@ static void test_no_text(void)
   fx_clean();
 }
 
+/* Of each row of meta.def: what it is to a manifest that it is missing from, and whether it is written then. */
+static void test_rows(void)
+{
+  char *path = tc_sprintf("%s/manifest.json", fx_folder());
+  for (int i = 0; i < TC_META_ROWS; i++) {
+    const struct tc_meta_row *row = &tc_meta_rows[i];
+    struct tc_manifest *m = NULL;
+    struct tc_err err = { .text = "" };
+    json_t *o = json_loads(good, 0, NULL);
+    size_t bytes;
+    TC_ASSERT(json_object_del(o, row->name) == 0);
+    char *text = json_dumps(o, 0);
+    const int rc = read_sealed(path, text, &err);
+    if (row->missing == TC_MISSING_FAULT) {
+      char *want = tc_sprintf("%s: not a manifest: \"%s\" is missing or makes no sense", path, row->name);
+      is_int(rc, TC_ECHECKSUM, "a manifest without %s is damaged", row->name);
+      is_str(err.text, want, "... in these words");
+      free(want);
+    } else {
+      is_int(rc, 0, "a manifest without %s is an earlier program's", row->name);
+      TC_ASSERT(tc_manifest_read(&m, path, &err) == 0);
+      is_str(*(const char **)(void *)((char *)&m->meta + row->field), "", "... it is empty then");
+      char *again = tc_manifest_text(m, &bytes), *member = tc_sprintf("\n\"%s\": ", row->name);
+      again[bytes - 1] = '\0';
+      is_int(strstr(again, member) != NULL, row->missing == TC_MISSING_EMPTY, "... and whether it is written again");
+      free(again);
+      free(member);
+      tc_manifest_free(m);
+    }
+    json_decref(o);
+    free(text);
+  }
+  free(path);
+  fx_clean();
+}
+
 int main(void)
 {
   alarm(1100);
@@ -467,6 +503,7 @@ int main(void)
   test_most_values();
   test_no_text();
   test_fields();
+  test_rows();
   test_text();
   test_cover();
   test_cover_time();
