@@ -9,7 +9,8 @@
  * - All metadata lies in one stretch (META_BYTES per dataset are requested at once), datasets
  *   follow in the order they are made: small ones first, which pack without gaps, then those
  *   of ALIGN_FROM bytes and more, on page borders.
- * - Objects that could not be made are closed like the others: HDF5 refuses their ids, and the status is ignored.
+ * - Calls go on after one that failed: HDF5 refuses ids of objects that could not be made, and other ranks may be in
+ *   the same calls. A function notes that one failed (H5_TRY), and closes what it has opened (struct opened).
  * - The lock is the program's one variable that is not const: HDF5 is one per process.
  * - Bytes on disk are little-endian, as in memory. */
 #include "io/ckpt/h5.h"
@@ -76,6 +77,42 @@ static int h5_fail(struct tc_err *err, int status, const char *path, const char 
   return tc_fail(err, status, "%s: %s failed: %s", path, doing, *why ? why : "unknown reason");
 }
 
+/* What a function has opened, and what of it failed. */
+struct opened {
+  const char *what;               /* of the last call that failed; NULL: none has */
+  int n;
+  struct { hid_t id; herr_t (*close)(hid_t); } at[6];
+};
+
+#define H5_TRY(o, good, failing) ((good) ? (void)0 : (void)((o)->what = (failing)))
+
+/* Notes an object, or that it could not be made; returns its id. */
+static hid_t keep(struct opened *o, hid_t id, herr_t (*close_it)(hid_t), const char *failing)
+{
+  H5_TRY(o, id >= 0, failing);
+  if (id < 0) return id;
+  TC_ASSERT(o->n < (int)(sizeof o->at / sizeof *o->at));
+  o->at[o->n].id = id;
+  o->at[o->n++].close = close_it;
+  return id;
+}
+
+/* Closes all; -1 if a call failed, or one of these. */
+static int close_all(struct opened *o)
+{
+  while (o->n-- > 0) H5_TRY(o, o->at[o->n].close(o->at[o->n].id) >= 0, "closing");
+  return o->what ? -1 : 0;
+}
+
+/* The id that was noted last, with the others closed; -1, and all closed, if a call failed. */
+static hid_t close_others(struct opened *o)
+{
+  if (o->what) return close_all(o);
+  const hid_t last = o->at[--o->n].id;
+  close_all(o);
+  return last;
+}
+
 /* A type of ours; H5Tclose it. bfloat16 has the upper half of an IEEE fp32's bits. */
 static hid_t h5_type(int dtype)
 {
@@ -107,15 +144,12 @@ static hid_t h5_space(int rank, const int64_t *count)
 /* An attribute of n 64-bit integers. */
 static int put_attr(hid_t obj, const char *name, const int64_t *x, int n)
 {
-  hsize_t dim = (hsize_t)n;
-  hid_t space = H5Screate_simple(1, &dim, NULL);
-  if (space < 0) return -1;
-  hid_t a = H5Acreate2(obj, name, H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT);
-  int rc = a < 0 ? -1 : 0;
-  if (a >= 0 && H5Awrite(a, H5T_NATIVE_INT64, x) < 0) rc = -1;
-  if (a >= 0 && H5Aclose(a) < 0) rc = -1;
-  if (H5Sclose(space) < 0) rc = -1;
-  return rc;
+  struct opened o = { 0 };
+  const hsize_t dim = (hsize_t)n;
+  const hid_t space = keep(&o, H5Screate_simple(1, &dim, NULL), H5Sclose, name);
+  const hid_t a = keep(&o, H5Acreate2(obj, name, H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, name);
+  H5_TRY(&o, H5Awrite(a, H5T_NATIVE_INT64, x) >= 0, name);
+  return close_all(&o);
 }
 
 /* Properties of files: newest format (its metadata has checksums), no file locks (many cluster
@@ -123,28 +157,24 @@ static int put_attr(hid_t obj, const char *name, const int64_t *x, int n)
  * the stretch that metadata gets. */
 static hid_t file_props(int64_t meta_bytes, const void *mpi_comm)
 {
-  hid_t p = H5Pcreate(H5P_FILE_ACCESS);
-  if (p < 0) return -1;
-  int rc = 0;
+  static const char what[] = "properties";
+  struct opened o = { 0 };
+  const hid_t p = keep(&o, H5Pcreate(H5P_FILE_ACCESS), H5Pclose, what);
 #ifdef H5_HAVE_PARALLEL
-  if (mpi_comm) {
-    if (H5Pset_fapl_mpio(p, *(const MPI_Comm *)mpi_comm, MPI_INFO_NULL) < 0 ||
-        H5Pset_all_coll_metadata_ops(p, 1) < 0 || H5Pset_coll_metadata_write(p, 1) < 0)
-      rc = -1;
-  } else
+  if (mpi_comm)
+    H5_TRY(&o, H5Pset_fapl_mpio(p, *(const MPI_Comm *)mpi_comm, MPI_INFO_NULL) >= 0 &&
+           H5Pset_all_coll_metadata_ops(p, 1) >= 0 && H5Pset_coll_metadata_write(p, 1) >= 0, what);
+  else
 #endif
-  if (H5Pset_fapl_sec2(p) < 0) rc = -1;
+  H5_TRY(&o, H5Pset_fapl_sec2(p) >= 0, what);
   TC_ASSERT(!mpi_comm || tc_h5_parallel());
-  if (H5Pset_libver_bounds(p, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST) < 0) rc = -1;
-  if (H5Pset_alignment(p, ALIGN_FROM, ALIGN) < 0) rc = -1;
-  if (H5Pset_meta_block_size(p, (hsize_t)meta_bytes) < 0) rc = -1;
-  if (H5Pset_small_data_block_size(p, 0) < 0) rc = -1;
-  if (H5Pset_fclose_degree(p, H5F_CLOSE_STRONG) < 0) rc = -1;
+  H5_TRY(&o, H5Pset_libver_bounds(p, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST) >= 0 &&
+         H5Pset_alignment(p, ALIGN_FROM, ALIGN) >= 0 && H5Pset_meta_block_size(p, (hsize_t)meta_bytes) >= 0 &&
+         H5Pset_small_data_block_size(p, 0) >= 0 && H5Pset_fclose_degree(p, H5F_CLOSE_STRONG) >= 0, what);
 #if H5_VERSION_GE(1, 10, 7)
-  if (H5Pset_file_locking(p, 0, 1) < 0) rc = -1;
+  H5_TRY(&o, H5Pset_file_locking(p, 0, 1) >= 0, what);
 #endif
-  if (rc < 0) H5Pclose(p);
-  return rc < 0 ? -1 : p;
+  return close_others(&o);
 }
 
 void tc_h5_version(char *text, size_t size)
@@ -186,40 +216,32 @@ static int reserve(int fd, const char *path, int64_t bytes, struct tc_err *err)
                  strerror(why));
 }
 
-static int put_file_attrs(hid_t file, const struct tc_h5_opts *o)
+static int put_file_attrs(hid_t file, const struct tc_h5_opts *opts)
 {
-  int64_t format = TC_H5_FORMAT, writer = o->writer;
-  hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
-  int rc = root < 0 ? -1 : 0;
-  if (rc == 0 && put_attr(root, "tercio_format", &format, 1) < 0) rc = -1;
-  if (rc == 0 && put_attr(root, "step", &o->step, 1) < 0) rc = -1;
-  if (rc == 0 && put_attr(root, "writer", &writer, 1) < 0) rc = -1;
-  if (root >= 0 && H5Gclose(root) < 0) rc = -1;
-  return rc;
+  static const char what[] = "attributes";
+  const int64_t format = TC_H5_FORMAT, writer = opts->writer;
+  struct opened o = { 0 };
+  const hid_t root = keep(&o, H5Gopen2(file, "/", H5P_DEFAULT), H5Gclose, what);
+  H5_TRY(&o, put_attr(root, "tercio_format", &format, 1) == 0 && put_attr(root, "step", &opts->step, 1) == 0 &&
+         put_attr(root, "writer", &writer, 1) == 0, what);
+  return close_all(&o);
 }
 
 /* A new dataset whose place in the file is settled; its groups are made with it. */
 static hid_t make_dataset(hid_t file, const struct tc_h5_slice *s, hid_t type)
 {
-  hid_t space = h5_space(s->rank, s->count), set = -1;
-  hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), lcpl = H5Pcreate(H5P_LINK_CREATE);
-  if (space >= 0 && dcpl >= 0 && lcpl >= 0 &&
-      H5Pset_layout(dcpl, H5D_CONTIGUOUS) >= 0 &&
-      H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER) >= 0 &&
-      H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY) >= 0 &&
-      H5Pset_obj_track_times(dcpl, 0) >= 0 &&
-      H5Pset_create_intermediate_group(lcpl, 1) >= 0)
-    set = H5Dcreate2(file, s->dataset, type, space, lcpl, dcpl, H5P_DEFAULT);
-  if (set >= 0 && s->rank > 0 &&
-      (put_attr(set, "global_shape", s->global, s->rank) < 0 ||
-       put_attr(set, "start", s->start, s->rank) < 0)) {
-    H5Dclose(set);
-    set = -1;
-  }
-  H5Sclose(space);
-  H5Pclose(dcpl);
-  H5Pclose(lcpl);
-  return set;
+  const char *what = s->dataset;
+  struct opened o = { 0 };
+  const hid_t space = keep(&o, h5_space(s->rank, s->count), H5Sclose, what);
+  const hid_t dcpl = keep(&o, H5Pcreate(H5P_DATASET_CREATE), H5Pclose, what);
+  const hid_t lcpl = keep(&o, H5Pcreate(H5P_LINK_CREATE), H5Pclose, what);
+  H5_TRY(&o, H5Pset_layout(dcpl, H5D_CONTIGUOUS) >= 0 && H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER) >= 0 &&
+         H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY) >= 0 && H5Pset_obj_track_times(dcpl, 0) >= 0 &&
+         H5Pset_create_intermediate_group(lcpl, 1) >= 0, what);
+  const hid_t set = keep(&o, H5Dcreate2(file, s->dataset, type, space, lcpl, dcpl, H5P_DEFAULT), H5Dclose, what);
+  H5_TRY(&o, s->rank == 0 || (put_attr(set, "global_shape", s->global, s->rank) == 0 &&
+                              put_attr(set, "start", s->start, s->rank) == 0), what);
+  return close_others(&o);
 }
 
 static int64_t slice_bytes(const struct tc_h5_slice *s)
@@ -232,13 +254,13 @@ static int64_t slice_bytes(const struct tc_h5_slice *s)
 static int lay_slice(hid_t file, struct tc_h5_slice *s)
 {
   TC_ASSERT(s->rank >= 0 && s->rank <= TC_DIMS);
-  hid_t type = h5_type(s->dtype), set = type < 0 ? -1 : make_dataset(file, s, type);
-  haddr_t at = set < 0 ? HADDR_UNDEF : H5Dget_offset(set);
-  int rc = at == HADDR_UNDEF ? -1 : 0;
+  struct opened o = { 0 };
+  const hid_t type = keep(&o, h5_type(s->dtype), H5Tclose, s->dataset);
+  const hid_t set = keep(&o, make_dataset(file, s, type), H5Dclose, s->dataset);
+  const haddr_t at = set < 0 ? HADDR_UNDEF : H5Dget_offset(set);
+  H5_TRY(&o, at != HADDR_UNDEF, s->dataset);
   s->offset = (int64_t)at;
-  if (set >= 0 && H5Dclose(set) < 0) rc = -1;
-  H5Tclose(type);
-  return rc;
+  return close_all(&o);
 }
 
 /* Every dataset; the name of the one that failed, else NULL. Goes on after a failure: other
@@ -309,46 +331,44 @@ int tc_h5_lay(int *fd, int64_t *size_bytes, const char *path, const struct tc_h5
   return rc;
 }
 
-/* 1 if obj has the attribute with these values, else 0. */
-static int attr_is(hid_t obj, const char *name, const int64_t *want, int n)
+/* Whether obj has the attribute with these values. */
+static bool attr_is(hid_t obj, const char *name, const int64_t *want, int n)
 {
+  struct opened o = { 0 };
   int64_t got[TC_DIMS];
-  if (H5Aexists(obj, name) <= 0) return 0;
-  hid_t a = H5Aopen(obj, name, H5P_DEFAULT);
-  hid_t space = a < 0 ? -1 : H5Aget_space(a);
-  int same = space >= 0 && H5Sget_simple_extent_npoints(space) == n &&
-             H5Aread(a, H5T_NATIVE_INT64, got) >= 0 &&
-             memcmp(got, want, (size_t)n * sizeof *want) == 0;
-  H5Sclose(space);
-  H5Aclose(a);
+  if (H5Aexists(obj, name) <= 0) return false;
+  const hid_t a = keep(&o, H5Aopen(obj, name, H5P_DEFAULT), H5Aclose, name);
+  const hid_t space = keep(&o, H5Aget_space(a), H5Sclose, name);
+  H5_TRY(&o, H5Sget_simple_extent_npoints(space) == n && H5Aread(a, H5T_NATIVE_INT64, got) >= 0 &&
+         memcmp(got, want, (size_t)n * sizeof *want) == 0, name);
+  const bool same = !o.what;
+  close_all(&o);
   return same;
 }
 
 /* What of the dataset is not as it should be; NULL if all is. */
 static const char *slice_differs(hid_t file, const struct tc_h5_slice *s)
 {
-  const char *what = NULL;
-  hid_t set = H5Dopen2(file, s->dataset, H5P_DEFAULT);
-  if (set < 0) return "it is not there";
-  hid_t type = H5Dget_type(set), want = h5_type(s->dtype), space = H5Dget_space(set);
-  hid_t dcpl = H5Dget_create_plist(set);
+  struct opened o = { 0 };
   hsize_t dim[TC_DIMS];
-  if (type < 0 || want < 0 || H5Tequal(type, want) <= 0) what = "type";
-  if (space < 0 || H5Sget_simple_extent_ndims(space) != s->rank) what = "number of dimensions";
-  else if (s->rank > 0) {
+  const hid_t set = keep(&o, H5Dopen2(file, s->dataset, H5P_DEFAULT), H5Dclose, "it is not there");
+  if (set < 0) return o.what;
+  const hid_t type = keep(&o, H5Dget_type(set), H5Tclose, "type"), want = keep(&o, h5_type(s->dtype), H5Tclose, "type");
+  const hid_t space = keep(&o, H5Dget_space(set), H5Sclose, "number of dimensions");
+  const hid_t dcpl = keep(&o, H5Dget_create_plist(set), H5Pclose, "layout");
+  const bool ranked = H5Sget_simple_extent_ndims(space) == s->rank;
+  H5_TRY(&o, H5Tequal(type, want) > 0, "type");
+  H5_TRY(&o, ranked, "number of dimensions");
+  if (ranked && s->rank > 0) {
     H5Sget_simple_extent_dims(space, dim, NULL);
-    for (int d = 0; d < s->rank; d++)
-      if ((int64_t)dim[d] != s->count[d]) what = "shape";
-    if (!attr_is(set, "global_shape", s->global, s->rank)) what = "global_shape";
-    if (!attr_is(set, "start", s->start, s->rank)) what = "start";
+    for (int d = 0; d < s->rank; d++) H5_TRY(&o, (int64_t)dim[d] == s->count[d], "shape");
+    H5_TRY(&o, attr_is(set, "global_shape", s->global, s->rank), "global_shape");
+    H5_TRY(&o, attr_is(set, "start", s->start, s->rank), "start");
   }
-  if (dcpl < 0 || H5Pget_layout(dcpl) != H5D_CONTIGUOUS) what = "layout";
-  if ((int64_t)H5Dget_offset(set) != s->offset) what = "place in the file";
-  H5Pclose(dcpl);
-  H5Sclose(space);
-  H5Tclose(want);
-  H5Tclose(type);
-  H5Dclose(set);
+  H5_TRY(&o, H5Pget_layout(dcpl) == H5D_CONTIGUOUS, "layout");
+  H5_TRY(&o, (int64_t)H5Dget_offset(set) == s->offset, "place in the file");
+  const char *what = o.what;
+  close_all(&o);
   return what;
 }
 
@@ -357,8 +377,7 @@ static int check_open(hid_t file, const char *path, int64_t step, int32_t writer
 {
   int64_t format = TC_H5_FORMAT, rank = writer;
   hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
-  int good = root >= 0 && attr_is(root, "tercio_format", &format, 1) &&
-             attr_is(root, "step", &step, 1) && attr_is(root, "writer", &rank, 1);
+  const bool good = attr_is(root, "tercio_format", &format, 1) && attr_is(root, "step", &step, 1) && attr_is(root, "writer", &rank, 1);
   H5Gclose(root);
   if (!good)
     return tc_fail(err, TC_ECHECKSUM, "%s: its attributes are not those of writer %d of step "
@@ -412,43 +431,40 @@ int tc_h5_check(const char *path, int64_t step, int32_t writer, const struct tc_
 
 static hid_t view_props(const struct tc_h5_view *v)
 {
-  hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
-  bool good = dcpl >= 0 && H5Pset_obj_track_times(dcpl, 0) >= 0;
-  for (int i = 0; i < v->n && good; i++) {
+  struct opened o = { 0 };
+  const hid_t dcpl = keep(&o, H5Pcreate(H5P_DATASET_CREATE), H5Pclose, v->dataset);
+  H5_TRY(&o, H5Pset_obj_track_times(dcpl, 0) >= 0, v->dataset);
+  for (int i = 0; i < v->n && !o.what; i++) {
     const struct tc_h5_slice *s = &v->s[i];
+    struct opened spaces = { 0 };
     hsize_t start[TC_DIMS], count[TC_DIMS];
     for (int d = 0; d < v->rank; d++) {
       start[d] = (hsize_t)s->start[d];
       count[d] = (hsize_t)s->count[d];
     }
-    hid_t to = h5_space(v->rank, v->global), from = h5_space(v->rank, s->count);
-    good = to >= 0 && from >= 0 &&
-           H5Sselect_hyperslab(to, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
-           H5Pset_virtual(dcpl, to, v->file[i], s->dataset, from) >= 0;
-    H5Sclose(to);
-    H5Sclose(from);
+    const hid_t to = keep(&spaces, h5_space(v->rank, v->global), H5Sclose, v->dataset);
+    const hid_t from = keep(&spaces, h5_space(v->rank, s->count), H5Sclose, v->dataset);
+    H5_TRY(&o, H5Sselect_hyperslab(to, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+           H5Pset_virtual(dcpl, to, v->file[i], s->dataset, from) >= 0, v->dataset);
+    close_all(&spaces);
   }
-  if (!good && dcpl >= 0) H5Pclose(dcpl);
-  return good ? dcpl : -1;
+  return close_others(&o);
 }
 
 static int make_view(hid_t file, const struct tc_h5_view *v)
 {
-  hid_t lcpl = H5Pcreate(H5P_LINK_CREATE), set = -1;
-  int rc = lcpl < 0 || H5Pset_create_intermediate_group(lcpl, 1) < 0 ? -1 : 0;
-  if (rc == 0 && v->rank == 0) {
-    rc = H5Lcreate_external(v->file[0], v->s[0].dataset, file, v->dataset, lcpl, H5P_DEFAULT);
-  } else if (rc == 0) {
-    hid_t type = h5_type(v->dtype), space = h5_space(v->rank, v->global), dcpl = view_props(v);
-    if (type >= 0 && space >= 0 && dcpl >= 0)
-      set = H5Dcreate2(file, v->dataset, type, space, lcpl, dcpl, H5P_DEFAULT);
-    rc = set >= 0 && H5Dclose(set) >= 0 ? 0 : -1;
-    H5Tclose(type);
-    H5Sclose(space);
-    H5Pclose(dcpl);
+  struct opened o = { 0 };
+  const hid_t lcpl = keep(&o, H5Pcreate(H5P_LINK_CREATE), H5Pclose, v->dataset);
+  H5_TRY(&o, H5Pset_create_intermediate_group(lcpl, 1) >= 0, v->dataset);
+  if (v->rank == 0) {
+    H5_TRY(&o, H5Lcreate_external(v->file[0], v->s[0].dataset, file, v->dataset, lcpl, H5P_DEFAULT) >= 0, v->dataset);
+    return close_all(&o);
   }
-  H5Pclose(lcpl);
-  return rc < 0 ? -1 : 0;
+  const hid_t type = keep(&o, h5_type(v->dtype), H5Tclose, v->dataset);
+  const hid_t space = keep(&o, h5_space(v->rank, v->global), H5Sclose, v->dataset);
+  const hid_t dcpl = keep(&o, view_props(v), H5Pclose, v->dataset);
+  keep(&o, H5Dcreate2(file, v->dataset, type, space, lcpl, dcpl, H5P_DEFAULT), H5Dclose, v->dataset);
+  return close_all(&o);
 }
 
 int tc_h5_view(int64_t *size_bytes, const char *path, const struct tc_h5_opts *o,
