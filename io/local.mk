@@ -7,7 +7,6 @@ io_sources = \
   %D%/ckpt/compare.c \
   %D%/ckpt/meta.def \
   %D%/ckpt/rank_file.c \
-  %D%/ckpt/rank_file.h \
   %D%/ckpt/h5.c \
   %D%/ckpt/h5.h \
   %D%/ckpt/impl.h \
@@ -18,6 +17,8 @@ io_sources = \
   %D%/ckpt/manifest_check.c \
   %D%/ckpt/owner.c \
   %D%/ckpt/owner.h \
+  %D%/ckpt/owner_before.c \
+  %D%/ckpt/owner_take.c \
   %D%/ckpt/read.c \
   %D%/ckpt/save.c \
   %D%/ckpt/steps.c \

@@ -62,7 +62,8 @@ unit_tests = \
   %D%/unit/io/t_manifest.t \
   %D%/unit/io/t_model_files.t \
   %D%/unit/io/t_owner.t \
-  %D%/unit/io/t_owner_parts.t \
+  %D%/unit/io/t_owner_before.t \
+  %D%/unit/io/t_owner_take.t \
   %D%/unit/io/t_safetensors.t \
   %D%/unit/io/t_verify.t \
   %D%/unit/foreign/t_foreign.t \

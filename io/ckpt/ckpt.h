@@ -23,7 +23,7 @@
  *   meta.def    what it says about the run; manifest.c: the manifest as text; manifest_check.c whether it can be true
  *   h5_view.c   view.h5, all tensors whole
  *   tidy.c      remains, old steps, steps set aside
- *   owner.c     which run may write into the folder
+ *   owner.c     which run may write into the folder; owner_before.c whether the one before is alive, owner_take.c its steps
  *   steps.c     the steps in a folder; whether one that can't be read is damaged or gone
  *   read.c      opening a checkpoint, reading boxes
  *   verify.c    proving it whole

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/ckpt/rank_file.h"
+#include "io/ckpt/impl.h"
 #include "io/folder.h"
 
 static bool file_name_good(const char *s)

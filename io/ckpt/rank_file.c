@@ -10,7 +10,7 @@
  * A node's ranks differ from a lone one in the first line only: the data never goes through
  * MPI-IO, which is slower here and fails above 2 GiB a call. What fails on one of them is reported
  * in the exchange after the layout, or to rank 0: no rank leaves between two collective calls. */
-#include "io/ckpt/rank_file.h"
+#include "io/ckpt/impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #include "io/ckpt/blocks.h"
-#include "io/ckpt/impl.h"
 #include "io/folder.h"
 #include "io/ckpt/h5.h"
 #include "src/watch/watch.h"
