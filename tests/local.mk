@@ -8,9 +8,10 @@ unit_tests = \
   %D%/unit/bench/t_bench.t \
   %D%/unit/bench/t_pairs.t \
   %D%/unit/calibrate/t_calibrate.t \
-  %D%/unit/cmd/t_ckpt_tools.t \
+  %D%/unit/cmd/t_ckpt.t \
   %D%/unit/cmd/t_comm_rows.t \
   %D%/unit/cmd/t_cmd_data.t \
+  %D%/unit/cmd/t_keep.t \
   %D%/unit/cmd/t_main.t \
   %D%/unit/cmd/t_terminal.t \
   %D%/unit/cmd/t_place.t \
@@ -51,7 +52,6 @@ unit_tests = \
   %D%/unit/graph/t_mesh.t \
   %D%/unit/io/t_blocks.t \
   %D%/unit/io/t_ckpt.t \
-  %D%/unit/io/t_ckpt_cmd.t \
   %D%/unit/io/t_ckpt_faults.t \
   %D%/unit/io/t_ckpt_load.t \
   %D%/unit/io/t_ckpt_node.t \

@@ -1,4 +1,4 @@
-/* t_ckpt_cmd.c - `tercio ckpt`: each command in a process of its own, its output against
+/* t_ckpt.c - `tercio ckpt`: each command in a process of its own, its output against
  * values computed here. */
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-/* t_ckpt_tools.c - `tercio ckpt` verify with threads, prune, quarantine, and diff's tolerances:
+/* t_keep.c - `tercio ckpt` verify with threads, prune, quarantine, and diff's tolerances:
  * what proves, removes and compares. */
 #include "tests/unit/ckpt_cmd.h"
 
