@@ -129,6 +129,11 @@ void tc_copy_out(void *dst, const void *src, size_t bytes)
 
 /* ---- boxes, and what lies around them in a file ------------------------------------ */
 
+bool tc_ckpt_has_shape(const struct tc_ckpt_tensor *t, int rank, const int64_t *dim)
+{
+  return t->rank == rank && memcmp(t->dim, dim, (size_t)rank * sizeof *dim) == 0;
+}
+
 int64_t tc_box_elems(int rank, const int64_t *count)
 {
   int64_t n = 1;
@@ -155,6 +160,14 @@ int64_t tc_box_span(int rank, const int64_t *start, const int64_t *count, const 
   *lo = first;
   *hi = last + 1;
   return inside;
+}
+
+int tc_piece_by_place(const void *a, const void *b)
+{
+  const struct tc_piece *p = *(const struct tc_piece *const *)a;
+  const struct tc_piece *q = *(const struct tc_piece *const *)b;
+  if (p->file != q->file) return p->file < q->file ? -1 : 1;
+  return (p->offset > q->offset) - (p->offset < q->offset);
 }
 
 /* Continues *crc, a CRC-32C, with `bytes` of fd at offset; false if they can't be read. */

@@ -43,6 +43,9 @@ struct tc_ckpt_tensor {
   int64_t dim[TC_DIMS];          /* global, unpadded */
 };
 
+/* Local. Whether a tensor has this shape. */
+bool tc_ckpt_has_shape(const struct tc_ckpt_tensor *t, int rank, const int64_t *dim);
+
 /* One box of one tensor, dense and contiguous in host memory. */
 struct tc_ckpt_slice {
   int tensor;                    /* index into the tensors */

@@ -120,9 +120,7 @@ int tc_ckpt_compare(struct tc_ckpt_delta *d, struct tc_ckpt *a, int ta, struct t
   const struct tc_ckpt_tensor *x = tc_ckpt_at(a, ta), *y = tc_ckpt_at(b, tb);
   *d = (struct tc_ckpt_delta){0};
   if (x->dtype != y->dtype) d->why = "the types differ";
-  else if (x->rank != y->rank ||
-           memcmp(x->dim, y->dim, (size_t)x->rank * sizeof *x->dim) != 0)
-    d->why = "the shapes differ";
+  else if (!tc_ckpt_has_shape(x, y->rank, y->dim)) d->why = "the shapes differ";
   if (d->why) return 0;
   struct tc_ckpt_walk wa, wb;        /* equal shapes and types have equal blocks */
   double num = 0, den = 0;

@@ -8,6 +8,8 @@
 #include "io/ckpt/inspect.h"
 #include "io/ckpt/owner.h"
 
+/* Compares two struct tc_piece * for qsort: by file, then by offset. */
+int tc_piece_by_place(const void *a, const void *b);
 /* Local. CRC-32C of a file's bytes that are not data: the n pieces given must be sorted by
  * offset. False if they can't be read. */
 bool tc_crc_meta(int fd, int64_t size, const struct tc_piece *const *by_offset, int n,

@@ -27,7 +27,7 @@ enum { LEAST_PER_VALUE = 8, FREE_VALUES = 1000 };
 
 /* ---- writing ---------------------------------------------------------------------- */
 
-static json_t *ints_json(const int64_t *x, int n)
+json_t *tc_ints_json(const int64_t *x, int n)
 {
   json_t *a = json_array();
   for (int i = 0; i < n; i++) json_array_append_new(a, json_integer(x[i]));
@@ -113,8 +113,8 @@ static json_t *piece_json(const struct tc_manifest *m, const struct tc_piece *p)
 {
   int rank = m->tensor[p->tensor].rank;
   return json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:o}", "file", m->file[p->file].name,
-                   "dataset", p->dataset, "start", ints_json(p->start, rank), "count",
-                   ints_json(p->count, rank), "offset", (json_int_t)p->offset, "bytes",
+                   "dataset", p->dataset, "start", tc_ints_json(p->start, rank), "count",
+                   tc_ints_json(p->count, rank), "offset", (json_int_t)p->offset, "bytes",
                    (json_int_t)p->bytes, "crc32c",
                    blocks_json(p->crc32c, tc_blocks(p->bytes, m->block_bytes)));
 }
@@ -151,7 +151,7 @@ char *tc_manifest_text(const struct tc_manifest *m, size_t *bytes)
     const struct tc_ckpt_tensor *t = &m->tensor[i];
     emit(f, i ? ",\n  {\"name\": " : "\n  {\"name\": ", json_string(t->name));
     emit(f, ", \"dtype\": ", json_string(tc_dtype_name(t->dtype)));
-    emit(f, ", \"shape\": ", ints_json(t->dim, t->rank));
+    emit(f, ", \"shape\": ", tc_ints_json(t->dim, t->rank));
     fputs(", \"pieces\": [", f);
     for (int k = m->first_piece[i]; k < m->first_piece[i + 1]; k++)
       emit(f, k > m->first_piece[i] ? ",\n    " : "\n    ", piece_json(m, &m->piece[k]));

@@ -72,6 +72,8 @@ json_t *tc_meta_json(const struct tc_ckpt_meta *m, const struct tc_meta_row *row
  * sentence. TC_EUSER. */
 int tc_manifest_check(struct tc_manifest *m, const char *where, struct tc_err *err);
 
+/* Local. An array of n numbers. */
+json_t *tc_ints_json(const int64_t *x, int n);
 /* Local. The text, owned by the caller. */
 char *tc_manifest_text(const struct tc_manifest *m, size_t *bytes);
 /* Local. Puts the checksum member at the end of a JSON object's text: an owned copy. */

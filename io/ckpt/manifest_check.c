@@ -39,14 +39,6 @@ static int cmp_piece(const void *a, const void *b)
   return 0;
 }
 
-static int cmp_place(const void *a, const void *b)
-{
-  const struct tc_piece *p = *(const struct tc_piece *const *)a;
-  const struct tc_piece *q = *(const struct tc_piece *const *)b;
-  if (p->file != q->file) return p->file < q->file ? -1 : 1;
-  return (p->offset > q->offset) - (p->offset < q->offset);
-}
-
 /* A name that occurs twice among `n`; NULL if none does. */
 static const char *twice(const char **names, int n)
 {
@@ -214,7 +206,7 @@ static int check_places(const struct tc_manifest *m, const char *where, struct t
   const struct tc_piece **by = tc_malloc((size_t)(m->n_pieces + 1) * sizeof *by);
   int rc = 0;
   for (int i = 0; i < m->n_pieces; i++) by[i] = &m->piece[i];
-  qsort(by, (size_t)m->n_pieces, sizeof *by, cmp_place);
+  qsort(by, (size_t)m->n_pieces, sizeof *by, tc_piece_by_place);
   for (int i = 1; i < m->n_pieces && rc == 0; i++)
     if (by[i]->file == by[i - 1]->file && by[i]->offset < by[i - 1]->offset + by[i - 1]->bytes)
       rc = tc_fail(err, TC_EUSER, "%s: file %s: two pieces share bytes", where,

@@ -186,13 +186,6 @@ static int write_data(struct tc_share *p, int fd, const char *path, const char *
   return rc;
 }
 
-static int cmp_piece(const void *a, const void *b)
-{
-  const struct tc_piece *p = *(struct tc_piece *const *)a;
-  const struct tc_piece *q = *(struct tc_piece *const *)b;
-  return (p->offset > q->offset) - (p->offset < q->offset);
-}
-
 /* The file's metadata: its checksum, and whether HDF5 finds in it what the manifest will say
  * (it is written when the file is closed, so only now). */
 static int check_file(struct tc_share *p, const struct layout *l, int fd, const char *path,
@@ -206,7 +199,7 @@ static int check_file(struct tc_share *p, const struct layout *l, int fd, const 
     piece[i].bytes = tc_share_bytes(p->tensor, &l->piece[i]);
     by[i] = &piece[i];
   }
-  qsort(by, (size_t)l->n, sizeof *by, cmp_piece);
+  qsort(by, (size_t)l->n, sizeof *by, tc_piece_by_place);
   for (int i = 0; i < l->n && good; i++)
     good = by[i]->offset >= (i ? by[i - 1]->offset + by[i - 1]->bytes : 0) &&
            by[i]->offset + by[i]->bytes <= p->report.size;

@@ -22,15 +22,6 @@ static void report(struct tc_faults *f, const struct tc_err *e)
   if (f->fault) f->fault(f->ctx, e->status, e->text);
 }
 
-/* By file, then by offset. */
-static int cmp_place(const void *a, const void *b)
-{
-  const struct tc_piece *p = *(const struct tc_piece *const *)a;
-  const struct tc_piece *q = *(const struct tc_piece *const *)b;
-  if (p->file != q->file) return p->file < q->file ? -1 : 1;
-  return (p->offset > q->offset) - (p->offset < q->offset);
-}
-
 static void verify_h5(const struct tc_ckpt *c, int file, const struct tc_piece *const *piece,
                       int n, struct tc_faults *f)
 {
@@ -96,7 +87,7 @@ void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
   const struct tc_piece **by = tc_malloc((size_t)(m->n_pieces + 1) * sizeof *by);
   double bytes = 0, at = 0;
   for (int k = 0; k < m->n_pieces; k++) by[k] = &m->piece[k];
-  qsort(by, (size_t)m->n_pieces, sizeof *by, cmp_place);
+  qsort(by, (size_t)m->n_pieces, sizeof *by, tc_piece_by_place);
   for (int i = 0; i < m->n_files; i++) bytes += (double)m->file[i].size;
   for (int i = 0, k = 0, end = 0; i < m->n_files; at += (double)m->file[i++].size) {
     while (end < m->n_pieces && by[end]->file == i) end++;

@@ -26,16 +26,6 @@ struct saved {
   void **map; size_t *bytes;      /* of each tensor that is not a weight; NULL */
 };
 
-/* Compares a tensor of our own format with that of this configuration. */
-static int check_shape(const struct tc_import *x, const struct tc_st_tensor *f,
-                       const struct tc_ckpt_tensor *t, struct tc_err *err)
-{
-  bool same = f->rank == t->rank;
-  for (int d = 0; same && d < t->rank; d++) same = f->dim[d] == t->dim[d];
-  return same ? 0 : tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than this model's",
-                            tc_foreign_path(x->from), t->name);
-}
-
 /* Maps a tensor that is not a weight: the file's if it has it, else zeros, which need no memory. */
 static int map_state(const struct tc_import *x, struct saved *s, int i, bool *given,
                      struct tc_err *err)
@@ -60,7 +50,8 @@ static int map_state(const struct tc_import *x, struct saved *s, int i, bool *gi
   if (f->dtype != t->dtype)
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another type than this optimizer's",
                    tc_foreign_path(x->from), t->name);
-  TC_TRY(check_shape(x, f, t, err));
+  if (!tc_ckpt_has_shape(t, f->rank, f->dim))
+    return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than this model's", tc_foreign_path(x->from), t->name);
   return tc_st_files_read(st, k, 0, f->bytes, s->map[i], err);
 }
 

@@ -161,9 +161,7 @@ static int find_tensor(const struct plan *p, const struct tc_tensor *x, struct t
     return tc_fail(err, TC_EUSER, "%s has no tensor %s (was it saved with another "
                    "train.optimizer?)", p->c->path, x->name);
   const struct tc_ckpt_tensor *t = tc_ckpt_at(p->c, k);
-  bool same = t->rank == x->rank && t->dtype == x->dtype;
-  for (int d = 0; same && d < x->rank; d++) same = t->dim[d] == x->dim[d];
-  if (same) return k;
+  if (t->dtype == x->dtype && tc_ckpt_has_shape(t, x->rank, x->dim)) return k;
   return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",
                  p->c->path, x->name);
 }

@@ -80,9 +80,8 @@ static int load_tensor(const struct tc_run *r, const struct source *s, int32_t i
                    "train.optimizer, take its weights alone (tercio ckpt export, then import)",
                    source_path(s), x->name);
   const struct tc_ckpt_tensor *ct = source_at(s, k);
-  bool same = ct->rank == x->rank
+  const bool same = tc_ckpt_has_shape(ct, x->rank, x->dim)
               && (ct->dtype == x->dtype || (r->use != TC_TO_TRAIN && ct->dtype == TC_F32 && x->dtype == TC_BF16));
-  for (int d = 0; same && d < x->rank; d++) same = ct->dim[d] == x->dim[d];
   if (!same)
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",
                    source_path(s), x->name);

@@ -20,13 +20,6 @@ static const char *ints_text(char *buf, size_t size, const int64_t *x, int rank)
   return buf;
 }
 
-static json_t *ints_json(const int64_t *x, int rank)
-{
-  json_t *a = json_array();
-  for (int d = 0; d < rank; d++) json_array_append_new(a, json_integer(x[d]));
-  return a;
-}
-
 /* ---- tensors ---------------------------------------------------------------------- */
 
 /* Closes the checkpoint; rc, or that it was removed meanwhile. */
@@ -56,7 +49,7 @@ int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
     if (rc < 0) break;
     if (a->json) {
       json_t *o = json_pack("{s:s, s:s, s:o, s:n, s:n, s:n, s:I, s:n}", "name", t->name, "dtype",
-                            tc_dtype_name(t->dtype), "shape", ints_json(t->dim, t->rank), "min", "max", "mean",
+                            tc_dtype_name(t->dtype), "shape", tc_ints_json(t->dim, t->rank), "min", "max", "mean",
                             "nan", (json_int_t)s.n_nan, "norm");
       tc_figure(o, "min", s.min);
       tc_figure(o, "max", s.max);
@@ -109,7 +102,7 @@ static int dump_rows(struct tc_ckpt *c, int tensor, const struct ckpt_args *a,
   struct tc_ckpt_walk w;
   int rc = 1;
   if (a->json) {
-    json_t *shape = ints_json(t->dim, t->rank), *name = tc_text_json(t->name);
+    json_t *shape = tc_ints_json(t->dim, t->rank), *name = tc_text_json(t->name);
     printf("{\"name\": ");
     json_dumpf(name, stdout, JSON_ENCODE_ANY);
     json_decref(name);
@@ -240,7 +233,7 @@ static void print_slice(const struct tc_manifest *m, const struct tc_piece *p, j
   if (list)
     json_array_append_new(list, json_pack("{s:i, s:o, s:s, s:o, s:o, s:I}", "rank",
       (int)f->writer, "node", node_json(m, f->writer), "file", f->name, "start",
-      ints_json(p->start, t->rank), "count", ints_json(p->count, t->rank), "bytes",
+      tc_ints_json(p->start, t->rank), "count", tc_ints_json(p->count, t->rank), "bytes",
       (json_int_t)p->bytes));
   else
     printf("%-36s %5d  %-12s %-14s %-16s %-16s %12lld\n", t->name, (int)f->writer,
@@ -295,7 +288,7 @@ int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err)
     }
     if (a->json)
       json_array_append_new(tensors, json_pack("{s:s, s:s, s:o, s:o}", "name", t->name, "dtype",
-        tc_dtype_name(t->dtype), "shape", ints_json(t->dim, t->rank), "slices", slices));
+        tc_dtype_name(t->dtype), "shape", tc_ints_json(t->dim, t->rank), "slices", slices));
   }
   if (shown == 0 && a->only)
     rc = tc_fail(err, TC_EUSER, "ckpt show: no tensor matches --tensor '%s'", a->only);
