@@ -31,6 +31,8 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/plan.h \
   %D%/cmd/plan/print.c \
   %D%/cmd/plan/table.c \
+  %D%/cmd/print_pairs.c \
+  %D%/cmd/print_pairs.h \
   %D%/cmd/read_flags.c \
   %D%/cmd/report.c \
   %D%/cmd/sample.c \
@@ -108,7 +110,11 @@ libtercio_app_a_SOURCES = \
   %D%/bench/bench.c \
   %D%/bench/bench.h \
   %D%/bench/pairs.c \
-  %D%/bench/pairs.h
+  %D%/bench/pairs.h \
+  %D%/bench/rank.c \
+  %D%/bench/rank.h \
+  %D%/bench/sweep.c \
+  %D%/bench/sweep.h
 
 # What runs: the only layer that sees MPI, PMIx and HDF5 (io/local.mk adds its files).
 noinst_LIBRARIES += libtercio_run.a

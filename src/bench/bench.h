@@ -1,12 +1,14 @@
-/* bench.h - the network between ranks, measured: one collective at one size, timed and checked: what `tercio comm` prints.
+/* bench.h - the network between ranks, measured: one collective at one size, timed and checked, as `tercio comm` prints
+ * it.
  *
  * Elements are fp32 and contain small integers, computed from (rank, index), so that every sum is
  * exact in any order: each element of the output is compared for equality, and memory that a call
  * must not change is checked, too. The communicators' counters must grow by the prediction of
  * tc_coll_bytes.
  *
- * In: communicators and memory. Out: rows of times and rates; whoever asked judges and prints them. pairs.c measures each
- * node with each other node. */
+ * In: communicators and memory. Out: rows of times and rates; whoever asked judges and prints them. Files in reading
+ * order: rank.c (what a rank measures with), bench.c (one collective at one size), sweep.c (over sizes), pairs.c (each
+ * node with each other node). */
 #ifndef TC_BENCH_H
 #define TC_BENCH_H
 
@@ -51,6 +53,7 @@ struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
 void tc_bench_free(struct tc_bench *b);
 /* Local. From now on so many timed iterations, at most those of tc_bench_new. The same on all ranks. */
 void tc_bench_iters(struct tc_bench *b, int iters);
+#define TC_BENCH_BUDGET_S 30.0    /* what a measurement takes, about, if it may choose how much to measure */
 enum { TC_BENCH_WARM_UP = 2 };    /* more, before them; the first one also grows staging memory */
 
 /* Collective over the world. bytes: of the whole array, at most max_bytes (rounded to

@@ -75,20 +75,20 @@ static void test_slow(void)
     { "one pair alone", 2, { 1 }, "", "" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct pair pair[10];
-    struct member m[5] = { { 0 } };
-    struct state s = { .n = rows[i].n, .m = m, .pair = pair };
+    struct tc_pair pair[10];
+    struct tc_pair_member m[5] = { { 0 } };
+    struct tc_pairs s = { .n = rows[i].n, .m = m, .pair = pair };
     char members[40] = "", pairs[100] = "";
     for (int a = 0; a < s.n; a++)
       for (int b = a + 1; b < s.n; b++, s.n_pairs++)
-        pair[s.n_pairs] = (struct pair){ .a = a, .b = b, .gbs = rows[i].gbs[s.n_pairs] };
+        pair[s.n_pairs] = (struct tc_pair){ .a = a, .b = b, .gbs = rows[i].gbs[s.n_pairs] };
     find_slow(&s);
     for (int k = 0; k < s.n; k++) {
       if (m[k].slow) snprintf(members + strlen(members), 8, "%s%d", *members ? " " : "", k);
       is_int(m[k].pairs, s.n - 1, "%s: pairs of %d", rows[i].what, k);
     }
     for (int k = 0; k < s.n_pairs; k++)
-      if (is_slow(&s, &pair[k])) snprintf(pairs + strlen(pairs), 8, "%s%d-%d", *pairs ? " " : "", pair[k].a, pair[k].b);
+      if (tc_pair_is_slow(&s, &pair[k])) snprintf(pairs + strlen(pairs), 8, "%s%d-%d", *pairs ? " " : "", pair[k].a, pair[k].b);
     is_str(members, rows[i].members, "... slow members");
     is_str(pairs, rows[i].pairs, "... slow pairs");
   }
@@ -97,9 +97,9 @@ static void test_slow(void)
 /* Of a sample a member may be in no pair: it has no rate, and is not slow. */
 static void test_sample(void)
 {
-  struct pair pair[] = { { .a = 0, .b = 1, .gbs = 10 } };
-  struct member m[3] = { { 0 } };
-  struct state s = { .n = 3, .m = m, .pair = pair, .n_pairs = 1 };
+  struct tc_pair pair[] = { { .a = 0, .b = 1, .gbs = 10 } };
+  struct tc_pair_member m[3] = { { 0 } };
+  struct tc_pairs s = { .n = 3, .m = m, .pair = pair, .n_pairs = 1 };
   find_slow(&s);
   ok(!m[2].pairs && !m[2].slow && m[0].pairs == 1, "a member that was in no pair");
   ok(s.median_gbs > 9.9 && s.median_gbs < 10.1, "... does not count for the median");
@@ -107,33 +107,36 @@ static void test_sample(void)
 
 static int by_members(const void *a, const void *b)
 {
-  const struct pair *x = a, *y = b;
+  const struct tc_pair *x = a, *y = b;
   return x->a * MEMBERS + x->b - y->a * MEMBERS - y->b;
 }
 
 /* Measures all pairs as rank 0; "a-b" of those that are called slow. Returns measure's status. */
 static int measure_all(char *found, size_t size)
 {
-  static char name[MEMBERS][4] = { "a", "b", "c", "d" };
+  static const char *const name[MEMBERS] = { "a", "b", "c", "d" };
   struct tc_ranks ranks = { .n_nodes = 1, .world = MEMBERS };
   const struct tc_launch launch = { .ranks = &ranks };
   const struct tc_pairs_opts o = { .launch = &launch, .bytes = 1000, .iters = 2 };
   struct tc_comm world = { MEMBERS };
-  struct member m[MEMBERS] = { { 0 } };
+  struct tc_pair_member m[MEMBERS] = { { 0 } };
   int64_t times[2 * MEMBERS];
   struct tc_err err = { 0 };
-  for (int i = 0; i < MEMBERS; i++) m[i] = (struct member){ .rank = i, .name = name[i] };
-  struct state s = { .o = &o, .world = &world, .n = MEMBERS, .rounds = rounds_of(MEMBERS), .m = m, .times = times,
-                     .bytes = 1000, .start_ns = tc_now_ns() };
+  for (int i = 0; i < MEMBERS; i++) {
+    m[i].rank = i;
+    strcpy(m[i].name, name[i]);
+  }
+  struct tc_pairs p = { .of = "rank", .n = MEMBERS, .rounds = rounds_of(MEMBERS), .m = m, .bytes = 1000 };
+  struct state s = { .p = &p, .o = &o, .world = &world, .times = times, .start_ns = tc_now_ns() };
   memset(measured, 0, sizeof measured);
   calls = 0;
   const int rc = measure(&s, &err);
   *found = 0;
-  if (!rc) find_slow(&s);
-  qsort(s.pair, (size_t)s.n_pairs, sizeof *s.pair, by_members);
-  for (int i = 0; !rc && i < s.n_pairs; i++)
-    if (is_slow(&s, &s.pair[i])) tc_text_add(found, size, "%s%d-%d", *found ? " " : "", s.pair[i].a, s.pair[i].b);
-  free(s.pair);
+  if (!rc) find_slow(&p);
+  qsort(p.pair, (size_t)p.n_pairs, sizeof *p.pair, by_members);
+  for (int i = 0; !rc && i < p.n_pairs; i++)
+    if (tc_pair_is_slow(&p, &p.pair[i])) tc_text_add(found, size, "%s%d-%d", *found ? " " : "", p.pair[i].a, p.pair[i].b);
+  free(p.pair);
   return rc;
 }
 
@@ -181,17 +184,15 @@ static void test_crowd(void)
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_rank_info info[4] = { { 0 } };
     struct tc_ranks ranks = { .n_nodes = rows[i].nodes, .world = 4, .info = info };
-    const struct tc_launch launch = { .ranks = &ranks };
-    const struct tc_pairs_opts o = { .launch = &launch };
-    struct state s = { .o = &o, .median_gbs = 10 };
+    struct tc_pairs s = { .median_gbs = 10 };
     for (int k = 0; k < 4; k++) {
       info[k].n_cpus = rows[i].cpus[k];
       strcpy(info[k].cpuset, rows[i].set[k]);
     }
-    find_crowd(&s);
+    find_crowd(&s, &ranks);
     is_int(s.crowd, rows[i].crowd, "%s: ranks", rows[i].what);
     is_int(s.cpus, rows[i].of, "... CPUs");
-    is_int(is_slow(&s, &(struct pair){ .gbs = 1 }), !rows[i].crowd, "... whether a pair may be slow");
+    is_int(tc_pair_is_slow(&s, &(struct tc_pair){ .gbs = 1 }), !rows[i].crowd, "... whether a pair may be slow");
   }
 }
 

@@ -4,8 +4,9 @@
 #define TC_COMM_STUBS_H
 
 #include "kernels/kernel.h"
-#include "src/bench/bench.h"
-#include "src/bench/pairs.h"
+#include "src/bench/rank.h"
+#include "src/bench/sweep.h"
+#include "src/cmd/print_pairs.h"
 #include "src/comm/nccl.h"
 #include "src/launch/launch.h"
 #include "tests/unit/tap.h"
@@ -128,12 +129,17 @@ static void my_iters(struct tc_bench *b, int iters)
   bench_iters = iters;
 }
 static int64_t my_clock(void) { return now_ns; }
-static int my_pairs(const struct tc_pairs_opts *o, struct tc_bench *b, struct tc_comm *world, int rank,
-                    struct tc_err *err)
+static int my_pairs(struct tc_pairs *p, const struct tc_pairs_opts *o, struct tc_bench *b, struct tc_comm *world,
+                    int rank, struct tc_err *err)
 {
-  note("pairs %s in %s rank %d, %d bytes %d times, %d rounds, adapt %d %d\n", b ? o->link : "none", world->name,
+  *p = (struct tc_pairs){ 0 };
+  note("pairs %d in %s rank %d, %d bytes %d times, %d rounds, adapt %d %d\n", b != NULL, world->name,
        rank, (int)o->bytes, o->iters, o->rounds, o->adapt_iters, o->adapt_bytes);
   return fault(8, err);
+}
+static void my_pairs_print(const struct tc_pairs *p, const struct tc_ranks *r, const char *link, int iters, bool json)
+{
+  note("print pairs of %d ranks over %s, %d times, %d\n", p ? r->world : 0, link, iters, json);
 }
 static int my_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_bench_row *r,
                         struct tc_err *err)
@@ -170,6 +176,7 @@ static void my_fill(struct tc_device *d, void *p, int byte, int64_t bytes)
 #define tc_bench_run my_bench_run
 #define tc_bench_iters my_iters
 #define tc_pairs_run my_pairs
+#define tc_pairs_print my_pairs_print
 #define tc_now_ns my_clock
 
 #endif

@@ -1,6 +1,8 @@
-/* t_comm_rows.c - the rows and ranks of `tercio comm` (src/cmd/comm.c) with measurements, communicators and
+/* t_comm_rows.c - the rows and ranks of `tercio comm` (src/cmd/comm.c, src/bench/rank.c, src/bench/sweep.c) with measurements, communicators and
  * GPUs of the test's own: what is printed to the last digit, what a rank opens and gives back. */
 #include "tests/unit/cmd/comm_stubs.h"
+#include "src/bench/rank.c"
+#include "src/bench/sweep.c"
 #include "src/cmd/comm.c"
 
 #include <unistd.h>
@@ -19,12 +21,12 @@ static void set_up(int axis)
   const struct tc_mesh_want want = { .pp = 1, .tp = 2 };
   struct tc_err err;
   config = (struct tc_config){ .run_comm = TC_COMM_AUTO, .run_device = TC_DEVICE_CPU, .run_deadline = 2.5 };
-  job = (struct job){ .axis = axis, .min_bytes = 8, .max_bytes = 40, .iters = 3 };
+  job = (struct job){ .axis = axis, .sweep = { .min_bytes = 8, .max_bytes = 40, .iters = 3 } };
   job.launch.cfg = &config;
   job.launch.ranks = &ranks;
   job.launch.rank_names = who;
   job.launch.hub = (struct tc_hub *)&device;
-  job.op[TC_BENCH_ALL_REDUCE] = true;
+  job.sweep.op[TC_BENCH_ALL_REDUCE] = true;
   for (int i = 0; i < 4; i++) info[i].device = -1;
   TC_ASSERT(tc_mesh_new(&job.mesh, 4, node, &want, &err) == 0);
   n_comms = fail_at = n_rows = fail_row = row_status = missing = hangs = no_device = agreed = 0;
@@ -78,7 +80,7 @@ static void prints(int rank, int status, const char *want, const char *what)
 static void test_printed(void)
 {
   set_up(WORLD);
-  for (int i = 0; i <= TC_BENCH_ONE_BY_ONE; i++) job.op[i] = i != 2;
+  for (int i = 0; i <= TC_BENCH_ONE_BY_ONE; i++) job.sweep.op[i] = i != 2;
   prints(0, 0,
          "threads, 4 ranks on 1 node: pp 1 x dp 2 x tp 2; axis world: 4 ranks, 1 group\n"
          "fp32; size in bytes; time of 3 iterations, each the slowest rank's; GB/s as nccl-tests "
@@ -123,14 +125,14 @@ static void test_printed(void)
   is_int(n_rows, 15, "... of so many rows");
   done();
   set_up(WORLD);
-  job.op[TC_BENCH_REDUCE_BROADCAST] = true;
+  job.sweep.op[TC_BENCH_REDUCE_BROADCAST] = true;
   prints(1, 0, "", "another rank");
   is_int(n_rows, 6, "... measures, too");
   done();
   set_up(TC_TP);
   job.json = true;
-  job.op[TC_BENCH_REDUCE_BROADCAST] = true;
-  job.max_bytes = 8;
+  job.sweep.op[TC_BENCH_REDUCE_BROADCAST] = true;
+  job.sweep.max_bytes = 8;
   ranks.n_nodes = 2;
   prints(0, 0,
          "[\n"
@@ -149,7 +151,7 @@ static void test_printed(void)
   done();
   set_up(TC_DP);
   job.mesh->n_nodes = 2;
-  job.op[TC_BENCH_GATHER] = true;
+  job.sweep.op[TC_BENCH_GATHER] = true;
   fail_row = 2;
   row_status = TC_EUSER;
   prints(0, TC_EUSER,
@@ -179,9 +181,9 @@ static void test_printed(void)
          "a peer that is gone");
   done();
   set_up(WORLD);
-  job.op[TC_BENCH_BROADCAST] = true;
-  job.op[TC_BENCH_ALL_REDUCE] = false;
-  job.max_bytes = 8;
+  job.sweep.op[TC_BENCH_BROADCAST] = true;
+  job.sweep.op[TC_BENCH_ALL_REDUCE] = false;
+  job.sweep.max_bytes = 8;
   prints(
       0, 0,
       "threads, 4 ranks on 1 node: pp 1 x dp 2 x tp 2; axis world: 4 ranks, 1 group\n"
@@ -225,12 +227,12 @@ static void test_pace(void)
     struct tc_err err;
     int rows = 0;
     set_up(WORLD);
-    job.min_bytes = 4;
-    job.max_bytes = 64 << 20;
-    job.iters = 20;
-    job.adapt_iters = of[i].iters;
-    job.adapt_max = of[i].max;
-    job.op[TC_BENCH_REDUCE_BROADCAST] = of[i].ops > 1;
+    job.sweep.min_bytes = 4;
+    job.sweep.max_bytes = 64 << 20;
+    job.sweep.iters = 20;
+    job.sweep.adapt_iters = of[i].iters;
+    job.sweep.adapt_max = of[i].max;
+    job.sweep.op[TC_BENCH_REDUCE_BROADCAST] = of[i].ops > 1;
     slow_bytes_ns = of[i].ns;
     is_int(run_here(0, text, sizeof text, &err), 0, "%s: status", of[i].what);
     for (const char *c = text; (c = strstr(c, "  ok\n")); c++) rows++;
@@ -248,15 +250,20 @@ static void test_pairs(void)
 {
   char text[100];
   struct tc_err err;
-  for (int fault = 0; fault < 2; fault++) {
+  for (int fault = 0; fault < 3; fault++) {
     set_up(WORLD);
-    job.pairs = job.adapt_max = true;
+    job.pairs = job.sweep.adapt_max = true;
     job.rounds = 7;
-    fail_at = 8 * fault;
-    is_int(run_here(2, text, sizeof text, &err), fault ? TC_ENOCKPT : 0, "pairs");
+    fail_at = 8 * (fault == 1);
+    const int rank = fault == 2 ? 0 : 2 - 2 * fault;
+    char want[300];
+    job.json = fault == 2;
+    is_int(run_here(rank, text, sizeof text, &err), fault == 1 ? TC_ENOCKPT : 0, "pairs, rank %d", rank);
     is_str(text, "", "... no table of collectives");
-    ok(strstr(calls, "bench world in world: 0 rank 2, 40 bytes 3 times, host\nmax world 0\n"
-                     "pairs threads in world rank 2, 40 bytes 3 times, 7 rounds, adapt 0 1\n"), "... %s", calls);
+    snprintf(want, sizeof want, "bench world in world: 0 rank %d, 40 bytes 3 times, host\nmax world 0\n"
+             "pairs 1 in world rank %d, 40 bytes 3 times, 7 rounds, adapt 0 1\n%s", rank, rank,
+             fault == 2 ? "print pairs of 4 ranks over thread, 3 times, 1\n" : "");
+    ok(strstr(calls, want) && !strstr(calls, "print") == (fault != 2), "... %s", calls);
     done();
   }
 }
@@ -266,7 +273,7 @@ static void calls_are(int rank, int status, const char *sentence, const char *wa
 {
   char text[6000];
   struct tc_err err;
-  job.op[TC_BENCH_ALL_REDUCE] = false;
+  job.sweep.op[TC_BENCH_ALL_REDUCE] = false;
   is_int(run_here(rank, text, sizeof text, &err), status, "%s: status", what);
   is_str(err.text, sentence, "... sentence");
   is_str(calls, want, "... calls");
@@ -435,15 +442,15 @@ static void test_gpus(void)
                { TC_COMM_THREAD, TC_DEVICE_CUDA, 1, false, "" },
                { TC_COMM_MPI, TC_DEVICE_CUDA, 1, false, "" } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct gpu g = { 0 };
-    const struct group group = { 0 };
+    struct tc_bench_rank g = { .group[0].comm = &comm[0] };
+    const struct tc_bench_group group = { 0 };
     struct tc_err err = { 0 };
     set_up(WORLD);
     config.run_comm = rows[i].comm;
     config.run_device = rows[i].device;
     info[2].device = rows[i].index;
     no_device = rows[i].none;
-    is_int(open_gpu(&g, &job, 2, &group, &comm[0], &err), 0,
+    is_int(open_gpu(&g, &job.launch, 2, job.axis, &group, &err), 0,
            "run.comm = %s, run.device = %s, GPU %d", tc_word_run_comm(rows[i].comm),
            tc_word_run_device(rows[i].device), rows[i].index);
     is_str(calls, rows[i].want, "... calls");
@@ -468,16 +475,16 @@ static void test_gpus(void)
                                         "device cuda:0 1\n"
                                         "agree auto 1 1 - world 1\n"
                                         "nccl dp axis 0 0 1: 3 r3 2.5 s\n" };
-    struct gpu g = { 0 };
+    struct tc_bench_rank g = { .group[0].comm = &comm[0] };
     const int32_t members[] = { 1, 3 };
     const char *names[] = { "r1", "r3" };
-    const struct group group = { &comm[1], (int32_t *)(uintptr_t)members, names };
+    const struct tc_bench_group group = { &comm[1], (int32_t *)(uintptr_t)members, names };
     struct tc_err err = { 0 };
     set_up(axis[i]);
     agreed = 1;
     fail_at = at[i];
     config.run_device = TC_DEVICE_CUDA;
-    is_int(open_gpu(&g, &job, 2, &group, &comm[0], &err), status[i], "NCCL, fault %d: status",
+    is_int(open_gpu(&g, &job.launch, 2, job.axis, &group, &err), status[i], "NCCL, fault %d: status",
            at[i]);
     is_str(calls, want[i], "... calls");
     ok(g.native == &comm[2], "... the communicator is kept");

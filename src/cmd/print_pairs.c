@@ -1,0 +1,104 @@
+/* print_pairs.c - what `tercio comm --pairs` prints: the slowest pairs and nodes, as a table or as JSON. */
+#include "src/cmd/print_pairs.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHOWN = 10 };              /* rows of a table */
+
+static int members_by_rate(const void *a, const void *b)
+{
+  const struct tc_pair_member *x = a, *y = b;
+  return x->gbs < y->gbs ? -1 : x->gbs > y->gbs ? 1 : x->rank - y->rank;
+}
+
+static void print_head(const struct tc_pairs *s, const struct tc_ranks *r, const char *link, int iters)
+{
+  printf("%s, %d ranks on %d node%s: each %s with each other %s%s; %d of %d rounds, up to %d pairs at once\n"
+         "fp32, checked; %lld bytes there and back, median of up to %d iterations; GB/s of one direction\n",
+         link, r->world, r->n_nodes, r->n_nodes == 1 ? "" : "s", s->of, s->of,
+         r->n_nodes > 1 ? ", one rank of a node" : " (there is one node only)", s->rounds, s->all_rounds, s->n / 2,
+         (long long)s->bytes, iters);
+  if (s->rounds < s->all_rounds)
+    printf("%d rounds were left out; --rounds %d measures all pairs\n", s->all_rounds - s->rounds, s->all_rounds);
+}
+
+/* The names of what is slow; pairs only if neither of their nodes is slow by itself. */
+static void print_slow(const struct tc_pairs *s)
+{
+  int found = 0;
+  for (int i = 0; i < s->n; i++)
+    if (s->m[i].slow && ++found)
+      printf("slow %s: %s, %.4f GB/s with most others, %.2f of the median\n", s->of, s->m[i].name, s->m[i].gbs,
+             s->m[i].gbs / s->median_gbs);
+  for (int i = 0; i < s->n_pairs; i++) {
+    const struct tc_pair *p = &s->pair[i];
+    if (!tc_pair_is_slow(s, p) || s->m[p->a].slow || s->m[p->b].slow) continue;
+    found++;
+    printf("slow pair: %s - %s, %.4f GB/s, %.2f of the median, measured %d time%s\n", s->m[p->a].name, s->m[p->b].name,
+           p->gbs, p->gbs / s->median_gbs, p->measured, p->measured == 1 ? "" : "s");
+  }
+  if (s->crowd)
+    printf("%d ranks share %d CPU%s, so their times depend on the scheduler: none is called slow\n", s->crowd, s->cpus,
+           s->cpus == 1 ? "" : "s");
+  else if (s->n_pairs < 2) printf("one pair: nothing to compare it with\n");
+  else if (!found) printf("no %s and no pair is below %.1f of the median\n", s->of, TC_PAIRS_SLOW);
+}
+
+static void print_table(const struct tc_pairs *s, const struct tc_ranks *r, const char *link, int iters)
+{
+  struct tc_pair_member *m = tc_calloc((size_t)s->n, sizeof *m);
+  print_head(s, r, link, iters);
+  printf("\n%-24s  %-24s  %11s  %9s  %9s  (%d slowest of %d pairs)\n", s->of, s->of, "time_us", "GB/s", "of median",
+         TC_MIN(SHOWN, s->n_pairs), s->n_pairs);
+  for (int i = 0; i < TC_MIN(SHOWN, s->n_pairs); i++) {
+    const struct tc_pair *p = &s->pair[i];
+    printf("%-24s  %-24s  %11.1f  %9.4f  %9.2f\n", s->m[p->a].name, s->m[p->b].name, p->us, p->gbs,
+           p->gbs / s->median_gbs);
+  }
+  memcpy(m, s->m, (size_t)s->n * sizeof *m);
+  qsort(m, (size_t)s->n, sizeof *m, members_by_rate);
+  printf("\n%-24s  %5s  %9s  %9s  (%d slowest of %d %ss, medians over their pairs)\n", s->of, "pairs", "GB/s",
+         "of median", TC_MIN(SHOWN, s->n), s->n, s->of);
+  for (int i = 0; i < TC_MIN(SHOWN, s->n); i++)
+    printf("%-24s  %5d  %9.4f  %9.2f\n", m[i].name, m[i].pairs, m[i].gbs, m[i].gbs / s->median_gbs);
+  printf("\nmedian of all %ss: %.4f GB/s\n", s->of, s->median_gbs);
+  print_slow(s);
+  free(m);
+}
+
+static void print_json(const struct tc_pairs *s, const char *link)
+{
+  json_t *pairs = json_array(), *members = json_array();
+  for (int i = 0; i < s->n_pairs; i++) {
+    const struct tc_pair *p = &s->pair[i];
+    json_t *o = json_pack("{s:o, s:o, s:i, s:n, s:n, s:n, s:b, s:s}", "a", tc_text_json(s->m[p->a].name), "b",
+                          tc_text_json(s->m[p->b].name), "round", p->round, "time_us", "algbw", "of_median", "slow",
+                          (int)tc_pair_is_slow(s, p), "check", "ok");
+    tc_figure(o, "time_us", p->us);
+    tc_figure(o, "algbw", p->gbs);
+    tc_figure(o, "of_median", p->gbs / s->median_gbs);
+    json_array_append_new(pairs, o);
+  }
+  for (int i = 0; i < s->n; i++) {
+    json_t *o = json_pack("{s:o, s:i, s:i, s:n, s:n, s:b}", "name", tc_text_json(s->m[i].name), "rank", s->m[i].rank,
+                          "pairs", s->m[i].pairs, "algbw", "of_median", "slow", (int)s->m[i].slow);
+    tc_figure(o, "algbw", s->m[i].gbs);
+    tc_figure(o, "of_median", s->m[i].gbs / s->median_gbs);
+    json_array_append_new(members, o);
+  }
+  json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:I, s:n, s:o, s:o}", "of", s->of, "link", link, "rounds",
+                        s->rounds, "all_rounds", s->all_rounds, "size", (json_int_t)s->bytes, "median_algbw", "pairs",
+                        pairs, "members", members);
+  tc_figure(o, "median_algbw", s->median_gbs);
+  json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+  printf("\n");
+  json_decref(o);
+}
+
+void tc_pairs_print(const struct tc_pairs *s, const struct tc_ranks *r, const char *link, int iters, bool json)
+{
+  if (json) print_json(s, link);
+  else print_table(s, r, link, iters);
+}
