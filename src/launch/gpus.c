@@ -185,13 +185,6 @@ void tc_gpus_look(struct tc_visible *v, struct hwloc_topology *topo, const char 
 
 /* ---- where a GPU is -------------------------------------------------------------------- */
 
-uint64_t tc_gpus_address(const char *pci)
-{
-  unsigned domain, bus, dev, func;
-  if (sscanf(pci, "%x:%x:%x.%x", &domain, &bus, &dev, &func) != 4) return 0;
-  return (uint64_t)domain << 16 | (bus & 255) << 8 | (dev & 31) << 3 | (func & 7);
-}
-
 int tc_gpus_distance(struct hwloc_topology *topo, const struct tc_dev *d,
                      const struct hwloc_bitmap_s *cpus)
 {

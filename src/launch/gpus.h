@@ -48,7 +48,7 @@ bool tc_gpus_ask(struct tc_dev *dev, int n);
 /* Local. NVLinks between two GPUs of a node, through switches too; -1 unknown. */
 int tc_gpus_links(const struct tc_dev *a, const struct tc_dev *b);
 
-/* Local. "0000:3b:00.0" as a number; 0 if it is no address. */
+/* nvml.c. Local. "0000:3b:00.0" as a number; 0 if it is no address. */
 uint64_t tc_gpus_address(const char *pci);
 
 #endif

@@ -5,6 +5,7 @@
 #include "src/launch/gpus.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { NVML_OK = 0, LINK_UP = 1, TO_GPU = 0, TO_SWITCH = 2 };
@@ -29,6 +30,13 @@ struct nvml {
   int (*link_pci)(void *gpu, unsigned link, struct nvml_pci *pci);
   int (*link_type)(void *gpu, unsigned link, int *type);
 };
+
+uint64_t tc_gpus_address(const char *pci)
+{
+  unsigned domain, bus, dev, func;
+  if (sscanf(pci, "%x:%x:%x.%x", &domain, &bus, &dev, &func) != 4) return 0;
+  return (uint64_t)domain << 16 | (bus & 255) << 8 | (dev & 31) << 3 | (func & 7);
+}
 
 /* Function pointers are copied as bytes: ISO C has no cast from what dlsym returns. */
 static bool find(void *lib, const char *name, void *slot)

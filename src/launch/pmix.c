@@ -22,6 +22,13 @@ static const char *space(void) { return tc_env("PMIX_NAMESPACE"); }
 
 void tc_pmix_version(char *text, size_t size) { snprintf(text, size, "%s", PMIx_Get_version()); }
 
+int tc_pmix_server(struct tc_err *err)
+{
+  char version[100];
+  tc_pmix_version(version, sizeof version);
+  return tc_server_answers(version, err);
+}
+
 /* Whether PMIX_* is left over from an outer Slurm step: srun without PMIx, started in a step with PMIx, passes
  * on what it got. Slurm names the job and the step, "slurm.pmix.7.0", also in a heterogeneous job's
  * components; what the environment does not say is not compared. */

@@ -10,6 +10,8 @@ bool tc_pmix_launched(void);
 /* Local, before MPI starts, if tc_pmix_launched. Whether the launcher's server accepts a connection,
  * within 30 s. TC_EPEER if not, or if the address that PMIx would take is not in the environment. */
 int tc_pmix_server(struct tc_err *err);
+/* server.c. Local. The same, for a PMIx with this name and version. */
+int tc_server_answers(const char *pmix_version, struct tc_err *err);
 /* Local. Before all others, if tc_pmix_launched. TC_EPEER. */
 int tc_pmix_start(int *rank, int *world, struct tc_err *err);
 /* Local. From now on no launcher is known: half-initialised, PMIx crashes in any call. */

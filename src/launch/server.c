@@ -5,7 +5,6 @@
  * once for each version of its messages (PMIX_SERVER_URI41, PMIX_SERVER_URI4, ...), and PMIx takes the
  * newest that it knows and no other: so does this file. */
 #include "src/launch/pmix.h"
-#include "src/launch/ranks.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -60,11 +59,9 @@ static const char *try_address(const char *address)
   return problem ? strerror(problem) : NULL;
 }
 
-/* The newest version of messages that the loaded PMIx may know: 49 for PMIx 4.2.2. */
-static int newest_known(void)
+/* The newest version of messages that the loaded PMIx, "OpenPMIX 4.2.2, ...", may know: 49. */
+static int newest_known(const char *text)
 {
-  char text[100];
-  tc_pmix_version(text, sizeof text);                  /* "OpenPMIX 4.2.2, ..." */
   const int major = atoi(text + strcspn(text, "0123456789"));
   return major > 0 && major < 10 ? 10 * major + 9 : INT_MAX;
 }
@@ -81,10 +78,10 @@ static int uri_version(const char *variable)
 
 #define REMEDY "start with srun --mpi=pmix or Open MPI's mpirun, or without PMIX_* in the environment"
 
-int tc_pmix_server(struct tc_err *err)
+int tc_server_answers(const char *pmix_version, struct tc_err *err)
 {
   const char *found = NULL;
-  const int known = newest_known();
+  const int known = newest_known(pmix_version);
   for (char **e = environ; *e; e++) {
     const int version = uri_version(*e);
     if (version > (found ? uri_version(found) : 0) && version <= known) found = *e;
