@@ -19,10 +19,10 @@ unit_tests = \
   %D%/unit/cmd/t_read_flags.t \
   %D%/unit/cmd/t_save_cmd.t \
   %D%/unit/comm/t_comm.t \
-  %D%/unit/comm/t_comm_ctl.t \
+  %D%/unit/comm/t_comm_control.t \
   %D%/unit/comm/t_comm_nccl.t \
-  %D%/unit/comm/t_comm_parts.t \
-  %D%/unit/comm/t_late.t \
+  %D%/unit/comm/t_comm_calls.t \
+  %D%/unit/comm/t_timeout.t \
   %D%/unit/comm/t_mpi.t \
   %D%/unit/comm/t_nccl.t \
   %D%/unit/comm/t_p2p.t \
@@ -42,9 +42,9 @@ unit_tests = \
   %D%/unit/exec/t_exec_host.t \
   %D%/unit/exec/t_exec_wait.t \
   %D%/unit/exec/t_gradient.t \
-  %D%/unit/exec/t_hold.t \
+  %D%/unit/exec/t_write_barrier.t \
   %D%/unit/exec/t_leaks.t \
-  %D%/unit/exec/t_move.t \
+  %D%/unit/exec/t_transfer.t \
   %D%/unit/exec/t_oracle.t \
   %D%/unit/exec/t_program.t \
   %D%/unit/graph/t_check.t \
@@ -134,7 +134,7 @@ unit_tests = \
   %D%/unit/run/t_attention_choice.t \
   %D%/unit/run/t_fits.t \
   %D%/unit/run/t_reads.t \
-  %D%/unit/run/t_tuned.t \
+  %D%/unit/run/t_run_tune.t \
   %D%/unit/run/t_versions.t \
   %D%/unit/run/t_writer.t \
   %D%/unit/run/t_writer_calls.t \
@@ -166,7 +166,7 @@ unit_tests = \
   %D%/unit/files/t_names.t \
   %D%/unit/files/t_output.t \
   %D%/unit/watch/t_watch.t \
-  %D%/unit/watch/t_watch_parts.t \
+  %D%/unit/watch/t_watchdog.t \
   %D%/unit/watch/t_watch_status.t \
   %D%/unit/watch/t_watch_thread.t
 
@@ -230,7 +230,7 @@ test_headers = \
   %D%/unit/kernels/views.h \
   %D%/unit/token_fixture.h \
   %D%/unit/wakes.h \
-  %D%/unit/watch/watch_parts.h \
+  %D%/unit/watch/watchdog.h \
   %D%/unit/named.h \
   %D%/unit/program_read.h \
   %D%/unit/program_text.h \

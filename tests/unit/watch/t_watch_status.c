@@ -1,5 +1,5 @@
 /* t_watch_status.c - what threads and blocked_calls say of a rank, word by word, and which thread hangs. */
-#include "tests/unit/watch/watch_parts.h"
+#include "tests/unit/watch/watchdog.h"
 
 static void is_text(struct tc_thread_status *l, const char *want)
 {

@@ -2,7 +2,7 @@
  * made, and that it leaves nothing behind. */
 #include "tests/unit/leak.h"
 #include "tests/unit/wakes.h"
-#include "tests/unit/watch/watch_parts.h"
+#include "tests/unit/watch/watchdog.h"
 
 /* ---- channel with one question in it ------------------------------------------------------------- */
 

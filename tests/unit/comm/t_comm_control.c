@@ -1,4 +1,4 @@
-/* t_comm_ctl.c - control data (control.c) call by call, with a backend of the test's own: the calls
+/* t_comm_control.c - control data (control.c) call by call, with a backend of the test's own: the calls
  * that a maximum, a gather, a broadcast and an agreement make on each rank, with how many bytes;
  * their results where one of the calls fails; that nothing is left behind. */
 #include "src/comm/impl.h"

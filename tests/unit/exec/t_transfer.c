@@ -1,4 +1,4 @@
-/* t_move.c - every transition between two placements, run on ranks that are threads: what each
+/* t_transfer.c - every transition between two placements, run on ranks that are threads: what each
  * rank holds afterwards is what the new placement says of the global tensor. */
 #include "src/schedule/arena.h"
 #include "src/program/program.h"

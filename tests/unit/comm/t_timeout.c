@@ -1,4 +1,4 @@
-/* t_late.c - the sentences of a call that waits too long (timeout.c), with a made-up watchdog. */
+/* t_timeout.c - the sentences of a call that waits too long (timeout.c), with a made-up watchdog. */
 #include "src/comm/impl.h"
 #include "tests/unit/tap.h"
 

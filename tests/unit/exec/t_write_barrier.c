@@ -1,4 +1,4 @@
-/* t_hold.c - a copy of the state beside training (tc_exec_write_barrier): it is what the state was when the
+/* t_write_barrier.c - a copy of the state beside training (tc_exec_write_barrier): it is what the state was when the
  * copy began, whatever steps came before the copy was waited for.
  *
  * By default on an emulated GPU (tests/emu), whose streams do their work as late as they may: the

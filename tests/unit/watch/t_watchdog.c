@@ -1,6 +1,6 @@
-/* t_watch_parts.c - the watchdog's messages, its search and its diagnoses, one by one. Its threads are
+/* t_watchdog.c - the watchdog's messages, its search and its diagnoses, one by one. Its threads are
  * t_watch's. */
-#include "tests/unit/watch/watch_parts.h"
+#include "tests/unit/watch/watchdog.h"
 
 /* ---- messages -------------------------------------------------------------------------------- */
 

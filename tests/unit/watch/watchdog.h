@@ -1,7 +1,7 @@
-/* watch_parts.h - the watchdog without its thread: with a clock, a log and an end of the test's
+/* watchdog.h - the watchdog without its thread: with a clock, a log and an end of the test's
  * own. Included once by a test, in place of the watchdog's objects. */
-#ifndef TC_WATCH_PARTS_H
-#define TC_WATCH_PARTS_H
+#ifndef TC_TEST_WATCHDOG_H
+#define TC_TEST_WATCHDOG_H
 
 #include "src/watch/impl.h"
 #include "tests/unit/locks.h"

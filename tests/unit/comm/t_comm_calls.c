@@ -1,4 +1,4 @@
-/* t_comm_parts.c - the queue of a communicator (comm.c) with a backend and a clock of the test's
+/* t_comm_calls.c - the queue of a communicator (comm.c) with a backend and a clock of the test's
  * own: calls that may not be, a library that does not come back, a thread that can't be started. */
 #include "src/comm/impl.h"
 #include "tests/unit/leak.h"

@@ -1,4 +1,4 @@
-/* t_tuned.c - lines of what devices chose: of those with one key the first holds. */
+/* t_run_tune.c - lines of what devices chose: of those with one key the first holds. */
 #include "src/run/run.h"
 #include "tests/unit/tap.h"
 
