@@ -3,6 +3,7 @@
 unit_tests = \
   %D%/unit/base/t_base.t \
   %D%/unit/base/t_each.t \
+  %D%/unit/base/t_figure.t \
   %D%/unit/base/t_plain.t \
   %D%/unit/base/t_thread.t \
   %D%/unit/bench/t_bench.t \
