@@ -362,6 +362,7 @@ libtercio_base_a_SOURCES = \
   %D%/watch/status.c \
   %D%/watch/watch.h \
   %D%/watch/watchdog.c \
+  %D%/base/arith.c \
   %D%/base/arith.h \
   %D%/base/base.h \
   %D%/base/clock.c \
@@ -380,8 +381,6 @@ libtercio_base_a_SOURCES = \
   %D%/base/plain.h \
   %D%/base/random.c \
   %D%/base/random.h \
-  %D%/base/sort.c \
-  %D%/base/sort.h \
   %D%/base/text.c \
   %D%/base/text.h \
   %D%/base/thread.c \

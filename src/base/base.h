@@ -3,7 +3,7 @@
  * In and out: nothing here depends on tensors, ranks or the program's files. The files, in reading
  * order:
  *   err.h       status codes, error sentences, log lines, assertions
- *   arith.h     minimum, maximum, rounding up
+ *   arith.h     minimum, maximum, rounding up, orders for qsort, medians
  *   mem.h       allocation that never returns NULL, arrays that grow, pools
  *   plain.h     text of others on a terminal
  *   text.h      strings: formatting, sizes in words, "did you mean"
@@ -12,7 +12,6 @@
  *   hash.h      hashes of strings
  *   random.h    random numbers from a key and a counter, and from the system
  *   clock.h     the monotonic clock, the time of day as text
- *   sort.h      orders for qsort, medians
  *   thread.h    threads with signals blocked, stacks for signal handlers, timed waits, work that threads share */
 #ifndef TC_BASE_H
 #define TC_BASE_H
@@ -32,7 +31,6 @@
 #include "src/base/mem.h"
 #include "src/base/plain.h"
 #include "src/base/random.h"
-#include "src/base/sort.h"
 #include "src/base/text.h"
 #include "src/base/thread.h"
 

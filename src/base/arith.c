@@ -1,5 +1,5 @@
-/* sort.c - comparison functions for qsort, and medians. */
-#include "src/base/sort.h"
+/* arith.c - comparison functions for qsort, and medians. */
+#include "src/base/arith.h"
 
 #include <math.h>
 #include <stdlib.h>
