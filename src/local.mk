@@ -67,8 +67,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/impl.h \
   %D%/train/last_save.c \
   %D%/train/loop.c \
-  %D%/train/metrics.def \
-  %D%/train/metrics_file.c \
+  %D%/train/measure.c \
   %D%/train/parts.h \
   %D%/train/progress.c \
   %D%/train/request.c \
@@ -83,6 +82,10 @@ libtercio_app_a_SOURCES = \
   %D%/train/tokenizer.c \
   %D%/train/train.h \
   %D%/train/when.c \
+  %D%/metrics/metrics.c \
+  %D%/metrics/metrics.def \
+  %D%/metrics/metrics.h \
+  %D%/metrics/metrics_file.c \
   %D%/forward/answers.c \
   %D%/forward/corpus.c \
   %D%/forward/corpus.h \

@@ -99,6 +99,7 @@ unit_tests = \
   %D%/unit/launch/t_stop.t \
   %D%/unit/launch/t_stop_words.t \
   %D%/unit/launch/t_warn.t \
+  %D%/unit/metrics/t_metrics.t \
   %D%/unit/model/t_hf_config.t \
   %D%/unit/model/t_model.t \
   %D%/unit/model/t_optim.t \

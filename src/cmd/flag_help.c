@@ -2,6 +2,7 @@
  * it. The options of the run file are in src/config/options.def; `tercio ckpt`, eval and sample have tables that are
  * read, too (read_flags.c). */
 #include "src/cmd/cmd.h"
+#include "src/metrics/metrics.h"
 
 #define FLAG(form, help) { form, help, NULL, TC_FLAG_HELP, 0, 0, 0, NULL }
 
@@ -98,19 +99,14 @@ const struct tc_flag tc_flags_save[] = {
 
 void tc_cmd_metrics_man(void)
 {
-  static const struct { const char *key, *unit, *help; } metrics[] = {
-#define METRIC(key, unit, help) { key, unit, help },
-#include "src/train/metrics.def"
-#undef METRIC
-  };
   printf(".SH METRICS\n"
          "A line of\n.I OUT/metrics.jsonl\nis a JSON object. It is on disk as soon as its step has ended. Keys that say "
          "nothing are left out,\nsuch as ckpt in a step without a checkpoint. A figure that is not finite is null, "
          "and\n.B not_finite\nof its object says which; a null without that reason: there is no such figure.\n"
          "On a resume the lines after the checkpoint's step are cut off. Programs that follow the file should follow its "
          "name\n(tail \\-F): it is cut in place where the start before has ended, and is otherwise another file.\n");
-  for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++) {
-    const char *unit = metrics[i].unit;
-    printf(".TP\n.B %s\n%s%s%s%s\n", metrics[i].key, *unit ? "(" : "", unit, *unit ? ") " : "", metrics[i].help);
+  for (int i = 0; i < TC_METRICS; i++) {
+    const struct tc_metric_row *m = &tc_metric_row[i];
+    printf(".TP\n.B %s\n%s%s%s%s\n", m->key, *m->unit ? "(" : "", m->unit, *m->unit ? ") " : "", m->help);
   }
 }

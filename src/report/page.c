@@ -206,34 +206,35 @@ static void put_charts(FILE *f, const struct tc_page *p)
 
 /* ---- the data ---------------------------------------------------------------------------- */
 
-/* A row for each source: its name, and the numbers of these keys. */
-static void put_sources(FILE *f, const json_t *list, const char *const *key, int keys)
+/* A row for each source: its name, and these figures. */
+static void put_sources(FILE *f, const json_t *list, enum tc_metric name, const enum tc_metric *metric, int n)
 {
   const json_t *source;
   size_t i;
   json_array_foreach(list, i, source) {
     fprintf(f, "<tr><td>");
-    tc_html(f, tc_json_text(source, "name"));
-    for (int k = 0; k < keys; k++)
-      fprintf(f, "</td><td>%.5g", json_number_value(json_object_get(source, key[k])));
+    const char *text = json_string_value(tc_metric_of(source, name));
+    tc_html(f, text ? text : "");
+    for (int k = 0; k < n; k++) fprintf(f, "</td><td>%.5g", json_number_value(tc_metric_of(source, metric[k])));
     fprintf(f, "</td></tr>\n");
   }
 }
 
-/* Of a blend: each source's share and epoch, and its validation loss. */
+/* Each source's share and epoch, and its validation loss, where there is a blend. */
 static void put_data(FILE *f, const struct tc_page *p)
 {
-  static const char *const train[] = { "share", "epoch" }, *const val[] = { "loss" };
+  static const enum tc_metric train[] = { TC_METRIC_SOURCES_SHARE, TC_METRIC_SOURCES_EPOCH },
+                              val[] = { TC_METRIC_VAL_SOURCES_LOSS };
   if (!p->m->sources && !p->m->val_sources) return;
   fprintf(f, "<h2>Data</h2>\n");
   if (p->m->sources) {
     fprintf(f, "<table><tr><th>training data</th><th>share of the samples</th><th>epoch</th></tr>\n");
-    put_sources(f, p->m->sources, train, 2);
+    put_sources(f, p->m->sources, TC_METRIC_SOURCES_NAME, train, 2);
     fprintf(f, "</table>\n");
   }
   if (!p->m->val_sources) return;
   fprintf(f, "<table><tr><th>validation data</th><th>last loss</th></tr>\n");
-  put_sources(f, p->m->val_sources, val, 1);
+  put_sources(f, p->m->val_sources, TC_METRIC_VAL_SOURCES_NAME, val, 1);
   fprintf(f, "</table>\n");
 }
 
@@ -380,13 +381,13 @@ static void put_bytes_row(FILE *f, const char *axis, const char *kind, const jso
                           const json_t *predicted, double most)
 {
   char a[32], b[32];
-  double got = json_number_value(json_object_get(counted, "bytes"));
-  double want = json_number_value(json_object_get(predicted, "bytes"));
+  double got = json_number_value(tc_metric_of(counted, TC_METRIC_COMM_BYTES));
+  double want = json_number_value(tc_metric_of(predicted, TC_METRIC_COMM_BYTES));
   bool ctl = !strcmp(axis, "ctl");               /* stop requests are not part of the program */
   fprintf(f, "<tr><td>%s %s</td><td class=\"fill\"><div class=\"bar\"><i class=\"%s%s\" "
           "style=\"width:%.2f%%\"></i></div></td><td>%lld</td><td>%s</td><td>%s</td><td>%s</td></tr>\n",
           ctl ? "control" : axis, kind, ctl ? "ev-world" : "ev-", ctl ? "" : axis,
-          100 * TC_MAX(got, want) / most, (long long)tc_json_int(counted, "calls"),
+          100 * TC_MAX(got, want) / most, (long long)json_integer_value(tc_metric_of(counted, TC_METRIC_COMM_CALLS)),
           tc_human_bytes(a, sizeof a, got), ctl ? "" : tc_human_bytes(b, sizeof b, want),
           ctl ? "" : got == want ? "=" : "differs");
 }
@@ -402,9 +403,9 @@ static void put_bytes(FILE *f, const struct tc_page *p)
   int rows = 0;
   for (int i = 0; i < 4; i++) {
     json_object_foreach(json_object_get(p->m->comm, axes[i]), kind, v)
-      most = TC_MAX(most, json_number_value(json_object_get(v, "bytes")));
+      most = TC_MAX(most, json_number_value(tc_metric_of(v, TC_METRIC_COMM_BYTES)));
     json_object_foreach(json_object_get(want, axes[i]), kind, v)
-      most = TC_MAX(most, json_number_value(json_object_get(v, "bytes")));
+      most = TC_MAX(most, json_number_value(tc_metric_of(v, TC_METRIC_COMM_BYTES)));
   }
   fprintf(f, "<h2 id=\"bytes\">Bytes that rank 0 sends per step</h2>\n");
   if (!p->m->comm) {

@@ -31,7 +31,8 @@ static json_t *bytes_of(const json_t *comm)
   const char *kind;
   for (size_t a = 0; a < sizeof axes / sizeof *axes; a++) {
     json_int_t sum = 0;
-    json_object_foreach(json_object_get(comm, axes[a]), kind, v) sum += tc_json_int(v, "bytes");
+    json_object_foreach(json_object_get(comm, axes[a]), kind, v)
+      sum += json_integer_value(tc_metric_of(v, TC_METRIC_COMM_BYTES));
     json_object_set_new(o, axes[a], json_integer(sum));
   }
   return o;

@@ -87,12 +87,26 @@ double tc_series_recent(const struct tc_series *s, int64_t after)
 
 /* ---- metrics.jsonl ----------------------------------------------------------------------- */
 
-static void take_slowest(struct tc_metrics *m, const json_t *o)
+/* The figures that are kept of all steps. */
+static const struct { enum tc_metric metric; size_t at; } curves[] = {
+  { TC_METRIC_LOSS, offsetof(struct tc_metrics, loss) }, { TC_METRIC_VAL_LOSS, offsetof(struct tc_metrics, val) },
+  { TC_METRIC_GRAD_NORM, offsetof(struct tc_metrics, norm) }, { TC_METRIC_TOKENS_PER_S, offsetof(struct tc_metrics, rate) },
+  { TC_METRIC_STEP_MS, offsetof(struct tc_metrics, ms) }, { TC_METRIC_BUBBLE, offsetof(struct tc_metrics, bubble) },
+};
+enum { CURVES = sizeof curves / sizeof *curves };
+
+static struct tc_series *curve_of(struct tc_metrics *m, int i)
 {
-  const int64_t rank = tc_json_int(o, "rank");
-  const double work = json_number_value(json_object_get(o, "work_ms"));
-  const double median = json_number_value(json_object_get(o, "median_ms"));
-  if (!json_is_object(o) || rank < 0 || rank >= MOST_RANKS || median <= 0) return;
+  return (struct tc_series *)(void *)((char *)m + curves[i].at);
+}
+
+static void take_slowest(struct tc_metrics *m, const json_t *line)
+{
+  const int64_t rank = json_integer_value(tc_metric_in(line, TC_METRIC_SLOWEST_RANK));
+  const double work = json_number_value(tc_metric_in(line, TC_METRIC_SLOWEST_WORK_MS));
+  const double median = json_number_value(tc_metric_in(line, TC_METRIC_SLOWEST_MEDIAN_MS));
+  const char *host = json_string_value(tc_metric_in(line, TC_METRIC_SLOWEST_HOST));
+  if (rank < 0 || rank >= MOST_RANKS || median <= 0) return;
   while (m->n_slow <= rank) {
     TC_GROW(m->slow, m->n_slow, m->cap_slow);
     m->slow[m->n_slow++] = (struct tc_straggler_tally){ .steps = 0 };
@@ -100,7 +114,7 @@ static void take_slowest(struct tc_metrics *m, const json_t *o)
   struct tc_straggler_tally *s = &m->slow[rank];
   s->steps++;
   s->times += work / median;
-  snprintf(s->host, sizeof s->host, "%s", tc_json_text(o, "host"));
+  snprintf(s->host, sizeof s->host, "%s", host ? host : "");
   m->slow_steps++;
 }
 
@@ -142,18 +156,19 @@ static void take_tasks(struct tc_metrics *m, double at, const json_t *tasks)
   const json_t *task;
   size_t i;
   json_array_foreach(tasks, i, task) {
-    if (!json_is_string(json_object_get(task, "name"))) continue;
-    struct tc_task_curve *t = find_task(m, tc_json_text(task, "name"));
-    t->questions = tc_json_int(task, "questions");
-    series_add(&t->right, at, json_object_get(task, "accuracy"));
-    series_add(&t->by_length, at, json_object_get(task, "accuracy_by_length"));
+    const char *name = json_string_value(tc_metric_of(task, TC_METRIC_TASKS_NAME));
+    if (!name) continue;
+    struct tc_task_curve *t = find_task(m, name);
+    t->questions = json_integer_value(tc_metric_of(task, TC_METRIC_TASKS_QUESTIONS));
+    series_add(&t->right, at, tc_metric_of(task, TC_METRIC_TASKS_ACCURACY));
+    series_add(&t->by_length, at, tc_metric_of(task, TC_METRIC_TASKS_ACCURACY_BY_LENGTH));
   }
 }
 
 static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct tc_err *err)
 {
-  const json_t *step = json_object_get(o, "step"), *val = json_object_get(o, "val_loss");
-  const json_t *ms = json_object_get(o, "step_ms");
+  const json_t *step = tc_metric_in(o, TC_METRIC_STEP), *val = tc_metric_in(o, TC_METRIC_VAL_LOSS);
+  const json_t *ms = tc_metric_in(o, TC_METRIC_STEP_MS);
   if (!json_is_integer(step) || !json_is_number(ms)) {
     m->broken++;
     if (!m->first_broken) m->first_broken = m->lines;
@@ -168,21 +183,16 @@ static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct t
   if (first) m->first_step = at;
   if (at > m->after && m->last_step <= m->after) drop_figures(m);
   m->last_step = at;
-  m->tokens = json_number_value(json_object_get(o, "tokens"));
+  m->tokens = json_number_value(tc_metric_in(o, TC_METRIC_TOKENS));
   m->seconds += json_number_value(ms) * 1e-3;
-  series_add(&m->loss, (double)at, json_object_get(o, "loss"));
-  series_add(&m->val, (double)at, val);
-  series_add(&m->norm, (double)at, json_object_get(o, "grad_norm"));
-  series_add(&m->rate, (double)at, json_object_get(o, "tokens_per_s"));
-  series_add(&m->ms, (double)at, ms);
-  series_add(&m->bubble, (double)at, json_object_get(o, "bubble"));
-  take_slowest(m, json_object_get(o, "slowest"));
-  take_tasks(m, (double)at, json_object_get(o, "tasks"));
-  keep_last(&m->sources, json_object_get(o, "sources"));
-  keep_last(&m->val_sources, json_object_get(o, "val_sources"));
+  for (int i = 0; i < CURVES; i++) series_add(curve_of(m, i), (double)at, tc_metric_in(o, curves[i].metric));
+  take_slowest(m, o);
+  take_tasks(m, (double)at, tc_metric_in(o, TC_METRIC_TASKS_NAME));
+  keep_last(&m->sources, tc_metric_in(o, TC_METRIC_SOURCES_NAME));
+  keep_last(&m->val_sources, tc_metric_in(o, TC_METRIC_VAL_SOURCES_NAME));
   if (!m->comm || !json_is_number(val)) {        /* a step with an evaluation sends other bytes */
     json_decref(m->comm);
-    m->comm = json_incref(json_object_get(o, "comm"));
+    m->comm = json_incref(tc_metric_in(o, TC_METRIC_COMM_CALLS));
     m->comm_step = at;
   }
   return 0;
@@ -216,12 +226,7 @@ int tc_metrics_read(struct tc_metrics *m, const char *path, int64_t after, struc
 
 void tc_metrics_free(struct tc_metrics *m)
 {
-  tc_series_free(&m->loss);
-  tc_series_free(&m->val);
-  tc_series_free(&m->norm);
-  tc_series_free(&m->rate);
-  tc_series_free(&m->ms);
-  tc_series_free(&m->bubble);
+  for (int i = 0; i < CURVES; i++) tc_series_free(curve_of(m, i));
   json_decref(m->comm);
   json_decref(m->sources);
   json_decref(m->val_sources);

@@ -12,6 +12,7 @@
 
 #include "src/base/base.h"
 #include "src/files/input.h"
+#include "src/metrics/metrics.h"
 #include "src/monitor/event.h"
 
 /* ---- layouts.c: what a run ran on, from which step on ---- */

@@ -236,47 +236,28 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
 
 /* ---- what metrics.jsonl says of the data --------------------------------------------------- */
 
-/* Of each source: its share of the samples so far, and its epochs. */
-static json_t *sources_json(const struct tc_train *t, int64_t samples)
+static int64_t samples_to(const struct tc_train *t, int64_t step)
 {
-  const struct tc_data *d = t->batches.train;
-  json_t *list = json_array();
-  for (int s = 0; s < tc_data_sources(d); s++) {
-    const double taken = (double)tc_data_taken(d, s, samples);
-    json_t *o = json_pack("{s:o}", "name", tc_text_json(tc_data_source_name(d, s)));
-    tc_figure(o, "share", taken / (double)samples);
-    tc_figure(o, "epoch", taken / (double)tc_data_windows(d, s));
-    json_array_append_new(list, o);
-  }
-  return list;
+  return (step + t->rollback.skipped) * t->run.opts.gpt.batch;
 }
 
-static json_t *val_sources_json(const struct tc_train *t)
+double tc_train_share(const struct tc_train *t, int64_t step, int source)
 {
-  const struct tc_data *d = t->batches.val;
-  json_t *list = json_array();
-  for (int s = 0; s < tc_data_sources(d); s++) {
-    json_t *o = json_pack("{s:o}", "name", tc_text_json(tc_data_source_name(d, s)));
-    tc_figure(o, "loss", t->batches.val_loss[s]);
-    json_array_append_new(list, o);
-  }
-  return list;
+  const int64_t samples = samples_to(t, step);
+  return (double)tc_data_taken(t->batches.train, source, samples) / (double)samples;
 }
 
-void tc_train_data_line(struct tc_train *t, const struct tc_step_report *r, struct json_t *line)
+double tc_train_epoch(const struct tc_train *t, int64_t step, int source)
 {
-  struct tc_batches *b = &t->batches;
-  if (!b->train) return;
-  const int64_t samples = (r->step + t->rollback.skipped) * t->run.opts.gpt.batch;
-  tc_figure(line, "data_ms", (double)b->waited_ns * 1e-6);
-  if (tc_data_sources(b->train) > 1) json_object_set_new(line, "sources", sources_json(t, samples));
-  else if (t->run.cfg->data_order != TC_ORDER_DRAWS)
-    tc_figure(line, "epoch", (double)samples / (double)tc_data_windows(b->train, 0));
-  if (r->validated && tc_data_sources(b->val) > 1)
-    json_object_set_new(line, "val_sources", val_sources_json(t));
-  if (b->hashes) json_object_set_new(line, "hashes", b->hashes);
-  b->hashes = NULL;
-  b->waited_ns = 0;
+  const int64_t taken = tc_data_taken(t->batches.train, source, samples_to(t, step));
+  return (double)taken / (double)tc_data_windows(t->batches.train, source);
+}
+
+void tc_train_data_reported(struct tc_train *t)
+{
+  json_decref(t->batches.hashes);
+  t->batches.hashes = NULL;
+  t->batches.waited_ns = 0;
 }
 
 /* ---- data that fail or change ---------------------------------------------------------------- */

@@ -7,7 +7,6 @@
 #include "src/token/token.h"
 #include "src/watch/watch.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,24 +183,6 @@ int tc_tasks_ask(struct tc_train *t, int64_t step, struct tc_err *err)
   }
   x->step = step;
   return 0;
-}
-
-/* ---- figures in the log and in metrics.jsonl --------------------------------------------------------- */
-
-void tc_tasks_line(const struct tc_train *t, int64_t step, struct json_t *line)
-{
-  const struct tc_tasks *x = &t->tasks;
-  if (x->n == 0 || x->step != step) return;
-  json_t *list = json_array();
-  for (int i = 0; i < x->n; i++) {
-    json_t *o = json_pack("{s:o,s:I}", "name", tc_text_json(x->task[i].name), "questions",
-                          (json_int_t)x->task[i].questions.n);
-    tc_figure(o, "accuracy", x->task[i].right);
-    tc_figure(o, "accuracy_by_length", x->task[i].by_length);
-    tc_figure(o, "loss", x->task[i].loss);
-    json_array_append_new(list, o);
-  }
-  json_object_set_new(line, "tasks", list);
 }
 
 void tc_tasks_text(const struct tc_train *t, int64_t step, char *text, size_t size)

@@ -10,6 +10,7 @@
 #include "src/data/data.h"
 #include "src/files/files.h"
 #include "src/forward/questions.h"
+#include "src/metrics/metrics.h"
 #include "src/monitor/straggler.h"
 #include "src/run/run.h"
 #include "src/run/writer.h"
@@ -118,16 +119,14 @@ struct tc_end_of_step {
   struct tc_straggler *straggler;   /* rank 0 of several; else NULL */
 };
 
-/* metrics_file.c: the file, and what was reported since its last line. */
+/* measure.c: the file, and what was reported since its last line. */
 struct tc_log_save { int64_t step, write_ns; };   /* a save that ended; step 0: none */
 struct tc_log {
-  int fd;                        /* -1: not open */
-  bool wanted;                   /* rank 0, or all_ranks */
-  bool paused, warned;           /* since a line could not be written; a warning was given */
+  struct tc_metrics_file file;
   int64_t stall_ns;              /* how long training waited for saves */
   bool copied;                   /* the state was copied */
   struct tc_log_save saved;
-  struct tc_comm_counters counted[TC_COMMS];   /* counters as of the last line */
+  struct tc_comm_counters counted[TC_COMMS], now[TC_COMMS];   /* counters as of the last line, and of this one */
 };
 
 /* run_json.c, rank 0: what the planner predicts. */

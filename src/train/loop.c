@@ -256,7 +256,7 @@ int tc_train(const struct tc_train_args *a, struct tc_err *err)
     .run = { .cfg = &t->own, .ranks = a->ranks, .rank_names = a->rank_names, .rank = a->rank, .threads = a->threads,
              .hub = a->hub, .mpi = a->mpi },
     .ckpt = { .saved_step = -1 }, .batches = { .eval_batch = -1 }, .rollback = { .back_to = -1 },
-    .log = { .fd = -1 } };
+    .log.file.fd = -1 };
   t->ckpt.dir = *c->ckpt_dir ? tc_strdup(c->ckpt_dir) : tc_sprintf("%s/ckpt", t->out);
   tc_time_limit_begin(t);
   tc_log_set_rank(a->ranks->world > 1 ? a->rank : -1);

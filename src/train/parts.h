@@ -51,9 +51,11 @@ void tc_train_data_close(struct tc_train *t);
 void tc_train_data_from(struct tc_train *t, int64_t eval_batch);
 /* Local. How many global batches of a source of the validation data a validation reads. */
 int64_t tc_train_eval_batches(const struct tc_train *t, int source);
-/* Local. Adds what a step's line says of the data: how long it waited for them, epochs, each source's share and
- * validation loss, hashes. */
-void tc_train_data_line(struct tc_train *t, const struct tc_step_report *r, struct json_t *line);
+/* Local. A source's share of the samples of all steps up to this one, from 0 to 1, and its epochs. */
+double tc_train_share(const struct tc_train *t, int64_t step, int source);
+double tc_train_epoch(const struct tc_train *t, int64_t step, int source);
+/* Local. What waited_ns and hashes have was reported: they begin anew. */
+void tc_train_data_reported(struct tc_train *t);
 /* Local; a tc_fill_fn, ctx: the tc_train. A batch that cannot be read becomes zeros, and
  * batches.err says why: the step ends on all ranks, and the run before anything of it is saved. */
 void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
@@ -77,8 +79,7 @@ void tc_tasks_ready(struct tc_train *t);         /* Local, after the programs ar
 void tc_tasks_close(struct tc_train *t);         /* Local, before the programs are freed */
 /* Collective, between steps. All tasks. */
 int tc_tasks_ask(struct tc_train *t, int64_t step, struct tc_err *err);
-/* Local. Adds what was answered after this step, if tasks were asked: to its line, and to a text for people. */
-void tc_tasks_line(const struct tc_train *t, int64_t step, struct json_t *line);
+/* Local. Adds what was answered after this step, if tasks were asked, to a text for people. */
 void tc_tasks_text(const struct tc_train *t, int64_t step, char *text, size_t size);
 
 /* ---- tokenizer.c: the model's tokenizer, which checkpoints take along; Local ---- */
@@ -103,7 +104,7 @@ bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s);
 /* Local, after a validation. Whether its loss, or that of an answer of a task, is not finite. */
 bool tc_rollback_bad_validation(const struct tc_train *t, const struct tc_step_report *s);
 
-/* ---- metrics_file.c: metrics.jsonl; Local ---- */
+/* ---- measure.c: a step's figures, and metrics.jsonl; Local ---- */
 
 /* After the folder is owned: cuts the lines after `step` and opens the file for more. TC_EUSER, naming the file, which
  * is then as it was. */
@@ -119,14 +120,14 @@ void tc_metrics_begin(struct tc_train *t);
  * committed. */
 void tc_metrics_stalled(struct tc_train *t, int64_t stall_ns, bool copied);
 void tc_metrics_saved(struct tc_train *t, int64_t step, int64_t write_ns);
+/* Passes each figure of a step to a sink, in the table's order. */
+void tc_metrics_each(struct tc_train *t, const struct tc_step_report *r, tc_metric_sink *sink, void *ctx);
 /* The line of a step, with its newline; owned by the caller. */
 char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r);
-/* Adds the line of a step; one that cannot be written is missing, with a warning. */
+/* After all sinks: what has come together since the last line begins anew. */
+void tc_metrics_forget(struct tc_train *t);
+/* All three: adds the line of a step to the file; one that cannot be written is missing, with a warning. */
 void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r);
-/* Adds now - before to an object by collective: {"all_reduce": {"calls": 1, "bytes": 8}}. Both
- * [TC_COLLS]. */
-void tc_metrics_add_counts(struct json_t *into, const struct tc_coll_count *now,
-                           const struct tc_coll_count *before);
 
 /* ---- folders.c ---- */
 

@@ -94,17 +94,29 @@ static json_t *memory_json(const struct tc_train *t)
                    (json_int_t)tc_rss_bytes(false), "peak", (json_int_t)tc_rss_bytes(true));
 }
 
+/* Adds to an object by collective: {"all_reduce": {"calls": 1, "bytes": 8}}. */
+static void add_counts(json_t *into, const struct tc_coll_count count[TC_COLLS])
+{
+  for (int k = 0; k < TC_COLLS; k++) {
+    const json_t *old = json_object_get(into, tc_coll_name[k]);
+    if (!count[k].calls) continue;
+    json_t *sum = json_pack("{s:I,s:I}",
+                            "calls", json_integer_value(json_object_get(old, "calls")) + count[k].calls,
+                            "bytes", json_integer_value(json_object_get(old, "bytes")) + count[k].bytes);
+    json_object_set_new(into, tc_coll_name[k], sum);
+  }
+}
+
 /* What this rank sends in a step, as the program has it. */
 static json_t *predicted_comm_json(const struct tc_train *t)
 {
-  const struct tc_comm_counters none = { 0 };
   json_t *o = json_object(), *ctl = json_object();
   for (int a = TC_PP; a < TC_AXES; a++) {
     struct tc_comm_counters c;
     tc_program_bytes(t->run.prog[TC_TRAIN], t->run.mesh, t->run.rank, a, &c);
     json_t *x = json_object();
-    tc_metrics_add_counts(x, c.data, none.data);
-    tc_metrics_add_counts(ctl, c.ctl, none.ctl);
+    add_counts(x, c.data);
+    add_counts(ctl, c.ctl);
     json_object_set_new(o, tc_axis_name[a], x);
   }
   json_object_set_new(o, "ctl", ctl);

@@ -184,7 +184,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .view = t->run.cfg->ckpt_view };
   t->ckpt.begun_ns = tc_now_ns();
   t->ckpt.begun = true;
-  tc_writer_go(t->ckpt.writer, &meta, t->log.fd >= 0 ? fcntl(t->log.fd, F_DUPFD_CLOEXEC, 0) : -1);
+  tc_writer_go(t->ckpt.writer, &meta, t->log.file.fd >= 0 ? fcntl(t->log.file.fd, F_DUPFD_CLOEXEC, 0) : -1);
   free(loop);
 }
 

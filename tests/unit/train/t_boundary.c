@@ -60,7 +60,7 @@ static bool open_fixture(struct fixture *f)
                             .out = (char *)(uintptr_t) ".",
                             .ckpt.saved_step = -1,
                             .ckpt.dir = (char *)(uintptr_t) "./ckpt",
-                            .log.fd = -1,
+                            .log.file.fd = -1,
                             .ckpt.start_step = 3 };
   return rc == 0;
 }

@@ -84,11 +84,13 @@ static void test_line(struct tc_writer *writer)
   char *line = tc_metrics_line(&t, &r);
   is_str(line, plain, "a line without anything besides");
   free(line);
+  tc_metrics_forget(&t);
   t.log.copied = true;
   t.log.stall_ns = 1500000;
   line = tc_metrics_line(&t, &r);
   ok(strstr(line, copied) != NULL, "a checkpoint that is not yet there: what it stalled");
   free(line);
+  tc_metrics_forget(&t);
   r.val_loss = 3.25, r.validated = true, r.grad_norm = 1.5, r.lr = 1.0 / 3,
   r.slowest = (struct tc_slowest){ 1, 20000000, 10000000 };
   t.end.straggler = tc_straggler_new(&o);
@@ -104,6 +106,13 @@ static void test_line(struct tc_writer *writer)
   line = tc_metrics_line(&t, &r);
   is_str(line, full, "a line with all there is");
   free(line);
+  tc_metrics_forget(&t);
+  t.log.counted[TC_PP].ctl[TC_BARRIER] = t.log.counted[TC_AXES].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -1, -8 };
+  line = tc_metrics_line(&t, &r);
+  ok(strstr(line, "\"ctl\": {\"barrier\": {\"calls\": 1, \"bytes\": 8}, \"all_reduce\": {\"calls\": 1, \"bytes\": 8}}}") != NULL,
+     "control data stand in the order of communicators: %s", line);
+  free(line);
+  tc_metrics_forget(&t);
   ok(!t.log.saved.step && !t.log.stall_ns && !t.log.copied && !t.log.counted[TC_PP].data[TC_SEND].calls,
      "what was reported is not reported again");
   tc_straggler_free(t.end.straggler);
@@ -322,7 +331,7 @@ static void test_open(struct tc_train *t)
   is_int(tc_metrics_open(t, 0, &err), 0, "a run from the start %s", err.text);
   is_str(steps(lines), "", "... has no lines");
   tc_metrics_close(t);
-  is_int(t->log.fd, -1, "closed");
+  is_int(t->log.file.fd, -1, "closed");
   add(t, 1, 1);
   is_str(steps(lines), "", "... nothing is written");
   rename(lines, "out/elsewhere");
@@ -343,12 +352,12 @@ static void test_open(struct tc_train *t)
   unlink(lines);
   t->run.rank = 1;
   is_int(tc_metrics_open(t, 0, &err), 0, "another rank");
-  ok(!t->log.wanted && access("out/metrics.1.jsonl", F_OK), "... has no file");
+  ok(!t->log.file.wanted && access("out/metrics.1.jsonl", F_OK), "... has no file");
   tc_metrics_look(t, 1);
   ok(access("out/metrics.1.jsonl", F_OK), "... nor gets one later");
   ((struct tc_config *)(uintptr_t)t->run.cfg)->run_all_ranks = true;
   is_int(tc_metrics_open(t, 0, &err), 0, "but with run.all_ranks %s", err.text);
-  ok(t->log.wanted && access("out/metrics.1.jsonl", F_OK) == 0, "... it has one");
+  ok(t->log.file.wanted && access("out/metrics.1.jsonl", F_OK) == 0, "... it has one");
   tc_metrics_close(t);
   t->run.rank = 0;
 }
@@ -365,16 +374,16 @@ static void test_refused(struct tc_train *t)
     if (i ? mkfifo(lines, 0600) : mkdir(lines, 0700)) printf("Bail out! no FIFO or folder\n");
     is_int(tc_metrics_open(t, 1, &err), TC_EUSER, "a %s is no file", i ? "FIFO" : "folder");
     is_str(err.text, what[i], "... in these words");
-    is_int(t->log.fd, -1, "... none is open");
-    t->log.wanted = true;
+    is_int(t->log.file.fd, -1, "... none is open");
+    t->log.file.wanted = true;
     tc_metrics_back(t, 1);
     snprintf(want, sizeof want, "tercio: warning: %s; no more lines are written\n", what[i]);
     is_str(stderr_text(), want, "within a run it is a warning");
-    ok(!t->log.wanted, "... and the last");
+    ok(!t->log.file.wanted, "... and the last");
     remove(lines);
   }
   tc_metrics_back(t, 1);
-  ok(t->log.fd >= 0 && !*stderr_text(), "a file within a run");
+  ok(t->log.file.fd >= 0 && !*stderr_text(), "a file within a run");
 }
 
 static void test_look(struct tc_train *t)
@@ -408,7 +417,7 @@ static void test_look(struct tc_train *t)
           : "tercio: warning: out/metrics.jsonl is a folder, not a file that can be made; take another run.out; the lines from "
             "step 4 on are missing. It is tried again with each checkpoint\n",
         "a file that cannot be opened is reported once");
-    ok(t->log.fd < 0 && t->log.paused, "... and is not there");
+    ok(t->log.file.fd < 0 && t->log.file.paused, "... and is not there");
   }
   rmdir(lines);
   tc_metrics_look(t, 6);
@@ -421,7 +430,7 @@ static void test_full(struct tc_train *t)
 {
   struct rlimit before, few = { 500, RLIM_INFINITY };
   struct tc_err err = { 0 };
-  t->log.warned = false;
+  t->log.file.warned = false;
   is_int(tc_metrics_open(t, 0, &err), 0, "a file %s", err.text);
   signal(SIGXFSZ, SIG_IGN);
   getrlimit(RLIMIT_FSIZE, &before);
@@ -500,7 +509,7 @@ int main(void)
                         .ckpt.writer = writer,
                         .out = (char *)(uintptr_t) "out",
                         .ckpt.lease = (char *)(uintptr_t) "home",
-                        .log.fd = -1 };
+                        .log.file.fd = -1 };
   mkdir("home", 0700);
   test_open(&t);
   test_refused(&t);

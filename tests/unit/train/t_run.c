@@ -229,7 +229,7 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_start_say(t) note("start %d", (t) == train)
 #define tc_train_restore(t, err)                                                                   \
   (note("back %d %d %d %d", (int)(t)->batches.eval_batch, (int)(t)->ckpt.saved_step, (int)(t)->rollback.back_to, \
-        (t)->log.fd),                                                                          \
+        (t)->log.file.fd),                                                                          \
    (t)->ckpt.start_step = the->start, (t)->ckpt.borrowed = the->borrowed, call(err, "restore"))
 #define tc_run_attention(r, err) call(err, "attention %d", (r) == &train->run)
 #define tc_run_tune(r, known, time, err) call(err, "tune %d %d", (r) == &train->run, (known) == NULL)
