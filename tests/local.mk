@@ -68,9 +68,9 @@ unit_tests = \
   %D%/unit/io/t_safetensors.t \
   %D%/unit/io/t_verify.t \
   %D%/unit/foreign/t_foreign.t \
-  %D%/unit/forward/t_memory.t \
-  %D%/unit/forward/t_pick.t \
+  %D%/unit/forward/t_forward_memory.t \
   %D%/unit/forward/t_questions.t \
+  %D%/unit/forward/t_sample_token.t \
   %D%/unit/kernels/t_attention.t \
   %D%/unit/kernels/t_cache.t \
   %D%/unit/kernels/t_capture.t \
@@ -103,11 +103,11 @@ unit_tests = \
   %D%/unit/model/t_hf_config.t \
   %D%/unit/model/t_model.t \
   %D%/unit/model/t_optim.t \
-  %D%/unit/monitor/t_clock.t \
-  %D%/unit/monitor/t_slow.t \
-  %D%/unit/monitor/t_slow_words.t \
+  %D%/unit/monitor/t_straggler.t \
+  %D%/unit/monitor/t_straggler_words.t \
   %D%/unit/monitor/t_trace.t \
   %D%/unit/passes/t_accumulate.t \
+  %D%/unit/monitor/t_trace_clock.t \
   %D%/unit/passes/t_annotate.t \
   %D%/unit/passes/t_buckets.t \
   %D%/unit/passes/t_grad.t \
@@ -131,8 +131,8 @@ unit_tests = \
   %D%/unit/program/t_digest.t \
   %D%/unit/program/t_parts.t \
   %D%/unit/program/t_setup.t \
-  %D%/unit/report/t_report.t \
-  %D%/unit/report/t_report_read.t \
+  %D%/unit/report/t_draw.t \
+  %D%/unit/report/t_read_run.t \
   %D%/unit/run/t_attention_choice.t \
   %D%/unit/run/t_fits.t \
   %D%/unit/run/t_reads.t \
@@ -155,15 +155,15 @@ unit_tests = \
   %D%/unit/token/t_token_merges.t \
   %D%/unit/token/t_token_refused.t \
   %D%/unit/token/t_token_steps.t \
-  %D%/unit/train/t_boundary.t \
   %D%/unit/train/t_calls.t \
-  %D%/unit/train/t_control.t \
+  %D%/unit/train/t_end_of_step.t \
+  %D%/unit/train/t_end_of_step_calls.t \
+  %D%/unit/train/t_end_of_step_ranks.t \
   %D%/unit/train/t_fault.t \
-  %D%/unit/train/t_lines.t \
-  %D%/unit/train/t_recover.t \
-  %D%/unit/train/t_run.t \
-  %D%/unit/train/t_step.t \
+  %D%/unit/train/t_loop_calls.t \
+  %D%/unit/train/t_measure.t \
   %D%/unit/train/t_train.t \
+  %D%/unit/train/t_when.t \
   %D%/unit/files/t_input.t \
   %D%/unit/files/t_names.t \
   %D%/unit/files/t_output.t \

@@ -1,4 +1,4 @@
-/* t_memory.c - the memory that an evaluation and sampling take (run/run.c, exec/exec.c) is what the planner says of
+/* t_forward_memory.c - the memory that an evaluation and sampling take (run/run.c, exec/exec.c) is what the planner says of
  * them (plan/forward.c), to the byte. */
 #include "src/plan/plan.h"
 #include "src/program/setup.h"

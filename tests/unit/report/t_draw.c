@@ -1,4 +1,4 @@
-/* t_report.c - what `tercio report` draws and reads, on small data whose places on the page can be
+/* t_draw.c - what `tercio report` draws and reads, on small data whose places on the page can be
  * worked out by hand. Whole pages are m_trace's. */
 #include "src/report/report.h"
 #include "tests/unit/tap.h"
@@ -435,7 +435,7 @@ static void test_metrics(void)
 int main(void)
 {
   const char *tmp = getenv("TMPDIR");
-  snprintf(path, sizeof path, "%.40s/t_report.XXXXXX", tmp ? tmp : "/tmp");
+  snprintf(path, sizeof path, "%.40s/t_draw.XXXXXX", tmp ? tmp : "/tmp");
   int fd = mkstemp(path);
   TC_ASSERT(fd >= 0);
   close(fd);

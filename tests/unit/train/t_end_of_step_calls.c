@@ -1,5 +1,5 @@
-/* t_step.c - the end of a step (end_of_step.c), call by call: what is saved, before or after the
- * step's line, for how long training waits, and each call's failure. t_boundary tests the flags. */
+/* t_end_of_step_calls.c - the end of a step (end_of_step.c), call by call: what is saved, before or after the
+ * step's line, for how long training waits, and each call's failure. t_end_of_step tests the flags. */
 #include "src/train/parts.h"
 #include "io/ckpt/owner.h"
 #include "src/train/request.h"

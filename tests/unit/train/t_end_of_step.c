@@ -1,4 +1,4 @@
-/* t_boundary.c - the end of a step (end_of_step.c): what the ranks' flags, a signal, a request and the
+/* t_end_of_step.c - the end of a step (end_of_step.c): what the ranks' flags, a signal, a request and the
  * time limit make of it, on one rank whose state was just saved. */
 #include <fcntl.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* t_slow_words.c - slow ranks at the very bounds, in whole sentences, with a clock of the test's
- * own. Random runs are t_slow's. */
+/* t_straggler_words.c - slow ranks at the very bounds, in whole sentences, with a clock of the test's
+ * own. Random runs are t_straggler's. */
 #include "src/base/base.h"
 #include "tests/unit/leak.h"
 #include "tests/unit/tap.h"

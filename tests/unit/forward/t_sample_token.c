@@ -1,4 +1,4 @@
-/* t_pick.c - how the next token is chosen: against a direct computation of each token's probability. */
+/* t_sample_token.c - how the next token is chosen: against a direct computation of each token's probability. */
 #include "src/base/base.h"
 #include "src/forward/sample.h"
 #include "tests/unit/tap.h"

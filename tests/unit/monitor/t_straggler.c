@@ -1,4 +1,4 @@
-/* t_slow.c - slow ranks: named once, with their node, against their stage's median or their own
+/* t_straggler.c - slow ranks: named once, with their node, against their stage's median or their own
  * best; single slow steps are not; nor what a whole stage does. */
 #include "src/monitor/straggler.h"
 #include "tests/unit/random.h"

@@ -1,4 +1,4 @@
-/* t_clock.c - how ranks compare their clocks for a trace (trace.c), with messages and a clock of the
+/* t_trace_clock.c - how ranks compare their clocks for a trace (trace.c), with messages and a clock of the
  * test's own. */
 #include "src/comm/comm.h"
 #include "tests/unit/tap.h"

@@ -1,4 +1,4 @@
-/* t_recover - the interval between checkpoints, medians and spikes, what the loop remembers; time
+/* t_when - the interval between checkpoints, medians and spikes, what the loop remembers; time
  * limits, starts without progress, faults to order. */
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -360,7 +360,7 @@ static void test_near(void)
 
 static void test_guard(void)
 {
-  char dir[] = "/tmp/t_recover-XXXXXX";
+  char dir[] = "/tmp/t_when-XXXXXX";
   if (!ok(mkdtemp(dir) != NULL, "a folder")) return;
   struct tc_config c = { .ckpt_max_restarts_without_progress = 3 };
   struct tc_ranks r = { .job = "17" };
@@ -401,7 +401,7 @@ static void test_guard_file(void)
     { "17 8 3\n", 8, TC_NOPROGRESS, "17 8 3\n" }, { "17 -1 3\n", -1, TC_NOPROGRESS, "17 -1 3\n" },
     { "17 7 3\n", 8, 0, "17 8 0\n" }, { "16 8 3\n", 8, 0, "17 8 0\n" }, { "17 8\n", 8, 0, "17 8\n" },
     { "17 x 3\n", 8, 0, "17 x 3\n" }, { "", 8, 0, "17 8 0\n" } };
-  char dir[] = "/tmp/t_recover-XXXXXX";
+  char dir[] = "/tmp/t_when-XXXXXX";
   if (!ok(mkdtemp(dir) != NULL, "a folder")) return;
   struct tc_config cfg = { .ckpt_max_restarts_without_progress = 3 };
   struct tc_ranks r = { .job = "17" };

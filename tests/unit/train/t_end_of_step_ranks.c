@@ -1,4 +1,4 @@
-/* t_control.c - the control reduction that ends a step (end_of_step.c), on ranks that are threads: every rank
+/* t_end_of_step_ranks.c - the control reduction that ends a step (end_of_step.c), on ranks that are threads: every rank
  * has the greatest of each flag, and rank 0 knows which rank worked longest. */
 #include "src/train/parts.h"
 #include "tests/unit/ranks_fixture.h"

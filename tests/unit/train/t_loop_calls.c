@@ -1,4 +1,4 @@
-/* t_run.c - a whole run of one rank (src/train/loop.c, src/run), call by call (script.h): from the making of
+/* t_loop_calls.c - a whole run of one rank (src/train/loop.c, src/run), call by call (script.h): from the making of
  * communicators to freeing them, with each call that may fail failing in turn. */
 #include "src/train/parts.h"
 #include "io/folder.h"

@@ -1,4 +1,4 @@
-/* t_lines.c - what a run writes for others: the lines of metrics.jsonl, the line of progress, and what
+/* t_measure.c - what a run writes for others: the lines of metrics.jsonl, the line of progress, and what
  * it makes of the file of `tercio save`. The clock and the terminal are the test's. */
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* t_report_read.c - what `tercio report` takes from the files of a run, line by line: traces whose
+/* t_read_run.c - what `tercio report` takes from the files of a run, line by line: traces whose
  * ranks differ, events and metrics that make no sense, keys of the run file. */
 #include "src/report/report.h"
 #include "tests/unit/tap.h"
@@ -303,7 +303,7 @@ static void test_keys(void)
 int main(void)
 {
   const char *tmp = getenv("TMPDIR");
-  snprintf(path, sizeof path, "%.40s/t_report.XXXXXX", tmp ? tmp : "/tmp");
+  snprintf(path, sizeof path, "%.40s/t_read_run.XXXXXX", tmp ? tmp : "/tmp");
   int fd = mkstemp(path);
   TC_ASSERT(fd >= 0);
   close(fd);
