@@ -28,7 +28,7 @@ static const struct tc_output_kind metrics = { "a metrics.jsonl of tercio train"
 static const struct tc_output_opts tc_metrics_opts = { .kind = &metrics, .instead = "take another run.out",
                                                  .zeros = true };
 
-/* For reading and appending; -1 with errno. */
+/* A descriptor for reading and appending; -1 with errno. */
 static int open_there(const char *path)
 {
   struct tc_again again = { 0 };

@@ -22,7 +22,7 @@ struct tc_layouts {
   struct tc_layout_change *change; int n, cap;   /* by step; owned */
   int64_t after;                 /* the present layout's steps come after this one; 0: all */
 };
-/* From run.json; one without "layouts" has no changes. */
+/* Takes them from run.json; one without "layouts" has no changes. */
 void tc_layouts_read(struct tc_layouts *l, const json_t *run);
 void tc_layouts_free(struct tc_layouts *l);
 

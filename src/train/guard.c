@@ -9,7 +9,7 @@
 
 #include "src/files/files.h"
 
-/* Of a file that could be read as a count of starts. */
+/* It stands for any file that could be read as a count of starts. */
 static const struct tc_output_kind a_count = { "a count of starts", { "" } };
 static const struct tc_output_opts opts = { .kind = &a_count, .instead = "take another ckpt.dir" };
 

@@ -203,6 +203,22 @@ static void train_free(struct tc_train *t, bool abandon)
   free(t);
 }
 
+/* Rank 0. What is unusual about the steps that are to come; when they are saved. */
+static void say_steps(const struct tc_train *t)
+{
+  const struct tc_config *c = t->run.cfg;
+  const int64_t end = tc_train_last_step(c);
+  if (c->train_warmup >= c->train_steps)
+    tc_warn("train.warmup = %lld is not below train.steps = %lld: the learning rate rises to the end",
+            (long long)c->train_warmup, (long long)c->train_steps);
+  if (c->train_steps == 1 && tc_train_lr(c, 1) == 0)
+    tc_warn("the learning rate of the only step is train.min_lr = 0, so the weights stay as they are: more "
+            "train.steps, or train.schedule = constant, would train");
+  if (t->ckpt.start_step >= end)
+    tc_log("nothing to do: %lld of %lld steps are done", (long long)t->ckpt.start_step, (long long)end);
+  else tc_interval_say(t);
+}
+
 static int run(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_run_agree(&t->run, setup_local(t, err), err));
@@ -222,18 +238,8 @@ static int run(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_train_restore(t, err));
   TC_TRY(tc_run_tune(&t->run, t->ckpt.tuned, t->run.cfg->run_tune, err));
   TC_TRY(tc_run_agree(&t->run, tc_train_writer_open(t, err), err));
-  const int64_t end = tc_train_last_step(t->run.cfg);
   tc_start_say(t);
-  if (t->run.cfg->train_warmup >= t->run.cfg->train_steps && t->run.rank == 0)
-    tc_warn("train.warmup = %lld is not below train.steps = %lld: the learning rate rises to the end",
-            (long long)t->run.cfg->train_warmup, (long long)t->run.cfg->train_steps);
-  if (t->run.cfg->train_steps == 1 && tc_train_lr(t->run.cfg, 1) == 0 && t->run.rank == 0)
-    tc_warn("the learning rate of the only step is train.min_lr = 0, so the weights stay as they are: more "
-            "train.steps, or train.schedule = constant, would train");
-  if (t->ckpt.start_step >= end && t->run.rank == 0)
-    tc_log("nothing to do: %lld of %lld steps are done", (long long)t->ckpt.start_step,
-           (long long)end);
-  else if (t->run.rank == 0) tc_interval_say(t);
+  if (t->run.rank == 0) say_steps(t);
   TC_TRY(tc_run_agree(&t->run, tc_metrics_open(t, t->ckpt.start_step, err), err));
   TC_TRY(tc_run_agree(&t->run, tc_train_run_json(t, err), err));
   if (t->ckpt.borrowed) TC_TRY(save_borrowed(t, err));

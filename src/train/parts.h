@@ -116,7 +116,7 @@ void tc_metrics_back(struct tc_train *t, int64_t step);
 void tc_metrics_look(struct tc_train *t, int64_t step);
 /* Before the first step: what is sent from here on is the first line's. */
 void tc_metrics_begin(struct tc_train *t);
-/* For the next line: training waited so long for a save, whose state was copied; a save was
+/* What the next line says: training waited so long for a save, whose state was copied; a save was
  * committed. */
 void tc_metrics_stalled(struct tc_train *t, int64_t stall_ns, bool copied);
 void tc_metrics_saved(struct tc_train *t, int64_t step, int64_t write_ns);

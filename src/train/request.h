@@ -9,7 +9,7 @@
 #define TC_REQUEST_FILE "save"
 #define TC_REQUEST_TAKEN ".save-taken"
 
-/* Of two requests the greater counts. */
+/* The greater of two requests counts. */
 enum tc_request { TC_ASK_NONE, TC_ASK_SAVE, TC_ASK_REQUEUE, TC_ASK_END, TC_ASKS };
 
 extern const char *const tc_request_word[TC_ASKS];   /* "", "checkpoint", "requeue", "stop" */

@@ -78,41 +78,57 @@ static void log_start(const struct tc_train *t)
   else tc_log("no checkpoint in %s: %s", t->ckpt.dir, at);
 }
 
-int tc_train_restore(struct tc_train *t, struct tc_err *err)
+/* The run goes on after the step of c. */
+static void begin_after(struct tc_train *t, const struct tc_ckpt *c)
 {
-  const int64_t how = t->run.cfg->ckpt_resume, step = how == TC_AUTO || how == TC_NO ? -1 : how;
-  struct tc_ckpt *c = NULL;
-  struct loading l = { .t = t, .resumes = true };
-  t->ckpt.begun_ns = tc_now_ns();
-  if (how != TC_NO)
-    TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, t->run.rank_names, err));
-  if (c) {
-    t->ckpt.start_step = tc_ckpt_meta(c)->step;
-    tc_resume_order(t, tc_ckpt_meta(c));
-    const bool over = t->ckpt.start_step >= tc_train_last_step(t->run.cfg);
-    const int rc = over ? tc_resume_finished(t, tc_ckpt_meta(c), err) : 0;
-    if (rc < 0) tc_ckpt_close(c);
-    TC_TRY(rc);
-    TC_TRY(resume_from(t, c, true, err));
-  }
-  /* Where the user chose the start, later checkpoints are not of this run: a rollback must not
-   * load them. */
-  int rc = how != TC_AUTO && t->run.rank == 0 ? set_aside(t, c ? t->ckpt.start_step : -1, err) : 0;
-  if (how != TC_AUTO) TC_TRY(tc_run_agree(&t->run, rc, err));
-  if (c) return 0;
-  if (t->run.rank == 0) log_start(t);
-  TC_TRY(tc_run_agree(&t->run, t->run.rank == 0 ? tc_train_guard(t, -1, err) : 0, err));
-  if (!*t->run.cfg->ckpt_from) return initialise(t, err);
-  l.guarded = true;
-  l.resumes = false;
-  TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world,
-                           t->run.rank_names, err));
   t->ckpt.start_step = tc_ckpt_meta(c)->step;
   tc_resume_order(t, tc_ckpt_meta(c));
+}
+
+/* Takes up this run's newest good checkpoint, or that of a step (not -1). *found: there was one. */
+static int resume_own(struct tc_train *t, int64_t step, bool *found, struct tc_err *err)
+{
+  struct loading l = { .t = t, .resumes = true };
+  struct tc_ckpt *c = NULL;
+  TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, t->run.rank_names, err));
+  *found = c != NULL;
+  if (!c) return 0;
+  begin_after(t, c);
+  const bool over = t->ckpt.start_step >= tc_train_last_step(t->run.cfg);
+  const int rc = over ? tc_resume_finished(t, tc_ckpt_meta(c), err) : 0;
+  if (rc == 0) return resume_from(t, c, true, err);
+  tc_ckpt_close(c);
+  return rc;
+}
+
+/* Begins with the weights of ckpt.from, which are not in this run's folder yet. */
+static int start_from(struct tc_train *t, struct tc_err *err)
+{
+  struct loading l = { .t = t, .guarded = true };
+  struct tc_ckpt *c = NULL;
+  TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, t->run.rank_names, err));
+  begin_after(t, c);
   TC_TRY(resume_from(t, c, false, err));
-  t->ckpt.saved_step = -1;                       /* not in this run's folder yet */
+  t->ckpt.saved_step = -1;
   t->ckpt.borrowed = true;
   return 0;
+}
+
+int tc_train_restore(struct tc_train *t, struct tc_err *err)
+{
+  const int64_t how = t->run.cfg->ckpt_resume;
+  const bool root = t->run.rank == 0;
+  bool found = false;
+  t->ckpt.begun_ns = tc_now_ns();
+  if (how != TC_NO) TC_TRY(resume_own(t, how == TC_AUTO ? -1 : how, &found, err));
+  /* Where the user chose the start, later checkpoints are not of this run: a rollback must not
+   * load them. */
+  int rc = how != TC_AUTO && root ? set_aside(t, found ? t->ckpt.start_step : -1, err) : 0;
+  if (how != TC_AUTO) TC_TRY(tc_run_agree(&t->run, rc, err));
+  if (found) return 0;
+  if (root) log_start(t);
+  TC_TRY(tc_run_agree(&t->run, root ? tc_train_guard(t, -1, err) : 0, err));
+  return *t->run.cfg->ckpt_from ? start_from(t, err) : initialise(t, err);
 }
 
 /* ---- after a bad step ------------------------------------------------------------------ */

@@ -58,7 +58,7 @@ int tc_rollback_parse(struct tc_train *t, const char *text, struct tc_err *err)
   return 0;
 }
 
-/* Of the losses kept. */
+/* The median of the losses kept. */
 static double median(const struct tc_rollback *r)
 {
   double by[TC_ROLLBACK_LOSSES];

@@ -17,9 +17,7 @@ static const struct tc_output_opts tc_run_json_opts = { .kind = &run_json, .inst
 /* ---- what the planner predicts --------------------------------------------------------- */
 
 /* Step time, tokens per second, bubble and bytes, to be compared with what is measured. Every action of every stage is
- * simulated only where they are few enough to take no time.
- *
- * At most so many layers in all programs, and layers times micro-batches that are simulated: */
+ * simulated only where they take no time: up to so many layers in all programs, and layers times micro-batches. */
 enum { MOST_MADE = 64, MOST_SIMULATED = 4096 };
 
 static const char *device_name(const struct tc_train *t)

@@ -73,7 +73,7 @@ static void test_greedy(void)
      "a tiny temperature leaves the largest, and equal ones alike");
 }
 
-/* With u just below and above each cumulated probability. */
+/* u is just below and above each cumulated probability. */
 static bool as_directly(const struct tc_sampling *s, const float *logits, int n)
 {
   static double p[LARGE];

@@ -107,7 +107,7 @@ static void test_naive(void)
           if (times(&n, work, stage, r) > times(&n, work, stage, top)) top = r;
         text = tc_straggler_step(s, w * STEPS + k + 1, work, &x);
         same &= k == STEPS - 1 || !text;
-        /* Of equals the one of the first stage is named. */
+        /* Where two are equal, that of the first stage is named. */
         same &= times(&n, work, stage, x.rank) == times(&n, work, stage, top) &&
                 x.work_ns == work[x.rank] && (double)x.median_ns == against(&n, work, stage,
                                                             x.rank);

@@ -7,7 +7,7 @@
 
 /* ---- curves ------------------------------------------------------------------------------ */
 
-/* From each place where `before` stands in text, what comes up to `end`; with a blank after each. */
+/* What stands after each `before` in text, up to `end`, with a blank after it. */
 static const char *between(char *buf, size_t size, const char *text, const char *before, char end)
 {
   size_t n = 0;

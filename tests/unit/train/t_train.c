@@ -164,7 +164,7 @@ static void test_split_sequences(const char *rows)
   }
 }
 
-/* On a device with memory of its own (emulated), whose transfers pass through host memory. */
+/* Runs on a device with memory of its own (emulated), whose transfers pass through host memory. */
 static void test_separate(const char *folder)
 {
   static const char *const layout[] = { "--run.ranks=2 --parallel.data=zero3", "--run.ranks=2 --mesh.tp=2",

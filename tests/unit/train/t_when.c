@@ -217,7 +217,7 @@ static int64_t now_s(void)
   return ts.tv_sec;
 }
 
-/* In a job that ends in so many seconds and began so many ago (0: not known). */
+/* A run in a job that ends in so many seconds and began so many ago (0: not known). */
 static struct tc_train in_job(const struct tc_config *c, int64_t end_s, int64_t began_s)
 {
   char text[32];
