@@ -229,6 +229,7 @@ test_headers = \
   %D%/unit/kernels/kernels_llama.h \
   %D%/unit/kernels/t_kernels.h \
   %D%/unit/random.h \
+  %D%/unit/seed.h \
   %D%/unit/kernels/views.h \
   %D%/unit/token_fixture.h \
   %D%/unit/wakes.h \
@@ -365,6 +366,7 @@ test_files = \
   %D%/check-transcripts \
   %D%/compdb.awk \
   %D%/exchange \
+  %D%/fresh-seed \
   %D%/figures \
   %D%/stacks \
   %D%/bench/speed \

@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include "tests/unit/seed.h"
 #include "tests/unit/ckpt_fixture.h"
 
 /* HDF5 1.10 leaks some of its own memory after a write that failed. */

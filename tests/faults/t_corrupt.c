@@ -314,7 +314,7 @@ int main(int argc, char **argv)
 {
   bool full = argc > 1 && strcmp(argv[1], "--full") == 0;
   int cases = full ? 1000 : argc > 1 ? atoi(argv[1]) : 60, total = 0, bad = 0;
-  fx_state = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 1;
+  fx_state = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : (uint32_t)test_seed(full);
   tercio = getenv("TERCIO") ? getenv("TERCIO") : "./tercio";
   if (access(tercio, X_OK) < 0) skip_all("TERCIO names no program");
   const char *asan = getenv("ASAN_OPTIONS");

@@ -286,8 +286,8 @@ static void compare_with_strace(const char *root, const char *self)
 int main(int argc, char **argv)
 {
   bool full = argc > 1 && strcmp(argv[1], "--full") == 0;
-  const char *seed = argc > 1 + full ? argv[1 + full] : "1";
-  fx_state = (uint32_t)strtoul(seed, NULL, 10);
+  const uint32_t seed = argc > 1 + full ? (uint32_t)strtoul(argv[1 + full], NULL, 10) : (uint32_t)test_seed(full);
+  fx_state = seed;
   result = shared(sizeof *result);
   if (argc > 2 && strcmp(argv[1], "--count") == 0) {
     printf("%d\n", count_changes(argv[2]));
@@ -305,7 +305,7 @@ int main(int argc, char **argv)
     if (cases[f]) printf("# %-11s %d cases\n", shim_fault_name[f], cases[f]);
   }
   is_int(not_fired, 0, "every fault struck");
-  is_int(n_wrong, 0, "seed %s: %d cases in all; in %d the save succeeded all the same", seed, total,
+  is_int(n_wrong, 0, "seed %u: %d cases in all; in %d the save succeeded all the same", seed, total,
          in_time);
   fx_clean();
   return done_testing();

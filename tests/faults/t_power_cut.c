@@ -410,8 +410,7 @@ static void cut_everywhere(const char *top, int world, int by_chance)
 int main(int argc, char **argv)
 {
   bool full = argc > 1 && strcmp(argv[1], "--full") == 0;
-  const char *seed = argc > 1 + full ? argv[1 + full] : "1";
-  fx_state = (uint32_t)strtoul(seed, NULL, 10);
+  fx_state = argc > 1 + full ? (uint32_t)strtoul(argv[1 + full], NULL, 10) : (uint32_t)test_seed(full);
   sub_dir = "run/ckpt";           /* neither folder is there before */
   alarm(full ? 36000 : 1100);
   const char *top = fx_folder();

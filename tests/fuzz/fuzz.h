@@ -1,7 +1,7 @@
 /* fuzz.h - a reader of files fed with damaged copies of valid ones: seeded, so that a case can be
  * made again; counted; in memory alone.
  *
- * usage: fuzz_X.t [--cases N | --seconds S] [--seed N] [--only CASE]      (else 3,000 cases)
+ * usage: fuzz_X.t [--cases N | --seconds S] [--seed N] [--only CASE]      (else 3,000 cases of test_seed's)
  *
  * Built with a sanitizer it finds reads and writes out of bounds, leaks, and arithmetic that
  * overflows; a case that takes over 5 s of the CPU or 512 MB more memory than before is a fault too. */
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "src/base/base.h"
+#include "tests/unit/seed.h"
 #include "tests/unit/tap.h"
 
 struct fuzz {
@@ -37,7 +38,9 @@ static inline size_t fuzz_below(struct fuzz *f, size_t n) { return n ? fuzz_next
 
 static inline void fuzz_start(struct fuzz *f, int argc, char **argv)
 {
-  *f = (struct fuzz){ .seed = 1, .most_cases = 3000 };
+  bool many = false;
+  for (int i = 1; i < argc; i++) many |= !strcmp(argv[i], "--full") || !strcmp(argv[i], "--seconds");
+  *f = (struct fuzz){ .seed = test_seed(many), .most_cases = 3000 };
   for (int i = 1; i + 1 < argc; i++) {
     uint64_t x = strtoull(argv[i + 1], NULL, 10);
     if (strcmp(argv[i], "--cases") == 0) f->most_cases = x;

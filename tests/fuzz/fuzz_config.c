@@ -374,14 +374,9 @@ int main(int argc, char **argv)
   char word[] = "train", *none[] = { word };
   struct tc_config *c;
   struct tc_err err;
-  bool seeded = false;
   fuzz_start(&f, argc, argv);
-  for (int i = 1; i < argc; i++) {
-    seeded |= strcmp(argv[i], "--seed") == 0;
+  for (int i = 1; i < argc; i++)
     if (strcmp(argv[i], "--full") == 0) f.most_cases = 100000;
-  }
-  if (!seeded) f.seed = (uint64_t)time(NULL) % 1000000;
-  if (!seeded && *tc_env("SEED")) f.seed = strtoull(tc_env("SEED"), NULL, 10);
   const int n = read_help(k);
   TC_ASSERT(n > 50 && tc_config_new(&c, 1, none, NULL, NULL, &err) == 0);
   char *written = tc_config_text(c);

@@ -4,7 +4,7 @@
  * usage: fuzz_place.t [--full | --cases N] [--seed N] [--only CASE] [--bare] [--verbose] [--write DIR]
  *        fuzz_place.t --try ROWS.txt [--f64] --mesh.tp=2 ...      one layout by hand; "": without rows
  *
- * 60 cases, 2,000 with --full; the seed is the clock's unless it is given (or SEED is set). A case draws
+ * 60 cases, 2,000 with --full; the seed is test_seed's unless it is given. A case draws
  * a model, rows, mesh, system, micro-batch, recomputation, offload, schedule and more, and takes the way of
  * a user's run file: configuration, mesh, programs, three steps of training on ranks that are threads,
  * buffers filled with NaN when they are free. AdamW's m after the first step, without clipping, is the
@@ -183,13 +183,12 @@ int main(int argc, char **argv)
 {
   struct fuzz f;
   struct tally t = { 0 };
-  bool verbose = false, bare = false, full = false, seeded = false;
+  bool verbose = false, bare = false, full = false;
   bool counted = false, only = false;
   const char *dir = NULL;
   fuzz_start(&f, argc, argv);
   if (*tc_env("TC_EMU_MODULES")) setenv("TERCIO_MODULES", tc_env("TC_EMU_MODULES"), 1);
   for (int i = 1; i < argc; i++) {
-    seeded |= !strcmp(argv[i], "--seed");
     only |= !strcmp(argv[i], "--only");
     counted |= only || !strcmp(argv[i], "--cases");
     full |= !strcmp(argv[i], "--full");
@@ -198,8 +197,6 @@ int main(int argc, char **argv)
     if (!strcmp(argv[i], "--write")) dir = argv[i + 1];
   }
   if (!counted) f.most_cases = full ? FULL : SHORT;
-  if (!seeded) f.seed = *tc_env("SEED") ? strtoull(tc_env("SEED"), NULL, 10)
-                                        : (uint64_t)tc_now_ns() / 1000 % 1000000;
   struct outcome *out = mmap(NULL, sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                              -1, 0);
   TC_ASSERT(out != MAP_FAILED);

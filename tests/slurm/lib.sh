@@ -8,6 +8,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
 srcdir=$top
 . "$top/tests/lib.sh"
+RANDOM=${SEED:-1}
 cluster_dir=
 
 # ---- the cluster ----------------------------------------------------------------------

@@ -13,8 +13,8 @@
 # chooses, and 6 starts. The seed is printed; SEED=N repeats a run.
 . "$(dirname "$0")/lib.sh"
 full=no grace=4
-[ "${1-}" != --full ] || { full=yes grace=30; shift; }
-seed=${1:-${SEED:-$RANDOM}}
+[ "${1-}" != --full ] || { full=yes grace=30 SEED=${SEED:-$("$top/tests/fresh-seed")}; shift; }
+seed=${1:-${SEED:-1}}
 RANDOM=$seed
 note "seed $seed"
 start_cluster --nodes 2 --cpus 4 --gpus 0 --preempt $grace

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "src/base/base.h"
+#include "tests/unit/seed.h"
 
 static uint64_t random_state = 1;
 
@@ -23,11 +24,11 @@ static inline int64_t draw(int64_t least, int64_t most)
   return least + (int64_t)(uniform() * (double)(most - least + 1));
 }
 
-/* --cases N and --seed N of the command line: sets and prints the seed, by default one of the clock. Returns the number
+/* --cases N and --seed N of the command line: sets and prints the seed, by default test_seed's. Returns the number
  * of cases, by default `cases`. */
 static inline int begin_cases(int argc, char **argv, int cases)
 {
-  uint64_t seed = (uint64_t)tc_now_ns() / 1000 % 1000000;
+  uint64_t seed = test_seed(false);
   for (int i = 1; i + 1 < argc; i += 2) {
     if (!strcmp(argv[i], "--cases")) cases = atoi(argv[i + 1]);
     if (!strcmp(argv[i], "--seed")) seed = strtoull(argv[i + 1], NULL, 10);

@@ -6,6 +6,7 @@
 #include "src/passes/reshard.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/named.h"
+#include "tests/unit/seed.h"
 #include "tests/unit/tap.h"
 
 static const struct tc_model toy = { .layers = 4, .hidden = 32, .heads = 4, .context = 16,
@@ -345,8 +346,7 @@ static void test_unmarked(void)
 
 int main(void)
 {
-  const char *seed = getenv("SEED");
-  state = seed ? strtoull(seed, NULL, 10) : (uint64_t)tc_now_ns() / 1000 % 1000000 + 1;
+  state = test_seed(false);
   printf("# SEED=%llu\n", (unsigned long long)state);
   for (int i = 0; i < 9; i++) draw(2);
   test_graphs();

@@ -2,7 +2,7 @@
  * fp32 and bf16) against a softmax in double and against attention over the whole sequence; positions that starts below
  * 0 give; products of few rows against double.
  *
- *   t_cache.t [--cases N] [--seed N]         # 30 cases; the seed is the clock's unless given */
+ *   t_cache.t [--cases N] [--seed N]         # 30 cases; the seed is SEED, or 1 */
 #include "kernels/cpu/cpu.h"
 #include "tests/unit/kernels/views.h"
 

@@ -2,7 +2,7 @@
  * explicit mask, on drawn shapes and patterns of documents; and the blocks that cpu multiplies: those with a visible
  * pair and no others.
  *
- *   t_documents.t [--cases N] [--seed N]         # 40 cases; the seed is the clock's unless given */
+ *   t_documents.t [--cases N] [--seed N]         # 40 cases; the seed is SEED, or 1 */
 #include "kernels/cpu/cpu.h"
 #include "tests/unit/kernels/views.h"
 

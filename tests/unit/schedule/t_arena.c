@@ -71,8 +71,7 @@ static bool places_alike(int n, int mbs, int steps)
 
 static void test_lowest(void)
 {
-  const char *seed = getenv("SEED");
-  random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+  random_state = test_seed(false);
   printf("# SEED=%llu\n", (unsigned long long)random_state);
   bool few = true, many = true;
   for (int i = 0; i < 300 && few; i++) few = places_alike((int)draw(1, 120), (int)draw(1, 5), (int)draw(2, 61));

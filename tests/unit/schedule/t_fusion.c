@@ -353,17 +353,15 @@ int main(int argc, char **argv)
 {
   struct fuzz f;
   struct count c = { 0 };
-  bool full = false, seeded = false, counted = false, only = false;
+  bool full = false, counted = false, only = false;
   setvbuf(stdout, NULL, _IOLBF, 0);
   fuzz_start(&f, argc, argv);
   for (int i = 1; i < argc; i++) {
     full |= !strcmp(argv[i], "--full");
-    seeded |= !strcmp(argv[i], "--seed");
     only |= !strcmp(argv[i], "--only");
     counted |= only || !strcmp(argv[i], "--cases");
   }
   if (!counted) f.most_cases = full ? FULL : SHORT;
-  if (!seeded && *tc_env("SEED")) f.seed = strtoull(tc_env("SEED"), NULL, 10);
   while (fuzz_more(&f)) check_case(&c, &f);
   printf("# SEED=%llu: %lld programs, %lld with groups that do not fit their memory\n",
          (unsigned long long)f.seed, (long long)c.programs, (long long)c.unfit);

@@ -1,6 +1,7 @@
 /* t_token.c - ids as Hugging Face's tokenizers gave them (tests/oracle/make_tokens.py), what decoding gives back,
  * and cuts: on random text (t_token.t SEED). */
 #include "src/token/impl.h"
+#include "tests/unit/seed.h"
 #include "tests/unit/token_fixture.h"
 
 static const char *const names[] = { "gpt2", "llama3", "qwen", "digits", "whole", "parts" };
@@ -241,7 +242,7 @@ static void test_file(const struct tally *c)
 
 int main(int argc, char **argv)
 {
-  const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+  const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : test_seed(false);
   struct tally c[NAMES] = { { 0 } };
   for (int i = 0; i < NAMES; i++) {
     struct tc_err err = { 0 };

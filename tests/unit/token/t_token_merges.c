@@ -1,5 +1,6 @@
 /* t_token_merges.c - merges against the naive way: join the leftmost pair of the lowest rank, search again. With
  * tokenizers that are drawn here: merges in any order, pieces that go through the cache, the search and the heap. */
+#include "tests/unit/seed.h"
 #include "tests/unit/token_fixture.h"
 
 enum { LETTERS = 3, MERGES = 60, TOKENS = 256 + MERGES, MOST = 700 };
@@ -106,7 +107,7 @@ static size_t naive(const struct model *m, const char *text, size_t n, uint32_t 
 
 int main(int argc, char **argv)
 {
-  struct dice d = { argc > 1 ? strtoull(argv[1], NULL, 10) : 1, 0 };
+  struct dice d = { argc > 1 ? strtoull(argv[1], NULL, 10) : test_seed(false), 0 };
   const int models = argc > 2 ? atoi(argv[2]) : 12;
   struct model m;
   printf("# seed %llu, %d models: t_token_merges.t SEED MODELS\n", (unsigned long long)d.seed, models);
