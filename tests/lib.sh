@@ -120,9 +120,11 @@ rank_of() {                      # RUN RANK -> its pid, under mpirun
   done
 }
 
-# Waits for an event. The limits are against hangs: no result depends on them.
+# Waits for an event. The limits are against hangs: no result depends on them. SECONDS are of a quiet machine: any other
+# may take PATIENCE times as long.
+PATIENCE=${PATIENCE:-5}
 until_ok() {                     # SECONDS COMMAND...: tries it until it succeeds
-  local end=$(($(date +%s) + $1))
+  local end=$(($(date +%s) + $1 * PATIENCE))
   shift
   while ! "$@" 2> /dev/null; do
     [ "$(date +%s)" -lt $end ] || return 1

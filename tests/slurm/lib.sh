@@ -13,7 +13,7 @@ cluster_dir=
 
 # ---- the cluster ----------------------------------------------------------------------
 
-cluster() { timeout "${LIMIT:-120}" "$top/tests/cluster" --dir "$cluster_dir" "$@"; }
+cluster() { timeout "${LIMIT:-600}" "$top/tests/cluster" --dir "$cluster_dir" "$@"; }
 on_head() { cluster run head "$@"; }
 
 start_cluster() {                    # OPTIONS of tests/cluster up
@@ -41,7 +41,7 @@ start_cluster() {                    # OPTIONS of tests/cluster up
 cleanup() { stop_cluster; }
 stop_cluster() {
   [ -n "$cluster_dir" ] || return 0
-  LIMIT=60 cluster down
+  cluster down
   if [ "${KEEP-}" = yes ]; then note "kept: $cluster_dir"; else rm -rf "$cluster_dir"; fi
 }
 
@@ -103,9 +103,7 @@ job_field() {                        # JOB FIELD -> its value by scontrol
   on_head scontrol -o show job "$1" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1
 }
 
-# SECONDS are of a quiet machine: any other may take PATIENCE times as long.
-PATIENCE=${PATIENCE:-4}
-
+# SECONDS are of a quiet machine: tests/lib.sh's PATIENCE applies.
 wait_job() {                         # JOB SECONDS: until it has ended -> prints its state
   local i state=
   for ((i = 0; i < $2 * PATIENCE; i++)); do

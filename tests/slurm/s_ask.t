@@ -25,9 +25,9 @@ start() {                            # HOW -> $job or $runner, $out, $log; retur
   train=("$program" train "$shared/run.ini" --run.out="$out")
   case $1 in
     sbatch) submit "$name" "${ranks[@]}" -- ;;
-    srun) LIMIT=300 on_head srun --job-name="$name" --mpi=pmix --kill-on-bad-exit=1 "${ranks[@]}" "${train[@]}" > "$log" 2>&1 & ;;
-    mpirun) LIMIT=300 on_head mpirun --allow-run-as-root --oversubscribe -n 4 "${train[@]}" > "$log" 2>&1 & ;;
-    alone) LIMIT=300 on_head env --default-signal=TERM,HUP,INT,USR2 "${train[@]}" > "$log" 2>&1 & ;;
+    srun) on_head srun --job-name="$name" --mpi=pmix --kill-on-bad-exit=1 "${ranks[@]}" "${train[@]}" > "$log" 2>&1 & ;;
+    mpirun) on_head mpirun --allow-run-as-root --oversubscribe -n 4 "${train[@]}" > "$log" 2>&1 & ;;
+    alone) on_head env --default-signal=TERM,HUP,INT,USR2 "${train[@]}" > "$log" 2>&1 & ;;
   esac
   runner=$!
   wait_step "$out" 3 100 || { ok 1 "$name trains"; note_file "$log"; done_testing; }

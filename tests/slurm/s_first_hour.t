@@ -11,7 +11,7 @@ unset OMP_NUM_THREADS
 home=$shared/home prefix=$shared/prefix
 mkdir "$home"
 if grep -qs '^uninstall:' "$(dirname "$TERCIO")/Makefile"; then
-  LIMIT=200 limited make -C "$(dirname "$TERCIO")" install prefix="$prefix" > "$shared/install.log" 2>&1
+  limited make -C "$(dirname "$TERCIO")" install prefix="$prefix" > "$shared/install.log" 2>&1
   ok $? "make install" || { note_file "$shared/install.log"; done_testing; }
 else
   mkdir -p "$prefix/bin" "$prefix/share/tercio/slurm"
@@ -30,7 +30,7 @@ if id nobody > /dev/null 2>&1; then
 fi
 # COMMAND...: on the login node, in the user's home, with the environment of a login.
 as_user() {
-  LIMIT=${LIMIT:-100} on_head "${user[@]}" env -i HOME="$home" USER=nobody PATH="$prefix/bin:$PATH" \
+  on_head "${user[@]}" env -i HOME="$home" USER=nobody PATH="$prefix/bin:$PATH" \
     SLURM_CONF="$cluster_dir/slurm.conf" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
     TERCIO_RESTART_DELAY=1 sh -c 'cd "$HOME" && exec "$@"' sh "$@"
 }
@@ -66,7 +66,7 @@ sbatch_share -N2 --ntasks-per-node=2 -c1 -- run.ini
 ok $? "sbatch \$(tercio --share)/train.sbatch run.ini"
 has_checkpoint() { compgen -G "$out/ckpt/step-*" > /dev/null; }
 wait_step "$out" 10 60
-until_ok 30 has_checkpoint
+until_ok 120 has_checkpoint
 ok $? "a run file without [ckpt]: there is a checkpoint by step $(last_step "$out")" || note_file "$log" 30
 kill_one
 ok $? "kill -9 of a rank"
@@ -149,7 +149,7 @@ done < "$shared/lines"
 is "$(cat "$home"/mpi*/metrics.jsonl | wc -l)" 2 "... one of them trains"
 
 # ---- comparisons, annotations and help -------------------------------------------------------------
-TERCIO=$program LIMIT=100 limited "$top/examples/compare" --ranks 2 --steps 3 --text "$home/book.txt" \
+TERCIO=$program limited "$top/examples/compare" --ranks 2 --steps 3 --text "$home/book.txt" \
   --systems "pipeline-1f1b annotated-zero3" -o "$shared/compare" > "$shared/out" 2>&1
 ok $? "examples/compare with pipelines and annotations" || note_file "$shared/out"
 is "$(jq -r '.[].name' "$shared/compare/compare.json" | paste -sd ' ')" "one pipeline-1f1b annotated-zero3" "... has them"

@@ -9,7 +9,7 @@ start_cluster --nodes 2 --cpus 4 --gpus 2
 srun_tasks() {                       # SRUN-OPTIONS -> "rank host local_rank" lines by rank
   local try
   for try in 1 2 3; do
-    on_head timeout --kill-after=5 40 srun "$@" sh -c 'echo $SLURM_PROCID $(hostname) $SLURM_LOCALID' \
+    on_head timeout --kill-after=5 120 srun "$@" sh -c 'echo $SLURM_PROCID $(hostname) $SLURM_LOCALID' \
       > "$shared/tasks" && break
   done
   sort -n "$shared/tasks"
@@ -82,7 +82,7 @@ is "$(grep -c -e '--mpi=pmix' "$shared/none.err")" 1 "... and says --mpi=pmix, o
 
 # A rank that fails alone, before the ranks know each other, ends the others: they would wait 300 s.
 echo '<topology version="2.0"><object type="PU"/></topology>' > "$shared/bad.xml"
-LIMIT=200 on_head srun --mpi=pmix -N2 --ntasks-per-node=1 sh -c '[ "$SLURM_PROCID" = 0 ] || export HWLOC_XMLFILE="$1"
+on_head srun --mpi=pmix -N2 --ntasks-per-node=1 sh -c '[ "$SLURM_PROCID" = 0 ] || export HWLOC_XMLFILE="$1"
   exec "$0" place' "$program" "$shared/bad.xml" > "$shared/alone.out" 2> "$shared/alone.err"
 is $? 2 "hwloc fails on one rank: all end with its status"
 grep -q "rank 1 on node2: hwloc can't read this node's topology" "$shared/alone.err"

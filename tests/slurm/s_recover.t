@@ -118,7 +118,7 @@ kill_one
 kill -CONT "${all[@]}" 2> /dev/null  # one is gone
 wait_line 'the controller does not answer: asking again' 200
 ok $? "controller away: the script asks again" || note_file "$log" 40
-LIMIT=60 on_head slurmctld -f "$cluster_dir/slurm.conf"
+on_head slurmctld -f "$cluster_dir/slurm.conf"
 wait_line 'starting the ranks again on node' 200
 ok $? "controller away: when it is back the ranks are started again" || note_file "$log" 40
 # Which nodes have come back to it by then is left open.

@@ -25,7 +25,7 @@ start() {                            # NAME FLAGS...: a step of four ranks, in t
   local name=$1
   shift
   out=$shared/$name log=$shared/$name.log
-  LIMIT=300 on_head env --default-signal=INT LD_PRELOAD="$shared/slow.so" srun --job-name="$name" --mpi=pmix \
+  on_head env --default-signal=INT LD_PRELOAD="$shared/slow.so" srun --job-name="$name" --mpi=pmix \
     --kill-on-bad-exit=1 "${ranks[@]}" "$program" train "$shared/run.ini" --run.out="$out" "$@" > "$log" 2>&1 &
 }
 

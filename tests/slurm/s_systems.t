@@ -43,7 +43,7 @@ train() {                            # NAME SRUN-OPTIONS -- FLAGS -> $shared/NAM
   shift
   while [ "$1" != -- ]; do options+=("$1"); shift; done
   shift
-  LIMIT=100 on_head srun --mpi=pmix "${options[@]}" "$program" train "$shared/run.ini" \
+  on_head srun --mpi=pmix "${options[@]}" "$program" train "$shared/run.ini" \
     "${short[@]}" --run.out="$shared/$name" "$@" > "$shared/$name.log" 2>&1
 }
 

@@ -81,7 +81,7 @@ grep -q 'not requeued' "$log"
 ok $? "a wrong option: the log says so"
 
 # Without PMIx each task would be a run of its own, all in one folder.
-LIMIT=60 on_head srun -N2 -n2 -c1 --mpi=none "$program" train "$shared/run.ini" \
+on_head srun -N2 -n2 -c1 --mpi=none "$program" train "$shared/run.ini" \
   --run.out="$shared/nopmix" > "$shared/nopmix.log" 2>&1
 is $? 2 "srun without PMIx is refused" || note_file "$shared/nopmix.log"
 is "$(grep -c 'mpi=pmix' "$shared/nopmix.log")" 1 "... and says how to start, once"
@@ -89,7 +89,7 @@ is "$(grep -c 'mpi=pmix' "$shared/nopmix.log")" 1 "... and says how to start, on
 ok $? "... before any file is made"
 
 # The wrapper for people.
-LIMIT=100 on_head env TERCIO="$program" "$shared/bin/tercio-srun" -N2 --ntasks-per-node=1 -c2 \
+on_head env TERCIO="$program" "$shared/bin/tercio-srun" -N2 --ntasks-per-node=1 -c2 \
   "$shared/run.ini" --run.out="$shared/wrap" --train.stop_at=3 > "$shared/wrap.log" 2>&1
 ok $? "tercio-srun trains" || note_file "$shared/wrap.log"
 is "$(last_step "$shared/wrap")" 3 "tercio-srun: three steps"
