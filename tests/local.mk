@@ -239,14 +239,31 @@ test_headers = \
   %D%/unit/program_text.h \
   %D%/unit/tap.h
 
+# The longest first.
 script_tests = \
+  %D%/mpi/m_eval \
+  %D%/mpi/m_systems \
+  %D%/mpi/m_tasks \
+  %D%/check-cuda \
   %D%/check-configure \
+  %D%/mpi/m_ckpt \
+  %D%/mpi/m_train \
+  %D%/mpi/m_hang \
+  %D%/mpi/m_plan \
+  %D%/mpi/m_signals \
+  %D%/fuzz/f_signals \
+  %D%/mpi/m_start \
+  %D%/mpi/m_folder \
+  %D%/mpi/m_reshard \
+  %D%/mpi/m_order \
+  %D%/faults/f_nfs \
+  %D%/faults/f_data \
+  %D%/fuzz/f_place \
   %D%/check-includes \
   %D%/check-cli \
   %D%/check-completion \
   %D%/check-compdb \
   %D%/check-docs \
-  %D%/check-cuda \
   %D%/check-budget \
   %D%/check-names \
   %D%/check-races \
@@ -256,48 +273,32 @@ script_tests = \
   %D%/check-srun \
   %D%/check-stacks \
   %D%/mpi/m_bind \
-  %D%/mpi/m_ckpt \
   %D%/faults/f_beside \
-  %D%/faults/f_data \
-  %D%/faults/f_nfs \
   %D%/faults/f_train \
   %D%/fuzz/f_eval \
   %D%/fuzz/f_options \
-  %D%/fuzz/f_place \
   %D%/fuzz/f_plan \
   %D%/fuzz/f_limits \
-  %D%/fuzz/f_signals \
   %D%/fuzz/f_tokens \
   %D%/mpi/m_coll \
   %D%/mpi/m_data \
   %D%/mpi/m_documents \
-  %D%/mpi/m_eval \
   %D%/mpi/m_export \
   %D%/mpi/m_finite \
   %D%/mpi/m_plain \
   %D%/mpi/m_from_text \
-  %D%/mpi/m_folder \
-  %D%/mpi/m_hang \
   %D%/mpi/m_install \
   %D%/mpi/m_metrics \
   %D%/mpi/m_old \
   %D%/mpi/m_inputs \
-  %D%/mpi/m_order \
   %D%/mpi/m_outputs \
   %D%/mpi/m_cuda \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
   %D%/mpi/m_report \
-  %D%/mpi/m_reshard \
-  %D%/mpi/m_signals \
-  %D%/mpi/m_plan \
   %D%/mpi/m_resume \
-  %D%/mpi/m_start \
-  %D%/mpi/m_systems \
-  %D%/mpi/m_tasks \
   %D%/mpi/m_tokenizer \
   %D%/mpi/m_trace \
-  %D%/mpi/m_train \
   %D%/slurm/f_sbatch
 
 # What commands print, one test a file: tests/check-transcripts compares it.
@@ -369,6 +370,7 @@ test_files = \
   %D%/fresh-seed \
   %D%/figures \
   %D%/stacks \
+  %D%/timed \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
@@ -463,7 +465,8 @@ test_files = \
 check_PROGRAMS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) %D%/bench/ckpt_bench \
   %D%/bench/decode_bench %D%/bench/kernels
 dist_check_SCRIPTS += $(script_tests)
-TESTS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(transcripts) $(script_tests)
+# The long ones first, so that the last to end is a short one.
+TESTS += $(script_tests) $(transcripts) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(unit_tests)
 EXTRA_DIST += $(test_headers) $(test_files) $(transcripts)
 
 # Linked with the two lowest layers alone: what they test needs no MPI, no HDF5 and no device.
