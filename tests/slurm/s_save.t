@@ -119,13 +119,12 @@ preempt() {                          # PARTITION SECONDS
   requeued_by "preemption, GraceTime $2" sbatch -p urgent -N2 --exclusive -t 1 --output=/dev/null --wrap=true
 }
 
-interrupt_srun() {                   # srun kills its ranks at the second one, unless they have saved by then
+# srun kills its ranks at a second one that comes within a second, unless they have saved by then.
+interrupt_srun() {
   local before pid status want=137
   start srun
   before=$(saves) pid=$(launcher)
-  kill -INT "$pid"
-  read -rt 0.3 -u "$never"
-  kill -INT "$pid"
+  while kill -INT "$pid" 2> /dev/null; do read -rt 0.3 -u "$never"; done
   wait "$runner"
   status=$?
   [ $status != 86 ] || [ "$(saves)" -le "$before" ] || want=86
