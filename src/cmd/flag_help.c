@@ -54,8 +54,8 @@ const struct tc_flag tc_flags_place[] = {
 };
 
 const struct tc_flag tc_flags_graph[] = {
-  FLAG("--after PASS", "the pass after which to print: build, label, systems, grad, optim, shard, recompute, fuse, "
-    "units, schedule, arena, or fusions (operations that a device may run as one)"),
+  FLAG("--after PASS", "the pass after which to print: build, stages, systems, grad, update, infer, recompute, "
+    "merge, loss_chunks, buckets, schedule, arena, or groups (operations that a device may run as one)"),
   FLAG("--world N|CLUSTER", "number of ranks (default 1), or nodes and ranks, as in \"3 nodes x 8\" or \"2:8,4\""),
   FLAG("--rank R", "the rank whose program is printed (default 0)"),
   FLAG("--dot", "print DOT, for Graphviz"),

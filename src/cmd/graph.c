@@ -91,7 +91,7 @@ int tc_cmd_graph(int argc, char **argv)
   int rank = val[2] ? atoi(val[2]) : 0, world = 1;
   int32_t *node = NULL;
   rc = find_world(&world, &node, val[3] ? val[3] : "1", &err);
-  const char *after = val[0] ? val[0] : "units";
+  const char *after = val[0] ? val[0] : "buckets";
   bool known = false;
   for (int i = 0; tc_pass_names[i]; i++) known |= !strcmp(after, tc_pass_names[i]);
   if (!rc && !known) {
@@ -110,7 +110,7 @@ int tc_cmd_graph(int argc, char **argv)
     bool dot = val[1] != NULL;
     if (!strcmp(after, "schedule") && !dot) print_schedule(p);
     else if (!strcmp(after, "arena") && !dot) print_memory(p);
-    else if (!strcmp(after, "fusions") && !dot) print_fusions(p);
+    else if (!strcmp(after, "groups") && !dot) print_fusions(p);
     else tc_graph_print(stdout, p->graph, m, dot);
   }
   free(node);

@@ -59,7 +59,7 @@ static int list_saved(const struct tc_import *x, struct saved *s, bool *given, s
 {
   s->mesh = tc_mesh_one();
   TC_TRY(tc_setup_program(&s->opts, x->o->cfg, s->mesh, &s->rows, err));
-  TC_TRY(tc_program_new(&s->program, &s->opts, s->mesh, 0, NULL, "optim", err));
+  TC_TRY(tc_program_new(&s->program, &s->opts, s->mesh, 0, NULL, "update", err));
   const struct tc_graph *g = s->program->graph;
   size_t most = (size_t)g->n_tensors + 1;
   s->tensor = tc_calloc(most, sizeof *s->tensor);

@@ -266,7 +266,7 @@ int tc_graph_check(const struct tc_graph *g, const struct tc_mesh *m, const char
                    struct tc_err *err)
 {
   struct chk c = { g, m, pass, err };
-  const char *const before[] = { "build", "label", "systems", "grad", "optim" };
+  const char *const before[] = { "build", "stages", "systems", "grad", "update" };
   bool placed = true;
   for (size_t i = 0; i < sizeof before / sizeof before[0]; i++) placed &= strcmp(pass, before[i]) != 0;
   TC_TRY(check_order(&c));

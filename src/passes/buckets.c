@@ -237,7 +237,7 @@ static void merging_free(struct merging *m)
   free(m->stack);
 }
 
-void tc_bucket(struct tc_graph *g)
+void tc_buckets(struct tc_graph *g)
 {
   hoist_gathers(g);
   struct merging m = merging_new(g);

@@ -1,4 +1,4 @@
-/* infer.c - the shard pass: derives a layout for every tensor from annotations.
+/* infer.c - derives a layout for every tensor from annotations.
  *
  * Up-sweep: annotations (of outputs, and of state inputs) propagate as preferences to unannotated inputs.
  * Down-sweep: each node, in order, chooses on each axis one subscript of its rule to be split (or

@@ -1,4 +1,4 @@
-/* merge.c - fuses pairs of nodes into one, once placements are fixed.
+/* merge.c - merges pairs of nodes into one, once placements are fixed.
  *
  * The order stays topological. */
 #include "src/passes/impl.h"
@@ -32,7 +32,7 @@ int32_t *tc_order_positions(const struct tc_graph *g)
 
 /* matmul, bias -> matmul with a bias, at the position of the bias op (the bias may be gathered just
  * before). Only if no reshard of the product is between them. */
-static void fuse_bias(struct tc_graph *g, const struct uses *u, bool *drop)
+static void merge_bias(struct tc_graph *g, const struct uses *u, bool *drop)
 {
   int32_t *at = tc_order_positions(g);
   for (int32_t i = 0; i < g->n_order; i++) {
@@ -83,7 +83,7 @@ struct readers tc_order_readers(const struct tc_graph *g)
 
 /* layernorm_bwd or rmsnorm_bwd -> dx, add(a, dx) -> s: the norm adds to a, in place, if a is not read
  * afterwards. */
-static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_split, bool *drop)
+static void merge_residual(struct tc_graph *g, const struct uses *u, bool w_split, bool *drop)
 {
   int32_t *at = tc_order_positions(g);
   struct readers readers = tc_order_readers(g);
@@ -115,12 +115,12 @@ static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_split
   free(readers.at);
 }
 
-void tc_fuse_ops(struct tc_graph *g, bool w_split)
+void tc_merge(struct tc_graph *g, bool w_split)
 {
   bool *drop = tc_calloc((size_t)g->n_nodes, sizeof *drop);
   struct uses *u = find_uses(g);
-  fuse_bias(g, u, drop);
-  fuse_residual(g, u, w_split, drop);
+  merge_bias(g, u, drop);
+  merge_residual(g, u, w_split, drop);
   free(u);
   tc_graph_drop(g, drop);
   free(drop);

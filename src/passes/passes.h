@@ -48,7 +48,7 @@ void tc_recompute(struct tc_graph *g, enum tc_recompute what);
 /* 6. In: products followed by biases, gradients of a residual and of a layer norm. Out: one fused
  * node each. w_split: gradients of weights are computed later than those of inputs, so that their inputs
  * can't be overwritten. */
-void tc_fuse_ops(struct tc_graph *g, bool w_split);
+void tc_merge(struct tc_graph *g, bool w_split);
 
 /* 7. In: the loss head (nodes labelled head) over all tokens of a micro-batch. Out: chunks of at most
  * max_rows local rows, so that only one chunk's logits exist at a time; marked B, since the backward pass of
@@ -64,6 +64,6 @@ int64_t tc_loss_chunk_rows(const struct tc_graph *g, const struct tc_mesh *m, in
 
 /* 8. In: one RESHARD per tensor. Out: those of one unit, kind and axis that run once per
  * step merged into one with many parts (a bucket), where all inputs exist and no output is needed yet. */
-void tc_bucket(struct tc_graph *g);
+void tc_buckets(struct tc_graph *g);
 
 #endif

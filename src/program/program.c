@@ -39,7 +39,7 @@ static void drop_head(struct tc_graph *g)
 }
 
 /* Stages come first: they have to be alike in all programs of a run. */
-static int pass_label(struct ctx *c)
+static int pass_stages(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
   TC_TRY(tc_stages(g, c->m->size[TC_PP], TC_MAX(c->o->virtual_stages, 1), c->o->stages, c->err));
@@ -69,7 +69,7 @@ static int pass_grad(struct ctx *c)
   return c->o->kind == TC_TRAIN ? tc_grad(c->p->graph, c->o->gpt.grad_dtype, c->err) : 0;
 }
 
-static int pass_optim(struct ctx *c)
+static int pass_update(struct ctx *c)
 {
   if (c->o->kind == TC_TRAIN) tc_optim_build(c->p->graph, c->o->adamw);
   if (c->o->kind == TC_INIT) tc_optim_init(c->p->graph, c->o->adamw);
@@ -77,7 +77,7 @@ static int pass_optim(struct ctx *c)
   return 0;
 }
 
-static int pass_shard(struct ctx *c) { return tc_infer(c->p->graph, c->m, c->o->regather, c->err); }
+static int pass_infer(struct ctx *c) { return tc_infer(c->p->graph, c->m, c->o->regather, c->err); }
 
 static int pass_recompute(struct ctx *c)
 {
@@ -89,10 +89,14 @@ static int pass_recompute(struct ctx *c)
  * faster, a chunk of few rows takes longer for that than for its products. */
 int64_t tc_head_bytes(int dtype) { return (dtype == TC_BF16 ? INT64_C(512) : INT64_C(64)) << 20; }
 
-static int pass_fuse(struct ctx *c)
+static int pass_merge(struct ctx *c)
 {
-  bool pipeline = c->m->size[TC_PP] > 1;
-  tc_fuse_ops(c->p->graph, pipeline && tc_pipeline_splits(c->o->schedule));
+  tc_merge(c->p->graph, c->m->size[TC_PP] > 1 && tc_pipeline_splits(c->o->schedule));
+  return 0;
+}
+
+static int pass_loss_chunks(struct ctx *c)
+{
   if (c->p->graph->loss < 0) return 0;
   int64_t rows = c->o->head_chunk;
   const int64_t least = tc_loss_chunk_least(c->p->graph, c->m);
@@ -106,9 +110,9 @@ static int pass_fuse(struct ctx *c)
   return 0;
 }
 
-static int pass_units(struct ctx *c)
+static int pass_buckets(struct ctx *c)
 {
-  tc_bucket(c->p->graph);
+  tc_buckets(c->p->graph);
   return 0;
 }
 
@@ -164,7 +168,7 @@ static int pass_arena(struct ctx *c)
 }
 
 /* The groups for which the memory plan has room; then the plan is checked with them. */
-static int pass_fusions(struct ctx *c)
+static int pass_groups(struct ctx *c)
 {
   struct tc_program *p = c->p;
   tc_fusions_fit(p->fusions, p->graph, p->actions, p->arena, c->m, coord_of(c));
@@ -174,14 +178,13 @@ static int pass_fusions(struct ctx *c)
                   &fault);
 }
 
-static int (*const pass[])(struct ctx *) = {
-  pass_build, pass_label, pass_systems, pass_grad, pass_optim, pass_shard, pass_recompute, pass_fuse,
-  pass_units, pass_schedule, pass_arena, pass_fusions
-};
-const char *const tc_pass_names[] = {
-  "build", "label", "systems", "grad", "optim", "shard", "recompute", "fuse", "units", "schedule", "arena",
-  "fusions", NULL
-};
+/* Each is named after the file that does it. */
+#define PASSES(X) X(build) X(stages) X(systems) X(grad) X(update) X(infer) X(recompute) X(merge) X(loss_chunks) X(buckets) \
+                  X(schedule) X(arena) X(groups)
+#define RUN(name) pass_##name,
+#define NAME(name) #name,
+static int (*const pass[])(struct ctx *) = { PASSES(RUN) };
+const char *const tc_pass_names[] = { PASSES(NAME) NULL };
 
 int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
                    const struct tc_mesh *m, int rank, const struct tc_program *with,

@@ -45,7 +45,7 @@ static int make_program(struct plan *p, int world, const int32_t *node, struct t
                  m->n_tensors, (long long)p->opts.model.layers);
   free(model);
   if (rc < 0) return rc;
-  return tc_program_new(&p->program, &p->opts, p->mesh, 0, NULL, "shard", err);
+  return tc_program_new(&p->program, &p->opts, p->mesh, 0, NULL, "infer", err);
 }
 
 /* ---- what a rank reads ------------------------------------------------------------- */

@@ -82,7 +82,7 @@ static void test_tp(void)
   tc_mesh_free(m);
   l.sequence = true;
   l.name = "sequence";
-  p = make(&l, &m, "units");
+  p = make(&l, &m, "buckets");
   ok(count(p->graph, TC_REDUCE_SCATTER, TC_TP, 2, N) >= 4 * toy.layers,
      "sequence: reduce-scatters in place of all-reduces (%d)",
      count(p->graph, TC_REDUCE_SCATTER, TC_TP, 2, N));

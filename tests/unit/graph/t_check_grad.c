@@ -19,7 +19,7 @@ static const struct layout { const char *system; int mb, pp, dp, tp; bool sequen
   { "zero3", 2, 1, 2, 2, true, 0 },  { "zero3", 1, 1, 4, 1, false, 8 },
   { "server", 2, 1, 2, 1, false, 0 }, { "dataparallel", 1, 1, 2, 1, false, 0 },
   { "zero2", 4, 2, 2, 1, false, 16 }, { "ddp", 4, 2, 1, 2, true, 0 } };
-static const char *const after[] = { "shard", "recompute", "fuse", "units" };
+static const char *const after[] = { "infer", "recompute", "merge", "loss_chunks", "buckets" };
 
 static uint64_t state;
 
@@ -262,7 +262,7 @@ static void test_graphs(void)
   int tried[KINDS] = { 0 }, noticed[KINDS] = { 0 }, shown = 0;
   for (int i = 0; i < 20 * DRAWS && !is_enough(tried); i++) {
     const struct layout *l = &layouts[draw(sizeof layouts / sizeof *layouts)];
-    const char *pass = after[draw(4)];
+    const char *pass = after[draw(5)];
     struct tc_mesh *m = fx_mesh(l->mb, l->pp, l->dp, l->tp);
     struct tc_program *p = make(l, m, pass);
     struct broken b = { .g = p->graph };
@@ -331,14 +331,14 @@ static void test_schedules(void)
 static void test_unmarked(void)
 {
   struct tc_mesh *m = fx_mesh(1, 1, 1, 1);
-  struct tc_program *p = make(&layouts[0], m, "optim");
+  struct tc_program *p = make(&layouts[0], m, "update");
   struct tc_graph *g = p->graph;
   struct tc_err err = { 0 };
   for (int32_t i = 0; i < g->n_order; i++) {
     struct tc_node *n = &g->node[g->order[i]];
     if (tc_updates(g, n) >= 0) n->op = TC_OP_CLIP;
   }
-  ok(tc_graph_check(g, m, "optim", &err) < 0 && strstr(err.text, "is not an optimizer op"),
+  ok(tc_graph_check(g, m, "update", &err) < 0 && strstr(err.text, "is not an optimizer op"),
      "weights that are changed by another op than an optimizer's: %s", err.text);
   tc_program_free(p);
   tc_mesh_free(m);

@@ -98,9 +98,9 @@ int main(void)
     struct tc_graph *g = read_program(cases[i].program);
     struct tc_mesh *m = read_mesh("mb2 dp2");
     struct tc_err err = { 0 };
-    if (tc_graph_check(g, m, "optim", &err) < 0) ok(false, "before: %s", err.text);
-    tc_bucket(g);
-    if (tc_graph_check(g, m, "optim", &err) < 0) ok(false, "after: %s", err.text);
+    if (tc_graph_check(g, m, "update", &err) < 0) ok(false, "before: %s", err.text);
+    tc_buckets(g);
+    if (tc_graph_check(g, m, "update", &err) < 0) ok(false, "after: %s", err.text);
     is_program(g, TEXT_NODES, cases[i].want, cases[i].name);
     tc_graph_free(g);
     tc_mesh_free(m);

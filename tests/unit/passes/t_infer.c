@@ -121,11 +121,11 @@ int main(void)
       TC_ASSERT(tc_grad(g, TC_F32, &err) == 0);
       tc_optim_build(g, false);
     }
-    check(g, m, "optim");
+    check(g, m, "update");
     if (tc_infer(g, m, false, &err) < 0) {
       is_str(err.text, cases[i].want, "%s", cases[i].name);
     } else {
-      check(g, m, "shard");
+      check(g, m, "infer");
       is_program(g, TEXT_NODES, cases[i].want, cases[i].name);
     }
     tc_graph_free(g);

@@ -143,11 +143,11 @@ int main(void)
       TC_ASSERT(tc_grad(g, TC_F32, &err) == 0);
       tc_optim_build(g, false);
     }
-    if (tc_graph_check(g, m, "optim", &err) < 0) ok(false, "before: %s", err.text);
+    if (tc_graph_check(g, m, "update", &err) < 0) ok(false, "before: %s", err.text);
     if (tc_infer(g, m, cases[i].regather, &err) < 0) {
       is_str(err.text, cases[i].want, "%s", cases[i].name);
     } else {
-      if (tc_graph_check(g, m, "shard", &err) < 0) ok(false, "after: %s", err.text);
+      if (tc_graph_check(g, m, "infer", &err) < 0) ok(false, "after: %s", err.text);
       is_program(g, TEXT_NODES, cases[i].want, cases[i].name);
     }
     tc_graph_free(g);

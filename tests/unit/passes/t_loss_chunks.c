@@ -157,9 +157,9 @@ int main(void)
     struct tc_graph *g = read_program(cases[i].program);
     struct tc_mesh *m = read_mesh("dp2");
     struct tc_err err = { 0 };
-    if (tc_graph_check(g, m, "fuse", &err) < 0) ok(false, "before: %s", err.text);
+    if (tc_graph_check(g, m, "merge", &err) < 0) ok(false, "before: %s", err.text);
     tc_loss_chunks(g, m, cases[i].max_rows);
-    if (tc_graph_check(g, m, "fuse", &err) < 0) ok(false, "after: %s", err.text);
+    if (tc_graph_check(g, m, "merge", &err) < 0) ok(false, "after: %s", err.text);
     is_program(g, TEXT_NODES, cases[i].want, cases[i].name);
     tc_graph_free(g);
     tc_mesh_free(m);

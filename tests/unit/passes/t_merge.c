@@ -92,8 +92,8 @@ int main(void)
     struct tc_mesh *m = read_mesh("tp2");
     struct tc_err err = { 0 };
     if (tc_graph_check(g, m, "recompute", &err) < 0) ok(false, "before: %s", err.text);
-    tc_fuse_ops(g, cases[i].w_split);
-    if (tc_graph_check(g, m, "fuse", &err) < 0) ok(false, "after: %s", err.text);
+    tc_merge(g, cases[i].w_split);
+    if (tc_graph_check(g, m, "merge", &err) < 0) ok(false, "after: %s", err.text);
     is_program(g, TEXT_NODES, cases[i].want, cases[i].name);
     tc_graph_free(g);
     tc_mesh_free(m);

@@ -125,7 +125,7 @@ int main(void)
     struct tc_graph *g = read_program(cases[i].program);
     struct tc_mesh *m = read_mesh("pp2 tp2");
     struct tc_err err = { 0 };
-    if (tc_graph_check(g, m, "shard", &err) < 0) ok(false, "before: %s", err.text);
+    if (tc_graph_check(g, m, "infer", &err) < 0) ok(false, "before: %s", err.text);
     tc_recompute(g, cases[i].what);
     if (tc_graph_check(g, m, "recompute", &err) < 0) ok(false, "after: %s", err.text);
     is_program(g, TEXT_NODES, cases[i].want, cases[i].name);

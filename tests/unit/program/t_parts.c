@@ -68,7 +68,7 @@ static void test_schedule(void)
 {
   struct tc_program_opts o = options();
   struct tc_mesh *m = fx_mesh(2, 2, 1, 1);
-  struct tc_program *p = make(&o, m, "units");
+  struct tc_program *p = make(&o, m, "buckets");
   struct tc_actions_opts so = { .n_mb = 2, .pp = 2, .virtual_stages = 1, .schedule = TC_SCHEDULE_1F1B };
   struct tc_actions *s = NULL;
   struct tc_err err = { 0 };
