@@ -67,7 +67,7 @@ static void slice(const struct tc_xreshard *x, const struct xpart *p, const stru
 {
   struct tc_device *dev = x->dev;
   if (!p->dst_elems) return;                     /* at another coordinate of another axis */
-  if (to->kind == TC_SROWS) {
+  if (to->kind == TC_FLAT) {
     int64_t last = p->rank > 1 ? p->from.dim[p->rank - 1] : 1;
     const char *from = p->src + (size_t)(p->to.row0 * last) * x->elem;
     if (p->dst != from) dev->ops->copy(dev, p->dst, from, p->to.elems * (int64_t)x->elem);

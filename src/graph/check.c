@@ -118,7 +118,7 @@ static int splits(const struct tc_layout *l, int axis, const char *subs)
 {
   const struct tc_place *p = &l->on[axis];
   if (p->kind == TC_S) return subs[p->dim];
-  if (p->kind == TC_SROWS) return '*';
+  if (p->kind == TC_FLAT) return '*';
   if (p->kind == TC_AT) return -1 - p->at;
   return 0;
 }

@@ -13,7 +13,7 @@ const struct tc_op_info tc_op_info[TC_OPS] = {
   [TC_OP_##id] = { name, nin, nout, rule, unsplittable, flags, what },
 #define LINEAR TC_OPF_LINEAR
 #define MAXRED TC_OPF_MAXRED
-#define ROWS TC_OPF_ROWS
+#define FLAT TC_OPF_FLAT
 #define ACC TC_OPF_ACC
 #define BLOCK TC_OPF_BLOCK
 #define UPDATE TC_OPF_UPDATE
@@ -21,7 +21,7 @@ const struct tc_op_info tc_op_info[TC_OPS] = {
 #undef OP
 #undef LINEAR
 #undef MAXRED
-#undef ROWS
+#undef FLAT
 #undef ACC
 #undef BLOCK
 #undef UPDATE
@@ -166,7 +166,7 @@ void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
   }
   for (int d = 0; d < t->rank; d++) out->elems *= out->dim[d];
   for (int a = 0; a < TC_AXES; a++) {
-    if (t->lay.on[a].kind != TC_SROWS) continue;
+    if (t->lay.on[a].kind != TC_FLAT) continue;
     TC_ASSERT(out->rows < 0);                    /* on one axis only */
     int64_t last = t->rank > 1 ? out->dim[t->rank - 1] : 1;
     int64_t rows = out->elems / last, block = tc_ceil_div(rows, m->size[a]);

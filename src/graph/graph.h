@@ -25,7 +25,7 @@ enum tc_op {
   TC_OPS
 };
 
-enum tc_op_flags { TC_OPF_LINEAR = 1, TC_OPF_MAXRED = 2, TC_OPF_ROWS = 4, TC_OPF_ACC = 8,
+enum tc_op_flags { TC_OPF_LINEAR = 1, TC_OPF_MAXRED = 2, TC_OPF_FLAT = 4, TC_OPF_ACC = 8,
                    TC_OPF_BLOCK = 16, TC_OPF_UPDATE = 32 };
 struct tc_op_info {
   const char *name;

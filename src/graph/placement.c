@@ -37,7 +37,7 @@ char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l)
     char what[24] = "";
     switch (p->kind) {
     case TC_S: snprintf(what, sizeof what, "S(%d)", p->dim); break;
-    case TC_SROWS: snprintf(what, sizeof what, "S(*)"); break;
+    case TC_FLAT: snprintf(what, sizeof what, "S(*)"); break;
     case TC_P: snprintf(what, sizeof what, "P(%s)", p->op == TC_MAX_OP ? "max" : "sum"); break;
     case TC_AT: snprintf(what, sizeof what, "at(%d)", p->at); break;
     default: continue;

@@ -7,10 +7,10 @@
 #include "src/graph/mesh.h"
 
 /* Placements: one per axis. See docs/placements.md. */
-enum tc_kind { TC_R, TC_S, TC_SROWS, TC_P, TC_AT };
+enum tc_kind { TC_R, TC_S, TC_FLAT, TC_P, TC_AT };
 struct tc_place { uint8_t kind, dim, op; int32_t at; };   /* op: enum tc_reduce for TC_P */
 struct tc_layout { struct tc_place on[TC_AXES]; };
-static inline bool tc_is_split(int kind) { return kind == TC_S || kind == TC_SROWS; }
+static inline bool tc_is_split(int kind) { return kind == TC_S || kind == TC_FLAT; }
 
 struct tc_layout tc_layout_r(void);                           /* R on every axis */
 bool tc_place_equal(const struct tc_place *a, const struct tc_place *b);

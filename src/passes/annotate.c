@@ -62,7 +62,7 @@ static int read_place(struct tc_place *p, const char *word, const struct at *at)
   if (!strcmp(word, "P")) {
     p->kind = TC_P;                   /* a sum: op 0 */
   } else if (!strcmp(word, "S(*)")) {
-    p->kind = TC_SROWS;
+    p->kind = TC_FLAT;
   } else if (argument(word, "S", &n)) {
     if (n < 0 || n >= TC_DIMS)
       return FAIL(at, "%.60s: a tensor is split along a dimension from 0 to %d", word,
@@ -94,7 +94,7 @@ static int read_short(struct tc_annotation *a, const char *word, const struct at
   if (a->place[0].kind == TC_P)
     return FAIL(at, "%s is not possible as a single placement: only ops make partial tensors; R, "
                 "S(d) or at(k)", word);
-  if (a->place[0].kind == TC_SROWS)
+  if (a->place[0].kind == TC_FLAT)
     return FAIL(at, "%s is for storage only and needs the long form: '%.60s %s %s R %s %s'", word,
                 a->pattern, tc_axis_name[a->axis], word, word, word);
   return 0;

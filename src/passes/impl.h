@@ -14,7 +14,7 @@ int32_t *tc_order_positions(const struct tc_graph *g);
 struct readers { int32_t *first, *at; };
 struct readers tc_order_readers(const struct tc_graph *g);
 
-/* The placement of a node's work on an axis: it splits one subscript of its rule (or rows), runs at one
+/* The placement of a node's work on an axis: it splits one subscript of its rule (or is on a flat shard), runs at one
  * coordinate, or runs in full at each coordinate (TC_R). */
 struct choice { uint8_t kind; char sub; int32_t at; };
 

@@ -2,7 +2,7 @@
  *
  * Up-sweep: annotations (of outputs, and of state inputs) propagate as preferences to unannotated inputs.
  * Down-sweep: each node, in order, chooses on each axis one subscript of its rule to be split (or
- * rows, or a coordinate, or nothing). A backward node takes the choice of its forward node, an
+ * a flat shard, a coordinate, or nothing). A backward node takes the choice of its forward node, an
  * update that of its parameter's row. For others the order of precedence is: a parameter's use, an
  * annotated output, the placement of the primal of a gradient, the first operand that is split; at(k) is
  * taken only if nothing is split. Inputs with another placement are resharded; a contracted split subscript
@@ -28,7 +28,7 @@ static struct tc_layout seen(const struct tc_graph *g, const struct tc_node *n, 
 static bool choose_split(const struct tc_place *p, const char *subs, struct choice *c)
 {
   if (p->kind == TC_S) *c = (struct choice){ TC_S, subs[p->dim], 0 };
-  else if (p->kind == TC_SROWS) *c = (struct choice){ TC_SROWS, 0, 0 };
+  else if (p->kind == TC_FLAT) *c = (struct choice){ TC_FLAT, 0, 0 };
   else return false;
   return true;
 }
@@ -73,7 +73,7 @@ static void prefer_node(struct sctx *s, const struct tc_node *n, int axis)
     if (c.kind == TC_S) {
       const char *d = strchr(l[i], c.sub);
       if (d) x->preferred.on[axis] = (struct tc_place){ TC_S, (uint8_t)(d - l[i]), 0, 0 };
-    } else if (tc_op_info[n->op].flags & TC_OPF_ROWS) {
+    } else if (tc_op_info[n->op].flags & TC_OPF_FLAT) {
       x->preferred.on[axis] = (struct tc_place){ c.kind, 0, 0, c.at };
     }
   }
@@ -185,7 +185,7 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
     if (asks < 0 && !default_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
   }
   bool bad = (c->kind == TC_S && *op->unsplittable && strchr(op->unsplittable, c->sub)) ||
-             (c->kind == TC_SROWS && !(op->flags & TC_OPF_ROWS));
+             (c->kind == TC_FLAT && !(op->flags & TC_OPF_FLAT));
   if (bad && asks >= 0) {
     int32_t other = n->n_out && tc_out(g, n, 0) != asks ? tc_out(g, n, 0) : tc_in(g, n, 0);
     return tc_fail(s->err, TC_ELAYOUT, "%s is to be split on %s, but op %s, which makes it "
@@ -201,7 +201,7 @@ static void keep_one_flat(struct choice c[TC_AXES])
 {
   bool had = false;
   for (int a = 0; a < TC_AXES; a++) {
-    if (c[a].kind != TC_SROWS) continue;
+    if (c[a].kind != TC_FLAT) continue;
     if (had) c[a].kind = TC_R;
     had = true;
   }
@@ -227,8 +227,8 @@ static struct tc_place placed(const struct choice *c, const char *subs, int rank
   if (c->kind == TC_S) {
     const char *d = strchr(subs, c->sub);
     if (d && *d) p = (struct tc_place){ TC_S, (uint8_t)(d - subs), 0, 0 };
-  } else if (c->kind == TC_SROWS) {
-    if (rank > 0) p.kind = TC_SROWS;
+  } else if (c->kind == TC_FLAT) {
+    if (rank > 0) p.kind = TC_FLAT;
   } else if (c->kind == TC_AT) {
     p = (struct tc_place){ TC_AT, 0, 0, c->at };
   }
@@ -257,7 +257,7 @@ static struct tc_layout output_layout(const struct sctx *s, int32_t node, int k,
   bool max = tc_op_info[n->op].flags & TC_OPF_MAXRED;
   for (int a = 0; a < TC_AXES; a++) {
     struct tc_place p = placed(&c[a], lo, t->rank);
-    bool contracted = (c[a].kind == TC_S || c[a].kind == TC_SROWS) && p.kind == TC_R;
+    bool contracted = (c[a].kind == TC_S || c[a].kind == TC_FLAT) && p.kind == TC_R;
     if (contracted || partial[a])
       p = (struct tc_place){ TC_P, 0, max ? TC_MAX_OP : TC_SUM, 0 };
     if (a == TC_MB && p.kind == TC_P && tc_is_acc(n, k)) p = (struct tc_place){ 0 };

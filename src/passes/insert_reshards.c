@@ -215,8 +215,8 @@ static int reshard_output(struct sctx *s, int32_t node, int k, const struct tc_l
  * tensor can be a flat shard on one axis only. */
 static struct tc_place preferred_place(const struct tc_layout *l, const struct tc_layout *preferred, int axis)
 {
-  for (int a = 0; a < TC_AXES && preferred->on[axis].kind == TC_SROWS; a++)
-    if (a != axis && l->on[a].kind == TC_SROWS) return (struct tc_place){ 0 };
+  for (int a = 0; a < TC_AXES && preferred->on[axis].kind == TC_FLAT; a++)
+    if (a != axis && l->on[a].kind == TC_FLAT) return (struct tc_place){ 0 };
   return preferred->on[axis];
 }
 

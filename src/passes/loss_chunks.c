@@ -127,7 +127,7 @@ static bool has_their_rows(const struct cut *c, int32_t t)
   for (int a = TC_DP; a < TC_AXES && by_rows(c, x); a++) {
     const struct tc_place *p = &x->lay.on[a], *q = &logits->lay.on[a];
     const bool cut = p->kind == TC_S && p->dim == 0, theirs = q->kind == TC_S && q->dim == 0;
-    if (cut != theirs || (p->kind == TC_AT) != (q->kind == TC_AT) || p->kind == TC_SROWS) return false;
+    if (cut != theirs || (p->kind == TC_AT) != (q->kind == TC_AT) || p->kind == TC_FLAT) return false;
   }
   return true;
 }

@@ -6,7 +6,7 @@
 /* Whether a block by `to` of a tensor is contiguous in the block that the other axes leave. */
 static bool in_one_piece(const struct tc_place *to)
 {
-  return to->kind == TC_SROWS || (to->kind == TC_S && to->dim == 0);
+  return to->kind == TC_FLAT || (to->kind == TC_S && to->dim == 0);
 }
 
 static int32_t reshard_tensor(struct tc_graph *g, int32_t t)
@@ -84,14 +84,14 @@ static int order_class(int kind)
 static bool cuts_same(const struct tc_place *a, const struct tc_place *other)
 {
   if (!tc_is_split(a->kind) || !tc_is_split(other->kind)) return false;
-  return a->kind == TC_SROWS || other->kind == TC_SROWS || a->dim == other->dim;
+  return a->kind == TC_FLAT || other->kind == TC_FLAT || a->dim == other->dim;
 }
 
 /* Whether axis a is split inside axis b's blocks: a flat shard is innermost, else the later axis. */
 static bool is_inside(const struct tc_place *pa, int a, const struct tc_place *pb, int b)
 {
-  if (pa->kind == TC_SROWS) return true;
-  return pb->kind != TC_SROWS && a > b;
+  if (pa->kind == TC_FLAT) return true;
+  return pb->kind != TC_FLAT && a > b;
 }
 
 /* Blocks nest, so a split can be made or undone on an axis only while no axis is split inside it; and
@@ -141,7 +141,7 @@ int32_t tc_reshard(struct tc_graph *g, int32_t t, const struct tc_layout *to, in
   const struct tc_place r = { 0 };
   struct tc_layout mid = *to;                    /* intermediate layout of axes that go through R */
   int rows = 0;
-  for (int a = 0; a < TC_AXES; a++) rows += to->on[a].kind == TC_SROWS;
+  for (int a = 0; a < TC_AXES; a++) rows += to->on[a].kind == TC_FLAT;
   TC_ASSERT(rows <= 1);
   for (int a = 0; a < TC_AXES; a++) {
     const struct tc_place *f = &g->tensor[t].lay.on[a];

@@ -8,7 +8,7 @@
 #define R { TC_R, 0, 0, 0 }
 #define P { TC_P, 0, 0, 0 }
 #define S(d) { TC_S, d, 0, 0 }
-#define FLAT { TC_SROWS, 0, 0, 0 }
+#define FLAT { TC_FLAT, 0, 0, 0 }
 #define RANK0 { TC_AT, 0, 0, 0 }
 #define ROW(pattern, axis, ...) { pattern, axis, { __VA_ARGS__ }, false, 0, 0, true }
 #define PARAMS(store, use, acc, update, after) \
@@ -87,7 +87,7 @@ int tc_system_apply(struct tc_graph *g, const struct tc_system *s, enum tc_resha
   struct tc_annotation params[] = { s->rows[0], END };
   struct tc_place *acc = &params[0].place[TC_ACC];
   if (reshard_after != TC_AFTER_AUTO) params[0].reshard_after = reshard_after;
-  if (reduce_once && acc->kind == TC_SROWS) *acc = (struct tc_place)P;
+  if (reduce_once && acc->kind == TC_FLAT) *acc = (struct tc_place)P;
   place_on_stages(g);
   TC_TRY(tc_annotate(g, params, err));
   if (g->tokens < 0) return 0;                   /* parameters alone */
@@ -130,7 +130,7 @@ static int check_rows(const struct tc_graph *g, struct tc_err *err)
     const struct tc_param *p = &g->param[i];
     const struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
     for (int k = 0; k < TC_PLACES; k++)
-      if (all[k]->on[TC_DP].kind == TC_SROWS && all[k]->on[TC_TP].kind == TC_SROWS)
+      if (all[k]->on[TC_DP].kind == TC_FLAT && all[k]->on[TC_TP].kind == TC_FLAT)
         return tc_fail(err, TC_EUSER, "%s would be S(*) on dp and on tp, but only one axis can be:  "
                        "the row '* dp R R P R', in place of the one for dp, would leave S(*) to tp",
                        p->name);

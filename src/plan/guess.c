@@ -118,7 +118,7 @@ static struct flight_row in_flight(struct tc_guess *g, const struct tc_cand *x)
 
 static double share(const struct tc_system *s, int place, double dp)
 {
-  return s->rows->place[place].kind == TC_SROWS ? 1 / dp : 1;
+  return s->rows->place[place].kind == TC_FLAT ? 1 / dp : 1;
 }
 
 /* Memory of the rank that needs most; *params: the parameters that it computes with. */
@@ -139,7 +139,7 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   double bytes = psi * (grad * acc + (sharded ? 0 : use * store) + (x->offload == TC_OFFLOAD_NO ? rest : 0));
   x->host_bytes = x->offload == TC_OFFLOAD_NO ? 0 : psi * rest;
   double unit = TC_MAX(g->layer_params, g->rest_params) / x->tp;
-  if (stored == TC_SROWS) bytes += 2 * unit * use;         /* gathered, one unit ahead */
+  if (stored == TC_FLAT) bytes += 2 * unit * use;         /* gathered, one unit ahead */
   else if (sharded) bytes += psi * use;            /* a copy of all weights for the step */
   if (acc != 1) bytes += 2 * unit * grad;        /* gradients in flight */
   *params = psi;
@@ -191,13 +191,13 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   double f = stage * p->layer.f / one, b = stage * p->layer.b / one, w = stage * p->layer.w / one;
   double use = use_bytes(g), grad = grad_bytes(g), comm = 0, gather = 0, scatter = 0;
   const struct tc_system *s = &tc_systems[x->data];
-  if (s->rows->place[TC_STORE].kind == TC_SROWS) gather = dp_s(g, x, TC_ALL_GATHER, psi * use);
-  if (s->rows->place[TC_ACC].kind == TC_SROWS) scatter = dp_s(g, x, TC_REDUCE_SCATTER, psi * grad);
-  else if (s->rows->place[TC_UPDATE].kind == TC_SROWS)
+  if (s->rows->place[TC_STORE].kind == TC_FLAT) gather = dp_s(g, x, TC_ALL_GATHER, psi * use);
+  if (s->rows->place[TC_ACC].kind == TC_FLAT) scatter = dp_s(g, x, TC_REDUCE_SCATTER, psi * grad);
+  else if (s->rows->place[TC_UPDATE].kind == TC_FLAT)
     comm += dp_s(g, x, TC_REDUCE_SCATTER, psi * grad);
   else comm += dp_s(g, x, TC_ALL_REDUCE, psi * grad);
-  double update = tc_memory_s(d, psi * (s->rows->place[TC_UPDATE].kind == TC_SROWS ? 1 / dp : 1) * 28);
-  if (s->rows->place[TC_UPDATE].kind == TC_SROWS && s->rows->place[TC_STORE].kind != TC_SROWS)
+  double update = tc_memory_s(d, psi * (s->rows->place[TC_UPDATE].kind == TC_FLAT ? 1 / dp : 1) * 28);
+  if (s->rows->place[TC_UPDATE].kind == TC_FLAT && s->rows->place[TC_STORE].kind != TC_FLAT)
     update += dp_s(g, x, TC_ALL_GATHER, psi * use);   /* updated weights: no work overlaps their gather */
   if (x->offload != TC_OFFLOAD_NO) update += psi * 24 / dp / d->copy_bytes_per_s;
   int wire = x->near_pp && g->k->devices >= x->tp * 2 ? TC_WIRE_NODE : TC_WIRE_NETWORK;

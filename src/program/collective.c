@@ -38,7 +38,7 @@ static void count_part(const struct tc_tensor *a, const struct tc_tensor *b,
   int64_t last;
   p->count = whole_elems(a, n->axis, m, coord, &last);
   p->block = tc_ceil_div(p->count, size);
-  if (from->kind == TC_SROWS || to->kind == TC_SROWS)
+  if (from->kind == TC_FLAT || to->kind == TC_FLAT)
     p->block = last ? tc_ceil_div(p->count / last, size) * last : 0;
   if (n->coll == TC_ALL_TO_ALL) {           /* each has 1/n; its n blocks are 1/n of that */
     p->count /= size;
@@ -50,7 +50,7 @@ static void count_part(const struct tc_tensor *a, const struct tc_tensor *b,
 static bool is_even(const struct tc_tensor *t)
 {
   for (int a = 0; a < TC_AXES; a++)
-    if (t->lay.on[a].kind == TC_SROWS || t->lay.on[a].kind == TC_AT) return false;
+    if (t->lay.on[a].kind == TC_FLAT || t->lay.on[a].kind == TC_AT) return false;
   return true;
 }
 

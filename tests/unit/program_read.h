@@ -73,7 +73,7 @@ static bool text_place(struct text_at *r, struct tc_place *p)
   if (text_take(r, "R")) return true;
   if (text_take(r, "P(max)")) *p = (struct tc_place){ TC_P, 0, TC_MAX_OP, 0 };
   else if (text_take(r, "P(sum)") || text_take(r, "P")) p->kind = TC_P;
-  else if (text_take(r, "S(*)")) p->kind = TC_SROWS;
+  else if (text_take(r, "S(*)")) p->kind = TC_FLAT;
   else if (text_take(r, "S(")) p->kind = TC_S, p->dim = (uint8_t)text_number(r);
   else if (text_take(r, "at(")) p->kind = TC_AT, p->at = (int32_t)text_number(r);
   else return false;

@@ -123,7 +123,7 @@ static void text_put_node(const struct text_print *p, const struct tc_node *n, b
 
 static void text_put_place(FILE *f, const struct tc_place *p)
 {
-  static const char *const kind[] = { [TC_R] = "R", [TC_P] = "P", [TC_SROWS] = "S(*)" };
+  static const char *const kind[] = { [TC_R] = "R", [TC_P] = "P", [TC_FLAT] = "S(*)" };
   if (p->kind == TC_S) fprintf(f, " S(%d)", p->dim);
   else if (p->kind == TC_AT) fprintf(f, " at(%d)", p->at);
   else fprintf(f, " %s", kind[p->kind]);

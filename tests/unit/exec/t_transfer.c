@@ -165,7 +165,7 @@ static void all_pairs(int n, int rank, const int64_t *dim, bool even, bool apart
   struct tc_place place[16];
   int np = 0;
   place[np++] = (struct tc_place){ TC_R, 0, 0, 0 };
-  place[np++] = (struct tc_place){ TC_SROWS, 0, 0, 0 };
+  place[np++] = (struct tc_place){ TC_FLAT, 0, 0, 0 };
   place[np++] = (struct tc_place){ TC_P, 0, TC_SUM, 0 };
   place[np++] = (struct tc_place){ TC_AT, 0, 0, 0 };
   place[np++] = (struct tc_place){ TC_AT, 0, 0, n - 1 };
@@ -224,7 +224,7 @@ static void test_text(void)
   all.on[TC_MB] = (struct tc_place){ TC_S, 1, 0, 0 };
   all.on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, 3 };
   all.on[TC_DP] = (struct tc_place){ TC_P, 0, TC_MAX_OP, 0 };
-  all.on[TC_TP] = (struct tc_place){ TC_SROWS, 0, 0, 0 };
+  all.on[TC_TP] = (struct tc_place){ TC_FLAT, 0, 0, 0 };
   sum.on[TC_DP] = (struct tc_place){ TC_P, 0, TC_SUM, 0 };
   const struct { const struct tc_layout *l; size_t size; const char *want; } row[] = {
     { &all, 64, "mb:S(1) pp:at(3) dp:P(max) tp:S(*)" }, { &all, 10, "mb:S(1) p" }, { &all, 8, "mb:S(1)" },

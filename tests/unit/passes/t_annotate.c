@@ -9,7 +9,7 @@
 
 #define PLACE_R { TC_R, 0, 0, 0 }
 #define PLACE_P { TC_P, 0, 0, 0 }
-#define PLACE_ROWS { TC_SROWS, 0, 0, 0 }
+#define PLACE_FLAT { TC_FLAT, 0, 0, 0 }
 #define SPLIT(d) { TC_S, d, 0, 0 }
 #define AT(k) { TC_AT, 0, 0, k }
 #define FORMS_LONG "'PATTERN AXIS STORE USE ACC UPDATE [KEEP]'"
@@ -48,9 +48,9 @@ static const struct { const char *text; struct tc_annotation row; } good[] = {
   { "x tp S(0) # dp, P and 8 other words are no fields\n",
     { "x", TC_TP, { SPLIT(0) }, false, 0, 1, false } },
   { "* dp S(*) R S(*) S(*) use\n",
-    { "*", TC_DP, { PLACE_ROWS, PLACE_R, PLACE_ROWS, PLACE_ROWS }, true, TC_AFTER_USE, 1, false } },
+    { "*", TC_DP, { PLACE_FLAT, PLACE_R, PLACE_FLAT, PLACE_FLAT }, true, TC_AFTER_USE, 1, false } },
   { "* dp S(*) R P S(*) mb\n",
-    { "*", TC_DP, { PLACE_ROWS, PLACE_R, PLACE_P, PLACE_ROWS }, true, TC_AFTER_MB, 1, false } },
+    { "*", TC_DP, { PLACE_FLAT, PLACE_R, PLACE_P, PLACE_FLAT }, true, TC_AFTER_MB, 1, false } },
   { "* dp at(1) R P at(1) step\n",
     { "*", TC_DP, { AT(1), PLACE_R, PLACE_P, AT(1) }, true, TC_AFTER_STEP, 1, false } },
   { "* dp R S(3) S(2) S(1) # keep as long as it may be\n",

@@ -293,8 +293,8 @@ static struct tc_layout draw_layout(uint32_t *x)
     if (a == TC_PP) l.on[a].kind = draw(x, 2) ? TC_AT : TC_R;
     if (l.on[a].kind == TC_S) l.on[a].dim = (uint8_t)draw(x, 2);
     if (l.on[a].kind == TC_AT) l.on[a].at = (int32_t)draw(x, 2);
-    if (l.on[a].kind == TC_SROWS && rows) l.on[a].kind = TC_R;
-    rows |= l.on[a].kind == TC_SROWS;
+    if (l.on[a].kind == TC_FLAT && rows) l.on[a].kind = TC_R;
+    rows |= l.on[a].kind == TC_FLAT;
   }
   return l;
 }

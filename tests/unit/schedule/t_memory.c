@@ -51,7 +51,7 @@ static struct state state_of(const struct tc_program *p, const struct tc_mesh *m
     if (t->param < 0) continue;                  /* the loss */
     (t->space == TC_HOST ? s.host : s.device)[t->cls] += bytes;
     s.total += bytes;
-    if (t->lay.on[TC_DP].kind == TC_SROWS)
+    if (t->lay.on[TC_DP].kind == TC_FLAT)
       s.rows += (t->rank > 1 ? t->dim[t->rank - 1] : 1) * (int64_t)tc_dtype_bytes(t->dtype);
   }
   return s;
