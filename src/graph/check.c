@@ -114,9 +114,8 @@ static int check_reshard(const struct chk *c, const struct tc_node *n)
 }
 
 /* The subscript ('*' for a flat shard; below 0: the coordinate) that a tensor has on an axis; 0: none. */
-static int splits(const struct tc_layout *l, int axis, const char *subs)
+static int splits(const struct tc_place *p, const char *subs)
 {
-  const struct tc_place *p = &l->on[axis];
   if (p->kind == TC_S) return subs[p->dim];
   if (p->kind == TC_FLAT) return '*';
   if (p->kind == TC_AT) return -1 - p->at;
@@ -130,17 +129,9 @@ struct on_axis {
   int axis, split;
   bool partial;
   char subs[TC_RULE_MAX][TC_DIMS + 1];           /* of each operand, by the node's rule */
+  const struct tc_place *place[TC_RULE_MAX];     /* of each operand, and the subscript that it splits */
+  int by[TC_RULE_MAX];
 };
-
-static const struct tc_place *place_of(const struct on_axis *x, int k)
-{
-  return &x->g->tensor[tc_operand(x->g, x->n, k)].lay.on[x->axis];
-}
-
-static int split_of(const struct on_axis *x, int k)
-{
-  return splits(&x->g->tensor[tc_operand(x->g, x->n, k)].lay, x->axis, x->subs[k]);
-}
 
 /* Whether operand k has the subscript that the inputs split. */
 static bool has_split(const struct on_axis *x, int k)
@@ -155,12 +146,12 @@ static bool is_summed(const struct on_axis *x, int k)
 
 static bool is_not_linear(const struct on_axis *x, int k)
 {
-  return place_of(x, k)->kind == TC_P && !(tc_op_info[x->n->op].flags & TC_OPF_LINEAR);
+  return x->place[k]->kind == TC_P && !(tc_op_info[x->n->op].flags & TC_OPF_LINEAR);
 }
 
 static bool splits_another(const struct on_axis *x, int k)
 {
-  return split_of(x, k) && split_of(x, k) != x->split;
+  return x->by[k] && x->by[k] != x->split;
 }
 
 static bool is_unsplittable(const struct on_axis *x, int k)
@@ -171,23 +162,23 @@ static bool is_unsplittable(const struct on_axis *x, int k)
 
 static bool is_not_split(const struct on_axis *x, int k)
 {
-  return has_split(x, k) && split_of(x, k) != x->split;
+  return has_split(x, k) && x->by[k] != x->split;
 }
 
 static bool is_elsewhere(const struct on_axis *x, int k)
 {
-  return x->n->n_in && (x->split < 0 || place_of(x, k)->kind == TC_AT) && split_of(x, k) != x->split;
+  return x->n->n_in && (x->split < 0 || x->place[k]->kind == TC_AT) && x->by[k] != x->split;
 }
 
 static bool is_whole(const struct on_axis *x, int k)
 {
   const bool adds_up = x->axis == TC_MB && (x->n->acc >> (k - x->n->n_in) & 1);        /* in time */
-  return is_summed(x, k) && place_of(x, k)->kind != TC_P && !adds_up;
+  return is_summed(x, k) && x->place[k]->kind != TC_P && !adds_up;
 }
 
 static bool is_partial(const struct on_axis *x, int k)
 {
-  return place_of(x, k)->kind == TC_P && !is_summed(x, k) && !x->partial && x->split != '*';
+  return x->place[k]->kind == TC_P && !is_summed(x, k) && !x->partial && x->split != '*';
 }
 
 /* What must not be, on each axis, of a node or of an operand. Rows of one kind that follow each other are
@@ -239,9 +230,12 @@ static int check_places(const struct chk *c, const struct tc_node *n)
   for (x.axis = 0; x.axis < TC_AXES; x.axis++) {
     x.split = 0;
     x.partial = false;
-    for (int k = 0; k < n->n_in; k++) {
-      x.partial |= place_of(&x, k)->kind == TC_P;
-      if (!x.split) x.split = split_of(&x, k);
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+      x.place[k] = &c->g->tensor[tc_operand(c->g, n, k)].lay.on[x.axis];
+      x.by[k] = splits(x.place[k], x.subs[k]);
+      if (k >= n->n_in) continue;
+      x.partial |= x.place[k]->kind == TC_P;
+      if (!x.split) x.split = x.by[k];
     }
     TC_TRY(check_axis(c, &x));
   }
