@@ -47,8 +47,8 @@ int tc_shards_note_write(const struct tc_shards_note *n, const struct tc_shards_
                         "complete", n->complete, "shards", n->shards, "tokens", (json_int_t)n->tokens, "vocabulary",
                         (json_int_t)tc_tokenizer_vocab(job->t), "documents", (json_int_t)n->documents, "empty",
                         (json_int_t)n->empty, "invalid", (json_int_t)n->invalid, "bad_lines",
-                        (json_int_t)n->bad, "next", "source", n->at.source, "offset", (json_int_t)n->at.offset, "line", (json_int_t)n->at.line, "skip",
-                        (json_int_t)n->skip);
+                        (json_int_t)n->bad, "next", "source", n->at.source, "offset", (json_int_t)n->at.offset, "line",
+                        (json_int_t)n->at.line, "skip", (json_int_t)n->skip);
   TC_ASSERT(j);
   static const struct tc_output_kind kind = { "a note of tercio data", { "{\n  \"command\"" } };
   const struct tc_output_opts o = { .kind = &kind };

@@ -1,5 +1,5 @@
-/* shards_folder.c - the folder of shards, before the first one is made: locked against another call, without what a crash left,
- * and with a copy of the tokenizer. */
+/* shards_folder.c - the folder of shards, before the first one is made: locked against another call, without what a crash
+ * left, and with a copy of the tokenizer. */
 #include "src/shards/impl.h"
 
 #include <errno.h>

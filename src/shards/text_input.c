@@ -1,5 +1,5 @@
-/* text_input.c - a text as bytes: a file, which gzip or zstd may have compressed (its first bytes say so), a pipe, or standard
- * input.
+/* text_input.c - a text as bytes: a file, which gzip or zstd may have compressed (its first bytes say so), a pipe, or
+ * standard input.
  *
  * A text's first bytes are looked at before any of it is used: what is no text is refused, since the ids of a Parquet
  * file or of tokens would be ids all the same. A pipe is asked first whether it has something, so that a request to stop

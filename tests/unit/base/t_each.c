@@ -25,8 +25,9 @@ enum { PARTS = 300, THREADS = 64 };
 struct job {
   atomic_int calls[PARTS], of_thread[THREADS];
   int fails[3];                   /* parts that fail; -1: none */
+  int late;                       /* the one that fails after another; it must begin before; -1: none */
   int together;                   /* a part ends when so many have begun */
-  atomic_int begun;
+  atomic_int begun, failed;
   pthread_t caller;
   atomic_int wrong;
 };
@@ -43,10 +44,17 @@ static int do_part(void *ctx, int64_t part, int thread, struct tc_err *err)
   j->calls[part]++;
   j->begun++;
   while (atomic_load(&j->begun) < j->together) usleep(100);
+  bool fails = false;
+  for (int i = 0; i < 3; i++) fails |= part == j->fails[i];
+  if (fails) {
+    while (part < j->late && !atomic_load(&j->calls[j->late])) usleep(100);
+    while (part == j->late && !atomic_load(&j->failed)) usleep(100);
+    if (part == j->late) usleep(2000);              /* so that the other failure is noted most probably */
+    j->failed++;
+    tc_fail(err, TC_EUSER, "part %lld", (long long)part);
+  }
   j->of_thread[thread]--;
-  for (int i = 0; i < 3; i++)
-    if (part == j->fails[i]) return tc_fail(err, TC_EUSER, "part %lld", (long long)part);
-  return TC_OK;
+  return err->status;
 }
 
 static struct job *job_new(int together)
@@ -54,6 +62,7 @@ static struct job *job_new(int together)
   struct job *j = tc_calloc(1, sizeof *j);
   for (int i = 0; i < 3; i++) j->fails[i] = -1;
   j->together = together;
+  j->late = -1;
   j->caller = pthread_self();
   started = 0;
   return j;
@@ -85,11 +94,12 @@ static void test_all(void)
   }
 }
 
-/* The first part that failed by its number, whatever the threads; what is after it may have begun before. */
+/* The first part that failed by its number, also where another fails before or after it; what is after it may have begun before. */
 static void test_failure(void)
 {
-  static const struct { int fails[3], first; } row[] = {
-    { { 0, -1, -1 }, 0 }, { { PARTS - 1, -1, -1 }, PARTS - 1 }, { { 100, 99, 101 }, 99 }, { { 7, 5, 6 }, 5 } };
+  static const struct { int fails[3], first, late; } row[] = {
+    { { 0, -1, -1 }, 0, -1 }, { { PARTS - 1, -1, -1 }, PARTS - 1, -1 }, { { 100, 99, 101 }, 99, 99 },
+    { { 5, 7, -1 }, 5, 7 } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++)
     for (int jobs = 1; jobs <= 16; jobs *= 4) {
       struct job *j = job_new(jobs);
@@ -97,6 +107,7 @@ static void test_failure(void)
       char want[20];
       most_threads = THREADS;
       memcpy(j->fails, row[i].fails, sizeof j->fails);
+      if (jobs > 1) j->late = row[i].late;
       snprintf(want, sizeof want, "part %d", row[i].first);
       is_int(tc_each(PARTS, jobs, do_part, j, &err), TC_EUSER, "%s fails, of %d threads", want, jobs);
       is_str(err.text, want, "... and is the one that is named");

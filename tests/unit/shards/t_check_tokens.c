@@ -33,7 +33,9 @@ static void test(int64_t vocab, const char *why, const char *what)
     if (rc == TC_OK) rc = tc_token_set_check(&c, &s, threads, &err);
     is_int(rc, why ? TC_EUSER : TC_OK, "%s, %d threads", what, threads);
     if (why) ok(strstr(err.text, why) != NULL, "... %s", err.text);
-    else ok(c.vocab[0] == (vocab < 0 ? 256 : vocab) && c.vocab[2] == c.vocab[0], "... all are below %lld", (long long)c.vocab[0]);
+    else
+      ok(c.vocab[0] == (vocab < 0 ? 256 : vocab) && c.vocab[2] == c.vocab[0], "... all are below %lld",
+         (long long)c.vocab[0]);
     free(c.vocab);
     tc_token_set_free(&s);
   }
@@ -76,9 +78,11 @@ static void test_documents(void)
 static void test_tokenizers(void)
 {
   static const struct { uint64_t hash; enum tc_token_use use; const char *tokenizer, *why; bool bytes; } row[] = {
-    { 0, TC_TOKENS_SHOW, NULL, NULL, true }, { 0, TC_TOKENS_DECODE, NULL, NULL, true }, { 5, TC_TOKENS_SHOW, NULL, NULL, false },
-    { 5, TC_TOKENS_CHECK, NULL, NULL, false }, { 5, TC_TOKENS_DECODE, NULL, "there is no tokenizer.json beside data file", false },
-    { 5, TC_TOKENS_SHOW, "bytes", NULL, false }, { 5, TC_TOKENS_CHECK, "bytes", "was made with a tokenizer: its tokens are not", false },
+    { 0, TC_TOKENS_SHOW, NULL, NULL, true }, { 0, TC_TOKENS_DECODE, NULL, NULL, true },
+    { 5, TC_TOKENS_SHOW, NULL, NULL, false }, { 5, TC_TOKENS_CHECK, NULL, NULL, false },
+    { 5, TC_TOKENS_DECODE, NULL, "there is no tokenizer.json beside data file", false },
+    { 5, TC_TOKENS_SHOW, "bytes", NULL, false },
+    { 5, TC_TOKENS_CHECK, "bytes", "was made with a tokenizer: its tokens are not", false },
     { 0, TC_TOKENS_CHECK, "bytes", NULL, true }, { 0, TC_TOKENS_SHOW, "none", "none", false } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_token_set_opts o = opts(row[i].use, -1);
@@ -100,8 +104,28 @@ static void test_tokenizers(void)
   }
 }
 
+/* A file that does not say what made it can be of any tokenizer; of a model's own one, with its vocabulary. */
+static void test_unknown(char *tokenizer)
+{
+  struct tc_token_set_opts o = opts(TC_TOKENS_CHECK, -1);
+  struct tc_token_set s;
+  struct tc_token_check c;
+  struct tc_err err = { 0 };
+  o.n_words = 1;
+  o.tokenizer = tokenizer;
+  put_bin(name[0], 20240520, 1, 100, token[0], 100);
+  is_int(tc_token_set_open(&s, &o, &err), TC_OK, "a file without a mark, and a tokenizer %s", err.text);
+  ok(s.n == 1 && s.file[0].t && !tc_token_is_byte(s.file[0].t), "... which its tokens are of");
+  TC_ASSERT(tc_token_set_check(&c, &s, 1, &err) == TC_OK);
+  is_int(c.vocab[0], tc_tokenizer_vocab(s.file[0].t), "... and below the vocabulary of");
+  free(c.vocab);
+  tc_token_set_free(&s);
+}
+
 static void tests(const char *dir)
 {
+  char *top = realpath(getenv("srcdir") ? getenv("srcdir") : ".", NULL);
+  char *tokenizer = tc_sprintf("%s/tests/oracle/tokens/gpt2.json", top ? top : ".");
   if (chdir(dir) != 0) exit(1);
   static const char *const names[FILES] = { "zero.bin", "one.bin", "two.bin" };
   for (int i = 0; i < FILES; i++) {
@@ -116,6 +140,9 @@ static void tests(const char *dir)
   test_tokens();
   test_documents();
   test_tokenizers();
+  test_unknown(tokenizer);
+  free(tokenizer);
+  free(top);
   for (int i = 0; i < FILES; i++) {
     free(name[i]);
     free(token[i]);

@@ -29,14 +29,14 @@ static int start(pthread_t *thread, void *(*run)(void *), void *arg, struct tc_e
 #undef tc_stop_asked
 #undef tc_thread_start
 
-enum { TEXTS = 12, EACH = 700, SHARD = 2500, MOST = 1 << 16 };
-static char *text[TEXTS + 1];     /* names: texts, and one of JSONL */
+enum { TEXTS = 12, EACH = 700, SHARD = 4000, MOST = 1 << 16 };
+static char *text[TEXTS + 2];     /* names: texts, and two of JSONL */
 static const char *tokenizer;
 
-/* Texts of lower case words, and the same as JSONL with two lines that can't be read and an empty one. */
+/* Texts of lower case words, and the same twice as JSONL, with three lines that can't be read and an empty one. */
 static void make_texts(void)
 {
-  FILE *lines = fopen("z.jsonl", "w");
+  FILE *lines[] = { fopen("y.jsonl", "w"), fopen("z.jsonl", "w") };
   for (int i = 0; i < TEXTS; i++) {
     char words[EACH + 1] = "";
     text[i] = tc_sprintf("text-%02d.txt", i);
@@ -47,10 +47,12 @@ static void make_texts(void)
     }
     FILE *f = fopen(text[i], "w");
     TC_ASSERT(fputs(words, f) >= 0 && fclose(f) == 0);
-    fprintf(lines, "{\"text\": \"%s\"}\n%s", words, i % 5 == 1 ? "no JSON\n" : i == 3 ? "{\"text\": \"\"}\n" : "");
+    for (int k = 0; k < 2; k++)
+      fprintf(lines[k], "{\"text\": \"%s\"}\n%s", words, i % 5 == 1 ? "no JSON\n" : i == 3 ? "{\"text\": \"\"}\n" : "");
   }
-  fclose(lines);
-  text[TEXTS] = tc_strdup("z.jsonl");
+  TC_ASSERT(fclose(lines[0]) == 0 && fclose(lines[1]) == 0);
+  text[TEXTS] = tc_strdup("y.jsonl");
+  text[TEXTS + 1] = tc_strdup("z.jsonl");
 }
 
 static struct tc_shards_opts opts(const char *out, int threads)
@@ -58,7 +60,7 @@ static struct tc_shards_opts opts(const char *out, int threads)
   looks = started = 0;
   stop_at = -1;
   most_threads = 100;
-  return (struct tc_shards_opts){ .text = text, .n_texts = TEXTS + 1, .out = out, .tokenizer = tokenizer, .skip_bad = true,
+  return (struct tc_shards_opts){ .text = text, .n_texts = TEXTS + 2, .out = out, .tokenizer = tokenizer, .skip_bad = true,
                                   .shard_tokens = SHARD, .threads = threads };
 }
 
@@ -109,9 +111,9 @@ static void test_threads(void)
     is_int(tc_shards_make(&made, &o, &err), TC_OK, "%d threads %s", threads[i], err.text);
     const int64_t n = read_shards("s", made.shards, i ? got : want);
     ok(n == made.tokens && made.shards == (n + SHARD - 1) / SHARD, "... %lld tokens in %d shards", (long long)n, made.shards);
-    ok(made.documents == 2 * TEXTS && made.texts == TEXTS + 1, "... %lld documents", (long long)made.documents);
-    ok(made.empty == 1 && made.bad == 3 && made.invalid == 0, "... what was left out is counted");
-    ok(strstr(made.first_bad.text, "text 'z.jsonl', line 3: ") != NULL, "... and the first line of it named");
+    ok(made.documents == 3 * TEXTS && made.texts == TEXTS + 2, "... %lld documents", (long long)made.documents);
+    ok(made.empty == 2 && made.bad == 6 && made.invalid == 0, "... what was left out is counted");
+    ok(strstr(made.first_bad.text, "text 'y.jsonl', line 3: ") != NULL, "... and the first line of it named");
     if (!i) first = made;
     ok(n == first.tokens && memcmp(i ? got : want, want, (size_t)n * sizeof *want) == 0, "... the same as of one");
     is_int(tc_shards_make(&made, &o, &err), TC_OK, "... made already");
@@ -167,7 +169,7 @@ static void test_bytes(void)
   o.tokenizer = NULL;
   o.eod = "0";
   is_int(tc_shards_make(&made, &o, &err), TC_OK, "the same again");
-  ok(made.tokens == 2 * TEXTS * (EACH + 1) && made.vocab == 256 && made.documents == 2 * TEXTS && made.bad == 3,
+  ok(made.tokens == 3 * TEXTS * (EACH + 1) && made.vocab == 256 && made.documents == 3 * TEXTS && made.bad == 6,
      "... a byte is a token: %lld", (long long)made.tokens);
   struct stat st;
   ok(stat("one.bin", &st) == 0 && st.st_size == TC_SHARD_BYTES + 2 * made.tokens, "... in one file");
@@ -200,7 +202,7 @@ int main(void)
   test_stops();
   test_bytes();
   test_no_threads();
-  for (int i = 0; i <= TEXTS; i++) {
+  for (int i = 0; i < TEXTS + 2; i++) {
     unlink(text[i]);
     free(text[i]);
   }
