@@ -21,8 +21,6 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/eval.c \
   %D%/cmd/flag_help.c \
   %D%/cmd/graph.c \
-  %D%/cmd/model.c \
-  %D%/cmd/model.h \
   %D%/cmd/place.c \
   %D%/cmd/plan/args.c \
   %D%/cmd/plan/forward.c \
@@ -41,6 +39,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/show_data.h \
   %D%/cmd/train.c \
   %D%/report/draw.c \
+  %D%/report/find_trace.c \
   %D%/report/layouts.c \
   %D%/report/page.c \
   %D%/report/predicted.c \
@@ -89,9 +88,13 @@ libtercio_app_a_SOURCES = \
   %D%/forward/answers.c \
   %D%/forward/corpus.c \
   %D%/forward/corpus.h \
+  %D%/forward/evaluate.c \
+  %D%/forward/evaluate.h \
   %D%/forward/forward.c \
   %D%/forward/forward.h \
   %D%/forward/impl.h \
+  %D%/forward/prompts.c \
+  %D%/forward/prompts.h \
   %D%/forward/questions.c \
   %D%/forward/questions.h \
   %D%/forward/sample.c \
@@ -135,6 +138,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/run/rss.c \
   %D%/run/run.c \
   %D%/run/run.h \
+  %D%/run/trained.c \
+  %D%/run/trained.h \
   %D%/run/tune.c \
   %D%/run/versions.c \
   %D%/run/versions.h \

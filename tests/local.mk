@@ -18,7 +18,6 @@ unit_tests = \
   %D%/unit/cmd/t_place.t \
   %D%/unit/cmd/t_plan_print.t \
   %D%/unit/cmd/t_read_flags.t \
-  %D%/unit/cmd/t_save_cmd.t \
   %D%/unit/comm/t_comm.t \
   %D%/unit/comm/t_comm_control.t \
   %D%/unit/comm/t_comm_nccl.t \
@@ -162,6 +161,7 @@ unit_tests = \
   %D%/unit/train/t_fault.t \
   %D%/unit/train/t_loop_calls.t \
   %D%/unit/train/t_measure.t \
+  %D%/unit/train/t_request.t \
   %D%/unit/train/t_train.t \
   %D%/unit/train/t_when.t \
   %D%/unit/files/t_input.t \

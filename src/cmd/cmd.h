@@ -5,7 +5,7 @@
 #ifndef TC_CMD_H
 #define TC_CMD_H
 
-#include "src/config/config.h"
+#include "src/run/trained.h"
 
 struct tc_stop;
 struct tc_cmd {
@@ -36,6 +36,16 @@ int tc_flag_read(const struct tc_flag *f, void *fields, int argc, char **argv, i
 /* The same for the first flag of a list that argv[*i] is. */
 int tc_flags_read(const struct tc_flag *flags, void *fields, int argc, char **argv, int *i, const char *command,
                   struct tc_err *err);
+/* Rows of struct tc_flag for a command's struct with a struct tc_trained m. */
+#define TC_CMD_MODEL_FLAGS(command, tokenizer_help) \
+  { "--tokenizer FILE", tokenizer_help "; e.g. --tokenizer tokenizer.json", "the path of a tokenizer.json", \
+    TC_FLAG_TEXT, offsetof(struct command, m.tokenizer_file), 0, 0, NULL }, \
+  { "--rope ORDER", "order of rotary pairs in the files of FOLDER: half (default, Hugging Face's) or interleaved " \
+    "(Meta's); e.g. --rope interleaved", "half or interleaved", TC_FLAG_TEXT, offsetof(struct command, m.rope), \
+    0, 0, NULL }
+/* read_flags.c. Local. argv[*i] is none of the command's own flags: the model, or an option of the run file, of which *i becomes the last
+ * word. TC_EUSER. */
+int tc_cmd_model_arg(struct tc_trained *m, int argc, char **argv, int *i, struct tc_err *err);
 int tc_cmd_train(int argc, char **argv, struct tc_stop *stop);    /* signals are requests to it (launch/stop.h) */
 int tc_cmd_eval(int argc, char **argv);
 int tc_cmd_sample(int argc, char **argv);

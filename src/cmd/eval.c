@@ -1,10 +1,6 @@
 /* eval.c - `tercio eval`: the loss of a trained model on files, and its answers to questions. */
 #include "src/cmd/cmd.h"
-#include "src/cmd/model.h"
-#include "src/forward/questions.h"
-#include "src/forward/corpus.h"
-#include "src/data/documents.h"
-#include "src/launch/launch.h"
+#include "src/forward/evaluate.h"
 #include "src/program/setup.h"
 #include "io/ckpt/h5.h"
 
@@ -14,42 +10,31 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What is evaluated: a file of tokens, or of questions. */
-enum kind { DATA, CHOICES, HELLASWAG };
-struct task {
-  enum kind kind;
-  const char *path;
-  struct tc_choices questions;
-  struct tc_corpus_loss loss;
-  struct tc_choices_result answers;
-};
-
 struct eval {
-  struct tc_cmd_model m;
+  struct tc_trained m;
   bool json;
   int64_t batch;                       /* sequences per rank; 0: as many as the default */
-  struct task *task;
+  struct tc_eval_task *task;           /* [n_tasks], which `run` borrows */
   int n_tasks;
-  struct tc_launch launch;
-  struct tc_exec_memory memory;        /* of rank 0 */
+  struct tc_eval run;
 };
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
-/* The first flags are those of enum kind. */
+/* The first flags are those of enum tc_eval_kind. */
 static bool add_task(void *eval, const struct tc_flag *f, const char *path)
 {
   struct eval *e = eval;
-  e->task[e->n_tasks++] = (struct task){ .kind = (enum kind)(f - tc_flags_eval), .path = path };
+  e->task[e->n_tasks++] = (struct tc_eval_task){ .kind = (enum tc_eval_kind)(f - tc_flags_eval), .path = path };
   return *path != '\0';
 }
 
 const struct tc_flag tc_flags_eval[] = {
-  [DATA] = { "--data FILE ...", "text (of a model whose tokens are bytes), or shards and folders of tokens, each with "
-    "a row of its own; e.g. --data val.txt other.txt", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
-  [CHOICES] = { "--choices FILE ...", "questions, a line of JSON each: {\"context\": TEXT, \"choices\": [TEXT, ...], "
-    "\"label\": N}; e.g. --choices piqa.jsonl", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
-  [HELLASWAG] = { "--hellaswag FILE ...", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's "
+  [TC_EVAL_DATA] = { "--data FILE ...", "text (of a model whose tokens are bytes), or shards and folders of tokens, "
+    "each with a row of its own; e.g. --data val.txt other.txt", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+  [TC_EVAL_CHOICES] = { "--choices FILE ...", "questions, a line of JSON each: {\"context\": TEXT, \"choices\": "
+    "[TEXT, ...], \"label\": N}; e.g. --choices piqa.jsonl", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+  [TC_EVAL_HELLASWAG] = { "--hellaswag FILE ...", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's "
     "vocabulary; e.g. --hellaswag hellaswag_val.bin", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
   TC_CMD_MODEL_FLAGS(eval, "the model's tokenizer.json (default: the checkpoint's or FOLDER's): for --choices, and to "
     "count bytes"),
@@ -75,96 +60,9 @@ static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
   return 0;
 }
 
-/* ---- setting up ------------------------------------------------------------------------------ */
-
-static int read_questions(struct eval *e, struct task *t, struct tc_err *err)
-{
-  const int64_t context = e->m.cfg->model_context, vocab = e->m.cfg->model_vocab;
-  if (t->kind == HELLASWAG) return tc_choices_hellaswag(&t->questions, t->path, context, vocab, err);
-  if (!e->m.tokenizer && !tc_cmd_model_bytes(&e->m))
-    return tc_fail(err, TC_EUSER, "%s is text, and the model's tokens are not bytes: give --tokenizer tokenizer.json",
-                   t->path);
-  return tc_choices_jsonl(&t->questions, t->path, e->m.tokenizer, context, vocab, err);
-}
-
-/* ---- a rank ---------------------------------------------------------------------------------- */
-
-/* Whether a token of the data is a byte, where there is no tokenizer: as their headers say, else as the model's. */
-static bool is_bytes(const struct eval *e, const struct tc_data *d)
-{
-  uint64_t hash;
-  return tc_cmd_model_bytes(&e->m) && (!tc_data_tokenizer(d, &hash) || !hash);
-}
-
-static void warn_of_text(const struct eval *e, const struct tc_data *d, int64_t vocab)
-{
-  uint64_t hash;
-  const char *file = tc_data_tokenizer(d, &hash);
-  if (file && !hash && vocab != 256 && !e->m.tokenizer_hash)
-    tc_warn("a token of %s is a byte, and the model has a vocabulary of %lld: if its tokens are not bytes, the "
-            "loss means nothing; make shards with its tokenizer.json (tercio data --tokenizer)", file,
-            (long long)vocab);
-}
-
-static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct tc_corpus_loss *out,
-                    struct tc_err *err)
-{
-  const struct tc_run *r = tc_forward_run(x);
-  const struct tc_model *m = &r->opts.model;
-  struct tc_data *d = NULL;
-  char *path = tc_strdup(t->path);
-  int32_t end = -1;
-  const struct tc_data_opts o = { .word = &path, .n = 1, .format = r->cfg->data_format, .context = m->context,
-                                  .vocab = m->vocab, .shorter = true };
-  int rc = tc_data_open(&d, &o, err);
-  if (rc == 0) rc = tc_data_of_tokenizer(d, e->m.tokenizer_hash, e->m.path, err);
-  if (rc == 0 && r->cfg->data_documents == TC_DOCUMENTS_MASK)
-    rc = tc_documents_end(&end, r->cfg->data_end_token, d, err);
-  rc = tc_run_agree(r, rc, err);
-  if (rc == 0 && r->rank == 0) warn_of_text(e, d, m->vocab);
-  if (rc == 0) rc = tc_corpus_loss(out, x, d, end, e->m.tokenizer, is_bytes(e, d), e->json ? NULL : t->path, err);
-  if (d) tc_data_free(d);
-  free(path);
-  return rc;
-}
-
-static bool asks_questions(const struct eval *e)
-{
-  for (int i = 0; i < e->n_tasks; i++)
-    if (e->task[i].kind != DATA) return true;
-  return false;
-}
-
-static int run_rank(int rank, void *eval, struct tc_err *err)
-{
-  struct eval *e = eval;
-  const struct tc_launch *l = &e->launch;
-  const struct tc_forward_args args = {
-    .cfg = l->cfg, .ranks = l->ranks, .rank_names = l->rank_names, .rank = rank, .hub = l->hub, .path = e->m.path,
-    .foreign = e->m.foreign, .use = TC_TO_EVALUATE,
-    .documents = asks_questions(e), .mpi = l->mpi && l->mpi_world > 1,
-    .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
-  struct tc_forward *x = NULL;
-  int rc = tc_forward_new(&x, &args, err);
-  if (rank == 0 && rc == 0) e->memory = tc_exec_memory(tc_forward_run(x)->exec);
-  for (int i = 0; i < e->n_tasks && rc == 0; i++) {
-    struct task *t = &e->task[i];
-    struct tc_corpus_loss loss;
-    struct tc_choices_result answers = { 0 };
-    if (t->kind == DATA) rc = run_data(e, x, t, &loss, err);
-    else rc = tc_choices_run(&answers, x, &t->questions, e->json ? NULL : t->path, err);
-    const bool keeps = rank == 0 || !l->hub;                    /* of threads, rank 0 alone writes here */
-    if (keeps && rc == 0 && t->kind == DATA) t->loss = loss;
-    if (keeps && t->kind != DATA) t->answers = answers;
-    else free(answers.nats);
-  }
-  tc_forward_free(x, rc == TC_EPEER);
-  return rc;
-}
-
 /* ---- output ---------------------------------------------------------------------------------- */
 
-static void print_data(const struct task *t, bool first)
+static void print_data(const struct tc_eval_task *t, bool first)
 {
   const struct tc_corpus_loss *l = &t->loss;
   const double mean = l->nats / (double)l->tokens;
@@ -175,7 +73,7 @@ static void print_data(const struct task *t, bool first)
   else printf(" %10s\n", "-");
 }
 
-static void print_answers(const struct task *t, bool first)
+static void print_answers(const struct tc_eval_task *t, bool first)
 {
   const struct tc_choices_result *r = &t->answers;
   if (first) printf("%-32s %12s %10s %12s\n", "questions", "number", "right", "by length");
@@ -184,17 +82,17 @@ static void print_answers(const struct task *t, bool first)
 }
 
 /* The answer that the model prefers; null: none, since a loss is not finite. */
-static json_t *pick_json(const struct task *t, const struct tc_question *q, bool by_length)
+static json_t *pick_json(const struct tc_eval_task *t, const struct tc_question *q, bool by_length)
 {
   const int pick = tc_choices_pick(&t->questions, q, t->answers.nats, by_length);
   return pick < 0 ? json_null() : json_integer(pick);
 }
 
-static json_t *task_json(const struct task *t)
+static json_t *task_json(const struct tc_eval_task *t)
 {
   const struct tc_corpus_loss *l = &t->loss;
   const struct tc_choices_result *r = &t->answers;
-  if (t->kind == DATA) {
+  if (t->kind == TC_EVAL_DATA) {
     const double mean = l->nats / (double)l->tokens;
     json_t *o = json_pack("{s:o, s:I, s:n, s:n, s:n}", "file", tc_text_json(t->path), "tokens",
                           (json_int_t)l->tokens, "loss", "perplexity", "bits_per_byte");
@@ -223,9 +121,9 @@ static void print_results(const struct eval *e)
   if (e->json) {
     json_t *list = json_array();
     for (int i = 0; i < e->n_tasks; i++) json_array_append_new(list, task_json(&e->task[i]));
-    const struct tc_exec_memory *m = &e->memory;
+    const struct tc_exec_memory *m = &e->run.memory;
     json_t *top = json_pack("{s:o, s:I, s:i, s:{s:I, s:I, s:I}, s:o}", "checkpoint", tc_text_json(e->m.path), "step",
-                            (json_int_t)e->m.step, "ranks", e->launch.ranks->world, "memory", "state",
+                            (json_int_t)e->m.step, "ranks", e->run.launch.ranks->world, "memory", "state",
                             (json_int_t)m->region[TC_STATE], "scratch", (json_int_t)m->region[TC_SCRATCH], "staging",
                             (json_int_t)m->staging, "results", list);
     json_dumpf(top, stdout, JSON_INDENT(1));
@@ -236,7 +134,7 @@ static void print_results(const struct eval *e)
   for (int questions = 0; questions < 2; questions++) {
     bool first = true;
     for (int i = 0; i < e->n_tasks; i++) {
-      if ((e->task[i].kind != DATA) != questions) continue;
+      if ((e->task[i].kind != TC_EVAL_DATA) != questions) continue;
       if (questions) print_answers(&e->task[i], first);
       else print_data(&e->task[i], first);
       first = false;
@@ -250,9 +148,13 @@ static int prepare(struct eval *e, int argc, char **argv, struct tc_err *err)
 {
   TC_TRY(parse(e, argc, argv, err));
   tc_h5_start();
-  TC_TRY(tc_cmd_model_open(&e->m, err));
+  TC_TRY(tc_trained_open(&e->m, err));
+  e->run.model = &e->m;
+  e->run.task = e->task;
+  e->run.n_tasks = e->n_tasks;
+  e->run.tells = !e->json;
   for (int i = 0; i < e->n_tasks; i++)
-    if (e->task[i].kind != DATA) TC_TRY(read_questions(e, &e->task[i], err));
+    if (e->task[i].kind != TC_EVAL_DATA) TC_TRY(tc_eval_questions(&e->m, &e->task[i], err));
   return 0;
 }
 
@@ -261,10 +163,10 @@ static int judge(const struct eval *e, bool first)
 {
   struct tc_err err;
   for (int i = 0; i < e->n_tasks; i++) {
-    const struct task *t = &e->task[i];
-    if (t->kind == DATA ? isfinite(t->loss.nats) : !t->answers.not_finite) continue;
+    const struct tc_eval_task *t = &e->task[i];
+    if (t->kind == TC_EVAL_DATA ? isfinite(t->loss.nats) : !t->answers.not_finite) continue;
     tc_fail(&err, TC_EDIVERGED, "%.300s: the model's losses are not finite (%s): a diverged run's checkpoint? tercio ckpt "
-            "tensors shows its weights", t->path, t->kind == DATA ? tc_not_finite(t->loss.nats) : "of answers");
+            "tensors shows its weights", t->path, t->kind == TC_EVAL_DATA ? tc_not_finite(t->loss.nats) : "of answers");
     return first ? tc_say_failure(&err) : -err.status;
   }
   return 0;
@@ -276,7 +178,7 @@ static void eval_free(struct eval *e)
     tc_choices_free(&e->task[i].questions);
     free(e->task[i].answers.nats);
   }
-  tc_cmd_model_free(&e->m);
+  tc_trained_free(&e->m);
   free(e->task);
 }
 
@@ -286,15 +188,15 @@ int tc_cmd_eval(int argc, char **argv)
   struct eval e = { 0 };
   e.task = tc_calloc((size_t)argc + 1, sizeof *e.task);
   int rc = prepare(&e, argc, argv, &err);
-  if (rc == 0) rc = tc_launch_find(&e.launch, e.m.cfg, &err);
-  const struct tc_ranks *k = e.launch.ranks;
+  if (rc == 0) rc = tc_launch_find(&e.run.launch, e.m.cfg, &err);
+  const struct tc_ranks *k = e.run.launch.ranks;
   if (rc == 0)
     rc = tc_setup_evaluation(e.m.cfg, e.batch, k->world, k->node_of_rank, tc_ranks_node_devices(k), &err);
-  int status = rc < 0 ? tc_launch_say(&e.launch, rc, &err) : tc_launch_run(&e.launch, run_rank, &e);
-  const bool first = e.launch.ranks && e.launch.ranks->rank == 0;
+  int status = rc < 0 ? tc_launch_say(&e.run.launch, rc, &err) : tc_launch_run(&e.run.launch, tc_eval_rank, &e.run);
+  const bool first = e.run.launch.ranks && e.run.launch.ranks->rank == 0;
   if (status == 0 && first) print_results(&e);
   if (status == 0) status = judge(&e, first);
-  tc_launch_free(&e.launch);
+  tc_launch_free(&e.run.launch);
   eval_free(&e);
   return status;
 }

@@ -1,6 +1,5 @@
 /* graph.c - `tercio graph`: the program after a pass, as text or DOT. No MPI. */
 #include "src/cmd/cmd.h"
-#include "src/cmd/model.h"
 #include "src/program/setup.h"
 
 #include <stdlib.h>
@@ -83,7 +82,7 @@ int tc_cmd_graph(int argc, char **argv)
   struct tc_program_opts o;
   struct tc_annotation *rows = NULL;
   int rc = tc_config_new(&c, argc, argv, extra, val, &err);
-  if (!rc) rc = tc_cmd_model_of_run(c, &err);
+  if (!rc) rc = tc_trained_of_run(c, &err);
   if (rc < 0) {
     tc_config_free(c);
     return tc_say_failure(&err);

@@ -4,7 +4,6 @@
  * any launcher, and with --simulate it needs none. Every rank computes the same answer and
  * returns the same status; only rank 0 prints it. */
 #include "src/cmd/cmd.h"
-#include "src/cmd/model.h"
 #include "src/launch/launch.h"
 #include "src/run/place.h"
 
@@ -265,7 +264,7 @@ int tc_cmd_place(int argc, char **argv)
   struct tc_config *cfg;
   const char *extra[N_EXTRA] = { 0 };
   int rc = tc_config_new(&cfg, argc, argv, extra_flags, extra, &err);
-  if (!rc) rc = tc_cmd_model_of_run(cfg, &err);
+  if (!rc) rc = tc_trained_of_run(cfg, &err);
   struct tc_launch l = { .cfg = cfg, .rank = tc_launch_rank() };
   struct tc_run_place p = { 0 };
   if (!rc) rc = place(&p, cfg, extra, &err);

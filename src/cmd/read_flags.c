@@ -1,4 +1,4 @@
-/* read_flags.c - reads the flags of a command by their table. */
+/* read_flags.c - reads the flags of a command by their table, and the model and options of eval and sample. */
 #include "src/cmd/cmd.h"
 
 #include <errno.h>
@@ -63,4 +63,21 @@ int tc_flags_read(const struct tc_flag *flags, void *fields, int argc, char **ar
   for (const struct tc_flag *f = flags; f->form && rc == 0; f++)
     rc = tc_flag_read(f, fields, argc, argv, i, command, err);
   return rc;
+}
+
+int tc_cmd_model_arg(struct tc_trained *m, int argc, char **argv, int *i, struct tc_err *err)
+{
+  char *arg = argv[*i];
+  if (!m->flag) {
+    m->flag = tc_calloc((size_t)argc + 1, sizeof *m->flag);
+    m->flag[m->n_flags++] = argv[0];
+  }
+  if (arg[0] != '-') {
+    if (m->path) return tc_fail(err, TC_EUSER, "one model at a time: '%s' or '%s'?", m->path, arg);
+    m->path = arg;
+    return 0;
+  }
+  m->flag[m->n_flags++] = arg;
+  if (!strchr(arg, '=') && *i + 1 < argc && strncmp(argv[*i + 1], "--", 2)) m->flag[m->n_flags++] = argv[++*i];
+  return 0;
 }

@@ -1,31 +1,22 @@
 /* sample.c - `tercio sample`: continues prompts with a trained model. */
 #include "src/cmd/cmd.h"
-#include "src/cmd/model.h"
-#include "src/forward/sample.h"
+#include "src/forward/prompts.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
 #include "io/ckpt/h5.h"
-#include "src/files/input.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 200, SEQUENCES = 256, MOST_BYTES = 1 << 26 };
-
-/* A sequence: its prompt, and what came after it. */
-struct sequence { struct tc_prompt prompt; struct tc_ids made; };
-
 struct sample {
-  struct tc_cmd_model m;
+  struct tc_trained m;
   const char *prompt, *file;
-  int64_t copies, seed;                /* sequences of each prompt */
+  int64_t seed;
   bool json;
   struct tc_sampling how;
-  struct sequence *seq;
-  struct tc_prompt *prompts;           /* of each sequence, as tc_sample takes them */
-  int64_t n, cap;
+  struct tc_prompts prompts;           /* of each sequence */
+  struct tc_ids *made;                 /* what came after each; owned */
   struct tc_launch launch;
 };
 
@@ -45,7 +36,7 @@ const struct tc_flag tc_flags_sample[] = {
   { "--prompts FILE", "one prompt per line, all at once; e.g. --prompts prompts.txt", "a file", TC_FLAG_TEXT,
     FIELD(file), 0, 0, NULL },
   { "--n N", "sequences of each prompt (default 1); e.g. --n 3", "the sequences of a prompt, 1 to 256", TC_FLAG_WHOLE,
-    FIELD(copies), 1, SEQUENCES, NULL },
+    FIELD(prompts.copies), 1, TC_PROMPTS, NULL },
   { "--tokens N", "new tokens of a sequence, at most (default: 200, or what the model's context has room for); e.g. "
     "--tokens 50", "the new tokens of a sequence, 1 or more", TC_FLAG_WHOLE, FIELD(how.tokens), 1, 1 << 24, NULL },
   { "--window", "where prompt and new tokens exceed the context, go on from its last half; e.g. --window --tokens 5000",
@@ -84,70 +75,6 @@ static int parse(struct sample *x, int argc, char **argv, struct tc_err *err)
   return 0;
 }
 
-/* ---- prompts --------------------------------------------------------------------------------- */
-
-/* The sequences of one prompt. */
-static int add_prompt(struct sample *x, struct tc_encoder *e, const char *text, size_t n, struct tc_err *err)
-{
-  struct tc_ids ids = { 0 };
-  int rc = tc_encode_begun(e, text, n, &ids, err);
-  if (rc == 0 && ids.n == 0)
-    rc = tc_fail(err, TC_EUSER, "prompt %lld is empty: a token is predicted from at least one before it",
-                 (long long)(x->n / x->copies));
-  if (rc == 0 && x->n + x->copies > SEQUENCES)
-    rc = tc_fail(err, TC_EUSER, "more than %d sequences at once; fewer prompts, or a smaller --n, would fit",
-                 SEQUENCES);
-  for (size_t i = 0; i < ids.n && rc == 0; i++)
-    if (ids.id[i] >= x->m.cfg->model_vocab)
-      rc = tc_fail(err, TC_EUSER, "prompt %lld has token %u, but the model's vocabulary has %lld: text without %s would fit",
-                   (long long)(x->n / x->copies), ids.id[i], (long long)x->m.cfg->model_vocab,
-                   x->m.tokenizer ? tc_tokenizer_added(x->m.tokenizer, ids.id[i]) : "this byte");
-  for (int64_t k = 0; k < x->copies && rc == 0; k++) {
-    TC_GROW(x->seq, x->n, x->cap);
-    int32_t *token = tc_malloc(ids.n * sizeof *token);
-    for (size_t i = 0; i < ids.n; i++) token[i] = (int32_t)ids.id[i];
-    x->seq[x->n++] = (struct sequence){ .prompt = { token, (int64_t)ids.n } };
-  }
-  tc_ids_free(&ids);
-  return rc;
-}
-
-static int add_lines(struct sample *x, struct tc_encoder *e, struct tc_err *err)
-{
-  char *text;
-  size_t bytes;
-  TC_TRY(tc_read_text(&text, &bytes, x->file, "file of prompts", MOST_BYTES, err));
-  int rc = 0;
-  for (char *at = text; *at && rc == 0;) {
-    const size_t n = strcspn(at, "\n");
-    rc = add_prompt(x, e, at, n, err);
-    at += n + (at[n] == '\n');
-  }
-  free(text);
-  if (rc == 0 && x->n == 0) rc = tc_fail(err, TC_EUSER, "%s has no prompt", x->file);
-  return rc;
-}
-
-static int read_prompts(struct sample *x, struct tc_err *err)
-{
-  struct tc_encoder *e = NULL;
-  if (!x->m.tokenizer && !tc_cmd_model_bytes(&x->m))
-    return tc_fail(err, TC_EUSER, "the model's tokens are not bytes: give --tokenizer tokenizer.json");
-  if (x->m.tokenizer) TC_TRY(tc_encoder_new(&e, x->m.tokenizer, err));
-  const int rc = x->prompt ? add_prompt(x, e, x->prompt, strlen(x->prompt), err) : add_lines(x, e, err);
-  if (e) tc_encoder_free(e);
-  x->how.end = x->m.tokenizer ? (int32_t)tc_tokenizer_end_of_text(x->m.tokenizer) : -1;
-  if (x->m.tokenizer) x->how.known = TC_MIN(tc_tokenizer_vocab(x->m.tokenizer), x->m.cfg->model_vocab);
-  x->prompts = tc_calloc((size_t)TC_MAX(x->n, 1), sizeof *x->prompts);
-  int64_t room = x->m.cfg->model_context;
-  for (int64_t i = 0; i < x->n; i++) {
-    x->prompts[i] = x->seq[i].prompt;
-    room = TC_MIN(room, x->m.cfg->model_context + 1 - x->prompts[i].n);
-  }
-  if (!x->how.tokens) x->how.tokens = x->how.window ? TOKENS : TC_MAX(TC_MIN(TOKENS, room), 1);
-  return rc;
-}
-
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
 static void put_token(const struct sample *x, int32_t id, FILE *f)
@@ -167,7 +94,7 @@ static void take_token(void *ctx, int64_t i, int32_t token)
   if (!l->keeps) return;
   if (l->shows && !l->begun && l->x->prompt) fputs(l->x->prompt, stdout);
   l->begun = true;
-  struct tc_ids *made = &l->x->seq[i].made;
+  struct tc_ids *made = &l->x->made[i];
   tc_ids_reserve(made, 1);
   made->id[made->n++] = (uint32_t)token;
   if (!l->shows || token == l->x->how.end) return;
@@ -183,41 +110,42 @@ static int run_rank(int rank, void *sample, struct tc_err *err)
   const struct tc_forward_args args = {
     .cfg = l->cfg, .ranks = l->ranks, .rank_names = l->rank_names, .rank = rank, .hub = l->hub, .path = x->m.path,
     .foreign = x->m.foreign, .use = TC_TO_SAMPLE, .mpi = l->mpi && l->mpi_world > 1,
-    .prefill = tc_sample_prefill(&x->how, x->prompts, x->n, l->cfg->model_context),
+    .prefill = tc_sample_prefill(&x->how, x->prompts.prompt, x->prompts.n, l->cfg->model_context),
     .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
-  struct listener listener = { x, rank == 0, rank == 0 && x->n == 1 && !x->json, false };
+  struct listener listener = { x, rank == 0, rank == 0 && x->prompts.n == 1 && !x->json, false };
   int rc = tc_forward_new(&f, &args, err);
-  if (rc == 0) rc = tc_sample(f, &x->how, x->prompts, x->n, take_token, &listener, err);
+  if (rc == 0) rc = tc_sample(f, &x->how, x->prompts.prompt, x->prompts.n, take_token, &listener, err);
   tc_forward_free(f, rc == TC_EPEER);
   return rc;
 }
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
-static void put_sequence(const struct sample *x, const struct sequence *s, FILE *f)
+static void put_sequence(const struct sample *x, int64_t n, FILE *f)
 {
-  for (int64_t i = 0; i < s->prompt.n; i++) put_token(x, s->prompt.token[i], f);
-  for (size_t i = 0; i < s->made.n; i++)
-    if ((int32_t)s->made.id[i] != x->how.end) put_token(x, (int32_t)s->made.id[i], f);
+  const struct tc_prompt *p = &x->prompts.prompt[n];
+  for (int64_t i = 0; i < p->n; i++) put_token(x, p->token[i], f);
+  for (size_t i = 0; i < x->made[n].n; i++)
+    if ((int32_t)x->made[n].id[i] != x->how.end) put_token(x, (int32_t)x->made[n].id[i], f);
 }
 
 static void print_json(const struct sample *x)
 {
   json_t *list = json_array();
-  for (int64_t i = 0; i < x->n; i++) {
-    const struct sequence *s = &x->seq[i];
+  for (int64_t i = 0; i < x->prompts.n; i++) {
+    const struct tc_ids *made = &x->made[i];
     char *text = NULL;
     size_t bytes = 0, clean;
     int64_t parts = 0;
     json_t *ids = json_array();
     FILE *f = open_memstream(&text, &bytes);
-    for (size_t k = 0; k < s->made.n; k++) {
-      json_array_append_new(ids, json_integer(s->made.id[k]));
-      if ((int32_t)s->made.id[k] != x->how.end) put_token(x, (int32_t)s->made.id[k], f);
+    for (size_t k = 0; k < made->n; k++) {
+      json_array_append_new(ids, json_integer(made->id[k]));
+      if ((int32_t)made->id[k] != x->how.end) put_token(x, (int32_t)made->id[k], f);
     }
     fclose(f);
     char *valid = tc_utf8_replace(text, bytes, &clean, &parts);
-    json_array_append_new(list, json_pack("{s:I, s:o, s:o}", "prompt", (json_int_t)(i / x->copies), "tokens", ids,
+    json_array_append_new(list, json_pack("{s:I, s:o, s:o}", "prompt", (json_int_t)(i / x->prompts.copies), "tokens", ids,
                                           "text", json_stringn(valid, clean)));
     free(valid);
     free(text);
@@ -233,39 +161,37 @@ static void print_results(const struct sample *x)
     print_json(x);
     return;
   }
-  for (int64_t i = 0; i < x->n && x->n > 1; i++) {
-    printf("=== prompt %lld, sequence %lld\n", (long long)(i / x->copies), (long long)(i % x->copies));
-    put_sequence(x, &x->seq[i], stdout);
+  for (int64_t i = 0; i < x->prompts.n && x->prompts.n > 1; i++) {
+    printf("=== prompt %lld, sequence %lld\n", (long long)(i / x->prompts.copies), (long long)(i % x->prompts.copies));
+    put_sequence(x, i, stdout);
     putchar('\n');
   }
-  if (x->n == 1) putchar('\n');
+  if (x->prompts.n == 1) putchar('\n');
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
 static void sample_free(struct sample *x)
 {
-  for (int64_t i = 0; i < x->n; i++) {
-    free((void *)(uintptr_t)x->seq[i].prompt.token);
-    tc_ids_free(&x->seq[i].made);
-  }
-  free(x->seq);
-  free(x->prompts);
-  tc_cmd_model_free(&x->m);
+  for (int64_t i = 0; x->made && i < x->prompts.n; i++) tc_ids_free(&x->made[i]);
+  free(x->made);
+  tc_prompts_free(&x->prompts);
+  tc_trained_free(&x->m);
 }
 
 int tc_cmd_sample(int argc, char **argv)
 {
   struct tc_err err = { 0 };
-  struct sample x = { .copies = 1, .seed = 1, .how = { .temperature = 0.8, .top_k = 50, .top_p = 0.95 } };
+  struct sample x = { .prompts.copies = 1, .seed = 1, .how = { .temperature = 0.8, .top_k = 50, .top_p = 0.95 } };
   tc_h5_start();
   int rc = parse(&x, argc, argv, &err);
-  if (rc == 0) rc = tc_cmd_model_open(&x.m, &err);
-  if (rc == 0) rc = read_prompts(&x, &err);
+  if (rc == 0) rc = tc_trained_open(&x.m, &err);
+  if (rc == 0) rc = tc_prompts_read(&x.prompts, &x.how, &x.m, x.prompt, x.file, &err);
+  x.made = tc_calloc((size_t)TC_MAX(x.prompts.n, 1), sizeof *x.made);
   if (rc == 0) rc = tc_launch_find(&x.launch, x.m.cfg, &err);
   const struct tc_ranks *k = x.launch.ranks;
   if (rc == 0)
-    rc = tc_setup_sampling(x.m.cfg, x.n, k->world, k->node_of_rank, tc_ranks_node_devices(k), &err);
+    rc = tc_setup_sampling(x.m.cfg, x.prompts.n, k->world, k->node_of_rank, tc_ranks_node_devices(k), &err);
   const int status = rc < 0 ? tc_launch_say(&x.launch, rc, &err) : tc_launch_run(&x.launch, run_rank, &x);
   if (status == 0 && x.launch.ranks->rank == 0) print_results(&x);
   tc_launch_free(&x.launch);

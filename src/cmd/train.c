@@ -1,6 +1,5 @@
 /* train.c - `tercio train`: starts a training run on each rank. */
 #include "src/cmd/cmd.h"
-#include "src/cmd/model.h"
 #include "src/comm/mpi.h"
 #include "io/ckpt/h5.h"
 #include "src/launch/launch.h"
@@ -37,7 +36,7 @@ int tc_cmd_train(int argc, char **argv, struct tc_stop *stop)
   int rc = tc_config_new(&c, argc, argv, extra, NULL, &err);
   if (!rc) tc_setup_positions(c);
   if (!rc) tc_h5_start();
-  if (!rc) rc = tc_cmd_model_of_run(c, &err);
+  if (!rc) rc = tc_trained_of_run(c, &err);
   if (!rc) rc = tc_launch_find(&s.launch, c, &err);
   if (rc < 0) tc_stop_agreed(stop);    /* the first rank that reports it has the others ended by TERM */
   int status = rc < 0 ? tc_launch_say(&s.launch, rc, &err)

@@ -1,7 +1,7 @@
 /* report.h - reads a run's folder, and draws it as one HTML page without scripts.
  *
  * In: run.json, metrics.jsonl and a trace. Out: the page, or an object of what was predicted and measured. Files in
- * reading order: read_run.c and layouts.c (the folder); timeline.c (one step of a trace); page.c; draw.c (curves, timeline);
+ * reading order: read_run.c and layouts.c (the folder); timeline.c and find_trace.c (one step of a trace); page.c; draw.c (curves, timeline);
  * task_curves.c and predicted.c (parts of the page).
  *
  * All functions are Local. Reading fails with TC_EUSER. */
@@ -118,6 +118,10 @@ struct tc_page {
   const struct tc_timeline *t;   /* NULL: no trace */
   const char *trace_note;        /* why there is none */
 };
+/* find_trace.c: sets p->t to the trace that is read into *t, or p->trace_note to why there is none, which lasts as long
+ * as *err. trace: --trace, which must exist; NULL: that of the run file, which may be missing. step: the one to read;
+ * 0: any. */
+int tc_page_find_trace(struct tc_page *p, struct tc_timeline *t, const char *trace, int64_t step, struct tc_err *err);
 /* predicted.c: predictions and measurements. The object is owned by the caller. */
 json_t *tc_report_plan(const struct tc_page *p);
 void tc_report_plan_table(FILE *f, const struct tc_page *p);

@@ -1,9 +1,13 @@
-/* request.c - rank 0's part of `tercio save`: looks for the file, keeps what it asks for, and
- * removes it when that is done.
+/* request.c - both parts of `tercio save`: rank 0 looks for the file, keeps what it asks for, and removes it when that
+ * is done; the command writes it and waits for the answer.
  *
  * Invariant: the file is renamed before it is read, so that a request is answered once, and a new
  * one is not lost. */
 #include "src/train/request.h"
+#include "io/ckpt/ckpt.h"
+#include "io/ckpt/owner.h"
+#include "src/files/names.h"
+#include "src/files/output.h"
 #include "src/train/parts.h"
 #include "src/watch/watch.h"
 
@@ -15,6 +19,8 @@
 
 enum { MOST_BYTES = 1000 };
 #define LOOK_NS INT64_C(1000000000)
+#define POLL_NS INT64_C(100000000)       /* of the command, for the answer */
+#define ALIVE_NS INT64_C(5000000000)    /* how often to check that the run is alive */
 #define RETRY_NS INT64_C(60000000000)   /* after a checkpoint that failed */
 
 const char *const tc_request_word[TC_ASKS] = { "", "checkpoint", "requeue", "stop" };
@@ -105,4 +111,87 @@ void tc_request_end(struct tc_train *t)
   if (why) tc_warn("%s: %s", path, strerror(why));
   free(path);
   *r = (struct tc_request_state){ .looked_ns = r->looked_ns, .failed_ns = r->failed_ns };
+}
+
+/* ---- the command ---- */
+
+static int64_t newest_step(const struct tc_sent_request *a)
+{
+  int64_t *steps = NULL;
+  int n = tc_ckpt_list_beside(a->ckpt_dir, &steps, NULL);
+  int64_t step = n > 0 ? steps[0] : -1;
+  for (int i = 1; i < n; i++) step = TC_MAX(step, steps[i]);
+  free(steps);
+  return step;
+}
+
+static int none_under_way(const struct tc_sent_request *a, const char *when, struct tc_err *err)
+{
+  const int64_t step = newest_step(a);
+  char newest[64] = "it has no checkpoint";
+  if (step >= 0)
+    snprintf(newest, sizeof newest, "its newest checkpoint is step %lld", (long long)step);
+  return tc_fail(err, TC_EUSER, "%s: no run is in progress%s; %s", a->out, when, newest);
+}
+
+static int put(const struct tc_sent_request *a, struct tc_err *err)
+{
+  static const struct tc_output_kind request = { "a request of tercio save", { "checkpoint\n", "requeue\n", "stop\n" } };
+  const struct tc_output_opts o = { .kind = &request, .instead = "wait until the run has taken it" };
+  char text[32];
+  snprintf(text, sizeof text, "%s\n", tc_request_word[a->kind]);
+  return tc_output_text(a->file, &o, text, err);
+}
+
+static bool pending(const struct tc_sent_request *a)
+{
+  return tc_is_there(a->file) != 0 || tc_is_there(a->taken) != 0;
+}
+
+/* The file is removed after the checkpoint, but also at the next start of a run that crashed. */
+static int answered(struct tc_sent_request *a, struct tc_err *err)
+{
+  a->made = newest_step(a);
+  if (a->made < 0 || a->made == a->newest)
+    return tc_fail(err, TC_EUSER, "%s: the run ended or was started again before it made the "
+                   "checkpoint: request it again", a->out);
+  return 0;
+}
+
+int tc_request_await(struct tc_sent_request *a, double wait_s, struct tc_err *err)
+{
+  const int64_t begin = tc_now_ns();
+  int64_t looked = begin;
+  while (pending(a)) {
+    const int64_t now = tc_now_ns();
+    if ((double)(now - begin) * 1e-9 > wait_s)
+      return tc_fail(err, TC_EUSER, "%s: no checkpoint within %g s; the request stays, see the "
+                     "run's log", a->out, wait_s);
+    if (now - looked > ALIVE_NS) {
+      int alive = tc_owner_alive(a->ckpt_dir, err);
+      if (alive < 0) return alive;
+      if (!alive && pending(a)) return none_under_way(a, " any more", err);
+      looked = tc_now_ns();
+    }
+    tc_sleep_ns(POLL_NS);
+  }
+  return answered(a, err);
+}
+
+int tc_request_send(struct tc_sent_request *a, const char *out, const char *ckpt_dir, int kind, struct tc_err *err)
+{
+  *a = (struct tc_sent_request){ .out = out, .ckpt_dir = ckpt_dir, .kind = kind };
+  a->file = tc_sprintf("%s/%s", out, TC_REQUEST_FILE);
+  a->taken = tc_sprintf("%s/%s", out, TC_REQUEST_TAKEN);
+  int alive = tc_owner_alive(ckpt_dir, err);
+  if (alive < 0) return alive;
+  if (!alive) return none_under_way(a, "", err);
+  a->newest = newest_step(a);
+  return put(a, err);
+}
+
+void tc_request_done(struct tc_sent_request *a)
+{
+  free(a->file);
+  free(a->taken);
 }

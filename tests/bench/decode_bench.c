@@ -17,7 +17,7 @@
  * Last come the first tokens, to be compared with another program's: at place i the prompt has token
  * i * 7919 % vocabulary. */
 #include "kernels/cpu/cpu.h"
-#include "src/cmd/model.h"
+#include "src/cmd/cmd.h"
 #include "src/forward/sample.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
@@ -31,7 +31,7 @@ static const char *const setting[SETTINGS] = { "prompt", "tokens", "rounds", "fo
 enum { READ, PREFILL, DECODE, SAMPLE, WHOLE, TIMES, SHOWN = 16, MOST_READ = 1 << 30 };
 
 struct bench {
-  struct tc_cmd_model m;
+  struct tc_trained m;
   struct tc_launch launch;
   int64_t s[SETTINGS];
   int32_t *text;                 /* the prompt, or a whole context */
@@ -209,7 +209,7 @@ int main(int argc, char **argv)
   struct bench b = { .s = { 16, 64, 5, false, 50, 0 } };
   tc_h5_start();
   int rc = parse(&b, argc, argv, &err);
-  if (rc == 0) rc = tc_cmd_model_open(&b.m, &err);
+  if (rc == 0) rc = tc_trained_open(&b.m, &err);
   if (rc == 0) {
     struct tc_config *c = b.m.cfg;
     const int64_t n = TC_MAX(b.s[PROMPT], c->model_context);
@@ -227,6 +227,6 @@ int main(int argc, char **argv)
   free(b.text);
   free(b.token);
   free(b.read);
-  tc_cmd_model_free(&b.m);
+  tc_trained_free(&b.m);
   return status;
 }

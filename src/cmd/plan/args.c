@@ -2,7 +2,7 @@
  *
  * A flag that would have no effect beside the others is refused, since the plan would be one of something else. */
 #include "src/cmd/plan/plan.h"
-#include "src/cmd/model.h"
+#include "src/run/trained.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -267,7 +267,7 @@ int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **c
   const char *x[N_EXTRA] = { NULL };
   *j = (struct tc_plan_job){ .top = 8, .restart_s = 120 };
   TC_TRY(tc_config_new(&j->cfg, argc, argv, extra_flags, x, err));
-  TC_TRY(tc_cmd_model_of_run(j->cfg, err));
+  TC_TRY(tc_trained_of_run(j->cfg, err));
   *calibrate = x[X_CALIBRATE];
   *tables = x[X_TABLES] != NULL;
   if (*tables) return check_tables(x, err);

@@ -1,4 +1,4 @@
-/* t_save_cmd.c - `tercio save` waits (src/cmd/save.c): for a run, a clock and checkpoints of the test's own. */
+/* t_request.c - what `tercio save` waits for: for a run, a clock and checkpoints of the test's own. */
 #include "io/ckpt/ckpt.h"
 #include "io/ckpt/owner.h"
 #include "src/base/base.h"
@@ -41,7 +41,7 @@ static int list(const char *folder, int64_t **steps, struct tc_err *err)
 #define tc_is_there is_there
 #define tc_owner_alive owner
 #define tc_ckpt_list_beside list
-#include "src/cmd/save.c"
+#include "src/train/request.c"
 
 /* What waiting ends with; the run's file is there until end, the taken one if `taken`. */
 static const struct {
@@ -73,12 +73,7 @@ static void test_wait(void)
 {
   char name[] = "folder", file[] = "file", taken[] = "taken";
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const struct ask a = { .out = "out",
-                           .wait_s = rows[i].wait_s,
-                           .newest = 5,
-                           .ckpt_dir = name,
-                           .file = file,
-                           .taken = taken };
+    struct tc_sent_request a = { .out = "out", .newest = 5, .ckpt_dir = name, .file = file, .taken = taken };
     struct tc_err err = { 0 };
     now_ns = 1000000000000;
     end_ns = now_ns + (int64_t)(rows[i].end_s * 1e9);
@@ -88,7 +83,7 @@ static void test_wait(void)
     alive_looks = rows[i].alive;
     step_after = rows[i].step;
     looks = 0;
-    is_int(await_answer(&a, &err), rows[i].status, "%s: status", rows[i].what);
+    is_int(tc_request_await(&a, rows[i].wait_s, &err), rows[i].status, "%s: status", rows[i].what);
     is_str(err.text, rows[i].sentence, "... sentence");
     is_int((now_ns - 1000000000000) / 1000000, (int64_t)(rows[i].until_s * 1e3 + 0.5), "... when");
     is_int(looks, rows[i].looks, "... looks");
@@ -103,7 +98,7 @@ static void test_put(void)
   TC_ASSERT(mkdtemp(dir));
   char *file = tc_sprintf("%s/request", dir), *none = tc_sprintf("%s/none/request", dir);
   for (int kind = TC_ASK_NONE + 1; kind < TC_ASKS; kind++) {
-    const struct ask a = { .kind = kind, .file = file };
+    const struct tc_sent_request a = { .kind = kind, .file = file };
     is_int(put(&a, &err), 0, "a request");
     FILE *f = fopen(file, "r");
     if (f) got[fread(got, 1, sizeof got - 1, f)] = 0;
@@ -112,7 +107,7 @@ static void test_put(void)
            !strcmp(got + strlen(tc_request_word[kind]), "\n"),
        "... is the word: %s", tc_request_word[kind]);
   }
-  const struct ask bad = { .kind = TC_ASK_SAVE, .file = none },
+  const struct tc_sent_request bad = { .kind = TC_ASK_SAVE, .file = none },
                    on_folder = { .kind = TC_ASK_SAVE, .file = dir };
   char *want = tc_sprintf("%s can't be written: there is no folder %.*s", none, (int)(strrchr(none, '/') - none), none);
   is_int(put(&bad, &err), TC_EUSER, "a folder that is not there: status");

@@ -1,5 +1,5 @@
-/* model.c - a trained model, and its tokenizer. */
-#include "src/cmd/model.h"
+/* trained.c - a trained model, and its tokenizer. */
+#include "src/run/trained.h"
 #include "io/ckpt/ckpt.h"
 #include "src/files/names.h"
 #include "src/launch/launch.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* The model's sizes are the checkpoint's; all else is the user's. Rotary positions allow another context. */
-static int set_model(struct tc_cmd_model *m, const struct tc_ckpt *c, struct tc_err *err)
+static int set_model(struct tc_trained *m, const struct tc_ckpt *c, struct tc_err *err)
 {
   struct tc_model model, own;
   TC_TRY(tc_model_parse(&model, tc_ckpt_meta(c)->model, tc_ckpt_path(c), err));
@@ -82,7 +82,7 @@ static int take_model(struct tc_config *c, struct tc_ckpt *k, struct tc_err *err
   return 0;
 }
 
-int tc_cmd_model_of_run(struct tc_config *c, struct tc_err *err)
+int tc_trained_of_run(struct tc_config *c, struct tc_err *err)
 {
   const bool named = *c->model_preset || *c->model_config
     || (c->model_layers && c->model_hidden && c->model_heads && c->model_context && c->model_vocab);
@@ -101,7 +101,7 @@ int tc_cmd_model_of_run(struct tc_config *c, struct tc_err *err)
 }
 
 /* The tokenizer.json that the checkpoint took along, if the user gives no other. */
-static int take_tokenizer(struct tc_cmd_model *m, const struct tc_ckpt *c, struct tc_err *err)
+static int take_tokenizer(struct tc_trained *m, const struct tc_ckpt *c, struct tc_err *err)
 {
   char *text;
   int64_t bytes;
@@ -120,7 +120,7 @@ static int take_tokenizer(struct tc_cmd_model *m, const struct tc_ckpt *c, struc
   return rc;
 }
 
-static int open_ckpt(struct tc_cmd_model *m, struct tc_err *err)
+static int open_ckpt(struct tc_trained *m, struct tc_err *err)
 {
   struct tc_ckpt *c;
   if (m->rope) return tc_fail(err, TC_EUSER, "%s: --rope is only for Hugging Face's Llama and Qwen3", m->path);
@@ -136,12 +136,12 @@ static int open_ckpt(struct tc_cmd_model *m, struct tc_err *err)
   return rc;
 }
 
-static int load_tokenizer(struct tc_cmd_model *m, const char *path, struct tc_err *err)
+static int load_tokenizer(struct tc_trained *m, const char *path, struct tc_err *err)
 {
   return tc_tokenizer_load_for(&m->tokenizer, path, m->cfg->model_vocab, err);
 }
 
-static int load_given(struct tc_cmd_model *m, struct tc_err *err)
+static int load_given(struct tc_trained *m, struct tc_err *err)
 {
   TC_TRY(load_tokenizer(m, m->tokenizer_file, err));
   const uint64_t is = tc_tokenizer_hash(m->tokenizer);
@@ -150,7 +150,7 @@ static int load_given(struct tc_cmd_model *m, struct tc_err *err)
                  PRIx64 ": its tokens stand for different text", m->tokenizer_file, is, m->path, m->tokenizer_hash);
 }
 
-static int find_tokenizer(struct tc_cmd_model *m, struct tc_err *err)
+static int find_tokenizer(struct tc_trained *m, struct tc_err *err)
 {
   if (m->tokenizer_file) return load_given(m, err);
   if (!m->foreign) return 0;
@@ -160,24 +160,7 @@ static int find_tokenizer(struct tc_cmd_model *m, struct tc_err *err)
   return rc;
 }
 
-int tc_cmd_model_arg(struct tc_cmd_model *m, int argc, char **argv, int *i, struct tc_err *err)
-{
-  char *arg = argv[*i];
-  if (!m->flag) {
-    m->flag = tc_calloc((size_t)argc + 1, sizeof *m->flag);
-    m->flag[m->n_flags++] = argv[0];
-  }
-  if (arg[0] != '-') {
-    if (m->path) return tc_fail(err, TC_EUSER, "one model at a time: '%s' or '%s'?", m->path, arg);
-    m->path = arg;
-    return 0;
-  }
-  m->flag[m->n_flags++] = arg;
-  if (!strchr(arg, '=') && *i + 1 < argc && strncmp(argv[*i + 1], "--", 2)) m->flag[m->n_flags++] = argv[++*i];
-  return 0;
-}
-
-int tc_cmd_model_open(struct tc_cmd_model *m, struct tc_err *err)
+int tc_trained_open(struct tc_trained *m, struct tc_err *err)
 {
   char *none[] = { NULL };
   TC_TRY(tc_config_new(&m->cfg, m->n_flags, m->flag ? m->flag : none, NULL, NULL, err));
@@ -188,12 +171,12 @@ int tc_cmd_model_open(struct tc_cmd_model *m, struct tc_err *err)
   return 0;
 }
 
-bool tc_cmd_model_bytes(const struct tc_cmd_model *m)
+bool tc_trained_bytes(const struct tc_trained *m)
 {
   return m->is_bytes || (!m->tokenizer_hash && m->cfg->model_vocab == 256);
 }
 
-void tc_cmd_model_free(struct tc_cmd_model *m)
+void tc_trained_free(struct tc_trained *m)
 {
   if (m->tokenizer) tc_tokenizer_free(m->tokenizer);
   tc_foreign_close(m->foreign);
