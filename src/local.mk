@@ -14,30 +14,30 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/ckpt/keep.c \
   %D%/cmd/ckpt/tensors.c \
   %D%/cmd/cmd.h \
+  %D%/cmd/cmd_comm.c \
   %D%/cmd/cmd_data.c \
-  %D%/cmd/comm.c \
+  %D%/cmd/cmd_eval.c \
+  %D%/cmd/cmd_graph.c \
+  %D%/cmd/cmd_place.c \
+  %D%/cmd/cmd_report.c \
+  %D%/cmd/cmd_sample.c \
+  %D%/cmd/cmd_save.c \
+  %D%/cmd/cmd_train.c \
   %D%/cmd/completion.c \
   %D%/cmd/completion.h \
-  %D%/cmd/eval.c \
   %D%/cmd/flag_help.c \
-  %D%/cmd/graph.c \
-  %D%/cmd/place.c \
-  %D%/cmd/plan/args.c \
-  %D%/cmd/plan/forward.c \
-  %D%/cmd/plan/head.c \
-  %D%/cmd/plan/plan.c \
+  %D%/cmd/plan/cmd_plan.c \
   %D%/cmd/plan/plan.h \
-  %D%/cmd/plan/print.c \
-  %D%/cmd/plan/table.c \
+  %D%/cmd/plan/plan_flags.c \
+  %D%/cmd/plan/plan_for.c \
+  %D%/cmd/plan/plan_head.c \
+  %D%/cmd/plan/plan_print.c \
+  %D%/cmd/plan/plan_table.c \
   %D%/cmd/print_pairs.c \
   %D%/cmd/print_pairs.h \
   %D%/cmd/read_flags.c \
-  %D%/cmd/report.c \
-  %D%/cmd/sample.c \
-  %D%/cmd/save.c \
   %D%/cmd/show_data.c \
   %D%/cmd/show_data.h \
-  %D%/cmd/train.c \
   %D%/report/draw.c \
   %D%/report/find_trace.c \
   %D%/report/layouts.c \
@@ -209,8 +209,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/launch/slurm_words.c \
   %D%/launch/stop.c \
   %D%/launch/stop.h \
-  %D%/launch/warn.c \
-  %D%/launch/warn.h \
+  %D%/launch/warnings.c \
+  %D%/launch/warnings.h \
   %D%/monitor/event.h \
   %D%/monitor/straggler.c \
   %D%/monitor/straggler.h \

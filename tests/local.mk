@@ -10,12 +10,12 @@ unit_tests = \
   %D%/unit/bench/t_pairs.t \
   %D%/unit/calibrate/t_calibrate.t \
   %D%/unit/cmd/t_ckpt.t \
-  %D%/unit/cmd/t_comm_rows.t \
+  %D%/unit/cmd/t_cmd_comm.t \
   %D%/unit/cmd/t_cmd_data.t \
+  %D%/unit/cmd/t_cmd_place.t \
   %D%/unit/cmd/t_keep.t \
   %D%/unit/cmd/t_main.t \
   %D%/unit/cmd/t_terminal.t \
-  %D%/unit/cmd/t_place.t \
   %D%/unit/cmd/t_plan_print.t \
   %D%/unit/cmd/t_read_flags.t \
   %D%/unit/comm/t_comm.t \
@@ -87,8 +87,8 @@ unit_tests = \
   %D%/unit/launch/t_bind.t \
   %D%/unit/launch/t_gpus.t \
   %D%/unit/launch/t_launch.t \
-  %D%/unit/launch/t_launch_parts.t \
-  %D%/unit/launch/t_left.t \
+  %D%/unit/launch/t_launch_calls.t \
+  %D%/unit/launch/t_launch_leaks.t \
   %D%/unit/launch/t_nvml.t \
   %D%/unit/launch/t_pmix.t \
   %D%/unit/launch/t_process.t \
@@ -96,8 +96,8 @@ unit_tests = \
   %D%/unit/launch/t_server.t \
   %D%/unit/launch/t_slurm_words.t \
   %D%/unit/launch/t_stop.t \
-  %D%/unit/launch/t_stop_words.t \
-  %D%/unit/launch/t_warn.t \
+  %D%/unit/launch/t_stop_requests.t \
+  %D%/unit/launch/t_warnings.t \
   %D%/unit/metrics/t_metrics.t \
   %D%/unit/model/t_hf_config.t \
   %D%/unit/model/t_model.t \

@@ -25,7 +25,7 @@ struct tc_flag {
   double least, most;            /* of a number */
   bool (*set)(void *fields, const struct tc_flag *f, const char *value);   /* TC_FLAG_CALL; false: not a valid value */
 };
-/* flag_help.c, eval.c, sample.c */
+/* flag_help.c, cmd_eval.c, cmd_sample.c */
 extern const struct tc_flag tc_flags_plan[], tc_flags_place[], tc_flags_graph[], tc_flags_comm[], tc_flags_report[],
   tc_flags_save[], tc_flags_eval[], tc_flags_sample[];
 /* read_flags.c. Local. Reads argv[*i] if it is the flag f, as "--iters 3", "--iters=3" or "-j8", into a field of
@@ -43,8 +43,8 @@ int tc_flags_read(const struct tc_flag *flags, void *fields, int argc, char **ar
   { "--rope ORDER", "order of rotary pairs in the files of FOLDER: half (default, Hugging Face's) or interleaved " \
     "(Meta's); e.g. --rope interleaved", "half or interleaved", TC_FLAG_TEXT, offsetof(struct command, m.rope), \
     0, 0, NULL }
-/* read_flags.c. Local. argv[*i] is none of the command's own flags: the model, or an option of the run file, of which *i becomes the last
- * word. TC_EUSER. */
+/* read_flags.c. Local. argv[*i] is none of the command's own flags: the model, or an option of the run file, of which
+ * *i becomes the last word. TC_EUSER. */
 int tc_cmd_model_arg(struct tc_trained *m, int argc, char **argv, int *i, struct tc_err *err);
 int tc_cmd_train(int argc, char **argv, struct tc_stop *stop);    /* signals are requests to it (launch/stop.h) */
 int tc_cmd_eval(int argc, char **argv);

@@ -28,8 +28,8 @@ struct tc_eval {
 
 /* Local. Reads the questions of a task that has some, to be freed by tc_choices_free. TC_EUSER: not for this model. */
 int tc_eval_questions(const struct tc_trained *m, struct tc_eval_task *t, struct tc_err *err);
-/* Collective; a tc_launch_body whose ctx is a struct tc_eval. Runs all tasks; rank 0, or each process, keeps what came of
- * them. */
+/* Collective; a tc_launch_body whose ctx is a struct tc_eval. Runs all tasks; rank 0, or each process, keeps what came
+ * of them. */
 int tc_eval_rank(int rank, void *eval, struct tc_err *err);
 
 #endif

@@ -10,7 +10,7 @@
  *   bind.c      GPUs and CPUs divided among the ranks of a node; cpus.c the calling thread's CPUs
  *   process.c   what every process begins with
  *   stop.c      signals that ask a run to save and stop
- *   warn.c      ranks whose place makes them slow
+ *   warnings.c  ranks whose place makes them slow
  *   slurm.c     a partition as Slurm describes it; slurm_words.c its words about a node
  *
  * A command first finds its ranks, then checks whatever else may be wrong on all ranks alike, and

@@ -1,8 +1,8 @@
 /* report.h - reads a run's folder, and draws it as one HTML page without scripts.
  *
  * In: run.json, metrics.jsonl and a trace. Out: the page, or an object of what was predicted and measured. Files in
- * reading order: read_run.c and layouts.c (the folder); timeline.c and find_trace.c (one step of a trace); page.c; draw.c (curves, timeline);
- * task_curves.c and predicted.c (parts of the page).
+ * reading order: read_run.c and layouts.c (the folder); timeline.c and find_trace.c (one step of a trace); page.c;
+ * draw.c (curves, timeline); task_curves.c and predicted.c (parts of the page).
  *
  * All functions are Local. Reading fails with TC_EUSER. */
 #ifndef TC_REPORT_H

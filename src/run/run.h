@@ -8,7 +8,8 @@
  *
  * Files: run.c (mesh, options, programs), comms.c, open_device.c, fits.c (whether the programs fit), tune.c (what devices
  * choose by time), attention.c (whether a library computes it), weights.c (checkpoints), trained.c (a trained model and
- * its tokenizer), reads.[ch] (what a layout would read of one), writer.c (writes checkpoints asynchronously), place.c (where ranks are, before a run), rss.c, versions.c. */
+ * its tokenizer), reads.[ch] (what a layout would read of one), writer.c (writes checkpoints asynchronously), place.c
+ * (where ranks are, before a run), rss.c, versions.c. */
 #ifndef TC_RUN_H
 #define TC_RUN_H
 

@@ -1,7 +1,7 @@
 /* plan.h - shared by the files of `tercio plan`.
  *
- * Files in reading order: plan.c (the command), args.c (flags into a job), print.c and table.c (one layout, many),
- * forward.c (of eval or sample), head.c (what both begin and end with). */
+ * Files in reading order: cmd_plan.c (the command), plan_flags.c (flags into a job), plan_print.c and plan_table.c (one
+ * layout, many), plan_for.c (of eval or sample), plan_head.c (what both begin and end with). */
 #ifndef TC_CMD_PLAN_H
 #define TC_CMD_PLAN_H
 
@@ -9,14 +9,14 @@
 
 #include <jansson.h>
 
-/* args.c. Local; runs scontrol for --from-slurm. The command line into *j, which has its defaults and must be freed by
- * tc_plan_job_done even after an error; *calibrate and *tables: what was asked for instead of a plan. TC_EUSER: a
- * flag is malformed or has no effect beside the others. */
+/* plan_flags.c. Local; runs scontrol for --from-slurm. The command line into *j, which has its defaults and must be
+ * freed by tc_plan_job_done even after an error; *calibrate and *tables: what was asked for instead of a plan. TC_EUSER:
+ * a flag is malformed or has no effect beside the others. */
 int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **calibrate, bool *tables,
                     struct tc_err *err);
 void tc_plan_job_done(struct tc_plan_job *j);
 
-/* head.c. Local. What the plan is of, and where each of it came from; as text and as JSON (owned by the caller). */
+/* plan_head.c. Local. What the plan is of, and where each of it came from; as text and as JSON (owned by the caller). */
 void tc_plan_head_print(FILE *f, const struct tc_plan_job *j);
 json_t *tc_plan_head_json(const struct tc_plan_job *j);
 /* Slurm's data of a partition, as text and as JSON. */
@@ -29,15 +29,15 @@ void tc_plan_runs_print(FILE *f, const struct tc_plan_job *j, const struct tc_pl
 /* Advice where a layout leaves less than a tenth of the device's memory. */
 void tc_plan_headroom_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p);
 
-/* print.c. Local. One layout as text, and as JSON (owned by the caller). */
+/* plan_print.c. Local. One layout as text, and as JSON (owned by the caller). */
 void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p);
 json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p);
 
-/* forward.c. Local. Prints what j->use takes, other than training. TC_ELAYOUT: it exceeds the memory of a device. */
+/* plan_for.c. Local. Prints what j->use takes, other than training. TC_ELAYOUT: it exceeds the memory of a device. */
 int tc_plan_use(const struct tc_plan_job *j, struct tc_err *err);
 extern const char *const tc_plan_uses[];         /* by enum tc_use: "train", "eval", "sample" */
 
-/* table.c. Local. The result of a search. Flags, in addition to the job's, and JSON are
+/* plan_table.c. Local. The result of a search. Flags, in addition to the job's, and JSON are
  * owned by the caller. */
 char *tc_plan_flags(const struct tc_plan_job *j, const struct tc_config *c);
 /* TC_ELAYOUT; the error explains why no row was found. */

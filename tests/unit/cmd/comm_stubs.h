@@ -1,4 +1,4 @@
-/* comm_stubs.h - communicators, devices and measurements for t_comm_rows.c, which note how they are called
+/* comm_stubs.h - communicators, devices and measurements for t_cmd_comm.c, which note how they are called
  * and fail where they are meant to. Before the file under test. */
 #ifndef TC_COMM_STUBS_H
 #define TC_COMM_STUBS_H

@@ -1,4 +1,4 @@
-/* save.c - `tercio save`: requests a checkpoint from a run in progress, by a file in its
+/* cmd_save.c - `tercio save`: requests a checkpoint from a run in progress, by a file in its
  * folder (train/request.h). This works however the run was started, and from any machine that shares the
  * folder. */
 #include "src/cmd/cmd.h"

@@ -1,4 +1,4 @@
-/* eval.c - `tercio eval`: the loss of a trained model on files, and its answers to questions. */
+/* cmd_eval.c - `tercio eval`: the loss of a trained model on files, and its answers to questions. */
 #include "src/cmd/cmd.h"
 #include "src/forward/evaluate.h"
 #include "src/program/setup.h"

@@ -1,6 +1,6 @@
-/* warn.h - sentences on ranks whose place makes them slow, for whoever shows a placement or starts a run. */
-#ifndef TC_LAUNCH_WARN_H
-#define TC_LAUNCH_WARN_H
+/* warnings.h - sentences on ranks whose place makes them slow, for whoever shows a placement or starts a run. */
+#ifndef TC_LAUNCH_WARNINGS_H
+#define TC_LAUNCH_WARNINGS_H
 
 #include "src/graph/mesh.h"
 #include "src/launch/ranks.h"

@@ -1,4 +1,4 @@
-/* t_launch_parts.c - how ranks are started and ended (launch.c), step by step, with MPI, a watchdog
+/* t_launch_calls.c - how ranks are started and ended (launch.c), step by step, with MPI, a watchdog
  * and a launcher of the test's own that write down their calls. */
 #include "src/launch/launch.h"
 #include "src/comm/hub.h"

@@ -1,5 +1,5 @@
-/* t_place.c - what `tercio place` prints on several nodes with GPUs, which are made up. */
-#include "src/cmd/place.c"
+/* t_cmd_place.c - what `tercio place` prints on several nodes with GPUs, which are made up. */
+#include "src/cmd/cmd_place.c"
 #include "tests/unit/placed.h"
 #include "tests/unit/tap.h"
 

@@ -1,4 +1,4 @@
-/* graph.c - `tercio graph`: the program after a pass, as text or DOT. No MPI. */
+/* cmd_graph.c - `tercio graph`: the program after a pass, as text or DOT. No MPI. */
 #include "src/cmd/cmd.h"
 #include "src/program/setup.h"
 

@@ -1,4 +1,4 @@
-/* t_stop_words.c - requests to stop, one after the other, with a clock of the test's own: what is
+/* t_stop_requests.c - requests to stop, one after the other, with a clock of the test's own: what is
  * asked for after each, what is reported, which ends the process. Real signals are t_stop's. */
 #include "src/base/base.h"
 #include "tests/unit/tap.h"

@@ -1,9 +1,10 @@
-/* t_comm_rows.c - the rows and ranks of `tercio comm` (src/cmd/comm.c, src/bench/rank.c, src/bench/sweep.c) with measurements, communicators and
- * GPUs of the test's own: what is printed to the last digit, what a rank opens and gives back. */
+/* t_cmd_comm.c - the rows and ranks of `tercio comm` (src/cmd/cmd_comm.c, src/bench/rank.c, src/bench/sweep.c) with
+ * measurements, communicators and GPUs of the test's own: what is printed to the last digit, what a rank opens and
+ * gives back. */
 #include "tests/unit/cmd/comm_stubs.h"
 #include "src/bench/rank.c"
 #include "src/bench/sweep.c"
-#include "src/cmd/comm.c"
+#include "src/cmd/cmd_comm.c"
 
 #include <unistd.h>
 

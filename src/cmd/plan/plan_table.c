@@ -1,4 +1,4 @@
-/* table.c - the result of a search: ranked layouts, and why others were excluded. */
+/* plan_table.c - the result of a search: ranked layouts, and why others were excluded. */
 #include "src/cmd/plan/plan.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* args.c - the flags of `tercio plan` as a job: what is planned, on which cluster, and where each figure came from.
+/* plan_flags.c - the flags of `tercio plan` as a job: what is planned, on which cluster, and where each figure came
+ * from.
  *
  * A flag that would have no effect beside the others is refused, since the plan would be one of something else. */
 #include "src/cmd/plan/plan.h"

@@ -1,4 +1,4 @@
-/* forward.c - prints what `tercio eval` or `tercio sample` takes of a device, and how fast it is: `tercio plan
+/* plan_for.c - prints what `tercio eval` or `tercio sample` takes of a device, and how fast it is: `tercio plan
  * --for`. */
 #include "src/cmd/plan/plan.h"
 

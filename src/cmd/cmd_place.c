@@ -1,4 +1,4 @@
-/* place.c - `tercio place`: shows the placement of ranks without running anything.
+/* cmd_place.c - `tercio place`: shows the placement of ranks without running anything.
  *
  * The same discovery, mesh and rules as `tercio train`, but no MPI_Init: it is quick under
  * any launcher, and with --simulate it needs none. Every rank computes the same answer and

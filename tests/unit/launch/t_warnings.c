@@ -1,5 +1,5 @@
-/* t_warn.c - which warnings there are of ranks on several nodes with GPUs, which are made up. */
-#include "src/launch/warn.h"
+/* t_warnings.c - which warnings there are of ranks on several nodes with GPUs, which are made up. */
+#include "src/launch/warnings.h"
 #include "tests/unit/placed.h"
 #include "tests/unit/tap.h"
 

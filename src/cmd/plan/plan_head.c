@@ -1,4 +1,4 @@
-/* head.c - what a plan is of, and where each figure came from; what a run costs; advice on headroom. One layout and a
+/* plan_head.c - what a plan is of, and where each figure came from; what a run costs; advice on headroom. One layout and a
  * search print the same. */
 #include "src/cmd/plan/plan.h"
 
@@ -108,7 +108,7 @@ void tc_plan_head_print(FILE *f, const struct tc_plan_job *j)
   struct tc_model m = { 0 };
   struct tc_err err;
   char text[200], from[200], a[32];
-  if (tc_setup_model(c, &m, &err)) return;       /* args.c has checked it */
+  if (tc_setup_model(c, &m, &err)) return;       /* plan_flags.c has checked it */
   if (j->from_slurm) tc_slurm_print(f, &j->slurm);
   snprintf(text, sizeof text, "%s: %s parameters, %lld layers, context %lld",
            *c->model_preset ? c->model_preset : "own sizes", tc_human_count(a, sizeof a, (double)tc_model_params(&m)),

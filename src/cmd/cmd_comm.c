@@ -1,4 +1,4 @@
-/* comm.c - `tercio comm`: measures every collective on an axis of the mesh over size, and
+/* cmd_comm.c - `tercio comm`: measures every collective on an axis of the mesh over size, and
  * checks the results exactly; or each pair of nodes (src/bench/pairs.c). Needs no model.
  *
  * Ranks are threads of this process (run.ranks) or MPI processes, as in `tercio train`. Every process checks

@@ -1,4 +1,4 @@
-/* sample.c - `tercio sample`: continues prompts with a trained model. */
+/* cmd_sample.c - `tercio sample`: continues prompts with a trained model. */
 #include "src/cmd/cmd.h"
 #include "src/forward/prompts.h"
 #include "src/launch/launch.h"
@@ -145,8 +145,8 @@ static void print_json(const struct sample *x)
     }
     fclose(f);
     char *valid = tc_utf8_replace(text, bytes, &clean, &parts);
-    json_array_append_new(list, json_pack("{s:I, s:o, s:o}", "prompt", (json_int_t)(i / x->prompts.copies), "tokens", ids,
-                                          "text", json_stringn(valid, clean)));
+    json_array_append_new(list, json_pack("{s:I, s:o, s:o}", "prompt", (json_int_t)(i / x->prompts.copies),
+                                          "tokens", ids, "text", json_stringn(valid, clean)));
     free(valid);
     free(text);
   }

@@ -1,4 +1,4 @@
-/* t_left.c - communicators, traces and views of a node leave no memory and no descriptors behind,
+/* t_launch_leaks.c - communicators, traces and views of a node leave no memory and no descriptors behind,
  * however they end. */
 #include "src/launch/bind.h"
 #include "src/comm/impl.h"

@@ -1,4 +1,4 @@
-/* plan.c - `tercio plan`: predicts memory, speed and traffic. No MPI, no device.
+/* cmd_plan.c - `tercio plan`: predicts memory, speed and traffic. No MPI, no device.
  *
  * With --nodes it searches layouts; otherwise, or with --explain, it describes the run file's own; with --for, what an
  * evaluation or sampling takes. What does not fit is

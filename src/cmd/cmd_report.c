@@ -1,4 +1,4 @@
-/* report.c - `tercio report RUNDIR -o report.html`: draws a run's folder as one page; --json: predictions
+/* cmd_report.c - `tercio report RUNDIR -o report.html`: draws a run's folder as one page; --json: predictions
  * compared with measurements. No MPI.
  */
 #include "src/cmd/cmd.h"

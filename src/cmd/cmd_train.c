@@ -1,4 +1,4 @@
-/* train.c - `tercio train`: starts a training run on each rank. */
+/* cmd_train.c - `tercio train`: starts a training run on each rank. */
 #include "src/cmd/cmd.h"
 #include "src/comm/mpi.h"
 #include "io/ckpt/h5.h"

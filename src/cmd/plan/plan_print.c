@@ -1,4 +1,4 @@
-/* print.c - prints one layout: memory by class of every distinct rank, the textbooks'
+/* plan_print.c - prints one layout: memory by class of every distinct rank, the textbooks'
  * estimates, time and bytes. */
 #include "src/cmd/plan/plan.h"
 
