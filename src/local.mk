@@ -370,6 +370,8 @@ libtercio_base_a_SOURCES = \
   %D%/watch/status.c \
   %D%/watch/watch.h \
   %D%/watch/watchdog.c \
+  %D%/base/amount.c \
+  %D%/base/amount.h \
   %D%/base/arith.c \
   %D%/base/arith.h \
   %D%/base/base.h \

@@ -1,6 +1,7 @@
 # Tests: unit/FOLDER/t_X.c makes unit/FOLDER/t_X.t, fuzz/fuzz_X.c makes fuzz/fuzz_X.t, mpi/m_X.c makes
 # mpi/m_X.mpi, linked with all archives.
 unit_tests = \
+  %D%/unit/base/t_amount.t \
   %D%/unit/base/t_base.t \
   %D%/unit/base/t_each.t \
   %D%/unit/base/t_figure.t \

@@ -6,7 +6,8 @@
  *   arith.h     minimum, maximum, rounding up, orders for qsort, medians
  *   mem.h       allocation that never returns NULL, arrays that grow, pools
  *   plain.h     text of others on a terminal
- *   text.h      strings: formatting, sizes in words, "did you mean"
+ *   text.h      strings: formatting, paths, "did you mean"
+ *   amount.h    bytes, counts and times as text
  *   dtype.h     element types
  *   figure.h    figures and texts in JSON, and what is not a number
  *   hash.h      hashes of strings
@@ -22,6 +23,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "src/base/amount.h"
 #include "src/base/arith.h"
 #include "src/base/clock.h"
 #include "src/base/dtype.h"

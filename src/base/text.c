@@ -1,7 +1,6 @@
-/* text.c - strings: formatting, readable sizes, "did you mean". */
+/* text.c - strings: formatting, paths, "did you mean". */
 #include "src/base/text.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,18 +69,6 @@ void tc_text_add(char *text, size_t size, const char *fmt, ...)
   va_end(ap);
 }
 
-char *tc_human_bytes(char *buf, size_t size, double bytes)
-{
-  static const char *const unit[] = { "B", "KB", "MB", "GB", "TB", "PB", "EB" };
-  size_t u = 0;
-  while (fabs(bytes) >= 999.5 && u + 1 < sizeof unit / sizeof *unit) {
-    bytes /= 1000;
-    u++;
-  }
-  snprintf(buf, size, "%.3g %s", bytes, unit[u]);
-  return buf;
-}
-
 /* Optimal string alignment: insert, delete, replace, or swap two neighbours. */
 static int edit_distance(const char *a, const char *b)
 {
@@ -112,15 +99,4 @@ int tc_nearest(const char *word, const char *const *list, int n)
     best = i;
   }
   return best;
-}
-
-char *tc_human_count(char *buf, size_t size, double n)
-{
-  static const struct { double unit; const char *letter; } scale[] = {
-    { 1e9, "B" }, { 1e6, "M" }, { 1e3, "K" }, { 1, "" } };
-  int k = 0;
-  while (n < 0.9995 * scale[k].unit && scale[k].unit > 1) k++;     /* 999,900 is 1M in three digits */
-  n /= scale[k].unit;
-  snprintf(buf, size, n < 999.5 ? "%.3g%s" : "%.0f%s", n, scale[k].letter);
-  return buf;
 }

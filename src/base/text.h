@@ -1,4 +1,4 @@
-/* text.h - strings: formatting, readable sizes, "did you mean". */
+/* text.h - strings: formatting, paths, "did you mean". */
 #ifndef TC_TEXT_H
 #define TC_TEXT_H
 
@@ -25,10 +25,5 @@ char *tc_folder_of(const char *path);
 /* An owned copy of a file's name as a word for a shell: quoted where it would not read it as one word, and with "./"
  * before a "-", which would begin an option. */
 char *tc_shell_word(const char *name);
-
-/* "1.5 GB", "312 KB": decimal units, into buf. Returns buf. */
-char *tc_human_bytes(char *buf, size_t size, double bytes);
-/* "70.6B", "842K", "12": a number of parameters or tokens in three digits, into buf. Returns buf. */
-char *tc_human_count(char *buf, size_t size, double n);
 
 #endif

@@ -305,7 +305,7 @@ static void set_rates(struct calib *c, struct tc_plan_device *d)
 static void set_cpu(const struct calib *c, struct tc_plan_device *d, int threads)
 {
   const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-  snprintf(d->name, sizeof d->name, "cpu, %d thread%s", threads, threads == 1 ? "" : "s");
+  snprintf(d->name, sizeof d->name, "cpu, %d thread%s", threads, tc_plural(threads));
   d->op_s = 1e-6;
   d->issue_s = c->timings.n_issues ? tc_median(c->timings.issue, c->timings.n_issues) : 0;
   d->cores = TC_MAX((double)cpus / threads, 1);

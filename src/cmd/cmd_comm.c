@@ -11,8 +11,6 @@
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,19 +36,12 @@ struct job {
 
 static int parse_size(const char *flag, const char *text, int64_t *bytes, struct tc_err *err)
 {
-  char *end = NULL;
-  errno = 0;
-  int64_t n = isdigit((unsigned char)*text) ? strtoll(text, &end, 10) : -1;
-  int shift = 0;
-  if (n >= 0 && *end) {
-    const char *unit = strchr("KMG", toupper((unsigned char)*end));
-    if (unit && !end[1]) shift = 10 * (int)(unit - "KMG" + 1);
-    else n = -1;
-  }
-  if (n < 0 || errno || n > MAX_BYTES >> shift || n << shift < (int64_t)sizeof(float))
+  const char *end;
+  const int64_t n = tc_parse_whole(text, 1024, "KMG", &end);
+  if (*end || n < (int64_t)sizeof(float) || n > MAX_BYTES)
     return tc_fail(err, TC_EUSER, "--%s = %s is not a size: give bytes from 4 to 64G, such as "
                    "4096, 64K or 16M", flag, text);
-  *bytes = n << shift;
+  *bytes = n;
   return 0;
 }
 
@@ -167,7 +158,7 @@ static void print_head(const struct job *j, bool native)
   printf("%s, %d ranks on %d node%s: pp %d x dp %d x tp %d; axis %s: %d ranks, %d group%s\n"
          "fp32; size in bytes; time of %s%d iterations, each the slowest rank's; GB/s as nccl-tests "
          "define them\n", link_name(j, native), j->mesh->world, j->mesh->n_nodes,
-         j->mesh->n_nodes == 1 ? "" : "s", size[TC_PP], size[TC_DP], size[TC_TP],
+         tc_plural(j->mesh->n_nodes), size[TC_PP], size[TC_DP], size[TC_TP],
          tc_bench_axis_name(j->axis), members, groups, groups == 1 ? "" : "s at once",
          j->sweep.adapt_iters ? "up to " : "", j->sweep.iters);
   printf("%-16s  %-5s  %11s  %11s  %11s  %9s  %9s  %s\n", "op", "axis", "size", "count", "time_us",

@@ -11,7 +11,7 @@
 
 static int shard_tokens(const char *text, int64_t *out, struct tc_err *err)
 {
-  const double n = tc_plan_bytes(text);
+  const double n = tc_parse_bytes(text);
   if (!(n >= 1 && n <= INT32_MAX))
     return tc_fail(err, TC_EUSER, "--shard-tokens %.40s: give a number from 1 to %d, such as 100M", text, INT32_MAX);
   *out = (int64_t)n;
@@ -86,22 +86,20 @@ static int parse(struct tc_shards_opts *o, int argc, char **argv, char **text, s
   return TC_OK;
 }
 
-static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
-
 static void say_made(const struct tc_shards_opts *o, const struct tc_shards_made *m)
 {
   if (!o->tokenizer)
     printf("%s: %lld tokens of %d text file%s, vocabulary %lld\n", o->out, (long long)m->tokens, m->texts,
-           plural(m->texts), (long long)m->vocab);
+           tc_plural(m->texts), (long long)m->vocab);
   else
     printf("%s: %lld tokens of %lld document%s in %d shard%s, vocabulary %lld\n", o->out, (long long)m->tokens,
-           (long long)m->documents, plural(m->documents), m->shards, plural(m->shards), (long long)m->vocab);
-  if (m->empty) printf("%lld empty document%s left out\n", (long long)m->empty, plural(m->empty));
+           (long long)m->documents, tc_plural(m->documents), m->shards, tc_plural(m->shards), (long long)m->vocab);
+  if (m->empty) printf("%lld empty document%s left out\n", (long long)m->empty, tc_plural(m->empty));
   if (m->invalid)
-    printf("%lld part%s of the text %s not valid UTF-8\n", (long long)m->invalid, plural(m->invalid),
+    printf("%lld part%s of the text %s not valid UTF-8\n", (long long)m->invalid, tc_plural(m->invalid),
            m->invalid == 1 ? "was" : "were");
   if (m->bad)
-    printf("%lld line%s left out, which can't be read%s%s\n", (long long)m->bad, plural(m->bad),
+    printf("%lld line%s left out, which can't be read%s%s\n", (long long)m->bad, tc_plural(m->bad),
            m->first_bad.status ? "; the first: " : "", m->first_bad.status ? m->first_bad.text : "");
 }
 

@@ -45,7 +45,7 @@ static void print_axes(const struct tc_run_place *p)
     int a = nearest_axis(m, i), size = m->size[a], nodes = group_nodes(m, a);
     if (size == 1) continue;
     printf("  %s: groups of %d ranks on %d node%s", tc_axis_name[a], size, nodes,
-           nodes == 1 ? "" : "s");
+           tc_plural(nodes));
     if (p->traffic)
       printf(", a rank sends %s per step", tc_human_bytes(h, sizeof h, (double)p->sent_bytes[a]));
     printf("\n");
@@ -99,7 +99,7 @@ static void print_links(const struct tc_run_place *p, const int *list, int n)
   if (least < 0) printf("unknown (not reported by the driver's library)\n");
   else if (most == 0) printf("none between these GPUs\n");
   else if (least == most)
-    printf("%d link%s between each two of these GPUs%s\n", most, most == 1 ? "" : "s",
+    printf("%d link%s between each two of these GPUs%s\n", most, tc_plural(most),
            info[list[0]].dev.n_switched > 0 ? ", through switches" : "");
   else {
     const char *before = "ranks ";
@@ -137,7 +137,7 @@ static void print_table(const struct tc_run_place *p)
     cpus_width = TC_MAX(cpus_width, (int)strlen(r->info[i].cpuset));
   }
   printf("%s, %d rank%s on %d node%s: pp %d x dp %d x tp %d\n", r->launcher, r->world,
-         r->world == 1 ? "" : "s", r->n_nodes, r->n_nodes == 1 ? "" : "s", m->size[TC_PP],
+         tc_plural(r->world), r->n_nodes, tc_plural(r->n_nodes), m->size[TC_PP],
          m->size[TC_DP], m->size[TC_TP]);
   printf("%6s  %5s  %-*s  %5s  %6s  %4s  %-*s  %7s  %4s  %5s  %4s\n", "rank", "node", host_width,
          "host", "local", "device", "numa", cpus_width, "cpus", "threads", "pp", "dp", "tp");

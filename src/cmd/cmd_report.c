@@ -91,7 +91,7 @@ static int run(const struct ask *a, struct tc_err *err)
   if (!rc) rc = tc_metrics_read(&m, metrics_path, layouts.after, err);
   if (!rc && m.broken)
     tc_warn("%s: %lld line%s cannot be read and %s skipped (the first is line %lld)", metrics_path,
-            (long long)m.broken, m.broken == 1 ? "" : "s", m.broken == 1 ? "is" : "are",
+            (long long)m.broken, tc_plural(m.broken), m.broken == 1 ? "is" : "are",
             (long long)m.first_broken);
   struct tc_page page = { .folder = a->folder, .run = o, .layouts = &layouts, .m = &m };
   if (!rc && a->out) rc = begin_page(&page_file, a, &page, run_path, metrics_path, err);

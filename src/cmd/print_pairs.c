@@ -17,7 +17,7 @@ static void print_head(const struct tc_pairs *s, const struct tc_ranks *r, const
 {
   printf("%s, %d ranks on %d node%s: each %s with each other %s%s; %d of %d rounds, up to %d pairs at once\n"
          "fp32, checked; %lld bytes there and back, median of up to %d iterations; GB/s of one direction\n",
-         link, r->world, r->n_nodes, r->n_nodes == 1 ? "" : "s", s->of, s->of,
+         link, r->world, r->n_nodes, tc_plural(r->n_nodes), s->of, s->of,
          r->n_nodes > 1 ? ", one rank of a node" : " (there is one node only)", s->rounds, s->all_rounds, s->n / 2,
          (long long)s->bytes, iters);
   if (s->rounds < s->all_rounds)
@@ -37,11 +37,11 @@ static void print_slow(const struct tc_pairs *s)
     if (!tc_pair_is_slow(s, p) || s->m[p->a].slow || s->m[p->b].slow) continue;
     found++;
     printf("slow pair: %s - %s, %.4f GB/s, %.2f of the median, measured %d time%s\n", s->m[p->a].name, s->m[p->b].name,
-           p->gbs, p->gbs / s->median_gbs, p->measured, p->measured == 1 ? "" : "s");
+           p->gbs, p->gbs / s->median_gbs, p->measured, tc_plural(p->measured));
   }
   if (s->crowd)
     printf("%d ranks share %d CPU%s, so their times depend on the scheduler: none is called slow\n", s->crowd, s->cpus,
-           s->cpus == 1 ? "" : "s");
+           tc_plural(s->cpus));
   else if (s->n_pairs < 2) printf("one pair: nothing to compare it with\n");
   else if (!found) printf("no %s and no pair is below %.1f of the median\n", s->of, TC_PAIRS_SLOW);
 }

@@ -173,7 +173,7 @@ static int print_text(const struct tc_token_set_file *f, uint32_t id, int64_t at
 
 static void print_documents(int64_t documents)
 {
-  if (documents >= 0) printf(", %lld document%s", (long long)documents, documents == 1 ? "" : "s");
+  if (documents >= 0) printf(", %lld document%s", (long long)documents, tc_plural(documents));
 }
 
 /* What the file says, and its first tokens from `from` on. */
@@ -182,7 +182,7 @@ static int show_file(const struct view *v, const struct tc_token_set_file *f, in
   const struct tc_data_file *is = &f->is;
   const int64_t n = TC_MIN(v->count < 0 ? FIRST : v->count, is->tokens - from);
   printf("%s: %s, %lld tokens of %d byte%s", is->name, tc_word_data_format(is->format), (long long)is->tokens,
-         is->width, is->width == 1 ? "" : "s");
+         is->width, tc_plural(is->width));
   print_documents(is->documents);
   if (is->known && !is->tokenizer) printf(", a token is a byte");
   else if (is->marked)
@@ -208,7 +208,7 @@ static void show_source(const struct view *v, int source)
     if (v->s.file[i].source == source) tokens += v->s.file[i].is.tokens;
   printf("source %d of %d, %s: weight %g, %.4g %% of the samples, %d file%s, %lld tokens\n", source + 1,
          tc_data_sources(v->s.d), tc_data_source_name(v->s.d, source), tc_data_source_weight(v->s.d, source),
-         100 * tc_data_source_share(v->s.d, source), files, files == 1 ? "" : "s", (long long)tokens);
+         100 * tc_data_source_share(v->s.d, source), files, tc_plural(files), (long long)tokens);
 }
 
 static int show(const struct view *v, struct tc_err *err)
@@ -224,7 +224,7 @@ static int show(const struct view *v, struct tc_err *err)
     documents = documents < 0 || f->is.documents < 0 ? -1 : documents + f->is.documents;
   }
   if (sources > 1) printf("%d sources, ", sources);
-  printf("%d file%s, %lld tokens", v->s.n, v->s.n == 1 ? "" : "s", (long long)tc_data_tokens(v->s.d));
+  printf("%d file%s, %lld tokens", v->s.n, tc_plural(v->s.n), (long long)tc_data_tokens(v->s.d));
   print_documents(documents);
   printf("\n");
   return TC_OK;
@@ -265,7 +265,7 @@ static void say_checked(const struct view *v, const struct tc_token_check *c)
   for (int i = 0; i < v->s.n && !same; i++)
     printf("%s: %lld tokens, all below %lld\n", v->s.file[i].is.name, (long long)v->s.file[i].is.tokens,
            (long long)c->vocab[i]);
-  printf("%d file%s, %lld tokens", v->s.n, v->s.n == 1 ? "" : "s", (long long)tc_data_tokens(v->s.d));
+  printf("%d file%s, %lld tokens", v->s.n, tc_plural(v->s.n), (long long)tc_data_tokens(v->s.d));
   print_documents(c->documents);
   if (same) printf(": all are below %lld", (long long)c->vocab[0]);
   printf("\n");

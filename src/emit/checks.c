@@ -42,10 +42,10 @@ static void check_failures(struct checks *l, const struct tc_plan_job *j, const 
   const int nodes = (p->world + j->cluster.devices - 1) / j->cluster.devices;
   const double together = j->cluster.mtbf_s / nodes;
   if (!saves_by_mtbf(c)) return;
-  tc_plan_span(a, sizeof a, together);
-  tc_plan_span(b, sizeof b, run->ckpt_s);
-  tc_plan_span(d, sizeof d, run->interval_s);
-  tc_plan_span(e, sizeof e, j->cluster.mtbf_s);
+  tc_human_seconds(a, sizeof a, together);
+  tc_human_seconds(b, sizeof b, run->ckpt_s);
+  tc_human_seconds(d, sizeof d, run->interval_s);
+  tc_human_seconds(e, sizeof e, j->cluster.mtbf_s);
   if (together > 0 && together < j->cfg->ckpt_mtbf_hours * 3600)
     add(l, false, "ckpt.mtbf_hours", "a node fails every %s (--mtbf), one of %d every %s: about %s between checkpoints "
         "of %s", e, nodes, a, d, b);
@@ -164,7 +164,7 @@ static void check_job(struct checks *l, const struct tc_plan_job *j)
   if (!j->device_from)
     add(l, true, "nodes", "planned for %s, since no --device was given", k->device.name);
   if (!j->nodes_from)
-    add(l, true, "nodes", "all %d rank%s on one node, since no --nodes was given", j->world, tc_plan_plural(j->world));
+    add(l, true, "nodes", "all %d rank%s on one node, since no --nodes was given", j->world, tc_plural(j->world));
   else if (!j->devices_from)
     add(l, true, "nodes", "one device per node, since no --gpus-per-node was given");
   if (!j->partition && !j->from_slurm)
@@ -176,7 +176,7 @@ static void check_job(struct checks *l, const struct tc_plan_job *j)
         "threads, for asynchronous checkpoints; a node has %d", cpus, TC_EMIT_GPU_CPUS, j->slurm.cpus);
   if (!j->from_slurm) {
     add(l, true, "cpus-per-task", "%sthe CPUs of a node are not known: divide them among its %d task%s",
-        gpus ? "the least for a GPU; " : "", tasks, tc_plan_plural(tasks));
+        gpus ? "the least for a GPU; " : "", tasks, tc_plural(tasks));
     add(l, true, "mem", "0 is all memory of a node: take less if other jobs share it");
   }
   if (!j->time_from) add(l, true, "time", "24 hours, since no --walltime was given");

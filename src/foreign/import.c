@@ -21,7 +21,7 @@ static int no_steps(const char *dir, struct tc_err *err)
   free(steps);
   if (n <= 0) return n;
   return tc_fail(err, TC_EUSER, "%s has %d checkpoint%s already: a run would not know which to "
-                 "resume from; give another folder", dir, n, n == 1 ? "" : "s");
+                 "resume from; give another folder", dir, n, tc_plural(n));
 }
 
 /* No run may write there until the import is done. */

@@ -119,7 +119,7 @@ static void warn_of_extra(const struct tc_tokenizer *t, int64_t vocab, const cha
   const int64_t n = tc_tokenizer_extra(t, vocab);
   if (n > 0)
     tc_warn("%s has %lld added token%s, from %s on, beyond the model's vocabulary of %lld: text with %s is refused", path,
-            (long long)n, n == 1 ? "" : "s", tc_tokenizer_added(t, (uint32_t)vocab) ? tc_tokenizer_added(t, (uint32_t)vocab)
+            (long long)n, tc_plural(n), tc_tokenizer_added(t, (uint32_t)vocab) ? tc_tokenizer_added(t, (uint32_t)vocab)
             : "its first", (long long)vocab, n == 1 ? "it" : "one of them");
 }
 

@@ -99,7 +99,7 @@ static int check_sizes(const struct fit *f, struct tc_err *err)
   suggest(f, hint, sizeof hint);
   return tc_fail(err, TC_ELAYOUT, "tp = %d leaves its node: node %d has %d rank%s; %s would fit, "
                  "or mesh.tp_across_nodes = yes", f->tp, bad, f->count[bad],
-                 f->count[bad] == 1 ? "" : "s", hint);
+                 tc_plural(f->count[bad]), hint);
 }
 
 static int check_want(const struct tc_mesh_want *w, struct tc_err *err)

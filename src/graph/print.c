@@ -27,7 +27,7 @@ static void print_reshard(FILE *f, const struct tc_graph *g, const struct tc_mes
   }
   char h[32];
   fprintf(f, " %s on %s, %d part%s, %s%s", tc_coll_name[n->coll], tc_axis_name[n->axis],
-          n->n_in, n->n_in == 1 ? "" : "s", tc_human_bytes(h, sizeof h, (double)bytes),
+          n->n_in, tc_plural(n->n_in), tc_human_bytes(h, sizeof h, (double)bytes),
           n->control ? ", ctl" : "");
 }
 

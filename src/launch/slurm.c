@@ -81,7 +81,7 @@ static int get_number(double *out, const char *line, const char *key, const char
 /* "1-00:00:00" or UNLIMITED, which is 0. */
 static double limit_s(const char *text)
 {
-  const double s = tc_plan_seconds(text), most_s = 60.0 * UINT32_MAX;    /* Slurm counts minutes in 32 bits */
+  const double s = tc_parse_seconds(text), most_s = 60.0 * UINT32_MAX;    /* Slurm counts minutes in 32 bits */
   return s > 0 && s <= most_s ? s : 0;
 }
 

@@ -86,14 +86,10 @@ static int outside(const char *text, const char *ends)
 /* "8", "2K"; false: no number, as a type is. */
 static bool read_count(const char *text, int n, double *count)
 {
-  static const char units[] = "KMGTP";
-  char *end;
-  if (n == 0 || text[0] < '0' || text[0] > '9') return false;
-  double x = (double)strtoull(text, &end, 10);   /* at most 2^64, where it overflows */
-  const char *unit = end < text + n ? strchr(units, *end & ~0x20) : NULL;
-  for (const char *u = units; unit && u <= unit; u++) x *= 1024;
-  if (end + (unit != NULL) != text + n) return false;
-  *count = x;
+  const char *end;
+  const int64_t x = tc_parse_whole(text, 1024, "KMGTP", &end);
+  if (n == 0 || x < 0 || end != text + n) return false;
+  *count = (double)x;
   return true;
 }
 

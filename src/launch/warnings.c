@@ -67,7 +67,7 @@ static void warn_hidden(struct look *l)
   const struct tc_rank_info *x = &l->ranks->info[first];
   tc_warnings_add(l->out, "%d rank%s can't see all GPUs of the node (rank %d on %s: %d of %d), which breaks direct "
        "access between GPUs: ask Slurm for --gpus-per-node, not --gpus-per-task or --gpu-bind",
-       n, n == 1 ? "" : "s", first, x->host, x->n_visible, x->n_node_devices);
+       n, tc_plural(n), first, x->host, x->n_visible, x->n_node_devices);
 }
 
 /* Warns of ranks that the launcher bound far from all GPUs that are free for them. */
@@ -114,8 +114,8 @@ static void warn_threads(struct look *l, const int *list, int n)
   hwloc_bitmap_free(mine);
   if (threads > cpus)
     tc_warnings_add(l->out, "%s: %d rank%s run%s %lld threads on %d CPU%s: start fewer ranks, set run.threads, or "
-         "ask Slurm for --cpus-per-task", l->ranks->info[list[0]].host, n, n == 1 ? "" : "s",
-         n == 1 ? "s" : "", (long long)threads, cpus, cpus == 1 ? "" : "s");
+         "ask Slurm for --cpus-per-task", l->ranks->info[list[0]].host, n, tc_plural(n),
+         n == 1 ? "s" : "", (long long)threads, cpus, tc_plural(cpus));
 }
 
 void tc_ranks_warnings(struct tc_warnings *out, const struct tc_ranks *r, const struct tc_mesh *m, const int *threads)

@@ -98,7 +98,7 @@ static int read_ranges(const char *text, int L, int S, int *first, struct tc_err
   char fit[200];
   even_ranges(fit, sizeof fit, L, S);
   return tc_fail(err, TC_ELAYOUT, "mesh.stages = %.200s: give %d range%s of the layers 0 to %d that follow "
-                 "each other, as %s", text, S, S == 1 ? "" : "s", L - 1, fit);
+                 "each other, as %s", text, S, tc_plural(S), L - 1, fit);
 }
 
 int tc_stages(struct tc_graph *g, int pp, int virtual_stages, const char *by_hand, struct tc_err *err)

@@ -50,60 +50,6 @@ static const struct { const char *key; size_t at; int unit; } fields[] = {
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
-double tc_plan_bytes(const char *text)
-{
-  char *end;
-  double x = strtod(text, &end);
-  if (end == text || !(x >= 0)) return -1;
-  while (isspace((unsigned char)*end)) end++;
-  const char *prefix = "KMGTP", *at = *end ? strchr(prefix, toupper((unsigned char)*end)) : NULL;
-  bool binary = at && end[1] == 'i';
-  if (at) end += 1 + binary;
-  for (const char *p = prefix; at && p <= at; p++) x *= binary ? 1024 : 1000;
-  if (*end == 'B' || *end == 'b') end++;
-  if (!strncmp(end, "/s", 2)) end += 2;
-  while (isspace((unsigned char)*end)) end++;
-  return *end || !isfinite(x) ? -1 : x;
-}
-
-double tc_plan_seconds(const char *text)
-{
-  char *end;
-  double days = 0, part[3] = { 0 }, x = strtod(text, &end);
-  if (end == text || !(x >= 0) || !isfinite(x)) return -1;
-  if (*end == '-') {
-    days = x;
-    x = strtod(end + 1, &end);
-  }
-  if (*end == ':' || days > 0) {                 /* D-H[:M[:S]], H:M:S or M:S, as in Slurm */
-    bool dashed = strchr(text, '-') != NULL;
-    int n = 0;
-    for (part[n++] = x; *end == ':' && n < 3; n++) part[n] = strtod(end + 1, &end);
-    if (n == 2 && !dashed) return *end || !(part[1] >= 0) ? -1 : part[0] * 60 + part[1];
-    if (!(part[1] >= 0 && part[2] >= 0)) return -1;
-    return *end ? -1 : ((days * 24 + part[0]) * 60 + part[1]) * 60 + part[2];
-  }
-  const struct { char unit; double s; } units[] = { { 's', 1 }, { 'm', 60 }, { 'h', 3600 },
-                                                    { 'd', 86400 }, { 'y', 365.25 * 86400 } };
-  if (!*end) return x * 3600;
-  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-    if (*end == units[i].unit && !end[1]) return x * units[i].s;
-  return -1;
-}
-
-const char *tc_plan_plural(int64_t n) { return n == 1 ? "" : "s"; }
-
-char *tc_plan_span(char *buf, size_t size, double s)
-{
-  if (s < 1e-3) snprintf(buf, size, "%.3g us", s * 1e6);
-  else if (s < 1) snprintf(buf, size, "%.3g ms", s * 1e3);
-  else if (s < 120) snprintf(buf, size, "%.3g s", s);
-  else if (s < 7200) snprintf(buf, size, "%.3g min", s / 60);
-  else if (s < 96 * 3600) snprintf(buf, size, "%.3g h", s / 3600);
-  else snprintf(buf, size, "%.3g d", s / 86400);
-  return buf;
-}
-
 /* Whether `text` contains `part`, ignoring case, not within a longer word or number: "h200" is not in "GH200". */
 static bool has_part(const char *text, const char *part, size_t n)
 {
@@ -296,8 +242,8 @@ static int read_field(const struct file *f, const char *key, const char *value, 
     names[i] = fields[i].key;
     if (strcmp(key, names[i])) continue;
     char *end;
-    double x = fields[i].unit == BYTES ? tc_plan_bytes(value)
-             : fields[i].unit == SECONDS ? tc_plan_seconds(value) : strtod(value, &end);
+    double x = fields[i].unit == BYTES ? tc_parse_bytes(value)
+             : fields[i].unit == SECONDS ? tc_parse_seconds(value) : strtod(value, &end);
     if (fields[i].unit == NUMBER && (*end || end == value)) x = -1;
     if (!(x >= 0) || !isfinite(x))
       return bad_value(f, key, value, fields[i].unit == BYTES ? "number of bytes, such as 80GB"

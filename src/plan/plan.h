@@ -76,15 +76,6 @@ const char *tc_plan_device_of(const char *gpu);
 const char *tc_plan_device_name(int i);
 /* Local. Whether `gpu` is one of devices.def that Tercio does not support. */
 bool tc_plan_too_old(const char *gpu);
-/* Local. "80GB", "80e9", "1.5 GiB" into bytes; -1 if it is malformed. */
-double tc_plan_bytes(const char *text);
-/* Local. "24:00:00", "30:00" (minutes and seconds), "1-12:00:00", "90m", "36h", "20d", "5y" (hours
- * if without a unit) into seconds; -1 if it is malformed. */
-double tc_plan_seconds(const char *text);
-/* Local. "" or "s", as in "1 node" and "4 nodes". */
-const char *tc_plan_plural(int64_t n);
-/* Local. Seconds as text, "90 s" or "25 h". Returns buf. */
-char *tc_plan_span(char *buf, size_t size, double s);
 
 /* ---- tables.c: what textbooks count ----------------------------------------- */
 

@@ -157,7 +157,7 @@ static bool leaves_node(const struct search *s, const struct tc_cand *x, char *w
 {
   const int n = s->k->devices;
   return n % x->tp && !s->c->mesh_tp_across_nodes &&
-         say(why, "leaves its node of %d device%s", n, n == 1 ? "" : "s");
+         say(why, "leaves its node of %d device%s", n, tc_plural(n));
 }
 
 static bool cuts_heads(const struct search *s, const struct tc_cand *x, char *why)

@@ -258,7 +258,7 @@ static int check_own_rows(const struct tc_annotation *a, const struct tc_mesh *m
       if (a->place[k].kind == TC_AT && a->place[k].at >= m->size[a->axis])
         return tc_fail(err, TC_ELAYOUT, "%.300s:%d: at(%d), but %s has %d rank%s; at(0)%s%.0d%s would "
                        "fit", file, a->line, a->place[k].at, tc_axis_name[a->axis],
-                       m->size[a->axis], m->size[a->axis] == 1 ? "" : "s",
+                       m->size[a->axis], tc_plural(m->size[a->axis]),
                        m->size[a->axis] > 1 ? " to at(" : "",
                        m->size[a->axis] > 1 ? m->size[a->axis] - 1 : 0,
                        m->size[a->axis] > 1 ? ")" : "");

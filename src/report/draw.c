@@ -246,7 +246,7 @@ static void put_spans(FILE *f, const struct tc_timeline *t, const struct rows *r
             x, y, TC_MAX(wide, 0.15), high, tc_event_kind_name[kind]);
     if (s->mb >= 0) fprintf(f, ", micro-batch %d", s->mb);
     fprintf(f, ", %.3f ms, %d event%s</title></rect>", (end - s->begin_us) * 1e-3, n,
-            n > 1 ? "s" : "");
+            tc_plural(n));
     if (s->mb >= 0 && wide > (s->mb > 9 ? 16 : 10) && high > 15)
       fprintf(f, "<text class=\"mb\" x=\"%.1f\" y=\"%.1f\">%d</text>", x + wide / 2, y + high - 6,
               s->mb);

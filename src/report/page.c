@@ -81,7 +81,7 @@ static void put_lead(FILE *f, const struct tc_page *p)
   if (m->last_step == of) fprintf(f, "for all %lld steps", (long long)of);
   else fprintf(f, "to step %lld of %lld", (long long)m->last_step, (long long)of);
   fprintf(f, " (%s tokens) on %d rank%s of %d node%s", tc_si(b, sizeof b, m->tokens), n,
-          n == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s");
+          tc_plural(n), nodes, tc_plural(nodes));
   if (m->loss.n) {
     double from = m->loss.y[0], to = m->loss.y[m->loss.n - 1];
     if (m->loss.n == 1) fprintf(f, "; the loss is <b>%.4g</b>", to);
@@ -154,8 +154,8 @@ static void put_facts(FILE *f, const struct tc_page *p)
   char hosts[300];
   put_hosts(hosts, sizeof hosts, ranks);
   snprintf(v, sizeof v, "%s: %d rank%s of %lld thread%s, %s, %s", hosts, (int)json_array_size(ranks),
-           json_array_size(ranks) == 1 ? "" : "s", (long long)tc_json_int(p->run, "threads"),
-           tc_json_int(p->run, "threads") == 1 ? "" : "s", tc_json_text(p->run, "device"),
+           tc_plural(json_array_size(ranks)), (long long)tc_json_int(p->run, "threads"),
+           tc_plural(tc_json_int(p->run, "threads")), tc_json_text(p->run, "device"),
            tc_json_text(p->run, "launcher"));
   fact(f, "Machine", v);
   snprintf(v, sizeof v, "%s sequences; %s, %s, highest learning rate %s",
@@ -171,7 +171,7 @@ static void put_facts(FILE *f, const struct tc_page *p)
   put_changes(f, p->layouts);
   if (m->broken) {
     snprintf(v, sizeof v, "%lld line%s of metrics.jsonl, which cannot be read (the first is line "
-             "%lld)", (long long)m->broken, m->broken == 1 ? "" : "s", (long long)m->first_broken);
+             "%lld)", (long long)m->broken, tc_plural(m->broken), (long long)m->first_broken);
     fact(f, "Left out", v);
   }
   const int slow = tc_metrics_slowest(m);
@@ -323,7 +323,7 @@ static void put_memory_row(FILE *f, const json_t *ranks, size_t a, size_t b, int
     peak = TC_MAX(peak, json_number_value(json_object_get(json_object_get(mi, "resident_bytes"),
                                                           "peak")));
   }
-  fprintf(f, "<tr><td>rank%s %zu", b - a > 1 ? "s" : "", a);
+  fprintf(f, "<tr><td>rank%s %zu", tc_plural((int64_t)(b - a)), a);
   if (b - a > 1) fprintf(f, "\xe2\x80\x93%zu", b - 1);
   fprintf(f, "%s</td><td class=\"fill\"><div class=\"bar\">", space ? ", host" : "");
   json_object_foreach((json_t *)classes, key, v) {

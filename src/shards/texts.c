@@ -82,7 +82,7 @@ static int add_folder(struct tc_texts *t, const char *name, struct tc_err *err)
                  at.other ? at.other : "", at.other ? "'" : "");
   if (rc == TC_OK && at.others)
     tc_log("folder '%s': %zu file%s of text; %zu with other names %s left out, such as '%s'", name, at.found,
-           at.found == 1 ? "" : "s", at.others, at.others == 1 ? "is" : "are", at.other);
+           tc_plural(at.found), at.others, at.others == 1 ? "is" : "are", at.other);
   if (at.found) qsort(t->name + before, at.found, sizeof *t->name, tc_order_text);
   free(at.other);
   return rc;

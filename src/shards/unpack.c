@@ -81,7 +81,7 @@ static int fail_follows(const struct tc_unpack *u, int64_t at, struct tc_err *er
   return tc_fail(err, TC_EUSER, "text file '%s': reading failed: from byte %lld on, after %lld whole %s%s, it is neither "
                  "another one nor the end: it is damaged, or something was appended to it", u->path,
                  (long long)at, (long long)u->parts, u->packing == TC_PACKED_GZIP ? "member" : "frame",
-                 u->parts == 1 ? "" : "s");
+                 tc_plural(u->parts));
 }
 
 static int fail_damaged(const struct tc_unpack *u, const char *why, struct tc_err *err)

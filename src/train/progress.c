@@ -42,10 +42,10 @@ static void say_ranks(const struct tc_train *t)
     most = TC_MAX(most, n);
   }
   if (least < most) snprintf(threads, sizeof threads, "%d to %d threads", least, most);
-  else snprintf(threads, sizeof threads, "%d thread%s", most, most == 1 ? "" : "s");
+  else snprintf(threads, sizeof threads, "%d thread%s", most, tc_plural(most));
   if (*gpu) snprintf(name, sizeof name, " (%s)", gpu);
   tc_log("ranks: %d on %d node%s, %s%s; device %s%s; communication: %s", k->world, k->n_nodes,
-         k->n_nodes == 1 ? "" : "s", threads, each, t->run.device->ops->name, name,
+         tc_plural(k->n_nodes), threads, each, t->run.device->ops->name, name,
          k->world == 1 ? "none" : tc_train_comm_name(t));
 }
 

@@ -3,6 +3,7 @@
 #include "src/cmd/cmd.h"
 #include "src/files/names.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -27,18 +28,13 @@ static bool set_rows(void *args, const struct tc_flag *f, const char *s)
 /* An integer number of bytes, KB, MB or GB: powers of 1000, as in Hugging Face's library. */
 static bool set_bytes(void *args, const struct tc_flag *f, const char *s)
 {
-  static const struct { const char *name; int64_t bytes; } unit[] = {
-    { "", 1 }, { "B", 1 }, { "KB", 1000 }, { "MB", 1000000 }, { "GB", 1000000000 } };
-  char *end;
+  const char *end;
+  const int64_t n = tc_parse_whole(s, 1000, "KMG", &end);
   (void)f;
-  errno = 0;
-  const int64_t n = strtoll(s, &end, 10);
-  for (int i = 0; i < 5 && end != s && !errno; i++)
-    if (strcmp(end, unit[i].name) == 0 && n >= 1 && n <= INT64_MAX / unit[i].bytes) {
-      ((struct ckpt_args *)args)->shard_bytes = n * unit[i].bytes;
-      return true;
-    }
-  return false;
+  if (n < 1 || n == INT64_MAX) return false;
+  if (*end ? strcmp(end, "B") != 0 || islower((unsigned char)end[-1]) : !isdigit((unsigned char)end[-1])) return false;
+  ((struct ckpt_args *)args)->shard_bytes = n;
+  return true;
 }
 
 /* Ranks on an axis: the configuration checks the value. */

@@ -262,8 +262,8 @@ static json_t *print_owners(const struct tc_manifest *m, const struct tc_ckpt_ow
              (long long)o[i].slices, (long long)o[i].bytes);
   }
   if (!json)
-    printf("%d rank%s, %lld slice%s, %s\n", n, n == 1 ? "" : "s", (long long)slices,
-           slices == 1 ? "" : "s", tc_human_bytes(size, sizeof size, bytes));
+    printf("%d rank%s, %lld slice%s, %s\n", n, tc_plural(n), (long long)slices,
+           tc_plural(slices), tc_human_bytes(size, sizeof size, bytes));
   return list;
 }
 

@@ -89,7 +89,7 @@ static int calibrate(const struct tc_config *c, const char *path, struct tc_err 
          x.bytes_per_s * 1e-9);
   if (x.threads)
     printf("it is of ranks of %lld thread%s on a machine of %.0f CPUs; ranks of N threads need a file of their own: "
-           "--run.threads=N\n", (long long)x.threads, tc_plan_plural(x.threads), x.cpus);
+           "--run.threads=N\n", (long long)x.threads, tc_plural(x.threads), x.cpus);
   return 0;
 }
 

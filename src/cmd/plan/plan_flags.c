@@ -34,7 +34,7 @@ static int number(int *out, const char *flag, const char *text, int most, struct
 static int amount(double *out, const char *flag, const char *text, bool time, struct tc_err *err)
 {
   if (!text) return 0;
-  double x = time ? tc_plan_seconds(text) : tc_plan_bytes(text);
+  double x = time ? tc_parse_seconds(text) : tc_parse_bytes(text);
   if (!(x >= 0) || x > MOST_AMOUNT)
     return tc_fail(err, TC_EUSER, "--%s = %s: give %s", flag, text,
                    time ? "a time, such as 24:00:00, 90m or 5y" : "a number, such as 80GB or 300G");

@@ -37,25 +37,25 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
   char a[32], b[32];
   fprintf(f, "\non %s: ", j->cluster.device.name);
   if (p->use == TC_TO_EVALUATE) {
-    fprintf(f, "%.4g tokens/s; a batch takes %s\n", p->batch.tokens_per_s, tc_plan_span(a, sizeof a, p->batch.run_s));
+    fprintf(f, "%.4g tokens/s; a batch takes %s\n", p->batch.tokens_per_s, tc_human_seconds(a, sizeof a, p->batch.run_s));
     return;
   }
   fprintf(f, "prompts are read at %.4g tokens/s (as long as the context, %lld tokens of each at once)\n",
           p->prompt.tokens_per_s, (long long)p->at_once);
   fprintf(f, "decoding: %.4g tokens/s, %.4g of each sequence; a token takes %s, of which reading the weights once is "
           "%s\n",
-          p->token.tokens_per_s, 1 / p->token.run_s, tc_plan_span(a, sizeof a, p->token.run_s),
-          tc_plan_span(b, sizeof b, p->weights_s));
+          p->token.tokens_per_s, 1 / p->token.run_s, tc_human_seconds(a, sizeof a, p->token.run_s),
+          tc_human_seconds(b, sizeof b, p->weights_s));
 }
 
 static void print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_forward *p)
 {
   tc_plan_head_print(f, j);
   fprintf(f, "%-10s %s\n", "for", tc_plan_uses[p->use]);
-  fprintf(f, "%-10s %d rank%s: pp %d x dp %d x tp %d\n", "layout", p->world, tc_plan_plural(p->world), p->pp, p->dp,
+  fprintf(f, "%-10s %d rank%s: pp %d x dp %d x tp %d\n", "layout", p->world, tc_plural(p->world), p->pp, p->dp,
           p->tp);
   fprintf(f, "%-10s %lld sequence%s at once, context %lld\n", "batch", (long long)p->sequences,
-          tc_plan_plural(p->sequences), (long long)p->model.context);
+          tc_plural(p->sequences), (long long)p->model.context);
   print_memory(f, j, p);
   print_time(f, j, p);
 }

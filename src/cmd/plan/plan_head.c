@@ -17,7 +17,7 @@ _Static_assert(TC_CAPABILITY == 80, "why_text names it");
 
 static void print_left_out(FILE *f, const struct tc_slurm_kind *k)
 {
-  fprintf(f, "  left out: %d node%s", k->nodes, tc_plan_plural(k->nodes));
+  fprintf(f, "  left out: %d node%s", k->nodes, tc_plural(k->nodes));
   if (k->why == TC_SLURM_OTHER || k->why == TC_SLURM_OLD)
     fprintf(f, " of %d CPUs, %d GPUs%s%s", k->cpus, k->gpus, *k->gpu ? " " : "", k->gpu);
   fprintf(f, " (%s%s%s)\n", why_text[k->why], *k->state ? ": " : "", k->state);
@@ -27,11 +27,11 @@ void tc_slurm_print(FILE *f, const struct tc_slurm_part *s)
 {
   char a[32];
   fprintf(f, "Slurm, partition %s: %d node%s of %d CPUs, %d GPUs%s%s, %s; ", s->name, s->nodes,
-          tc_plan_plural(s->nodes), s->cpus, s->gpus, *s->gpu ? " " : "", s->gpu,
+          tc_plural(s->nodes), s->cpus, s->gpus, *s->gpu ? " " : "", s->gpu,
           tc_human_bytes(a, sizeof a, s->memory_bytes));
   if (s->walltime_s > 0) fprintf(f, "time limit %.4g h", s->walltime_s / 3600);
   else fprintf(f, "no time limit");
-  if (s->most_nodes) fprintf(f, "; at most %d node%s per job", s->most_nodes, tc_plan_plural(s->most_nodes));
+  if (s->most_nodes) fprintf(f, "; at most %d node%s per job", s->most_nodes, tc_plural(s->most_nodes));
   if (s->switches > 1)
     fprintf(f, "; %d leaf switches of %d nodes", s->switches, s->switch_nodes);
   fprintf(f, "\n");
@@ -115,7 +115,7 @@ void tc_plan_head_print(FILE *f, const struct tc_plan_job *j)
            (long long)m.layers, (long long)m.context);
   row(f, "model", text, source_of(j, "model.", from, sizeof from));
   snprintf(text, sizeof text, "%lld sequence%s = %lld tokens per step", (long long)batch,
-           tc_plan_plural(batch), (long long)(batch * m.context));
+           tc_plural(batch), (long long)(batch * m.context));
   if (j->use == TC_TO_TRAIN) row(f, "batch", text, source_of(j, "train.global_batch", from, sizeof from));
   row(f, "precision", tc_word_train_precision(c->train_precision),
       source_of(j, "train.precision", from, sizeof from));
@@ -127,7 +127,7 @@ void tc_plan_head_print(FILE *f, const struct tc_plan_job *j)
   if (one_core)
     fprintf(f, "%-10s for ranks of N threads measure a node: tercio plan RUN.ini --run.threads=N --calibrate FILE, "
             "then --device FILE\n", "");
-  snprintf(text, sizeof text, "%d node%s x %d %s", k->nodes, tc_plan_plural(k->nodes), k->devices, k->device.name);
+  snprintf(text, sizeof text, "%d node%s x %d %s", k->nodes, tc_plural(k->nodes), k->devices, k->device.name);
   row(f, "cluster", text, cluster_source(j, from, sizeof from));
   if (j->use != TC_TO_TRAIN) return;             /* nothing is offloaded */
   if (k->device.host_bytes > 0) {
@@ -144,12 +144,12 @@ static void print_checkpoint(FILE *f, const struct tc_plan_job *j, const struct 
 {
   char a[32], b[32], c[32];
   fprintf(f, "\na checkpoint is %s: %s at %s/s", tc_human_bytes(a, sizeof a, r->ckpt_bytes),
-          tc_plan_span(b, sizeof b, r->ckpt_s), tc_human_bytes(c, sizeof c, j->cluster.disk_bytes_per_s));
+          tc_human_seconds(b, sizeof b, r->ckpt_s), tc_human_bytes(c, sizeof c, j->cluster.disk_bytes_per_s));
   if (r->interval_s > 0)
     fprintf(f, "; with a failure every %s (%s), best every %s: %.2g %% of the time is lost",
-            tc_plan_span(a, sizeof a, r->mtbf_s),
+            tc_human_seconds(a, sizeof a, r->mtbf_s),
             r->mtbf_s < j->cfg->ckpt_mtbf_hours * 3600 ? "all nodes" : "ckpt.mtbf_hours",
-            tc_plan_span(b, sizeof b, r->interval_s), 100 * r->lost);
+            tc_human_seconds(b, sizeof b, r->interval_s), 100 * r->lost);
   fprintf(f, "\n");
 }
 
@@ -164,12 +164,12 @@ void tc_plan_run_print(FILE *f, const struct tc_plan_job *j, const struct tc_pla
     fprintf(f, "never end: failures come before there is a checkpoint to resume from\n");
     return;
   }
-  fprintf(f, "take %s, %.4g node-hours", tc_plan_span(a, sizeof a, r.hours * 3600), r.node_hours);
+  fprintf(f, "take %s, %.4g node-hours", tc_human_seconds(a, sizeof a, r.hours * 3600), r.node_hours);
   if (j->walltime_s > 0 && r.requeues < 0)
     fprintf(f, "; the time limit is too short to save and load");
   else if (j->walltime_s > 0)
-    fprintf(f, "; %d requeue%s with a time limit of %s", r.requeues, tc_plan_plural(r.requeues),
-            tc_plan_span(b, sizeof b, j->walltime_s));
+    fprintf(f, "; %d requeue%s with a time limit of %s", r.requeues, tc_plural(r.requeues),
+            tc_human_seconds(b, sizeof b, j->walltime_s));
   fprintf(f, "\n");
 }
 
@@ -182,7 +182,7 @@ void tc_plan_runs_print(FILE *f, const struct tc_plan_job *j, const struct tc_pl
     if (!i) {
       print_checkpoint(f, j, &r);
       fprintf(f, "%.4g steps (%.4g tokens)", r.steps, r.steps * (double)layout[i].plan.tokens);
-      if (j->walltime_s > 0) fprintf(f, " with a time limit of %s", tc_plan_span(a, sizeof a, j->walltime_s));
+      if (j->walltime_s > 0) fprintf(f, " with a time limit of %s", tc_human_seconds(a, sizeof a, j->walltime_s));
       fprintf(f, ":\n%3s %12s %12s %9s\n", "row", "hours", "node-hours", "requeues");
     }
     if (!isfinite(r.hours)) {

@@ -10,13 +10,13 @@ static double gb(double bytes) { return bytes * 1e-9; }
 static void print_layout(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
 {
   const struct tc_config *c = j->cfg;
-  fprintf(f, "%-10s %d rank%s: pp %d x dp %d x tp %d%s, %s", "layout", p->world, tc_plan_plural(p->world), p->pp,
+  fprintf(f, "%-10s %d rank%s: pp %d x dp %d x tp %d%s, %s", "layout", p->world, tc_plural(p->world), p->pp,
           p->dp, p->tp, c->parallel_sequence && p->tp > 1 ? " (sequence)" : "",
           tc_word_parallel_data(c->parallel_data));
   if (p->pp > 1) fprintf(f, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
   if (p->virtual_stages > 1) fprintf(f, " of %d virtual stages", p->virtual_stages);
   fprintf(f, "\n%-10s %d micro-batch%s of %d sequence%s on each rank of dp; recompute %s\n", "", p->n_mb,
-          p->n_mb == 1 ? "" : "es", p->micro, tc_plan_plural(p->micro),
+          p->n_mb == 1 ? "" : "es", p->micro, tc_plural(p->micro),
           tc_word_train_recompute(c->train_recompute));
 }
 
@@ -58,10 +58,10 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
   char a[32], b[32], c[32], d[32], e[32];
   const struct tc_plan_time *t = &p->time;
   fprintf(f, "\ntime of a step on %s: %s; %.4g tokens/s, MFU %.1f %%\n", j->cluster.device.name,
-          tc_plan_span(a, sizeof a, t->step_s), t->tokens_per_s, 100 * t->mfu);
+          tc_human_seconds(a, sizeof a, t->step_s), t->tokens_per_s, 100 * t->mfu);
   fprintf(f, "the busiest rank computes %s, waits for pp %s, dp %s, tp %s; bubble %.1f %%%s\n",
-          tc_plan_span(a, sizeof a, t->compute_s), tc_plan_span(b, sizeof b, t->wait_s[TC_PP]),
-          tc_plan_span(c, sizeof c, t->wait_s[TC_DP]), tc_plan_span(d, sizeof d, t->wait_s[TC_TP]), 100 * t->bubble,
+          tc_human_seconds(a, sizeof a, t->compute_s), tc_human_seconds(b, sizeof b, t->wait_s[TC_PP]),
+          tc_human_seconds(c, sizeof c, t->wait_s[TC_DP]), tc_human_seconds(d, sizeof d, t->wait_s[TC_TP]), 100 * t->bubble,
           t->simulated ? "" : " (estimated from sums over each stage)");
   fprintf(f, "a rank sends at most %s on pp, %s on dp, %s on tp per step; ",
           tc_human_bytes(a, sizeof a, t->bytes[TC_PP]), tc_human_bytes(b, sizeof b,

@@ -89,7 +89,7 @@ int tc_plan_nothing(const struct tc_plan_job *j, const struct tc_plan_found *fou
                    x->name, x->why);
   if (!found->possible && found->least_nodes)
     return tc_fail(err, TC_ELAYOUT, "no layout of %d rank%s is possible with the given values; %d nodes of %d "
-                   "would suffice", j->world, tc_plan_plural(j->world), found->least_nodes, j->cluster.devices);
+                   "would suffice", j->world, tc_plural(j->world), found->least_nodes, j->cluster.devices);
   if (!found->possible || !isfinite(found->least_bytes) ||
       found->least_bytes <= j->cluster.device.memory_bytes)
     return tc_fail(err, TC_ELAYOUT, "no layout fits%s%s", *found->why ? ": " : "", found->why);
@@ -113,14 +113,14 @@ static void print_nothing(FILE *f, const struct tc_plan_job *j, const struct tc_
     return;
   }
   if (found->possible && isfinite(found->least_bytes) && !small)
-    fprintf(f, " On %d rank%s a device needs at least %s and has %s.", j->world, tc_plan_plural(j->world),
+    fprintf(f, " On %d rank%s a device needs at least %s and has %s.", j->world, tc_plural(j->world),
             tc_human_bytes(a, sizeof a, found->least_bytes),
             tc_human_bytes(b, sizeof b, k->device.memory_bytes));
   const struct tc_plan_family *x = culprit(j, found);
   if (!found->possible)
     fprintf(f,
             " No layout of %d rank%s is possible with the given values: a batch of %lld sequence%s, %s.",
-            j->world, tc_plan_plural(j->world), (long long)batch, tc_plan_plural(batch),
+            j->world, tc_plural(j->world), (long long)batch, tc_plural(batch),
             j->fixed ? "and the flags of the layout" : "the heads and the layers");
   if (!found->possible && x)
     fprintf(f, " %s = %s %s.", tc_plan_key_name[x->key], x->name, x->why);

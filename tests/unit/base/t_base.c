@@ -235,14 +235,6 @@ static void test_words(void)
   is_int(tc_nearest("mesh.pt", list, 4), 3, "near");
   is_int(tc_nearest("checkpoint", list, 4), -1, "nothing is near");
   is_int(tc_nearest("", list, 4), -1, "the empty word");
-  char buf[32];
-  static const struct { double bytes; const char *want; } sizes[] = {
-    { 0, "0 B" }, { 999, "999 B" }, { 1000, "1 KB" }, { 1500, "1.5 KB" }, { 312000, "312 KB" },
-    { 999999, "1 MB" }, { 1.5e9, "1.5 GB" }, { 2e15, "2 PB" },
-  };
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    is_str(tc_human_bytes(buf, sizeof buf, sizes[i].bytes), sizes[i].want, "%.0f bytes",
-           sizes[i].bytes);
   is_int(tc_ceil_div(10, 3), 4, "tc_ceil_div");
   is_int(tc_round_up(10, 4), 12, "tc_round_up");
   int64_t t = tc_now_ns();
@@ -337,21 +329,6 @@ static void pool_of_three_blocks(void)
   tc_pool_free(p);
 }
 
-static void test_sizes(void)
-{
-  static const struct { double bytes; const char *want; } c[] = {
-    { 999.4, "999 B" }, { 999.5, "1 KB" }, { -1500, "-1.5 KB" }, { 3e9, "3 GB" }, { 4e12, "4 TB" },
-    { 5e18, "5 EB" }, { 5e21, "5e+03 EB" } };
-  char buf[32];
-  for (size_t i = 0; i < sizeof c / sizeof *c; i++)
-    is_str(tc_human_bytes(buf, sizeof buf, c[i].bytes), c[i].want, "%g bytes", c[i].bytes);
-  static const struct { double n; const char *want; } counts[] = {
-    { 12, "12" }, { 842496, "842K" }, { 999400, "999K" }, { 999900, "1M" }, { 124439808, "124M" }, { 70.55e9, "70.5B" },
-    { 405e9, "405B" }, { 1.5e12, "1500B" } };
-  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-    is_str(tc_human_count(buf, sizeof buf, counts[i].n), counts[i].want, "%g in three digits", counts[i].n);
-}
-
 static void test_order(void)
 {
   static const struct { double x, y; int want; } c[] = { { 1, 2, -1 }, { 2, 1, 1 }, { 2, 2, 0 } };
@@ -409,7 +386,6 @@ int main(void)
   test_lines();
   test_pool();
   leaves_nothing("a pool", pool_of_three_blocks, 20);
-  test_sizes();
   test_order();
   test_far();
   test_hash();

@@ -205,28 +205,6 @@ static void test_links(void)
   remove(path);
 }
 
-static void test_text(void)
-{
-  near_f(tc_plan_bytes("80GB"), 80e9, 0, "80GB");
-  near_f(tc_plan_bytes("1.5 GiB"), 1.5 * GIB, 0, "1.5 GiB");
-  near_f(tc_plan_bytes("300G"), 300e9, 0, "300G");
-  near_f(tc_plan_bytes("12e9"), 12e9, 0, "12e9");
-  near_f(tc_plan_bytes("10 GB/s"), 10e9, 0, "10 GB/s");
-  near_f(tc_plan_bytes("many"), -1, 0, "many");
-  near_f(tc_plan_bytes("80 GBx"), -1, 0, "80 GBx");
-  near_f(tc_plan_bytes("inf"), -1, 0, "without end");
-  near_f(tc_plan_bytes("1e305 P"), -1, 0, "... nor by its unit");
-  near_f(tc_plan_seconds("inf"), -1, 0, "a time without end");
-  near_f(tc_plan_seconds("24:00:00"), 86400, 0, "24:00:00");
-  near_f(tc_plan_seconds("1-12:00:00"), 1.5 * 86400, 0, "1-12:00:00");
-  near_f(tc_plan_seconds("1-12:30"), 1.5 * 86400 + 1800, 0, "1-12:30");
-  near_f(tc_plan_seconds("30:00"), 1800, 0, "30:00 are minutes and seconds, as sbatch has it");
-  near_f(tc_plan_seconds("1:-5:00"), -1, 0, "1:-5:00");
-  near_f(tc_plan_seconds("90m"), 5400, 0, "90m");
-  near_f(tc_plan_seconds("36"), 36 * 3600, 0, "36 are hours");
-  near_f(tc_plan_seconds("soon"), -1, 0, "soon");
-}
-
 /* One rank of a device that does nothing but multiply, at 1e9 operations a second: products and
  * attention, forward and twice that backward, no more. */
 static void test_time(void)
@@ -484,7 +462,6 @@ int main(void)
   test_devices();
   test_file();
   test_file_lines();
-  test_text();
   test_links();
   test_time();
   test_sums();
