@@ -17,11 +17,10 @@ enum { MOST_OUT = 6 };           /* bytes that a unit, a character or a byte tha
 
 /* ---- a unit ---------------------------------------------------------------------------- */
 
-/* The bytes of the character that s[n] begins with, and its number; 0: a byte that is none begins it; -1: it may be one
- * whose other bytes are still to come. n > 0. */
-static int character(const unsigned char *s, size_t n, uint32_t *code)
+int tc_utf8(const char *text, size_t n, uint32_t *code)
 {
   static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+  const unsigned char *s = (const unsigned char *)text;
   const int want = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
   *code = want == 1 ? s[0] : s[0] & (0xffu >> (want + 1));
   for (int i = 1; i < want; i++) {
@@ -49,7 +48,7 @@ static void hex(char *to, int digits, uint32_t x)
 static int unit(const char *text, size_t n, bool all, bool lines, char out[MOST_OUT], int *n_out)
 {
   uint32_t code;
-  const int bytes = character((const unsigned char *)text, n, &code);
+  const int bytes = tc_utf8(text, n, &code);
   if (bytes < 0 && !all) return 0;
   if (bytes > 0 && !is_control(code, lines)) {
     memcpy(out, text, (size_t)bytes);

@@ -118,21 +118,14 @@ static bool real_in_range(const char *range, double x, bool as_float)
   return (*range == '[' ? x >= lo : x > lo) && (*end == ']' ? x <= hi : x < hi);
 }
 
-/* Whether all of it is UTF-8, without stray bytes, overlong forms, surrogates or characters above
- * U+10FFFF. */
 static bool is_utf8(const char *text)
 {
-  for (const unsigned char *s = (const unsigned char *)text; *s;) {
-    int more = *s < 0x80 ? 0 : *s >> 5 == 6 ? 1 : *s >> 4 == 14 ? 2 : *s >> 3 == 30 ? 3 : -1;
-    if (more < 0) return false;
-    uint32_t c = more ? *s & (0x3fu >> more) : *s;
-    s++;
-    for (int i = 0; i < more; i++, s++) {
-      if ((*s & 0xc0) != 0x80) return false;
-      c = c << 6 | (*s & 0x3fu);
-    }
-    static const uint32_t least[] = { 0, 0x80, 0x800, 0x10000 };
-    if (c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) return false;
+  uint32_t code;
+  const size_t n = strlen(text);
+  for (size_t i = 0; i < n;) {
+    const int bytes = tc_utf8(text + i, n - i, &code);
+    if (bytes <= 0) return false;
+    i += (size_t)bytes;
   }
   return true;
 }
