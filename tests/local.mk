@@ -155,14 +155,20 @@ unit_tests = \
   %D%/unit/token/t_token_merges.t \
   %D%/unit/token/t_token_refused.t \
   %D%/unit/token/t_token_steps.t \
+  %D%/unit/train/t_batches.t \
   %D%/unit/train/t_calls.t \
   %D%/unit/train/t_end_of_step.t \
   %D%/unit/train/t_end_of_step_calls.t \
   %D%/unit/train/t_end_of_step_ranks.t \
   %D%/unit/train/t_fault.t \
+  %D%/unit/train/t_guard.t \
   %D%/unit/train/t_loop_calls.t \
   %D%/unit/train/t_measure.t \
   %D%/unit/train/t_request.t \
+  %D%/unit/train/t_progress.t \
+  %D%/unit/train/t_request.t \
+  %D%/unit/train/t_resume.t \
+  %D%/unit/train/t_rollback.t \
   %D%/unit/train/t_train.t \
   %D%/unit/train/t_when.t \
   %D%/unit/files/t_input.t \

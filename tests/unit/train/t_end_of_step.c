@@ -65,18 +65,6 @@ static bool open_fixture(struct fixture *f)
   return rc == 0;
 }
 
-static void test_last_step(void)
-{
-  static const struct {
-    int64_t steps, stop_at, want;
-  } row[] = { { 10, 0, 10 }, { 10, 1, 1 }, { 10, 9, 9 }, { 10, 10, 10 }, { 10, 11, 10 } };
-  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-    const struct tc_config c = { .train_steps = row[i].steps, .train_stop_at = row[i].stop_at };
-    is_int(tc_train_last_step(&c), row[i].want, "%lld steps, stop at %lld", (long long)row[i].steps,
-           (long long)row[i].stop_at);
-  }
-}
-
 #define RESUME ": run the same command to resume"
 #define SHORT                                                                                                \
   "the time limit is too short: it is near after step 7 already, and each start would get no further. Give " \
@@ -281,88 +269,6 @@ static void test_signals(struct fixture *f)
   }
 }
 
-/* Rows of a batch, from the middle of a sequence to that of another, are the rows of the whole batch; after
- * a fault all are 0. */
-static void test_rows(struct fixture *f)
-{
-  enum { T = 8, N = 4 };
-  static const int64_t row[][2] = { { 0, N * T }, { 3, 10 }, { 8, 8 },   { 8, 9 },
-                                    { 7, 1 },     { 7, 2 },  { 15, 17 }, { 31, 1 } };
-  struct tc_runtime rt = { .seed = 7, .step = 5 };
-  for (int eval = 0; eval < 2; eval++) {
-    int32_t want[2][N * T], got[2][N * T];
-    const int64_t last = tc_data_windows(f->data, 0);
-    f->t.run.opts.model.context = T;
-    f->t.run.opts.gpt.batch = (int)(last - 3); /* the fourth window of the second batch is none */
-    f->t.batches.eval_batch = eval ? 1 : -1;
-    f->t.rollback.skipped = 2;
-    const struct tc_samples s = { TC_ORDER_PERMUTATION, 7, last - 3 };
-    const struct tc_batch to = { want[0], want[1] };
-    if (!eval) TC_ASSERT(tc_data_train(f->data, NULL, &s, 7, 0, N, &to, NULL) == 0);
-    for (int i = 0; eval && i < 3; i++)
-      TC_ASSERT(tc_data_window(f->data, NULL, 0, last - 3 + i, &(struct tc_batch){ want[0] + i * T, want[1] + i * T },
-                               NULL) == 0);
-    for (int i = 3 * T; eval && i < N * T; i++) want[0][i] = 0, want[1][i] = -1;
-    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
-      const size_t at = (size_t)row[k][0], n = (size_t)row[k][1], bytes = n * sizeof **got;
-      memset(got, 0x55, sizeof got);
-      tc_train_fill(&f->t, &rt, row[k][0], row[k][1], got[0], got[1], NULL);
-      ok(!memcmp(got[0], want[0] + at, bytes) && !memcmp(got[1], want[1] + at, bytes),
-         "%zu rows from %zu, %s", n, at, eval ? "validation" : "training");
-      ok(n == N * T || (got[0][n] == 0x55555555 && got[1][n] == 0x55555555), "... and no more");
-    }
-  }
-  int32_t x[3] = { 1, 1, 1 }, y[3] = { 1, 1, 1 };
-  f->t.batches.err.status = TC_EUSER;
-  tc_train_fill(&f->t, &rt, 0, 2, x, y, NULL);
-  ok(x[0] == 0 && x[1] == 0 && x[2] == 1 && y[0] == 0 && y[1] == 0 && y[2] == 1,
-     "after a fault: zeros");
-  f->t.batches.err.status = 0;
-  f->t.batches.eval_batch = -1;
-  f->t.rollback.skipped = 0;
-  f->t.batches.val = NULL; /* which is f->data, too */
-  tc_train_data_close(&f->t);
-  f->data = NULL;
-}
-
-/* A checkpoint of other libraries is resumed with a warning; one that does not name them without. */
-static void test_versions(struct fixture *f)
-{
-  struct tc_ckpt_meta meta = { .version = "", .data = "", .stack = "" };
-  f->t.run.stack = tc_strdup("gcc 2, HDF5 2");
-  stderr_text();
-  tc_resume_say(&f->t, &meta);
-  meta.stack = f->t.run.stack;
-  tc_resume_say(&f->t, &meta);
-  is_str(stderr_text(), "", "the same libraries, and unknown ones");
-  meta.stack = "gcc 1, HDF5 2";
-  tc_resume_say(&f->t, &meta);
-  is_str(stderr_text(), "tercio: warning: the checkpoint was saved with other versions (gcc 1, HDF5 2; now gcc 2, "
-         "HDF5 2): from here on losses may differ in their last digits\n", "other ones");
-  free(f->t.run.stack);
-}
-
-/* data.order = auto is the order of the checkpoint's run: one that does not say took draws; an import has none. */
-static void test_order(struct fixture *f)
-{
-  static const struct { enum tc_data_order is; const char *version, *config; enum tc_data_order want; } row[] = {
-    { TC_ORDER_BY_RUN, "1", "[train]\nsteps = 3\n", TC_ORDER_DRAWS },
-    { TC_ORDER_BY_RUN, "1", "[data]\norder = draws\n[train]\nsteps = 3\n", TC_ORDER_DRAWS },
-    { TC_ORDER_BY_RUN, "1", "[data]\norder = permutation\n[train]\nsteps = 3\n", TC_ORDER_PERMUTATION },
-    { TC_ORDER_PERMUTATION, "1", "[train]\nsteps = 3\n", TC_ORDER_PERMUTATION },
-    { TC_ORDER_DRAWS, "1", "[data]\norder = permutation\n[train]\nsteps = 3\n", TC_ORDER_DRAWS },
-    { TC_ORDER_BY_RUN, "", "", TC_ORDER_PERMUTATION },
-    { TC_ORDER_BY_RUN, NULL, NULL, TC_ORDER_PERMUTATION },
-    { TC_ORDER_DRAWS, NULL, NULL, TC_ORDER_DRAWS },
-  };
-  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-    const struct tc_ckpt_meta meta = { .version = row[i].version, .config = row[i].config };
-    f->t.own.data_order = row[i].is;
-    tc_resume_order(&f->t, row[i].version ? &meta : NULL);
-    is_int(f->t.own.data_order, row[i].want, "order of samples, case %zu", i);
-  }
-}
-
 int main(void)
 {
   struct fixture f;
@@ -371,14 +277,10 @@ int main(void)
   const int keep = dup(STDERR_FILENO),
             to = chdir(fx_folder()) == 0 ? open("stderr", O_RDWR | O_CREAT | O_APPEND, 0600) : -1;
   if (to < 0 || dup2(to, STDERR_FILENO) < 0 || !open_fixture(&f)) return 1;
-  test_last_step();
   test_finish(&f);
   test_data(&f);
-  test_rows(&f);
   test_flags(&f);
   test_signals(&f);
-  test_versions(&f);
-  test_order(&f);
   tc_writer_free(f.writer, false);
   tc_comm_free(f.self);
   dup2(keep, STDERR_FILENO);

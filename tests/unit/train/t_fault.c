@@ -33,11 +33,13 @@ static void test_parse(void)
                { "slow@7:3", TC_FAULT_SLOW, 3, 7 },
                { "nan@5", TC_FAULT_NAN, 3, 5 },
                { "spike@5:1", TC_FAULT_SPIKE, 1, 5 },
+               { "slow@1:0", TC_FAULT_SLOW, 0, 1 },
+               { "spike@7:3", TC_FAULT_SPIKE, 3, 7 },
                { "slow@5000000000", TC_FAULT_SLOW, 3, 5000000000 } };
   static const char *const bad[] = { "hang",      "hang@",      "hang@0",    "hang@-1",   "hang@x",
                                      "hang@5:",   "hang@5:4",   "hang@5:-1", "hang@5:1x", "hang@5x",
                                      "hang@5 :1", "@5",         "hangs@5",   "han@5",     "Hang@5",
-                                     "x",         "slow@5:1:2", "hang@5: 1" };
+                                     "x",         "slow@5:1:2", "hang@5: 1", "hang@5:1:2", "crawl@5" };
   struct tc_fault f;
   struct tc_err err = { 0 };
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
@@ -85,9 +87,28 @@ static void test_comes(void)
   }
 }
 
+/* A spike comes once, at its step. */
+static void test_fire(void)
+{
+  struct tc_train t = { .fault = { TC_FAULT_SPIKE, 0, 7 } };
+  struct tc_step_report s = { .step = 6, .loss = 2 };
+  tc_fault_fire(&t, &s);
+  ok(s.loss == 2, "a spike comes at its step");
+  s.step = 7;
+  tc_fault_fire(&t, &s);
+  ok(s.loss == 2000, "... a thousand times the loss");
+  tc_fault_fire(&t, &s);
+  ok(s.loss == 2000, "... once");
+  t.fault.kind = TC_FAULT_SPIKE;
+  s.step = 8;                                    /* a run that goes on after the fault's step */
+  tc_fault_fire(&t, &s);
+  ok(s.loss == 2000, "... and not after it");
+}
+
 int main(void)
 {
   test_parse();
   test_comes();
+  test_fire();
   return done_testing();
 }

@@ -1,31 +1,15 @@
-/* t_measure.c - what a run writes for others: the lines of metrics.jsonl, the line of progress, and what
- * it makes of the file of `tercio save`. The clock and the terminal are the test's. */
+/* t_measure.c - a step's line of metrics.jsonl, and the file, as a run opens, cuts, loses and fills it (measure.c,
+ * metrics_file.c); resident memory. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "src/train/request.h"
 #include "src/train/parts.h"
 #include "tests/unit/ckpt_fixture.h"
 #include "tests/unit/stderr_text.h"
-
-static int64_t now_ns; /* 0: the true time */
-static bool terminal;
-
-int clock_gettime(clockid_t id, struct timespec *ts)
-{
-  if (!now_ns || id != CLOCK_MONOTONIC) return (int)syscall(SYS_clock_gettime, id, ts);
-  ts->tv_sec = now_ns / 1000000000;
-  ts->tv_nsec = now_ns % 1000000000;
-  return 0;
-}
-
-int isatty(int fd) { return terminal && fd == STDERR_FILENO; }
 
 static void put_file(const char *path, const char *text)
 {
@@ -116,184 +100,6 @@ static void test_line(struct tc_writer *writer)
   ok(!t.log.saved.step && !t.log.stall_ns && !t.log.copied && !t.log.counted[TC_PP].data[TC_SEND].calls,
      "what was reported is not reported again");
   tc_straggler_free(t.end.straggler);
-}
-
-/* ---- progress ---- */
-
-static void test_progress(void)
-{
-  static const int64_t S = 1000000000;
-  static const struct {
-    int rank, tty;
-    int64_t step, stop_at, last_ns;
-    double val, rate;
-    const char *want;
-    int64_t steps, first_ns;     /* before this one */
-  } row[] = {
-    { 0, 0, 1, 0, 0, NAN, 100,
-      "step 1/10  loss 2.5000  norm 1.500  lr 1.00e-03  100 tok/s  left 0:00:09\n", 0, 0 },
-    { 1, 0, 1, 0, 0, NAN, 100, "", 0, 0 },
-    { 1, 0, 10, 0, 0, 1, 100, "", 0, 0 },
-    { 0, 0, 2, 0, 98 * S + 1, NAN, 100, "", 0, 0 },
-    { 0, 0, 2, 0, 98 * S, NAN, 0.01,
-      "step 2/10  loss 2.5000  norm 1.500  lr 1.00e-03  0 tok/s  left 22:13:20\n", 0, 0 },
-    { 0, 0, 2, 0, 99 * S, 3.14159, 0,
-      "step 2/10  loss 2.5000  val 3.1416  norm 1.500  lr 1.00e-03  0 tok/s  left 0:00:00\n", 0, 0 },
-    { 0, 0, 10, 0, 99 * S, NAN, 1,
-      "step 10/10  loss 2.5000  norm 1.500  lr 1.00e-03  1 tok/s  left 0:00:00\n", 0, 0 },
-    { 0, 0, 4, 5, 99 * S, NAN, 1, "", 0, 0 },
-    { 0, 0, 5, 5, 99 * S, NAN, 1,
-      "step 5/5  loss 2.5000  norm 1.500  lr 1.00e-03  1 tok/s  left 0:00:00\n", 0, 0 },
-    { 0, 0, 5, 1, 0, NAN, 50,
-      "step 5/1  loss 2.5000  norm 1.500  lr 1.00e-03  50 tok/s  left 0:00:-8\n", 0, 0 },
-    { 0, 0, 5, 20, 0, NAN, 7,
-      "step 5/10  loss 2.5000  norm 1.500  lr 1.00e-03  7 tok/s  left 0:01:11\n", 0, 0 },
-    /* 40 s for four steps, with what was between them; 2000 s for one. */
-    { 0, 0, 5, 0, 0, NAN, 100,
-      "step 5/10  loss 2.5000  norm 1.500  lr 1.00e-03  100 tok/s  left 0:00:50\n", 4, 60 * S },
-    { 0, 0, 6, 0, 0, 3, 100,
-      "step 6/10  loss 2.5000  val 3.0000  norm 1.500  lr 1.00e-03  100 tok/s  left 2:13:20\n", 1, -1900 * S },
-    { 0, 1, 3, 0, 100 * S - 200000000, NAN, 100,
-      "\rstep 3/10  loss 2.5000  norm 1.500  lr 1.00e-03  100 tok/s  left 0:00:07\033[K", 0, 0 },
-    { 0, 1, 3, 0, 100 * S - 199999999, NAN, 100, "", 0, 0 },
-    { 0, 1, 3, 0, 0, 2, 100,
-      "\rstep 3/10  loss 2.5000  val 2.0000  norm 1.500  lr 1.00e-03  100 tok/s  left 0:00:07\033[K\n", 0, 0 },
-    { 0, 1, 10, 0, 0, NAN, 100,
-      "\rstep 10/10  loss 2.5000  norm 1.500  lr 1.00e-03  100 tok/s  left 0:00:00\033[K\n", 0, 0 },
-  };
-  now_ns = 100 * S;
-  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-    struct tc_config c = { .train_steps = 10, .train_stop_at = row[i].stop_at };
-    const struct tc_train t = { .run.cfg = &c, .run.rank = row[i].rank };
-    const struct tc_step_report r = { .step = row[i].step,
-                                      .tokens = 100,
-                                      .loss = 2.5,
-                                      .lr = 1e-3,
-                                      .val_loss = row[i].val, .validated = !isnan(row[i].val),
-                                      .grad_norm = 1.5 };
-    struct tc_progress p = { .shown_ns = row[i].last_ns, .steps = row[i].steps, .first_ns = row[i].first_ns };
-    terminal = row[i].tty;
-    tc_progress(&t, &r, &p, row[i].rate);
-    is_str(stderr_text(), row[i].want, "progress %zu", i);
-    is_int(p.shown_ns, *row[i].want ? now_ns : row[i].last_ns, "... %s",
-           *row[i].want ? "now" : "not now");
-    is_int(p.steps, row[i].steps + 1, "... a step more");
-    is_int(p.first_ns, row[i].steps ? row[i].first_ns : now_ns, "... the first was then");
-  }
-  terminal = false;
-  now_ns = 0;
-}
-
-/* ---- tercio save ---- */
-
-struct ask {
-  const char *text;
-  int kind;
-  const char *logged;
-};
-
-static void test_words(struct tc_train *t)
-{
-  static const struct ask row[] = {
-    { "", TC_ASK_SAVE, "" },
-    { "checkpoint\n", TC_ASK_SAVE, "" },
-    { " requeue", TC_ASK_REQUEUE, "" },
-    { "stop\nrequeue\n", TC_ASK_END, "" },
-    { " \n", TC_ASK_SAVE, "" },
-    { "halt", TC_ASK_SAVE,
-      "tercio: warning: out/.save-taken: 'halt' is not a request: give checkpoint, requeue or "
-      "stop; taken as checkpoint\n" },
-    { "a-word-of-more-than-thirty-two-letters", TC_ASK_SAVE,
-      "tercio: warning: out/.save-taken: "
-      "'a-word-of-more-than-thirty-two-' is not a request: give checkpoint, requeue or stop; taken as checkpoint\n" },
-  };
-  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-    t->request = (struct tc_request_state){ 0 };
-    put_file("out/save", row[i].text);
-    is_int(tc_request_look(t, 1, true), row[i].kind, "request %zu", i);
-    is_str(stderr_text(), row[i].logged, "... what is reported of it");
-  }
-  for (int kind = 0; kind < 2; kind++) {
-    t->request = (struct tc_request_state){ 0 };
-    unlink("out/.save-taken");
-    if (kind ? mkfifo("out/save", 0600) : mkdir("out/save", 0700))
-      printf("Bail out! no %s\n", kind ? "FIFO" : "folder");
-    is_int(tc_request_look(t, 2, true), TC_ASK_SAVE, "a %s is a request too",
-           kind ? "FIFO" : "folder");
-    t->ckpt.saved_step = 2;
-    tc_request_end(t);
-    is_str(stderr_text(),
-           kind ? "tercio: warning: cannot read request out/.save-taken: it is a named pipe; give a file, or <(COMMAND); "
-                  "taken as checkpoint\n"
-                  "tercio: tercio save: the checkpoint of step 2 is there, as requested\n"
-                : "tercio: warning: cannot read request out/.save-taken: it is a folder; name a file in it; taken as "
-                  "checkpoint\n"
-                  "tercio: tercio save: the checkpoint of step 2 is there, as requested\n"
-                  "tercio: warning: out/.save-taken: Is a directory\n",
-           "... and is done with");
-    rmdir("out/.save-taken");
-  }
-}
-
-static void test_request(struct tc_writer *writer)
-{
-  static const int64_t S = 1000000000;
-  struct tc_train t = { .out = (char *)(uintptr_t) "out", .ckpt.writer = writer, .ckpt.saved_step = -1 };
-  mkdir("out", 0700);
-  now_ns = 100 * S;
-  is_int(tc_request_look(&t, 3, false), TC_ASK_NONE, "nothing is asked for");
-  is_int(t.request.looked_ns, now_ns, "... as of now");
-  put_file("out/save", "requeue");
-  now_ns += S - 1;
-  is_int(tc_request_look(&t, 4, false), TC_ASK_NONE, "a request is looked for once a second");
-  now_ns += 1;
-  is_int(tc_request_look(&t, 5, false), TC_ASK_REQUEUE, "... and found then");
-  ok(access("out/save", F_OK) && !access("out/.save-taken", F_OK), "... and taken");
-  now_ns += S;
-  is_int(tc_request_look(&t, 6, false), TC_ASK_NONE, "one answer is begun for one request");
-  now_ns += 59 * S - 1;
-  is_int(tc_request_look(&t, 7, true), TC_ASK_NONE, "... for a minute");
-  now_ns += 1;
-  is_int(tc_request_look(&t, 8, false), TC_ASK_REQUEUE,
-         "... and again, if there is no checkpoint by then");
-  is_int(tc_request_look(&t, 8, false), TC_ASK_NONE, "... once");
-  t.ckpt.saved_step = 4;
-  tc_request_end(&t);
-  is_int(t.request.kind, TC_ASK_REQUEUE, "a checkpoint from before the request is no answer");
-  is_str(stderr_text(), "", "... and nothing is reported");
-  put_file("out/save", "checkpoint");
-  is_int(tc_request_look(&t, 9, true), TC_ASK_REQUEUE, "of two requests the greater counts");
-  is_int(t.request.step, 9, "... from the later one's step on");
-  t.request.failed_ns = 7;
-  t.ckpt.saved_step = 9;
-  tc_request_end(&t);
-  is_str(stderr_text(), "tercio: tercio save: the checkpoint of step 9 is there, as requested\n",
-         "its checkpoint is there");
-  ok(access("out/.save-taken", F_OK) && !t.request.kind && !t.request.begun_ns && !t.request.step,
-     "... and the request is done with");
-  ok(t.request.failed_ns == 7 && t.request.looked_ns == now_ns, "... but for when it was looked for");
-  tc_request_end(&t);
-  is_str(stderr_text(), "", "no request, no word");
-  test_words(&t);
-  put_file("out/save", "");
-  put_file("out/.save-taken", "");
-  tc_request_begin(&t);
-  is_str(stderr_text(),
-         "tercio: out/save: this request is from before this start: removed\n"
-         "tercio: out/.save-taken: this request is from before this start: removed\n",
-         "a start removes older ones");
-  tc_request_begin(&t);
-  is_str(stderr_text(), "", "... if there are any");
-  t.request = (struct tc_request_state){ 0 };
-  put_file("file", "");
-  t.out = (char *)(uintptr_t) "file";
-  for (int i = 0; i < 2; i++) {
-    is_int(tc_request_look(&t, 1, true), TC_ASK_NONE, "a folder that is none");
-    is_str(stderr_text(),
-           i ? "" : "tercio: warning: file/save: Not a directory: tercio save does not work here\n",
-           "... is reported once");
-  }
-  now_ns = 0;
 }
 
 /* ---- the file metrics.jsonl ---- */
@@ -502,8 +308,7 @@ int main(void)
   const int open_now = descriptors();
   test_resident();
   test_line(writer);
-  test_progress();
-  test_request(writer);
+  mkdir("out", 0700);
   struct tc_config c = { 0 };
   struct tc_train t = { .run.cfg = &c,
                         .ckpt.writer = writer,

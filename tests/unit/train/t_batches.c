@@ -1,0 +1,70 @@
+/* t_batches.c - rows of a batch, of training and of validation data, for a rank that takes part of a sequence. */
+#include <unistd.h>
+
+#include "src/train/parts.h"
+#include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/tap.h"
+
+/* Rows of a batch, from the middle of a sequence to that of another, are the rows of the whole batch; after
+ * a fault all are 0. */
+static void test_rows(struct tc_train *t, struct tc_data *d)
+{
+  enum { T = 8, N = 4 };
+  static const int64_t row[][2] = { { 0, N * T }, { 3, 10 }, { 8, 8 },   { 8, 9 },
+                                    { 7, 1 },     { 7, 2 },  { 15, 17 }, { 31, 1 } };
+  struct tc_runtime rt = { .seed = 7, .step = 5 };
+  for (int eval = 0; eval < 2; eval++) {
+    int32_t want[2][N * T], got[2][N * T];
+    const int64_t last = tc_data_windows(d, 0);
+    t->run.opts.model.context = T;
+    t->run.opts.gpt.batch = (int)(last - 3); /* the fourth window of the second batch is none */
+    t->batches.eval_batch = eval ? 1 : -1;
+    t->rollback.skipped = 2;
+    const struct tc_samples s = { TC_ORDER_PERMUTATION, 7, last - 3 };
+    const struct tc_batch to = { want[0], want[1] };
+    if (!eval) TC_ASSERT(tc_data_train(d, NULL, &s, 7, 0, N, &to, NULL) == 0);
+    for (int i = 0; eval && i < 3; i++)
+      TC_ASSERT(tc_data_window(d, NULL, 0, last - 3 + i, &(struct tc_batch){ want[0] + i * T, want[1] + i * T },
+                               NULL) == 0);
+    for (int i = 3 * T; eval && i < N * T; i++) want[0][i] = 0, want[1][i] = -1;
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+      const size_t at = (size_t)row[k][0], n = (size_t)row[k][1], bytes = n * sizeof **got;
+      memset(got, 0x55, sizeof got);
+      tc_train_fill(t, &rt, row[k][0], row[k][1], got[0], got[1], NULL);
+      ok(!memcmp(got[0], want[0] + at, bytes) && !memcmp(got[1], want[1] + at, bytes),
+         "%zu rows from %zu, %s", n, at, eval ? "validation" : "training");
+      ok(n == N * T || (got[0][n] == 0x55555555 && got[1][n] == 0x55555555), "... and no more");
+    }
+  }
+  int32_t x[3] = { 1, 1, 1 }, y[3] = { 1, 1, 1 };
+  t->batches.err.status = TC_EUSER;
+  tc_train_fill(t, &rt, 0, 2, x, y, NULL);
+  ok(x[0] == 0 && x[1] == 0 && x[2] == 1 && y[0] == 0 && y[1] == 0 && y[2] == 1,
+     "after a fault: zeros");
+  t->batches.err.status = 0;
+  t->batches.eval_batch = -1;
+  t->rollback.skipped = 0;
+  t->batches.val = NULL; /* which is d, too */
+  tc_train_data_close(t);
+}
+
+int main(void)
+{
+  static char *text = "text";
+  const struct tc_config cfg = { .train_steps = 10, .train_seed = 7 };
+  const struct tc_data_opts opts = { &text, 1, TC_FORMAT_TEXT, 1, 8, 256, 0, false, false };
+  struct tc_train t = { .run.cfg = &cfg };
+  struct tc_data *d;
+  struct tc_err err = { 0 };
+  FILE *file = chdir(fx_folder()) == 0 ? fopen("text", "w") : NULL;
+  for (int i = 0; file && i < 100; i++) fprintf(file, "%d\n", i);
+  if (file) fclose(file);
+  if (tc_data_open(&d, &opts, &err) < 0) {
+    printf("Bail out! %s\n", err.text);
+    return 1;
+  }
+  t.batches.train = t.batches.val = d;
+  test_rows(&t, d);
+  if (chdir("/") == 0) fx_clean();
+  return done_testing();
+}

@@ -1,0 +1,58 @@
+/* t_resume.c - a checkpoint of other libraries, and the order of samples of its run. Options that differ are f_options'. */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "src/train/parts.h"
+#include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/stderr_text.h"
+
+/* A checkpoint of other libraries is resumed with a warning; one that does not name them without. */
+static void test_versions(void)
+{
+  struct tc_train t = { .run.rank = 0 };
+  struct tc_ckpt_meta meta = { .version = "", .data = "", .stack = "" };
+  t.run.stack = tc_strdup("gcc 2, HDF5 2");
+  stderr_text();
+  tc_resume_say(&t, &meta);
+  meta.stack = t.run.stack;
+  tc_resume_say(&t, &meta);
+  is_str(stderr_text(), "", "the same libraries, and unknown ones");
+  meta.stack = "gcc 1, HDF5 2";
+  tc_resume_say(&t, &meta);
+  is_str(stderr_text(), "tercio: warning: the checkpoint was saved with other versions (gcc 1, HDF5 2; now gcc 2, "
+         "HDF5 2): from here on losses may differ in their last digits\n", "other ones");
+  free(t.run.stack);
+}
+
+/* data.order = auto is the order of the checkpoint's run: one that does not say took draws; an import has none. */
+static void test_order(void)
+{
+  static const struct { enum tc_data_order is; const char *version, *config; enum tc_data_order want; } row[] = {
+    { TC_ORDER_BY_RUN, "1", "[train]\nsteps = 3\n", TC_ORDER_DRAWS },
+    { TC_ORDER_BY_RUN, "1", "[data]\norder = draws\n[train]\nsteps = 3\n", TC_ORDER_DRAWS },
+    { TC_ORDER_BY_RUN, "1", "[data]\norder = permutation\n[train]\nsteps = 3\n", TC_ORDER_PERMUTATION },
+    { TC_ORDER_PERMUTATION, "1", "[train]\nsteps = 3\n", TC_ORDER_PERMUTATION },
+    { TC_ORDER_DRAWS, "1", "[data]\norder = permutation\n[train]\nsteps = 3\n", TC_ORDER_DRAWS },
+    { TC_ORDER_BY_RUN, "", "", TC_ORDER_PERMUTATION },
+    { TC_ORDER_BY_RUN, NULL, NULL, TC_ORDER_PERMUTATION },
+    { TC_ORDER_DRAWS, NULL, NULL, TC_ORDER_DRAWS },
+  };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    const struct tc_ckpt_meta meta = { .version = row[i].version, .config = row[i].config };
+    struct tc_train t = { .own.data_order = row[i].is };
+    tc_resume_order(&t, row[i].version ? &meta : NULL);
+    is_int(t.own.data_order, row[i].want, "order of samples, case %zu", i);
+  }
+}
+
+int main(void)
+{
+  const int keep = dup(STDERR_FILENO),
+            to = chdir(fx_folder()) == 0 ? open("stderr", O_RDWR | O_CREAT | O_APPEND, 0600) : -1;
+  if (to < 0 || dup2(to, STDERR_FILENO) < 0) return 1;
+  test_versions();
+  test_order();
+  dup2(keep, STDERR_FILENO);
+  if (chdir("/") == 0) fx_clean();
+  return done_testing();
+}
