@@ -52,6 +52,7 @@ unit_tests = \
   %D%/unit/graph/t_check_grad.t \
   %D%/unit/graph/t_mesh.t \
   %D%/unit/io/t_blocks.t \
+  %D%/unit/io/t_calls.t \
   %D%/unit/io/t_ckpt.t \
   %D%/unit/io/t_ckpt_faults.t \
   %D%/unit/io/t_ckpt_load.t \
@@ -156,7 +157,6 @@ unit_tests = \
   %D%/unit/token/t_token_refused.t \
   %D%/unit/token/t_token_steps.t \
   %D%/unit/train/t_batches.t \
-  %D%/unit/train/t_calls.t \
   %D%/unit/train/t_end_of_step.t \
   %D%/unit/train/t_end_of_step_calls.t \
   %D%/unit/train/t_end_of_step_ranks.t \
@@ -215,7 +215,7 @@ test_headers = \
   %D%/unit/script.h \
   %D%/unit/ckpt_cmd.h \
   %D%/unit/placed.h \
-  %D%/unit/train/calls.h \
+  %D%/unit/io/calls.h \
   %D%/unit/ckpt_fixture.h \
   %D%/unit/data_fixture.h \
   %D%/unit/digest.h \

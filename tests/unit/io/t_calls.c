@@ -6,7 +6,7 @@
 #include "io/ckpt/owner.h"
 #include "io/formats/safetensors.h"
 #include "src/train/parts.h"
-#include "tests/unit/train/calls.h"
+#include "tests/unit/io/calls.h"
 #include "tests/unit/digest.h"
 
 static struct tc_comm *self;
