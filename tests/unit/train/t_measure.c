@@ -49,6 +49,29 @@ static const char full[] =
     "{\"all_reduce\": {\"calls\": 7, \"bytes\": 44}, \"barrier\": {\"calls\": 1, \"bytes\": 0}}}, \"bubble\": 0.125}\n";
 static const char copied[] = "\"mfu\": null, \"ckpt\": {\"stall_ms\": 1.5}, \"comm\"";
 
+/* Tasks are in the line of the step after which they were asked. */
+static void test_tasks(struct tc_train *t, struct tc_step_report r)
+{
+  static const char tasks[] = "\"tasks\": [{\"name\": \"q\", \"questions\": 4, \"accuracy\": 0.5, \"accuracy_by_length\": "
+    "0.25, \"loss\": null, \"not_finite\": {\"loss\": \"nan\"}}], \"mfu\"";
+  char name[] = "q";
+  struct tc_task task = { .name = name, .questions.n = 4, .right = 0.5, .by_length = 0.25, .loss = NAN };
+  t->tasks.task = &task, t->tasks.n = 1, t->tasks.step = 3;
+  for (r.step = 3; r.step <= 4; r.step++) {
+    char *line = tc_metrics_line(t, &r);
+    is_int(strstr(line, tasks) != NULL, r.step == 3, "tasks %s: %s", r.step == 3 ? "of this step" : "of another", line);
+    free(line);
+  }
+  t->tasks = (struct tc_tasks){ 0 };
+}
+
+/* Samples come in the table's order. */
+static void in_order(void *ctx, const struct tc_sample *s)
+{
+  int *last = ctx;
+  *last = *last < 0 || (int)s->metric < *last ? -1 : (int)s->metric;
+}
+
 static void test_line(struct tc_writer *writer)
 {
   struct tc_rank_info info[2] = { { .host = "one" }, { .host = "two" } };
@@ -99,6 +122,10 @@ static void test_line(struct tc_writer *writer)
   tc_metrics_forget(&t);
   ok(!t.log.saved.step && !t.log.stall_ns && !t.log.copied && !t.log.counted[TC_PP].data[TC_SEND].calls,
      "what was reported is not reported again");
+  test_tasks(&t, r);
+  int last = 0;
+  tc_metrics_each(&t, &r, in_order, &last);
+  is_int(last, TC_METRIC_BUBBLE, "samples come in the table's order");
   tc_straggler_free(t.end.straggler);
 }
 
