@@ -188,7 +188,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/source.c \
   %D%/data/token_file.c \
   %D%/data/token_names.c \
-  %D%/data/warn.c \
+  %D%/data/data_warn.c \
   %D%/launch/bind.c \
   %D%/launch/bind.h \
   %D%/launch/cpus.c \

@@ -12,7 +12,7 @@
  * A tc_data is read by several threads at once, each with a tc_reader of its own.
  *
  * Files in reading order: order.[ch]; impl.h; token_names.c (words to sources); token_file.c (reading, and files that
- * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; warn.c (what may
+ * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; data_warn.c (what may
  * be a mistake); prefetch.[ch] (the batch of the next step, read by other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H

@@ -1,4 +1,4 @@
-/* warn.c - data that can be trained on but may be a mistake: shards that are not finished, files that are read twice, and
+/* data_warn.c - data that can be trained on but may be a mistake: shards that are not finished, files that are read twice, and
  * bytes where the model has a larger vocabulary.
  *
  * Files are compared by what their opening noted of them, and of a folder only data.json is read, so that it takes no

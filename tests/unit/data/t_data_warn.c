@@ -1,4 +1,4 @@
-/* t_warn.c - warnings of shards that are not finished, of files that are read twice, and of bytes for
+/* t_data_warn.c - warnings of shards that are not finished, of files that are read twice, and of bytes for
  * a model with a larger vocabulary. */
 #include "tests/unit/data_fixture.h"
 
@@ -21,7 +21,7 @@ static void warn_here(const char *fmt, ...)
 }
 
 #define tc_warn warn_here
-#include "src/data/warn.c"
+#include "src/data/data_warn.c"
 #undef tc_warn
 
 enum { CONTEXT = 4, N = 20, VOCAB = 300 };
@@ -102,5 +102,5 @@ static void tests(const char *dir)
 
 int main(void)
 {
-  return in_folder("t_warn", tests);
+  return in_folder("t_data_warn", tests);
 }
