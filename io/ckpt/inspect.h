@@ -41,6 +41,8 @@ int tc_ckpt_check_piece(struct tc_ckpt *c, int k, struct tc_err *err);
 
 /* Instead of a status: the step was removed meanwhile, which is no fault. */
 enum { TC_STEP_GONE = 1 };
+/* Local. TC_EUSER if it is the folder of a run, whose checkpoints are in a folder of their own in it. */
+int tc_ckpt_check_folder(const char *path, struct tc_err *err);
 /* Local. The checkpoints that DIR refers to, oldest first: itself, or all in it. *out is an owned array of owned paths
  * (tc_names_free); returns the number, or a status (DIR does not exist). */
 int tc_ckpt_step_paths(char ***out, const char *dir, struct tc_err *err);
@@ -69,6 +71,8 @@ void tc_ckpt_verify_attached(const struct tc_ckpt *c, struct tc_faults *f);
 /* Local. tc_ckpt_open for a command that reads data: the files are open when it returns, so that a run that removes the
  * checkpoint meanwhile does not matter (tc_ckpt_hold). */
 int tc_ckpt_open_held(struct tc_ckpt **out, const char *path, struct tc_err *err);
+/* Local. Closes it; returns rc, what became of reading it, or TC_EUSER: it was removed meanwhile (tc_ckpt_settle). */
+int tc_ckpt_close_held(struct tc_ckpt *c, const char *path, int rc, struct tc_err *err);
 /* Local. Opens a step and checks that its files exist and have their sizes, without reading them; *size_bytes: of all of
  * them. After a failure *c may be open: the manifest is good. As tc_ckpt_open, or TC_STEP_GONE; 0 may leave a sentence of
  * an earlier look in *err. */

@@ -108,13 +108,18 @@ bool tc_ckpt_is_young(const struct tc_ckpt_folder *f)
   return age_s < young_s && age_s > -young_s;
 }
 
-/* Whether a folder without a checkpoint has a model of Hugging Face instead. */
 static bool has_file(const char *folder, const char *name)
 {
   char *path = tc_sprintf("%s/%s", folder, name);
   const bool there = tc_is_there(path) == 1;
   free(path);
   return there;
+}
+
+int tc_ckpt_check_folder(const char *path, struct tc_err *err)
+{
+  if (!has_file(path, "run.json") || !has_file(path, "ckpt")) return 0;
+  return tc_fail(err, TC_EUSER, "%s is the folder of a run; its checkpoints are in %s/ckpt", path, path);
 }
 
 int tc_ckpt_find_step(char **out, bool *chosen, const char *path, struct tc_err *err)
@@ -139,9 +144,7 @@ int tc_ckpt_find_step(char **out, bool *chosen, const char *path, struct tc_err 
   if (n == 0 && has_file(plain, "config.json"))
     tc_fail(err, TC_EUSER, "%s is a model of Hugging Face, not a checkpoint: make one with `tercio ckpt import "
             "%s -o CKPT`", plain, word);
-  else if (n == 0 && has_file(plain, "run.json") && has_file(plain, "ckpt"))
-    tc_fail(err, TC_EUSER, "%s is the folder of a run; its checkpoints are in %s/ckpt", plain, plain);
-  else if (n == 0)
+  else if (n == 0 && tc_ckpt_check_folder(plain, err) == 0)
     tc_fail(err, TC_EUSER, there ? "%s: no checkpoint in this folder" : "%s: no such folder",
             plain);
   free(word);

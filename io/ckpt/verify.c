@@ -269,6 +269,14 @@ int tc_ckpt_open_held(struct tc_ckpt **out, const char *path, struct tc_err *err
   return rc;
 }
 
+int tc_ckpt_close_held(struct tc_ckpt *c, const char *path, int rc, struct tc_err *err)
+{
+  bool again;
+  rc = tc_ckpt_settle(c, path, rc, &again, err);
+  tc_ckpt_close(c);
+  return rc;
+}
+
 /* Opens a step and checks that its files exist and have their sizes, without reading
  * them. *size_bytes: of all its files. */
 static int open_step(struct tc_ckpt **c, const char *path, int64_t *size_bytes, struct tc_err *err)

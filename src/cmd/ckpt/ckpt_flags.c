@@ -1,7 +1,6 @@
 /* ckpt_flags.c - the options of `tercio ckpt`: a table for all commands. */
 #include "src/cmd/ckpt/ckpt.h"
 #include "src/cmd/cmd.h"
-#include "src/files/names.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -126,18 +125,6 @@ static int parse_one(struct ckpt_args *a, const struct ckpt_sub *s, int argc, ch
                  s->name, s->args);
 }
 
-/* The checkpoints of a run are in a folder of its own within run.out: without this its empty list is printed. */
-static int check_folder(const char *path, struct tc_err *err)
-{
-  char *run = tc_sprintf("%s/run.json", path), *ckpt = tc_sprintf("%s/ckpt", path);
-  const bool is_run = tc_is_there(run) == 1 && tc_is_there(ckpt) == 1;
-  const int rc =
-    is_run ? tc_fail(err, TC_EUSER, "%s is the folder of a run; its checkpoints are in %s", path, ckpt) : 0;
-  free(run);
-  free(ckpt);
-  return rc;
-}
-
 int ckpt_args_parse(struct ckpt_args *a, const struct ckpt_sub *s, int argc, char **argv,
                     struct tc_err *err)
 {
@@ -158,7 +145,7 @@ int ckpt_args_parse(struct ckpt_args *a, const struct ckpt_sub *s, int argc, cha
     return tc_fail(err, TC_EUSER, "ckpt %s: an argument is missing; use: ckpt %s %s", s->name,
                    s->name, s->args);
   if (n == 0) a->path[0] = "run/ckpt";
-  for (int i = 0; i < n; i++) TC_TRY(check_folder(a->path[i], err));
+  for (int i = 0; i < n; i++) TC_TRY(tc_ckpt_check_folder(a->path[i], err));
   return 0;
 }
 

@@ -74,11 +74,6 @@ static int make_cluster(const struct tc_config *c, const struct ckpt_args *a, in
 
 struct plan { const struct tc_ckpt *c; struct tc_reads r; };
 
-static bool alike(const struct tc_reads *r, int a, int b)
-{
-  return memcmp(&r->rank[a], &r->rank[b], sizeof *r->rank) == 0;
-}
-
 /* Consecutive ranks with the same cost are on one line. */
 static void print_text(const struct plan *p)
 {
@@ -92,7 +87,7 @@ static void print_text(const struct plan *p)
          "pieces", "files");
   for (int r = 0, end; r < m->world && !ferror(stdout); r = end) {
     char ranks[32];
-    for (end = r + 1; end < m->world && alike(&p->r, r, end); end++) {}
+    for (end = r + 1; end < m->world && memcmp(&p->r.rank[r], &p->r.rank[end], sizeof *p->r.rank) == 0; end++) {}
     if (end == r + 1) snprintf(ranks, sizeof ranks, "%d", r);
     else snprintf(ranks, sizeof ranks, "%d-%d", r, end - 1);
     const int at[] = { TC_PP, TC_DP, TC_TP }, width[] = { 4, 5, 4 };

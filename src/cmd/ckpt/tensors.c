@@ -22,15 +22,6 @@ static const char *ints_text(char *buf, size_t size, const int64_t *x, int rank)
 
 /* ---- tensors ---------------------------------------------------------------------- */
 
-/* Closes the checkpoint; rc, or that it was removed meanwhile. */
-static int finish(struct tc_ckpt *c, const char *path, int rc, struct tc_err *err)
-{
-  bool again;
-  rc = tc_ckpt_settle(c, path, rc, &again, err);
-  tc_ckpt_close(c);
-  return rc;
-}
-
 int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
 {
   struct tc_ckpt *c;
@@ -64,7 +55,7 @@ int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
   }
   if (a->json && rc == 0) ckpt_print_json(list);
   else json_decref(list);
-  return finish(c, a->path[0], rc, err);
+  return tc_ckpt_close_held(c, a->path[0], rc, err);
 }
 
 /* ---- dump ------------------------------------------------------------------------- */
@@ -127,7 +118,7 @@ int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err)
   int rc = i < 0 ? tc_fail(err, TC_EUSER, "%s: tensor %s does not exist; `tercio ckpt tensors` "
                            "lists them", c->path, a->path[1])
                  : dump_rows(c, i, a, err);
-  return finish(c, a->path[0], rc, err);
+  return tc_ckpt_close_held(c, a->path[0], rc, err);
 }
 
 /* ---- diff ------------------------------------------------------------------------- */
@@ -212,8 +203,8 @@ int ckpt_cmd_diff(const struct ckpt_args *args, struct tc_err *err)
   struct tc_ckpt *a, *b;
   TC_TRY(tc_ckpt_open_held(&a, args->path[0], err));
   int rc = tc_ckpt_open_held(&b, args->path[1], err);
-  if (rc == 0) rc = finish(b, args->path[1], diff(a, b, args, err), err);
-  return finish(a, args->path[0], rc, err);
+  if (rc == 0) rc = tc_ckpt_close_held(b, args->path[1], diff(a, b, args, err), err);
+  return tc_ckpt_close_held(a, args->path[0], rc, err);
 }
 
 /* ---- owners ----------------------------------------------------------------------- */
