@@ -165,8 +165,8 @@ unit_tests = \
   %D%/unit/train/t_loop_calls.t \
   %D%/unit/train/t_measure.t \
   %D%/unit/train/t_request.t \
+  %D%/unit/train/t_request_run.t \
   %D%/unit/train/t_progress.t \
-  %D%/unit/train/t_request.t \
   %D%/unit/train/t_resume.t \
   %D%/unit/train/t_rollback.t \
   %D%/unit/train/t_train.t \
