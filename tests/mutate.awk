@@ -139,7 +139,7 @@ function known_to_differ(op, new, left) {
 }
 
 # What only frees: "if (n >= 0) tc_names_free(names, n);" of none, or of the one that is not there.
-function only_frees() { return masked ~ /^ *(else )?if \(.*\) ([A-Za-z0-9_]*free[a-z_]*|[A-Za-z0-9]*close)\([^()]*\);/ }
+function only_frees() { return masked ~ /^ *(else )?if \(.*\) ([A-Za-z0-9_]*free[a-z_]*|[A-Za-z0-9]*close|TC_FREE)\([^()]*\);/ }
 
 # The value of a hash that is compared within one process: any that spreads does.
 function only_spreads() { return func_name == "hash" }
@@ -227,7 +227,7 @@ function constants(    at, s, before, after, n, len, start) {
 }
 
 function conditions(    at, open, end) {
-  if (masked ~ /(free|_destroy|_close)\(/) return
+  if (masked ~ /(free|TC_FREE|_destroy|_close)\(/) return
   for (at = 1; match(substr(masked, at), /(if|while) \(/); at += RSTART + RLENGTH - 1) {
     open = at + RSTART + RLENGTH - 2
     end = closing(open)
@@ -283,7 +283,7 @@ function statements(    s, start) {
   if (s ~ /^(return|goto|if|for|while|do|switch|case|else|break|continue|sizeof|free|fclose)[^a-z_]/) return
   if (s ~ /^[a-z_0-9]*((_free|_destroy|_decref|_close)\(|_done\(&)/) return
   if (s ~ /^pthread_(mutex|cond)_init\(.*, NULL\);$/) return      # zeroed memory is one
-  if (s ~ /^([a-z_][A-Za-z0-9_>.-]*|TC_TRY)\(.*\);$/ ||
+  if (s ~ /^([a-z_][A-Za-z0-9_>.-]*|TC_TRY|TC_APPEND)\(.*\);$/ ||
       s ~ /^\*?[A-Za-z_][][A-Za-z0-9_>.()+-]* [-+*\/|&]?= .*;$/ || s ~ /^[a-z_][][A-Za-z0-9_>.-]*(\+\+|--);$/)
     if (closing(start) || s !~ /^[^(]*\)/) emit("statement", start, length(s), ";")
 }

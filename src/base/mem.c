@@ -3,7 +3,6 @@
  * A process that is out of host memory can't continue: it logs that and ends. */
 #include "src/base/mem.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,10 +38,20 @@ void *tc_realloc(void *p, size_t bytes)
   return q;
 }
 
+int32_t *tc_no_indices(size_t n)
+{
+  return memset(tc_malloc(n * sizeof(int32_t)), -1, n * sizeof(int32_t));
+}
+
 char *tc_strdup(const char *s)
 {
   size_t bytes = strlen(s) + 1;
   return memcpy(tc_malloc(bytes), s, bytes);
+}
+
+void tc_free_all(void *const *p, size_t n)
+{
+  for (size_t i = 0; i < n; i++) free(p[i]);
 }
 
 /* A pool is a list of blocks; small requests are cut from the newest, large ones get a block

@@ -158,8 +158,7 @@ static void free_calls(struct call *k)
 {
   while (k) {
     struct call *next = k->next;
-    free(k->parts);
-    free(k);
+    TC_FREE(k->parts, k);
     k = next;
   }
 }
@@ -213,8 +212,7 @@ bool tc_comms_free(struct tc_comm *const *comm, int n)
     pthread_cond_destroy(&c->work);
     pthread_cond_destroy(&c->ended);
     pthread_mutex_destroy(&c->lock);
-    free(c->name);
-    free(c);
+    TC_FREE(c->name, c);
   }
   return all;
 }

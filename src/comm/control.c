@@ -129,7 +129,6 @@ int tc_comm_agree(struct tc_comm *c, char *const *rank_names, int rc, struct tc_
   int64_t *bytes = tc_calloc((size_t)size, sizeof *bytes);
   rc = tc_comm_bytes_gather(c, 0, &mine, sizeof mine, &all, bytes, err);
   if (rc == 0 && all) mine = *first_error(all, size, rank_names);
-  free(all);
-  free(bytes);
+  TC_FREE(all, bytes);
   return rc < 0 ? rc : bcast_err(c, &mine, err);
 }

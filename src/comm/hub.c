@@ -68,9 +68,7 @@ void tc_hub_free(struct tc_hub *h)
 {
   if (!h) return;
   for (int i = 0; i < h->world; i++) pthread_mutex_destroy(&h->inbox[i].lock);
-  free(h->inbox);
-  free(h->gone);
-  free(h);
+  TC_FREE(h->inbox, h->gone, h);
 }
 
 void tc_hub_leave(struct tc_hub *h, int rank)
@@ -210,9 +208,7 @@ static void thread_free(void *link)
     TC_ASSERT(atomic_load(&l->msg[i]->state) == FREE);
     free(l->msg[i]);
   }
-  free(l->msg);
-  free(l->members);
-  free(l);
+  TC_FREE(l->msg, l->members, l);
 }
 
 struct tc_comm *tc_comm_thread(struct tc_hub *h, int id, int rank, const int32_t *members,

@@ -157,8 +157,7 @@ static void channel_free(struct tc_channel *channel)
   struct channel *m = (struct channel *)channel;
   forget_sent(m);
   for (int i = 0; i < m->n; i++) MPI_Request_free(&m->sent[i].mpi);
-  free(m->sent);
-  free(m);
+  TC_FREE(m->sent, m);
 }
 
 struct tc_channel *tc_mpi_channel(void)
@@ -250,9 +249,7 @@ static void mpi_cancel(void *link, int request)
 static void mpi_free(void *link)
 {
   struct link *l = link;
-  free(l->members);
-  free(l->req);
-  free(l);
+  TC_FREE(l->members, l->req, l);
 }
 
 int tc_comm_mpi(struct tc_comm **out, int id, const int32_t *members, int size,

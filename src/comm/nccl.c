@@ -200,9 +200,7 @@ static void nccl_free(void *impl)
 {
   struct nccl *x = impl;
   pthread_mutex_destroy(&x->lock);
-  free(x->name);
-  free(x->members);
-  free(x);
+  TC_FREE(x->name, x->members, x);
 }
 
 /* ---- making ------------------------------------------------------------------------ */
@@ -316,7 +314,6 @@ int tc_comm_nccl_agree(bool *use, enum tc_comm_kind want, const struct tc_nccl_o
     if (rc < 0) tc_fail(err, rc, "%s%.900s", must ? "run.comm = nccl: " : "", why.text);
     if (!must) rc = 0;
   }
-  free(all);
-  free(bytes);
+  TC_FREE(all, bytes);
   return rc;
 }

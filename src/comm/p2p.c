@@ -432,13 +432,7 @@ static void p2p_free(void *impl)
 {
   struct p2p *x = impl;
   x->ops->free(x->link);
-  free(x->flow);
-  free(x->arrived);
-  free(x->term);
-  free(x->stage);
-  free(x->name);
-  free(x->members);
-  free(x);
+  TC_FREE(x->flow, x->arrived, x->term, x->stage, x->name, x->members, x);
 }
 
 struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord,

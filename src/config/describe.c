@@ -120,8 +120,7 @@ int tc_config_next_change(const struct tc_config *was, const struct tc_config *i
     *out = (struct tc_config_change){ .name = tc_opts[i].name, .resume = tc_opts[i].resume };
     snprintf(out->was, sizeof out->was, "%s", a);
     snprintf(out->is, sizeof out->is, "%s", b);
-    free(a);
-    free(b);
+    TC_FREE(a, b);
     if (!same) return i;
   }
   return -1;

@@ -64,11 +64,7 @@ void tc_exec_free_node(struct tc_exec *x, struct tc_xprog *p, int32_t id)
   struct tc_xnode *n = &p->node[id];
   unprepare(tc_exec_device_of(x, &p->p->graph->node[id]), n);
   for (int32_t i = 0; i < n->n_reshards; i++) tc_xreshard_free(n->reshard[i], x->o.device);
-  free(n->reshard);
-  free(n->call.in);
-  free(n->mb_step);
-  free(n->mb_dim);
-  free(n->last_used);
+  TC_FREE(n->reshard, n->call.in, n->mb_step, n->mb_dim, n->last_used);
 }
 
 /* at(k) of some axis, and this rank is not there. */

@@ -177,9 +177,7 @@ void tc_exec_free(struct tc_exec *x)
     if (x->kscratch[i]) at->ops->free(at, x->kscratch[i], x->kscratch_bytes[i]);
   }
   if (x->batch) tc_device_host_free(d, x->batch);
-  free(x->interval);
-  free(x->prog);
-  free(x);
+  TC_FREE(x->interval, x->prog, x);
 }
 
 void tc_exec_write_barrier(struct tc_exec *x, int64_t copy) { x->barrier = copy; }

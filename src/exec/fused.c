@@ -10,9 +10,7 @@
 
 static void free_fused(struct tc_xfused *y)
 {
-  free(y->node);
-  free(y->call);
-  free(y);
+  TC_FREE(y->node, y->call, y);
 }
 
 /* Group i as one call, if the device can: the calls are made ready for this micro-batch first. */

@@ -8,8 +8,6 @@
 #include "src/exec/impl.h"
 #include "src/program/collective.h"
 
-#include <stdlib.h>
-
 static const struct tc_clock *clock_of(const struct tc_exec *x) { return x->o.device->ops->clock; }
 
 /* The action's time is the device's. */

@@ -11,7 +11,6 @@
 #include "src/program/collective.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct xpart {
   char *src, *dst;               /* tensors */
@@ -235,10 +234,7 @@ void tc_xreshard_free(struct tc_xreshard *x, struct tc_device *d)
   if (!x) return;
   if (x->staging) x->dev->ops->free(x->dev, x->staging, x->staging_bytes);
   if (x->host_staging) tc_device_host_free(d, x->host_staging);
-  free(x->on_host);
-  free(x->part);
-  free(x->send);
-  free(x);
+  TC_FREE(x->on_host, x->part, x->send, x);
 }
 
 void tc_xreshard_retarget(struct tc_xreshard *x, int k, void *in, void *out)

@@ -237,6 +237,5 @@ void tc_lines_close(struct tc_lines *l)
 {
   if (!l) return;
   close(l->fd);
-  free(l->line);
-  free(l);
+  TC_FREE(l->line, l);
 }

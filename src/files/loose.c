@@ -52,8 +52,7 @@ int tc_read_loose_json(json_t **out, const char *path, const char *kind, size_t 
   TC_TRY(tc_read_text(&text, &n, path, kind, most, err));
   char *loose = with_quotes(text, n, &bytes);
   *out = json_loadb(loose, bytes, JSON_REJECT_DUPLICATES, &why);
-  free(loose);
-  free(text);
+  TC_FREE(loose, text);
   if (json_is_object(*out)) return 0;
   if (!*out) return tc_fail(err, TC_EUSER, "%s %.500s is not JSON: line %d: %s", kind, path, why.line, why.text);
   json_decref(*out);

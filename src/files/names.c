@@ -179,8 +179,7 @@ static int scan(const char *dir, const char *prefix, char ***names)
   while (errno = 0, (e = readdir(d))) {
     if (strncmp(e->d_name, prefix, strlen(prefix)) != 0) continue;
     if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-    TC_GROW(list, n, cap);
-    list[n++] = tc_strdup(e->d_name);
+    TC_APPEND(list, n, cap, tc_strdup(e->d_name));
   }
   const int why = errno;
   closedir(d);
@@ -292,8 +291,7 @@ void tc_folder_unmake(const char *path, char *made)
     free(at);
     at = up;
   }
-  free(at);
-  free(made);
+  TC_FREE(at, made);
 }
 
 int tc_folder_rename(const char *dir, const char *from, const char *to, struct tc_err *err)

@@ -187,8 +187,7 @@ static bool is_same_name(const char *a, const char *b)
   if (strcmp(last_name(a), last_name(b)) != 0) return false;
   char *x = tc_folder_of(a), *y = tc_folder_of(b);
   const bool same = is_same(x, y) == 1;
-  free(x);
-  free(y);
+  TC_FREE(x, y);
   return same;
 }
 
@@ -246,9 +245,7 @@ int tc_output_check(const char *path, const struct tc_output_opts *o, struct tc_
   int rc = check_all(path, o, &w, &real, &replaces, err);
   char *folder = rc == 0 ? tc_folder_of(real) : NULL;
   if (rc == 0 && (errno = tc_access(folder, W_OK | X_OK)) != 0) rc = no_file(path, folder, &w, err);
-  free(folder);
-  free(w.flag);
-  free(real);
+  TC_FREE(folder, w.flag, real);
   return rc;
 }
 
@@ -413,11 +410,7 @@ void tc_output_abandon(struct tc_output *f)
   if (f->fd >= 0) close(f->fd);
   if (f->tmp) tc_unlink(AT_FDCWD, f->tmp);    /* gone after a rename; after a link the file has this name too */
   tc_output_forget(f->place);
-  free(f->path);
-  free(f->real);
-  free(f->tmp);
-  free(f->w.flag);
-  free(f);
+  TC_FREE(f->path, f->real, f->tmp, f->w.flag, f);
 }
 
 int tc_output_text(const char *path, const struct tc_output_opts *o, const char *text, struct tc_err *err)

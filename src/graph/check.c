@@ -83,11 +83,7 @@ static int check_order(const struct chk *c)
         end_others(g, t, next, made, over);
     }
   }
-  free(next);
-  free(block);
-  free(made);
-  free(over);
-  free(ran);
+  TC_FREE(next, block, made, over, ran);
   return rc;
 }
 

@@ -169,9 +169,7 @@ static int32_t find_all(struct walk *w)
     for (int32_t j = 0; j < n; j++)
       add(&w->all[x->param], &(struct content){ 1, hash(from[j], x->out) });
   }
-  free(next);
-  free(count);
-  free(at);
+  TC_FREE(next, count, at);
   return missing;
 }
 
@@ -227,10 +225,6 @@ int tc_check_gradients(const struct tc_graph *g, const struct tc_mesh *m, bool p
   w.all = tc_calloc((size_t)g->n_params, sizeof *w.all);
   w.updated = tc_calloc((size_t)g->n_params, 1);
   int rc = check(&w, pass, err);
-  free(w.root);
-  free(w.makes);
-  free(w.has);
-  free(w.all);
-  free(w.updated);
+  TC_FREE(w.root, w.makes, w.has, w.all, w.updated);
   return rc;
 }

@@ -6,7 +6,6 @@
 #include "src/graph/graph.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 const struct tc_op_info tc_op_info[TC_OPS] = {
 #define OP(id, name, nin, nout, rule, unsplittable, flags, what) \
@@ -43,15 +42,7 @@ void tc_graph_free(struct tc_graph *g)
 {
   if (!g) return;
   tc_pool_free(g->pool);
-  free(g->tensor);
-  free(g->node);
-  free(g->arg);
-  free(g->order);
-  free(g->param);
-  free(g->contribution);
-  free(g->unit);
-  free(g->root);
-  free(g);
+  TC_FREE(g->tensor, g->node, g->arg, g->order, g->param, g->contribution, g->unit, g->root, g);
 }
 
 int32_t tc_tensor_new(struct tc_graph *g, const char *name, int dtype, int rank,
@@ -96,8 +87,7 @@ static int32_t push_args(struct tc_graph *g, int n, const int32_t *a)
 {
   int32_t first = g->n_args;
   for (int i = 0; i < n; i++) {
-    TC_GROW(g->arg, g->n_args, g->cap_args);
-    g->arg[g->n_args++] = a[i];
+    TC_APPEND(g->arg, g->n_args, g->cap_args, a[i]);
   }
   return first;
 }

@@ -179,10 +179,7 @@ int tc_mesh_new(struct tc_mesh **out, int world, const int32_t *node_of_rank,
 void tc_mesh_free(struct tc_mesh *m)
 {
   if (!m) return;
-  free(m->node);
-  free(m->coord);
-  free(m->at);
-  free(m);
+  TC_FREE(m->node, m->coord, m->at, m);
 }
 
 struct tc_mesh *tc_mesh_one(void)

@@ -1,9 +1,6 @@
 /* print.c - a program as text or as DOT, with placements, and with the bytes of reshards. */
 #include "src/graph/graph.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static void print_tensor(FILE *f, const struct tc_graph *g, int32_t t)
 {
   const struct tc_tensor *x = &g->tensor[t];

@@ -305,8 +305,7 @@ char *tc_model_text(const struct tc_model *given)
                          (long long)m.ffn, tc_word_model_norm(m.norm), float_text(f[0], m.norm_eps),
                          tc_word_model_act(m.act), float_text(f[1], m.rope_theta), scaling, tc_word_model_bias(m.bias),
                          tc_word_model_qk_norm(m.qk_norm), tc_word_model_tied(m.tied));
-  free(sizes);
-  free(scaling);
+  TC_FREE(sizes, scaling);
   return all;
 }
 

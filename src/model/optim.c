@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int32_t scalar(struct tc_graph *g, const char *name, int dtype)
 {
@@ -38,8 +37,7 @@ static int square_norms(struct tc_graph *g, int32_t *sum, int dtype)
     tc_node_new(g, TC_OP_SQNORM, k, in, 1, &sum[n])->unit = g->param[i].unit;
     n++;
   }
-  free(in);
-  free(done);
+  TC_FREE(in, done);
   return n;
 }
 

@@ -122,9 +122,7 @@ static int32_t linear(struct build *b, int32_t x, const char *layer, const char 
     y = node1(b, TC_OP_BIAS, 2, (int32_t[]){ y, bias }, yn, b->o->dtype, p->y_rank, p->y);
     tc_node_rule(b->g, last(b), p->bias_rule);
   }
-  free(wn);
-  free(bn);
-  free(yn);
+  TC_FREE(wn, bn, yn);
   return y;
 }
 
@@ -147,8 +145,7 @@ static int32_t layernorm(struct build *b, int32_t x, const char *layer, const ch
                      act(b, "mean", stat_type(b), 1, &b->N),
                      act(b, "rstd", stat_type(b), 1, &b->N) };
   tc_node_new(b->g, TC_OP_LAYERNORM, 3, (int32_t[]){ x, g, bias }, 3, out)->attr.eps = b->m->norm_eps;
-  free(bn);
-  free(yn);
+  TC_FREE(bn, yn);
   return out[0];
 }
 

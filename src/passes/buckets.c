@@ -111,8 +111,7 @@ static void merge_group(struct merging *m, const struct group *u, int32_t into)
     for (int p = 0; p < u->n; p++) {
       const struct tc_node *b = &g->node[u->member[p]];
       int32_t t = side ? tc_out(g, b, 0) : tc_in(g, b, 0);
-      TC_GROW(g->arg, g->n_args, g->cap_args);
-      g->arg[g->n_args++] = t;
+      TC_APPEND(g->arg, g->n_args, g->cap_args, t);
       if (side) g->tensor[t].node = into;
     }
   for (int p = 0; p < u->n; p++) {
@@ -163,9 +162,7 @@ static void hoist_gathers(struct tc_graph *g)
   }
   TC_ASSERT(n == g->n_order);
   memcpy(g->order, order, (size_t)n * sizeof *order);
-  free(order);
-  free(next);
-  free(put);
+  TC_FREE(order, next, put);
 }
 
 /* Whether a node depends on the unit's gradient reshards: sums into accumulators, and a gradient's second
@@ -204,9 +201,7 @@ static void sink_waiting(struct tc_graph *g)
   }
   TC_ASSERT(n == g->n_order && n_late == 0);
   memcpy(g->order, order, (size_t)n * sizeof *order);
-  free(order);
-  free(late);
-  free(put);
+  TC_FREE(order, late, put);
 }
 
 static struct merging merging_new(struct tc_graph *g)
@@ -227,14 +222,7 @@ static struct merging merging_new(struct tc_graph *g)
 
 static void merging_free(struct merging *m)
 {
-  free(m->drop);
-  free(m->into);
-  free(m->at);
-  free(m->reader);
-  free(m->readers.first);
-  free(m->readers.at);
-  free(m->seen);
-  free(m->stack);
+  TC_FREE(m->drop, m->into, m->at, m->reader, m->readers.first, m->readers.at, m->seen, m->stack);
 }
 
 void tc_buckets(struct tc_graph *g)
@@ -256,6 +244,5 @@ void tc_buckets(struct tc_graph *g)
   tc_graph_drop(g, m.drop);
   sink_waiting(g);
   merging_free(&m);
-  free(next);
-  free(u.member);
+  TC_FREE(next, u.member);
 }

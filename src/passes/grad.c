@@ -189,8 +189,7 @@ static void grad_matmul(struct gctx *c, int32_t dy)
   tc_node_rule(c->g, n, ra);
   tc_node_rule(c->g, emit1(c, TC_OP_MATMUL, 1, 2, (int32_t[]){ dy, a }), rb);
   add_grad(c, a, da);
-  free(ra);
-  free(rb);
+  TC_FREE(ra, rb);
 }
 
 static void grad_bias(struct gctx *c, int32_t dy)
@@ -304,9 +303,8 @@ static void record_contributions(struct tc_graph *g, int32_t first)
     }
     for (int k = 0; i >= first && k < n->n_out && n->op != TC_OP_ACCUM; k++) {
       if (!(n->acc >> k & 1)) continue;
-      TC_GROW(g->contribution, g->n_contributions, g->cap_contributions);
-      g->contribution[g->n_contributions++] =
-          (struct tc_contribution){ g->tensor[tc_out(g, n, k)].param, n->id, (uint8_t)k };
+      TC_APPEND(g->contribution, g->n_contributions, g->cap_contributions,
+                (struct tc_contribution){ g->tensor[tc_out(g, n, k)].param, n->id, (uint8_t)k });
     }
   }
   TC_ASSERT(uses == g->n_contributions);
@@ -318,9 +316,7 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
   for (int32_t p = 0; p < g->n_params; p++)
     g->param[p].acc = g->param[p].grad = accumulator(&c, p, "grad.", -1);
   int32_t n_order = g->n_order;
-  size_t n_forward = (size_t)g->n_tensors;            /* only forward tensors have entries */
-  c.grad = tc_malloc(n_forward * sizeof *c.grad);
-  memset(c.grad, -1, n_forward * sizeof *c.grad);
+  c.grad = tc_no_indices((size_t)g->n_tensors);        /* only forward tensors have entries */
   c.grad[g->loss] = g->loss;                     /* a mark: the seed is a constant */
   int rc = 0;
   for (int32_t i = n_order - 1; i >= 0 && !rc; i--) {

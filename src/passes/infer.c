@@ -11,7 +11,6 @@
 #include "src/passes/impl.h"
 #include "src/graph/rule.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* The layout in which a node reads a tensor; for a parameter, `use` in forward and backward, `update` in the
@@ -295,8 +294,7 @@ static int infer_node(struct sctx *s, int32_t node)
   tc_place_in_place(s, node, before);
   bool in_time = c[TC_MB].kind != TC_R || partial[TC_MB];
   g->node[node].once_a_step = !in_time;
-  TC_GROW(g->order, g->n_order, g->cap_order);
-  g->order[g->n_order++] = node;
+  TC_APPEND(g->order, g->n_order, g->cap_order, node);
   for (int k = 0; k < n_out; k++) {
     struct tc_tensor *t = &g->tensor[tc_out(g, &g->node[node], k)];
     const struct tc_layout asked = t->lay;
@@ -358,10 +356,8 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   int32_t n_order = g->n_order;
   int32_t *order = tc_malloc((size_t)n_order * sizeof *order);
   memcpy(order, g->order, (size_t)n_order * sizeof *order);
-  size_t bytes = (size_t)g->n_tensors * sizeof *s.now;
-  s.now = tc_malloc(bytes);
-  s.next_version = tc_malloc(bytes);
-  memset(s.next_version, -1, bytes);
+  s.now = tc_malloc((size_t)g->n_tensors * sizeof *s.now);
+  s.next_version = tc_no_indices((size_t)g->n_tensors);
   s.sum = tc_malloc((size_t)g->n_tensors * sizeof *s.sum);
   s.choice = tc_calloc((size_t)g->n_nodes, sizeof *s.choice);
   tc_sums_find(&s, order, n_order);
@@ -380,11 +376,6 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   if (rc >= 0) rc = share_results(&s);
   if (rc >= 0) rc = check_even(&s);
   if (rc >= 0) follow_reshards(&s);
-  free(order);
-  free(s.now);
-  free(s.next_version);
-  free(s.sum);
-  free(s.choice);
-  free(s.cached);
+  TC_FREE(order, s.now, s.next_version, s.sum, s.choice, s.cached);
   return rc < 0 ? rc : 0;
 }

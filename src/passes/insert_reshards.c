@@ -6,8 +6,6 @@
 #include "src/passes/impl.h"
 #include "src/graph/rule.h"
 
-#include <string.h>
-
 const struct tc_tensor *tc_place_required(const struct tc_graph *g, int32_t t)
 {
   if (g->tensor[t].annotated) return &g->tensor[t];

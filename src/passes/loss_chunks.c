@@ -110,14 +110,12 @@ static void cut_head(struct cut *c, const int32_t *head, int32_t n_head)
   struct tc_graph *g = c->g;
   size_t n_old = (size_t)g->n_tensors;
   c->map = tc_malloc(n_old * sizeof *c->map);
-  int32_t *last_version = tc_malloc(n_old * sizeof *last_version);
-  memset(last_version, -1, n_old * sizeof *last_version);
+  int32_t *last_version = tc_no_indices(n_old);
   for (int64_t k = 0; k < c->K; k++) {
     memset(c->map, -1, n_old * sizeof *c->map);
     for (int32_t i = 0; i < n_head; i++) chunk_node(c, head[i], k, last_version);
   }
-  free(c->map);
-  free(last_version);
+  TC_FREE(c->map, last_version);
 }
 
 /* Whether tensor t has the same rows as the logits. */
@@ -189,8 +187,7 @@ static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order, c
       const struct tc_node *n = &g->node[order[i]];
       if (n->head && !n->once_a_step) continue;
       if ((i > last || where[n->id] == BEHIND) != behind) continue;
-      TC_GROW(g->order, g->n_order, g->cap_order);
-      g->order[g->n_order++] = n->id;
+      TC_APPEND(g->order, g->n_order, g->cap_order, n->id);
     }
     if (!done) cut_head(c, head, n_head);
     done = true;
@@ -252,8 +249,7 @@ static void sum_behind(struct tc_graph *g)
     else g->order[at++] = n->id;
   }
   memcpy(g->order + at, moved, (size_t)n_moved * sizeof *moved);
-  free(late);
-  free(moved);
+  TC_FREE(late, moved);
 }
 
 void tc_loss_chunks(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
@@ -272,9 +268,5 @@ void tc_loss_chunks(struct tc_graph *g, const struct tc_mesh *m, int64_t max_row
   const int32_t n_head = find_head(&c, order, n_order, head);
   mark_backward(g, order, n_order);
   if (c.K > 1) place_chunks(&c, order, n_order, where, head, n_head);
-  free(where);
-  free(order);
-  free(head);
-  free(c.inside);
-  free(c.outside_use);
+  TC_FREE(where, order, head, c.inside, c.outside_use);
 }

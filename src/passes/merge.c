@@ -5,7 +5,6 @@
 #include "src/graph/rule.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* For each tensor: the number of nodes that read it (as inputs, or overwriting it), and the last of them. */
 struct uses { int32_t n, last; };
@@ -48,8 +47,7 @@ static void merge_bias(struct tc_graph *g, const struct uses *u, bool *drop)
     int32_t in[3] = { tc_in(g, p, 0), tc_in(g, p, 1), tc_in(g, b, 1) };
     int32_t first = g->n_args;
     for (int k = 0; k < 3; k++) {
-      TC_GROW(g->arg, g->n_args, g->cap_args);
-      g->arg[g->n_args++] = in[k];
+      TC_APPEND(g->arg, g->n_args, g->cap_args, in[k]);
     }
     p->in = first;
     p->n_in = 3;
@@ -110,9 +108,7 @@ static void merge_residual(struct tc_graph *g, const struct uses *u, bool w_spli
     n->acc |= 1;                                 /* it always adds: acc_first is for state only */
     drop[s->id] = true;
   }
-  free(at);
-  free(readers.first);
-  free(readers.at);
+  TC_FREE(at, readers.first, readers.at);
 }
 
 void tc_merge(struct tc_graph *g, bool w_split)

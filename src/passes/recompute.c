@@ -7,7 +7,6 @@
 #include "src/passes/passes.h"
 #include "src/graph/rule.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct rctx {
@@ -82,8 +81,7 @@ void tc_recompute(struct tc_graph *g, enum tc_recompute what)
   struct rctx c = { .g = g, .what = what };
   c.layer = tc_calloc((size_t)g->n_units, 1);
   size_t n_tensors = (size_t)g->n_tensors * 2;  /* clones have no clones */
-  c.copy = tc_malloc(n_tensors * sizeof *c.copy);
-  memset(c.copy, -1, n_tensors * sizeof *c.copy);
+  c.copy = tc_no_indices(n_tensors);
   for (int32_t i = 0; i < n_order; i++)
     if (g->node[order[i]].op == TC_OP_ATTN)
       c.layer[outermost(g, g->node[order[i]].unit)] = true;
@@ -97,10 +95,7 @@ void tc_recompute(struct tc_graph *g, enum tc_recompute what)
       g->arg[g->node[id].in + k] = t;
     }
     if (backward && gathered_again(&c, &g->node[id], n_old)) continue;
-    TC_GROW(g->order, g->n_order, g->cap_order);
-    g->order[g->n_order++] = id;
+    TC_APPEND(g->order, g->n_order, g->cap_order, id);
   }
-  free(order);
-  free(c.layer);
-  free(c.copy);
+  TC_FREE(order, c.layer, c.copy);
 }

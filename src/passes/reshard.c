@@ -1,8 +1,6 @@
 /* reshard.c - makes the RESHARD nodes that lead from one placement to another. */
 #include "src/passes/reshard.h"
 
-#include <string.h>
-
 /* Whether a block by `to` of a tensor is contiguous in the block that the other axes leave. */
 static bool in_one_piece(const struct tc_place *to)
 {

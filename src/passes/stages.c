@@ -2,7 +2,6 @@
 #include "src/passes/passes.h"
 #include "src/graph/rule.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,8 +60,7 @@ static void balance(const double *cost, int L, int S, int *first)
     }
   first[S] = L;
   for (int s = S; s > 0; s--) first[s - 1] = cut[(size_t)s * row + (size_t)first[s]];
-  free(best);
-  free(cut);
+  TC_FREE(best, cut);
 }
 
 /* The text of S ranges of L layers, about equally long; "auto" if it does not fit into size. */

@@ -93,8 +93,7 @@ void tc_search_add(struct search *s, struct tc_cand *x)
     s->out->least_bytes = TC_MIN(s->out->least_bytes, x->bytes);
   }
   if (!s->out || x->bytes > 1.04 * memory) return; /* estimates may be too high by 4 % */
-  TC_GROW(s->cand, s->n, s->cap);
-  s->cand[s->n++] = *x;
+  TC_APPEND(s->cand, s->n, s->cap, *x);
 }
 
 static int by_time(const void *a, const void *b)

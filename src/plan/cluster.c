@@ -10,7 +10,6 @@
 #include "src/plan/impl.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,8 +216,7 @@ static int read_op(const struct file *f, const char *key, const char *value, str
                    f->path, f->line, key);
   if (*end || end == value || !(s.seconds >= 0) || !isfinite(s.seconds))
     return bad_value(f, key, value, "time in seconds, such as 1e-3", err);
-  TC_GROW(d->sample, d->n_samples, d->cap_samples);
-  d->sample[d->n_samples++] = s;
+  TC_APPEND(d->sample, d->n_samples, d->cap_samples, s);
   return 0;
 }
 
@@ -269,8 +267,7 @@ static int check_order(struct file *f, char *key, struct tc_err *err)
   if (!strcmp(key, "device") && f->n_keys + f->k->device.n_samples > 0)
     return tc_fail(err, TC_EUSER, "%s:%d: device would replace what the lines above have set; make it "
                    "the first line", f->path, f->line);
-  TC_GROW(f->key, f->n_keys, f->cap_keys);
-  f->key[f->n_keys++] = key;
+  TC_APPEND(f->key, f->n_keys, f->cap_keys, key);
   return 0;
 }
 

@@ -9,7 +9,6 @@
 #include "src/plan/plan.h"
 
 #include <math.h>
-#include <string.h>
 
 double tc_daly_s(double cost_s, double mtbf_s)
 {

@@ -4,9 +4,6 @@
 #include "src/plan/guess.h"
 #include "src/schedule/pipeline.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand *x)
 {
   struct tc_config r = *c;
@@ -171,8 +168,7 @@ static double bubble_s(const struct tc_cand *x, double f, double b, double w)
 
 void tc_guess_done(struct tc_guess *g)
 {
-  free(g->row);
-  free(g->flight);
+  TC_FREE(g->row, g->flight);
 }
 
 int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)

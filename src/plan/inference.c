@@ -3,7 +3,6 @@
 #include "src/plan/impl.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { KINDS = 2 };                    /* at most, of a use */
 

@@ -159,7 +159,5 @@ struct tc_prices *tc_prices_new(const struct tc_program *p, const struct tc_mesh
 
 void tc_prices_free(struct tc_prices *x)
 {
-  free(x->saved_s);
-  free(x->of);
-  free(x);
+  TC_FREE(x->saved_s, x->of, x);
 }

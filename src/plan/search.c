@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MAX_TRIES = 64 /* layouts that do not fit */ };
 
@@ -178,8 +177,7 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
 
 void tc_plan_found_done(struct tc_plan_found *f)
 {
-  free(f->row);
-  free(f->family);
+  TC_FREE(f->row, f->family);
   f->row = NULL;
   f->family = NULL;
 }

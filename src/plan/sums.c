@@ -8,7 +8,6 @@
 #include "src/schedule/pipeline.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { MOST_VIRTUAL_STAGES = 1000 };          /* the maximum of parallel.virtual_stages in options.def */
 
@@ -118,8 +117,7 @@ int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, co
   }
   tc_simulation_free(sim);
   tc_pipeline_free(pipeline);
-  free(cost);
-  free(s);
+  TC_FREE(cost, s);
   return rc;
 }
 

@@ -2,7 +2,6 @@
  * the sources use them (activations), else GB = 1e9 bytes; each table states its unit. */
 #include "src/plan/plan.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 void tc_textbook(struct tc_textbook *out, const struct tc_model *m, int64_t batch)

@@ -10,7 +10,6 @@
 #include "src/plan/impl.h"
 #include "src/program/collective.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,9 +210,7 @@ int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program
   }
   out->bubble = out->step_s > 0 ? idle / n / out->step_s : 0;
   for (int i = 0; i < n; i++) sim_rank_free(&g.rank[i]);
-  free(g.rank);
-  free(g.x);
-  free(g.shared);
+  TC_FREE(g.rank, g.x, g.shared);
   return done ? 0 : tc_fail(err, TC_ELAYOUT,
                             "a fault of Tercio's, please report it with the run file: "
                             "the plan's ranks wait for each other");

@@ -101,8 +101,7 @@ int tc_collective_parts(const struct tc_graph *g, const struct tc_node *n, const
       part[++last] = *b;
   }
   for (int i = 0; i <= last; i++) part[i].block = tc_ceil_div(part[i].count, m->size[n->axis]);
-  free(key);
-  free(was);
+  TC_FREE(key, was);
   return last + 1;
 }
 

@@ -98,9 +98,7 @@ static int agree(struct tc_run *r, const struct tc_attention_answer *mine, bool 
   }
   if (!rc) rc = tc_comm_bytes_bcast(r->world, 0, &choice, &len, err);
   if (!rc) *use = *(char *)choice == '+', snprintf(text, size, "%s", (char *)choice + 1);
-  free(choice);
-  free(all);
-  free(bytes);
+  TC_FREE(choice, all, bytes);
   return rc;
 }
 

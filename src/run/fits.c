@@ -5,7 +5,6 @@
 #include "src/run/impl.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 /* What the user may be asked to set, the cheapest first. 0, the default of each: as it is. */

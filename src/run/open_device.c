@@ -3,7 +3,6 @@
 #include "src/launch/process.h"
 
 #include <stdio.h>
-#include <string.h>
 
 int tc_run_device(struct tc_run *r, struct tc_err *err)
 {

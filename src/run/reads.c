@@ -148,9 +148,7 @@ static void add_tensor(struct plan *p, const struct tc_tensor *x, struct pieces 
     p->rank[r].pieces += memo[k].pieces;
     for (int w = 0; w < p->words; w++) p->files[(size_t)r * (size_t)p->words + (size_t)w] |= f[w];
   }
-  free(memo);
-  free(files);
-  free(done);
+  TC_FREE(memo, files, done);
 }
 
 /* The checkpoint's tensor from which the program's is loaded. */
@@ -190,8 +188,7 @@ static int add_tensors(struct plan *p, struct tc_err *err)
     }
     add_tensor(p, x, &s);
   }
-  free(reach);
-  free(seen);
+  TC_FREE(reach, seen);
   return TC_MIN(rc, 0);
 }
 

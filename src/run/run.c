@@ -81,7 +81,5 @@ void tc_run_free(struct tc_run *r)
 {
   tc_mesh_free(r->mesh);
   tc_annotations_free(r->rows);
-  free(r->stack);
-  free(r->tuned);
-  free(r->attention);
+  TC_FREE(r->stack, r->tuned, r->attention);
 }

@@ -20,8 +20,7 @@ static int set_model(struct tc_trained *m, const struct tc_ckpt *c, struct tc_er
   char *is = tc_model_text(&own), *was = tc_model_text(&model);
   const int rc = strcmp(is, was) == 0 ? 0
     : tc_fail(err, TC_EUSER, "%s is of another model than the options: %s; the options give %s", m->path, was, is);
-  free(is);
-  free(was);
+  TC_FREE(is, was);
   return rc;
 }
 
@@ -115,8 +114,7 @@ static int take_tokenizer(struct tc_trained *m, const struct tc_ckpt *c, struct 
   }
   char *name = tc_sprintf("%s/" TC_TOKENIZER_FILE, tc_ckpt_path(c));
   if (text) rc = tc_tokenizer_parse_for(&m->tokenizer, text, (size_t)bytes, name, m->cfg->model_vocab, err);
-  free(name);
-  free(text);
+  TC_FREE(name, text);
   return rc;
 }
 

@@ -68,8 +68,7 @@ static int share(struct tc_run *r, const char *mine, char **merged, struct tc_er
   }
   if (!rc) rc = tc_comm_bytes_bcast(r->world, 0, &lines, &n, err);
   *merged = lines;
-  free(all);
-  free(bytes);
+  TC_FREE(all, bytes);
   return rc;
 }
 
@@ -89,7 +88,6 @@ int tc_run_tune(struct tc_run *r, const char *known, bool time, struct tc_err *e
   if (!rc && r->rank == 0 && timed > 0)
     tc_log("matrix products: the fastest plan for each of %d shapes, timed in %.1f s (run.tune)", timed,
            (double)(tc_now_ns() - begin) * 1e-9);
-  free(mine);
-  free(taken);
+  TC_FREE(mine, taken);
   return rc;
 }

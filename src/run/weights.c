@@ -3,7 +3,6 @@
 #include "src/run/run.h"
 #include "src/graph/shard_box.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 void tc_run_state(const struct tc_run *r, struct tc_run_state *s)
@@ -24,8 +23,7 @@ void tc_run_state(const struct tc_run *r, struct tc_run_state *s)
 
 void tc_run_state_free(struct tc_run_state *s)
 {
-  free(s->tensor);
-  free(s->id);
+  TC_FREE(s->tensor, s->id);
 }
 
 /* Where tensors come from: one of them is set. */
@@ -65,8 +63,7 @@ static int load_box(const struct tc_run *r, const struct source *s, int k, const
   int rc = source_read(s, k, box, read, err);
   for (int64_t i = 0; i < n && rounds && !rc; i++) rounded[i] = tc_f32_to_bf16(read[i]);
   if (rc == 0) d->ops->copy(d, p, rounds ? (void *)rounded : read, bytes);
-  free(read);
-  free(rounded);
+  TC_FREE(read, rounded);
   return rc;
 }
 
@@ -122,8 +119,7 @@ static int check_model(const struct tc_run *r, const struct tc_ckpt *c, bool oth
     rc = tc_fail(err, TC_EUSER, "%s is of model.context = %lld, this run's is %lld: give the same to resume, or begin "
                  "another run (another run.out) with ckpt.from", tc_ckpt_path(c), (long long)context,
                  (long long)was.context);
-  free(text);
-  free(is);
+  TC_FREE(text, is);
   return rc;
 }
 

@@ -60,9 +60,7 @@ static void add_pieces(struct tc_writer *s, char *to, const char *from, int64_t 
 {
   const int64_t each = s->copy.begin ? bytes : PIECE_BYTES;   /* a device needs no share */
   for (int64_t at = 0; at < bytes; at += each) {
-    TC_GROW(s->piece, s->n_pieces, *cap);
-    s->piece[s->n_pieces++] = (struct piece){ to + at, from + at,
-                                              (size_t)TC_MIN(bytes - at, each) };
+    TC_APPEND(s->piece, s->n_pieces, *cap, (struct piece){ to + at, from + at, (size_t)TC_MIN(bytes - at, each) });
   }
 }
 
@@ -334,8 +332,6 @@ bool tc_writer_free(struct tc_writer *s, bool abandon)
   free((char *)(uintptr_t)s->meta.loop);
   if (s->copy.free && s->staging) s->copy.free(s->copy.ctx, s->staging);
   else free(s->staging);
-  free(s->piece);
-  free(s->slice);
-  free(s);
+  TC_FREE(s->piece, s->slice, s);
   return true;
 }

@@ -6,8 +6,6 @@
  * the transfers of an axis are issued in the same order on all ranks. */
 #include "src/schedule/impl.h"
 
-#include <stdlib.h>
-
 /* The nodes in the order they run first, and how many of each are in flight at once. */
 static void summarize(struct tc_actions *s, const struct tc_graph *g)
 {
@@ -22,8 +20,7 @@ static void summarize(struct tc_actions *s, const struct tc_graph *g)
     now[a->node] += a->kind == TC_ISSUE ? 1 : a->kind == TC_WAIT ? -1 : 0;
     s->most[a->node] = TC_MAX(s->most[a->node], now[a->node]);
   }
-  free(seen);
-  free(now);
+  TC_FREE(seen, now);
 }
 
 int tc_step_init(struct step *st, const struct tc_graph *g, const struct tc_actions_opts *o, struct tc_err *err)
@@ -62,8 +59,7 @@ int tc_actions_new(struct tc_actions **out, const struct tc_graph *g,
     tc_place_waits(s, &st, &hoisted);
     summarize(s, g);
   }
-  free(order.task);
-  free(hoisted.task);
+  TC_FREE(order.task, hoisted.task);
   tc_step_done(&st);
   return rc;
 }
@@ -76,8 +72,5 @@ int32_t tc_actions_most(const struct tc_actions *s, int32_t node)
 void tc_actions_free(struct tc_actions *s)
 {
   if (!s) return;
-  free(s->action);
-  free(s->body);
-  free(s->most);
-  free(s);
+  TC_FREE(s->action, s->body, s->most, s);
 }

@@ -2,9 +2,6 @@
  * the list is walked with what is made and what is in flight. */
 #include "src/schedule/impl.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* What is known while the list is walked. */
 struct walk {
   const struct tc_graph *g;
@@ -238,11 +235,6 @@ int tc_actions_check(const struct tc_actions *s, const struct tc_graph *g, struc
   if (node >= 0)
     rc = tc_fail(err, TC_EUSER, "schedule: node %d %s does not run as often as it has to", node,
                  tc_op_info[g->node[node].op].name);
-  free(w.made);
-  free(w.times);
-  free(w.in_flight);
-  free(w.writes);
-  free(w.ran);
-  free(w.begun);
+  TC_FREE(w.made, w.times, w.in_flight, w.writes, w.ran, w.begun);
   return rc;
 }

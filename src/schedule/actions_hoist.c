@@ -5,7 +5,6 @@
 #include "src/schedule/impl.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* A send between stages in every micro-batch, and its place in the global order of transfers. */
 struct stage_send { int32_t node, from, to; uint8_t work; };
@@ -45,11 +44,10 @@ static void add(struct hoist *c, struct task x)
 {
   const struct tc_node *n = &c->g->node[x.node];
   read_received(c, x);
-  TC_GROW(c->out->task, c->out->n, c->out->cap);
-  c->out->task[c->out->n++] = x;
+  TC_APPEND(c->out->task, c->out->n, c->out->cap, x);
   if (!tc_sends_each_mb(n) || n->root != c->st->o.at) return;
-  TC_GROW(c->received, c->n_received, c->cap_received);
-  c->received[c->n_received++] = (struct received){ tc_tensor_root(c->g, tc_out(c->g, n, 0)), x.mb };
+  TC_APPEND(c->received, c->n_received, c->cap_received,
+            (struct received){ tc_tensor_root(c->g, tc_out(c->g, n, 0)), x.mb });
 }
 
 /* ---- gathers --------------------------------------------------------------------------- */
@@ -78,8 +76,7 @@ static void find_feeds(struct hoist *c)
 static void find_groups(struct hoist *c)
 {
   const struct tc_graph *g = c->g;
-  int32_t *read = tc_malloc((size_t)g->n_nodes * sizeof *read);   /* last so far */
-  memset(read, -1, (size_t)g->n_nodes * sizeof *read);
+  int32_t *read = tc_no_indices((size_t)g->n_nodes);   /* last so far */
   c->free_at = tc_malloc((size_t)c->in->n * sizeof *c->free_at);
   c->gather = tc_malloc((size_t)c->in->n * sizeof *c->gather);
   c->group = tc_malloc((size_t)(c->in->n + 1) * sizeof *c->group);
@@ -123,9 +120,7 @@ static void prefetch_groups(struct hoist *c, int32_t at)
 static int find_stage_sends(struct hoist *c, struct tc_err *err)
 {
   const struct tc_graph *g = c->g;
-  size_t n = (size_t)(c->st->pipeline->p * c->st->pipeline->v) * TC_WORKS;
-  c->last_mb = tc_malloc(n * sizeof *c->last_mb);
-  memset(c->last_mb, -1, n * sizeof *c->last_mb);
+  c->last_mb = tc_no_indices((size_t)(c->st->pipeline->p * c->st->pipeline->v) * TC_WORKS);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
     if (!tc_sends_each_mb(n)) continue;
@@ -135,8 +130,7 @@ static int find_stage_sends(struct hoist *c, struct tc_err *err)
     if (y.to - y.from != (n->mark == TC_F ? 1 : -1))
       return tc_fail(err, TC_ELAYOUT, "%s goes from stage %d to stage %d; only neighbours exchange "
                      "tensors", x->name, y.from, y.to);
-    TC_GROW(c->send, c->n_sends, c->cap_sends);
-    c->send[c->n_sends++] = y;
+    TC_APPEND(c->send, c->n_sends, c->cap_sends, y);
   }
   return 0;
 }
@@ -218,7 +212,6 @@ int tc_hoist(struct tasks *out, const struct step *st, const struct tasks *in, s
     find_groups(&c);
     hoist_all(&c);
   }
-  void *const of[] = { c.feeds, c.gather, c.free_at, c.group, c.send, c.last_mb, c.received };
-  for (size_t i = 0; i < sizeof of / sizeof *of; i++) free(of[i]);
+  TC_FREE(c.feeds, c.gather, c.free_at, c.group, c.send, c.last_mb, c.received);
   return rc;
 }

@@ -2,9 +2,6 @@
  * items of the pipeline's schedule, and in each item by the program's order. */
 #include "src/schedule/impl.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 struct order {
   const struct step *st;
   const struct tc_graph *g;
@@ -34,8 +31,7 @@ static void find_after_mbs(struct order *c)
       tied[tc_out(g, n, k)] = c->tied[n->id];
     }
   }
-  free(timed);
-  free(tied);
+  TC_FREE(timed, tied);
 }
 
 /* ---- the order ------------------------------------------------------------------------ */
@@ -53,8 +49,7 @@ static int work_of(const struct order *c, const struct tc_node *n)
 
 static void add_task(struct order *c, int32_t node, int32_t mb, int32_t item)
 {
-  TC_GROW(c->out->task, c->out->n, c->out->cap);
-  c->out->task[c->out->n++] = (struct task){ node, mb, item };
+  TC_APPEND(c->out->task, c->out->n, c->out->cap, (struct task){ node, mb, item });
 }
 
 /* In which kind of item a node of this rank runs, by virtual stage and work; -1: in none. */
@@ -127,8 +122,5 @@ void tc_order(struct tasks *out, const struct step *st)
     }
   }
   add_rest(c, true);
-  free(c->after_mbs);
-  free(c->tied);
-  free(c->of_kind);
-  free(c->kind_at);
+  TC_FREE(c->after_mbs, c->tied, c->of_kind, c->kind_at);
 }

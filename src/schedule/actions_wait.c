@@ -1,7 +1,6 @@
 /* actions_wait.c - the third walk: transfers are issued in the order given, and waited for before what needs them. */
 #include "src/schedule/impl.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct waits {
@@ -16,8 +15,7 @@ struct waits {
 
 static void push(struct tc_actions *s, int kind, int32_t node, int32_t mb)
 {
-  TC_GROW(s->action, s->n, s->cap);
-  s->action[s->n++] = (struct tc_action){ (uint8_t)kind, node, mb };
+  TC_APPEND(s->action, s->n, s->cap, (struct tc_action){ (uint8_t)kind, node, mb });
 }
 
 /* Counts the storage that transfers in flight touch: most of what an action needs is not in flight. */
@@ -98,8 +96,7 @@ static void emit(struct waits *c, struct task x)
   const struct tc_node *n = &g->node[x.node];
   int32_t maker = n->op == TC_OP_ACCUM ? g->tensor[tc_in(g, n, 0)].node : -1;
   if (maker >= 0 && c->times_in_flight[maker]) {
-    TC_GROW(c->deferred, c->n_deferred, c->cap_deferred);
-    c->deferred[c->n_deferred++] = x;
+    TC_APPEND(c->deferred, c->n_deferred, c->cap_deferred, x);
     count_busy(c, n, 1);
     return;
   }
@@ -111,8 +108,7 @@ static void emit(struct waits *c, struct task x)
   }
   bound_in_flight(c, n);
   push(c->s, TC_ISSUE, x.node, x.mb);
-  TC_GROW(c->in_flight, c->n_in_flight, c->cap_in_flight);
-  c->in_flight[c->n_in_flight++] = x;
+  TC_APPEND(c->in_flight, c->n_in_flight, c->cap_in_flight, x);
   c->times_in_flight[x.node]++;
   count_busy(c, n, 1);
   if (!c->st->o.overlap) complete(c, c->n_in_flight - 1);
@@ -125,8 +121,5 @@ void tc_place_waits(struct tc_actions *out, const struct step *st, const struct 
   c.busy = tc_calloc((size_t)st->g->n_tensors, sizeof *c.busy);
   for (int32_t i = 0; i < in->n; i++) emit(&c, in->task[i]);
   while (c.n_in_flight) complete(&c, 0);
-  free(c.in_flight);
-  free(c.times_in_flight);
-  free(c.busy);
-  free(c.deferred);
+  TC_FREE(c.in_flight, c.times_in_flight, c.busy, c.deferred);
 }

@@ -157,8 +157,7 @@ static void place_slots(struct tc_arena *a, const struct ranges *l)
     const struct tc_object *x = &l->object[i];
     if (a->slots[x->t] == 1) continue;
     if (x->slot == 0) a->slot_at[x->t] = a->n_slot;
-    TC_GROW(a->slot, a->n_slot, a->cap_slot);
-    a->slot[a->n_slot++] = x->off - a->off[x->t];
+    TC_APPEND(a->slot, a->n_slot, a->cap_slot, x->off - a->off[x->t]);
   }
 }
 
@@ -302,9 +301,7 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
   find_last_uses(a, g, s, &l);
   place_versions(a, g, m, coord);
   tc_fusions_free(of_shorter);
-  free(l.all);
-  free(l.of);
-  free(l.object);
+  TC_FREE(l.all, l.of, l.object);
   tc_actions_free(shorter);
   *out = a;
   return 0;
@@ -313,11 +310,5 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
 void tc_arena_free(struct tc_arena *a)
 {
   if (!a) return;
-  free(a->off);
-  free(a->last_use);
-  free(a->region);
-  free(a->slots);
-  free(a->slot_at);
-  free(a->slot);
-  free(a);
+  TC_FREE(a->off, a->last_use, a->region, a->slots, a->slot_at, a->slot, a);
 }

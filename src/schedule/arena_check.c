@@ -6,9 +6,6 @@
  * of groups that are run fused can make two overlap. */
 #include "src/schedule/impl.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* The bytes that a root occupies now, by (root, micro-batch); in no order. */
 struct live { int64_t key, off, end; };
 
@@ -108,10 +105,8 @@ int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g, const str
 {
   const size_t keys = (size_t)g->n_tensors * (size_t)s->n_mb;
   struct walk w = { .a = a, .g = g, .s = s, .fusions = f, .m = m, .coord = coord };
-  w.until = tc_malloc(keys * sizeof *w.until);
-  w.where = tc_malloc(keys * sizeof *w.where);
-  memset(w.until, -1, keys * sizeof *w.until);
-  memset(w.where, -1, keys * sizeof *w.where);
+  w.until = tc_no_indices(keys);
+  w.where = tc_no_indices(keys);
   for (int32_t i = 0; i < s->n; i++) touch(&w, i, i);
   for (int32_t i = 0; f && i < f->n; i++)
     for (int32_t k = 0; k < f->group[i].n; k++)
@@ -119,8 +114,6 @@ int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g, const str
   keep_results(&w);
   int rc = 0;
   for (int32_t i = 0; i < s->n && !rc; i++) rc = walk_action(&w, i, err);
-  free(w.until);
-  free(w.where);
-  free(w.live);
+  TC_FREE(w.until, w.where, w.live);
   return rc;
 }

@@ -111,8 +111,7 @@ static bool is_clear(const struct finder *x, int32_t a, int32_t b, unsigned flag
 
 static void keep(struct tc_fusions *f, struct tc_fusion group)
 {
-  TC_GROW(f->group, f->n, f->cap);
-  f->group[f->n++] = group;
+  TC_APPEND(f->group, f->n, f->cap, group);
 }
 
 static void add(struct finder *x, int rule, const int32_t *part, int n)
@@ -121,8 +120,7 @@ static void add(struct finder *x, int rule, const int32_t *part, int n)
   if ((tc_fusion_rule[rule].flags & x->flags) != x->flags) return;
   keep(f, (struct tc_fusion){ rule, f->n_actions, n, x->s->action[part[0]].mb });
   for (int i = 0; i < n; i++) {
-    TC_GROW(f->action, f->n_actions, f->cap_actions);
-    f->action[f->n_actions++] = part[i];
+    TC_APPEND(f->action, f->n_actions, f->cap_actions, part[i]);
   }
 }
 
@@ -260,9 +258,7 @@ struct tc_fusions *tc_fusions_new(const struct tc_graph *g, const struct tc_acti
 void tc_fusions_free(struct tc_fusions *f)
 {
   if (!f) return;
-  free(f->group);
-  free(f->action);
-  free(f);
+  TC_FREE(f->group, f->action, f);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -341,6 +337,5 @@ void tc_fusions_fit(struct tc_fusions *f, const struct tc_graph *g, const struct
     if (tc_fusion_rule[all[i].rule].link == TC_FUSION_RUN) keep_runs(&p, f, all[i]);
     else if (fits(&p, f->action + all[i].first, 1, all[i].n)) keep(f, all[i]);
   }
-  free(all);
-  free(p.bytes);
+  TC_FREE(all, p.bytes);
 }

@@ -148,10 +148,7 @@ int tc_pipeline_new(struct tc_pipeline **out, enum tc_schedule kind, int p, int 
 void tc_pipeline_free(struct tc_pipeline *s)
 {
   if (!s) return;
-  free(s->item[0]);
-  free(s->item);
-  free(s->n_items);
-  free(s);
+  TC_FREE(s->item[0], s->item, s->n_items, s);
 }
 
 /* ---- one rank's list by itself -------------------------------------------------------- */

@@ -173,14 +173,7 @@ static int run_all(struct run *u, struct tc_err *err)
     while (run_head(u, r));
   }
   int rc = check_ended(u, err);
-  free(u->done);
-  free(u->there);
-  free(u->at);
-  free(u->head);
-  free(u->free_at);
-  free(u->wire_free_at);
-  free(u->todo);
-  free(u->in_todo);
+  TC_FREE(u->done, u->there, u->at, u->head, u->free_at, u->wire_free_at, u->todo, u->in_todo);
   return rc;
 }
 
@@ -235,15 +228,7 @@ static struct tc_simulation *sim_new(const struct tc_pipeline *s)
 void tc_simulation_free(struct tc_simulation *sim)
 {
   if (!sim) return;
-  free(sim->busy);
-  free(sim->start[0]);
-  free(sim->start);
-  free(sim->end[0]);
-  free(sim->end);
-  free(sim->peak[0]);
-  free(sim->peak);
-  free(sim->peak_rank);
-  free(sim);
+  TC_FREE(sim->busy, sim->start[0], sim->start, sim->end[0], sim->end, sim->peak[0], sim->peak, sim->peak_rank, sim);
 }
 
 int tc_pipeline_simulate(struct tc_simulation **out, const struct tc_pipeline *s,
@@ -345,9 +330,5 @@ int tc_pipeline_transfers(struct tc_transfers **out, const struct tc_pipeline *s
 void tc_transfers_free(struct tc_transfers *t)
 {
   if (!t) return;
-  free(t->t);
-  free(t->queue[0]);
-  free(t->queue);
-  free(t->n_queue);
-  free(t);
+  TC_FREE(t->t, t->queue[0], t->queue, t->n_queue, t);
 }

@@ -59,8 +59,5 @@ struct tc_views *tc_views_new(const struct tc_graph *g, const struct tc_mesh *m,
 void tc_views_free(struct tc_views *v)
 {
   if (!v) return;
-  free(v->off);
-  free(v->bytes);
-  free(v->here);
-  free(v);
+  TC_FREE(v->off, v->bytes, v->here, v);
 }

@@ -39,10 +39,7 @@ struct tc_bpe *tc_bpe_new(const struct tc_tokenizer *t)
 void tc_bpe_free(struct tc_bpe *b)
 {
   if (!b) return;
-  free(b->cache);
-  free(b->place);
-  free(b->heap);
-  free(b);
+  TC_FREE(b->cache, b->place, b->heap, b);
 }
 
 void tc_ids_reserve(struct tc_ids *ids, size_t more)
@@ -149,8 +146,7 @@ static void encode_long(struct tc_bpe *b, const char *s, size_t n, struct tc_ids
   b->n_heap = 0;
   for (size_t i = 0; i < n; i++)
     if (pair_at(b, (int32_t)i, &x)) {
-      TC_GROW(b->heap, b->n_heap, b->heap_cap);
-      b->heap[b->n_heap++] = x;
+      TC_APPEND(b->heap, b->n_heap, b->heap_cap, x);
     }
   for (size_t i = b->n_heap / 2; i-- > 0;) sift_down(b->heap, b->n_heap, i);
   while (b->n_heap) {

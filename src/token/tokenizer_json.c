@@ -419,14 +419,10 @@ void tc_tokenizer_free(struct tc_tokenizer *t)
 {
   if (!t) return;
   for (int i = 0; i < t->n_steps; i++) pcre2_code_free(t->step[i].code);
-  free(t->words.slot);
-  free(t->merges.slot);
-  free(t->raw.at);
-  free(t->normalized.at);
+  TC_FREE(t->words.slot, t->merges.slot, t->raw.at, t->normalized.at);
   tc_ids_free(&t->begin);
   tc_ids_free(&t->end);
   free(t->token);
   tc_pool_free(t->pool);
-  free(t->name);
-  free(t);
+  TC_FREE(t->name, t);
 }

@@ -144,8 +144,7 @@ static void sort_marks(int32_t *mark, size_t n)
   for (size_t i = 0; i < n; i++) begin[(class[i] = (uint8_t)class_of(copy[i])) + 1]++;
   for (int c = 0; c < 256; c++) begin[c + 1] += begin[c];
   for (size_t i = 0; i < n; i++) mark[begin[class[i]]++] = copy[i];
-  free(copy);
-  free(class);
+  TC_FREE(copy, class);
 }
 
 /* The canonical order of n decomposed characters. */
@@ -190,8 +189,7 @@ int tc_nfc(const char *text, size_t n, const char **out, size_t *n_out, char **o
     int32_t *form;
     const int64_t got = normalize(text + begin, from - begin, &form);
     if (got < 0) {
-      free(buf);
-      free(form);
+      TC_FREE(buf, form);
       return tc_fail(err, TC_EUSER, "the text cannot be normalized to NFC: %s", utf8proc_errmsg(got));
     }
     append(&buf, &len, &cap, (const char *)form, (size_t)got);

@@ -84,8 +84,7 @@ void tc_merges_put(struct tc_merges *m, uint32_t left, uint32_t right, uint32_t 
 
 void tc_added_put(struct tc_added_list *l, struct tc_added a)
 {
-  TC_GROW(l->at, l->n, l->cap);
-  l->at[l->n++] = a;
+  TC_APPEND(l->at, l->n, l->cap, a);
   l->first[(unsigned char)a.text.s[0]] = true;
 }
 

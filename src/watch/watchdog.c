@@ -333,8 +333,7 @@ static void watch_free(struct tc_watch *w)
   pthread_mutex_destroy(&w->channel_lock);
   pthread_cond_destroy(&w->wake);
   pthread_cond_destroy(&w->answered);
-  free(w->local);
-  free(w);
+  TC_FREE(w->local, w);
 }
 
 int tc_watch_new(struct tc_watch **out, const struct tc_watch_opts *o, struct tc_err *err)
