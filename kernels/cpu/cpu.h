@@ -18,6 +18,8 @@
 
 #include <math.h>
 
+#pragma GCC diagnostic ignored "-Wunused-parameter"      /* all kernels have one type; some need no device */
+
 #if defined __GNUC__ && !defined __clang__ && defined __x86_64__ && !defined TC_NO_CLONES
 #define TC_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else

@@ -63,19 +63,12 @@ static void cpu_free(struct tc_device *d, void *p, int64_t bytes)
 
 static void cpu_copy(struct tc_device *d, void *dst, const void *src, int64_t bytes)
 {
-  (void)d;
   if (bytes > 0) memmove(dst, src, (size_t)bytes);
 }
 
-static void cpu_sync(struct tc_device *d)
-{
-  (void)d;
-}
+static void cpu_sync(struct tc_device *d) { }
 
-static bool cpu_has_bf16(struct tc_device *d)
-{
-  return tc_cpu_of(d)->bf16;
-}
+static bool cpu_has_bf16(struct tc_device *d) { return tc_cpu_of(d)->bf16; }
 
 static const struct tc_kernel kernels[TC_OPS] = {
   [TC_OP_EMBED] = { .run = tc_cpu_embed },

@@ -249,7 +249,6 @@ int tc_cpu_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err 
 
 void tc_cpu_matmul_unprepare(struct tc_device *d, struct tc_call *c)
 {
-  (void)d;
   if (c->plan) plan_free(c->plan);
   c->plan = NULL;
 }

@@ -78,7 +78,7 @@ static int each_block(struct tc_device *d, const struct tc_call *c, block_fn *fn
 /* 0.5 (1 + tanh(u)) is the sigmoid of 2u: no cancellation at either end. */
 #define GELU_C 1.59576912160573f       /* 2 sqrt(2 / pi) */
 
-TC_CLONES static void gelu(float *y, const float *x, int64_t n)
+TC_CLONES static void gelu(float *y, const float *x, const float *b, int64_t n)
 {
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) {
@@ -106,35 +106,19 @@ TC_CLONES static void add(float *y, const float *a, const float *b, int64_t n)
   for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
-static void gelu_block(float *y, const float *a, const float *b, int64_t n)
-{
-  (void)b;
-  gelu(y, a, n);
-}
-
-static void gelu_bwd_block(float *y, const float *a, const float *b, int64_t n)
-{
-  gelu_bwd(y, a, b, n);
-}
-
-static void add_block(float *y, const float *a, const float *b, int64_t n)
-{
-  add(y, a, b, n);
-}
-
 int tc_cpu_gelu(struct tc_device *d, const struct tc_call *c)
 {
-  return each_block(d, c, gelu_block);
+  return each_block(d, c, gelu);
 }
 
 int tc_cpu_gelu_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  return each_block(d, c, gelu_bwd_block);
+  return each_block(d, c, gelu_bwd);
 }
 
 int tc_cpu_add(struct tc_device *d, const struct tc_call *c)
 {
-  return each_block(d, c, add_block);
+  return each_block(d, c, add);
 }
 
 /* y (+)= x with conversion: no copy where one of the two is fp32. */
@@ -314,7 +298,6 @@ static void sum_rows(float *part, const struct tc_view *x, int64_t cols, int64_t
 
 int64_t tc_cpu_bias_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   int64_t cols = c->out[0].elems;
   return cols ? tc_cpu_row_blocks(c->in[0].elems / cols) * cols * (int64_t)sizeof(float) : 0;
 }

@@ -68,7 +68,6 @@ static int64_t chains_bytes(const struct tc_view *w, int64_t N) { return w->dim[
 
 int64_t tc_cpu_embed_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   return chains_bytes(&c->out[0], c->in[0].elems);
 }
 
@@ -128,7 +127,6 @@ int tc_cpu_pos(struct tc_device *d, const struct tc_call *c)
 int64_t tc_cpu_pos_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
   const int64_t N = c->in[0].dim[0];
-  (void)d;
   return c->n_in > 1 ? N * 4 + chains_bytes(&c->out[0], N) : 0;
 }
 

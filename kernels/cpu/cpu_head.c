@@ -98,7 +98,6 @@ int tc_cpu_sumexp_bwd(struct tc_device *d, const struct tc_call *c)
 
 int tc_cpu_pick(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *x = &c->in[0];
   const int64_t N = x->dim[0], V = x->dim[1];
   const int32_t *target = tc_cpu_i32(&c->in[1]);
@@ -135,7 +134,6 @@ int tc_cpu_pick_bwd(struct tc_device *d, const struct tc_call *c)
 
 int tc_cpu_nll(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const float *m = tc_cpu_f32(&c->in[0]), *s = tc_cpu_f32(&c->in[1]), *p = tc_cpu_f32(&c->in[2]);
   const int32_t *target = c->in[3].data;
   float *out = tc_cpu_f32(&c->out[0]);
@@ -146,7 +144,6 @@ int tc_cpu_nll(struct tc_device *d, const struct tc_call *c)
 
 int tc_cpu_nll_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const float *dl = tc_cpu_f32(&c->in[0]), *s = tc_cpu_f32(&c->in[1]);
   const int32_t *target = c->in[2].data;
   float *ds = tc_cpu_f32(&c->out[0]), *dp = tc_cpu_f32(&c->out[1]);
@@ -160,7 +157,6 @@ int tc_cpu_nll_bwd(struct tc_device *d, const struct tc_call *c)
 
 int tc_cpu_sum(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *x = &c->in[0];
   float buf[TC_BLOCK], *y = tc_cpu_f32(&c->out[0]);
   double sum = 0;

@@ -13,7 +13,6 @@ TC_CLONES static float sum_squares(const float *x, int64_t n)
 /* One partial sum (double) per block of an input. */
 int64_t tc_cpu_sqnorm_scratch(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   int64_t blocks = 0;
   for (int k = 0; k < c->n_in; k++) blocks += tc_ceil_div(c->in[k].elems, TC_BLOCK);
   return blocks * (int64_t)sizeof(double);
@@ -40,7 +39,6 @@ int tc_cpu_sqnorm(struct tc_device *d, const struct tc_call *c)
 /* torch.nn.utils.clip_grad_norm_'s formula. */
 int tc_cpu_clip(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   double sum = 0, clip = (double)c->rt->clip;
   for (int k = 0; k < c->n_in; k++) sum += (double)*tc_cpu_f32(&c->in[k]);
   double norm = sqrt(sum), scale = clip / (norm + 1e-6);

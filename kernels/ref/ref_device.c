@@ -4,21 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int ref_open(struct tc_device *d, struct tc_err *err)
-{
-  (void)d;
-  (void)err;
-  return 0;
-}
+static int ref_open(struct tc_device *d, struct tc_err *err) { return 0; }
 
-static void ref_close(struct tc_device *d)
-{
-  (void)d;
-}
+static void ref_close(struct tc_device *d) { }
 
 static void *ref_alloc(struct tc_device *d, int64_t bytes)
 {
-  (void)d;
   size_t size = (size_t)tc_round_up(TC_MAX(bytes, 1), 64);
   void *p = aligned_alloc(64, size);
   if (p) memset(p, 0, size);
@@ -33,20 +24,12 @@ static void ref_free(struct tc_device *d, void *p, int64_t bytes)
 
 static void ref_copy(struct tc_device *d, void *dst, const void *src, int64_t bytes)
 {
-  (void)d;
   if (bytes > 0) memmove(dst, src, (size_t)bytes);
 }
 
-static void ref_sync(struct tc_device *d)
-{
-  (void)d;
-}
+static void ref_sync(struct tc_device *d) { }
 
-static bool ref_has_bf16(struct tc_device *d)
-{
-  (void)d;
-  return true;
-}
+static bool ref_has_bf16(struct tc_device *d) { return true; }
 
 static const struct tc_kernel kernels[TC_OPS] = {
   [TC_OP_EMBED] = { .run = tc_ref_embed },

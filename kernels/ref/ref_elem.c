@@ -7,7 +7,6 @@ static const double gelu_c = 0.79788456080286535588;   /* sqrt(2 / pi) */
 
 int tc_ref_bias(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   int64_t nb = c->in[1].elems;
   for (int64_t i = 0; i < c->out[0].elems; i++)
     tc_ref_put(&c->out[0], i, tc_ref_get(&c->in[0], i) + tc_ref_get(&c->in[1], i % nb));
@@ -16,7 +15,6 @@ int tc_ref_bias(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_bias_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   int64_t nb = c->out[0].elems;
   for (int64_t j = 0; j < nb; j++) {
     double sum = 0;
@@ -28,7 +26,6 @@ int tc_ref_bias_bwd(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_gelu(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   for (int64_t i = 0; i < c->out[0].elems; i++) {
     double x = tc_ref_get(&c->in[0], i);
     tc_ref_put(&c->out[0], i, 0.5 * x * (1 + tanh(gelu_c * (x + 0.044715 * x * x * x))));
@@ -38,7 +35,6 @@ int tc_ref_gelu(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_gelu_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   for (int64_t i = 0; i < c->out[0].elems; i++) {
     double dy = tc_ref_get(&c->in[0], i), x = tc_ref_get(&c->in[1], i);
     double t = tanh(gelu_c * (x + 0.044715 * x * x * x));
@@ -50,7 +46,6 @@ int tc_ref_gelu_bwd(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_add(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   for (int64_t i = 0; i < c->out[0].elems; i++)
     tc_ref_put(&c->out[0], i, tc_ref_get(&c->in[0], i) + tc_ref_get(&c->in[1], i));
   return 0;
@@ -58,7 +53,6 @@ int tc_ref_add(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_cast(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   for (int64_t i = 0; i < c->out[0].elems; i++)
     tc_ref_put(&c->out[0], i, tc_ref_get(&c->in[0], i));
   return 0;
@@ -66,7 +60,6 @@ int tc_ref_cast(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_dropout(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *y = &c->out[0];
   for (int64_t i = 0; i < y->elems; i++) {
     float u = tc_uniform(c->rt->seed, (uint32_t)c->k[0], (uint32_t)c->rt->step,
@@ -78,14 +71,12 @@ int tc_ref_dropout(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_fill(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   for (int64_t i = 0; i < c->out[0].elems; i++) tc_ref_put(&c->out[0], i, c->f[0]);
   return 0;
 }
 
 int tc_ref_accum(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   for (int64_t i = 0; i < c->out[0].elems; i++)
     tc_ref_out(c, 0, i, tc_ref_get(&c->in[0], i));
   return 0;
@@ -93,7 +84,6 @@ int tc_ref_accum(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_sum(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   double sum = 0;
   for (int64_t i = 0; i < c->in[0].elems; i++) sum += tc_ref_get(&c->in[0], i);
   tc_ref_out(c, 0, 0, c->f[0] * sum);
@@ -102,7 +92,6 @@ int tc_ref_sum(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_sqnorm(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   double sum = 0;
   for (int k = 0; k < c->n_in; k++) {
     for (int64_t i = 0; i < c->in[k].elems; i++) {
@@ -116,7 +105,6 @@ int tc_ref_sqnorm(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_clip(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   double sum = 0, clip = c->rt->clip;
   for (int k = 0; k < c->n_in; k++) sum += tc_ref_get(&c->in[k], 0);
   double norm = sqrt(sum), scale = clip / (norm + 1e-6);
@@ -130,7 +118,6 @@ int tc_ref_clip(struct tc_device *d, const struct tc_call *c)
  * operations is torch.optim.AdamW's. */
 int tc_ref_adamw(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_runtime *rt = c->rt;
   double b1 = rt->beta1, b2 = rt->beta2, lr = rt->lr;
   double scale = tc_ref_get(&c->in[1], 0);
@@ -151,7 +138,6 @@ int tc_ref_adamw(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_sgd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   double lr = c->rt->lr, decay = (double)c->f[0] * c->rt->weight_decay;
   double scale = tc_ref_get(&c->in[1], 0);
   for (int64_t i = 0; i < c->out[0].elems; i++) {
@@ -163,7 +149,6 @@ int tc_ref_sgd(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_normal(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *y = &c->out[0];
   int64_t row_elems = 1;
   for (int j = 1; j < y->rank; j++) row_elems *= y->global[j];

@@ -12,7 +12,6 @@ static int64_t unpadded_columns(const struct tc_call *c, const struct tc_view *x
 
 int tc_ref_rowmax(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *x = &c->in[0];
   int64_t V = x->dim[1], live = unpadded_columns(c, x);
   for (int64_t n = 0; n < x->dim[0]; n++) {
@@ -28,7 +27,6 @@ int tc_ref_rowmax(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_sumexp(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *x = &c->in[0];
   int64_t V = x->dim[1], live = unpadded_columns(c, x);
   for (int64_t n = 0; n < x->dim[0]; n++) {
@@ -41,7 +39,6 @@ int tc_ref_sumexp(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_sumexp_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *x = &c->in[0];
   int64_t V = x->dim[1], live = unpadded_columns(c, x);
   for (int64_t n = 0; n < x->dim[0]; n++) {
@@ -54,7 +51,6 @@ int tc_ref_sumexp_bwd(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_pick(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *x = &c->in[0];
   int64_t V = x->dim[1];
   for (int64_t n = 0; n < x->dim[0]; n++) {
@@ -66,7 +62,6 @@ int tc_ref_pick(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_pick_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *dx = &c->out[0];
   int64_t V = dx->dim[1];
   for (int64_t n = 0; n < dx->dim[0]; n++) {
@@ -80,7 +75,6 @@ int tc_ref_pick_bwd(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_nll(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const int32_t *target = c->in[3].data;
   for (int64_t n = 0; n < c->out[0].elems; n++) {
     double l = tc_ref_get(&c->in[0], n) + log(tc_ref_get(&c->in[1], n)) - tc_ref_get(&c->in[2], n);
@@ -91,7 +85,6 @@ int tc_ref_nll(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_nll_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const int32_t *target = c->in[2].data;
   for (int64_t n = 0; n < c->out[0].elems; n++) {
     double dl = target[n] < 0 ? 0 : tc_ref_get(&c->in[0], n);

@@ -34,7 +34,6 @@ static void rms_bwd_row(const struct tc_call *c, const struct tc_view *gain, dou
 
 int tc_ref_rmsnorm(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const int64_t C = c->in[1].elems;
   for (int64_t n = 0; n < c->out[1].elems; n++)
     tc_ref_put(&c->out[1], n, rms_row(c, &c->in[1], n * C, C));
@@ -43,7 +42,6 @@ int tc_ref_rmsnorm(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_rmsnorm_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *dy = &c->in[0], *x = &c->in[1], *gain = &c->in[2], *rstd = &c->in[3];
   const int64_t C = gain->elems, N = rstd->elems;
   for (int64_t j = 0; j < C; j++) {
@@ -59,7 +57,6 @@ int tc_ref_rmsnorm_bwd(struct tc_device *d, const struct tc_call *c)
 /* x[N,K,E,D]: E - 2 queries, their key, their value. */
 int tc_ref_qknorm(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *x = &c->in[0];
   const int64_t E = x->dim[2], D = x->dim[3], groups = x->dim[0] * x->dim[1];
   for (int64_t k = 0; k < groups; k++)
@@ -75,7 +72,6 @@ int tc_ref_qknorm(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_qknorm_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *dy = &c->in[0], *x = &c->in[1], *rstd = &c->in[4];
   const int64_t E = x->dim[2], D = x->dim[3], groups = x->dim[0] * x->dim[1];
   for (int64_t j = 0; j < D; j++) {
@@ -123,13 +119,11 @@ static int rotate(const struct tc_call *c, double way)
 
 int tc_ref_rope(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   return rotate(c, 1);
 }
 
 int tc_ref_rope_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   return rotate(c, -1);
 }
 
@@ -138,7 +132,6 @@ int tc_ref_rope_bwd(struct tc_device *d, const struct tc_call *c)
 /* Shazeer, "GLU variants improve Transformer", 2020. x[N,2,F]: the gate's input, then what it scales. */
 int tc_ref_swiglu(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const int64_t F = c->in[0].dim[2];
   for (int64_t i = 0; i < c->out[0].elems; i++) {
     const int64_t at = i / F * 2 * F + i % F;
@@ -150,7 +143,6 @@ int tc_ref_swiglu(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_swiglu_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *x = &c->in[1];
   const int64_t F = x->dim[2];
   for (int64_t i = 0; i < c->in[0].elems; i++) {

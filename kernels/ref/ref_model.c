@@ -7,7 +7,6 @@
 
 int tc_ref_embed(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *w = &c->in[1];
   int64_t V = w->dim[0], C = w->dim[1];
   for (int64_t n = 0; n < c->in[0].elems; n++) {
@@ -20,7 +19,6 @@ int tc_ref_embed(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_embed_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *w = &c->out[0];
   int64_t V = w->dim[0], C = w->dim[1];
   for (int64_t v = 0; v < V; v++) {
@@ -36,7 +34,6 @@ int tc_ref_embed_bwd(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_pos(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *x = &c->in[0], *w = &c->in[1];
   const int32_t *starts = tc_call_starts(c, 2);
   int64_t T = w->dim[0], C = w->dim[1];
@@ -50,7 +47,6 @@ int tc_ref_pos(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_pos_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *dy = &c->in[0];
   const int32_t *starts = tc_call_starts(c, 1);
   int64_t T = c->out[0].dim[0], C = c->out[0].dim[1];
@@ -67,7 +63,6 @@ int tc_ref_pos_bwd(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_layernorm(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *x = &c->in[0];
   int64_t C = c->in[1].elems;
   for (int64_t n = 0; n < c->out[1].elems; n++) {
@@ -90,7 +85,6 @@ int tc_ref_layernorm(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_layernorm_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *dy = &c->in[0], *x = &c->in[1], *g = &c->in[2];
   int64_t C = g->elems, N = c->in[3].elems;
   for (int64_t n = 0; n < N; n++) {
@@ -121,7 +115,6 @@ int tc_ref_layernorm_bwd(struct tc_device *d, const struct tc_call *c)
 
 int tc_ref_matmul(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_gemm *g = &c->gemm;
   for (int64_t i = 0; i < g->m; i++) {
     for (int64_t j = 0; j < g->n; j++) {
@@ -186,7 +179,6 @@ static void attn_row(const struct tc_call *c, int64_t n, int64_t h)
 
 int tc_ref_attn(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   for (int64_t n = 0; n < c->in[0].dim[0]; n++)
     for (int64_t h = 0; h < heads(&c->in[0]); h++) attn_row(c, n, h);
   return 0;
@@ -218,7 +210,6 @@ static void attn_cache_row(const struct tc_call *c, int64_t n, int64_t h, int64_
 
 int tc_ref_attn_cache(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *x = &c->in[0], *cache = &c->in[1];
   const int64_t K = x->dim[1], G = x->dim[2] - 2, D = x->dim[3], B = cache->dim[0], M = cache->dim[2];
   const int32_t *starts = c->in[2].data;
@@ -286,7 +277,6 @@ static void attn_bwd_group(const struct tc_call *c, int64_t n, int64_t k)
 
 int tc_ref_attn_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  (void)d;
   const struct tc_view *x = &c->in[1];
   TC_ASSERT(x->dim[3] <= HEAD_MAX);
   for (int64_t n = 0; n < x->dim[0]; n++) {
