@@ -82,8 +82,9 @@ static bool is_written(const struct use *u) { return u->w->writes[root_of(u)] > 
 static bool contributes(const struct use *u)
 {
   const struct tc_graph *g = u->w->g;
+  if (g->tensor[u->t].param < 0) return false;
   const int32_t root = root_of(u);
-  if (!g->tensor[root].state || g->tensor[root].cls != TC_CLS_GRAD || g->tensor[u->t].param < 0) return false;
+  if (!g->tensor[root].state || g->tensor[root].cls != TC_CLS_GRAD) return false;
   for (int i = 0; i < u->n->n_in && u->n->op == TC_OP_RESHARD; i++)
     if (tc_tensor_root(g, tc_in(g, u->n, i)) == root) return false;
   return true;

@@ -163,14 +163,17 @@ static void issue_head(struct hoist *c)
   c->head++;
 }
 
-/* Before an item: issues what it receives, and what comes before that in the queue. */
+/* Before an item: issues what it receives, and what comes before that in the queue, unless send() has done so. */
 static void receive(struct hoist *c, const struct tc_item *item)
 {
   const int32_t at = c->st->o.at, stage = tc_pipeline_stage(c->st->pipeline, at, item->virtual_stage);
+  const int32_t from = item->work == TC_WORK_F ? stage - 1 : stage + 1;
   int32_t last = c->head;
-  for (const struct tc_transfer *t; (t = queued(c, last)); last++)
-    if (t->to == at && t->work == item->work && t->stage_to == stage && t->mb == item->mb) break;
-  while (queued(c, last) && at_head(c) && c->head <= last) issue_head(c);
+  if (item->work == TC_WORK_W || from < 0 || from == c->st->pipeline->p * c->st->pipeline->v) return;
+  const struct tc_transfer *t;                   /* micro-batches come in order */
+  while ((t = queued(c, last)) && !(t->to == at && t->work == item->work && t->stage_to == stage && t->mb >= item->mb))
+    last++;
+  while (t && t->mb == item->mb && at_head(c) && c->head <= last) issue_head(c);
 }
 
 /* After an item: what it made is sent, and the next receive is issued. */
