@@ -129,38 +129,38 @@ void tc_cpu_matmul_unprepare(struct tc_device *d, struct tc_call *c);
 
 typedef int tc_cpu_fn(struct tc_device *d, const struct tc_call *c);
 typedef int64_t tc_cpu_size_fn(struct tc_device *d, const struct tc_call *c);
-/* cpu_elem.c */
-tc_cpu_fn tc_cpu_gelu, tc_cpu_gelu_bwd, tc_cpu_add, tc_cpu_cast, tc_cpu_dropout, tc_cpu_fill;
-tc_cpu_fn tc_cpu_accumulate, tc_cpu_normal, tc_cpu_bias, tc_cpu_bias_bwd;
-tc_cpu_size_fn tc_cpu_bias_bwd_scratch;
-/* cpu_norm.c */
-tc_cpu_fn tc_cpu_layernorm, tc_cpu_layernorm_bwd;
-tc_cpu_size_fn tc_cpu_layernorm_scratch, tc_cpu_layernorm_bwd_scratch;
-/* cpu_rms.c */
-tc_cpu_fn tc_cpu_rmsnorm, tc_cpu_rmsnorm_bwd, tc_cpu_qknorm, tc_cpu_qknorm_bwd;
-tc_cpu_size_fn tc_cpu_rmsnorm_scratch, tc_cpu_rmsnorm_bwd_scratch, tc_cpu_qknorm_scratch;
-tc_cpu_size_fn tc_cpu_qknorm_bwd_scratch;
-/* cpu_rope.c */
-tc_cpu_fn tc_cpu_rope, tc_cpu_rope_bwd, tc_cpu_swiglu, tc_cpu_swiglu_bwd;
-tc_cpu_size_fn tc_cpu_rope_scratch;
-/* cpu_embed.c */
-tc_cpu_fn tc_cpu_embed, tc_cpu_embed_bwd, tc_cpu_pos, tc_cpu_pos_bwd;
-tc_cpu_size_fn tc_cpu_embed_bwd_scratch, tc_cpu_pos_bwd_scratch;
-/* cpu_head.c */
-tc_cpu_fn tc_cpu_rowmax, tc_cpu_sumexp, tc_cpu_sumexp_bwd, tc_cpu_pick, tc_cpu_pick_bwd;
-tc_cpu_fn tc_cpu_nll, tc_cpu_nll_bwd, tc_cpu_sum;
-/* cpu_optim.c */
-tc_cpu_fn tc_cpu_sqnorm, tc_cpu_clip, tc_cpu_adamw, tc_cpu_sgd;
-tc_cpu_size_fn tc_cpu_sqnorm_scratch;
+/* Ops, and the function that runs each: K has no scratch, S has as much as tc_cpu_NAME_scratch says. */
+#define TC_CPU_KERNELS(K, S) \
+  /* cpu_elem.c */ \
+  K(BIAS, bias) K(GELU, gelu) K(ADD, add) K(CAST, cast) K(DROPOUT, dropout) S(BIAS_BWD, bias_bwd) \
+  K(GELU_BWD, gelu_bwd) K(FILL, fill) K(ACCUM, accumulate) K(NORMAL, normal) \
+  /* cpu_norm.c */ \
+  S(LAYERNORM, layernorm) S(LAYERNORM_BWD, layernorm_bwd) \
+  /* cpu_rms.c */ \
+  S(RMSNORM, rmsnorm) S(RMSNORM_BWD, rmsnorm_bwd) S(QKNORM, qknorm) S(QKNORM_BWD, qknorm_bwd) \
+  /* cpu_rope.c */ \
+  S(ROPE, rope) K(SWIGLU, swiglu) K(SWIGLU_BWD, swiglu_bwd) \
+  /* cpu_embed.c */ \
+  K(EMBED, embed) K(POS, pos) S(EMBED_BWD, embed_bwd) S(POS_BWD, pos_bwd) \
+  /* cpu_head.c */ \
+  K(ROWMAX, rowmax) K(SUMEXP, sumexp) K(PICK, pick) K(NLL, nll) K(SUM, sum) K(SUMEXP_BWD, sumexp_bwd) \
+  K(PICK_BWD, pick_bwd) K(NLL_BWD, nll_bwd) \
+  /* cpu_optim.c */ \
+  S(SQNORM, sqnorm) K(CLIP, clip) K(ADAMW, adamw) K(SGD, sgd) \
+  /* cpu_cache.c */ \
+  S(ATTN_CACHE, attn_cache) \
+  /* cpu_attn.c */ \
+  S(ATTN, attn) S(ATTN_BWD, attn_bwd)
+
+#define DECLARE(op, name) tc_cpu_fn tc_cpu_##name;
+#define DECLARE_BOTH(op, name) tc_cpu_fn tc_cpu_##name; tc_cpu_size_fn tc_cpu_##name##_scratch;
+TC_CPU_KERNELS(DECLARE, DECLARE_BOTH)
+#undef DECLARE
+#undef DECLARE_BOTH
+tc_cpu_fn tc_cpu_rope_bwd;
 /* cpu_few.c: products of few rows, without oneDNN */
 bool tc_cpu_is_few(const struct tc_call *c);
 int64_t tc_cpu_few_scratch(const struct tc_call *c);
 tc_cpu_fn tc_cpu_few;
-/* cpu_cache.c */
-tc_cpu_fn tc_cpu_attn_cache;
-tc_cpu_size_fn tc_cpu_attn_cache_scratch;
-/* cpu_attn.c */
-tc_cpu_fn tc_cpu_attn, tc_cpu_attn_bwd;
-tc_cpu_size_fn tc_cpu_attn_scratch, tc_cpu_attn_bwd_scratch;
 
 #endif

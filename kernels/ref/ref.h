@@ -46,20 +46,24 @@ static inline int64_t tc_ref_position(const struct tc_view *x, int64_t n, int64_
   return (x->off[0] + n) % T - (starts ? starts[n] : 0);
 }
 
-typedef int tc_ref_fn(struct tc_device *d, const struct tc_call *c);
+/* Every op, and the function that runs it: tc_ref_NAME. */
+#define TC_REF_KERNELS(K) \
+  /* ref_elem.c */ \
+  K(BIAS, bias) K(GELU, gelu) K(ADD, add) K(CAST, cast) K(DROPOUT, dropout) K(SUM, sum) K(BIAS_BWD, bias_bwd) \
+  K(GELU_BWD, gelu_bwd) K(FILL, fill) K(ACCUM, accum) K(SQNORM, sqnorm) K(CLIP, clip) K(ADAMW, adamw) K(SGD, sgd) \
+  K(NORMAL, normal) \
+  /* ref_model.c */ \
+  K(EMBED, embed) K(POS, pos) K(LAYERNORM, layernorm) K(MATMUL, matmul) K(ATTN_CACHE, attn_cache) K(ATTN, attn) \
+  K(LAYERNORM_BWD, layernorm_bwd) K(ATTN_BWD, attn_bwd) K(EMBED_BWD, embed_bwd) K(POS_BWD, pos_bwd) \
+  /* ref_llama.c */ \
+  K(RMSNORM, rmsnorm) K(RMSNORM_BWD, rmsnorm_bwd) K(QKNORM, qknorm) K(QKNORM_BWD, qknorm_bwd) K(ROPE, rope) \
+  K(ROPE_BWD, rope_bwd) K(SWIGLU, swiglu) K(SWIGLU_BWD, swiglu_bwd) \
+  /* ref_head.c */ \
+  K(ROWMAX, rowmax) K(SUMEXP, sumexp) K(PICK, pick) K(NLL, nll) K(SUMEXP_BWD, sumexp_bwd) K(PICK_BWD, pick_bwd) \
+  K(NLL_BWD, nll_bwd)
 
-/* ref_elem.c */
-tc_ref_fn tc_ref_bias, tc_ref_bias_bwd, tc_ref_gelu, tc_ref_gelu_bwd, tc_ref_add, tc_ref_cast;
-tc_ref_fn tc_ref_dropout, tc_ref_fill, tc_ref_accum, tc_ref_sqnorm, tc_ref_clip, tc_ref_adamw;
-tc_ref_fn tc_ref_sgd, tc_ref_normal, tc_ref_sum;
-/* ref_model.c */
-tc_ref_fn tc_ref_embed, tc_ref_embed_bwd, tc_ref_pos, tc_ref_pos_bwd, tc_ref_layernorm;
-tc_ref_fn tc_ref_layernorm_bwd, tc_ref_matmul, tc_ref_attn, tc_ref_attn_bwd, tc_ref_attn_cache;
-/* ref_llama.c */
-tc_ref_fn tc_ref_rmsnorm, tc_ref_rmsnorm_bwd, tc_ref_qknorm, tc_ref_qknorm_bwd, tc_ref_rope;
-tc_ref_fn tc_ref_rope_bwd, tc_ref_swiglu, tc_ref_swiglu_bwd;
-/* ref_head.c */
-tc_ref_fn tc_ref_rowmax, tc_ref_sumexp, tc_ref_sumexp_bwd, tc_ref_pick, tc_ref_pick_bwd;
-tc_ref_fn tc_ref_nll, tc_ref_nll_bwd;
+#define DECLARE(op, name) int tc_ref_##name(struct tc_device *d, const struct tc_call *c);
+TC_REF_KERNELS(DECLARE)
+#undef DECLARE
 
 #endif
