@@ -273,7 +273,7 @@ static int gpu_cluster(struct tc_cluster *k, struct tc_err *err)
   tc_device_close(d);
   const char *comma = strrchr(text, ','), *name = comma ? comma + 2 : text, *card = tc_plan_device_of(name);
   TC_TRY(tc_cluster_read(k, card ? card : "cpu", err));
-  snprintf(k->device.name, sizeof k->device.name, "%s", name);
+  snprintf(k->device.name, sizeof k->device.name, "%.*s", (int)sizeof k->device.name - 1, name);
   k->device.memory_bytes = (double)total;
   if (card) return 0;
   memset(k->device.flops, 0, sizeof k->device.flops);
