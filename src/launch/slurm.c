@@ -305,43 +305,65 @@ static bool is_in(const struct nodes *all, const char *name)
   return false;
 }
 
-/* The number of nodes in a list such as "n[01-03,7],m1"; -1: Slurm does not expand it. */
-static int count_hosts(const char *list, const struct nodes *all)
+/* A name that stands after each list in what scontrol prints, and the longest lists that a command takes. */
+#define END "tercio-end-of-list"
+enum { MOST_BYTES = 1 << 16 };
+
+/* count[n] <- how many of our nodes are in each list such as "n[01-03,7],m1". Slurm expands all lists in one call; if it
+ * doesn't, since they are too long or it can't expand one, two calls have half of them each. A list that it can't expand
+ * has no nodes. */
+static void count_nodes(int *count, char *const *list, int n, const struct nodes *all)
 {
   struct tc_err none = { 0 };
-  if (!*list) return 0;
-  char *word = tc_shell_word(list), *what = tc_sprintf("hostnames %s", word), *names;
-  int n = ask(&names, what, &none);
-  for (char *at = names, *name; n >= 0 && (name = strsep(&at, "\n"));) n += is_in(all, name);
+  char *text = NULL, *names = NULL;
+  size_t bytes = 0;
+  int seen = 0;
+  FILE *f = open_memstream(&text, &bytes);
+  TC_ASSERT(f != NULL);
+  for (int i = 0; i < n; i++) fprintf(f, "%s," END ",", list[i]);
+  fclose(f);
+  char *word = tc_shell_word(text), *what = tc_sprintf("hostnames %s", word);
+  if (bytes <= MOST_BYTES) ask(&names, what, &none);
+  memset(count, 0, (size_t)n * sizeof *count);
+  for (char *at = names, *name; (name = strsep(&at, "\n")) && seen < n;) {
+    if (strcmp(name, END) == 0) seen++;
+    else count[seen] += is_in(all, name);
+  }
   free(names);
   free(what);
   free(word);
-  return n < 0 ? -1 : n;
+  free(text);
+  if (seen == n) return;
+  *count = 0;
+  if (n == 1) return;
+  count_nodes(count, list, n / 2, all);
+  count_nodes(count + n / 2, list + n / 2, n - n / 2, all);
 }
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* Without a topology (topology/none, or none that scontrol reports and expands), all nodes are on one switch. */
+/* Without a topology (topology/none, or none that scontrol reports), all nodes are on one switch. */
 static void read_topology(struct tc_slurm_part *s, const struct nodes *all)
 {
   enum { MOST = 4096 };
   struct tc_err none = { 0 };
-  char *text;
+  char *text, *list[MOST];
+  int below[MOST], n = 0;
   if (ask(&text, "topology", &none) < 0) return;
-  int *below = tc_calloc(MOST, sizeof *below), n = 0;
-  for (char *at = text, *line; n >= 0 && (line = strsep(&at, "\n")) && s->switches < MOST;) {
-    size_t size = strlen(line) + 1;
+  for (char *at = text, *line; (line = strsep(&at, "\n")) && n < MOST;) {
+    const size_t size = strlen(line) + 1;
     char level[16], *hosts = tc_calloc(size, 1);
-    if (!strcmp(get(line, "Level", level, sizeof level), "0")) n = count_hosts(get(line, "Nodes", hosts, size), all);
-    else n = 0;
-    if (n > 0) below[s->switches++] = n;
-    free(hosts);
+    if (!strcmp(get(line, "Level", level, sizeof level), "0") && *get(line, "Nodes", hosts, size)) list[n++] = hosts;
+    else free(hosts);
   }
-  if (n < 0) s->switches = 0;
+  free(text);
+  if (n > 0) count_nodes(below, list, n, all);
+  for (int i = 0; i < n; i++) {
+    if (below[i] > 0) below[s->switches++] = below[i];
+    free(list[i]);
+  }
   qsort(below, (size_t)s->switches, sizeof *below, by_number);
   if (s->switches > 1) s->switch_nodes = below[s->switches / 2];
-  free(below);
-  free(text);
 }
 
 int tc_slurm_read(struct tc_slurm_part *out, const char *partition, struct tc_err *err)

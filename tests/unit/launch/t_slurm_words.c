@@ -118,6 +118,44 @@ static void test_numbers(const char *dir)
   free(path);
 }
 
+/* Leaf switches, through a scontrol that expands "a[1-3]" alone, refuses lists with '!' as Slurm does, and writes its calls
+ * down. */
+static void test_switches(const char *dir)
+{
+  static const struct { const char *nodes[6]; int switches, median, calls; } row[] = {
+    { { NULL }, 0, 0, 0 }, { { "a1" }, 1, 0, 1 }, { { "a[1-3]", "a[4-5],b1", "c1" }, 3, 3, 1 },
+    { { "a[1-2]", "none[1-9]", "a3,a4" }, 2, 2, 1 },             /* a switch without our nodes */
+    { { "a[1-2]", "b!", "a3", "a[4-5]", "c1" }, 4, 2, 5 },       /* 5 lists; 2, of which 1 and 1 alone; 3 */
+    { { "b!", "a!" }, 0, 0, 3 } };
+  char *path = tc_sprintf("%s/scontrol", dir), *calls = tc_sprintf("%s/calls", dir);
+  for (size_t i = 0; i < N(row); i++) {
+    struct tc_slurm_part part;
+    struct tc_err err = { 0 };
+    FILE *f = fopen(path, "w");
+    if (!ok(f != NULL, "a scontrol")) break;
+    fputs("#!/bin/sh\ncase $3 in\npartition) echo 'PartitionName=p Default=YES State=UP' ;;\nnodes)\n", f);
+    for (const char *const *name = (const char *const[]){ "a1", "a2", "a3", "a4", "a5", "b1", "c1", NULL }; *name; name++)
+      fprintf(f, "echo 'NodeName=%s CPUTot=8 State=IDLE Partitions=p'\n", *name);
+    fputs(";;\ntopology)\necho 'SwitchName=top Level=1 Nodes=a[1-5]'\n", f);
+    for (int k = 0; k < 6 && row[i].nodes[k]; k++) fprintf(f, "echo 'SwitchName=s%d Level=0 Nodes=%s'\n", k, row[i].nodes[k]);
+    fprintf(f, ";;\nhostnames) echo x >> %s\ncase $4 in *!*) echo \"Invalid hostlist: $4\"; exit ;; esac\n"
+            "echo \"$4\" | tr , '\\n' | while IFS='[-]' read -r name first last; do\n"
+            "case $first in [0-9]*) seq -f \"$name%%g\" $first $last ;; *) echo \"$name${first:+-$first}${last:+-$last}\" ;; "
+            "esac; done ;;\nesac\n", calls);
+    fclose(f);
+    chmod(path, 0755);
+    is_int(tc_slurm_read(&part, "p", &err), 0, "%s", *err.text ? err.text : "a topology");
+    is_int(part.switches, row[i].switches, "... its leaf switches");
+    is_int(part.switch_nodes, row[i].median, "... nodes of the median one");
+    struct stat st;
+    is_int(stat(calls, &st) ? 0 : (int)st.st_size / 2, row[i].calls, "... calls of scontrol for them");
+    remove(calls);
+  }
+  remove(path);
+  free(calls);
+  free(path);
+}
+
 int main(void)
 {
   char dir[] = "t_slurm_words.XXXXXX";
@@ -127,6 +165,7 @@ int main(void)
   char *path = tc_sprintf("./%s:%s", dir, getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
   setenv("PATH", path, 1);
   test_numbers(dir);
+  test_switches(dir);
   rmdir(dir);
   free(path);
   return done_testing();
