@@ -158,19 +158,14 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/timing.c \
   %D%/foreign/boxes.c \
   %D%/foreign/export.c \
-  %D%/foreign/export.h \
   %D%/foreign/foreign.c \
   %D%/foreign/foreign.h \
   %D%/foreign/impl.h \
   %D%/foreign/import.c \
-  %D%/foreign/import.h \
-  %D%/foreign/import_save.c \
   %D%/foreign/left_out.c \
-  %D%/foreign/left_out.h \
   %D%/foreign/parts.c \
   %D%/foreign/parts.h \
   %D%/foreign/special.c \
-  %D%/foreign/special.h \
   %D%/data/data.c \
   %D%/data/data.h \
   %D%/data/documents.c \

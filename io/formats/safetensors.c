@@ -253,11 +253,6 @@ int tc_st_read(const struct tc_st *s, int i, int64_t from, int64_t bytes, void *
 
 /* ---- writing ----------------------------------------------------------------------- */
 
-struct tc_st_writer {
-  struct tc_output *file;
-  int64_t end;                    /* bytes the whole file must have */
-};
-
 static const char *type_name(int dtype)
 {
   for (int i = 0; i < N_TYPES; i++)
@@ -304,52 +299,22 @@ static char *header_text(const struct tc_st_tensor *tensor, int n, const char *c
   return text;
 }
 
-int tc_st_create(struct tc_st_writer **out, const char *path, const struct tc_st_tensor *tensor,
-                 int n, const char *const *notes, struct tc_err *err)
+int tc_st_create(struct tc_output **out, int64_t *end, const char *path, const struct tc_st_tensor *tensor, int n,
+                 const char *const *notes, struct tc_err *err)
 {
-  struct tc_output *file;
   int64_t data_bytes;
   *out = NULL;
   char *text = header_text(tensor, n, notes, &data_bytes);
   if (!text)
     return tc_fail(err, TC_EUSER, "%s: two tensors have one name, or one has the name " NOTES,
                    path);
-  int rc = tc_output_new(&file, path, &(struct tc_output_opts){ 0 }, err);
-  if (rc < 0) {
-    free(text);
-    return rc;
-  }
   uint64_t length = strlen(text);
   unsigned char raw[LENGTH_BYTES];
   for (int i = 0; i < LENGTH_BYTES; i++) raw[i] = (unsigned char)(length >> (8 * i));
-  rc = tc_output_write(file, raw, LENGTH_BYTES, err);
-  if (rc == 0) rc = tc_output_write(file, text, (int64_t)length, err);
+  *end = LENGTH_BYTES + (int64_t)length + data_bytes;
+  int rc = tc_output_new(out, path, &(struct tc_output_opts){ 0 }, err);
+  if (rc == 0) rc = tc_output_write(*out, raw, LENGTH_BYTES, err);
+  if (rc == 0) rc = tc_output_write(*out, text, (int64_t)length, err);
   free(text);
-  if (rc < 0) {
-    tc_output_abandon(file);
-    return rc;
-  }
-  *out = tc_calloc(1, sizeof **out);
-  **out = (struct tc_st_writer){ file, LENGTH_BYTES + (int64_t)length + data_bytes };
-  return 0;
-}
-
-int tc_st_write(struct tc_st_writer *w, const void *data, int64_t bytes, struct tc_err *err)
-{
-  return tc_output_write(w->file, data, bytes, err);
-}
-
-int tc_st_finish(struct tc_st_writer *w, struct tc_err *err)
-{
-  TC_ASSERT(tc_output_bytes(w->file) == w->end);
-  int rc = tc_output_finish(w->file, err);
-  free(w);
   return rc;
-}
-
-void tc_st_abandon(struct tc_st_writer *w)
-{
-  if (!w) return;
-  tc_output_abandon(w->file);
-  free(w);
 }

@@ -44,16 +44,11 @@ int tc_st_read(const struct tc_st *s, int i, int64_t from, int64_t bytes, void *
                struct tc_err *err);
 
 /* ---- writing ----------------------------------------------------------------------- */
-struct tc_st_writer;
-/* Begins PATH.tmp with the header: dtype, rank and dim of each tensor are used, the data are in the order of
- * the list. notes: key, value, key, value, ... NULL. The data follow by tc_st_write. */
-int tc_st_create(struct tc_st_writer **out, const char *path, const struct tc_st_tensor *tensor,
-                 int n, const char *const *notes, struct tc_err *err);
-/* The next bytes of the data. */
-int tc_st_write(struct tc_st_writer *w, const void *data, int64_t bytes, struct tc_err *err);
-/* Call after all bytes: flushes the file and renames it to PATH. Frees w, even on failure. */
-int tc_st_finish(struct tc_st_writer *w, struct tc_err *err);
-/* Removes the unfinished file and frees w. NULL is accepted. */
-void tc_st_abandon(struct tc_st_writer *w);
+/* Begins a file with the header: dtype, rank and dim of each tensor are used. The data follow, in the order of the list,
+ * by tc_output_write; *end: the bytes of the whole file. notes: key, value, key, value, ... NULL. *out is owned by the
+ * caller, also after a failure; NULL: it was not begun. */
+struct tc_output;
+int tc_st_create(struct tc_output **out, int64_t *end, const char *path, const struct tc_st_tensor *tensor, int n,
+                 const char *const *notes, struct tc_err *err);
 
 #endif

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/model/hf.h"
-
 enum { BATCH = 1 << 18 };         /* elements read at a time */
 #define HEAD "lm_head.weight"     /* in Hugging Face's files */
 

@@ -1,22 +1,16 @@
 /* export.c - a checkpoint's weights as files of other programs.
  *
  * Only one tensor is in memory at a time. All data is checked against its checksum. A file appears when it is complete. */
-#include "src/foreign/export.h"
-#include "src/foreign/special.h"
-#include "src/foreign/parts.h"
+#include "src/foreign/impl.h"
 
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "io/ckpt/inspect.h"
 #include "io/folder.h"
 #include "io/formats/safetensors.h"
-#include "src/config/config.h"
 #include "src/files/files.h"
-#include "src/model/hf.h"
-#include "src/token/token.h"
 
 enum { BATCH = 1 << 18 };         /* elements written at a time */
 
@@ -31,23 +25,23 @@ struct export {
   float *whole; int whole_is;     /* the tensor in memory, and its number; owned */
 };
 
-/* The output: one of them is set. */
-struct sink { struct tc_st_writer *st; struct tc_output *file; };
-
-static int put(const struct sink *s, const void *data, int64_t bytes, struct tc_err *err)
-{
-  return s->st ? tc_st_write(s->st, data, bytes, err) : tc_output_write(s->file, data, bytes, err);
-}
-
 /* Writes n values in the export's type; bf16[n] is scratch. */
-static int put_values(struct export *x, const struct sink *s, const float *v, int64_t n,
+static int put_values(struct export *x, struct tc_output *f, const float *v, int64_t n,
                       uint16_t *bf16, struct tc_err *err)
 {
   int64_t bytes = n * (int64_t)tc_dtype_bytes(x->o->dtype);
   x->bytes += bytes;
-  if (x->o->dtype == TC_F32) return put(s, v, bytes, err);
+  if (x->o->dtype == TC_F32) return tc_output_write(f, v, bytes, err);
   for (int64_t i = 0; i < n; i++) bf16[i] = tc_f32_to_bf16(v[i]);
-  return put(s, bf16, bytes, err);
+  return tc_output_write(f, bf16, bytes, err);
+}
+
+/* Finishes a file, or removes it after a failure. */
+static int end_file(struct tc_output *f, int rc, struct tc_err *err)
+{
+  if (rc == 0) return tc_output_finish(f, err);
+  tc_output_abandon(f);
+  return rc;
 }
 
 /* ---- the model's tensors in another order ------------------------------------------- */
@@ -78,7 +72,7 @@ static int read_whole(struct export *x, int k, int64_t elems, struct tc_err *err
   return tc_ckpt_read(x->c, k, zero, tc_ckpt_at(x->c, k)->dim, x->whole, err);
 }
 
-static int put_part(struct export *x, const struct sink *s, const struct tc_foreign_part *t, enum tc_form form,
+static int put_part(struct export *x, struct tc_output *f, const struct tc_foreign_part *t, enum tc_form form,
                     struct tc_err *err)
 {
   int k = find_tensor(x, t, err);
@@ -93,7 +87,7 @@ static int put_part(struct export *x, const struct sink *s, const struct tc_fore
     while (rc == 0 && (rc = tc_ckpt_walk_next(&w, err)) == 1) {
       rc = 0;
       for (int64_t i = 0; i < w.n && rc == 0; i += BATCH)
-        rc = put_values(x, s, (float *)w.buf + i, TC_MIN(BATCH, w.n - i), bf16, err);
+        rc = put_values(x, f, (float *)w.buf + i, TC_MIN(BATCH, w.n - i), bf16, err);
     }
     tc_ckpt_walk_free(&w);
   } else {
@@ -102,7 +96,7 @@ static int put_part(struct export *x, const struct sink *s, const struct tc_fore
     for (int64_t at = 0; at < elems && rc == 0; at += BATCH) {
       int64_t n = TC_MIN(BATCH, elems - at);
       for (int64_t i = 0; i < n; i++) out[i] = x->whole[tc_foreign_next(&w)];
-      rc = put_values(x, s, out, n, bf16, err);
+      rc = put_values(x, f, out, n, bf16, err);
     }
   }
   free(out);
@@ -166,9 +160,7 @@ static int write_bytes(const char *path, const char *text, int64_t bytes, const 
   TC_TRY(tc_output_new(&f, path, &(struct tc_output_opts){ .flag = "-o" }, err));
   int rc = tc_output_write(f, text, bytes, err);
   if (rc == 0) rc = tc_output_write(f, end, (int64_t)strlen(end), err);
-  if (rc == 0) return tc_output_finish(f, err);
-  tc_output_abandon(f);
-  return rc;
+  return end_file(f, rc, err);
 }
 
 /* Removes the first n files beside config.json and the weights. */
@@ -257,12 +249,12 @@ static int write_shard(struct export *x, const struct shards *s, int file, const
 {
   const char *const notes[] = { "format", "pt", NULL };
   const int from = s->first[file], end = s->first[file + 1];
-  struct sink sink = {0};
-  int rc = tc_st_create(&sink.st, s->path[file], s->tensor + from, end - from, notes, err);
-  for (int i = from; i < end && rc == 0; i++) rc = put_part(x, &sink, &t[i], TC_FORM_HF, err);
-  if (rc == 0) rc = tc_st_finish(sink.st, err);
-  else tc_st_abandon(sink.st);
-  return rc;
+  struct tc_output *f;
+  int64_t bytes;
+  int rc = tc_st_create(&f, &bytes, s->path[file], s->tensor + from, end - from, notes, err);
+  for (int i = from; i < end && rc == 0; i++) rc = put_part(x, f, &t[i], TC_FORM_HF, err);
+  TC_ASSERT(rc < 0 || tc_output_bytes(f) == bytes);
+  return end_file(f, rc, err);
 }
 
 /* Whether a file may be made at this path: none may be there, nor is one made in a checkpoint. */
@@ -345,13 +337,13 @@ static int cmp_llmc(const void *a, const void *b)
 }
 
 /* Writes the rows of zeros by which llm.c pads the vocabulary. */
-static int put_padding(struct export *x, const struct sink *s, int64_t elems, struct tc_err *err)
+static int put_padding(struct export *x, struct tc_output *f, int64_t elems, struct tc_err *err)
 {
   float *zero = tc_calloc(BATCH, sizeof *zero);
   uint16_t *bf16 = tc_calloc(BATCH, sizeof *bf16);
   int rc = 0;
   for (int64_t at = 0; at < elems && rc == 0; at += BATCH)
-    rc = put_values(x, s, zero, TC_MIN(BATCH, elems - at), bf16, err);
+    rc = put_values(x, f, zero, TC_MIN(BATCH, elems - at), bf16, err);
   free(zero);
   free(bf16);
   return rc;
@@ -360,34 +352,32 @@ static int put_padding(struct export *x, const struct sink *s, int64_t elems, st
 static int export_llmc(struct export *x, struct tc_err *err)
 {
   struct tc_foreign_part *t;
-  struct sink s = {0};
+  struct tc_output *f = NULL;
   int32_t head[TC_LLMC_HEADER_BYTES / 4];
   int n = list_parts(x, &t, TC_FORM_LLMC, err), rc = TC_MIN(n, 0);
   const struct tc_model *m = &x->model;
   struct tc_llmc_sizes sizes = { m->context, m->vocab, m->layers, m->heads, m->hidden,
                                  tc_llmc_padded(m->vocab) };
   if (rc == 0) rc = check_free(x, x->o->out, err);
-  if (rc == 0) rc = tc_output_new(&s.file, x->o->out, &(struct tc_output_opts){ .flag = "-o" }, err);
+  if (rc == 0) rc = tc_output_new(&f, x->o->out, &(struct tc_output_opts){ .flag = "-o" }, err);
   if (rc == 0) {
     qsort(t, (size_t)n, sizeof *t, cmp_llmc);
     tc_llmc_header(head, &sizes, x->o->dtype);
-    rc = put(&s, head, sizeof head, err);
+    rc = tc_output_write(f, head, sizeof head, err);
   }
   for (int i = 0; i < n && rc == 0; i++) {
-    rc = put_part(x, &s, &t[i], TC_FORM_LLMC, err);
+    rc = put_part(x, f, &t[i], TC_FORM_LLMC, err);
     if (rc == 0 && t[i].llmc == TC_LLMC_WTE)
-      rc = put_padding(x, &s, (sizes.padded_vocab - m->vocab) * m->hidden, err);
+      rc = put_padding(x, f, (sizes.padded_vocab - m->vocab) * m->hidden, err);
   }
-  if (rc == 0) rc = tc_output_finish(s.file, err);
-  else tc_output_abandon(s.file);
   free(t);
-  return rc;
+  return end_file(f, rc, err);
 }
 
 /* ---- the checkpoint's own names ---------------------------------------------------- */
 
 /* Writes a tensor in its own type, or f32 as bf16. */
-static int put_plain(struct export *x, const struct sink *s, int tensor, struct tc_err *err)
+static int put_plain(struct export *x, struct tc_output *f, int tensor, struct tc_err *err)
 {
   const struct tc_ckpt_tensor *t = tc_ckpt_at(x->c, tensor);
   bool turn = t->dtype == TC_F32 && x->o->dtype == TC_BF16;
@@ -398,11 +388,11 @@ static int put_plain(struct export *x, const struct sink *s, int tensor, struct 
   while ((rc = tc_ckpt_walk_next(&w, err)) == 1) {
     if (turn) {
       bf16 = tc_realloc(bf16, (size_t)w.n * sizeof *bf16);
-      rc = put_values(x, s, w.buf, w.n, bf16, err);
+      rc = put_values(x, f, w.buf, w.n, bf16, err);
     } else {
       int64_t bytes = w.n * (int64_t)tc_dtype_bytes(t->dtype);
       x->bytes += bytes;
-      rc = put(s, w.buf, bytes, err);
+      rc = tc_output_write(f, w.buf, bytes, err);
     }
     if (rc < 0) break;
   }
@@ -422,7 +412,8 @@ static int export_plain(struct export *x, struct tc_err *err)
   snprintf(tokens, sizeof tokens, "%lld", (long long)c->m->meta.tokens);
   const char *const notes[] = { "format", "pt", "tercio.model", c->m->meta.model, "tercio.step",
                                 step, "tercio.tokens", tokens, NULL };
-  struct sink s = {0};
+  struct tc_output *f = NULL;
+  int64_t bytes = 0;
   for (int i = 0; i < tc_ckpt_n(c); i++) {
     const struct tc_ckpt_tensor *t = tc_ckpt_at(c, i);
     if (!x->o->optimizer && strncmp(t->name, "optim.", 6) == 0) continue;
@@ -432,13 +423,12 @@ static int export_plain(struct export *x, struct tc_err *err)
     index[n++] = i;
   }
   int rc = check_free(x, x->o->out, err);
-  if (rc == 0) rc = tc_st_create(&s.st, x->o->out, st, n, notes, err);
-  for (int i = 0; i < n && rc == 0; i++) rc = put_plain(x, &s, index[i], err);
-  if (rc == 0) rc = tc_st_finish(s.st, err);
-  else tc_st_abandon(s.st);
+  if (rc == 0) rc = tc_st_create(&f, &bytes, x->o->out, st, n, notes, err);
+  for (int i = 0; i < n && rc == 0; i++) rc = put_plain(x, f, index[i], err);
   free(st);
   free(index);
-  return rc;
+  TC_ASSERT(rc < 0 || tc_output_bytes(f) == bytes);
+  return end_file(f, rc, err);
 }
 
 /* ---- all forms --------------------------------------------------------------------- */

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "io/folder.h"
-#include "src/model/hf.h"
 #include "src/program/setup.h"
 
 /* ---- what file it is --------------------------------------------------------------- */

@@ -8,11 +8,12 @@
  * read by several threads.
  *
  * Files, in reading order: parts.[ch] (which rows of which of our tensors each of theirs is), foreign.c (which file,
- * which model), boxes.c (its tensors); import.[ch] and import_save.c (a checkpoint made of it), export.[ch] (of a
- * checkpoint, their files), special.[ch] (tokens that begin and end texts), left_out.[ch] (what a checkpoint does not
- * keep). */
+ * which model), boxes.c (its tensors); special.c (tokens that begin and end texts), left_out.c (what a checkpoint does
+ * not keep), import.c (a checkpoint made of it), export.c (of a checkpoint, their files). */
 #ifndef TC_FOREIGN_H
 #define TC_FOREIGN_H
+
+#include <jansson.h>
 
 #include "io/ckpt/ckpt.h"
 #include "io/formats/st_files.h"
@@ -49,5 +50,45 @@ int tc_foreign_find(const struct tc_foreign *f, const char *name);           /* 
  * box. */
 int tc_foreign_read(const struct tc_foreign *f, int i, const int64_t *start, const int64_t *count, float *dst,
                     struct tc_err *err);
+
+/* ---- a checkpoint from which a run can start, made of another program's model ---- */
+
+struct tc_import_opts {           /* borrowed */
+  const char *path, *rope;        /* as for tc_foreign_open */
+  const char *out;                /* the folder of checkpoints, which must have none */
+  struct tc_config *cfg;          /* options that the run will have; gets all sizes of the model */
+};
+struct tc_imported {              /* owned: tc_imported_free */
+  char *from, *path, *model;      /* the file or index, the step's folder, the model's text */
+  enum tc_form form;
+  int64_t step;
+  json_t *left_out;               /* of a folder of Hugging Face: what it says that is not kept (left_out.c); else NULL */
+};
+/* Local. Owns the folder of checkpoints until it returns. The optimizer's state is the file's, if it has it, else zero.
+ * After a failure *r has nothing, and folders that were made are removed. */
+int tc_foreign_import(struct tc_imported *r, const struct tc_import_opts *o, struct tc_err *err);
+void tc_imported_free(struct tc_imported *r);
+/* A line of the log for each file of which something is left out. */
+void tc_left_out_say(const char *dir, const json_t *left_out);
+
+/* ---- a checkpoint's weights as files of other programs ---- */
+
+struct tc_export_opts {           /* borrowed */
+  const char *path, *out;         /* a checkpoint or a folder of them; the file or, for TC_FORM_HF, folder to write */
+  enum tc_form form;
+  int dtype;                      /* of fp32 tensors: TC_F32 or TC_BF16 */
+  bool optimizer;                 /* TC_FORM_OURS: with the optimizer's state */
+  int64_t shard_bytes;            /* TC_FORM_HF: the most of a file; 0: one file */
+};
+struct tc_exported {
+  char *from;                     /* the step's folder; owned by the caller */
+  int64_t step, bytes;            /* bytes: of the tensors written */
+  int n_tensors, files;
+  bool tokenizer;                 /* TC_FORM_HF: the checkpoint's tokenizer.json is among the files */
+  int64_t end;                    /* TC_FORM_HF: the end token; below 0: not known */
+};
+/* Local. A file appears when it is complete; after a failure none is left. What is there is never replaced. *r is set if
+ * it returns 0. As tc_ckpt_read; TC_EUSER: also where the form can't store the model, or the output can't be made. */
+int tc_foreign_export(struct tc_exported *r, const struct tc_export_opts *o, struct tc_err *err);
 
 #endif

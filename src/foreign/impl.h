@@ -1,9 +1,11 @@
-/* impl.h - an open model of another program, and an import of one, as the files of src/foreign share them. */
+/* impl.h - what the files of src/foreign share: an open model of another program, the tokens that begin and end a text, and
+ * what a checkpoint does not keep. All is Local. */
 #ifndef TC_FOREIGN_IMPL_H
 #define TC_FOREIGN_IMPL_H
 
 #include "src/foreign/foreign.h"
-#include "src/foreign/import.h"
+#include "src/model/hf.h"
+#include "src/token/token.h"
 
 struct tc_foreign {
   enum tc_form form;
@@ -25,18 +27,37 @@ int tc_foreign_index(const struct tc_foreign *x, const char *name);
 /* Lists parts and tensors of x->model, which is complete, and checks that the file has them. */
 int tc_foreign_list(struct tc_foreign *x, struct tc_err *err);
 
-/* An import under way: import.c (its folder and weights), import_save.c (the checkpoint). */
-struct tc_import {
-  const struct tc_import_opts *o;
-  struct tc_foreign *from;
-  float *weights;                 /* mapped; our tensors one after the other */
-  int64_t elems;
-  struct tc_owner *owner;         /* of the folder of checkpoints */
-  char *made;                     /* the outermost folder that the import made; owned; NULL */
-  int64_t step;
-  json_t *left_out;               /* of a folder (left_out.h); NULL: of another form; owned */
+/* ---- special.c: the tokens that begin and end a text, and the files of an exported model that name them ---- */
+
+/* A file beside config.json and the weights. */
+struct tc_beside { const char *name; char *text; int64_t bytes; };      /* text[bytes] is owned */
+
+struct tc_special {
+  struct tc_hf_ids ids;
+  struct tc_beside file[3]; int n_files;      /* tokenizer.json, tokenizer_config.json, generation_config.json */
+  bool tokenizer;                               /* the checkpoint has tokenizer.json */
 };
-/* Local. Saves the checkpoint; sets x->step and x->left_out. */
-int tc_import_save(struct tc_import *x, struct tc_err *err);
+
+/* The ids of such tokens, below 0 where they are not known; t may be NULL. own_vocab: the data name no tokenizer, and none
+ * is there, so that a vocabulary of GPT-2's size is GPT-2's. */
+struct tc_hf_ids tc_special_ids(const struct tc_tokenizer *t, const struct tc_model *m, bool own_vocab,
+                                  int64_t saved_end);
+
+/* Takes the tokenizer.json of the checkpoint, and finds the ids: the end token is that at which `tercio sample` stops,
+ * else saved_end, the data.end_token of the run if it was a number (below 0: it was not), else what the headers of its
+ * shards said; the begin token is what the
+ * tokenizer puts before a text. A GPT-2 begins a text with its end token, which is 50256 if its vocabulary has GPT-2's
+ * size and its data name no tokenizer. What tc_ckpt_attached returns. *s is to be
+ * freed, also after a failure. */
+int tc_special_find(struct tc_special *s, const struct tc_ckpt *c, const struct tc_model *m, int64_t saved_end,
+                      struct tc_err *err);
+void tc_special_free(struct tc_special *s);
+
+/* ---- left_out.c: what the files of a Hugging Face folder say and a checkpoint does not keep ---- */
+
+/* An object with a list for each file that says more than the checkpoint keeps, by its name: members, with short values;
+ * "files": other files of the folder. t: its tokenizer, NULL if the checkpoint has none; ids: those that an export would
+ * write. Owned by the caller. */
+json_t *tc_left_out(const char *dir, const struct tc_tokenizer *t, struct tc_hf_ids ids);
 
 #endif

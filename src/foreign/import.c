@@ -1,4 +1,5 @@
-/* import.c - makes a checkpoint to start from out of another program's file.
+/* import.c - makes a checkpoint to start from out of another program's file: what the train program of its configuration
+ * saves, the weights from the file, the optimizer's state from the file or zero.
  *
  * The weights are in an unlinked, mapped file beside the checkpoint, so that little memory is used. */
 #include "src/foreign/impl.h"
@@ -13,6 +14,20 @@
 #include "io/ckpt/owner.h"
 #include "io/folder.h"
 #include "src/files/files.h"
+#include "src/program/setup.h"
+
+struct import {
+  const struct tc_import_opts *o;
+  struct tc_foreign *from;
+  float *weights;                 /* mapped; our tensors one after the other */
+  int64_t elems;
+  struct tc_owner *owner;         /* of the folder of checkpoints */
+  char *made;                     /* the outermost folder that the import made; owned; NULL */
+  int64_t step;
+  json_t *left_out;               /* tc_left_out, of a folder; NULL: of another form; owned */
+};
+
+/* ---- the folder and the weights ----------------------------------------------------- */
 
 static int no_steps(const char *dir, struct tc_err *err)
 {
@@ -25,7 +40,7 @@ static int no_steps(const char *dir, struct tc_err *err)
 }
 
 /* No run may write there until the import is done. */
-static int take_folder(struct tc_import *x, struct tc_err *err)
+static int take_folder(struct import *x, struct tc_err *err)
 {
   int rc;
   TC_TRY(tc_folder_make_new(x->o->out, &x->made, err));
@@ -35,7 +50,7 @@ static int take_folder(struct tc_import *x, struct tc_err *err)
 }
 
 /* Ends the ownership. After a failure, a folder that was made for the import goes with what its owner left in it. */
-static void leave_folder(struct tc_import *x, bool failed)
+static void leave_folder(struct import *x, bool failed)
 {
   struct tc_err unused;
   const char *name = x->owner ? tc_owner_lease(x->owner) : "";
@@ -48,7 +63,7 @@ static void leave_folder(struct tc_import *x, bool failed)
 }
 
 /* Maps a file without a name in the folder of the checkpoints. */
-static int map_weights(struct tc_import *x, struct tc_err *err)
+static int map_weights(struct import *x, struct tc_err *err)
 {
   size_t bytes = (size_t)x->elems * sizeof *x->weights;
   const int fd = tc_scratch_file(x->o->out, err);
@@ -64,7 +79,7 @@ static int map_weights(struct tc_import *x, struct tc_err *err)
   return 0;
 }
 
-static int read_weights(struct tc_import *x, struct tc_err *err)
+static int read_weights(struct import *x, struct tc_err *err)
 {
   const int64_t zero[TC_DIMS] = { 0 };
   const int n = tc_foreign_n(x->from);
@@ -79,7 +94,180 @@ static int read_weights(struct tc_import *x, struct tc_err *err)
   return 0;
 }
 
-static int import(struct tc_import *x, struct tc_err *err)
+/* ---- the checkpoint ------------------------------------------------------------------ */
+
+/* The tensors that a train program of this configuration saves. */
+struct saved {
+  struct tc_program *program;
+  struct tc_mesh *mesh;
+  struct tc_program_opts opts;
+  struct tc_annotation *rows;
+  struct tc_ckpt_tensor *tensor;
+  struct tc_ckpt_slice *slice;
+  int n;
+  void **map; size_t *bytes;      /* of each tensor that is not a weight; NULL */
+};
+
+/* Maps a tensor that is not a weight: the file's if it has it, else zeros, which need no memory. */
+static int map_state(const struct import *x, struct saved *s, int i, bool *given,
+                     struct tc_err *err)
+{
+  const struct tc_ckpt_tensor *t = &s->tensor[i];
+  const struct tc_st_files *st = tc_foreign_shards(x->from);
+  int k = tc_foreign_form(x->from) == TC_FORM_OURS ? tc_st_files_find(st, t->name) : -1;
+  size_t bytes = (size_t)tc_box_bytes(t->dtype, t->rank, t->dim);
+  s->map[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+  if (s->map[i] == MAP_FAILED) {
+    s->map[i] = NULL;
+    return tc_fail(err, TC_EUSER, "no memory for tensor %s: %s", t->name, strerror(errno));
+  }
+  s->bytes[i] = bytes;
+  s->slice[i].data = s->map[i];
+  if (k < 0) {
+    *given = false;
+    return 0;
+  }
+  const struct tc_st_tensor *f = tc_st_files_at(st, k);
+  if (f->dtype != t->dtype)
+    return tc_fail(err, TC_EUSER, "%s: tensor %s has another type than this optimizer's",
+                   tc_foreign_path(x->from), t->name);
+  if (!tc_ckpt_has_shape(t, f->rank, f->dim))
+    return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than this model's", tc_foreign_path(x->from), t->name);
+  return tc_st_files_read(st, k, 0, f->bytes, s->map[i], err);
+}
+
+static int list_saved(const struct import *x, struct saved *s, bool *given, struct tc_err *err)
+{
+  s->mesh = tc_mesh_one();
+  TC_TRY(tc_setup_program(&s->opts, x->o->cfg, s->mesh, &s->rows, err));
+  TC_TRY(tc_program_new(&s->program, &s->opts, s->mesh, 0, NULL, "update", err));
+  const struct tc_graph *g = s->program->graph;
+  size_t most = (size_t)g->n_tensors + 1;
+  s->tensor = tc_calloc(most, sizeof *s->tensor);
+  s->slice = tc_calloc(most, sizeof *s->slice);
+  s->map = tc_calloc(most, sizeof *s->map);
+  s->bytes = tc_calloc(most, sizeof *s->bytes);
+  *given = true;
+  float *weights = x->weights;
+  int k = 0;                      /* the next of the weights: the program has them in the same order */
+  for (int32_t id = 0; id < g->n_tensors; id++) {
+    const struct tc_tensor *t = &g->tensor[id];
+    if (!t->state || !t->saved) continue;
+    int i = s->n++;
+    s->tensor[i] = (struct tc_ckpt_tensor){ .name = t->name, .dtype = t->dtype, .rank = t->rank };
+    memcpy(s->tensor[i].dim, t->dim, sizeof t->dim);
+    s->slice[i].tensor = i;
+    memcpy(s->slice[i].count, t->dim, sizeof t->dim);
+    if (k < tc_foreign_n(x->from) && strcmp(tc_foreign_at(x->from, k)->name, t->name) == 0) {
+      s->slice[i].data = weights;
+      weights += tc_box_elems(t->rank, t->dim);
+      k++;
+    } else {
+      TC_TRY(map_state(x, s, i, given, err));
+    }
+  }
+  TC_ASSERT(k == tc_foreign_n(x->from) && weights == x->weights + x->elems);
+  return 0;
+}
+
+static void saved_free(struct saved *s)
+{
+  for (int i = 0; i < s->n; i++)
+    if (s->map[i]) munmap(s->map[i], s->bytes[i]);
+  free(s->tensor);
+  free(s->slice);
+  free(s->map);
+  free(s->bytes);
+  tc_program_free(s->program);
+  tc_annotations_free(s->rows);
+  tc_mesh_free(s->mesh);
+}
+
+/* A number in the metadata of the file; 0 if it has none. */
+static int64_t noted(const struct import *x, const char *key)
+{
+  const struct tc_st_files *st = tc_foreign_shards(x->from);
+  const char *note = st ? tc_st_files_note(st, key) : NULL;
+  char *end;
+  if (!note) return 0;
+  int64_t n = strtoll(note, &end, 10);
+  return *end || n < 0 || n > INT64_C(1) << 53 ? 0 : n;
+}
+
+/* Warns of added tokens that the model does not have. */
+static void warn_of_extra(const struct tc_tokenizer *t, int64_t vocab, const char *path)
+{
+  const int64_t n = tc_tokenizer_extra(t, vocab);
+  if (n > 0)
+    tc_warn("%s has %lld added token%s, from %s on, beyond the model's vocabulary of %lld: text with %s is refused", path,
+            (long long)n, tc_plural(n), tc_tokenizer_added(t, (uint32_t)vocab) ? tc_tokenizer_added(t, (uint32_t)vocab)
+            : "its first", (long long)vocab, n == 1 ? "it" : "one of them");
+}
+
+/* The tokenizer.json beside Hugging Face's file: *text[*bytes], which is returned with its hash as runs note it; both
+ * owned. NULL, with a warning if there is one: there is none that tercio data would take, or it is another model's. Sets
+ * x->left_out. */
+static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
+{
+  char *dir = tc_folder_of(tc_foreign_path(x->from)), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir), *note = NULL;
+  const struct tc_model *m = tc_foreign_model(x->from);
+  struct tc_tokenizer *t = NULL;
+  struct tc_err why;
+  *text = NULL;
+  if (tc_foreign_form(x->from) == TC_FORM_HF && tc_is_there(path)) {
+    int rc = tc_tokenizer_read(text, bytes, path, &why);
+    if (rc == 0) rc = tc_tokenizer_parse_for(&t, *text, *bytes, path, m->vocab, &why);
+    if (rc == 0) {
+      note = tc_sprintf(TC_TOKENIZER_NOTE, tc_tokenizer_hash(t));
+      warn_of_extra(t, m->vocab, path);
+    } else {
+      tc_warn("%s: the checkpoint goes without the tokenizer", why.text);
+      free(*text);
+      *text = NULL;
+    }
+  }
+  if (tc_foreign_form(x->from) == TC_FORM_HF && tc_is_folder(x->o->path))
+    x->left_out = tc_left_out(dir, t, tc_special_ids(t, m, !t, x->o->cfg->data_end_token));
+  tc_tokenizer_free(t);
+  free(path);
+  free(dir);
+  return note;
+}
+
+static int save(struct import *x, struct tc_err *err)
+{
+  struct saved s = {0};
+  bool given;
+  int rc = list_saved(x, &s, &given, err);
+  if (rc == 0) {
+    const char *const names[] = { "ckpt import" };
+    const struct tc_comm_opts o = { .name = "world" };
+    struct tc_comm *self = tc_comm_self(&o);
+    char *tokenizer;
+    size_t bytes = 0;
+    char *model = tc_model_text(tc_foreign_model(x->from)), *config = tc_config_text(x->o->cfg),
+         *data = take_tokenizer(x, &tokenizer, &bytes);
+    x->step = given ? noted(x, "tercio.step") : 0;        /* that of the optimizer's moments */
+    struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->o->cfg->train_seed,
+      .tokens = given ? noted(x, "tercio.tokens") : 0, .model = model,
+      .config = config, .data = data, .mesh = "pp1 dp1 tp1", .system = s.opts.system->name, .job = "",
+      .rank_names = names, .lease = tc_owner_lease(x->owner),
+      .attached = { tokenizer ? TC_TOKENIZER_FILE : NULL, tokenizer, (int64_t)bytes, 0 } };
+    rc = tc_ckpt_save(x->o->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);
+    tc_comm_free(self);
+    free(model);
+    free(config);
+    free(data);
+    free(tokenizer);
+  }
+  saved_free(&s);
+  return rc;
+}
+
+/* ---- the import ---------------------------------------------------------------------- */
+
+static int import(struct import *x, struct tc_err *err)
 {
   const char *dir = x->o->out;
   TC_TRY(tc_foreign_open(&x->from, x->o->path, x->o->rope, x->o->cfg, err));
@@ -87,12 +275,12 @@ static int import(struct tc_import *x, struct tc_err *err)
   TC_TRY(take_folder(x, err));
   TC_TRY(no_steps(dir, err));
   TC_TRY(read_weights(x, err));
-  return tc_import_save(x, err);
+  return save(x, err);
 }
 
 int tc_foreign_import(struct tc_imported *r, const struct tc_import_opts *o, struct tc_err *err)
 {
-  struct tc_import x = { .o = o };
+  struct import x = { .o = o };
   *r = (struct tc_imported){ 0 };
   const int rc = import(&x, err);
   if (rc == 0)

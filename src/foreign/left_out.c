@@ -2,14 +2,13 @@
  *
  * A checkpoint keeps the model and tokenizer.json, from which an export makes the members that it can. Of every other
  * member and file an import says that it is left out: the table lists what is not, and what it does not list is. */
-#include "src/foreign/left_out.h"
+#include "src/foreign/impl.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/files/files.h"
-#include "src/model/hf.h"
 
 enum { MOST_BYTES = 16 << 20 };
 

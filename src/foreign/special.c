@@ -2,13 +2,10 @@
  *
  * Without them transformers' generate() continues after the end of a text, and its tokenizer does not know which of its
  * tokens are special. */
-#include "src/foreign/special.h"
+#include "src/foreign/impl.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "src/token/token.h"
 
 static void add_file(struct tc_special *s, const char *name, char *text, int64_t bytes)
 {

@@ -29,7 +29,7 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   return tc_rollback_parse(l->t, tc_ckpt_meta(c)->loop, err);
 }
 
-/* Weights without an optimizer's state, which an import has at step 0 alone (src/foreign/import_save.c). */
+/* Weights without an optimizer's state, which an import has at step 0 alone (src/foreign/import.c). */
 static bool is_import(const struct tc_ckpt_meta *meta)
 { return meta->step == 0 && !*meta->version; }
 

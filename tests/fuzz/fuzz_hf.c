@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "src/cmd/ckpt/ckpt.h"
+#include "src/files/output.h"
 #include "src/foreign/foreign.h"
 #include "src/model/hf.h"
 #include "tests/fuzz/fuzz.h"
@@ -66,7 +67,8 @@ static void write_file(struct fuzz *f, struct folder *d, int file, const struct 
 {
   struct tc_st_tensor *t = tc_calloc((size_t)n + 1, sizeof *t);
   char path[MOST_PATH], (*name)[100] = tc_calloc((size_t)n + 1, sizeof *name);
-  struct tc_st_writer *w;
+  struct tc_output *w;
+  int64_t bytes;
   for (int i = 0; i < n; i++) {
     snprintf(name[i], sizeof name[i], "%s%s", gpt2 ? "transformer." : "", part[i].hf);
     t[i] = (struct tc_st_tensor){ .name = name[i], .dtype = dtype, .rank = part[i].rank };
@@ -75,14 +77,14 @@ static void write_file(struct fuzz *f, struct folder *d, int file, const struct 
                               d->at > 20 ? "," : "", name[i], d->name[file]);
   }
   snprintf(path, sizeof path, "%s/%s", d->dir, d->name[file]);
-  TC_ASSERT(tc_st_create(&w, path, t, n, NULL, NULL) == 0);
+  TC_ASSERT(tc_st_create(&w, &bytes, path, t, n, NULL, NULL) == 0);
   for (int i = 0; i < n; i++)
     for (int64_t k = 0; k < tc_foreign_elems(&part[i]); k++) {
       const float x = (float)fuzz_below(f, 1 << 16) - 32768;
       const uint16_t half = tc_f32_to_bf16(x);
-      TC_ASSERT(tc_st_write(w, dtype == TC_F32 ? (const void *)&x : &half, dtype == TC_F32 ? 4 : 2, NULL) == 0);
+      TC_ASSERT(tc_output_write(w, dtype == TC_F32 ? (const void *)&x : &half, dtype == TC_F32 ? 4 : 2, NULL) == 0);
     }
-  TC_ASSERT(tc_st_finish(w, NULL) == 0);
+  TC_ASSERT(tc_output_finish(w, NULL) == 0);
   free(t);
   free(name);
 }

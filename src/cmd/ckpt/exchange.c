@@ -1,9 +1,7 @@
 /* exchange.c - `tercio ckpt export` and `import`: checkpoints and files of other programs. */
 #include "src/cmd/ckpt/ckpt.h"
 #include "src/config/config.h"
-#include "src/foreign/export.h"
-#include "src/foreign/import.h"
-#include "src/foreign/left_out.h"
+#include "src/foreign/foreign.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -110,13 +110,14 @@ static int weights(struct tc_err *err)
     { .name = "b", .dtype = TC_U8, .rank = 2, .dim = { 3, 1 } }
   };
   static const char *const notes[] = { "format", "pt", NULL };
-  struct tc_st_writer *w;
-  int rc = tc_st_create(&w, "x", t, 2, notes, err);
-  if (rc < 0) return rc;
-  rc = tc_st_write(w, "\0\0\200\077\0\0\0\100", 8, err);
-  if (rc == 0) rc = tc_st_write(w, "xyz", 3, err);
-  if (rc == 0) return tc_st_finish(w, err);
-  tc_st_abandon(w);
+  struct tc_output *f;
+  int64_t bytes;
+  int rc = tc_st_create(&f, &bytes, "x", t, 2, notes, err);
+  if (rc == 0) rc = tc_output_write(f, "\0\0\200\077\0\0\0\100", 8, err);
+  if (rc == 0) rc = tc_output_write(f, "xyz", 3, err);
+  if (rc == 0) TC_ASSERT(tc_output_bytes(f) == bytes);
+  if (rc == 0) return tc_output_finish(f, err);
+  tc_output_abandon(f);
   return rc;
 }
 
@@ -125,9 +126,11 @@ static int twice(struct tc_err *err)
   static const struct tc_st_tensor t[] = { { .name = "a", .dtype = TC_U8 },
                                            { .name = "a", .dtype = TC_U8 } };
   static const char *const none[] = { NULL };
-  struct tc_st_writer *w;
-  tc_st_abandon(NULL);
-  return tc_st_create(&w, "x", t, 2, none, err);
+  struct tc_output *f;
+  int64_t bytes;
+  const int rc = tc_st_create(&f, &bytes, "x", t, 2, none, err);
+  TC_ASSERT(f == NULL);
+  return rc;
 }
 
 static void weights_there(void)

@@ -2,6 +2,7 @@
  * imported and exported again with the same tensors; both rotary orders; what config.json may not say; model.config. */
 #include "io/formats/safetensors.h"
 #include "io/formats/st_files.h"
+#include "src/files/output.h"
 #include "src/foreign/parts.h"
 #include "src/program/setup.h"
 #include "tests/unit/ckpt_cmd.h"
@@ -190,11 +191,11 @@ static void test_refused(const char *dir)
 }
 
 /* A tensor to be written: of floats, or in bf16. */
-static void put_tensor(struct tc_st_writer *w, const struct tc_st_tensor *t, const void *data)
+static void put_tensor(struct tc_output *w, const struct tc_st_tensor *t, const void *data)
 {
   int64_t bytes = t->dtype == TC_F32 ? 4 : 2;
   for (int d = 0; d < t->rank; d++) bytes *= t->dim[d];
-  TC_ASSERT(tc_st_write(w, data, bytes, NULL) == 0);
+  TC_ASSERT(tc_output_write(w, data, bytes, NULL) == 0);
 }
 
 /* eps/model.safetensors: a GPT-2 of two heads, one layer, hidden size 8. */
@@ -204,7 +205,8 @@ static void write_gpt2(const char *dir)
   const struct tc_model whole = tc_model_complete(&m);
   struct tc_st_tensor t[20] = { { 0 } };
   static const float zero[8 * 32];
-  struct tc_st_writer *w;
+  struct tc_output *w;
+  int64_t bytes;
   struct tc_foreign_part *part;
   char path[600];
   const int n = tc_foreign_parts(&part, &whole, TC_FORM_HF, false);
@@ -214,9 +216,9 @@ static void write_gpt2(const char *dir)
     tc_foreign_hf_shape(&part[i], t[i].dim);
   }
   snprintf(path, sizeof path, "%s/eps/model.safetensors", dir);
-  TC_ASSERT(tc_st_create(&w, path, t, n, NULL, NULL) == 0);
+  TC_ASSERT(tc_st_create(&w, &bytes, path, t, n, NULL, NULL) == 0);
   for (int i = 0; i < n; i++) put_tensor(w, &t[i], zero);
-  TC_ASSERT(tc_st_finish(w, NULL) == 0);
+  TC_ASSERT(tc_output_finish(w, NULL) == 0);
   free(part);
 }
 
@@ -225,7 +227,8 @@ static void copy_with_head(const char *dir, int changed)
 {
   struct tc_st_tensor t[40] = { { 0 } };
   struct tc_st_files *s;
-  struct tc_st_writer *w;
+  struct tc_output *w;
+  int64_t bytes;
   struct tc_err err;
   char path[600];
   snprintf(path, sizeof path, "%s/hf-qwen3/model.safetensors", oracle());
@@ -235,14 +238,14 @@ static void copy_with_head(const char *dir, int changed)
   t[n] = t[e];
   t[n].name = "lm_head.weight";
   snprintf(path, sizeof path, "%s/tied/model.safetensors", dir);
-  TC_ASSERT(tc_st_create(&w, path, t, n + 1, NULL, NULL) == 0);
+  TC_ASSERT(tc_st_create(&w, &bytes, path, t, n + 1, NULL, NULL) == 0);
   for (int i = 0; i <= n; i++) {
     uint16_t *data = bytes_of(s, i < n ? i : e);
     if (i == n && changed >= 0) data[changed] ^= 1;
     put_tensor(w, &t[i], data);
     free(data);
   }
-  TC_ASSERT(tc_st_finish(w, NULL) == 0);
+  TC_ASSERT(tc_output_finish(w, NULL) == 0);
   tc_st_files_close(s);
 }
 
