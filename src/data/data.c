@@ -42,33 +42,22 @@ static int make_blend(struct tc_data *d, struct tc_err *err)
 
 /* ---- tokenizers -------------------------------------------------------------------------------- */
 
-bool tc_file_tokenizer(const struct tc_token_file *f, uint64_t *hash)
-{
-  *hash = f->marked ? f->tokenizer : 0;
-  return f->marked || f->format == TC_FORMAT_TEXT;
-}
-
-/* The first file of which this is known; NULL: of none. */
-static const struct tc_token_file *find_known(const struct tc_data *d, uint64_t *hash)
-{
-  for (int i = 0; i < d->n; i++)
-    for (int k = 0; k < d->source[i].n_files; k++)
-      if (tc_file_tokenizer(&d->source[i].file[k], hash)) return &d->source[i].file[k];
-  return NULL;
-}
-
 const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash)
 {
-  const struct tc_token_file *f = find_known(d, hash);
-  return f ? f->name : NULL;
+  for (int i = 0; i < d->n; i++)
+    for (int k = 0; k < d->source[i].n_files; k++) {
+      const struct tc_data_file *f = &d->source[i].file[k];
+      *hash = f->tokenizer;
+      if (f->known) return f->name;
+    }
+  return NULL;
 }
 
 bool tc_data_is_bytes(const struct tc_data *d)
 {
-  uint64_t hash;
   for (int i = 0; i < d->n; i++)
     for (int k = 0; k < d->source[i].n_files; k++)
-      if (!tc_file_tokenizer(&d->source[i].file[k], &hash) || hash) return false;
+      if (!d->source[i].file[k].known || d->source[i].file[k].tokenizer) return false;
   return true;
 }
 
@@ -95,48 +84,45 @@ int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char
 /* What the tokens of a file stand for, as far as it says: bytes of a text, bytes in a shard, those of a tokenizer. */
 enum stands { TEXT, BYTES, KNOWN, UNKNOWN, STANDS };
 
-static enum stands stands_for(const struct tc_token_file *f, uint64_t *hash)
+static enum stands stands_for(const struct tc_data_file *f)
 {
-  return !tc_file_tokenizer(f, hash) ? UNKNOWN : *hash ? KNOWN : f->format == TC_FORMAT_TEXT ? TEXT : BYTES;
+  return !f->known ? UNKNOWN : f->tokenizer ? KNOWN : f->format == TC_FORMAT_TEXT ? TEXT : BYTES;
 }
 
-static int fail_tokenizers(const struct tc_token_file *a, const struct tc_token_file *b, struct tc_err *err)
+static int fail_tokenizers(const struct tc_data_file *a, const struct tc_data_file *b, struct tc_err *err)
 {
-  uint64_t of_a, of_b;
-  const enum stands is_a = stands_for(a, &of_a), is_b = stands_for(b, &of_b);
-  const struct tc_token_file *text = of_a ? b : a, *shard = of_a ? a : b;
+  const enum stands is_a = stands_for(a), is_b = stands_for(b);
+  const struct tc_data_file *text = a->tokenizer ? b : a, *shard = a->tokenizer ? a : b;
   if (is_a == KNOWN && is_b == KNOWN)
     return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are of tokenizer %016llx, "
                    "those of the other file of tokenizer %016llx; `tercio data` makes shards of both with the same "
                    "tokenizer.json",
-                   b->name, a->name, (unsigned long long)of_b, (unsigned long long)of_a);
+                   b->name, a->name, (unsigned long long)b->tokenizer, (unsigned long long)a->tokenizer);
   if (is_a == UNKNOWN || is_b == UNKNOWN)
     return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': one has text, the other tokens that are not "
                    "known to be bytes", b->name, a->name);
   return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are bytes, those of the shard "
                  "are of tokenizer %016llx; `tercio data` makes shards of it with the same tokenizer.json", text->name,
-                 shard->name, (unsigned long long)(of_a | of_b));
+                 shard->name, (unsigned long long)shard->tokenizer);
 }
 
 /* Whether one number is one text in both files, as far as they say. Tokens of a program that says nothing may be of any
  * tokenizer, and bytes in a shard, since older ones don't say it; but they are no text. */
-static bool may_belong(const struct tc_token_file *a, const struct tc_token_file *b)
+static bool may_belong(const struct tc_data_file *a, const struct tc_data_file *b)
 {
-  uint64_t of_a, of_b;
-  const enum stands is_a = stands_for(a, &of_a), is_b = stands_for(b, &of_b);
+  const enum stands is_a = stands_for(a), is_b = stands_for(b);
   if (is_a == UNKNOWN || is_b == UNKNOWN) return is_a != TEXT && is_b != TEXT;
-  return of_a == of_b;
+  return a->tokenizer == b->tokenizer;
 }
 
 /* The files of `d` in their order, each beside the first of each kind, which are noted if `note`. */
-static int compare_files(const struct tc_data *d, const struct tc_token_file *first[STANDS], bool note, bool compare,
+static int compare_files(const struct tc_data *d, const struct tc_data_file *first[STANDS], bool note, bool compare,
                          struct tc_err *err)
 {
-  uint64_t hash;
   for (int i = 0; i < d->n; i++)
     for (int k = 0; k < d->source[i].n_files; k++) {
-      const struct tc_token_file *f = &d->source[i].file[k];
-      const enum stands is = stands_for(f, &hash);
+      const struct tc_data_file *f = &d->source[i].file[k];
+      const enum stands is = stands_for(f);
       for (int other = 0; other < STANDS && compare; other++)
         if (first[other] && !may_belong(first[other], f)) return fail_tokenizers(first[other], f, err);
       if (note && !first[is]) first[is] = f;
@@ -146,7 +132,7 @@ static int compare_files(const struct tc_data *d, const struct tc_token_file *fi
 
 int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other, struct tc_err *err)
 {
-  const struct tc_token_file *first[STANDS] = { 0 };
+  const struct tc_data_file *first[STANDS] = { 0 };
   TC_TRY(compare_files(d, first, true, d == other, err));
   return d == other ? TC_OK : compare_files(other, first, false, true, err);
 }
@@ -217,14 +203,7 @@ const char *tc_data_first_file(const struct tc_data *d) { return d->source[0].fi
 
 int tc_data_files(const struct tc_data *d, int source) { return d->source[source].n_files; }
 
-void tc_data_file(const struct tc_data *d, int source, int i, struct tc_data_file *out)
-{
-  const struct tc_token_file *f = &d->source[source].file[i];
-  *out = (struct tc_data_file){ .name = f->name, .format = f->format, .width = f->width, .header = f->header,
-                                .first = f->first, .tokens = f->n_tokens, .documents = f->documents,
-                                .marked = f->marked, .vocab = f->vocab, .end_token = f->end_token };
-  out->known = tc_file_tokenizer(f, &out->tokenizer);
-}
+const struct tc_data_file *tc_data_file(const struct tc_data *d, int source, int i) { return &d->source[source].file[i]; }
 
 double tc_data_source_weight(const struct tc_data *d, int source) { return d->source[source].weight; }
 
@@ -300,7 +279,7 @@ int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_
 /* ---- files that change ------------------------------------------------------------------------- */
 
 /* After a change of ctime alone, of n files, f the first of them; `warn` gives a warning of it. */
-static int check_identity(struct tc_data *d, const struct tc_token_file *f, int n, bool warn, struct tc_err *err)
+static int check_identity(struct tc_data *d, const struct tc_data_file *f, int n, bool warn, struct tc_err *err)
 {
   struct tc_data_identity was = d->identity, now;
   TC_TRY(tc_data_identity(d, &now, err));
@@ -318,11 +297,11 @@ static int check_identity(struct tc_data *d, const struct tc_token_file *f, int 
 
 int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err)
 {
-  const struct tc_token_file *first = NULL;
+  const struct tc_data_file *first = NULL;
   int n = 0;
   for (int i = 0; i < d->n; i++)
     for (int k = 0; k < d->source[i].n_files; k++) {
-      struct tc_token_file *f = &d->source[i].file[k];
+      struct tc_data_file *f = &d->source[i].file[k];
       bool touched;
       TC_TRY(tc_file_check(f, &touched, err));
       if (touched && !n++) first = f;

@@ -17,6 +17,8 @@
 #ifndef TC_DATA_H
 #define TC_DATA_H
 
+#include <sys/stat.h>
+
 #include "src/base/base.h"
 #include "src/config/choices.h"
 
@@ -53,21 +55,22 @@ const char *tc_data_source_name(const struct tc_data *d, int source);
 double tc_data_source_share(const struct tc_data *d, int source);
 const char *tc_data_first_file(const struct tc_data *d);    /* its name; borrowed */
 
-/* A file, as its opening found it. */
+/* A file of tokens, as it was when it was opened first. */
 struct tc_data_file {
-  const char *name;              /* borrowed */
+  char *name;                    /* owned */
   enum tc_data_format format;    /* never AUTO */
-  int width;                     /* bytes of a token */
+  int width;                     /* bytes of a token: 1, 2 or 4; little-endian */
   int64_t header;                /* bytes before the first token */
-  int64_t first, tokens;         /* the place of its first token in the stream of its source; how many it has */
+  int64_t first, tokens;         /* the place of its first token in the stream of its source; how many it has, 0: not opened yet */
   int64_t documents;             /* below 0: not known */
   bool marked;                   /* a shard of tercio data, whose header says the next two */
   int64_t vocab, end_token;      /* end_token below 0: none ends a document */
   bool known;                    /* it is known which tokenizer made the tokens: that with the next hash */
   uint64_t tokenizer;            /* 0: none, a token is a byte */
+  struct stat was;
 };
 int tc_data_files(const struct tc_data *d, int source);
-void tc_data_file(const struct tc_data *d, int source, int i, struct tc_data_file *out);
+const struct tc_data_file *tc_data_file(const struct tc_data *d, int source, int i);        /* borrowed */
 double tc_data_source_weight(const struct tc_data *d, int source);     /* as given; 1 without weights */
 
 /* The number of windows of context + 1 tokens, at a stride of context. */

@@ -14,7 +14,7 @@
 enum { MOST_NOTE_BYTES = 64 << 20 };
 
 /* A file with the option that names it (0 data.train, 1 data.val), and its place in the order of all. */
-struct use { const struct tc_token_file *file; const struct tc_source *source; int set, at; };
+struct use { const struct tc_data_file *file; const struct tc_source *source; int set, at; };
 
 static const char *const option[] = { "data.train", "data.val" };
 
@@ -118,9 +118,8 @@ static void check_twice(struct use *use, int n)
 
 static void check_bytes(const struct tc_data *d)
 {
-  uint64_t hash;
   for (int i = 0; i < d->n && d->vocab > 256; i++)
-    if (tc_file_tokenizer(&d->source[i].file[0], &hash) && !hash) {
+    if (d->source[i].file[0].known && !d->source[i].file[0].tokenizer) {
       tc_warn("a token of data.train = %s is a byte, below 256, but model.vocab = %lld: make shards of it with the model's "
               "tokenizer.json (tercio data --tokenizer), or set model.vocab = 256", d->source[i].name,
               (long long)d->vocab);

@@ -3,10 +3,9 @@
 #include "src/config/config.h"
 #include "src/data/impl.h"
 
-static int fail_unsaid(const struct tc_token_file *f, struct tc_err *err)
+static int fail_unsaid(const struct tc_data_file *f, struct tc_err *err)
 {
-  uint64_t hash;
-  if (tc_file_tokenizer(f, &hash) && !hash)
+  if (f->known && !f->tokenizer)
     return tc_fail(err, TC_EUSER, "data.documents = mask needs data.end_token for text, such as '%s': the byte that "
                    "ends a document, such as 0, or 10 for one document per line", f->name);
   return tc_fail(err, TC_EUSER, "data.documents = mask needs data.end_token: '%s' does not say which token ends a "
@@ -15,11 +14,11 @@ static int fail_unsaid(const struct tc_token_file *f, struct tc_err *err)
 
 int tc_documents_end(int32_t *end, int64_t option, const struct tc_data *d, struct tc_err *err)
 {
-  const struct tc_token_file *first = &d->source[0].file[0];
+  const struct tc_data_file *first = &d->source[0].file[0];
   int64_t token = option;
   for (int i = 0; i < d->n && option == TC_AUTO; i++)
     for (int k = 0; k < d->source[i].n_files; k++) {
-      const struct tc_token_file *f = &d->source[i].file[k];
+      const struct tc_data_file *f = &d->source[i].file[k];
       if (!f->marked || f->end_token < 0) return fail_unsaid(f, err);
       if (f != first && f->end_token != token)
         return tc_fail(err, TC_EUSER, "the end-of-document token of '%s' is %lld, that of '%s' %lld: shards of one "

@@ -19,7 +19,7 @@
 
 enum { INDEX_BYTES = 34 };
 
-static int fail_size(const struct tc_token_file *f, double tokens, double held, struct tc_err *err)
+static int fail_size(const struct tc_data_file *f, double tokens, double held, struct tc_err *err)
 {
   return tc_fail(err, TC_EUSER, "data file '%s' says it has %.10g tokens, but its size holds %.10g: "
                  "truncated or damaged; make or copy it again", f->name, tokens, held);
@@ -28,7 +28,7 @@ static int fail_size(const struct tc_token_file *f, double tokens, double held, 
 /* ---- llm.c ------------------------------------------------------------------------------------ */
 
 /* Whether the file begins as a shard does; 0, 1 or TC_EUSER. */
-static int is_llmc(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+static int is_llmc(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
 {
   int32_t magic = 0;
   if (f->was.st_size < (int64_t)sizeof magic) return 0;
@@ -36,7 +36,7 @@ static int is_llmc(struct tc_reader *r, struct tc_token_file *f, struct tc_err *
   return tc_shard_begins(magic);
 }
 
-static int read_llmc(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+static int read_llmc(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
 {
   int32_t header[TC_SHARD_USED];
   struct tc_shard_header h;
@@ -49,8 +49,8 @@ static int read_llmc(struct tc_reader *r, struct tc_token_file *f, struct tc_err
   TC_TRY(tc_shard_unpack(&h, header, size, f->name, err));
   f->width = h.width;
   f->header = TC_SHARD_BYTES;
-  f->n_tokens = h.n_tokens;
-  f->marked = h.marked;
+  f->tokens = h.n_tokens;
+  f->marked = f->known = h.marked;
   f->tokenizer = h.hash;
   f->vocab = h.vocab;
   f->end_token = h.eod;
@@ -65,7 +65,7 @@ static char *index_name(const char *name)
   return tc_ends_with(name, ".bin") ? tc_sprintf("%.*sidx", (int)strlen(name) - 3, name) : NULL;
 }
 
-static int is_megatron(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+static int is_megatron(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
 {
   char *idx = index_name(f->name);
   (void)r;
@@ -85,7 +85,7 @@ static const struct { const char *name; int width; } types[] = {
 enum { TYPES = sizeof types / sizeof *types };
 
 /* Checks the index and finds the number of tokens: where the last sequence ends. */
-static int read_index(struct tc_reader *r, struct tc_token_file *idx, struct tc_token_file *f, struct tc_err *err)
+static int read_index(struct tc_reader *r, struct tc_data_file *idx, struct tc_data_file *f, struct tc_err *err)
 {
   uint8_t head[INDEX_BYTES];
   uint64_t version, sequences, documents;
@@ -120,14 +120,14 @@ static int read_index(struct tc_reader *r, struct tc_token_file *idx, struct tc_
   if (offset < 0 || length < 0 || f->was.st_size % f->width ||
       offset != f->was.st_size - (int64_t)length * f->width)
     return fail_size(f, (double)offset / f->width + length, (double)f->was.st_size / f->width, err);
-  f->n_tokens = f->was.st_size / f->width;
+  f->tokens = f->was.st_size / f->width;
   f->documents = (int64_t)documents - 1;     /* the index lists where each begins, and the end */
   return TC_OK;
 }
 
-static int read_megatron(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+static int read_megatron(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
 {
-  struct tc_token_file idx = { .name = index_name(f->name) };
+  struct tc_data_file idx = { .name = index_name(f->name) };
   if (!idx.name)
     return tc_fail(err, TC_EUSER, "data file '%s': Megatron's files are NAME.bin, with NAME.idx beside it", f->name);
   const int rc = read_index(r, &idx, f, err);
@@ -138,29 +138,29 @@ static int read_megatron(struct tc_reader *r, struct tc_token_file *f, struct tc
 
 /* ---- tokens alone ----------------------------------------------------------------------------- */
 
-static int read_raw(struct tc_token_file *f, int width, struct tc_err *err)
+static int read_raw(struct tc_data_file *f, int width, struct tc_err *err)
 {
   f->width = width;
   if (f->was.st_size % width)
     return tc_fail(err, TC_EUSER, "data file '%s' has %lld bytes, which are no whole number of uint%d tokens",
                    f->name, (long long)f->was.st_size, 8 * width);
-  f->n_tokens = f->was.st_size / width;
+  f->tokens = f->was.st_size / width;
   return TC_OK;
 }
 
-static int read_uint16(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+static int read_uint16(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
 {
   (void)r;
   return read_raw(f, 2, err);
 }
 
-static int read_uint32(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+static int read_uint32(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
 {
   (void)r;
   return read_raw(f, 4, err);
 }
 
-static int read_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+static int read_text(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
 {
   (void)r;
   return read_raw(f, 1, err);
@@ -175,14 +175,14 @@ static bool has_other_name(const char *name)
   return false;
 }
 
-static int fail_unknown(const struct tc_token_file *f, const char *why, struct tc_err *err)
+static int fail_unknown(const struct tc_data_file *f, const char *why, struct tc_err *err)
 {
   return tc_fail(err, TC_EUSER, "data file '%s' has no header that is known%s%s. data.format = uint16 or uint32 reads "
                  "tokens without one, text the bytes as they are; `tercio data` makes shards of text, JSONL, .gz and .zst",
                  f->name, *why ? ", and " : "", why);
 }
 
-static int is_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+static int is_text(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
 {
   char first[TC_KIND_BYTES], why[TC_KIND_TEXT] = "";
   const int64_t n = TC_MIN(f->was.st_size, TC_KIND_BYTES);
@@ -198,8 +198,8 @@ static int is_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err *
 /* In the order in which AUTO tries them. is: 1, 0 or TC_EUSER; NULL: never by itself. */
 static const struct {
   enum tc_data_format format;
-  int (*is)(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err);
-  int (*read)(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err);
+  int (*is)(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err);
+  int (*read)(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err);
 } formats[] = {
   { TC_FORMAT_BIN, is_llmc, read_llmc },
   { TC_FORMAT_MEGATRON, is_megatron, read_megatron },
@@ -208,7 +208,7 @@ static const struct {
   { TC_FORMAT_TEXT, is_text, read_text },
 };
 
-int tc_format_find(struct tc_reader *r, struct tc_token_file *f, enum tc_data_format format, struct tc_err *err)
+int tc_format_find(struct tc_reader *r, struct tc_data_file *f, enum tc_data_format format, struct tc_err *err)
 {
   TC_TRY(tc_file_open(r, f, err));
   f->documents = f->end_token = -1;
@@ -217,6 +217,7 @@ int tc_format_find(struct tc_reader *r, struct tc_token_file *f, enum tc_data_fo
     if (format == TC_FORMAT_AUTO && formats[i].is) is = formats[i].is(r, f, err);
     if (is < 0) return is;
     f->format = formats[i].format;
+    f->known = f->format == TC_FORMAT_TEXT;
     if (is) return formats[i].read(r, f, err);
   }
   TC_ASSERT(!"a format without a row");

@@ -3,32 +3,15 @@
 #define TC_DATA_IMPL_H
 
 #include <pthread.h>
-#include <sys/stat.h>
 
 #include "src/data/data.h"
 #include "src/data/order.h"
-
-/* A file of tokens, as it was when it was opened first. */
-struct tc_token_file {
-  char *name;                    /* owned */
-  struct stat was;
-  enum tc_data_format format;    /* the one that was found */
-  int width;                     /* bytes of a token: 1, 2 or 4; little-endian */
-  int64_t header;                /* bytes before the first token */
-  int64_t n_tokens;              /* 0: not opened yet */
-  int64_t documents;             /* below 0: not known */
-  bool marked;                   /* a shard of tercio data, whose header says the next three */
-  uint64_t tokenizer;            /* the hash of its tokenizer; 0: none, a token is a byte */
-  int64_t vocab;                 /* the size of the tokenizer's vocabulary */
-  int64_t end_token;             /* which ends a document; below 0: none does */
-  int64_t first;                 /* the place of its first token in the stream of its source */
-};
 
 /* A source: files that are one stream of tokens. */
 struct tc_source {
   char *name;                    /* the words that name it, as the user gave them; owned */
   double weight;                 /* as given; 1 without weights */
-  struct tc_token_file *file;    /* [n_files]; owned */
+  struct tc_data_file *file;    /* [n_files]; owned */
   int n_files;
   int64_t lo, hi;                /* the part in use, in tokens of the stream; hi - lo > context */
 };
@@ -45,7 +28,7 @@ struct tc_data {
 
 /* The open files of a data set, which all its readers share. A place is free if file is NULL and no thread reads it; a
  * file with readers stays open, even if file is NULL by then. */
-struct tc_open_file { const struct tc_token_file *file; int fd, readers; uint64_t used; };
+struct tc_open_file { const struct tc_data_file *file; int fd, readers; uint64_t used; };
 struct tc_files {
   pthread_mutex_t lock;
   struct tc_open_file *open;     /* [most]; owned */
@@ -60,10 +43,6 @@ struct tc_reader {
   int32_t *sample;               /* [context + 1]; owned */
 };
 
-/* ---- data.c; Local ---- */
-/* Whether it is known what made the tokens of a file: a tokenizer with this hash; 0: none, a token is a byte. */
-bool tc_file_tokenizer(const struct tc_token_file *f, uint64_t *hash);
-
 /* ---- token_names.c; Local ---- */
 /* The sources that the words of data.train or data.val name, their files not opened yet: *out is owned by the
  * caller, as is what it holds. Returns their number, or TC_EUSER. */
@@ -77,19 +56,19 @@ void tc_files_free(struct tc_files *x);      /* no thread reads */
 void tc_files_close(struct tc_files *x);
 /* bytes at `offset` of a file into buf, opening it if need be. A file that is opened again must be the one of
  * the start; the first time sets f->was. */
-int tc_file_read(struct tc_reader *r, struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset,
+int tc_file_read(struct tc_reader *r, struct tc_data_file *f, void *buf, int64_t bytes, int64_t offset,
                  struct tc_err *err);
 /* Opens it, if it is not open. */
-int tc_file_open(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err);
+int tc_file_open(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err);
 /* Whether the name still is the file of the start. *touched: its ctime differs, which is noted. */
-int tc_file_check(struct tc_token_file *f, bool *touched, struct tc_err *err);
+int tc_file_check(struct tc_data_file *f, bool *touched, struct tc_err *err);
 /* Whether the open file is as it was at the start. */
-int tc_file_same(struct tc_reader *r, const struct tc_token_file *f, struct tc_err *err);
+int tc_file_same(struct tc_reader *r, const struct tc_data_file *f, struct tc_err *err);
 
 /* ---- format.c; Local ---- */
 /* Opens the file and finds its width, header and number of tokens from its first bytes, its size and, for
  * Megatron's files, its index. TC_EUSER: it is not of this format, or (AUTO) of none that is known. */
-int tc_format_find(struct tc_reader *r, struct tc_token_file *f, enum tc_data_format format, struct tc_err *err);
+int tc_format_find(struct tc_reader *r, struct tc_data_file *f, enum tc_data_format format, struct tc_err *err);
 
 /* ---- source.c; Local ---- */
 int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, struct tc_err *err);

@@ -1,6 +1,6 @@
 /* source.c - the files of a source as one stream of tokens.
  *
- * Token i of the stream is in the file with first <= i < first + n_tokens. */
+ * Token i of the stream is in the file with first <= i < first + tokens. */
 #include "src/data/impl.h"
 #include "src/token/token.h"
 
@@ -13,10 +13,10 @@ static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_
 {
   int64_t first = 0;
   for (int i = 0; i < s->n_files; i++) {
-    struct tc_token_file *f = &s->file[i];
+    struct tc_data_file *f = &s->file[i];
     TC_TRY(tc_format_find(r, f, o->format, err));
     f->first = first;
-    if (__builtin_add_overflow(first, f->n_tokens, &first))
+    if (__builtin_add_overflow(first, f->tokens, &first))
       return tc_fail(err, TC_EUSER, "data file '%s': the files have more tokens than can be counted", f->name);
   }
   return TC_OK;
@@ -26,8 +26,8 @@ static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct
 {
   static const char *const what[] = { "", " in the training part (the first 95 %)",
                                       " in the validation part (the last 5 %)" };
-  const struct tc_token_file *last = &s->file[s->n_files - 1];
-  const int64_t total = last->first + last->n_tokens;
+  const struct tc_data_file *last = &s->file[s->n_files - 1];
+  const int64_t total = last->first + last->tokens;
   const int64_t cut = total / 100 * 95 + total % 100 * 95 / 100;
   s->lo = o->part == 2 ? cut : 0;
   s->hi = o->part == 1 ? cut : total;
@@ -42,7 +42,7 @@ static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct
 }
 
 /* The tokenizer.json beside the file; owned. */
-static char *tokenizer_beside(const struct tc_token_file *f)
+static char *tokenizer_beside(const struct tc_data_file *f)
 {
   const char *slash = strrchr(f->name, '/');
   return tc_sprintf("%.*s" TC_TOKENIZER_FILE, slash ? (int)(slash + 1 - f->name) : 0, f->name);
@@ -50,7 +50,7 @@ static char *tokenizer_beside(const struct tc_token_file *f)
 
 /* Whether the tokenizer beside the file is its own and has only added tokens beyond the vocabulary (a pad token), which
  * are looked for when tokens are read. */
-static bool only_added(const struct tc_token_file *f, int64_t vocab)
+static bool only_added(const struct tc_data_file *f, int64_t vocab)
 {
   char *json = tokenizer_beside(f);
   struct tc_tokenizer *t = NULL;
@@ -63,7 +63,7 @@ static bool only_added(const struct tc_token_file *f, int64_t vocab)
 
 /* TC_EUSER if the header has a larger vocabulary than the model, before a step reads one of these tokens. *taken: the
  * tokenizer of the last file that has one all the same; 0: none. */
-static int check_vocab(const struct tc_token_file *f, int64_t vocab, uint64_t *taken, struct tc_err *err)
+static int check_vocab(const struct tc_data_file *f, int64_t vocab, uint64_t *taken, struct tc_err *err)
 {
   if (!f->marked || f->vocab <= vocab || (*taken && f->tokenizer == *taken)) return TC_OK;
   if (f->tokenizer && only_added(f, vocab)) {
@@ -101,7 +101,7 @@ static uint32_t widen(const uint8_t *raw, int width, int64_t n, int32_t *out)
 }
 
 /* Advice for the error. A header of another program has no vocabulary, but the folder may have the tokenizer. */
-static void suggest(char *hint, size_t size, const struct tc_token_file *f, uint32_t token)
+static void suggest(char *hint, size_t size, const struct tc_data_file *f, uint32_t token)
 {
   char *json = tokenizer_beside(f);
   struct tc_tokenizer *t = NULL;
@@ -119,7 +119,7 @@ static void suggest(char *hint, size_t size, const struct tc_token_file *f, uint
 }
 
 /* Names the first of the n tokens that is too large. */
-static int fail_token(struct tc_reader *r, const struct tc_token_file *f, int64_t vocab, int64_t from, int64_t n,
+static int fail_token(struct tc_reader *r, const struct tc_data_file *f, int64_t vocab, int64_t from, int64_t n,
                       const int32_t *token, struct tc_err *err)
 {
   struct tc_err changed;
@@ -149,8 +149,8 @@ int tc_source_read(const struct tc_source *s, struct tc_reader *r, int64_t vocab
 {
   for (int i = find_file(s, pos); n > 0; i++) {
     TC_ASSERT(i < s->n_files);
-    struct tc_token_file *f = &s->file[i];
-    const int64_t from = pos - f->first, here = TC_MIN(n, f->n_tokens - from);
+    struct tc_data_file *f = &s->file[i];
+    const int64_t from = pos - f->first, here = TC_MIN(n, f->tokens - from);
     TC_TRY(tc_file_read(r, f, r->raw, here * f->width, f->header + from * f->width, err));
     if (widen(r->raw, f->width, here, out) >= vocab) return fail_token(r, f, vocab, from, here, out, err);
     out += here;

@@ -27,7 +27,7 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
 
 /* Fails if the file is not that of the start. Its ctime may differ: a change of mode, owner or links
  * does not change the contents, and so may its device: a file system that is mounted again can get another. */
-static int compare(const struct tc_token_file *f, const struct stat *now, struct tc_err *err)
+static int compare(const struct tc_data_file *f, const struct stat *now, struct tc_err *err)
 {
   const struct stat *was = &f->was;
   if (now->st_size != was->st_size)
@@ -45,12 +45,12 @@ static int compare(const struct tc_token_file *f, const struct stat *now, struct
   return TC_OK;
 }
 
-static int fail_removed(const struct tc_token_file *f, struct tc_err *err)
+static int fail_removed(const struct tc_data_file *f, struct tc_err *err)
 {
   return tc_fail(err, TC_EUSER, "data file '%s' was removed or renamed during the run", f->name);
 }
 
-static int check_kind(const struct tc_token_file *f, const struct stat *st, struct tc_err *err)
+static int check_kind(const struct tc_data_file *f, const struct stat *st, struct tc_err *err)
 {
   if (S_ISDIR(st->st_mode))
     return tc_fail(err, TC_EUSER, "data file '%s' is a folder; name the files in it", f->name);
@@ -62,7 +62,7 @@ static int check_kind(const struct tc_token_file *f, const struct stat *st, stru
   return TC_OK;
 }
 
-int tc_file_check(struct tc_token_file *f, bool *touched, struct tc_err *err)
+int tc_file_check(struct tc_data_file *f, bool *touched, struct tc_err *err)
 {
   struct tc_again again = { 0 };
   struct stat now;
@@ -116,7 +116,7 @@ void tc_files_free(struct tc_files *x)
   free(x);
 }
 
-static struct tc_open_file *find_open(struct tc_files *x, const struct tc_token_file *f)
+static struct tc_open_file *find_open(struct tc_files *x, const struct tc_data_file *f)
 {
   for (int i = 0; i < x->most; i++)
     if (x->open[i].file == f) return &x->open[i];
@@ -154,11 +154,11 @@ static int open_name(struct tc_files *x, const char *name)
 }
 
 /* Opens the file by its name and checks that it is that of the start; the first time, what it is. */
-static int open_file(struct tc_files *x, struct tc_token_file *f, int *out, struct tc_err *err)
+static int open_file(struct tc_files *x, struct tc_data_file *f, int *out, struct tc_err *err)
 {
   struct tc_again tries = { 0 };
   struct stat st;
-  const bool again = f->n_tokens > 0;
+  const bool again = f->tokens > 0;
   const int fd = open_name(x, f->name);
   if (fd < 0 && errno == ENOENT && again) return fail_removed(f, err);
   if (fd < 0 && errno == ENOENT)
@@ -186,7 +186,7 @@ static int open_file(struct tc_files *x, struct tc_token_file *f, int *out, stru
  * opened it meanwhile. place NULL: no place is free, so that the descriptor is this thread's alone. */
 struct held { struct tc_open_file *place; int fd; };
 
-static int take_file(struct tc_files *x, struct tc_token_file *f, struct held *out, struct tc_err *err)
+static int take_file(struct tc_files *x, struct tc_data_file *f, struct held *out, struct tc_err *err)
 {
   pthread_mutex_lock(&x->lock);
   struct tc_open_file *o = find_open(x, f);
@@ -223,7 +223,7 @@ static void give_back(struct tc_files *x, const struct held *h, bool drop)
   pthread_mutex_unlock(&x->lock);
 }
 
-int tc_file_open(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+int tc_file_open(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
 {
   struct held h;
   TC_TRY(take_file(r->files, f, &h, err));
@@ -231,7 +231,7 @@ int tc_file_open(struct tc_reader *r, struct tc_token_file *f, struct tc_err *er
   return TC_OK;
 }
 
-int tc_file_same(struct tc_reader *r, const struct tc_token_file *f, struct tc_err *err)
+int tc_file_same(struct tc_reader *r, const struct tc_data_file *f, struct tc_err *err)
 {
   struct stat now;
   pthread_mutex_lock(&r->files->lock);
@@ -242,7 +242,7 @@ int tc_file_same(struct tc_reader *r, const struct tc_token_file *f, struct tc_e
 }
 
 /* *why: errno of a read that failed, or 0. */
-static int read_bytes(int fd, const struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset, int *why,
+static int read_bytes(int fd, const struct tc_data_file *f, void *buf, int64_t bytes, int64_t offset, int *why,
                       struct tc_err *err)
 {
   *why = 0;
@@ -263,7 +263,7 @@ static int read_bytes(int fd, const struct tc_token_file *f, void *buf, int64_t 
   return TC_OK;
 }
 
-int tc_file_read(struct tc_reader *r, struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset,
+int tc_file_read(struct tc_reader *r, struct tc_data_file *f, void *buf, int64_t bytes, int64_t offset,
                  struct tc_err *err)
 {
   struct tc_again again = { 0 };

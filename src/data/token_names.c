@@ -22,7 +22,7 @@ static void add_file(struct tc_source *s, char *name)
 {
   if ((s->n_files & (s->n_files - 1)) == 0)        /* room for a power of two */
     s->file = tc_realloc(s->file, (size_t)TC_MAX(2 * s->n_files, 1) * sizeof *s->file);
-  s->file[s->n_files++] = (struct tc_token_file){ .name = name };
+  s->file[s->n_files++] = (struct tc_data_file){ .name = name };
 }
 
 /* ---- folders and patterns ------------------------------------------------------------------ */

@@ -22,8 +22,7 @@ static int open_files(struct tc_token_set *s, struct tc_err *err)
     s->file = tc_realloc(s->file, (size_t)(s->n + n) * sizeof *s->file);
     for (int i = 0; i < n; i++) {
       struct tc_token_set_file *f = &s->file[s->n++];
-      *f = (struct tc_token_set_file){ .source = k };
-      tc_data_file(s->d, k, i, &f->is);
+      *f = (struct tc_token_set_file){ .source = k, .is = *tc_data_file(s->d, k, i) };
     }
   }
   if (s->o.from && s->o.from >= tc_data_tokens(s->d))

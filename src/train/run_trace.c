@@ -42,11 +42,7 @@ static void keep_in(struct kept *k, const char *folder, const char *name, const 
 static void keep_data(struct kept *k, const struct tc_data *d, const char *what)
 {
   for (int s = 0; d && s < tc_data_sources(d); s++)
-    for (int i = 0; i < tc_data_files(d, s); i++) {
-      struct tc_data_file f;
-      tc_data_file(d, s, i, &f);
-      keep(k, f.name, what);
-    }
+    for (int i = 0; i < tc_data_files(d, s); i++) keep(k, tc_data_file(d, s, i)->name, what);
 }
 
 /* All that the run reads, and what other parts of it write. */

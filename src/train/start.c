@@ -19,11 +19,7 @@ struct source { const char *name; char format[60]; int files; double share, pass
 static void name_formats(const struct tc_data *d, int source, char *text, size_t size)
 {
   bool has[TC_FORMAT_UINT32 + 1] = { false };
-  for (int i = 0; i < tc_data_files(d, source); i++) {
-    struct tc_data_file f;
-    tc_data_file(d, source, i, &f);
-    has[f.format] = true;
-  }
+  for (int i = 0; i < tc_data_files(d, source); i++) has[tc_data_file(d, source, i)->format] = true;
   *text = '\0';
   for (enum tc_data_format f = TC_FORMAT_TEXT; f <= TC_FORMAT_UINT32; f++)
     if (has[f]) tc_text_add(text, size, "%s%s", *text ? ", " : "", tc_word_data_format(f));

@@ -10,10 +10,10 @@
 /* The tokens that each file is said to have; 0: those that it has. */
 static int64_t tokens_each;
 
-static int find_format(struct tc_reader *r, struct tc_token_file *f, enum tc_data_format format, struct tc_err *err)
+static int find_format(struct tc_reader *r, struct tc_data_file *f, enum tc_data_format format, struct tc_err *err)
 {
   const int rc = tc_format_find(r, f, format, err);
-  if (rc == 0 && tokens_each) f->n_tokens = tokens_each;
+  if (rc == 0 && tokens_each) f->tokens = tokens_each;
   return rc;
 }
 
