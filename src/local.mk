@@ -86,15 +86,12 @@ libtercio_app_a_SOURCES = \
   %D%/metrics/metrics.h \
   %D%/metrics/metrics_file.c \
   %D%/forward/answers.c \
-  %D%/forward/corpus.c \
-  %D%/forward/corpus.h \
   %D%/forward/evaluate.c \
   %D%/forward/evaluate.h \
   %D%/forward/forward.c \
   %D%/forward/forward.h \
   %D%/forward/impl.h \
   %D%/forward/prompts.c \
-  %D%/forward/prompts.h \
   %D%/forward/questions.c \
   %D%/forward/questions.h \
   %D%/forward/sample.c \
@@ -118,9 +115,7 @@ libtercio_app_a_SOURCES = \
   %D%/bench/pairs.c \
   %D%/bench/pairs.h \
   %D%/bench/rank.c \
-  %D%/bench/rank.h \
-  %D%/bench/sweep.c \
-  %D%/bench/sweep.h
+  %D%/bench/sweep.c
 
 # What runs: the only layer that sees MPI, PMIx and HDF5 (io/local.mk adds its files).
 noinst_LIBRARIES += libtercio_run.a
@@ -169,7 +164,6 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/data.c \
   %D%/data/data.h \
   %D%/data/documents.c \
-  %D%/data/documents.h \
   %D%/data/format.c \
   %D%/data/impl.h \
   %D%/data/kind.c \
@@ -206,7 +200,6 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/launch/stop.h \
   %D%/launch/warnings.c \
   %D%/launch/warnings.h \
-  %D%/monitor/event.h \
   %D%/monitor/straggler.c \
   %D%/monitor/straggler.h \
   %D%/monitor/trace.c \

@@ -5,6 +5,8 @@
  * world, so that all groups of an axis work at the same time as they do in training. Errors of any
  * rank are reported to all, so that all continue or stop together. */
 #include "src/bench/bench.h"
+#include "kernels/kernel.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,8 +60,8 @@ struct tc_bench {
   int rank, coord, size, iters, max_iters;
   int64_t cap;                    /* elements of src and dst, without the guard */
   float *src, *dst;
-  const struct tc_bench_memory *memory;          /* NULL: the host's */
-  float *src_there, *dst_there;   /* the buffers of the calls: src and dst, or in `memory` */
+  struct tc_device *device;       /* NULL: the host */
+  float *src_there, *dst_there;   /* the buffers of the calls: src and dst, or in its memory */
   int64_t *ns;                    /* [max_iters + 1] and whether there was an error */
   uint32_t salt;                  /* of the row: data of an earlier row is an error */
   float ranks_sum;                /* of the members' rank_part */
@@ -81,18 +83,18 @@ static int64_t bytes_of(const struct tc_bench *b)
 
 struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
                               const int32_t *members, int rank, int64_t max_bytes, int iters,
-                              const struct tc_bench_memory *memory)
+                              struct tc_device *device)
 {
   struct tc_bench *b = tc_calloc(1, sizeof *b);
   *b = (struct tc_bench){ .group = group, .world = world, .members = members, .rank = rank,
                           .coord = tc_comm_coord(group), .size = tc_comm_size(group), .iters = iters,
-                          .max_iters = iters, .memory = memory };
+                          .max_iters = iters, .device = device };
   TC_ASSERT(b->size > 1 && b->size <= 65536 && iters > 0);    /* sums below 2^24 are exact */
   b->cap = TC_MAX(max_bytes / (int64_t)sizeof *b->src, b->size);
   b->src = tc_malloc((size_t)(b->cap + GUARD) * sizeof *b->src);
   b->dst = tc_malloc((size_t)(b->cap + GUARD) * sizeof *b->dst);
-  b->src_there = memory ? memory->alloc(memory->ctx, bytes_of(b)) : b->src;
-  b->dst_there = memory ? memory->alloc(memory->ctx, bytes_of(b)) : b->dst;
+  b->src_there = device ? device->ops->alloc(device, bytes_of(b)) : b->src;
+  b->dst_there = device ? device->ops->alloc(device, bytes_of(b)) : b->dst;
   b->ns = tc_calloc((size_t)iters + 1, sizeof *b->ns);
   const size_t calls = (size_t)b->size;          /* one or two for each other member */
   b->call = tc_calloc(calls, sizeof *b->call);
@@ -106,9 +108,9 @@ struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
 void tc_bench_free(struct tc_bench *b)
 {
   if (!b) return;
-  const struct tc_bench_memory *m = b->memory;
-  if (m && b->src_there) m->free(m->ctx, b->src_there, bytes_of(b));
-  if (m && b->dst_there) m->free(m->ctx, b->dst_there, bytes_of(b));
+  struct tc_device *d = b->device;
+  if (d && b->src_there) d->ops->free(d, b->src_there, bytes_of(b));
+  if (d && b->dst_there) d->ops->free(d, b->dst_there, bytes_of(b));
   void *const owned[] = { b->src, b->dst, b->ns, b->call, b->part, b->ticket, b };
   for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
 }
@@ -140,23 +142,21 @@ static void fill(struct tc_bench *b)
   b->ranks_sum = 0;
   for (int i = 0; i < b->size; i++) b->ranks_sum += rank_part(b->members[i]);
   for (int64_t i = 0; i < b->count; i++) b->src[i] = index_part(salt, i) + mine;
-  const struct tc_bench_memory *m = b->memory;
-  if (m) m->copy(m->ctx, b->src_there, b->src, b->count * (int64_t)sizeof *b->src);
+  if (b->device) b->device->ops->copy(b->device, b->src_there, b->src, b->count * (int64_t)sizeof *b->src);
 }
 
 static void poison(struct tc_bench *b)
 {
   const int64_t bytes = (b->count + GUARD) * (int64_t)sizeof *b->dst;
-  const struct tc_bench_memory *m = b->memory;
-  if (m) m->fill(m->ctx, b->dst_there, 0xff, bytes);
+  if (b->device) tc_device_fill(b->device, b->dst_there, 0xff, bytes);
   else memset(b->dst, 0xff, (size_t)bytes);
 }
 
 /* Copies the output to the host. */
 static void copy_output(struct tc_bench *b)
 {
-  const struct tc_bench_memory *m = b->memory;
-  if (m) m->copy(m->ctx, b->dst, b->dst_there, (b->count + GUARD) * (int64_t)sizeof *b->dst);
+  const int64_t bytes = (b->count + GUARD) * (int64_t)sizeof *b->dst;
+  if (b->device) b->device->ops->copy(b->device, b->dst, b->dst_there, bytes);
 }
 
 /* ---- checking ------------------------------------------------------------------------ */
@@ -332,7 +332,7 @@ static int run_calls(struct tc_bench *b, struct tc_err *err)
   for (int i = 0; i < b->n_calls; i++)
     TC_TRY(tc_comm_start(b->group, &b->call[i], &b->ticket[i], err));
   for (int i = 0; i < b->n_calls; i++) TC_TRY(tc_comm_wait(b->group, b->ticket[i], err));
-  if (b->memory) b->memory->sync(b->memory->ctx);
+  if (b->device) b->device->ops->sync(b->device);
   return 0;
 }
 

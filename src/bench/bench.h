@@ -13,6 +13,10 @@
 #define TC_BENCH_H
 
 #include "src/comm/comm.h"
+#include "src/graph/mesh.h"
+#include "src/launch/launch.h"
+
+/* ---- bench.c: one collective at one size ---- */
 
 /* The collectives, and two baselines, each after the collective that it is compared with. */
 enum tc_bench_op {
@@ -31,25 +35,16 @@ struct tc_bench_row {
   int iters;                      /* timed iterations */
 };
 
-/* The memory of the data; copy works between it and host memory, in both directions. */
-struct tc_bench_memory {
-  void *ctx;
-  void *(*alloc)(void *ctx, int64_t bytes);      /* NULL: out of memory */
-  void (*free)(void *ctx, void *p, int64_t bytes);
-  void (*copy)(void *ctx, void *dst, const void *src, int64_t bytes);
-  void (*fill)(void *ctx, void *p, int byte, int64_t bytes);
-  void (*sync)(void *ctx);                       /* waits for the device */
-};
-
+struct tc_device;
 struct tc_bench;
 
 /* Local. Measures on `group`, with all groups of `world` at the same time. members[size] are
  * the world ranks of the group; rank is this one's. Pointers are borrowed. Free it
- * after both communicators, which send from its memory. memory: of the group's data, borrowed;
- * NULL: host memory. Returns NULL if out of memory. */
+ * after both communicators, which send from its memory. device: in whose memory the group's data
+ * are, borrowed; NULL: host memory. Returns NULL if out of memory. */
 struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
                               const int32_t *members, int rank, int64_t max_bytes, int iters,
-                              const struct tc_bench_memory *memory);
+                              struct tc_device *device);
 void tc_bench_free(struct tc_bench *b);
 /* Local. From now on so many timed iterations, at most those of tc_bench_new. The same on all ranks. */
 void tc_bench_iters(struct tc_bench *b, int iters);
@@ -68,5 +63,43 @@ int tc_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_bench_row 
  * without a peer. Wrong data is TC_EUSER with the same sentence on all ranks. */
 int tc_bench_pair(struct tc_bench *b, int peer, int64_t bytes, const char *what, int64_t *ns,
                   struct tc_err *err);
+
+/* ---- rank.c: what a rank measures with ---- */
+
+enum { TC_BENCH_WORLD = TC_AXES };               /* all ranks, where an axis may be named */
+
+struct tc_bench_group { struct tc_comm *comm; int32_t *members; const char **rank_names; };   /* [size] of the group */
+struct tc_bench_rank {             /* zeroed before it is opened */
+  struct tc_bench_group group[2];  /* the world's; the axis', if it is not the world; owned, as all below */
+  struct tc_device *device;
+  struct tc_comm *native;          /* NCCL's, among the group's GPUs; NULL: through the host */
+  struct tc_bench *bench;
+};
+
+/* Local. "tp", "world"; ranks of it. */
+const char *tc_bench_axis_name(int axis);
+int tc_bench_axis_size(const struct tc_mesh *m, int axis);
+/* Collective over the run. A bench among the ranks of this rank's group of the axis, on GPUs if run.comm and run.device
+ * select them. To be closed even after an error. TC_EUSER: out of memory on some rank; what communicators return. */
+int tc_bench_rank_open(struct tc_bench_rank *x, const struct tc_launch *l, const struct tc_mesh *m, int axis, int rank,
+                       int64_t max_bytes, int iters, struct tc_err *err);
+void tc_bench_rank_close(struct tc_bench_rank *x);
+
+/* ---- sweep.c: collectives over size, each from the smallest array to the largest ---- */
+
+enum { TC_SWEEP_TEXT = 600 };
+struct tc_sweep_opts {
+  bool op[TC_BENCH_OPS];
+  int64_t min_bytes, max_bytes;
+  int iters;
+  bool adapt_iters, adapt_max;    /* fewer iterations, no large sizes: to end in about TC_BENCH_BUDGET_S */
+  void (*row)(void *ctx, int op, const struct tc_bench_row *row, bool ok);   /* called as soon as one is measured */
+  void *ctx;
+};
+
+/* Collective over the world, on which the bench was made. row[op] <- the largest size of each that was measured;
+ * left_out <- the sizes that were not, as text. What is wrong ends it, after its row; as tc_bench_run. */
+int tc_sweep_run(const struct tc_sweep_opts *o, struct tc_bench *b, struct tc_comm *world,
+                 struct tc_bench_row row[TC_BENCH_OPS], char left_out[TC_SWEEP_TEXT], struct tc_err *err);
 
 #endif

@@ -6,7 +6,6 @@
 #define TC_PAIRS_H
 
 #include "src/bench/bench.h"
-#include "src/launch/launch.h"
 
 #define TC_PAIRS_SLOW 0.7          /* of the median rate: what is below it is slow */
 

@@ -1,5 +1,5 @@
 /* rank.c - what a rank measures with: communicators of the world and of an axis, a GPU, a bench. */
-#include "src/bench/rank.h"
+#include "src/bench/bench.h"
 #include "kernels/kernel.h"
 #include "src/comm/mpi.h"
 #include "src/comm/nccl.h"
@@ -24,33 +24,6 @@ static int open_group(struct tc_bench_group *g, const struct tc_launch *l, const
   if (l->hub) g->comm = tc_comm_thread(l->hub, axis, rank, g->members, n, &o);
   else TC_TRY(tc_comm_mpi(&g->comm, axis, g->members, n, &o, err));
   return tc_comm_usable(g->comm, err);
-}
-
-/* ---- memory of a GPU --------------------------------------------------------------------- */
-
-static void *gpu_alloc(void *d, int64_t bytes)
-{
-  return ((struct tc_device *)d)->ops->alloc(d, bytes);
-}
-
-static void gpu_free(void *d, void *p, int64_t bytes)
-{
-  ((struct tc_device *)d)->ops->free(d, p, bytes);
-}
-
-static void gpu_copy(void *d, void *dst, const void *src, int64_t bytes)
-{
-  ((struct tc_device *)d)->ops->copy(d, dst, src, bytes);
-}
-
-static void gpu_fill(void *d, void *p, int byte, int64_t bytes)
-{
-  tc_device_fill(d, p, byte, bytes);
-}
-
-static void gpu_sync(void *d)
-{
-  ((struct tc_device *)d)->ops->sync(d);
 }
 
 /* Collective. x->native <- NCCL among the group's GPUs, if run.comm and run.device select it and the
@@ -88,9 +61,8 @@ int tc_bench_rank_open(struct tc_bench_rank *x, const struct tc_launch *l, const
   TC_TRY(open_group(world, l, m, rank, TC_BENCH_WORLD, err));
   if (part) TC_TRY(open_group(g, l, m, rank, axis, err));
   TC_TRY(open_gpu(x, l, rank, axis, g, err));
-  x->memory = (struct tc_bench_memory){ x->device, gpu_alloc, gpu_free, gpu_copy, gpu_fill, gpu_sync };
   x->bench = tc_bench_new(x->native ? x->native : g->comm, world->comm, g->members, rank, max_bytes, iters,
-                          x->native ? &x->memory : NULL);
+                          x->native ? x->device : NULL);
   int64_t missing = !x->bench;
   TC_TRY(tc_comm_max_i64(world->comm, &missing, 1, err));
   return missing ? tc_fail(err, TC_EUSER, "out of memory: a GPU can't hold two arrays of --max = %lld "

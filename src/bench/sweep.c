@@ -1,5 +1,5 @@
 /* sweep.c - collectives over size, within a budget of time. */
-#include "src/bench/sweep.h"
+#include "src/bench/bench.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * trace that does not match is an error. Where the device has a clock of its own its events come after those of the
  * host, which are the batches: these have an order of their own. */
 #include "src/calibrate/timings.h"
-#include "src/monitor/event.h"
+#include "src/monitor/trace.h"
 #include "src/program/collective.h"
 #include "src/schedule/fusion.h"
 

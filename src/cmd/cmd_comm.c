@@ -5,8 +5,7 @@
  * the command line before either is started, and the error is printed once. Only rank 0 prints, each row
  * as soon as it is measured. */
 #include "src/cmd/cmd.h"
-#include "src/bench/rank.h"
-#include "src/bench/sweep.h"
+#include "src/bench/bench.h"
 #include "src/cmd/print_pairs.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"

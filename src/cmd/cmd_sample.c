@@ -1,6 +1,6 @@
 /* cmd_sample.c - `tercio sample`: continues prompts with a trained model. */
 #include "src/cmd/cmd.h"
-#include "src/forward/prompts.h"
+#include "src/forward/sample.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
 #include "io/ckpt/h5.h"

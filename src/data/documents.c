@@ -1,5 +1,4 @@
 /* documents.c - where the documents of a sequence begin, and the token that ends one. */
-#include "src/data/documents.h"
 #include "src/config/config.h"
 #include "src/data/impl.h"
 

@@ -2,10 +2,18 @@
 #ifndef TC_FORWARD_EVALUATE_H
 #define TC_FORWARD_EVALUATE_H
 
-#include "src/forward/corpus.h"
+#include "src/data/data.h"
 #include "src/forward/questions.h"
 #include "src/launch/launch.h"
 #include "src/run/trained.h"
+
+/* The loss of a whole file of tokens. Every token but the first is predicted once, from at most `context` tokens before it: sequence i begins at
+ * token i * context, and the last one may be shorter. */
+struct tc_corpus_loss {
+  int64_t tokens;                /* predicted */
+  int64_t bytes;                 /* that those tokens stand for; 0: not known */
+  double nats;                   /* the sum of their losses */
+};
 
 /* What is evaluated: a file of tokens, or of questions; and what came of it. */
 enum tc_eval_kind { TC_EVAL_DATA, TC_EVAL_CHOICES, TC_EVAL_HELLASWAG };

@@ -4,9 +4,9 @@
  * same on all ranks. There is neither gradient nor optimizer: the state is the weights in the working precision
  * (tc_run.use). Or the model is that of a training, between its steps, on its ranks and with its state.
  *
- * Files, in reading order: forward.[ch] (the model on its ranks), corpus.[ch] (the loss of whole files),
- * questions.[ch] (files of questions with several answers), answers.c (which answers the model prefers), evaluate.[ch]
- * (all of both that a command names), sample.[ch] (new tokens), prompts.[ch] (what they follow). */
+ * Files, in reading order: forward.[ch] (the model on its ranks), questions.[ch] (files of questions
+ * with several answers), answers.c (which answers the model prefers), evaluate.[ch] (the loss of whole files, and all files
+ * that a command names), sample.[ch] (new tokens), prompts.c (what they follow). */
 #ifndef TC_FORWARD_H
 #define TC_FORWARD_H
 

@@ -1,5 +1,5 @@
 /* prompts.c - text as prompts for a model: encoded by its tokenizer, within its vocabulary. */
-#include "src/forward/prompts.h"
+#include "src/forward/sample.h"
 #include "src/files/input.h"
 
 #include <stdlib.h>

@@ -7,6 +7,7 @@
 #define TC_SAMPLE_H
 
 #include "src/forward/forward.h"
+#include "src/run/trained.h"
 
 struct tc_sampling {
   double temperature;            /* 0: the most likely token, always */
@@ -40,5 +41,21 @@ typedef void tc_sample_token_fn(void *ctx, int64_t i, int32_t token);
  * prompt and its new tokens exceed the model's context. TC_EDIVERGED: a logit is bad. */
 int tc_sample(struct tc_forward *x, const struct tc_sampling *s, const struct tc_prompt *prompts, int64_t n,
               tc_sample_token_fn *token, void *ctx, struct tc_err *err);
+
+/* ---- prompts.c: text as prompts ---- */
+
+enum { TC_PROMPTS = 256 };             /* sequences at once */
+struct tc_prompts {
+  struct tc_prompt *prompt;            /* [n] as tc_sample takes them; owned, as their tokens are */
+  int64_t n, cap;
+  int64_t copies;                      /* set before: sequences of each prompt, one after the other */
+};
+
+/* Local. Adds the prompt `text` or, if that is NULL, those of `file`, one a line; and sets what sampling knows of the
+ * model's tokens, and how many are new, if *how does not say. TC_EUSER: none, too many, empty ones, tokens beyond the
+ * model's vocabulary. To be freed even after an error. */
+int tc_prompts_read(struct tc_prompts *out, struct tc_sampling *how, const struct tc_trained *m, const char *text,
+                    const char *file, struct tc_err *err);
+void tc_prompts_free(struct tc_prompts *p);
 
 #endif

@@ -117,22 +117,6 @@ void tc_trace_add(struct tc_trace *t, const struct tc_event *e)
   pthread_mutex_unlock(&t->lock);
 }
 
-int64_t tc_trace_count(struct tc_trace *t)
-{
-  pthread_mutex_lock(&t->lock);
-  int64_t n = t->n;
-  pthread_mutex_unlock(&t->lock);
-  return n;
-}
-
-int64_t tc_trace_dropped(struct tc_trace *t)
-{
-  pthread_mutex_lock(&t->lock);
-  int64_t n = t->dropped;
-  pthread_mutex_unlock(&t->lock);
-  return n;
-}
-
 bool tc_trace_step(struct tc_trace *t, int64_t step)
 {
   if (!t) return false;

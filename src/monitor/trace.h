@@ -7,7 +7,6 @@
  * src/monitor has a run's measurements of itself. In: events and times of each rank. Out: a file of all
  * ranks' events on one clock, a warning about a rank that is slower than the others. The files, in
  * reading order:
- *   event.h       tracks and kinds of events, which the report uses, too
  *   trace.c       events, clock synchronisation between ranks, the file
  *   straggler.c   straggler detection */
 #ifndef TC_TRACE_H
@@ -16,7 +15,16 @@
 #include "src/base/base.h"
 #include "src/comm/comm.h"
 #include "src/files/output.h"
-#include "src/monitor/event.h"
+
+/* Tracks of a rank. Each communicator, a serial queue, has its own track (tc_trace_comm). */
+enum tc_track { TC_TRACK_STEP, TC_TRACK_COMPUTE, TC_TRACK_COPY, TC_TRACK_CKPT, TC_TRACK_COMM };
+
+/* The kind of an event: "cat" in the file, a colour in the report. The first four are enum tc_mark. */
+enum tc_event_kind {
+  TC_EV_FORWARD, TC_EV_BACKWARD, TC_EV_WEIGHT, TC_EV_UPDATE, TC_EV_ISSUE, TC_EV_WAIT,
+  TC_EV_COMM, TC_EV_CONTROL, TC_EV_COPY, TC_EV_CKPT, TC_EV_EVAL, TC_EV_STEP, TC_EV_KINDS
+};
+extern const char *const tc_event_kind_name[TC_EV_KINDS];
 
 struct tc_trace;
 
@@ -59,8 +67,6 @@ void tc_trace_resume(struct tc_trace *t, int kind, const char *name, int64_t beg
  * full). */
 bool tc_trace_on(struct tc_trace *t);
 void tc_trace_add(struct tc_trace *t, const struct tc_event *e);
-int64_t tc_trace_count(struct tc_trace *t);
-int64_t tc_trace_dropped(struct tc_trace *t);
 
 /* Collective over `world`, whose coordinates are the ranks. Compares this rank's clock with
  * rank 0's. Before the first step; tc_trace_write does it again. */

@@ -13,7 +13,7 @@
 #include "src/base/base.h"
 #include "src/files/input.h"
 #include "src/metrics/metrics.h"
-#include "src/monitor/event.h"
+#include "src/monitor/trace.h"
 
 /* ---- layouts.c: what a run ran on, from which step on ---- */
 

@@ -6,7 +6,6 @@
  *   of the step tells all ranks, and the run ends.
  * - Whether files are as they were at the start is asked before a state is saved (save_state.c). */
 #include "src/data/prefetch.h"
-#include "src/data/documents.h"
 #include "src/train/parts.h"
 #include "src/watch/watch.h"
 

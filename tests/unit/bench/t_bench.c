@@ -100,32 +100,35 @@ static int64_t bench_clock(void) { return now_ns += 1000 * (runs + 1) * (runs + 
 
 static int64_t taken;
 static int n_allocs, allocs_left;
-static void *there_alloc(void *ctx, int64_t bytes)
+static struct tc_device there;
+static void *there_alloc(struct tc_device *d, int64_t bytes)
 {
-  TC_ASSERT(ctx == &taken);
+  TC_ASSERT(d == &there);
   if (allocs_left-- <= 0) return NULL;
   taken += bytes;
   n_allocs++;
   return tc_calloc(1, (size_t)bytes);
 }
-static void there_free(void *ctx, void *p, int64_t bytes)
+static void there_free(struct tc_device *d, void *p, int64_t bytes)
 {
-  *(int64_t *)ctx -= bytes;
+  TC_ASSERT(d == &there);
+  taken -= bytes;
   free(p);
 }
-static void there_copy(void *ctx, void *to, const void *from, int64_t bytes)
+static void there_copy(struct tc_device *d, void *to, const void *from, int64_t bytes)
 {
-  TC_ASSERT(ctx == &taken);
+  TC_ASSERT(d == &there);
   memcpy(to, from, (size_t)bytes);
 }
-static void there_fill(void *ctx, void *p, int byte, int64_t bytes)
+static void there_fill(struct tc_device *d, void *p, int byte, int64_t bytes)
 {
-  TC_ASSERT(ctx == &taken);
+  TC_ASSERT(d == &there);
   memset(p, byte, (size_t)bytes);
 }
-static void there_sync(void *ctx) { syncs += ctx == &taken; }
-static const struct tc_bench_memory there = { &taken,     there_alloc, there_free,
-                                              there_copy, there_fill,  there_sync };
+static void there_sync(struct tc_device *d) { syncs += d == &there; }
+static const struct tc_device_ops there_ops = { .alloc = there_alloc, .free = there_free, .copy = there_copy,
+                                                .fill = there_fill, .sync = there_sync };
+static struct tc_device there = { .ops = &there_ops };
 
 /* ---- a group of three ---------------------------------------------------------------------- */
 

@@ -4,8 +4,7 @@
 #define TC_COMM_STUBS_H
 
 #include "kernels/kernel.h"
-#include "src/bench/rank.h"
-#include "src/bench/sweep.h"
+#include "src/bench/bench.h"
 #include "src/cmd/print_pairs.h"
 #include "src/comm/nccl.h"
 #include "src/launch/launch.h"
@@ -115,10 +114,10 @@ static int my_agree(struct tc_comm *world, char *const *who, int rc, struct tc_e
 }
 static struct tc_bench *my_bench(struct tc_comm *group, struct tc_comm *world,
                                  const int32_t *members, int rank, int64_t max_bytes, int iters,
-                                 const struct tc_bench_memory *memory)
+                                 struct tc_device *device)
 {
   note("bench %s in %s: %d rank %d, %d bytes %d times, %s\n", group->name, world->name, members[0],
-       rank, (int)max_bytes, iters, memory ? "GPU" : "host");
+       rank, (int)max_bytes, iters, device ? "GPU" : "host");
   bench_iters = iters;
   return missing < 0 ? NULL : (struct tc_bench *)&device;
 }

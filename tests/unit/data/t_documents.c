@@ -1,6 +1,6 @@
 /* t_documents.c - where documents begin, and the token that ends one: beside a naive count; from the headers of shards. */
 #include "src/config/config.h"
-#include "src/data/documents.h"
+#include "src/data/data.h"
 #include "tests/unit/data_fixture.h"
 #include "tests/unit/tap.h"
 

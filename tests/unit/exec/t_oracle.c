@@ -13,7 +13,6 @@
  * The same with lines as documents (data.documents = mask, data.end_token = 10): tiny-documents.json and
  * documents.json, with 10 and `documents` as the scripts' last argument. */
 #include "src/data/data.h"
-#include "src/data/documents.h"
 #include "src/program/program.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"

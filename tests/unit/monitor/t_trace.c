@@ -1,5 +1,5 @@
 /* t_trace.c - the buffer of events, what does not fit, clocks that differ, and the file. */
-#include "src/monitor/trace.h"
+#include "src/monitor/trace.c"
 #include "src/comm/hub.h"
 #include "tests/unit/tap.h"
 
@@ -49,23 +49,23 @@ static void test_buffer(void)
   is_str(err.text, "run.trace: /nowhere/at/all can't be written: there is no folder /nowhere/at", "... is named");
   tc_trace_reserve(t, 4);
   add(t, 1, 2);
-  is_int(tc_trace_count(t), 0, "before the first step nothing is recorded");
+  is_int(t->n, 0, "before the first step nothing is recorded");
   ok(tc_trace_step(t, 8) && tc_trace_on(t), "the first step is traced");
   for (int i = 0; i < 3; i++) add(t, 10 * i, 10 * i + 5);
   int64_t t0 = tc_trace_pause(t);
   for (int i = 0; i < 100; i++) add(t, 1, 2);
   tc_trace_resume(t, TC_EV_EVAL, "evaluation", t0);
-  is_int(tc_trace_count(t), 4, "a pause is one event");
-  is_int(tc_trace_dropped(t), 0, "nothing dropped so far");
+  is_int(t->n, 4, "a pause is one event");
+  is_int(t->dropped, 0, "nothing dropped so far");
   ok(tc_trace_step(t, 9), "the second step is traced");
   for (int i = 0; i < 5; i++) add(t, 100, 101);
-  is_int(tc_trace_count(t), 4, "a full buffer stays as it is");
-  is_int(tc_trace_dropped(t), 5, "what does not fit is counted");
+  is_int(t->n, 4, "a full buffer stays as it is");
+  is_int(t->dropped, 5, "what does not fit is counted");
   ok(!tc_trace_step(t, 10) && !tc_trace_on(t), "two steps were asked for");
   add(t, 1, 2);
-  is_int(tc_trace_dropped(t), 5, "later events are not counted");
+  is_int(t->dropped, 5, "later events are not counted");
   tc_trace_resume(t, TC_EV_EVAL, "evaluation", tc_trace_pause(t));
-  ok(!tc_trace_on(t) && tc_trace_dropped(t) == 5, "a pause of what is off does not turn it on");
+  ok(!tc_trace_on(t) && t->dropped == 5, "a pause of what is off does not turn it on");
   tc_trace_free(t);
 
   t = new_trace("/nowhere/at/all", 1, 2, 2);
@@ -101,8 +101,8 @@ static void test_room(void)
     tc_trace_reserve(t, 1 << 20);
     tc_trace_step(t, 1);
     for (int64_t k = 0; k < c[i].want + 3; k++) add(t, k, k + 1);
-    is_int(tc_trace_count(t), c[i].want, "room for the events of one of %d ranks", c[i].world);
-    is_int(tc_trace_dropped(t), 3, "... and no more");
+    is_int(t->n, c[i].want, "room for the events of one of %d ranks", c[i].world);
+    is_int(t->dropped, 3, "... and no more");
     tc_trace_free(t);
   }
 }
@@ -217,7 +217,7 @@ static void test_write(void)
       snprintf(want, sizeof want, "run.trace: %s is a folder, not a file that can be made; give another name", file);
       is_str(err.text, want, "... why not");
     }
-    if (how == 3) ok(!tc_trace_on(t) && tc_trace_count(t) == 0 && !tc_trace_step(t, 6), "a written trace is over");
+    if (how == 3) ok(!tc_trace_on(t) && t->n == 0 && !tc_trace_step(t, 6), "a written trace is over");
     if (how) ok(unfinished(dir) == (how == 2), "... and no half of it stays");
     tc_trace_free(t);
     ok(unfinished(dir) == 0, "... after its end at the latest");
