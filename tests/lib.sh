@@ -9,7 +9,7 @@
 # function `cleanup`: both are done at its end, however that comes.
 TERCIO=${TERCIO:-./tercio}
 case $TERCIO in /*) ;; *) TERCIO=$PWD/$TERCIO ;; esac
-src=${srcdir:-.}
+src=$(cd "${srcdir:-.}" && pwd)
 pids=
 cleanup() { :; }
 # A subshell that a signal ends as soon as it has been forked may still have these traps: what is to be undone is not its.
