@@ -152,12 +152,6 @@ static int my_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_ben
   return ++n_rows == fail_row ? tc_fail(err, row_status, "row %d", n_rows) : 0;
 }
 
-static void my_fill(struct tc_device *d, void *p, int byte, int64_t bytes)
-{
-  note("fill %d %d %d %d\n", d == &device, p != NULL, byte, (int)bytes);
-}
-
-#define tc_device_fill my_fill
 #define fflush my_fflush
 #define tc_log_set_rank my_log_rank
 #define tc_comm_thread my_thread

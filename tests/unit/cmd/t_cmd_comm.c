@@ -511,43 +511,8 @@ static void test_gpus(void)
             "a rank with NCCL");
 }
 
-/* ---- memory of a GPU ------------------------------------------------------------------------- */
-
-static char there[16], other[16];
-static void *d_alloc(struct tc_device *d, int64_t bytes)
-{
-  note("alloc %d %d\n", d == &device, (int)bytes);
-  return there;
-}
-static void d_free(struct tc_device *d, void *p, int64_t bytes)
-{
-  note("free %d %d %d\n", d == &device, p == there, (int)bytes);
-}
-static void d_copy(struct tc_device *d, void *to, const void *from, int64_t bytes)
-{
-  note("copy %d %d %d %d\n", d == &device, to == there, from == other, (int)bytes);
-}
-static void d_sync(struct tc_device *d) { note("sync %d\n", d == &device); }
-
-static void test_memory(void)
-{
-  device_ops.alloc = d_alloc;
-  device_ops.free = d_free;
-  device_ops.copy = d_copy;
-  device_ops.sync = d_sync;
-  *calls = 0;
-  ok(gpu_alloc(&device, 5) == there, "memory of the device");
-  gpu_free(&device, there, 6);
-  gpu_copy(&device, there, other, 7);
-  gpu_fill(&device, there, 8, 9);
-  gpu_sync(&device);
-  is_str(calls, "alloc 1 5\nfree 1 1 6\ncopy 1 1 1 7\nfill 1 1 8 9\nsync 1\n",
-         "... is taken, given back and copied");
-}
-
 int main(void)
 {
-  test_memory();
   test_printed();
   test_pace();
   test_pairs();
