@@ -12,40 +12,86 @@ struct tc_cmd {
   const char *name, *usage, *help, *example;
   int (*run)(int argc, char **argv);   /* argv[0] is the command; returns an exit status. NULL: main.c has another */
 };
-/* How a flag is read into a field of its command's struct: a bool, a const char *, an int64_t or a double.
- * TC_FLAG_HELP: the table only explains it. */
-enum tc_flag_kind { TC_FLAG_HELP, TC_FLAG_YES, TC_FLAG_NO, TC_FLAG_TEXT, TC_FLAG_WHOLE, TC_FLAG_REAL, TC_FLAG_CALL };
+/* How a flag is read into a field of its command's struct: a bool (YES, NO), a const char *, an int (the index of the
+ * word in `takes`, "refuse, replace or bytes"), an int, an int64_t, a double, an int64_t of bytes with powers of 1024, a
+ * double of a count such as 300G, of bytes with a unit such as 76GB, of seconds such as 24:00:00; or by a function. */
+enum tc_flag_kind { TC_FLAG_YES, TC_FLAG_NO, TC_FLAG_TEXT, TC_FLAG_WORD, TC_FLAG_INT, TC_FLAG_WHOLE, TC_FLAG_REAL,
+                    TC_FLAG_SIZE, TC_FLAG_AMOUNT, TC_FLAG_BYTES, TC_FLAG_TIME, TC_FLAG_CALL, TC_FLAG_GIVEN, TC_FLAG_HELP };
 
-/* A flag; a list of them ends with form NULL. Help, man page, usage and completion print it, tc_flag_read reads it. */
+/* A flag; a list of them ends with form NULL. Help, man page, usage and completion print it, tc_args_find and tc_args_set
+ * read it. */
 struct tc_flag {
   const char *form, *help;       /* as in "--json", "--iters N", "-o OUT" or, of one value or more, "--data FILE ..." */
-  const char *takes;             /* the valid values, for error sentences; NULL: it has no value */
+  /* The valid values, for error sentences; "%.0f" are the limits. If it begins with a blank or a colon it is all that
+   * follows the value. NULL: no value, or any text. */
+  const char *takes;
   enum tc_flag_kind kind;
   size_t field;                  /* offset in the command's struct */
   double least, most;            /* of a number */
-  bool (*set)(void *fields, const struct tc_flag *f, const char *value);   /* TC_FLAG_CALL; false: not a valid value */
+  /* TC_FLAG_CALL; 1: not a valid value; or a status with its sentence. */
+  int (*set)(void *fields, const struct tc_flag *f, const char *value, struct tc_err *err);
+  unsigned of;                   /* bits of the subcommands that take it; 0: all */
+  /* It has no effect without one of these flags, or with one of these: "--nodes or --from-slurm: of how many nodes?", the
+   * flags and the end of the sentence. Flags that have no effect with it; "*": all others. */
+  const char *needs, *against, *drops;
+  const char *says;              /* the sentence instead; its %s: the value, or the flag that is dropped */
 };
-/* flag_help.c, cmd_eval.c, cmd_sample.c */
+#define TC_FLAG_ABOVE_0 2.3e-308 /* as `least` */
+
+/* The flags of a command, and how its words are read. */
+struct tc_flags {
+  const struct tc_flag *flag;
+  const char *command;           /* "plan", "ckpt ls" */
+  unsigned of;                   /* the subcommand's bit */
+  unsigned how;                  /* of enum tc_flags_how */
+  const char *usage;             /* for the sentence on an unknown flag; NULL: it names --help */
+  const char *wrong;             /* "%s = %s": how a sentence begins on a value that is not valid; NULL: "COMMAND: " */
+  const char *missing;           /* the sentence on a flag without its value; NULL: as if it was empty */
+};
+enum tc_flags_how {
+  TC_FLAGS_OPTIONS = 1,          /* flags that are not in the list are options of the run file */
+  TC_FLAGS_DOTTED = 2,           /* ... if they have a dot */
+  TC_FLAGS_STRICT = 4,           /* "--nodes --json" has no value, "--json=1" one too many */
+  TC_FLAGS_JOINED = 8,           /* "-j8" and "-j=8" are flags */
+  TC_FLAGS_DASH = 16,            /* "-" is a word */
+  TC_FLAGS_END = 32              /* all after "--" are words */
+};
+/* Of a command that takes a run file. */
+#define TC_FLAGS_RUN(list, name) { .flag = list, .command = name, .how = TC_FLAGS_OPTIONS | TC_FLAGS_STRICT, \
+                                   .wrong = "%s = %s", .missing = "%s takes a value: %s=..." }
+
+/* The words of a command line. Borrows those of argv. */
+struct tc_args {
+  const struct tc_flags *flags;
+  struct tc_given { const struct tc_flag *flag; const char *value; } *given;   /* [n_given] in order; owned */
+  char **argv;                   /* owned; all that are no flags: argv[0], words, options of the run file */
+  char **word;                   /* [n_words], in argv */
+  int argc, n_words, n_given;
+};
+/* read_flags.c. Local, as all of these. Sorts the words, checks what the flags need and exclude. TC_EUSER. To be freed,
+ * also after a failure. */
+int tc_args_find(struct tc_args *a, const struct tc_flags *flags, int argc, char **argv, struct tc_err *err);
+void tc_args_free(struct tc_args *a);
+/* Reads the values of the flags into `fields`, in the order of the command line. Borrows texts. TC_EUSER. */
+int tc_args_set(const struct tc_args *a, void *fields, struct tc_err *err);
+/* The value of the flag, such as "--top"; "" if it takes none, NULL: it is not given. */
+const char *tc_args_given(const struct tc_args *a, const char *flag);
 extern const struct tc_flag tc_flags_plan[], tc_flags_place[], tc_flags_graph[], tc_flags_comm[], tc_flags_report[],
   tc_flags_save[], tc_flags_eval[], tc_flags_sample[];
+
 /* read_flags.c. Local. Reads argv[*i] if it is the flag f, as "--iters 3", "--iters=3" or "-j8", into a field of
  * `fields`, a command's struct, which borrows texts of argv; *i becomes its last word. 1: it is; 0: it is not.
  * TC_EUSER: its value is not valid; the sentence begins with `command`. */
 int tc_flag_read(const struct tc_flag *f, void *fields, int argc, char **argv, int *i, const char *command,
                  struct tc_err *err);
-/* The same for the first flag of a list that argv[*i] is. */
-int tc_flags_read(const struct tc_flag *flags, void *fields, int argc, char **argv, int *i, const char *command,
-                  struct tc_err *err);
 /* Rows of struct tc_flag for a command's struct with a struct tc_trained m. */
 #define TC_CMD_MODEL_FLAGS(command, tokenizer_help) \
   { "--tokenizer FILE", tokenizer_help "; e.g. --tokenizer tokenizer.json", "the path of a tokenizer.json", \
-    TC_FLAG_TEXT, offsetof(struct command, m.tokenizer_file), 0, 0, NULL }, \
+    TC_FLAG_TEXT, .field = offsetof(struct command, m.tokenizer_file) }, \
   { "--rope ORDER", "order of rotary pairs in the files of FOLDER: half (default, Hugging Face's) or interleaved " \
-    "(Meta's); e.g. --rope interleaved", "half or interleaved", TC_FLAG_TEXT, offsetof(struct command, m.rope), \
-    0, 0, NULL }
-/* read_flags.c. Local. argv[*i] is none of the command's own flags: the model, or an option of the run file, of which
- * *i becomes the last word. TC_EUSER. */
-int tc_cmd_model_arg(struct tc_trained *m, int argc, char **argv, int *i, struct tc_err *err);
+    "(Meta's); e.g. --rope interleaved", "half or interleaved", TC_FLAG_TEXT, .field = offsetof(struct command, m.rope) }
+/* read_flags.c. Local. The words as the model and its options of the run file. TC_EUSER. */
+int tc_args_model(const struct tc_args *a, struct tc_trained *m, struct tc_err *err);
 int tc_cmd_train(int argc, char **argv, struct tc_stop *stop);    /* signals are requests to it (launch/stop.h) */
 int tc_cmd_eval(int argc, char **argv);
 int tc_cmd_sample(int argc, char **argv);

@@ -16,11 +16,6 @@
 
 #define MAX_BYTES (INT64_C(64) << 30)
 enum { MAX_ITERS = 10000, WORLD = TC_BENCH_WORLD, MAX_ROUNDS = 1 << 20 };
-enum { EXTRA_OP, EXTRA_AXIS, EXTRA_MIN, EXTRA_MAX, EXTRA_ITERS, EXTRA_JSON, EXTRA_PAIRS, EXTRA_ROUNDS,
-       N_EXTRA };
-static const char *const extra_flags[] = { "op=", "axis=", "min=", "max=", "iters=", "json", "pairs",
-                                           "rounds=", NULL };
-
 /* What to measure, and among which ranks: read-only while ranks run. */
 struct job {
   struct tc_sweep_opts sweep;     /* of pairs: max_bytes, iters, and whether to adapt them */
@@ -33,24 +28,13 @@ struct job {
 
 /* ---- the command line ---------------------------------------------------------------- */
 
-static int parse_size(const char *flag, const char *text, int64_t *bytes, struct tc_err *err)
+static int set_ops(void *job, const struct tc_flag *f, const char *text, struct tc_err *err)
 {
-  const char *end;
-  const int64_t n = tc_parse_whole(text, 1024, "KMG", &end);
-  if (*end || n < (int64_t)sizeof(float) || n > MAX_BYTES)
-    return tc_fail(err, TC_EUSER, "--%s = %s is not a size: give bytes from 4 to 64G, such as "
-                   "4096, 64K or 16M", flag, text);
-  *bytes = n;
-  return 0;
-}
-
-static int parse_ops(struct job *j, const char *text, struct tc_err *err)
-{
+  struct job *j = job;
   char all[200] = "";
-  for (int i = 0; i < TC_BENCH_OPS; i++) {
-    size_t at = strlen(all);
-    snprintf(all + at, sizeof all - at, "%s%s", i ? ", " : "", tc_bench_op_name[i]);
-  }
+  (void)f;
+  memset(j->sweep.op, 0, sizeof j->sweep.op);
+  for (int i = 0; i < TC_BENCH_OPS; i++) tc_text_add(all, sizeof all, "%s%s", i ? ", " : "", tc_bench_op_name[i]);
   for (const char *s = text; s; s = strchr(s, ',') ? strchr(s, ',') + 1 : NULL) {
     int n = (int)strcspn(s, ","), found = 0;
     for (int i = 0; i < TC_BENCH_OPS; i++) {
@@ -67,54 +51,62 @@ static int parse_ops(struct job *j, const char *text, struct tc_err *err)
   return 0;
 }
 
-static int parse_count(const char *flag, const char *text, const char *what, int most, int such, int *out,
-                       struct tc_err *err)
+static int set_axis(void *job, const struct tc_flag *f, const char *text, struct tc_err *err)
 {
-  char *end;
-  long n = strtol(text, &end, 10);
-  if (*end || end == text || n < 1 || n > most)
-    return tc_fail(err, TC_EUSER, "--%s = %s: give a number of %s from 1 to %d, such as %d", flag, text, what,
-                   most, such);
-  *out = (int)n;
-  return 0;
-}
-
-static int parse_pairs(struct job *j, const char *const *extra, struct tc_err *err)
-{
-  static const struct { int flag; const char *name; } not_theirs[] = {
-    { EXTRA_OP, "op" }, { EXTRA_AXIS, "axis" }, { EXTRA_MIN, "min" } };
-  j->pairs = extra[EXTRA_PAIRS];
-  for (int i = 0; i < 3 && j->pairs; i++)
-    if (extra[not_theirs[i].flag])
-      return tc_fail(err, TC_EUSER, "--pairs sends messages of one size between nodes, and --%s has no meaning "
-                     "for it: leave one; --max sets the size", not_theirs[i].name);
-  if (!extra[EXTRA_ROUNDS]) return 0;
-  if (!j->pairs)
-    return tc_fail(err, TC_EUSER, "--rounds = %s is for --pairs: give both", extra[EXTRA_ROUNDS]);
-  return parse_count("rounds", extra[EXTRA_ROUNDS], "rounds", MAX_ROUNDS, 3, &j->rounds, err);
-}
-
-static int parse(struct job *j, const char *const *extra, struct tc_err *err)
-{
-  const char *axis = extra[EXTRA_AXIS] ? extra[EXTRA_AXIS] : "world";
-  j->json = extra[EXTRA_JSON];
-  j->sweep.adapt_iters = !extra[EXTRA_ITERS];
-  j->sweep.adapt_max = !extra[EXTRA_MAX];
-  TC_TRY(parse_pairs(j, extra, err));
-  TC_TRY(parse_ops(j, extra[EXTRA_OP] ? extra[EXTRA_OP] : "all", err));
-  TC_TRY(parse_size("min", extra[EXTRA_MIN] ? extra[EXTRA_MIN] : "1K", &j->sweep.min_bytes, err));
-  TC_TRY(parse_size("max", extra[EXTRA_MAX] ? extra[EXTRA_MAX] : j->pairs ? "4M" : "64M",
-                    &j->sweep.max_bytes, err));
-  if (!j->pairs && j->sweep.min_bytes > j->sweep.max_bytes)
-    return tc_fail(err, TC_EUSER, "--min = %s is more than --max = %s: give, say, --min 1K --max "
-                   "64M",
-                   extra[EXTRA_MIN] ? extra[EXTRA_MIN] : "1K",
-                   extra[EXTRA_MAX] ? extra[EXTRA_MAX] : "64M");
-  TC_TRY(parse_count("iters", extra[EXTRA_ITERS] ? extra[EXTRA_ITERS] : "20", "iterations", MAX_ITERS, 20,
-                     &j->sweep.iters, err));
+  struct job *j = job;
+  (void)f, (void)err;
   for (j->axis = TC_PP; j->axis <= WORLD; j->axis++)
-    if (!strcmp(axis, tc_bench_axis_name(j->axis))) return 0;
-  return tc_fail(err, TC_EUSER, "--axis = %s is not an axis: give tp, dp, pp or world", axis);
+    if (!strcmp(text, tc_bench_axis_name(j->axis))) return 0;
+  return 1;
+}
+
+#define A_SIZE " is not a size: give bytes from 4 to 64G, such as 4096, 64K or 16M", TC_FLAG_SIZE
+#define FIELD(f) .field = offsetof(struct job, f)
+const struct tc_flag tc_flags_comm[] = {
+  { "--op OP,...|all", "operations to measure (default all): all_reduce, reduce+broadcast, reduce_scatter, "
+    "all_gather, broadcast, one_by_one, reduce, scatter, gather, all_to_all, send_recv, send; reduce+broadcast and "
+    "one_by_one, a send to each member, are baselines; send is point to point, from each even coordinate of the axis "
+    "to the next; e.g. tercio comm --op send --axis pp", .kind = TC_FLAG_CALL, .set = set_ops },
+  { "--axis tp|dp|pp|world", "the axis whose groups communicate, all groups at the same time; world: one group "
+    "of all ranks (default world); e.g. --axis dp --mesh.tp=4",
+    " is not an axis: give tp, dp, pp or world", TC_FLAG_CALL,
+    .set = set_axis },
+  { "--min SIZE", "the first size of the whole array, in bytes or with K, M or G for powers of 1024 "
+    "(default 1K); each later size is 4 times the one before; e.g. --min 64K",
+    A_SIZE, FIELD(sweep.min_bytes), sizeof(float), MAX_BYTES },
+  { "--max SIZE", "the last size, at most 64G (default 64M, or what ends in about 30 s); e.g. --max 1G", A_SIZE,
+    FIELD(sweep.max_bytes), sizeof(float), MAX_BYTES },
+  { "--iters N", "timed iterations per size, after two that warm up, in [1, 10000] (default 20, fewer on a slow "
+    "link); e.g. --iters 100", "a number of iterations from %.0f to %.0f, such as 20", TC_FLAG_INT,
+    FIELD(sweep.iters), 1, MAX_ITERS },
+  { "--pairs", "measure each node with each other node, several pairs at once, and name slow nodes and pairs "
+    "(slow in three measurements); one node: its ranks, if each has a CPU",
+    .kind = TC_FLAG_YES, FIELD(pairs), .drops = "--op --axis --min",
+    .says = "--pairs sends messages of one size between nodes, and %s has no meaning for it: leave one; --max sets the size" },
+  { "--rounds N", "rounds of --pairs (default: what ends in about 30 s); e.g. --pairs --rounds 3",
+    "a number of rounds from %.0f to %.0f, such as 3",
+    TC_FLAG_INT, FIELD(rounds), 1, MAX_ROUNDS, .needs = "--pairs", .says = "--rounds = %s is for --pairs: give both" },
+  { "--json", "print a JSON array, one object per row, which a device file of tercio plan can read "
+    "(\"links node = FILE\"); e.g. --json > links.json", .kind = TC_FLAG_YES, FIELD(json) },
+  { .form = NULL }
+};
+#undef FIELD
+static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_comm, "comm");
+
+/* The command line into *j, and the run's options. */
+static int parse(struct job *j, struct tc_config **cfg, const struct tc_args *a, struct tc_err *err)
+{
+  const char *min = tc_args_given(a, "--min"), *max = tc_args_given(a, "--max");
+  *j = (struct job){ .axis = WORLD, .sweep = { .min_bytes = 1 << 10, .iters = 20 } };
+  j->sweep.max_bytes = tc_args_given(a, "--pairs") ? 4 << 20 : 64 << 20;
+  j->sweep.adapt_iters = !tc_args_given(a, "--iters");
+  j->sweep.adapt_max = !max;
+  for (int i = 0; i < TC_BENCH_OPS; i++) j->sweep.op[i] = true;
+  TC_TRY(tc_config_new(cfg, a->argc, a->argv, err));
+  TC_TRY(tc_args_set(a, j, err));
+  if (j->pairs || j->sweep.min_bytes <= j->sweep.max_bytes) return 0;
+  return tc_fail(err, TC_EUSER, "--min = %s is more than --max = %s: give, say, --min 1K --max 64M", min ? min : "1K",
+                 max ? max : "64M");
 }
 
 static int check_axis(const struct job *j, struct tc_err *err)
@@ -271,12 +263,13 @@ static int run_rank(int rank, void *job, struct tc_err *err)
 
 int tc_cmd_comm(int argc, char **argv)
 {
-  const char *extra[N_EXTRA] = { 0 };
+  struct tc_args a;
   struct tc_err err = { 0 };
   struct tc_config *cfg = NULL;
   struct job j = { 0 };
-  int rc = tc_config_new(&cfg, argc, argv, extra_flags, extra, &err);
-  if (!rc) rc = parse(&j, extra, &err);
+  int rc = tc_args_find(&a, &flags, argc, argv, &err);
+  if (!rc) rc = parse(&j, &cfg, &a, &err);
+  tc_args_free(&a);
   if (!rc) rc = tc_launch_find(&j.launch, cfg, &err);
   const struct tc_ranks *r = j.launch.ranks;
   if (!rc)

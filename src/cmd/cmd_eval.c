@@ -22,39 +22,40 @@ struct eval {
 /* ---- the command line ------------------------------------------------------------------------ */
 
 /* The first flags are those of enum tc_eval_kind. */
-static bool add_task(void *eval, const struct tc_flag *f, const char *path)
+static int add_task(void *eval, const struct tc_flag *f, const char *path, struct tc_err *err)
 {
   struct eval *e = eval;
+  (void)err;
   e->task[e->n_tasks++] = (struct tc_eval_task){ .kind = (enum tc_eval_kind)(f - tc_flags_eval), .path = path };
-  return *path != '\0';
+  return !*path;
 }
 
 const struct tc_flag tc_flags_eval[] = {
   [TC_EVAL_DATA] = { "--data FILE ...", "text (of a model whose tokens are bytes), or shards and folders of tokens, "
-    "each with a row of its own; e.g. --data val.txt other.txt", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+    "each with a row of its own; e.g. --data val.txt other.txt", "one or more files", TC_FLAG_CALL, .set = add_task },
   [TC_EVAL_CHOICES] = { "--choices FILE ...", "questions, a line of JSON each: {\"context\": TEXT, \"choices\": "
-    "[TEXT, ...], \"label\": N}; e.g. --choices piqa.jsonl", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+    "[TEXT, ...], \"label\": N}; e.g. --choices piqa.jsonl", "one or more files", TC_FLAG_CALL, .set = add_task },
   [TC_EVAL_HELLASWAG] = { "--hellaswag FILE ...", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's "
-    "vocabulary; e.g. --hellaswag hellaswag_val.bin", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+    "vocabulary; e.g. --hellaswag hellaswag_val.bin", "one or more files", TC_FLAG_CALL, .set = add_task },
   TC_CMD_MODEL_FLAGS(eval, "the model's tokenizer.json (default: the checkpoint's or FOLDER's): for --choices, and to "
     "count bytes"),
   { "--batch N", "sequences at once on a data-parallel rank (default: 2048 tokens); e.g. --batch 8",
-    "the sequences of a rank at once, 1 or more", TC_FLAG_WHOLE, offsetof(struct eval, batch), 1, 1 << 20, NULL },
-  { "--json", "print a JSON object, with the loss of each answer; e.g. --json > eval.json", NULL, TC_FLAG_YES,
-    offsetof(struct eval, json), 0, 0, NULL },
-  { NULL, NULL, NULL, TC_FLAG_HELP, 0, 0, 0, NULL }
+    "the sequences of a rank at once, 1 or more", TC_FLAG_WHOLE, .field = offsetof(struct eval, batch), 1, 1 << 20 },
+  { "--json", "print a JSON object, with the loss of each answer; e.g. --json > eval.json", .kind = TC_FLAG_YES,
+    .field = offsetof(struct eval, json) },
+  { .form = NULL }
 };
+static const struct tc_flags flags = { .flag = tc_flags_eval, .command = "eval",
+                                       .how = TC_FLAGS_OPTIONS | TC_FLAGS_JOINED };
 
 static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
 {
-  for (int i = 1; i < argc; i++) {
-    const int known = tc_flags_read(tc_flags_eval, e, argc, argv, &i, "eval", err);
-    if (known < 0) return known;
-    if (!known) TC_TRY(tc_cmd_model_arg(&e->m, argc, argv, &i, err));
-  }
-  if (!e->m.path)
-    return tc_fail(err, TC_EUSER, "name a checkpoint, a folder of checkpoints or one of Hugging Face's; see tercio "
-                   "eval --help");
+  struct tc_args a;
+  int rc = tc_args_find(&a, &flags, argc, argv, err);
+  if (!rc) rc = tc_args_set(&a, e, err);
+  if (!rc) rc = tc_args_model(&a, &e->m, err);
+  tc_args_free(&a);
+  TC_TRY(rc);
   if (!e->n_tasks)
     return tc_fail(err, TC_EUSER, "nothing to evaluate: give --data FILES, --choices FILE.jsonl or --hellaswag FILE");
   return 0;

@@ -2,6 +2,7 @@
 #include "src/cmd/cmd.h"
 #include "src/program/setup.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,26 +72,46 @@ static int find_world(int *world, int32_t **node, const char *text, struct tc_er
   return rc < 0 ? rc : 0;
 }
 
+struct ask { const char *after, *world; int rank; bool dot; };
+#define FIELD(f) .field = offsetof(struct ask, f)
+const struct tc_flag tc_flags_graph[] = {
+  { "--after PASS", "the pass after which to print: build, stages, systems, grad, update, infer, recompute, "
+    "merge, loss_chunks, buckets, schedule, arena, or groups (operations that a device may run as one)",
+    .kind = TC_FLAG_TEXT, FIELD(after) },
+  { "--world N|CLUSTER", "number of ranks (default 1), or nodes and ranks, as in \"3 nodes x 8\" or \"2:8,4\"",
+    .kind = TC_FLAG_TEXT,
+    FIELD(world) },
+  { "--rank R", "the rank whose program is printed (default 0)",
+    "a number", TC_FLAG_INT, FIELD(rank), INT_MIN, INT_MAX },
+  { "--dot", "print DOT, for Graphviz", .kind = TC_FLAG_YES, FIELD(dot) },
+  { .form = NULL }
+};
+#undef FIELD
+static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_graph, "graph");
+
 int tc_cmd_graph(int argc, char **argv)
 {
-  const char *const extra[] = { "after=", "dot", "rank=", "world=", NULL };
-  const char *val[4] = { NULL };
+  struct ask ask = { .after = "buckets", .world = "1" };
+  struct tc_args a;
   struct tc_err err = { 0 };
   struct tc_config *c = NULL;
   struct tc_mesh *m = NULL;
   struct tc_program *p = NULL;
   struct tc_program_opts o;
   struct tc_annotation *rows = NULL;
-  int rc = tc_config_new(&c, argc, argv, extra, val, &err);
+  int rc = tc_args_find(&a, &flags, argc, argv, &err);
+  if (!rc) rc = tc_config_new(&c, a.argc, a.argv, &err);
+  if (!rc) rc = tc_args_set(&a, &ask, &err);
+  tc_args_free(&a);
   if (!rc) rc = tc_trained_of_run(c, &err);
   if (rc < 0) {
     tc_config_free(c);
     return tc_say_failure(&err);
   }
-  int rank = val[2] ? atoi(val[2]) : 0, world = 1;
+  int rank = ask.rank, world = 1;
   int32_t *node = NULL;
-  rc = find_world(&world, &node, val[3] ? val[3] : "1", &err);
-  const char *after = val[0] ? val[0] : "buckets";
+  rc = find_world(&world, &node, ask.world, &err);
+  const char *after = ask.after;
   bool known = false;
   for (int i = 0; tc_pass_names[i]; i++) known |= !strcmp(after, tc_pass_names[i]);
   if (!rc && !known) {
@@ -106,7 +127,7 @@ int tc_cmd_graph(int argc, char **argv)
   if (!rc) rc = tc_setup_program(&o, c, m, &rows, &err);
   if (!rc) rc = tc_program_new(&p, &o, m, rank, NULL, after, &err);
   if (!rc) {
-    bool dot = val[1] != NULL;
+    bool dot = ask.dot;
     if (!strcmp(after, "schedule") && !dot) print_schedule(p);
     else if (!strcmp(after, "arena") && !dot) print_memory(p);
     else if (!strcmp(after, "groups") && !dot) print_fusions(p);

@@ -11,8 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXTRA_JSON, EXTRA_SIMULATE, EXTRA_ORDER, N_EXTRA };
-static const char *const extra_flags[] = { "json", "simulate=", "order=", NULL };
+struct ask { bool json; const char *simulate, *order; };
+#define FIELD(f) .field = offsetof(struct ask, f)
+const struct tc_flag tc_flags_place[] = {
+  { "--json", "print JSON", .kind = TC_FLAG_YES, FIELD(json) },
+  { "--simulate CLUSTER", "show a cluster instead of the ranks that a launcher started: nodes and ranks of each, as "
+    "in \"3 nodes x 8\" or \"2:8,4\"", .kind = TC_FLAG_TEXT, FIELD(simulate) },
+  { "--order ORDER", "how the ranks of --simulate are dealt to its nodes: block (the default) or cyclic, as srun "
+       "-m", .kind = TC_FLAG_TEXT, FIELD(order), .needs = "--simulate",
+    .says = "--order = %s is for simulated ranks only: add --simulate \"2 nodes x 4\"; real ones are ordered by the launcher "
+            "(srun -m %s)" },
+  { .form = NULL }
+};
+#undef FIELD
+static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_place, "place");
 
 /* ---- printing -------------------------------------------------------------------------- */
 
@@ -245,15 +257,11 @@ static void print_json(const struct tc_run_place *p)
 
 /* ---- the command ----------------------------------------------------------------------- */
 
-static int place(struct tc_run_place *p, struct tc_config *cfg, const char *const *extra, struct tc_err *err)
+static int place(struct tc_run_place *p, struct tc_config *cfg, const struct ask *ask, struct tc_err *err)
 {
-  if (!extra[EXTRA_SIMULATE] && extra[EXTRA_ORDER])
-    return tc_fail(err, TC_EUSER, "--order = %s is for simulated ranks only: add --simulate "
-                   "\"2 nodes x 4\"; real ones are ordered by the launcher (srun -m %s)",
-                   extra[EXTRA_ORDER], extra[EXTRA_ORDER]);
-  TC_TRY(tc_run_place_find(p, cfg, extra[EXTRA_SIMULATE], extra[EXTRA_ORDER], err));
+  TC_TRY(tc_run_place_find(p, cfg, ask->simulate, ask->order, err));
   if (p->ranks->rank != 0) return TC_OK;
-  if (extra[EXTRA_JSON]) print_json(p);
+  if (ask->json) print_json(p);
   else print_table(p);
   return TC_OK;
 }
@@ -261,13 +269,17 @@ static int place(struct tc_run_place *p, struct tc_config *cfg, const char *cons
 int tc_cmd_place(int argc, char **argv)
 {
   struct tc_err err = { 0 };
-  struct tc_config *cfg;
-  const char *extra[N_EXTRA] = { 0 };
-  int rc = tc_config_new(&cfg, argc, argv, extra_flags, extra, &err);
+  struct tc_config *cfg = NULL;
+  struct tc_args a;
+  struct ask ask = { 0 };
+  int rc = tc_args_find(&a, &flags, argc, argv, &err);
+  if (!rc) rc = tc_config_new(&cfg, a.argc, a.argv, &err);
+  if (!rc) rc = tc_args_set(&a, &ask, &err);
+  tc_args_free(&a);
   if (!rc) rc = tc_trained_of_run(cfg, &err);
   struct tc_launch l = { .cfg = cfg, .rank = tc_launch_rank() };
   struct tc_run_place p = { 0 };
-  if (!rc) rc = place(&p, cfg, extra, &err);
+  if (!rc) rc = place(&p, cfg, &ask, &err);
   l.ranks = p.ranks;
   int status = tc_launch_say(&l, rc, &err);
   tc_ranks_finish();

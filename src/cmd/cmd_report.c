@@ -12,42 +12,28 @@
 
 struct ask { const char *folder, *out, *trace; int64_t step; bool json; };
 
+#define FIELD(f) .field = offsetof(struct ask, f)
+const struct tc_flag tc_flags_report[] = {
+  { "-o REPORT.html", "the page to write", .kind = TC_FLAG_TEXT, FIELD(out) },
+  { "--trace FILE", "the trace of the timeline (default: the run's run.trace)", .kind = TC_FLAG_TEXT, FIELD(trace) },
+  { "--step N", "the traced step to draw (default: the one of median length)", "the number of a traced step",
+    TC_FLAG_WHOLE, FIELD(step), 1, 9e18 },
+  { "--json", "print predicted and measured figures; -o may then be omitted", .kind = TC_FLAG_YES, FIELD(json) },
+  { .form = NULL }
+};
+#undef FIELD
+static const struct tc_flags flags = { .flag = tc_flags_report, .command = "report", .wrong = "%s %s",
+                                       .missing = "%s needs a value" };
+
 static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
 {
-  for (int i = 1; i < argc; i++) {
-    if (!strcmp(argv[i], "--json")) {
-      a->json = true;
-      continue;
-    }
-    const char *const flag[] = { "-o", "--trace", "--step" };
-    const char *value = NULL;
-    int k = 0;
-    for (; k < 3; k++) {
-      size_t n = strlen(flag[k]);
-      if (!strcmp(argv[i], flag[k])) {
-        if (i + 1 == argc) return tc_fail(err, TC_EUSER, "%s needs a value", flag[k]);
-        value = argv[++i];
-      } else if (k && !strncmp(argv[i], flag[k], n) && argv[i][n] == '=') {
-        value = argv[i] + n + 1;
-      }
-      if (value) break;
-    }
-    if (k == 0) a->out = value;
-    if (k == 1) a->trace = value;
-    if (k == 2) {
-      char *end;
-      a->step = strtoll(value, &end, 10);
-      if (*end || a->step < 1)
-        return tc_fail(err, TC_EUSER, "--step %s: give the number of a traced step", value);
-    }
-    if (k < 3) continue;
-    if (argv[i][0] == '-')
-      return tc_fail(err, TC_EUSER, "tercio report has no option '%s'; see tercio report --help",
-                     argv[i]);
-    if (a->folder)
-      return tc_fail(err, TC_EUSER, "one run at a time: %s or %s", a->folder, argv[i]);
-    a->folder = argv[i];
-  }
+  struct tc_args args;
+  int rc = tc_args_find(&args, &flags, argc, argv, err);
+  if (!rc) rc = tc_args_set(&args, a, err);
+  if (!rc && args.n_words > 1) rc = tc_fail(err, TC_EUSER, "one run at a time: %s or %s", args.word[0], args.word[1]);
+  a->folder = args.word[0];
+  tc_args_free(&args);
+  TC_TRY(rc);
   if (!a->folder)
     return tc_fail(err, TC_EUSER, "no folder of a run (its run.out); see tercio report --help");
   if (!a->out && !a->json)

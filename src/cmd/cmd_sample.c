@@ -22,54 +22,53 @@ struct sample {
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
-static bool set_greedy(void *sample, const struct tc_flag *f, const char *value)
+static int set_greedy(void *sample, const struct tc_flag *f, const char *value, struct tc_err *err)
 {
-  (void)f, (void)value;
+  (void)f, (void)value, (void)err;
   ((struct sample *)sample)->how.temperature = 0;
-  return true;
+  return 0;
 }
 
-#define FIELD(f) offsetof(struct sample, f)
+#define FIELD(f) .field = offsetof(struct sample, f)
 const struct tc_flag tc_flags_sample[] = {
   { "--prompt TEXT", "the text to go on from; e.g. --prompt 'In the beginning'", "a text of at least one byte",
-    TC_FLAG_TEXT, FIELD(prompt), 0, 0, NULL },
+    TC_FLAG_TEXT, FIELD(prompt) },
   { "--prompts FILE", "one prompt per line, all at once; e.g. --prompts prompts.txt", "a file", TC_FLAG_TEXT,
-    FIELD(file), 0, 0, NULL },
+    FIELD(file) },
   { "--n N", "sequences of each prompt (default 1); e.g. --n 3", "the sequences of a prompt, 1 to 256", TC_FLAG_WHOLE,
-    FIELD(prompts.copies), 1, TC_PROMPTS, NULL },
+    FIELD(prompts.copies), 1, TC_PROMPTS },
   { "--tokens N", "new tokens of a sequence, at most (default: 200, or what the model's context has room for); e.g. "
-    "--tokens 50", "the new tokens of a sequence, 1 or more", TC_FLAG_WHOLE, FIELD(how.tokens), 1, 1 << 24, NULL },
+    "--tokens 50", "the new tokens of a sequence, 1 or more", TC_FLAG_WHOLE, FIELD(how.tokens), 1, 1 << 24 },
   { "--window", "where prompt and new tokens exceed the context, go on from its last half; e.g. --window --tokens 5000",
-    NULL, TC_FLAG_YES, FIELD(how.window), 0, 0, NULL },
+    .kind = TC_FLAG_YES, FIELD(how.window) },
   { "--temperature X", "divides the logits before a token is drawn (default 0.8); 0: the most likely token; e.g. "
-    "--temperature 1", "a number from 0 (the most likely token) to 1000", TC_FLAG_REAL, FIELD(how.temperature), 0, 1e3,
-    NULL },
+    "--temperature 1", "a number from 0 (the most likely token) to 1000", TC_FLAG_REAL, FIELD(how.temperature), 0, 1e3 },
   { "--top-k K", "draw from the K most likely tokens (default 50); 0: from all; e.g. --top-k 0",
-    "how many of the most likely tokens, or 0 for all", TC_FLAG_WHOLE, FIELD(how.top_k), 0, 1 << 24, NULL },
+    "how many of the most likely tokens, or 0 for all", TC_FLAG_WHOLE, FIELD(how.top_k), 0, 1 << 24 },
   { "--top-p P", "draw from the most likely tokens that together have probability P (default 0.95); e.g. --top-p 1",
-    "a probability above 0, up to 1 for all tokens", TC_FLAG_REAL, FIELD(how.top_p), 1e-9, 1, NULL },
-  { "--greedy", "the most likely token each time, as --temperature 0", NULL, TC_FLAG_CALL, 0, 0, 0, set_greedy },
+    "a probability above 0, up to 1 for all tokens", TC_FLAG_REAL, FIELD(how.top_p), 1e-9, 1 },
+  { "--greedy", "the most likely token each time, as --temperature 0", NULL, .kind = TC_FLAG_CALL, .set = set_greedy },
   { "--seed N", "seed of sampling (default 1); the same seed gives the same text; e.g. --seed 7", "a number, 0 or more",
-    TC_FLAG_WHOLE, FIELD(seed), 0, 9e15, NULL },
+    TC_FLAG_WHOLE, FIELD(seed), 0, 9e15 },
   TC_CMD_MODEL_FLAGS(sample, "the model's tokenizer.json (default: the checkpoint's or FOLDER's), unless its tokens "
     "are bytes"),
   { "--json", "print a JSON array, with the new tokens of each sequence; e.g. --json > text.json", NULL, TC_FLAG_YES,
-    FIELD(json), 0, 0, NULL },
-  { NULL, NULL, NULL, TC_FLAG_HELP, 0, 0, 0, NULL }
+    FIELD(json) },
+  { .form = NULL }
 };
 #undef FIELD
+static const struct tc_flags flags = { .flag = tc_flags_sample, .command = "sample",
+                                       .how = TC_FLAGS_OPTIONS | TC_FLAGS_JOINED };
 
 static int parse(struct sample *x, int argc, char **argv, struct tc_err *err)
 {
-  for (int i = 1; i < argc; i++) {
-    const int known = tc_flags_read(tc_flags_sample, x, argc, argv, &i, "sample", err);
-    if (known < 0) return known;
-    if (!known) TC_TRY(tc_cmd_model_arg(&x->m, argc, argv, &i, err));
-  }
+  struct tc_args a;
+  int rc = tc_args_find(&a, &flags, argc, argv, err);
+  if (!rc) rc = tc_args_set(&a, x, err);
+  if (!rc) rc = tc_args_model(&a, &x->m, err);
+  tc_args_free(&a);
+  TC_TRY(rc);
   x->how.seed = (uint64_t)x->seed;
-  if (!x->m.path)
-    return tc_fail(err, TC_EUSER, "name a checkpoint, a folder of checkpoints or one of Hugging Face's; see tercio "
-                   "sample --help");
   if (!x->prompt == !x->file) return tc_fail(err, TC_EUSER, "give --prompt TEXT, or --prompts FILE with a prompt a "
                                              "line");
   return 0;

@@ -14,8 +14,22 @@
 struct ask {
   const char *out;
   int kind;                       /* enum tc_request */
+  bool stop, requeue;
   double wait_s;                  /* 0: don't */
 };
+
+#define FIELD(f) .field = offsetof(struct ask, f)
+const struct tc_flag tc_flags_save[] = {
+  { "--stop", "the run then ends with status 86: neither requeue the job nor start it again", .kind = TC_FLAG_YES,
+    FIELD(stop), .drops = "--requeue", .says = "--stop and --requeue exclude each other" },
+  { "--requeue", "the run then ends with status 85: train.sbatch requeues the job", .kind = TC_FLAG_YES,
+    FIELD(requeue) },
+  { "--wait SECONDS", "return when the checkpoint is complete; fail after SECONDS", "the seconds to wait, more than 0",
+    TC_FLAG_REAL, FIELD(wait_s), TC_FLAG_ABOVE_0, 1e9 },
+  { .form = NULL }
+};
+#undef FIELD
+static const struct tc_flags flags = { .flag = tc_flags_save, .command = "save", .wrong = "%s '%s'" };
 
 static const char *const what[TC_ASKS] = {
   "", "a checkpoint", "a checkpoint, and to stop with status 85 (requeue)",
@@ -24,31 +38,17 @@ static const char *const what[TC_ASKS] = {
 
 static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
 {
-  for (int i = 1; i < argc; i++) {
-    const char *s = argv[i];
-    const int kind = !strcmp(s, "--stop") ? TC_ASK_END
-                     : !strcmp(s, "--requeue") ? TC_ASK_REQUEUE : TC_ASK_NONE;
-    if (kind && a->kind && a->kind != kind)
-      return tc_fail(err, TC_EUSER, "--stop and --requeue exclude each other");
-    if (kind) {
-      a->kind = kind;
-    } else if (!strcmp(s, "--wait") || !strncmp(s, "--wait=", 7)) {
-      const char *x = s[6] ? s + 7 : i + 1 < argc ? argv[++i] : "";
-      char *end;
-      a->wait_s = strtod(x, &end);
-      if (end == x || *end || !(a->wait_s > 0) || a->wait_s > 1e9)
-        return tc_fail(err, TC_EUSER, "--wait '%s': give the seconds to wait, more than 0", x);
-    } else if (s[0] == '-') {
-      return tc_fail(err, TC_EUSER, "tercio save has no option '%s'; see tercio save --help", s);
-    } else if (a->out) {
-      return tc_fail(err, TC_EUSER, "one run at a time: '%s' or '%s'?", a->out, s);
-    } else {
-      a->out = s;
-    }
-  }
-  if (!a->kind) a->kind = TC_ASK_SAVE;
-  return a->out ? 0 : tc_fail(err, TC_EUSER, "name the run's folder (its run.out); see tercio save "
-                              "--help");
+  struct tc_args args;
+  int rc = tc_args_find(&args, &flags, argc, argv, err);
+  if (!rc) rc = tc_args_set(&args, a, err);
+  if (!rc && args.n_words > 1)
+    rc = tc_fail(err, TC_EUSER, "one run at a time: '%s' or '%s'?", args.word[0], args.word[1]);
+  if (!rc && !args.n_words)
+    rc = tc_fail(err, TC_EUSER, "name the run's folder (its run.out); see tercio save --help");
+  a->out = args.word[0];
+  a->kind = a->stop ? TC_ASK_END : a->requeue ? TC_ASK_REQUEUE : TC_ASK_SAVE;
+  tc_args_free(&args);
+  return rc;
 }
 
 /* The folder of checkpoints from run.json; else the default. */

@@ -29,11 +29,10 @@ static int run_rank(int rank, void *start, struct tc_err *err)
 
 int tc_cmd_train(int argc, char **argv, struct tc_stop *stop)
 {
-  const char *const extra[] = { NULL };
   struct tc_err err = { 0 };
   struct tc_config *c = NULL;
   struct start s = { .stop = stop };
-  int rc = tc_config_new(&c, argc, argv, extra, NULL, &err);
+  int rc = tc_config_new(&c, argc, argv, &err);
   if (!rc) tc_setup_positions(c);
   if (!rc) tc_h5_start();
   if (!rc) rc = tc_trained_of_run(c, &err);

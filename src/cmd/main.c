@@ -18,10 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What --help prints: usage, flags and example. To the usage of a command whose table of flags is read (cmd.h) these
- * are added. OPTIONS: the command also takes the run file's options, which --help all or SECTION prints; ALL_OPTIONS:
+/* What --help prints: usage, flags and example. FLAGS: to the usage those of the table are added. OPTIONS: the command also takes the run file's options, which --help all or SECTION prints; ALL_OPTIONS:
  * they are its own flags, so --help prints them too. OWN: the command prints its help itself, since it has subcommands. */
-enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_ALL_OPTIONS = 2 | HELP_OPTIONS, HELP_OWN = 4 };
+enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_ALL_OPTIONS = 2 | HELP_OPTIONS, HELP_OWN = 4, HELP_FLAGS = 8 };
 
 static const struct {
   struct tc_cmd cmd;
@@ -41,14 +40,14 @@ static const struct {
       "Neither gradients nor the optimizer's state are in memory. Every token of a file but the first is predicted "
       "once, from at most model.context tokens before it. A question counts as right if the labelled answer has the "
       "smallest summed loss; by length, if it has the smallest mean loss per token.",
-      "mpirun -n 2 tercio eval run/ckpt --data val.txt --mesh.tp=2", tc_cmd_eval }, HELP_OPTIONS, tc_flags_eval, NULL },
+      "mpirun -n 2 tercio eval run/ckpt --data val.txt --mesh.tp=2", tc_cmd_eval }, HELP_OPTIONS | HELP_FLAGS, tc_flags_eval, NULL },
   { { "sample", "CKPT|FOLDER",
       "Continues a text with a trained model. CKPT is a step's folder, or a folder of checkpoints, of which the "
       "newest is taken; FOLDER is one of Hugging Face's (GPT-2, Llama, Qwen3), or any file that ckpt import takes. "
       "Give --prompt or --prompts. The text of one sequence appears as it is made. On several ranks tensor parallelism "
       "splits the model as far as its heads allow, and pipeline stages the rest, unless mesh.tp and mesh.pp say "
       "otherwise; the same seed gives the same text on every layout, up to rounding.",
-      "tercio sample run/ckpt --prompt 'In the beginning' --tokens 100", tc_cmd_sample }, HELP_OPTIONS,
+      "tercio sample run/ckpt --prompt 'In the beginning' --tokens 100", tc_cmd_sample }, HELP_OPTIONS | HELP_FLAGS,
     tc_flags_sample, NULL },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--host-memory 512GB] [--top K] "
@@ -142,7 +141,7 @@ static char *usage_of(int i)
 {
   const struct tc_flag *f = commands[i].flags;
   char *text = tc_strdup(commands[i].cmd.usage);
-  if (!f || f->kind == TC_FLAG_HELP) return text;
+  if (!(commands[i].how & HELP_FLAGS)) return text;
   for (bool more = true; more; f++) {
     more = f->form != NULL;
     char *longer = tc_sprintf("%s [%s]", text, more ? f->form : "--section.key=value ...");

@@ -2,38 +2,269 @@
 #include "src/cmd/cmd.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool set_field(const struct tc_flag *f, void *fields, const char *value)
+static size_t name_size(const struct tc_flag *f) { return strcspn(f->form, " "); }
+static bool takes_value(const struct tc_flag *f) { return strchr(f->form, ' ') != NULL; }
+static bool takes_several(const struct tc_flag *f) { return strstr(f->form, " ...") != NULL; }
+
+/* ---- sorting the words --------------------------------------------------------------- */
+
+/* The flag at `arg`; *value: what follows its "=", or its letter. */
+static const struct tc_flag *find_flag(const struct tc_flags *l, const char *arg, const char **value)
+{
+  for (const struct tc_flag *f = l->flag; f->form; f++) {
+    const char *rest = arg + name_size(f);
+    if ((f->of && !(f->of & l->of)) || strncmp(arg, f->form, name_size(f)) != 0) continue;
+    const bool joined = f->form[1] == '-' || l->how & TC_FLAGS_JOINED;
+    *value = NULL;
+    if (*rest == '=' && joined && (takes_value(f) || l->how & TC_FLAGS_STRICT)) *value = rest + 1;
+    else if (*rest && f->form[1] != '-' && joined && takes_value(f)) *value = rest;
+    else if (*rest) continue;
+    return f;
+  }
+  return NULL;
+}
+
+static bool is_option(const struct tc_flags *l, const char *arg)
+{
+  const size_t dot = strcspn(arg, ".=");
+  if (l->how & TC_FLAGS_DOTTED) return strncmp(arg, "--", 2) == 0 && arg[dot] == '.';
+  return l->how & TC_FLAGS_OPTIONS;
+}
+
+static int refuse_unknown(const struct tc_flags *l, const char *arg, struct tc_err *err)
+{
+  if (l->usage)
+    return tc_fail(err, TC_EUSER, "%s: there is no option '%s'; use: %s %s", l->command, arg, l->command, l->usage);
+  return tc_fail(err, TC_EUSER, "tercio %s has no option '%s'; see tercio %.*s --help", l->command, arg,
+                 (int)strcspn(l->command, " "), l->command);
+}
+
+/* Whether the word after argv[i] is a value; of a flag with one value it usually is, whatever it is. */
+static bool has_value(int argc, char **argv, int i, bool strict)
+{
+  return i + 1 < argc && !(strict && strncmp(argv[i + 1], "--", 2) == 0);
+}
+
+/* A flag at argv[*i], with its values; *i becomes the last of them. */
+static int take_flag(struct tc_args *a, const struct tc_flag *f, const char *value, int argc, char **argv, int *i,
+                     struct tc_err *err)
+{
+  const bool strict = takes_several(f) || a->flags->how & TC_FLAGS_STRICT, more = takes_several(f) && !value;
+  char name[64];
+  snprintf(name, sizeof name, "%.*s", (int)name_size(f), f->form);
+  if (value && !takes_value(f)) return tc_fail(err, TC_EUSER, "%s takes no value", name);
+  do {
+    const bool next = takes_value(f) && !value && has_value(argc, argv, *i, strict);
+    if (next) value = argv[++*i];
+    if (takes_value(f) && !value && a->flags->missing)
+      return tc_fail(err, TC_EUSER, f->says && !f->needs ? f->says : a->flags->missing, name, name);
+    a->given[a->n_given++] = (struct tc_given){ f, value ? value : "" };
+    value = NULL;
+  } while (more && has_value(argc, argv, *i, strict));      /* all words up to the next flag are values */
+  return 0;
+}
+
+/* Words, then options of the run file with their values, so that none is taken for the value of an option. */
+static int sort_words(struct tc_args *a, char **option, int argc, char **argv, struct tc_err *err)
+{
+  const struct tc_flags *l = a->flags;
+  int n_options = 0;
+  bool words_only = false;
+  for (int i = 1; i < argc; i++) {
+    char *arg = argv[i];
+    const char *value;
+    const struct tc_flag *f;
+    if (words_only || arg[0] != '-' || (!arg[1] && l->how & TC_FLAGS_DASH)) {
+      a->word[a->n_words++] = arg;
+    } else if (l->how & TC_FLAGS_END && strcmp(arg, "--") == 0) {
+      words_only = true;
+    } else if ((f = find_flag(l, arg, &value))) {
+      TC_TRY(take_flag(a, f, value, argc, argv, &i, err));
+    } else if (is_option(l, arg)) {
+      option[n_options++] = arg;
+      if (!strchr(arg, '=') && has_value(argc, argv, i, true)) option[n_options++] = argv[++i];
+    } else {
+      return refuse_unknown(l, arg, err);
+    }
+  }
+  for (int i = 0; i < n_options; i++) a->word[a->n_words + i] = option[i];
+  a->argc = 1 + a->n_words + n_options;
+  return 0;
+}
+
+/* ---- flags beside others -------------------------------------------------------------- */
+
+/* The flag that is given of those that the text begins with; NULL: none. */
+static const struct tc_given *given_of(const struct tc_args *a, const char *text)
+{
+  const char *const end = text + strcspn(text, ",:;");
+  for (const char *at = text; at < end; at += strspn(at, " ")) {
+    const size_t n = strcspn(at, " ,:;");
+    for (int i = 0; i < a->n_given; i++)
+      if (*at == '-' && name_size(a->given[i].flag) == n && !strncmp(at, a->given[i].flag->form, n)) return &a->given[i];
+    at += n;
+  }
+  return NULL;
+}
+
+static int check_effect(const struct tc_args *a, const struct tc_given *g, struct tc_err *err)
+{
+  const struct tc_flag *f = g->flag;
+  const bool without = f->needs && !given_of(a, f->needs), with = f->against && given_of(a, f->against);
+  if (!without && !with) return 0;
+  if (f->says) return tc_fail(err, TC_EUSER, f->says, g->value, g->value);
+  return tc_fail(err, TC_EUSER, "%.*s%s%s has no effect %s %s", (int)name_size(f), f->form, takes_value(f) ? " = " : "",
+                 g->value, without ? "without" : "with", without ? f->needs : f->against);
+}
+
+/* A flag that has no effect with g: of all the last that was given. */
+static int check_dropped(const struct tc_args *a, const struct tc_given *g, struct tc_err *err)
+{
+  const struct tc_given *other = given_of(a, g->flag->drops);
+  for (int i = 0; i < a->n_given && *g->flag->drops == '*'; i++)
+    if (a->given[i].flag != g->flag) other = &a->given[i];
+  if (!other) return 0;
+  char name[64];
+  snprintf(name, sizeof name, "%.*s", (int)name_size(other->flag), other->flag->form);
+  if (g->flag->says) return tc_fail(err, TC_EUSER, g->flag->says, name);
+  return tc_fail(err, TC_EUSER, "%s has no effect with %.*s%s%s", name, (int)name_size(g->flag), g->flag->form,
+                 *g->value ? " " : "", g->value);
+}
+
+int tc_args_find(struct tc_args *a, const struct tc_flags *flags, int argc, char **argv, struct tc_err *err)
+{
+  char **option = tc_calloc((size_t)argc + 1, sizeof *option);
+  *a = (struct tc_args){ .flags = flags };
+  a->given = tc_calloc((size_t)argc + 1, sizeof *a->given);
+  a->argv = tc_calloc((size_t)argc + 1, sizeof *a->argv);
+  a->argv[0] = argv[0];
+  a->word = a->argv + 1;
+  int rc = sort_words(a, option, argc, argv, err);
+  free(option);
+  for (int i = 0; i < a->n_given && !rc; i++)
+    if (a->given[i].flag->drops) rc = check_dropped(a, &a->given[i], err);
+  for (int i = 0; i < a->n_given && !rc; i++) rc = check_effect(a, &a->given[i], err);
+  return rc;
+}
+
+void tc_args_free(struct tc_args *a)
+{
+  free(a->given);
+  free(a->argv);
+}
+
+const char *tc_args_given(const struct tc_args *a, const char *flag)
+{
+  const char *value = NULL;
+  for (int i = 0; i < a->n_given; i++)
+    if (strlen(flag) == name_size(a->given[i].flag) && !strncmp(flag, a->given[i].flag->form, strlen(flag)))
+      value = a->given[i].value;
+  return value;
+}
+
+/* ---- values --------------------------------------------------------------------------- */
+
+/* The index of the word in "refuse, replace or bytes"; -1: it is not one. */
+static int find_word(const char *words, const char *value)
+{
+  for (int i = 0; *words; i++) {
+    const size_t n = strcspn(words, ", ");
+    if (n == strlen(value) && strncmp(words, value, n) == 0) return i;
+    words += n;
+    words += strspn(words, ", ");
+    if (strncmp(words, "or ", 3) == 0) words += 3;
+  }
+  return -1;
+}
+
+static bool set_whole(const struct tc_flag *f, void *field, const char *value)
+{
+  char *end;
+  errno = 0;
+  const int64_t n = strtoll(value, &end, 10);
+  if (f->kind == TC_FLAG_INT) *(int *)field = (int)n;
+  else *(int64_t *)field = n;
+  return *value && !*end && !errno && (double)n >= f->least && (double)n <= f->most;
+}
+
+static int set_field(const struct tc_flag *f, void *fields, const char *value, struct tc_err *err)
 {
   void *field = (char *)fields + f->field;
   char *end;
-  errno = 0;
+  const char *rest;
   switch (f->kind) {
   case TC_FLAG_YES: case TC_FLAG_NO:
     *(bool *)field = f->kind == TC_FLAG_YES;
-    return true;
+    return 0;
   case TC_FLAG_TEXT:
     *(const char **)field = value;
-    return *value != '\0';
-  case TC_FLAG_WHOLE: {
-    const int64_t n = *(int64_t *)field = strtoll(value, &end, 10);
-    return *value && !*end && !errno && (double)n >= f->least && (double)n <= f->most;
+    return f->takes && !*value;
+  case TC_FLAG_WORD: {
+    const int i = *(int *)field = find_word(f->takes, value);
+    return i < 0;
   }
+  case TC_FLAG_INT: case TC_FLAG_WHOLE:
+    return !set_whole(f, field, value);
   case TC_FLAG_REAL: {
     const double x = *(double *)field = strtod(value, &end);
-    return *value && !*end && x >= f->least && x <= f->most;
+    return !*value || *end || !(x >= f->least && x <= f->most);
   }
+  case TC_FLAG_SIZE: {
+    const int64_t n = *(int64_t *)field = tc_parse_whole(value, 1024, "KMG", &rest);
+    return *rest || !((double)n >= f->least && (double)n <= f->most);
+  }
+  case TC_FLAG_AMOUNT: case TC_FLAG_BYTES: case TC_FLAG_TIME: {
+    const double x = *(double *)field = f->kind == TC_FLAG_TIME ? tc_parse_seconds(value) : tc_parse_bytes(value);
+    const int n = (int)name_size(f);
+    if (!(x >= 0) || x > f->most) return 1;
+    if (x < f->least) return tc_fail(err, TC_EUSER, "%.*s = %s: it must be above 0", n, f->form, value);
+    if (f->kind != TC_FLAG_BYTES || strpbrk(value, "KMGTPBkmgtpb")) return 0;     /* "--memory 80" is not 80 bytes */
+    return tc_fail(err, TC_EUSER, "%.*s = %s has no unit; %sGB would do", n, f->form, value, value);
+  }
+  case TC_FLAG_GIVEN:
+    return 0;
   default:
-    return f->set(fields, f, value);
+    return f->set(fields, f, value, err);
   }
 }
 
-/* Whether the word after argv[i] is a value: of a flag with one value, whatever it is. */
-static bool has_value(int argc, char **argv, int i, bool several)
+static int refuse_value(const struct tc_flags *l, const struct tc_flag *f, const char *value, struct tc_err *err)
 {
-  return i + 1 < argc && !(several && strncmp(argv[i + 1], "--", 2) == 0);
+  char name[64], takes[400], begins[400];
+  snprintf(name, sizeof name, "%.*s", (int)name_size(f), f->form);
+  snprintf(takes, sizeof takes, f->takes, f->least, f->most);
+  if (!l->wrong) return tc_fail(err, TC_EUSER, "%s: %s takes %s, not '%s'", l->command, name, takes, value);
+  snprintf(begins, sizeof begins, l->wrong, name, value);
+  return tc_fail(err, TC_EUSER, "%s%s%s", begins, *takes == ' ' || *takes == ':' ? "" : ": give ", takes);
+}
+
+int tc_args_set(const struct tc_args *a, void *fields, struct tc_err *err)
+{
+  int rc = 0;
+  for (int i = 0; i < a->n_given && rc == 0; i++) {
+    rc = set_field(a->given[i].flag, fields, a->given[i].value, err);
+    if (rc > 0) rc = refuse_value(a->flags, a->given[i].flag, a->given[i].value, err);
+  }
+  return rc;
+}
+
+/* ---- the model of eval and sample --------------------------------------------------------- */
+
+int tc_args_model(const struct tc_args *a, struct tc_trained *m, struct tc_err *err)
+{
+  if (a->n_words == 0)
+    return tc_fail(err, TC_EUSER, "name a checkpoint, a folder of checkpoints or one of Hugging Face's; see tercio %s "
+                   "--help", a->flags->command);
+  if (a->n_words > 1) return tc_fail(err, TC_EUSER, "one model at a time: '%s' or '%s'?", a->word[0], a->word[1]);
+  m->path = a->word[0];
+  m->n_flags = a->argc - 1;
+  m->flag = tc_calloc((size_t)m->n_flags, sizeof *m->flag);
+  memcpy(m->flag, a->argv + 1, (size_t)m->n_flags * sizeof *m->flag);      /* the model is in place of the command */
+  return 0;
 }
 
 int tc_flag_read(const struct tc_flag *f, void *fields, int argc, char **argv, int *i, const char *command,
@@ -49,35 +280,9 @@ int tc_flag_read(const struct tc_flag *f, void *fields, int argc, char **argv, i
   const bool more = several && !value;           /* all words up to the next flag are values */
   do {
     if (f->takes && !value) value = has_value(argc, argv, *i, several) ? argv[++*i] : "";
-    if (!set_field(f, fields, value))
+    if (set_field(f, fields, value, err))
       return tc_fail(err, TC_EUSER, "%s: %.*s takes %s, not '%s'", command, (int)n, f->form, f->takes, value);
     value = NULL;
   } while (more && has_value(argc, argv, *i, several));
   return 1;
-}
-
-int tc_flags_read(const struct tc_flag *flags, void *fields, int argc, char **argv, int *i, const char *command,
-                  struct tc_err *err)
-{
-  int rc = 0;
-  for (const struct tc_flag *f = flags; f->form && rc == 0; f++)
-    rc = tc_flag_read(f, fields, argc, argv, i, command, err);
-  return rc;
-}
-
-int tc_cmd_model_arg(struct tc_trained *m, int argc, char **argv, int *i, struct tc_err *err)
-{
-  char *arg = argv[*i];
-  if (!m->flag) {
-    m->flag = tc_calloc((size_t)argc + 1, sizeof *m->flag);
-    m->flag[m->n_flags++] = argv[0];
-  }
-  if (arg[0] != '-') {
-    if (m->path) return tc_fail(err, TC_EUSER, "one model at a time: '%s' or '%s'?", m->path, arg);
-    m->path = arg;
-    return 0;
-  }
-  m->flag[m->n_flags++] = arg;
-  if (!strchr(arg, '=') && *i + 1 < argc && strncmp(argv[*i + 1], "--", 2)) m->flag[m->n_flags++] = argv[++*i];
-  return 0;
 }

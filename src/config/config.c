@@ -10,38 +10,12 @@
 
 enum { MOST_FILE_BYTES = 16 << 20 };
 
-/* The command's own flags. Returns 1 if `name` is one of them, 0 if not, or a status.
- * `value` is what follows "=", or NULL. */
-static int extra_flag(struct tc_config *c, const char *name, const char *value,
-                      const char *next, bool *took_next, const char *const *extra,
-                      const char **extra_value, struct tc_err *err)
-{
-  for (int i = 0; extra && extra[i]; i++) {
-    size_t len = strlen(extra[i]);
-    bool takes = extra[i][len - 1] == '=';
-    if (strlen(name) != len - takes || strncmp(extra[i], name, len - takes) != 0) continue;
-    if (!takes && value) return tc_fail(err, TC_EUSER, "--%s takes no value", name);
-    if (takes && !value) {
-      if (!next) return tc_fail(err, TC_EUSER, "--%s takes a value: --%s=...", name, name);
-      value = next;
-      *took_next = true;
-    }
-    extra_value[i] = takes ? tc_pool_strdup(c->pool, value) : "yes";
-    return 1;
-  }
-  return 0;
-}
-
 /* An option as a flag gave it. */
 struct flag { const struct tc_opt *opt; const char *value; };
 
-/* The flag at arg (with its dashes) into *flag, with opt NULL if it is the command's own.
- * *took_next: the next argument was its value. */
-static int parse_flag(struct tc_config *c, struct flag *flag, const char *arg, const char *next,
-                      bool *took_next, const char *const *extra, const char **extra_value,
-                      struct tc_err *err)
+/* The flag at arg (with its dashes) into *flag. *took_next: the next argument was its value. */
+static int parse_flag(struct flag *flag, const char *arg, const char *next, bool *took_next, struct tc_err *err)
 {
-  *flag = (struct flag){ 0 };
   *took_next = false;
   if (strncmp(arg, "--", 2) != 0 || !arg[2])
     return tc_fail(err, TC_EUSER, "there is no option %.200s; options are --section.key=value",
@@ -50,8 +24,6 @@ static int parse_flag(struct tc_config *c, struct flag *flag, const char *arg, c
   char name[128];
   snprintf(name, sizeof name, "%.*s", eq ? (int)(eq - arg) - 2 : (int)strlen(arg) - 2, arg + 2);
   if (next && strncmp(next, "--", 2) == 0) next = NULL;
-  int own = extra_flag(c, name, value, next, took_next, extra, extra_value, err);
-  if (own) return TC_MIN(own, 0);
   const struct tc_opt *o = tc_opt_find(name);
   if (!o) return tc_opt_unknown(name, "--", "", err);
   if (!value) {
@@ -75,8 +47,7 @@ static int read_file(struct tc_config *c, const char *path, struct tc_err *err)
 }
 
 /* Flags override the run file wherever it stands among them, so they are collected first. */
-static int read_args(struct tc_config *c, int argc, char **argv, const char *const *extra,
-                     const char **extra_value, struct tc_err *err)
+static int read_args(struct tc_config *c, int argc, char **argv, struct tc_err *err)
 {
   struct flag *flags = tc_pool_alloc(c->pool, (size_t)TC_MAX(argc, 1) * sizeof *flags);
   int n_flags = 0;
@@ -84,9 +55,7 @@ static int read_args(struct tc_config *c, int argc, char **argv, const char *con
   for (int i = 1; i < argc; i++) {
     if (argv[i][0] == '-') {
       bool took_next;
-      TC_TRY(parse_flag(c, &flags[n_flags], argv[i], i + 1 < argc ? argv[i + 1] : NULL,
-                        &took_next, extra, extra_value, err));
-      n_flags += flags[n_flags].opt != NULL;
+      TC_TRY(parse_flag(&flags[n_flags++], argv[i], i + 1 < argc ? argv[i + 1] : NULL, &took_next, err));
       i += took_next;
     } else if (file) {
       return tc_fail(err, TC_EUSER, "%.200s: unexpected; the run file is %.200s, and every option "
@@ -131,13 +100,11 @@ static struct tc_config *defaults(void)
   return c;
 }
 
-int tc_config_new(struct tc_config **out, int argc, char **argv, const char *const *extra,
-                  const char **extra_value, struct tc_err *err)
+int tc_config_new(struct tc_config **out, int argc, char **argv, struct tc_err *err)
 {
   struct tc_config *c = defaults();
   *out = NULL;
-  for (int i = 0; extra && extra[i]; i++) extra_value[i] = NULL;
-  int rc = read_args(c, argc, argv, extra, extra_value, err);
+  int rc = read_args(c, argc, argv, err);
   if (rc == 0) rc = check_together(c, err);
   if (rc == 0) *out = c;
   else tc_config_free(c);
@@ -151,7 +118,7 @@ int tc_config_saved(struct tc_config **out, const char *text, int argc, char **a
   *out = NULL;
   c->data_order = TC_ORDER_DRAWS;          /* of runs from before this option was saved */
   tc_ini_read(c, text, strlen(text), "", true, err);
-  int rc = read_args(c, argc, argv, NULL, NULL, err);
+  int rc = read_args(c, argc, argv, err);
   if (rc == 0) *out = c;
   else tc_config_free(c);
   return rc;

@@ -36,13 +36,10 @@ struct tc_config {
 };
 
 /* Local. Defaults, then argv's first argument without dashes as a run file (INI), then
- * --section.key=value (or --section.key value) flags in order; `extra` flags, a NULL-ended
- * list such as {"json", "after=", NULL}, are the command's own ("after=" takes a value): the
- * value or "yes" is put into extra_value[i] (borrowed from the config). An unknown key fails
+ * --section.key=value (or --section.key value) flags in order. An unknown key fails
  * with TC_EUSER and names the nearest known one; a wrong value says file:line, the key and
  * what would be right. *out is owned by the caller; NULL on error. */
-int tc_config_new(struct tc_config **out, int argc, char **argv, const char *const *extra,
-                  const char **extra_value, struct tc_err *err);
+int tc_config_new(struct tc_config **out, int argc, char **argv, struct tc_err *err);
 /* Local. The same from a text that tc_config_text made, maybe of another version, and flags.
  * What it says that would be refused today is left as the default: a checkpoint may be older
  * than a limit. Where it has no data.order, that is draws, as in runs from before the option. Flags have to be

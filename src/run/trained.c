@@ -52,7 +52,7 @@ static int check_given(const struct tc_config *c, const struct tc_model *m, cons
   struct tc_config *plain;
   struct tc_config_change x;
   int rc = 0;
-  TC_TRY(tc_config_new(&plain, 1, argv, NULL, NULL, err));
+  TC_TRY(tc_config_new(&plain, 1, argv, err));
   tc_setup_fill_model(plain, m);
   for (int i = 0; !rc && (i = tc_config_next_change(plain, c, i, &x)) >= 0; i++) {
     const bool free = strcmp(x.name, "model.positions") == 0 || (strcmp(x.name, "model.context") == 0 && m->rope_theta > 0);
@@ -161,7 +161,7 @@ static int find_tokenizer(struct tc_trained *m, struct tc_err *err)
 int tc_trained_open(struct tc_trained *m, struct tc_err *err)
 {
   char *none[] = { NULL };
-  TC_TRY(tc_config_new(&m->cfg, m->n_flags, m->flag ? m->flag : none, NULL, NULL, err));
+  TC_TRY(tc_config_new(&m->cfg, m->n_flags, m->flag ? m->flag : none, err));
   if (tc_foreign_is(m->path)) TC_TRY(tc_foreign_open(&m->foreign, m->path, m->rope, m->cfg, err));
   else TC_TRY(open_ckpt(m, err));
   TC_TRY(find_tokenizer(m, err));

@@ -244,7 +244,7 @@ static int try_file(struct fuzz *f, const char *text, size_t n, struct tc_config
   char word[] = "train", *argv[] = { word, f->path };
   fuzz_write(f, text, n);
   *err = (struct tc_err){ 0 };
-  return tc_config_new(c, 2, argv, NULL, NULL, err);
+  return tc_config_new(c, 2, argv, err);
 }
 
 /* One line that says something, with what begins it. */
@@ -276,7 +276,7 @@ static int fuzz_option(struct fuzz *f, const struct known *k)
   snprintf(flag, sizeof flag, "--%s=%s", k->name, value);
   snprintf(file, sizeof file, "[%.*s]\n%s = %s\n", (int)(dot - k->name), k->name, dot + 1, value);
   bool want = is_good(k, value);
-  const int rc = tc_config_new(&c, 2, argv, NULL, NULL, &err);
+  const int rc = tc_config_new(&c, 2, argv, &err);
   const char *what = NULL;
   if (pair && want && rc < 0 && strstr(err.text, "has to be at most train.lr")) want = false;
   if ((rc == 0) != want) what = want ? "a good value was refused" : "a bad value was taken";
@@ -378,7 +378,7 @@ int main(int argc, char **argv)
   for (int i = 1; i < argc; i++)
     if (strcmp(argv[i], "--full") == 0) f.most_cases = 100000;
   const int n = read_help(k);
-  TC_ASSERT(n > 50 && tc_config_new(&c, 1, none, NULL, NULL, &err) == 0);
+  TC_ASSERT(n > 50 && tc_config_new(&c, 1, none, &err) == 0);
   char *written = tc_config_text(c);
   int64_t rss_kb = fuzz_rss_kb();
   int faults = 0;

@@ -167,7 +167,7 @@ static bool same_boxes(struct fuzz *f, const char *folder, const char *ckpt)
   struct tc_foreign *x = NULL;
   struct tc_ckpt *c = NULL;
   struct tc_err err;
-  bool same = tc_config_new(&cfg, 1, argv, NULL, NULL, &err) == 0 && tc_foreign_open(&x, folder, NULL, cfg, &err) == 0 &&
+  bool same = tc_config_new(&cfg, 1, argv, &err) == 0 && tc_foreign_open(&x, folder, NULL, cfg, &err) == 0 &&
     tc_ckpt_open(&c, ckpt, &err) == 0;
   for (int i = 0; same && i < tc_foreign_n(x); i++) {
     const struct tc_ckpt_tensor *t = tc_foreign_at(x, i);

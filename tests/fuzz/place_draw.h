@@ -151,11 +151,10 @@ static bool is_own(const char *flag)
 static int config_of(struct tc_config **c, const struct draw *d, bool own, struct tc_err *err)
 {
   char *argv[MOST_FLAGS + 1] = { (char *)(uintptr_t)"fuzz" };
-  const char *none[] = { NULL };
   int n = 1;
   for (int i = 0; i < d->n_flags; i++)
     if (!own || is_own(d->flag[i])) argv[n++] = d->flag[i];
-  return tc_config_new(c, n, argv, none, NULL, err);
+  return tc_config_new(c, n, argv, err);
 }
 
 /* A family with its own parts or, half of the time, with those of others. Sizes are even and odd, and

@@ -15,7 +15,6 @@
 /* The options in `flags`, of a small model, with rows of annotations behind " | ", ";" between them. */
 TAP_UNUSED static int read_config(struct tc_config **c, const char *flags, struct tc_err *err)
 {
-  static const char *const extra[] = { NULL };
   char text[700], *args[40] = { "train" }, *rest = text, *rows;
   int n = 1;
   snprintf(text, sizeof text,
@@ -30,7 +29,7 @@ TAP_UNUSED static int read_config(struct tc_config **c, const char *flags, struc
     args[n++] = "--parallel.annotations=rows.txt";
   }
   for (char *a; (a = strtok_r(rest, " ", &rest)) && n < 40;) args[n++] = a;
-  return tc_config_new(c, n, args, extra, NULL, err);
+  return tc_config_new(c, n, args, err);
 }
 
 static char *digest(char *text)

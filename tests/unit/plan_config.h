@@ -9,7 +9,7 @@ static struct tc_config *config(int argc, const char **argv)
 {
   struct tc_config *c = NULL;
   struct tc_err err = { 0 };
-  if (tc_config_new(&c, argc, (char **)argv, NULL, NULL, &err) < 0) {
+  if (tc_config_new(&c, argc, (char **)argv, &err) < 0) {
     ok(false, "%s", err.text);
     exit(1);
   }

@@ -60,7 +60,7 @@ static int make_config(struct tc_config **cfg, const struct ckpt_args *a, struct
   char **argv = tc_calloc((size_t)a->n_flags + 2, sizeof *argv), word[] = "import";
   argv[0] = word;
   for (int i = 0; i < a->n_flags; i++) argv[i + 1] = a->flag[i];
-  const int rc = tc_config_new(cfg, a->n_flags + 1, argv, NULL, NULL, err);
+  const int rc = tc_config_new(cfg, a->n_flags + 1, argv, err);
   free(argv);
   return rc;
 }

@@ -2,56 +2,83 @@
  * from.
  *
  * A flag that would have no effect beside the others is refused, since the plan would be one of something else. */
+#include "src/cmd/cmd.h"
 #include "src/cmd/plan/plan.h"
 #include "src/run/trained.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { X_JSON, X_EXPLAIN, X_TABLES, X_NODES, X_GPUS, X_MEMORY, X_HOST, X_DEVICE, X_TOP, X_EMIT, X_INTO,
-       X_TEMPLATE, X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_CALIBRATE, X_SLURM, X_PARTITION, X_FOR, X_BATCH,
-       N_EXTRA };
-static const char *const extra_flags[] = {
-  "json", "explain", "tables", "nodes=", "gpus-per-node=", "memory=", "host-memory=", "device=", "top=", "emit=",
-  "into=", "template=", "tokens=", "walltime=", "mtbf=", "disk=", "restart=", "calibrate=", "from-slurm",
-  "partition=", "for=", "batch=", NULL };
 #define DEFAULT_DEVICE "h100"
 #define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 enum { MAX_RANKS = 1 << 24 };
 #define MOST_AMOUNT 1e18                         /* the largest integer of a run file */
 #define MOST_STEPS 1e9                           /* of train.steps */
 
-static int number(int *out, const char *flag, const char *text, int most, struct tc_err *err)
+static int set_emit(void *job, const struct tc_flag *f, const char *value, struct tc_err *err)
 {
-  char *end;
-  long n = strtol(text, &end, 10);
-  if (*end || end == text || n < 1 || n > most)
-    return tc_fail(err, TC_EUSER, "--%s = %s: give a number from 1 to %d", flag, text, most);
-  *out = (int)n;
-  return 0;
+  (void)f;
+  ((struct tc_plan_job *)job)->emit = value;
+  return strcmp(value, "sbatch") ? tc_fail(err, TC_EUSER, "--emit %s: unknown format; only sbatch is supported", value) : 0;
 }
 
-static int amount(double *out, const char *flag, const char *text, bool time, struct tc_err *err)
-{
-  if (!text) return 0;
-  double x = time ? tc_parse_seconds(text) : tc_parse_bytes(text);
-  if (!(x >= 0) || x > MOST_AMOUNT)
-    return tc_fail(err, TC_EUSER, "--%s = %s: give %s", flag, text,
-                   time ? "a time, such as 24:00:00, 90m or 5y" : "a number, such as 80GB or 300G");
-  *out = x;
-  return 0;
-}
-
-/* "--memory 80" is not 80 bytes. */
-static int bytes(double *out, const char *flag, const char *text, struct tc_err *err)
-{
-  TC_TRY(amount(out, flag, text, false, err));
-  if (!text) return 0;
-  if (*out <= 0) return tc_fail(err, TC_EUSER, "--%s = %s: it must be above 0", flag, text);
-  if (!strpbrk(text, "KMGTPBkmgtpb"))
-    return tc_fail(err, TC_EUSER, "--%s = %s has no unit; %sGB would do", flag, text, text);
-  return 0;
-}
+#define FIELD(f) .field = offsetof(struct tc_plan_job, f)
+#define NUMBER(f, most) "a number from %.0f to %.0f", TC_FLAG_INT, FIELD(f), 1, most
+#define AMOUNT(kind, f, least) "a number, such as 80GB or 300G", kind, FIELD(f), least, MOST_AMOUNT
+#define TIME(f, least) "a time, such as 24:00:00, 90m or 5y", TC_FLAG_TIME, FIELD(f), least, MOST_AMOUNT
+const struct tc_flag tc_flags_plan[] = {
+  { "--nodes N", "search for the best layouts on a cluster of N nodes, one rank per GPU",
+    NUMBER(cluster.nodes, MAX_RANKS) },
+  { "--gpus-per-node G", "GPUs (on CPUs: ranks) of each node", NUMBER(cluster.devices, MAX_RANKS),
+    .needs = "--nodes or --from-slurm: of how many nodes?" },
+  { "--from-slurm", "search for the best layouts on the cluster that scontrol reports: nodes, GPUs, CPUs, memory, "
+    "time limit and leaf switches of a partition", .kind = TC_FLAG_YES, FIELD(from_slurm) },
+  { "--partition P", "the partition of --from-slurm (default: the cluster's default one)",
+    .kind = TC_FLAG_TEXT, FIELD(partition) },
+  { "--device NAME|FILE", "a100-40, a100-80, h100, h200, cpu (one core), or a file of measured figures, of which "
+    "examples/clusters has some (default h100, or what Slurm names)", .kind = TC_FLAG_GIVEN },
+  { "--memory SIZE", "memory of a device (default: the device's); less leaves room for the driver, libraries and "
+    "the kernels' workspace; e.g. --memory 76GB",
+    AMOUNT(TC_FLAG_BYTES, cluster.device.memory_bytes, TC_FLAG_ABOVE_0) },
+  { "--host-memory SIZE", "memory of a node's host, which limits offloading (default: what Slurm or the device file "
+    "says); e.g. --host-memory 512GB", AMOUNT(TC_FLAG_BYTES, cluster.device.host_bytes, TC_FLAG_ABOVE_0) },
+  { "--top K", "layouts to print, at most 64 (default 8)",
+    NUMBER(top, TC_PLAN_ROWS), .needs = "--nodes or --from-slurm, which search layouts",
+    .against = "--explain, which describes one layout" },
+  { "--explain", "one layout in full, that of the run file, on the cluster of --nodes or --from-slurm",
+    .kind = TC_FLAG_GIVEN },
+  { "--tables", "print the usual textbook estimates", .kind = TC_FLAG_GIVEN, .drops = "*" },
+  { "--tokens N", "tokens of the whole run: adds steps, hours and node-hours; e.g. --tokens 300G",
+    AMOUNT(TC_FLAG_AMOUNT, tokens, TC_FLAG_ABOVE_0) },
+  { "--walltime TIME", "time limit of a job: adds the number of requeues; e.g. --walltime 24:00:00",
+    TIME(walltime_s, TC_FLAG_ABOVE_0) },
+  { "--mtbf TIME", "mean time between failures of a node: adds the best interval between checkpoints, and the cost "
+    "of failures; e.g. --mtbf 5y", TIME(cluster.mtbf_s, 0) },
+  { "--disk RATE", "bytes per second that checkpoints are written with; e.g. --disk 20GB",
+    AMOUNT(TC_FLAG_BYTES, cluster.disk_bytes_per_s, TC_FLAG_ABOVE_0) },
+  { "--restart TIME", "time from a failure to the next step (default 2m)", TIME(restart_s, 0) },
+  { "--emit sbatch", "write the layout as DIR/run.ini and DIR/job.sbatch, and the device as DIR/device.ini, from "
+    "which the run predicts its own step time. After a search: the best layout that uses at most 90 % of device "
+    "memory, else the best one. Lines to check by hand are marked # CHECK and listed. If nothing fits, nothing is "
+    "written, and the status is 6", .kind = TC_FLAG_CALL, .set = set_emit },
+  { "--into DIR", "the folder of --emit (default plan)",
+    .kind = TC_FLAG_TEXT, FIELD(into), .needs = "--emit sbatch" },
+  { "--template FILE", "the script that --emit fills in (default: the train.sbatch of tercio --share)",
+    .kind = TC_FLAG_TEXT, FIELD(template), .needs = "--emit sbatch" },
+  { "--for eval|sample", "plan tercio eval or sample instead of training: memory of "
+    "weights and KV cache, tokens per second of prompts and of new tokens; e.g. --for sample --batch 8",
+    .kind = TC_FLAG_GIVEN,
+    .drops = "--explain --top --emit --tokens --walltime --mtbf --disk --restart --host-memory" },
+  { "--batch N", "with --for: sequences at once; of eval on each data-parallel rank (default: 2048 tokens), of "
+    "sample in all (default 1)", NUMBER(sequences, 1 << 20),
+    .needs = "--for eval or --for sample; the batch of a training is train.global_batch" },
+  { "--calibrate FILE", "time this machine's CPU, or with run.device = cuda its GPU, with short trainings of the "
+    "run file's model, and write FILE for --device. A CPU is timed with run.threads threads per rank (default 1), and "
+    "the file is of such ranks", .kind = TC_FLAG_GIVEN },
+  { "--json", "print JSON", .kind = TC_FLAG_YES, FIELD(json) },
+  { .form = NULL }
+};
+static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_plan, "plan");
 
 /* ---- the cluster ----------------------------------------------------------------- */
 
@@ -93,24 +120,22 @@ static int own_ranks(struct tc_plan_job *j, struct tc_err *err)
   return 0;
 }
 
-static int read_sizes(struct tc_plan_job *j, const char *const *x, struct tc_err *err)
+static int read_sizes(struct tc_plan_job *j, const struct tc_args *a, struct tc_err *err)
 {
   struct tc_cluster *k = &j->cluster;
   const struct tc_slurm_part *s = &j->slurm;
   const int each = s->gpus ? s->gpus : s->cpus;
-  if (x[X_GPUS]) {
-    TC_TRY(number(&k->devices, "gpus-per-node", x[X_GPUS], MAX_RANKS, err));
-    j->devices_from = "--gpus-per-node";
-  }
+  if (tc_args_given(a, "--gpus-per-node")) j->devices_from = "--gpus-per-node";
   if (j->from_slurm && k->devices > each)
     return tc_fail(err, TC_EUSER, "--gpus-per-node = %d: the nodes of partition %s have %d %s each",
                    k->devices, s->name, each, s->gpus ? "GPUs" : "CPUs");
-  if (j->from_slurm && !s->gpus && !x[X_MEMORY]) {         /* divides a node's memory */
+  if (j->from_slurm && !s->gpus && !tc_args_given(a, "--memory")) {         /* divides a node's memory */
     k->device.memory_bytes = j->own_bytes = s->memory_bytes / k->devices;
     j->memory_from = "Slurm";
   }
-  if (x[X_NODES]) {
-    TC_TRY(number(&k->nodes, "nodes", x[X_NODES], MAX_RANKS / k->devices, err));
+  if (tc_args_given(a, "--nodes")) {
+    if (k->nodes > MAX_RANKS / k->devices)
+      return tc_fail(err, TC_EUSER, "--nodes = %d: give a number from 1 to %d", k->nodes, MAX_RANKS / k->devices);
     j->nodes_from = "--nodes";
   }
   if (j->from_slurm && k->nodes > s->nodes)
@@ -136,14 +161,14 @@ static int check_device(const struct tc_plan_job *j, struct tc_err *err)
                  tc_plan_is_cpu(d) ? "run.device = cpu, or a GPU as --device," : "run.device = cuda, or --device cpu,");
 }
 
-static int read_cluster(struct tc_plan_job *j, const char *const *x, struct tc_err *err)
+static int read_cluster(struct tc_plan_job *j, const struct tc_args *a, struct tc_err *err)
 {
   struct tc_cluster *k = &j->cluster;
-  const char *device = x[X_DEVICE] ? x[X_DEVICE] : DEFAULT_DEVICE;
-  j->device_from = x[X_DEVICE] ? "--device" : j->from_slurm ? "Slurm" : NULL;
+  const char *given = tc_args_given(a, "--device"), *device = given ? given : DEFAULT_DEVICE;
+  j->device_from = given ? "--device" : j->from_slurm ? "Slurm" : NULL;
   if (j->from_slurm) {
     TC_TRY(tc_slurm_read(&j->slurm, j->partition, err));
-    if (!x[X_DEVICE]) TC_TRY(slurm_device(&j->slurm, &device, err));
+    if (!given) TC_TRY(slurm_device(&j->slurm, &device, err));
   }
   TC_TRY(tc_cluster_read(k, device, err));
   TC_TRY(check_device(j, err));
@@ -152,14 +177,11 @@ static int read_cluster(struct tc_plan_job *j, const char *const *x, struct tc_e
   j->memory_from = j->device_from;
   if (k->device.host_bytes > 0) j->host_from = "--device";
   if (j->from_slurm) from_slurm(j);
-  TC_TRY(bytes(&k->device.memory_bytes, "memory", x[X_MEMORY], err));
-  TC_TRY(bytes(&k->device.host_bytes, "host-memory", x[X_HOST], err));
-  TC_TRY(bytes(&k->disk_bytes_per_s, "disk", x[X_DISK], err));
-  TC_TRY(amount(&k->mtbf_s, "mtbf", x[X_MTBF], true, err));
-  if (x[X_MEMORY]) j->memory_from = "--memory";
-  if (x[X_HOST]) j->host_from = "--host-memory";
+  TC_TRY(tc_args_set(a, j, err));                /* over what the device and Slurm say */
+  if (tc_args_given(a, "--memory")) j->memory_from = "--memory";
+  if (tc_args_given(a, "--host-memory")) j->host_from = "--host-memory";
   if (k->disk_bytes_per_s <= 0) return tc_fail(err, TC_EUSER, "%s: disk_rate must be above 0", device);
-  return x[X_NODES] || j->from_slurm ? read_sizes(j, x, err) : own_ranks(j, err);
+  return tc_args_given(a, "--nodes") || j->from_slurm ? read_sizes(j, a, err) : own_ranks(j, err);
 }
 
 /* ---- the run --------------------------------------------------------------------- */
@@ -177,69 +199,32 @@ static int check_length(const struct tc_plan_job *j, const char *tokens, struct 
   return 0;
 }
 
-static int read_run(struct tc_plan_job *j, const char *const *x, struct tc_err *err)
+static int read_run(struct tc_plan_job *j, const struct tc_args *a, struct tc_err *err)
 {
+  static const char *const of_costs[] = { "--tokens", "--walltime", "--mtbf", "--disk", "--restart" };
+  const char *tokens = tc_args_given(a, "--tokens");
   struct tc_model m;
-  TC_TRY(check_length(j, x[X_TOKENS], err));
-  TC_TRY(amount(&j->tokens, "tokens", x[X_TOKENS], false, err));
-  TC_TRY(amount(&j->walltime_s, "walltime", x[X_WALLTIME], true, err));
-  TC_TRY(amount(&j->restart_s, "restart", x[X_RESTART], true, err));
-  if (x[X_WALLTIME]) j->time_from = "--walltime";
-  if (x[X_TOKENS] && j->tokens <= 0)
-    return tc_fail(err, TC_EUSER, "--tokens = %s: it must be above 0", x[X_TOKENS]);
-  if (x[X_WALLTIME] && j->walltime_s <= 0)
-    return tc_fail(err, TC_EUSER, "--walltime = %s: it must be above 0", x[X_WALLTIME]);
-  j->costs = x[X_TOKENS] || x[X_WALLTIME] || x[X_MTBF] || x[X_DISK] || x[X_RESTART];
+  TC_TRY(check_length(j, tokens, err));
+  if (tc_args_given(a, "--walltime")) j->time_from = "--walltime";
+  for (size_t i = 0; i < sizeof of_costs / sizeof *of_costs; i++) j->costs |= tc_args_given(a, of_costs[i]) != NULL;
   TC_TRY(tc_setup_model(j->cfg, &m, err));
   const double each = (double)j->cfg->train_global_batch * (double)m.context;
   if (j->tokens / each > MOST_STEPS)
     return tc_fail(err, TC_EUSER, "--tokens = %s are %.4g steps of %.4g tokens, but train.steps is at most %.0f: "
-                   "a larger train.global_batch would fit", x[X_TOKENS], j->tokens / each, each, MOST_STEPS);
+                   "a larger train.global_batch would fit", tokens, j->tokens / each, each, MOST_STEPS);
   return 0;
 }
 
-/* --for and --batch plan one layout; flags of a search, of a job or of the costs of a training are refused. */
-static int read_use(struct tc_plan_job *j, const char *const *x, struct tc_err *err)
+/* --for plans one layout. */
+static int read_use(struct tc_plan_job *j, const struct tc_args *a, struct tc_err *err)
 {
-  static const int others[] = { X_EXPLAIN, X_TOP, X_EMIT, X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_HOST };
-  if (x[X_BATCH] && !x[X_FOR])
-    return tc_fail(err, TC_EUSER, "--batch = %s has no effect without --for eval or --for sample; the batch of a "
-                   "training is train.global_batch", x[X_BATCH]);
-  if (!x[X_FOR]) return 0;
+  const char *use = tc_args_given(a, "--for");
+  if (!use) return 0;
   for (enum tc_use u = TC_TO_EVALUATE; u <= TC_TO_SAMPLE; u++)
-    if (!strcmp(x[X_FOR], tc_plan_uses[u])) j->use = u;
+    if (!strcmp(use, tc_plan_uses[u])) j->use = u;
   if (j->use == TC_TO_TRAIN)
-    return tc_fail(err, TC_EUSER, "--for = %s: give eval or sample; without --for the plan is of a training", x[X_FOR]);
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if (x[others[i]])
-      return tc_fail(err, TC_EUSER, "--%.*s has no effect with --for %s", (int)strcspn(extra_flags[others[i]], "="),
-                     extra_flags[others[i]], x[X_FOR]);
+    return tc_fail(err, TC_EUSER, "--for = %s: give eval or sample; without --for the plan is of a training", use);
   j->search = false;
-  return x[X_BATCH] ? number(&j->sequences, "batch", x[X_BATCH], 1 << 20, err) : 0;
-}
-
-/* Flags that mean nothing without another one. */
-static int check_flags(const struct tc_plan_job *j, const char *const *x, struct tc_err *err)
-{
-  const bool cluster = x[X_NODES] || j->from_slurm;
-  if (x[X_EMIT] && strcmp(x[X_EMIT], "sbatch"))
-    return tc_fail(err, TC_EUSER, "--emit %s: unknown format; only sbatch is supported", x[X_EMIT]);
-  if (j->partition && j->partition[strspn(j->partition, NAME_LETTERS)])
-    return tc_fail(err, TC_EUSER, "--partition = %s: not a valid name of a partition", j->partition);
-  if (x[X_GPUS] && !cluster)
-    return tc_fail(err, TC_EUSER, "--gpus-per-node = %s has no effect without --nodes or --from-slurm: of how many "
-                   "nodes?", x[X_GPUS]);
-  if (x[X_TOP] && !j->search)
-    return tc_fail(err, TC_EUSER, "--top = %s has no effect %s", x[X_TOP],
-                   cluster ? "with --explain, which describes one layout"
-                           : "without --nodes or --from-slurm, which search layouts");
-  if (x[X_INTO] && !x[X_EMIT])
-    return tc_fail(err, TC_EUSER, "--into = %s has no effect without --emit sbatch", x[X_INTO]);
-  if (x[X_TEMPLATE] && !x[X_EMIT])
-    return tc_fail(err, TC_EUSER, "--template = %s has no effect without --emit sbatch", x[X_TEMPLATE]);
-  if (j->partition && !j->from_slurm && !x[X_EMIT])
-    return tc_fail(err, TC_EUSER, "--partition = %s has no effect without --from-slurm or --emit sbatch",
-                   j->partition);
   return 0;
 }
 
@@ -252,40 +237,35 @@ static unsigned fixed_keys(const struct tc_config *c)
   return fixed;
 }
 
-/* --tables counts published models, whatever the run: no other flag of plan has an effect. */
-static int check_tables(const char *const *x, struct tc_err *err)
+static int read_job(struct tc_plan_job *j, const struct tc_args *a, struct tc_err *err)
 {
-  for (int i = 0; i < N_EXTRA; i++)
-    if (x[i] && i != X_TABLES)
-      return tc_fail(err, TC_EUSER, "--%.*s has no effect with --tables", (int)strcspn(extra_flags[i], "="),
-                     extra_flags[i]);
-  return 0;
+  j->partition = tc_args_given(a, "--partition");
+  j->from_slurm = tc_args_given(a, "--from-slurm");
+  j->search = (tc_args_given(a, "--nodes") || j->from_slurm) && !tc_args_given(a, "--explain");
+  j->emit = tc_args_given(a, "--emit");
+  j->fixed = fixed_keys(j->cfg);
+  TC_TRY(read_use(j, a, err));
+  if (j->partition && j->partition[strspn(j->partition, NAME_LETTERS)])
+    return tc_fail(err, TC_EUSER, "--partition = %s: not a valid name of a partition", j->partition);
+  if (j->partition && !j->from_slurm && !j->emit)
+    return tc_fail(err, TC_EUSER, "--partition = %s has no effect without --from-slurm or --emit sbatch", j->partition);
+  TC_TRY(read_cluster(j, a, err));
+  return read_run(j, a, err);
 }
 
 int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **calibrate, bool *tables,
                     struct tc_err *err)
 {
-  const char *x[N_EXTRA] = { NULL };
-  *j = (struct tc_plan_job){ .top = 8, .restart_s = 120 };
-  TC_TRY(tc_config_new(&j->cfg, argc, argv, extra_flags, x, err));
-  TC_TRY(tc_trained_of_run(j->cfg, err));
-  *calibrate = x[X_CALIBRATE];
-  *tables = x[X_TABLES] != NULL;
-  if (*tables) return check_tables(x, err);
-  if (*calibrate) return 0;
-  j->partition = x[X_PARTITION];
-  j->from_slurm = x[X_SLURM] != NULL;
-  j->search = (x[X_NODES] || j->from_slurm) && !x[X_EXPLAIN];
-  j->json = x[X_JSON] != NULL;
-  j->emit = x[X_EMIT];
-  j->template = x[X_TEMPLATE];
-  j->into = x[X_INTO] ? x[X_INTO] : "plan";
-  j->fixed = fixed_keys(j->cfg);
-  TC_TRY(read_use(j, x, err));
-  TC_TRY(check_flags(j, x, err));
-  if (x[X_TOP]) TC_TRY(number(&j->top, "top", x[X_TOP], TC_PLAN_ROWS, err));
-  TC_TRY(read_cluster(j, x, err));
-  return read_run(j, x, err);
+  struct tc_args a;
+  *j = (struct tc_plan_job){ .top = 8, .restart_s = 120, .into = "plan" };
+  int rc = tc_args_find(&a, &flags, argc, argv, err);
+  if (!rc) rc = tc_config_new(&j->cfg, a.argc, a.argv, err);
+  if (!rc) rc = tc_trained_of_run(j->cfg, err);
+  *calibrate = tc_args_given(&a, "--calibrate");
+  *tables = tc_args_given(&a, "--tables");
+  if (!rc && !*tables && !*calibrate) rc = read_job(j, &a, err);
+  tc_args_free(&a);
+  return rc;
 }
 
 void tc_plan_job_done(struct tc_plan_job *j)

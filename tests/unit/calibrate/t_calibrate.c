@@ -103,7 +103,7 @@ static int fake_train(char *ini)
   struct tc_annotation *rows = NULL;
   struct stat st;
   int32_t node[8] = { 0 };
-  if (tc_config_new(&c, 2, argv, NULL, NULL, &err) < 0) return fprintf(stderr, "%s\n", err.text), 2;
+  if (tc_config_new(&c, 2, argv, &err) < 0) return fprintf(stderr, "%s\n", err.text), 2;
   write_log(c);
   if (c->train_eval_tasks.n) return fprintf(stderr, "tasks\n"), 9;
   if (!strcmp(fault, "fails")) return fprintf(stderr, "a line\nit fails\n"), 7;

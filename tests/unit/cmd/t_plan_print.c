@@ -213,9 +213,8 @@ int main(void)
   char *args[] = { "plan", "--model.layers=2", "--model.hidden=32", "--model.heads=2", "--model.context=16",
                    "--model.vocab=256", "--parallel.data=ddp", "--parallel.schedule=interleaved",
                    "--train.recompute=none", "--train.precision=fp32" };
-  const char *const extra[] = { NULL };
   struct tc_err err = { 0 };
-  if (!is_int(tc_config_new(&cfg, 10, args, extra, NULL, &err), 0, "configured %s", err.text)) return done_testing();
+  if (!is_int(tc_config_new(&cfg, 10, args, &err), 0, "configured %s", err.text)) return done_testing();
   test_plan();
   test_table();
   test_no_slurm();

@@ -9,8 +9,7 @@
 enum { MAX_ARGS = 8 };
 
 /* Run file `text` (NULL: none) and the flags, as a command would give them. */
-static int config(struct tc_config **c, const char *text, char *const *flags,
-                  const char *const *extra, const char **value, struct tc_err *err)
+static int config(struct tc_config **c, const char *text, char *const *flags, struct tc_err *err)
 {
   char path[] = "t_config-XXXXXX", name[] = "train";
   char *argv[MAX_ARGS + 3] = { name };
@@ -24,7 +23,7 @@ static int config(struct tc_config **c, const char *text, char *const *flags,
   for (int i = 0; flags && flags[i]; i++) argv[argc++] = flags[i];
   if (text) argv[argc++] = path;
   err->text[0] = '\0';
-  int status = tc_config_new(c, argc, argv, extra, value, err);
+  int status = tc_config_new(c, argc, argv, err);
   if (text) {
     unlink(path);
     char *at = strstr(err->text, path);        /* the name is random: put FILE for it */
@@ -40,7 +39,7 @@ static struct tc_config *good(const char *text, char *const *flags)
 {
   struct tc_config *c;
   struct tc_err err;
-  if (config(&c, text, flags, NULL, NULL, &err) != 0) {
+  if (config(&c, text, flags, &err) != 0) {
     printf("Bail out! %s\n", err.text);
     exit(1);
   }
@@ -110,19 +109,6 @@ static void test_flags(void)
   is_int(c->data_train.n, 2, "a flag's LIST takes the place of the file's");
   is_str(c->run_out, "a=b", "a value with an equal sign");
   tc_config_free(c);
-
-  static const char *const extra[] = { "json", "after=", "dot", "rank=", NULL };
-  const char *value[4] = { "x", "x", "x", "x" };
-  char j[] = "--json", k[] = "--after=grad", r[] = "--rank", three[] = "3";
-  struct tc_err err;
-  is_int(config(&c, NULL, (char *[]){ j, k, r, three, a, NULL }, extra, value, &err), 0,
-         "a command's own flags");
-  is_str(value[0], "yes", "--json");
-  is_str(value[1], "grad", "--after=grad");
-  ok(value[2] == NULL, "not given");
-  is_str(value[3], "3", "--rank 3");
-  is_int(c->train_steps, 9, "... beside an option");
-  tc_config_free(c);
 }
 
 #define LIST "it has to be names between blanks, in UTF-8 without control characters or \" ;\"; one with blanks in double " \
@@ -161,8 +147,6 @@ static void test_errors(void)
     { NULL, "--train.lr", "--train.lr takes a value: --train.lr=..." },
     { NULL, "--run.device=gpu", "--run.device is \"gpu\"; it has to be one of auto|cpu|cuda|ref" },
     { NULL, "-x", "there is no option -x; options are --section.key=value" },
-    { NULL, "--json=1", "--json takes no value" },
-    { NULL, "--after", "--after takes a value: --after=..." },
     { NULL, "--mesh.tp=0", "--mesh.tp is \"0\"; it has to be auto or a whole number from 1 to 65536" },
     { NULL, "--parallel.head_chunk=9223372036854775807", "--parallel.head_chunk is \"9223372036854775807\"; it has to be auto or a whole number from 1 to 2147483647" },
     { NULL, "--train.beta1=0.9999999999999", "--train.beta1 is \"0.9999999999999\", which is 1 as a 32-bit float; it has to be a number from 0 to below 1" },
@@ -201,20 +185,18 @@ static void test_errors(void)
     { NULL, "no-such.ini", "cannot open run file no-such.ini: No such file or directory" },
     { NULL, "/", "cannot read run file /: it is a folder; name a file in it" },
   };
-  static const char *const extra[] = { "json", "after=", NULL };
-  const char *value[2];
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     struct tc_config *c;
     struct tc_err err;
     char *flag = bad[i].flag ? tc_strdup(bad[i].flag) : NULL;
-    int status = config(&c, bad[i].text, (char *[]){ flag, NULL }, extra, value, &err);
+    int status = config(&c, bad[i].text, (char *[]){ flag, NULL }, &err);
     is_str(status == TC_EUSER && !c ? err.text : "no error", bad[i].want, "refused: %s", bad[i].want);
     free(flag);
   }
   struct tc_config *c;
   struct tc_err err;
   char a[] = "one.ini", b[] = "two.ini";
-  config(&c, NULL, (char *[]){ a, b, NULL }, NULL, NULL, &err);
+  config(&c, NULL, (char *[]){ a, b, NULL }, &err);
   ok(strstr(err.text, "two.ini: unexpected"), "one run file only");
 }
 
@@ -255,10 +237,10 @@ static void test_edges(void)
     struct tc_config *c, *again = NULL;
     struct tc_err err = { 0 };
     char *flag = tc_strdup(taken[i]), *text = NULL, *text2 = NULL;
-    ok(config(&c, NULL, (char *[]){ flag, NULL }, NULL, NULL, &err) == 0, "taken: %s %s", flag,
+    ok(config(&c, NULL, (char *[]){ flag, NULL }, &err) == 0, "taken: %s %s", flag,
        err.text);
     if (c) text = tc_config_text(c);
-    if (c && config(&again, text, NULL, NULL, NULL, &err) == 0) text2 = tc_config_text(again);
+    if (c && config(&again, text, NULL, &err) == 0) text2 = tc_config_text(again);
     is_str(text2 ? text2 : err.text, text, "... and reads back");
     tc_config_free(c);
     tc_config_free(again);
@@ -283,7 +265,7 @@ static void test_quoted(void)
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char *flag = tc_sprintf("--data.train=%s", rows[i].value), word[] = "train", *argv[] = { word, flag };
     struct tc_config *c = NULL, *again = NULL;
-    if (!is_int(tc_config_new(&c, 2, argv, NULL, NULL, &err), 0, "%s", rows[i].value)) continue;
+    if (!is_int(tc_config_new(&c, 2, argv, &err), 0, "%s", rows[i].value)) continue;
     is_int(c->data_train.n, rows[i].n, "... its words");
     for (int k = 0; k < rows[i].n && k < c->data_train.n; k++)
       is_str(c->data_train.item[k], rows[i].item[k], "... word %d", k);
@@ -299,7 +281,7 @@ static void test_quoted(void)
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     char *flag = tc_sprintf("--data.train=%s", bad[i]), word[] = "train", *argv[] = { word, flag };
     struct tc_config *c = NULL;
-    is_int(tc_config_new(&c, 2, argv, NULL, NULL, &err), TC_EUSER, "refused: value %zu", i);
+    is_int(tc_config_new(&c, 2, argv, &err), TC_EUSER, "refused: value %zu", i);
     ok(strstr(err.text, "one with blanks in double quotes: \"a b.txt\""), "... says how: %s", err.text);
     tc_config_free(c);
     free(flag);
@@ -363,7 +345,7 @@ static void test_most_bytes(void)
   tc_config_free(c);
   free(text);
   flag[end] = 'x';
-  is_int(config(&c, NULL, (char *[]){ flag, NULL }, NULL, NULL, &err), TC_EUSER, "... and one more");
+  is_int(config(&c, NULL, (char *[]){ flag, NULL }, &err), TC_EUSER, "... and one more");
   is_str(err.text, "the options take 1048577 bytes, and a checkpoint has room for 1048576: name fewer "
          "files in data.train and data.val", "... says what to do");
   free(flag);
@@ -400,7 +382,7 @@ static void test_zero(void)
   int fd = mkstemp(path);
   ok(write(fd, text, sizeof text - 1) == (ssize_t)sizeof text - 1, "a run file");
   close(fd);
-  is_int(tc_config_new(&c, 2, argv, NULL, NULL, &err), TC_EUSER, "with a byte that is 0 is refused");
+  is_int(tc_config_new(&c, 2, argv, &err), TC_EUSER, "with a byte that is 0 is refused");
   ok(strstr(err.text, ":2: a control character (byte 0) at place 8"), "... %s", err.text);
   unlink(path);
 }

@@ -167,7 +167,6 @@ static int programs(const struct tc_config *c, int world, struct tc_err *err)
 
 static void test_program(int world, const char *flags, int want)
 {
-  static const char *const extra[] = { NULL };
   const int64_t before = live;
   char text[600], *args[40] = { "train" }, *rest = text;
   struct tc_config *c = NULL;
@@ -177,7 +176,7 @@ static void test_program(int world, const char *flags, int want)
            "--model.context=16 --model.vocab=64 --data.train=x --data.format=bin "
            "--train.global_batch=16 %s", flags);
   for (char *a; (a = strtok_r(rest, " ", &rest)) && n < 40;) args[n++] = a;
-  int rc = tc_config_new(&c, n, args, extra, NULL, &err);
+  int rc = tc_config_new(&c, n, args, &err);
   if (!rc) rc = programs(c, world, &err);
   tc_config_free(c);
   is_int(rc, want, "%d ranks, %s: %s", world, flags, err.text);

@@ -25,7 +25,7 @@ static struct tc_config *new_config(void)
 {
   struct tc_config *c;
   char word[] = "test", *argv[] = { word };
-  TC_ASSERT(tc_config_new(&c, 1, argv, NULL, NULL, NULL) == 0);
+  TC_ASSERT(tc_config_new(&c, 1, argv, NULL) == 0);
   return c;
 }
 

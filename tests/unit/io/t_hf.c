@@ -317,7 +317,7 @@ static const char *model_of(const char *a, const char *b)
   struct tc_config *c;
   struct tc_model m;
   struct tc_err err;
-  TC_ASSERT(tc_config_new(&c, *b ? 3 : 2, argv, NULL, NULL, &err) == 0);
+  TC_ASSERT(tc_config_new(&c, *b ? 3 : 2, argv, &err) == 0);
   char *is = tc_setup_model(c, &m, &err) == 0 ? tc_model_text(&m) : tc_strdup(err.text);
   snprintf(text, sizeof text, "%s", is);
   free(is);

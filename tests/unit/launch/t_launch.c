@@ -71,8 +71,7 @@ static void test_abort(void)
     struct tc_config *cfg = NULL;
     struct tc_err err = { 0 };
     char *args[] = { "train", "--run.threads=1" };
-    const char *const extra[] = { NULL };
-    if (!freopen("/dev/null", "w", stderr) || tc_config_new(&cfg, 2, args, extra, NULL, &err) < 0 ||
+    if (!freopen("/dev/null", "w", stderr) || tc_config_new(&cfg, 2, args, &err) < 0 ||
         tc_launch_find(&l, cfg, &err) < 0 ||
         tc_mpi_start(&l.mpi_rank, &l.mpi_world, &err) < 0) _exit(99);
     l.mpi = true;
@@ -115,8 +114,7 @@ int main(void)
   const char *const launchers[] = { "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE" };
   for (size_t i = 0; i < 3; i++) unsetenv(launchers[i]);
   test_abort();
-  const char *const extra[] = { NULL };
-  if (!is_int(tc_config_new(&r.cfg, 3, args, extra, NULL, &err), 0, "configured %s", err.text))
+  if (!is_int(tc_config_new(&r.cfg, 3, args, &err), 0, "configured %s", err.text))
     return done_testing();
   is_int(tc_launch_find(&r.launch, r.cfg, &err), 0, "found %s", err.text);
   ok(r.launch.hub && !r.launch.mpi && r.launch.ranks->world == N, "three threads");

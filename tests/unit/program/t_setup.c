@@ -8,7 +8,6 @@
 /* The options of `flags`, separated by blanks, on top of a small model; NULL: they are refused. */
 static struct tc_config *config(const char *flags, struct tc_err *err)
 {
-  static const char *const extra[] = { NULL };
   const char *base =
       "--model.layers=4 --model.hidden=32 --model.heads=4 --model.context=16 --model.vocab=64 "
                      "--data.train=x --data.format=bin ";
@@ -17,7 +16,7 @@ static struct tc_config *config(const char *flags, struct tc_err *err)
   struct tc_config *c = NULL;
   snprintf(text, sizeof text, "%s%s", base, flags);
   for (char *a; (a = strtok_r(rest, " ", &rest)) && n < 40;) args[n++] = a;
-  return tc_config_new(&c, n, args, extra, NULL, err) < 0 ? NULL : c;
+  return tc_config_new(&c, n, args, err) < 0 ? NULL : c;
 }
 
 /* All of it, for `world` ranks, `each` on a node. */

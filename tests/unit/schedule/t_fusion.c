@@ -328,7 +328,6 @@ static void check_case(struct count *c, struct fuzz *f)
   struct tc_mesh *m = NULL;
   struct tc_annotation *rows = NULL;
   struct tc_program_opts o;
-  const char *none[] = { NULL };
   char *argv[MOST_FLAGS + 1] = { (char *)(uintptr_t)"fuzz" };
   draw_case(&d);
   if (chance(&d, 3)) *d.rows = '\0';
@@ -336,7 +335,7 @@ static void check_case(struct count *c, struct fuzz *f)
   flag(&d, "--parallel.annotations=%s", f->path);
   if (chance(&d, 3)) flag(&d, "--train.precision=bf16");
   memcpy(argv + 1, d.flag, (size_t)d.n_flags * sizeof *argv);
-  int rc = tc_config_new(&cfg, d.n_flags + 1, argv, none, NULL, &err);
+  int rc = tc_config_new(&cfg, d.n_flags + 1, argv, &err);
   TC_ASSERT(rc == 0);
   rc = tc_setup_mesh(&m, cfg, d.pp * d.dp * d.tp, node, 0, &err);
   if (!rc) rc = tc_setup_program(&o, cfg, m, &rows, &err);
