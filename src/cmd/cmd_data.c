@@ -9,81 +9,52 @@
 
 #define SHARD_TOKENS 100000000
 
-static int shard_tokens(const char *text, int64_t *out, struct tc_err *err)
+static int set_shard_tokens(void *opts, const struct tc_flag *f, const char *value, struct tc_err *err)
 {
-  const double n = tc_parse_bytes(text);
-  if (!(n >= 1 && n <= INT32_MAX))
-    return tc_fail(err, TC_EUSER, "--shard-tokens %.40s: give a number from 1 to %d, such as 100M", text, INT32_MAX);
-  *out = (int64_t)n;
-  return TC_OK;
+  const double n = tc_parse_bytes(value);
+  const bool fits = n >= f->least && n <= f->most;
+  (void)err;
+  ((struct tc_shards_opts *)opts)->shard_tokens = fits ? (int64_t)n : 0;
+  return !fits;
 }
 
-static int invalid(const char *text, enum tc_invalid *out, struct tc_err *err)
+static int set_bad_lines(void *opts, const struct tc_flag *f, const char *value, struct tc_err *err)
 {
-  for (int i = 0; i < 3; i++)
-    if (strcmp(text, tc_invalid_words[i]) == 0) {
-      *out = (enum tc_invalid)i;
-      return TC_OK;
-    }
-  return tc_fail(err, TC_EUSER, "--invalid %.40s: give refuse, replace or bytes", text);
+  struct tc_shards_opts *o = opts;
+  (void)f, (void)err;
+  o->skip_bad = strcmp(value, "skip") == 0;
+  return !o->skip_bad && strcmp(value, "refuse");
 }
 
-static int bad_lines(const char *text, bool *skip, struct tc_err *err)
-{
-  *skip = strcmp(text, "skip") == 0;
-  if (*skip || strcmp(text, "refuse") == 0) return TC_OK;
-  return tc_fail(err, TC_EUSER, "--bad-lines %.40s: give refuse or skip", text);
-}
+#define FIELD(f) .field = offsetof(struct tc_shards_opts, f)
+#define NEEDS(flag) .needs = "--tokenizer", \
+  .says = flag " needs --tokenizer: without one a token is a byte, and one file is made"
+static const struct tc_flag list[] = {           /* main.c explains them */
+  { .form = "-o OUT", .kind = TC_FLAG_TEXT, FIELD(out), .says = "-o needs the name of the shard" },
+  { .form = "--tokenizer FILE", .kind = TC_FLAG_TEXT, FIELD(tokenizer) },
+  { .form = "--field NAME", .kind = TC_FLAG_TEXT, FIELD(field) },
+  { .form = "--eod TOKEN", .kind = TC_FLAG_TEXT, FIELD(eod) },
+  { .form = "--jsonl", .kind = TC_FLAG_YES, FIELD(jsonl) },
+  { .form = "--begin-token", .kind = TC_FLAG_YES, FIELD(begin_token), NEEDS("--begin-token") },
+  { .form = "--shard-tokens N", .takes = "a number from %.0f to %.0f, such as 100M", .kind = TC_FLAG_CALL, .least = 1,
+    .most = INT32_MAX, .set = set_shard_tokens, NEEDS("--shard-tokens") },
+  { .form = "--threads N", .takes = TC_DATA_THREADS, FIELD(threads), 1, TC_DATA_MOST_THREADS },
+  { .form = "--invalid WORD", .takes = "refuse, replace or bytes", .kind = TC_FLAG_WORD, FIELD(invalid) },
+  { .form = "--bad-lines WORD", .takes = "refuse or skip", .kind = TC_FLAG_CALL, .set = set_bad_lines },
+  { .form = NULL }
+};
+static const struct tc_flags flags = { .flag = list, .command = "data", .how = TC_FLAGS_DASH | TC_DATA_FLAGS };
 
-/* An option at argv[*i], with its value. */
-static int option(struct tc_shards_opts *o, int argc, char **argv, int *i, struct tc_err *err)
+/* o->text borrows the words of *a. */
+static int parse(struct tc_shards_opts *o, const struct tc_args *a, struct tc_err *err)
 {
-  static const char *const names[] = { "-o", "--tokenizer", "--field", "--eod", "--shard-tokens", "--threads",
-                                       "--invalid", "--bad-lines" };
-  const char *value = NULL, *a = argv[*i];
-  size_t k = 0;
-  if (strcmp(a, "--jsonl") == 0) return o->jsonl = true, TC_OK;
-  if (strcmp(a, "--begin-token") == 0) return o->begin_token = true, TC_OK;
-  if (strcmp(a, "-o") == 0 && *i + 1 == argc) return tc_fail(err, TC_EUSER, "-o needs the name of the shard");
-  for (; !value && k < sizeof names / sizeof *names; k++) {
-    value = tc_data_option(argc, argv, i, names[k], err);
-    if (err->status < 0) return err->status;
-  }
-  if (!value) return tc_fail(err, TC_EUSER, "tercio data has no option '%s'; see tercio data --help", a);
-  switch (k - 1) {
-  case 0: o->out = value; return TC_OK;
-  case 1: o->tokenizer = value; return TC_OK;
-  case 2: o->field = value; return TC_OK;
-  case 3: o->eod = value; return TC_OK;
-  case 4: return shard_tokens(value, &o->shard_tokens, err);
-  case 5: return tc_data_threads(value, &o->threads, err);
-  case 6: return invalid(value, &o->invalid, err);
-  default: return bad_lines(value, &o->skip_bad, err);
-  }
-}
-
-/* Texts and folders into text[argc], which o->text becomes. */
-static int parse(struct tc_shards_opts *o, int argc, char **argv, char **text, struct tc_err *err)
-{
-  bool names_only = false;               /* after "--" */
-  const char *needs_tokenizer = NULL;
-  for (int i = 1; i < argc; i++) {
-    char *a = argv[i];
-    if (!names_only && strcmp(a, "--") == 0) names_only = true;
-    else if (!names_only && a[0] == '-' && a[1]) {
-      TC_TRY(option(o, argc, argv, &i, err));
-      if (strcmp(a, "--begin-token") == 0 || strncmp(a, "--shard-tokens", 14) == 0) needs_tokenizer = a;
-    } else text[o->n_texts++] = a;
-  }
-  o->text = text;
+  TC_TRY(tc_args_set(a, o, err));
+  o->text = a->word;
+  o->n_texts = a->n_words;
   if (o->n_texts == 0) return tc_fail(err, TC_EUSER, "no text files; see tercio data --help");
-  if (!o->out || !*o->out)
-    return tc_fail(err, TC_EUSER, o->tokenizer ? "no -o SHARDS: which folder is for the shards?"
-                                               : "no -o SHARD.bin: where should the tokens go?");
-  if (needs_tokenizer && !o->tokenizer)
-    return tc_fail(err, TC_EUSER, "%.60s needs --tokenizer: without one a token is a byte, and one file is made",
-                   needs_tokenizer);
-  return TC_OK;
+  if (o->out && *o->out) return TC_OK;
+  return tc_fail(err, TC_EUSER, o->tokenizer ? "no -o SHARDS: which folder is for the shards?"
+                                             : "no -o SHARD.bin: where should the tokens go?");
 }
 
 static void say_made(const struct tc_shards_opts *o, const struct tc_shards_made *m)
@@ -107,11 +78,12 @@ static int make(int argc, char **argv, struct tc_stop *stop, struct tc_err *err)
 {
   struct tc_shards_opts o = { .stop = stop, .shard_tokens = SHARD_TOKENS };
   struct tc_shards_made made;
-  char **text = tc_calloc((size_t)argc, sizeof *text);
-  int status = parse(&o, argc, argv, text, err);
+  struct tc_args a;
+  int status = tc_args_find(&a, &flags, argc, argv, err);
+  if (status == TC_OK) status = parse(&o, &a, err);
   if (status == TC_OK) status = tc_shards_make(&made, &o, err);
   if (status == TC_OK) say_made(&o, &made);
-  free(text);
+  tc_args_free(&a);
   return status;
 }
 

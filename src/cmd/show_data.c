@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST = 16, MOST_THREADS = 1024 };      /* tokens of each file that show prints; threads that check takes */
+enum { FIRST = 16 };                           /* tokens of each file that show prints */
 
 struct view {
   struct tc_token_set_opts o;
@@ -20,28 +20,6 @@ struct view {
 };
 
 /* ---- the command line ------------------------------------------------------------------------ */
-
-int tc_data_threads(const char *text, int *out, struct tc_err *err)
-{
-  char *end;
-  const long n = strtol(text, &end, 10);
-  if (*end || end == text || n < 1 || n > MOST_THREADS)
-    return tc_fail(err, TC_EUSER, "--threads %.40s: give a number from 1 to %d", text, MOST_THREADS);
-  *out = (int)n;
-  return TC_OK;
-}
-
-const char *tc_data_option(int argc, char **argv, int *i, const char *name, struct tc_err *err)
-{
-  const char *a = argv[*i];
-  const size_t n = strlen(name);
-  if (strncmp(a, name, n) != 0) return NULL;
-  if (a[n] == '=') return a + n + 1;
-  if (a[n]) return NULL;
-  if (*i + 1 < argc) return argv[++*i];
-  tc_fail(err, TC_EUSER, "%s needs a value; see tercio data --help", name);
-  return NULL;
-}
 
 static void add_word(struct view *v, char *word)
 {
@@ -63,69 +41,43 @@ static int add_words(struct view *v, const char *arg, struct tc_err *err)
                                     "\"a b.txt\"", arg);
 }
 
-static int number(const char *flag, const char *text, int64_t *out, struct tc_err *err)
-{
-  char *end;
-  errno = 0;
-  *out = strtoll(text, &end, 10);
-  if (*end || end == text || errno || *out < 0)
-    return tc_fail(err, TC_EUSER, "%s %.40s: give a whole number, 0 or more", flag, text);
-  return TC_OK;
-}
-
-static int format(const char *flag, const char *text, enum tc_data_format *out, struct tc_err *err)
+static int set_format(void *view, const struct tc_flag *f, const char *text, struct tc_err *err)
 {
   int value;
   char words[100] = "";
-  if (tc_choice_parse("data.format", text, &value)) return *out = (enum tc_data_format)value, TC_OK;
+  (void)f;
+  if (tc_choice_parse("data.format", text, &value)) {
+    ((struct view *)view)->o.format = (enum tc_data_format)value;
+    return TC_OK;
+  }
   for (int i = TC_FORMAT_AUTO; i <= TC_FORMAT_UINT32; i++)
     tc_text_add(words, sizeof words, "%s%s", i == TC_FORMAT_AUTO ? "" : i < TC_FORMAT_UINT32 ? ", " : " or ",
                 tc_word_data_format((enum tc_data_format)i));
-  return tc_fail(err, TC_EUSER, "%s %.40s: give %s", flag, text, words);
+  return tc_fail(err, TC_EUSER, "--data.format %.40s: give %s", text, words);
 }
 
-/* The options, and the verbs that take each. */
-enum option { FORMAT, TOKENIZER, FROM, TOKENS, VOCAB, THREADS, OPTIONS };
-static const struct { const char *name; int verbs; } options[OPTIONS] = {
-  [FORMAT] = { "--data.format", TC_TOKENS_SHOW | TC_TOKENS_CHECK | TC_TOKENS_DECODE },
-  [TOKENIZER] = { "--tokenizer", TC_TOKENS_SHOW | TC_TOKENS_CHECK | TC_TOKENS_DECODE },
-  [FROM] = { "--from", TC_TOKENS_SHOW | TC_TOKENS_DECODE },
-  [TOKENS] = { "--tokens", TC_TOKENS_SHOW | TC_TOKENS_DECODE },
-  [VOCAB] = { "--vocab", TC_TOKENS_CHECK },
-  [THREADS] = { "--threads", TC_TOKENS_CHECK },
+#define FIELD(f) .field = offsetof(struct view, f)
+#define TOKENS "a whole number, 0 or more", .kind = TC_FLAG_WHOLE
+static const struct tc_flag list[] = {           /* main.c explains them */
+  { .form = "--data.format FORMAT", .kind = TC_FLAG_CALL, .set = set_format },
+  { .form = "--tokenizer FILE", .kind = TC_FLAG_TEXT, FIELD(o.tokenizer) },
+  { .form = "--from N", .takes = TOKENS, FIELD(o.from), 0, 9e18, .of = TC_TOKENS_SHOW | TC_TOKENS_DECODE },
+  { .form = "--tokens N", .takes = TOKENS, FIELD(count), 0, 9e18, .of = TC_TOKENS_SHOW | TC_TOKENS_DECODE },
+  { .form = "--vocab N", .takes = TOKENS, FIELD(o.vocab), 0, 9e18, .of = TC_TOKENS_CHECK },
+  { .form = "--threads N", .takes = TC_DATA_THREADS, FIELD(threads), 1, TC_DATA_MOST_THREADS, .of = TC_TOKENS_CHECK },
+  { .form = NULL }
 };
 
-/* An option at argv[*i], with its value. */
-static int option(struct view *v, int argc, char **argv, int *i, struct tc_err *err)
+static int parse(struct view *v, const char *command, int argc, char **argv, struct tc_err *err)
 {
-  const char *a = argv[*i], *value = NULL;
-  int k = 0;
-  for (; k < OPTIONS; k++) {
-    value = tc_data_option(argc, argv, i, options[k].name, err);
-    if (err->status < 0) return err->status;
-    if (value) break;
-  }
-  if (!value || !(options[k].verbs & (int)v->o.use))
-    return tc_fail(err, TC_EUSER, "tercio data %s has no option '%s'; see tercio data --help", argv[0], a);
-  switch ((enum option)k) {
-  case FORMAT: return format(options[k].name, value, &v->o.format, err);
-  case TOKENIZER: v->o.tokenizer = value; return TC_OK;
-  case FROM: return number(options[k].name, value, &v->o.from, err);
-  case TOKENS: return number(options[k].name, value, &v->count, err);
-  case VOCAB: return number(options[k].name, value, &v->o.vocab, err);
-  default: return tc_data_threads(value, &v->threads, err);
-  }
-}
-
-static int parse(struct view *v, int argc, char **argv, struct tc_err *err)
-{
-  bool names_only = false;
-  for (int i = 1; i < argc; i++) {
-    if (!names_only && strcmp(argv[i], "--") == 0) names_only = true;
-    else if (names_only || argv[i][0] != '-') TC_TRY(add_words(v, argv[i], err));
-    else TC_TRY(option(v, argc, argv, &i, err));
-  }
-  return v->o.n_words ? TC_OK : tc_fail(err, TC_EUSER, "no data files; see tercio data --help");
+  const struct tc_flags flags = { .flag = list, .command = command, .of = v->o.use, .how = TC_DATA_FLAGS };
+  struct tc_args a;
+  int rc = tc_args_find(&a, &flags, argc, argv, err);
+  if (!rc) rc = tc_args_set(&a, v, err);
+  for (int i = 0; i < a.n_words && !rc; i++) rc = add_words(v, a.word[i], err);
+  if (!rc && !v->o.n_words) rc = tc_fail(err, TC_EUSER, "no data files; see tercio data --help");
+  tc_args_free(&a);
+  return rc;
 }
 
 /* Calls `put` for tokens [from, from + n) of a file, in order. */
@@ -282,10 +234,10 @@ static int check(const struct view *v, struct tc_err *err)
 
 /* ---- the verbs -------------------------------------------------------------------------------- */
 
-static int run(struct view *v, int (*act)(const struct view *v, struct tc_err *err), int argc, char **argv,
-               struct tc_err *err)
+static int run(struct view *v, int (*act)(const struct view *v, struct tc_err *err), const char *command, int argc,
+               char **argv, struct tc_err *err)
 {
-  int status = parse(v, argc, argv, err);
+  int status = parse(v, command, argc, argv, err);
   if (status == TC_OK) status = tc_token_set_open(&v->s, &v->o, err);
   if (status == TC_OK) status = act(v, err);
   tc_token_set_free(&v->s);
@@ -296,14 +248,14 @@ static int run(struct view *v, int (*act)(const struct view *v, struct tc_err *e
 
 int tc_show_data(bool *is_verb, int argc, char **argv, struct tc_err *err)
 {
-  static const struct { const char *name; enum tc_token_use use; int (*act)(const struct view *v, struct tc_err *err); }
-    verbs[] = { { "show", TC_TOKENS_SHOW, show }, { "check", TC_TOKENS_CHECK, check },
-                { "decode", TC_TOKENS_DECODE, decode } };
+  static const struct { const char *command; enum tc_token_use use; int (*act)(const struct view *v, struct tc_err *err); }
+    verbs[] = { { "data show", TC_TOKENS_SHOW, show }, { "data check", TC_TOKENS_CHECK, check },
+                { "data decode", TC_TOKENS_DECODE, decode } };
   for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
-    if (strcmp(argv[0], verbs[i].name) == 0) {
+    if (strcmp(argv[0], verbs[i].command + strlen("data ")) == 0) {
       struct view v = { .o = { .use = verbs[i].use, .format = TC_FORMAT_AUTO, .vocab = -1 }, .count = -1 };
       *is_verb = true;
-      return run(&v, verbs[i].act, argc, argv, err);
+      return run(&v, verbs[i].act, verbs[i].command, argc, argv, err);
     }
   *is_verb = false;
   return TC_OK;

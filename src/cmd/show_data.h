@@ -3,14 +3,15 @@
 #ifndef TC_CMD_SHOW_DATA_H
 #define TC_CMD_SHOW_DATA_H
 
-#include "src/base/base.h"
+#include "src/cmd/cmd.h"
 
-/* Local, as all of these; TC_EUSER. argv[0] is the verb. *is_verb: whether it is one. */
+/* Local; TC_EUSER. argv[0] is the verb. *is_verb: whether it is one. */
 int tc_show_data(bool *is_verb, int argc, char **argv, struct tc_err *err);
-/* A number of threads, from text. */
-int tc_data_threads(const char *text, int *out, struct tc_err *err);
-/* argv[*i] is --NAME VALUE or --NAME=VALUE: the value (and *i moves on to it); NULL: it is not, or (in err) the
- * value is missing. */
-const char *tc_data_option(int argc, char **argv, int *i, const char *name, struct tc_err *err);
+
+/* What the tables of `tercio data` share: how words are read, and --threads. */
+#define TC_DATA_FLAGS TC_FLAGS_END | TC_FLAGS_JOINED, .wrong = "%s %s", \
+                      .missing = "%s needs a value; see tercio data --help"
+#define TC_DATA_THREADS "a number from %.0f to %.0f", .kind = TC_FLAG_INT
+enum { TC_DATA_MOST_THREADS = 1024 };
 
 #endif

@@ -22,7 +22,7 @@ struct tc_plan_job {
   double own_bytes;              /* memory of the device without --memory */
   /* Where figures of the cluster come from ("--device", "Slurm"); NULL: assumed. */
   const char *device_from, *memory_from, *host_from, *nodes_from, *devices_from, *time_from;
-  const char *emit, *into, *template, *partition;  /* borrowed from cfg */
+  const char *emit, *into, *template, *partition;  /* borrowed from argv */
   bool from_slurm;
   struct tc_slurm_part slurm;
 };
