@@ -16,7 +16,7 @@ struct tc_cmd {
  * word in `takes`, "refuse, replace or bytes"), an int, an int64_t, a double, an int64_t of bytes with powers of 1024, a
  * double of a count such as 300G, of bytes with a unit such as 76GB, of seconds such as 24:00:00; or by a function. */
 enum tc_flag_kind { TC_FLAG_YES, TC_FLAG_NO, TC_FLAG_TEXT, TC_FLAG_WORD, TC_FLAG_INT, TC_FLAG_WHOLE, TC_FLAG_REAL,
-                    TC_FLAG_SIZE, TC_FLAG_AMOUNT, TC_FLAG_BYTES, TC_FLAG_TIME, TC_FLAG_CALL, TC_FLAG_GIVEN, TC_FLAG_HELP };
+                    TC_FLAG_SIZE, TC_FLAG_AMOUNT, TC_FLAG_BYTES, TC_FLAG_TIME, TC_FLAG_CALL, TC_FLAG_GIVEN };
 
 /* A flag; a list of them ends with form NULL. Help, man page, usage and completion print it, tc_args_find and tc_args_set
  * read it. */
@@ -79,11 +79,6 @@ const char *tc_args_given(const struct tc_args *a, const char *flag);
 extern const struct tc_flag tc_flags_plan[], tc_flags_place[], tc_flags_graph[], tc_flags_comm[], tc_flags_report[],
   tc_flags_save[], tc_flags_eval[], tc_flags_sample[];
 
-/* read_flags.c. Local. Reads argv[*i] if it is the flag f, as "--iters 3", "--iters=3" or "-j8", into a field of
- * `fields`, a command's struct, which borrows texts of argv; *i becomes its last word. 1: it is; 0: it is not.
- * TC_EUSER: its value is not valid; the sentence begins with `command`. */
-int tc_flag_read(const struct tc_flag *f, void *fields, int argc, char **argv, int *i, const char *command,
-                 struct tc_err *err);
 /* Rows of struct tc_flag for a command's struct with a struct tc_trained m. */
 #define TC_CMD_MODEL_FLAGS(command, tokenizer_help) \
   { "--tokenizer FILE", tokenizer_help "; e.g. --tokenizer tokenizer.json", "the path of a tokenizer.json", \
@@ -104,6 +99,11 @@ int tc_cmd_save(int argc, char **argv);
 int tc_cmd_comm(int argc, char **argv);
 /* The commands of `tercio ckpt` as a section of the man page. */
 void tc_cmd_ckpt_man(FILE *f);
+/* flag_help.c. Local. The flags that the subcommand takes, a line each behind the margin, `width` for its form; margin
+ * NULL: for the man page. */
+void tc_flags_print(FILE *f, const struct tc_flag *list, unsigned of, const char *margin, int width);
+/* Local. A request of roff, such as ".B ", and plain text for it. */
+void tc_roff_line(FILE *f, const char *request, const char *text);
 /* flag_help.c. Local. The man page's section on the keys of metrics.jsonl, by metrics.def. */
 void tc_cmd_metrics_man(void);
 int tc_cmd_plan(int argc, char **argv);

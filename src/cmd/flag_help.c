@@ -1,6 +1,26 @@
-/* flag_help.c - the man page's section on the keys of metrics.jsonl. */
+/* flag_help.c - flags as help and man page print them, and the man page's section on the keys of metrics.jsonl. */
 #include "src/cmd/cmd.h"
 #include "src/metrics/metrics.h"
+
+void tc_roff_line(FILE *f, const char *request, const char *text)
+{
+  fputs(request, f);
+  for (const char *s = text; *s; s++) fputs(*s == '-' ? "\\-" : *s == '\\' ? "\\e" : (char[]){ *s, '\0' }, f);
+  fputc('\n', f);
+}
+
+void tc_flags_print(FILE *f, const struct tc_flag *list, unsigned of, const char *margin, int width)
+{
+  for (; list->form; list++) {
+    if (list->of && !(list->of & of)) continue;
+    if (margin) {
+      fprintf(f, "%s%-*s  %s\n", margin, width, list->form, list->help);
+    } else {
+      tc_roff_line(f, ".TP\n.B ", list->form);
+      tc_roff_line(f, "", list->help);
+    }
+  }
+}
 
 void tc_cmd_metrics_man(void)
 {

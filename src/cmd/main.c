@@ -186,8 +186,10 @@ static int print_cmd_help(int i, const char *topic)
   char *usage = usage_of(i);
   printf("usage: tercio %s %s\n\n%s\n\nexample:\n  %s\n", c->name, usage, c->help, c->example);
   free(usage);
-  if (commands[i].flags) printf("\nFlags of this command:\n\n");
-  for (const struct tc_flag *f = commands[i].flags; f && f->form; f++) printf("  %-30s  %s\n", f->form, f->help);
+  if (commands[i].flags) {
+    printf("\nFlags of this command:\n\n");
+    tc_flags_print(stdout, commands[i].flags, 0, "  ", 30);
+  }
   if (!(how & HELP_OPTIONS)) return 0;
   if (all || (how & HELP_ALL_OPTIONS) == HELP_ALL_OPTIONS) {
     printf("\nOptions, by section of the run file:\n\n");
@@ -213,23 +215,6 @@ static void print_version(void)
 }
 
 /* ---- the man page ------------------------------------------------------------------------ */
-
-/* Prints plain text, escaped for roff. */
-static void roff(const char *s)
-{
-  for (; *s; s++) {
-    if (*s == '\\') printf("\\e");
-    else if (*s == '-') printf("\\-");
-    else putchar(*s);
-  }
-}
-
-static void roff_line(const char *request, const char *s)
-{
-  printf("%s", request);
-  roff(s);
-  putchar('\n');
-}
 
 static void print_man_signals(void)
 {
@@ -276,13 +261,13 @@ static void print_man_commands(void)
 {
   for (int i = 0; i < N_COMMANDS; i++) {
     printf(".TP\n.B tercio %s\n", commands[i].cmd.name);
-    roff_line("", commands[i].cmd.help);
-    for (const struct tc_flag *f = commands[i].flags; f && f->form; f++) {
-      roff_line(f == commands[i].flags ? ".RS\n.TP\n.B " : ".TP\n.B ", f->form);
-      roff_line("", f->help);
+    tc_roff_line(stdout, "", commands[i].cmd.help);
+    if (commands[i].flags) {
+      printf(".RS\n");
+      tc_flags_print(stdout, commands[i].flags, 0, NULL, 0);
+      printf(".RE\n");
     }
-    if (commands[i].flags) printf(".RE\n");
-    roff_line(".IP\n.EX\n", commands[i].cmd.example);
+    tc_roff_line(stdout, ".IP\n.EX\n", commands[i].cmd.example);
     printf(".EE\n");
   }
 }
@@ -308,7 +293,7 @@ static void print_man(void)
   for (int i = 0; i < N_COMMANDS; i++) {
     char *usage = usage_of(i);
     printf("%s.B tercio %s\n", i ? ".br\n" : "", commands[i].cmd.name);
-    roff_line("", usage);
+    tc_roff_line(stdout, "", usage);
     free(usage);
   }
   printf(".SH DESCRIPTION\n"
@@ -338,7 +323,7 @@ static void print_man(void)
   printf(".SH EXIT STATUS\n");
   for (int i = 0; i < N_STATUSES; i++) {
     printf(".TP\n.B %d\n", statuses[i].status);
-    roff_line("", statuses[i].meaning);
+    tc_roff_line(stdout, "", statuses[i].meaning);
   }
   printf(".SH FILES\n"
          ".TP\n.I OUT/metrics.jsonl\n"

@@ -266,23 +266,3 @@ int tc_args_model(const struct tc_args *a, struct tc_trained *m, struct tc_err *
   memcpy(m->flag, a->argv + 1, (size_t)m->n_flags * sizeof *m->flag);      /* the model is in place of the command */
   return 0;
 }
-
-int tc_flag_read(const struct tc_flag *f, void *fields, int argc, char **argv, int *i, const char *command,
-                 struct tc_err *err)
-{
-  const size_t n = strcspn(f->form, " ");
-  const bool several = strstr(f->form, " ...") != NULL;
-  if (strncmp(argv[*i], f->form, n) != 0) return 0;
-  const char *rest = argv[*i] + n, *value = NULL;
-  if (*rest == '=' && f->takes) value = rest + 1;
-  else if (*rest && f->form[1] != '-' && f->takes) value = rest;
-  else if (*rest) return 0;
-  const bool more = several && !value;           /* all words up to the next flag are values */
-  do {
-    if (f->takes && !value) value = has_value(argc, argv, *i, several) ? argv[++*i] : "";
-    if (set_field(f, fields, value, err))
-      return tc_fail(err, TC_EUSER, "%s: %.*s takes %s, not '%s'", command, (int)n, f->form, f->takes, value);
-    value = NULL;
-  } while (more && has_value(argc, argv, *i, several));
-  return 1;
-}

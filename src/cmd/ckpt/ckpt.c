@@ -161,8 +161,6 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
 {
   struct tc_ckpt *c;
   if (a->owners) return ckpt_cmd_owners(a, err);
-  if (a->only)
-    return tc_fail(err, TC_EUSER, "ckpt show: --tensor chooses among --owners, which is missing");
   TC_TRY(tc_ckpt_open(&c, a->path[0], err));
   const struct tc_manifest *m = c->m;
   const struct tc_ckpt_meta *t = &m->meta;
@@ -269,11 +267,6 @@ enum { N_SUBS = sizeof subs / sizeof *subs };
 static const char where[] = "DIR is a checkpoint or a folder of checkpoints, of which the newest is taken; if it may "
                             "be omitted, the\ndefault is run/ckpt.";
 
-static void print_option(void *f, const char *form, const char *help)
-{
-  fprintf(f, "      %-22s  %s\n", form, help);
-}
-
 static void usage(FILE *f, const struct ckpt_sub *only)
 {
   fprintf(f, "usage:\n");
@@ -281,38 +274,25 @@ static void usage(FILE *f, const struct ckpt_sub *only)
     const struct ckpt_sub *s = &subs[i];
     if (only && s != only) continue;
     fprintf(f, "%s  tercio ckpt %s %s\n      %s\n", i && !only ? "\n" : "", s->name, s->args, s->help);
-    ckpt_args_help(s, print_option, f);
+    ckpt_args_help(f, s, "      ", 22);
     fprintf(f, "      example: %s\n", s->example);
   }
   fprintf(f, "\n%s\n", where);
-}
-
-static void roff(FILE *f, const char *s)
-{
-  for (; *s; s++) fputs(*s == '-' ? "\\-" : *s == '\\' ? "\\e" : (char[]){ *s, '\0' }, f);
-}
-
-static void man_option(void *f, const char *form, const char *help)
-{
-  fputs(".TP\n.B ", f);
-  roff(f, form);
-  fputc('\n', f);
-  roff(f, help);
-  fputc('\n', f);
 }
 
 void tc_cmd_ckpt_man(FILE *f)
 {
   for (int i = 0; i < N_SUBS; i++) {
     fprintf(f, ".TP\n.B tercio ckpt %s\n.br\n", subs[i].name);
-    roff(f, subs[i].args);
-    fputs("\n.br\n", f);
-    roff(f, subs[i].help);
-    fputs(".\n.RS\n", f);
-    ckpt_args_help(&subs[i], man_option, f);
+    tc_roff_line(f, "", subs[i].args);
+    char *help = tc_sprintf("%s.", subs[i].help);
+    tc_roff_line(f, ".br\n", help);
+    free(help);
+    fputs(".RS\n", f);
+    ckpt_args_help(f, &subs[i], NULL, 0);
     fputs(".RE\n.IP\n.EX\n", f);
-    roff(f, subs[i].example);
-    fputs("\n.EE\n", f);
+    tc_roff_line(f, "", subs[i].example);
+    fputs(".EE\n", f);
   }
   fprintf(f, ".PP\n%s\n", where);
 }

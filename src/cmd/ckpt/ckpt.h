@@ -46,8 +46,8 @@ enum ckpt_opt {
 int ckpt_args_parse(struct ckpt_args *a, const struct ckpt_sub *s, int argc, char **argv,
                     struct tc_err *err);
 void ckpt_args_free(struct ckpt_args *a);
-/* Local. Calls print(ctx, "--rtol X", explanation) for each option of the command; its arguments are borrowed. */
-void ckpt_args_help(const struct ckpt_sub *s, void (*print)(void *ctx, const char *form, const char *help), void *ctx);
+/* Local. Prints the options of the command as tc_flags_print does. */
+void ckpt_args_help(FILE *f, const struct ckpt_sub *s, const char *margin, int width);
 
 /* Subcommands: Local. They print to stdout and return a status with its sentence in *err.
  * TC_DIFFERS has none: the differences are on stdout. */

@@ -45,109 +45,94 @@ static int set_mesh(void *args, const struct tc_flag *f, const char *s, struct t
   return !*s;
 }
 
-static const struct option {
-  struct tc_flag flag;            /* of struct ckpt_args */
-  unsigned bit;                   /* of the commands that accept it */
-} options[] = {
 #define FIELD(f) .field = offsetof(struct ckpt_args, f)
-  { { "--owners", "print which rank on which node has which slice of each tensor, and the bytes of each rank",
-      NULL, TC_FLAG_YES, FIELD(owners) }, CKPT_OWNERS },
-  { { "--tensor PATTERN", "with --owners, only tensors whose names match; e.g. --tensor 'h.0.*'",
-      "a pattern", TC_FLAG_TEXT, FIELD(only) }, CKPT_OWNERS },
-  { { "--rows A:B", "only indices A to B - 1 of the first dimension; either may be omitted; e.g. --rows 0:4",
-      "FIRST:END, such as 0:4", TC_FLAG_CALL, .set = set_rows }, CKPT_ROWS },
-  { { "--quick", "check only sizes and metadata, without reading the data",
-      NULL, TC_FLAG_YES, FIELD(quick) }, CKPT_DEPTH },
-  { { "--deep", "read all data and check all checksums (the default)",
-      NULL, TC_FLAG_NO, FIELD(quick) }, CKPT_DEPTH },
-  { { "-j N", "threads that read and check (default: one per CPU); e.g. -j 8",
-      "a number of threads", TC_FLAG_WHOLE, FIELD(jobs), 1, 1 << 24 }, CKPT_JOBS },
-  { { "--rtol X", "relative tolerance: the largest ||A-B|| / ||B|| per tensor (default 0: equal bit for bit); e.g. "
-      "--rtol 1e-5",
-      "a number >= 0", TC_FLAG_REAL, FIELD(rtol), 0, INFINITY }, CKPT_TOL },
-  { { "--atol Y", "absolute tolerance: a tensor also passes if no element differs by more than Y; e.g. --atol 1e-6",
-      "a number >= 0", TC_FLAG_REAL, FIELD(atol), 0, INFINITY }, CKPT_TOL },
-  { { "--only PATTERN", "compare only tensors whose names match; e.g. --only 'optim.m.*'",
-      "a pattern", TC_FLAG_TEXT, FIELD(only) }, CKPT_TOL },
-  { { "--pp N", "ranks on axis pp, as --mesh.pp; e.g. --pp 2",
-      "a number of ranks", TC_FLAG_CALL, .set = set_mesh }, CKPT_MESH },
-  { { "--dp N", "ranks on axis dp, as --mesh.dp; e.g. --dp 4",
-      "a number of ranks", TC_FLAG_CALL, .set = set_mesh }, CKPT_MESH },
-  { { "--tp N", "ranks on axis tp, as --mesh.tp; e.g. --tp 8",
-      "a number of ranks", TC_FLAG_CALL, .set = set_mesh }, CKPT_MESH },
-  { { "--world N", "total number of ranks, for mesh sizes of auto; e.g. --world 64",
-      "a number of ranks", TC_FLAG_WHOLE, FIELD(world), 1, 1 << 24 }, CKPT_MESH },
-  { { "--simulate CLUSTER", "nodes and ranks per node instead of --world; e.g. --simulate \"4 nodes x 8\"",
-      "a cluster, such as \"4 nodes x 8\"", TC_FLAG_TEXT, FIELD(cluster) }, CKPT_MESH },
-  { { "-o OUT", "the file or folder to write; for import, the folder of checkpoints; e.g. -o gpt2",
-      "the file or folder to write", TC_FLAG_TEXT, FIELD(out) }, CKPT_OUT },
-  { { "--format FORMAT", "hf (default), safetensors or llmc, see above; e.g. --format llmc",
-      "hf, safetensors or llmc", TC_FLAG_TEXT, FIELD(format) }, CKPT_FORMAT },
-  { { "--dtype TYPE", "element type of the weights: f32 (default) or bf16; e.g. --dtype bf16",
-      "f32 or bf16", TC_FLAG_TEXT, FIELD(dtype) }, CKPT_FORMAT },
-  { { "--shard-size SIZE", "with --format hf, several files of at most SIZE (B, KB, MB or GB) and their index; e.g. "
-      "--shard-size 5GB",
-      "the most bytes of a file, such as 5GB", TC_FLAG_CALL, .set = set_bytes }, CKPT_FORMAT },
-  { { "--rope ORDER", "order of rotary pairs in the file: half (default, Hugging Face's) or interleaved (Meta's); e.g. "
-      "--rope interleaved",
-      "half or interleaved", TC_FLAG_TEXT, FIELD(rope) }, CKPT_ROPE },
-  { { "--optimizer", "with --format safetensors, also write the optimizer's state",
-      NULL, TC_FLAG_YES, FIELD(optimizer) }, CKPT_FORMAT },
-  { { "--keep N", "number of good checkpoints to keep, at least 1; e.g. --keep 2",
-      "how many good checkpoints stay, at least 1", TC_FLAG_WHOLE, FIELD(keep), 1, 1 << 24 }, CKPT_KEEP },
-  { { "--dry-run", "print what would be removed, and remove nothing",
-      NULL, TC_FLAG_YES, FIELD(dry_run) }, CKPT_KEEP },
-  { { "--release", "undo the quarantine of STEP; if a step was quarantined twice, STEP.2 is the second; e.g. 300.2 --release",
-      NULL, TC_FLAG_YES, FIELD(release) }, CKPT_RELEASE },
-  { { "--json", "print JSON instead of text",
-      NULL, TC_FLAG_YES, FIELD(json) }, CKPT_JSON },
-#undef FIELD
+static const struct tc_flag list[] = {
+  { "--owners", "print which rank on which node has which slice of each tensor, and the bytes of each rank",
+    .kind = TC_FLAG_YES, FIELD(owners), .of = CKPT_OWNERS },
+  { "--tensor PATTERN", "with --owners, only tensors whose names match; e.g. --tensor 'h.0.*'",
+    "a pattern", TC_FLAG_TEXT, FIELD(only), .of = CKPT_OWNERS,
+    .needs = "--owners", .says = "ckpt show: --tensor chooses among --owners, which is missing" },
+  { "--rows A:B", "only indices A to B - 1 of the first dimension; either may be omitted; e.g. --rows 0:4",
+    "FIRST:END, such as 0:4", TC_FLAG_CALL, .set = set_rows, .of = CKPT_ROWS },
+  { "--quick", "check only sizes and metadata, without reading the data",
+    .kind = TC_FLAG_YES, FIELD(quick), .of = CKPT_DEPTH },
+  { "--deep", "read all data and check all checksums (the default)",
+    .kind = TC_FLAG_NO, FIELD(quick), .of = CKPT_DEPTH },
+  { "-j N", "threads that read and check (default: one per CPU); e.g. -j 8",
+    "a number of threads", TC_FLAG_WHOLE, FIELD(jobs), 1, 1 << 24, .of = CKPT_JOBS },
+  { "--rtol X", "relative tolerance: the largest ||A-B|| / ||B|| per tensor (default 0: equal bit for bit); e.g. "
+    "--rtol 1e-5",
+    "a number >= 0", TC_FLAG_REAL, FIELD(rtol), 0, INFINITY, .of = CKPT_TOL },
+  { "--atol Y", "absolute tolerance: a tensor also passes if no element differs by more than Y; e.g. --atol 1e-6",
+    "a number >= 0", TC_FLAG_REAL, FIELD(atol), 0, INFINITY, .of = CKPT_TOL },
+  { "--only PATTERN", "compare only tensors whose names match; e.g. --only 'optim.m.*'",
+    "a pattern", TC_FLAG_TEXT, FIELD(only), .of = CKPT_TOL },
+  { "--pp N", "ranks on axis pp, as --mesh.pp; e.g. --pp 2",
+    "a number of ranks", TC_FLAG_CALL, .set = set_mesh, .of = CKPT_MESH },
+  { "--dp N", "ranks on axis dp, as --mesh.dp; e.g. --dp 4",
+    "a number of ranks", TC_FLAG_CALL, .set = set_mesh, .of = CKPT_MESH },
+  { "--tp N", "ranks on axis tp, as --mesh.tp; e.g. --tp 8",
+    "a number of ranks", TC_FLAG_CALL, .set = set_mesh, .of = CKPT_MESH },
+  { "--world N", "total number of ranks, for mesh sizes of auto; e.g. --world 64",
+    "a number of ranks", TC_FLAG_WHOLE, FIELD(world), 1, 1 << 24, .of = CKPT_MESH },
+  { "--simulate CLUSTER", "nodes and ranks per node instead of --world; e.g. --simulate \"4 nodes x 8\"",
+    "a cluster, such as \"4 nodes x 8\"", TC_FLAG_TEXT, FIELD(cluster), .of = CKPT_MESH },
+  { "-o OUT", "the file or folder to write; for import, the folder of checkpoints; e.g. -o gpt2",
+    "the file or folder to write", TC_FLAG_TEXT, FIELD(out), .of = CKPT_OUT },
+  { "--format FORMAT", "hf (default), safetensors or llmc, see above; e.g. --format llmc",
+    "hf, safetensors or llmc", TC_FLAG_TEXT, FIELD(format), .of = CKPT_FORMAT },
+  { "--dtype TYPE", "element type of the weights: f32 (default) or bf16; e.g. --dtype bf16",
+    "f32 or bf16", TC_FLAG_TEXT, FIELD(dtype), .of = CKPT_FORMAT },
+  { "--shard-size SIZE", "with --format hf, several files of at most SIZE (B, KB, MB or GB) and their index; e.g. "
+    "--shard-size 5GB",
+    "the most bytes of a file, such as 5GB", TC_FLAG_CALL, .set = set_bytes, .of = CKPT_FORMAT },
+  { "--rope ORDER", "order of rotary pairs in the file: half (default, Hugging Face's) or interleaved (Meta's); e.g. "
+    "--rope interleaved",
+    "half or interleaved", TC_FLAG_TEXT, FIELD(rope), .of = CKPT_ROPE },
+  { "--optimizer", "with --format safetensors, also write the optimizer's state",
+    .kind = TC_FLAG_YES, FIELD(optimizer), .of = CKPT_FORMAT },
+  { "--keep N", "number of good checkpoints to keep, at least 1; e.g. --keep 2",
+    "how many good checkpoints stay, at least 1", TC_FLAG_WHOLE, FIELD(keep), 1, 1 << 24, .of = CKPT_KEEP },
+  { "--dry-run", "print what would be removed, and remove nothing",
+    .kind = TC_FLAG_YES, FIELD(dry_run), .of = CKPT_KEEP },
+  { "--release", "undo the quarantine of STEP; if a step was quarantined twice, STEP.2 is the second; e.g. 300.2 --release",
+    .kind = TC_FLAG_YES, FIELD(release), .of = CKPT_RELEASE },
+  { "--json", "print JSON instead of text",
+    .kind = TC_FLAG_YES, FIELD(json), .of = CKPT_JSON },
+  { .form = NULL }
 };
-enum { N_OPTIONS = sizeof options / sizeof *options };
+#undef FIELD
 
-static int parse_one(struct ckpt_args *a, const struct ckpt_sub *s, int argc, char **argv, int *i,
-                     struct tc_err *err)
+static int read_args(struct ckpt_args *a, const struct ckpt_sub *s, const struct tc_args *args, struct tc_err *err)
 {
-  const char *arg = argv[*i];
-  char command[40];
-  snprintf(command, sizeof command, "ckpt %s", s->name);
-  for (int k = 0; k < N_OPTIONS; k++) {
-    if (!(options[k].bit & s->options)) continue;
-    const int known = tc_flag_read(&options[k].flag, a, argc, argv, i, command, err);
-    if (known) return TC_MIN(known, 0);
-  }
-  const char *dot = strchr(arg, '.'), *eq = strchr(arg, '=');
-  if (s->options & CKPT_CONFIG && strncmp(arg, "--", 2) == 0 && dot && (!eq || dot < eq)) {
-    bool two = !eq && *i + 1 < argc;
-    a->flag[a->n_flags++] = two ? tc_sprintf("%s=%s", arg, argv[++*i]) : tc_strdup(arg);
-    return 0;
-  }
-  return tc_fail(err, TC_EUSER, "ckpt %s: there is no option '%s'; use: ckpt %s %s", s->name, arg,
-                 s->name, s->args);
-}
-
-int ckpt_args_parse(struct ckpt_args *a, const struct ckpt_sub *s, int argc, char **argv,
-                    struct tc_err *err)
-{
-  int n = 0;
-  *a = (struct ckpt_args){ .row1 = -1, .atol = -1 };
-  a->flag = tc_calloc((size_t)argc + 1, sizeof *a->flag);
-  for (int i = 1; i < argc; i++) {
-    if (argv[i][0] == '-' && argv[i][1]) {
-      TC_TRY(parse_one(a, s, argc, argv, &i, err));
-    } else {
-      if (n == s->max_paths)
-        return tc_fail(err, TC_EUSER, "ckpt %s: too many arguments at '%s'; use: ckpt %s %s",
-                       s->name, argv[i], s->name, s->args);
-      a->path[n++] = argv[i];
-    }
-  }
+  const int n = args->n_words;
+  if (n > s->max_paths)
+    return tc_fail(err, TC_EUSER, "ckpt %s: too many arguments at '%s'; use: ckpt %s %s", s->name,
+                   args->word[s->max_paths], s->name, s->args);
   if (n < s->min_paths)
-    return tc_fail(err, TC_EUSER, "ckpt %s: an argument is missing; use: ckpt %s %s", s->name,
-                   s->name, s->args);
-  if (n == 0) a->path[0] = "run/ckpt";
+    return tc_fail(err, TC_EUSER, "ckpt %s: an argument is missing; use: ckpt %s %s", s->name, s->name, s->args);
+  a->path[0] = "run/ckpt";
+  for (int i = 0; i < n; i++) a->path[i] = args->word[i];
+  for (int i = 1 + n; i < args->argc; i++) a->flag[a->n_flags++] = tc_strdup(args->argv[i]);
+  TC_TRY(tc_args_set(args, a, err));
   for (int i = 0; i < n; i++) TC_TRY(tc_ckpt_check_folder(a->path[i], err));
   return 0;
+}
+
+int ckpt_args_parse(struct ckpt_args *a, const struct ckpt_sub *s, int argc, char **argv, struct tc_err *err)
+{
+  char command[40];
+  snprintf(command, sizeof command, "ckpt %s", s->name);
+  const struct tc_flags flags = {
+    .flag = list, .command = command, .of = s->options, .usage = s->args,
+    .how = TC_FLAGS_JOINED | TC_FLAGS_DASH | (s->options & CKPT_CONFIG ? TC_FLAGS_DOTTED : 0) };
+  struct tc_args args;
+  *a = (struct ckpt_args){ .row1 = -1, .atol = -1 };
+  a->flag = tc_calloc((size_t)argc + 1, sizeof *a->flag);
+  int rc = tc_args_find(&args, &flags, argc, argv, err);
+  if (!rc) rc = read_args(a, s, &args, err);
+  tc_args_free(&args);
+  return rc;
 }
 
 void ckpt_args_free(struct ckpt_args *a)
@@ -156,11 +141,11 @@ void ckpt_args_free(struct ckpt_args *a)
   free(a->flag);
 }
 
-void ckpt_args_help(const struct ckpt_sub *s, void (*print)(void *ctx, const char *form, const char *help), void *ctx)
+void ckpt_args_help(FILE *f, const struct ckpt_sub *s, const char *margin, int width)
 {
-  for (int i = 0; i < N_OPTIONS; i++) {
-    if (options[i].bit & s->options) print(ctx, options[i].flag.form, options[i].flag.help);
-  }
-  if (s->options & CKPT_CONFIG)
-    print(ctx, "--section.key=value", "an option of the run file, as for tercio train; e.g. --parallel.data=zero3");
+  static const struct tc_flag option[] = {
+    { "--section.key=value", "an option of the run file, as for tercio train; e.g. --parallel.data=zero3",
+      .of = CKPT_CONFIG }, { .form = NULL } };
+  tc_flags_print(f, list, s->options, margin, width);
+  tc_flags_print(f, option, s->options, margin, width);
 }
