@@ -30,7 +30,6 @@ struct tc_flag {
   double least, most;            /* of a number */
   /* TC_FLAG_CALL; 1: not a valid value; or a status with its sentence. */
   int (*set)(void *fields, const struct tc_flag *f, const char *value, struct tc_err *err);
-  unsigned of;                   /* bits of the subcommands that take it; 0: all */
   /* It has no effect without one of these flags, or with one of these: "--nodes or --from-slurm: of how many nodes?", the
    * flags and the end of the sentence. Flags that have no effect with it; "*": all others. */
   const char *needs, *against, *drops;
@@ -42,11 +41,12 @@ struct tc_flag {
 struct tc_flags {
   const struct tc_flag *flag;
   const char *command;           /* "plan", "ckpt ls" */
-  unsigned of;                   /* the subcommand's bit */
   unsigned how;                  /* of enum tc_flags_how */
-  const char *usage;             /* for the sentence on an unknown flag; NULL: it names --help */
+  const char *takes;             /* a usage that names the flags of the list that a subcommand takes; NULL: all */
+  const char *unknown;           /* "%s: ... '%s' ... %s %s": on command, word, command and `takes`; NULL: it names --help */
   const char *wrong;             /* "%s = %s": how a sentence begins on a value that is not valid; NULL: "COMMAND: " */
   const char *missing;           /* the sentence on a flag without its value; NULL: as if it was empty */
+  const char *none, *two;        /* the sentences where no word, or a second one, is given; NULL: any number */
 };
 enum tc_flags_how {
   TC_FLAGS_OPTIONS = 1,          /* flags that are not in the list are options of the run file */
@@ -68,12 +68,18 @@ struct tc_args {
   char **word;                   /* [n_words], in argv */
   int argc, n_words, n_given;
 };
-/* read_flags.c. Local, as all of these. Sorts the words, checks what the flags need and exclude. TC_EUSER. To be freed,
+/* read_flags.c. Local, as all of these. Whether `takes` has the flag, as above. */
+bool tc_flag_is_of(const struct tc_flag *f, const char *takes);
+/* Sorts the words, checks what the flags need and exclude. TC_EUSER. To be freed,
  * also after a failure. */
 int tc_args_find(struct tc_args *a, const struct tc_flags *flags, int argc, char **argv, struct tc_err *err);
 void tc_args_free(struct tc_args *a);
 /* Reads the values of the flags into `fields`, in the order of the command line. Borrows texts. TC_EUSER. */
 int tc_args_set(const struct tc_args *a, void *fields, struct tc_err *err);
+/* Both; *word: the one word, or NULL. */
+int tc_args_read(const char **word, const struct tc_flags *flags, void *fields, int argc, char **argv, struct tc_err *err);
+/* Both, and the run file with its options between them. */
+int tc_args_run(struct tc_config **c, const struct tc_flags *flags, void *fields, int argc, char **argv, struct tc_err *err);
 /* The value of the flag, such as "--top"; "" if it takes none, NULL: it is not given. */
 const char *tc_args_given(const struct tc_args *a, const char *flag);
 extern const struct tc_flag tc_flags_plan[], tc_flags_place[], tc_flags_graph[], tc_flags_comm[], tc_flags_report[],
@@ -85,8 +91,13 @@ extern const struct tc_flag tc_flags_plan[], tc_flags_place[], tc_flags_graph[],
     TC_FLAG_TEXT, .field = offsetof(struct command, m.tokenizer_file) }, \
   { "--rope ORDER", "order of rotary pairs in the files of FOLDER: half (default, Hugging Face's) or interleaved " \
     "(Meta's); e.g. --rope interleaved", "half or interleaved", TC_FLAG_TEXT, .field = offsetof(struct command, m.rope) }
-/* read_flags.c. Local. The words as the model and its options of the run file. TC_EUSER. */
-int tc_args_model(const struct tc_args *a, struct tc_trained *m, struct tc_err *err);
+/* How eval and sample read. */
+#define TC_FLAGS_MODEL(list, name) { .flag = list, .command = name, .how = TC_FLAGS_OPTIONS | TC_FLAGS_JOINED, \
+  .none = "name a checkpoint, a folder of checkpoints or one of Hugging Face's; see tercio " name " --help", \
+  .two = "one model at a time: '%s' or '%s'?" }
+/* read_flags.c. Local. The flags into `fields`; the word and the options of the run file into *m, of which it is part. */
+int tc_args_model(struct tc_trained *m, const struct tc_flags *flags, void *fields, int argc, char **argv,
+                  struct tc_err *err);
 int tc_cmd_train(int argc, char **argv, struct tc_stop *stop);    /* signals are requests to it (launch/stop.h) */
 int tc_cmd_eval(int argc, char **argv);
 int tc_cmd_sample(int argc, char **argv);
@@ -99,9 +110,9 @@ int tc_cmd_save(int argc, char **argv);
 int tc_cmd_comm(int argc, char **argv);
 /* The commands of `tercio ckpt` as a section of the man page. */
 void tc_cmd_ckpt_man(FILE *f);
-/* flag_help.c. Local. The flags that the subcommand takes, a line each behind the margin, `width` for its form; margin
- * NULL: for the man page. */
-void tc_flags_print(FILE *f, const struct tc_flag *list, unsigned of, const char *margin, int width);
+/* flag_help.c. Local. The flags of a list, of which `takes` is as above, a line each behind the margin, `width` for its
+ * form; margin NULL: for the man page. */
+void tc_flags_print(FILE *f, const struct tc_flag *list, const char *takes, const char *margin, int width);
 /* Local. A request of roff, such as ".B ", and plain text for it. */
 void tc_roff_line(FILE *f, const char *request, const char *text);
 /* flag_help.c. Local. The man page's section on the keys of metrics.jsonl, by metrics.def. */

@@ -90,7 +90,6 @@ const struct tc_flag tc_flags_comm[] = {
     "(\"links node = FILE\"); e.g. --json > links.json", .kind = TC_FLAG_YES, FIELD(json) },
   { .form = NULL }
 };
-#undef FIELD
 static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_comm, "comm");
 
 /* The command line into *j, and the run's options. */

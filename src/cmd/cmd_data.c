@@ -43,7 +43,8 @@ static const struct tc_flag list[] = {           /* main.c explains them */
   { .form = "--bad-lines WORD", .takes = "refuse or skip", .kind = TC_FLAG_CALL, .set = set_bad_lines },
   { .form = NULL }
 };
-static const struct tc_flags flags = { .flag = list, .command = "data", .how = TC_FLAGS_DASH | TC_DATA_FLAGS };
+static const struct tc_flags flags = { .flag = list, .command = "data", .how = TC_FLAGS_DASH | TC_DATA_FLAGS,
+                                       .none = "no text files; see tercio data --help" };
 
 /* o->text borrows the words of *a. */
 static int parse(struct tc_shards_opts *o, const struct tc_args *a, struct tc_err *err)
@@ -51,7 +52,6 @@ static int parse(struct tc_shards_opts *o, const struct tc_args *a, struct tc_er
   TC_TRY(tc_args_set(a, o, err));
   o->text = a->word;
   o->n_texts = a->n_words;
-  if (o->n_texts == 0) return tc_fail(err, TC_EUSER, "no text files; see tercio data --help");
   if (o->out && *o->out) return TC_OK;
   return tc_fail(err, TC_EUSER, o->tokenizer ? "no -o SHARDS: which folder is for the shards?"
                                              : "no -o SHARD.bin: where should the tokens go?");

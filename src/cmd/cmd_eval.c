@@ -45,17 +45,11 @@ const struct tc_flag tc_flags_eval[] = {
     .field = offsetof(struct eval, json) },
   { .form = NULL }
 };
-static const struct tc_flags flags = { .flag = tc_flags_eval, .command = "eval",
-                                       .how = TC_FLAGS_OPTIONS | TC_FLAGS_JOINED };
+static const struct tc_flags flags = TC_FLAGS_MODEL(tc_flags_eval, "eval");
 
 static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
 {
-  struct tc_args a;
-  int rc = tc_args_find(&a, &flags, argc, argv, err);
-  if (!rc) rc = tc_args_set(&a, e, err);
-  if (!rc) rc = tc_args_model(&a, &e->m, err);
-  tc_args_free(&a);
-  TC_TRY(rc);
+  TC_TRY(tc_args_model(&e->m, &flags, e, argc, argv, err));
   if (!e->n_tasks)
     return tc_fail(err, TC_EUSER, "nothing to evaluate: give --data FILES, --choices FILE.jsonl or --hellaswag FILE");
   return 0;

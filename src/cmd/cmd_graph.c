@@ -86,23 +86,18 @@ const struct tc_flag tc_flags_graph[] = {
   { "--dot", "print DOT, for Graphviz", .kind = TC_FLAG_YES, FIELD(dot) },
   { .form = NULL }
 };
-#undef FIELD
 static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_graph, "graph");
 
 int tc_cmd_graph(int argc, char **argv)
 {
   struct ask ask = { .after = "buckets", .world = "1" };
-  struct tc_args a;
   struct tc_err err = { 0 };
   struct tc_config *c = NULL;
   struct tc_mesh *m = NULL;
   struct tc_program *p = NULL;
   struct tc_program_opts o;
   struct tc_annotation *rows = NULL;
-  int rc = tc_args_find(&a, &flags, argc, argv, &err);
-  if (!rc) rc = tc_config_new(&c, a.argc, a.argv, &err);
-  if (!rc) rc = tc_args_set(&a, &ask, &err);
-  tc_args_free(&a);
+  int rc = tc_args_run(&c, &flags, &ask, argc, argv, &err);
   if (!rc) rc = tc_trained_of_run(c, &err);
   if (rc < 0) {
     tc_config_free(c);

@@ -23,7 +23,6 @@ const struct tc_flag tc_flags_place[] = {
             "(srun -m %s)" },
   { .form = NULL }
 };
-#undef FIELD
 static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_place, "place");
 
 /* ---- printing -------------------------------------------------------------------------- */
@@ -270,12 +269,8 @@ int tc_cmd_place(int argc, char **argv)
 {
   struct tc_err err = { 0 };
   struct tc_config *cfg = NULL;
-  struct tc_args a;
   struct ask ask = { 0 };
-  int rc = tc_args_find(&a, &flags, argc, argv, &err);
-  if (!rc) rc = tc_config_new(&cfg, a.argc, a.argv, &err);
-  if (!rc) rc = tc_args_set(&a, &ask, &err);
-  tc_args_free(&a);
+  int rc = tc_args_run(&cfg, &flags, &ask, argc, argv, &err);
   if (!rc) rc = tc_trained_of_run(cfg, &err);
   struct tc_launch l = { .cfg = cfg, .rank = tc_launch_rank() };
   struct tc_run_place p = { 0 };

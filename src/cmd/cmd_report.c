@@ -21,21 +21,14 @@ const struct tc_flag tc_flags_report[] = {
   { "--json", "print predicted and measured figures; -o may then be omitted", .kind = TC_FLAG_YES, FIELD(json) },
   { .form = NULL }
 };
-#undef FIELD
 static const struct tc_flags flags = { .flag = tc_flags_report, .command = "report", .wrong = "%s %s",
-                                       .missing = "%s needs a value" };
+                                       .missing = "%s needs a value",
+                                       .none = "no folder of a run (its run.out); see tercio report --help",
+                                       .two = "one run at a time: %s or %s" };
 
 static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
 {
-  struct tc_args args;
-  int rc = tc_args_find(&args, &flags, argc, argv, err);
-  if (!rc) rc = tc_args_set(&args, a, err);
-  if (!rc && args.n_words > 1) rc = tc_fail(err, TC_EUSER, "one run at a time: %s or %s", args.word[0], args.word[1]);
-  a->folder = args.word[0];
-  tc_args_free(&args);
-  TC_TRY(rc);
-  if (!a->folder)
-    return tc_fail(err, TC_EUSER, "no folder of a run (its run.out); see tercio report --help");
+  TC_TRY(tc_args_read(&a->folder, &flags, a, argc, argv, err));
   if (!a->out && !a->json)
     return tc_fail(err, TC_EUSER, "no -o REPORT.html: where should the page go? (--json prints "
                    "figures without a page)");

@@ -56,18 +56,11 @@ const struct tc_flag tc_flags_sample[] = {
     FIELD(json) },
   { .form = NULL }
 };
-#undef FIELD
-static const struct tc_flags flags = { .flag = tc_flags_sample, .command = "sample",
-                                       .how = TC_FLAGS_OPTIONS | TC_FLAGS_JOINED };
+static const struct tc_flags flags = TC_FLAGS_MODEL(tc_flags_sample, "sample");
 
 static int parse(struct sample *x, int argc, char **argv, struct tc_err *err)
 {
-  struct tc_args a;
-  int rc = tc_args_find(&a, &flags, argc, argv, err);
-  if (!rc) rc = tc_args_set(&a, x, err);
-  if (!rc) rc = tc_args_model(&a, &x->m, err);
-  tc_args_free(&a);
-  TC_TRY(rc);
+  TC_TRY(tc_args_model(&x->m, &flags, x, argc, argv, err));
   x->how.seed = (uint64_t)x->seed;
   if (!x->prompt == !x->file) return tc_fail(err, TC_EUSER, "give --prompt TEXT, or --prompts FILE with a prompt a "
                                              "line");

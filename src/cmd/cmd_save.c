@@ -28,28 +28,14 @@ const struct tc_flag tc_flags_save[] = {
     TC_FLAG_REAL, FIELD(wait_s), TC_FLAG_ABOVE_0, 1e9 },
   { .form = NULL }
 };
-#undef FIELD
-static const struct tc_flags flags = { .flag = tc_flags_save, .command = "save", .wrong = "%s '%s'" };
+static const struct tc_flags flags = { .flag = tc_flags_save, .command = "save", .wrong = "%s '%s'",
+                                       .none = "name the run's folder (its run.out); see tercio save --help",
+                                       .two = "one run at a time: '%s' or '%s'?" };
 
 static const char *const what[TC_ASKS] = {
   "", "a checkpoint", "a checkpoint, and to stop with status 85 (requeue)",
   "a checkpoint, and to stop with status 86 (no requeue)"
 };
-
-static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
-{
-  struct tc_args args;
-  int rc = tc_args_find(&args, &flags, argc, argv, err);
-  if (!rc) rc = tc_args_set(&args, a, err);
-  if (!rc && args.n_words > 1)
-    rc = tc_fail(err, TC_EUSER, "one run at a time: '%s' or '%s'?", args.word[0], args.word[1]);
-  if (!rc && !args.n_words)
-    rc = tc_fail(err, TC_EUSER, "name the run's folder (its run.out); see tercio save --help");
-  a->out = args.word[0];
-  a->kind = a->stop ? TC_ASK_END : a->requeue ? TC_ASK_REQUEUE : TC_ASK_SAVE;
-  tc_args_free(&args);
-  return rc;
-}
 
 /* The folder of checkpoints from run.json; else the default. */
 static char *ckpt_dir(const char *out)
@@ -95,7 +81,8 @@ int tc_cmd_save(int argc, char **argv)
 {
   struct tc_err err = { 0 };
   struct ask a = { 0 };
-  int rc = parse(&a, argc, argv, &err);
+  int rc = tc_args_read(&a.out, &flags, &a, argc, argv, &err);
+  a.kind = a.stop ? TC_ASK_END : a.requeue ? TC_ASK_REQUEUE : TC_ASK_SAVE;
   if (!rc) rc = run(&a, &err);
   return rc < 0 ? tc_say_failure(&err) : 0;
 }

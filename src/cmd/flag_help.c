@@ -9,10 +9,10 @@ void tc_roff_line(FILE *f, const char *request, const char *text)
   fputc('\n', f);
 }
 
-void tc_flags_print(FILE *f, const struct tc_flag *list, unsigned of, const char *margin, int width)
+void tc_flags_print(FILE *f, const struct tc_flag *list, const char *takes, const char *margin, int width)
 {
   for (; list->form; list++) {
-    if (list->of && !(list->of & of)) continue;
+    if (!tc_flag_is_of(list, takes)) continue;
     if (margin) {
       fprintf(f, "%s%-*s  %s\n", margin, width, list->form, list->help);
     } else {

@@ -188,7 +188,7 @@ static int print_cmd_help(int i, const char *topic)
   free(usage);
   if (commands[i].flags) {
     printf("\nFlags of this command:\n\n");
-    tc_flags_print(stdout, commands[i].flags, 0, "  ", 30);
+    tc_flags_print(stdout, commands[i].flags, NULL, "  ", 30);
   }
   if (!(how & HELP_OPTIONS)) return 0;
   if (all || (how & HELP_ALL_OPTIONS) == HELP_ALL_OPTIONS) {
@@ -264,7 +264,7 @@ static void print_man_commands(void)
     tc_roff_line(stdout, "", commands[i].cmd.help);
     if (commands[i].flags) {
       printf(".RS\n");
-      tc_flags_print(stdout, commands[i].flags, 0, NULL, 0);
+      tc_flags_print(stdout, commands[i].flags, NULL, NULL, 0);
       printf(".RE\n");
     }
     tc_roff_line(stdout, ".IP\n.EX\n", commands[i].cmd.example);

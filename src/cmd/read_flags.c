@@ -10,6 +10,15 @@ static size_t name_size(const struct tc_flag *f) { return strcspn(f->form, " ");
 static bool takes_value(const struct tc_flag *f) { return strchr(f->form, ' ') != NULL; }
 static bool takes_several(const struct tc_flag *f) { return strstr(f->form, " ...") != NULL; }
 
+bool tc_flag_is_of(const struct tc_flag *f, const char *takes)
+{
+  const size_t n = name_size(f);
+  const char *at = takes;
+  for (; at && (at = strstr(at, "-")); at += strcspn(at, " []|"))
+    if (strcspn(at, " []|") == n && !strncmp(at, f->form, n)) return true;
+  return !takes;
+}
+
 /* ---- sorting the words --------------------------------------------------------------- */
 
 /* The flag at `arg`; *value: what follows its "=", or its letter. */
@@ -17,7 +26,7 @@ static const struct tc_flag *find_flag(const struct tc_flags *l, const char *arg
 {
   for (const struct tc_flag *f = l->flag; f->form; f++) {
     const char *rest = arg + name_size(f);
-    if ((f->of && !(f->of & l->of)) || strncmp(arg, f->form, name_size(f)) != 0) continue;
+    if (strncmp(arg, f->form, name_size(f)) != 0 || !tc_flag_is_of(f, l->takes)) continue;
     const bool joined = f->form[1] == '-' || l->how & TC_FLAGS_JOINED;
     *value = NULL;
     if (*rest == '=' && joined && (takes_value(f) || l->how & TC_FLAGS_STRICT)) *value = rest + 1;
@@ -37,8 +46,7 @@ static bool is_option(const struct tc_flags *l, const char *arg)
 
 static int refuse_unknown(const struct tc_flags *l, const char *arg, struct tc_err *err)
 {
-  if (l->usage)
-    return tc_fail(err, TC_EUSER, "%s: there is no option '%s'; use: %s %s", l->command, arg, l->command, l->usage);
+  if (l->unknown) return tc_fail(err, TC_EUSER, l->unknown, l->command, arg, l->command, l->takes);
   return tc_fail(err, TC_EUSER, "tercio %s has no option '%s'; see tercio %.*s --help", l->command, arg,
                  (int)strcspn(l->command, " "), l->command);
 }
@@ -93,7 +101,8 @@ static int sort_words(struct tc_args *a, char **option, int argc, char **argv, s
   }
   for (int i = 0; i < n_options; i++) a->word[a->n_words + i] = option[i];
   a->argc = 1 + a->n_words + n_options;
-  return 0;
+  if (l->none && a->n_words == 0) return tc_fail(err, TC_EUSER, "%s", l->none);
+  return l->two && a->n_words > 1 ? tc_fail(err, TC_EUSER, l->two, a->word[0], a->word[1]) : 0;
 }
 
 /* ---- flags beside others -------------------------------------------------------------- */
@@ -181,21 +190,12 @@ static int find_word(const char *words, const char *value)
   return -1;
 }
 
-static bool set_whole(const struct tc_flag *f, void *field, const char *value)
-{
-  char *end;
-  errno = 0;
-  const int64_t n = strtoll(value, &end, 10);
-  if (f->kind == TC_FLAG_INT) *(int *)field = (int)n;
-  else *(int64_t *)field = n;
-  return *value && !*end && !errno && (double)n >= f->least && (double)n <= f->most;
-}
-
 static int set_field(const struct tc_flag *f, void *fields, const char *value, struct tc_err *err)
 {
   void *field = (char *)fields + f->field;
   char *end;
   const char *rest;
+  errno = 0;
   switch (f->kind) {
   case TC_FLAG_YES: case TC_FLAG_NO:
     *(bool *)field = f->kind == TC_FLAG_YES;
@@ -207,8 +207,12 @@ static int set_field(const struct tc_flag *f, void *fields, const char *value, s
     const int i = *(int *)field = find_word(f->takes, value);
     return i < 0;
   }
-  case TC_FLAG_INT: case TC_FLAG_WHOLE:
-    return !set_whole(f, field, value);
+  case TC_FLAG_INT: case TC_FLAG_WHOLE: {
+    const int64_t n = strtoll(value, &end, 10);
+    if (f->kind == TC_FLAG_INT) *(int *)field = (int)n;
+    else *(int64_t *)field = n;
+    return !*value || *end || errno || !((double)n >= f->least && (double)n <= f->most);
+  }
   case TC_FLAG_REAL: {
     const double x = *(double *)field = strtod(value, &end);
     return !*value || *end || !(x >= f->least && x <= f->most);
@@ -252,17 +256,37 @@ int tc_args_set(const struct tc_args *a, void *fields, struct tc_err *err)
   return rc;
 }
 
-/* ---- the model of eval and sample --------------------------------------------------------- */
+/* ---- all together --------------------------------------------------------------------- */
 
-int tc_args_model(const struct tc_args *a, struct tc_trained *m, struct tc_err *err)
+int tc_args_read(const char **word, const struct tc_flags *flags, void *fields, int argc, char **argv, struct tc_err *err)
 {
-  if (a->n_words == 0)
-    return tc_fail(err, TC_EUSER, "name a checkpoint, a folder of checkpoints or one of Hugging Face's; see tercio %s "
-                   "--help", a->flags->command);
-  if (a->n_words > 1) return tc_fail(err, TC_EUSER, "one model at a time: '%s' or '%s'?", a->word[0], a->word[1]);
-  m->path = a->word[0];
-  m->n_flags = a->argc - 1;
-  m->flag = tc_calloc((size_t)m->n_flags, sizeof *m->flag);
-  memcpy(m->flag, a->argv + 1, (size_t)m->n_flags * sizeof *m->flag);      /* the model is in place of the command */
-  return 0;
+  struct tc_args a;
+  int rc = tc_args_find(&a, flags, argc, argv, err);
+  if (!rc) rc = tc_args_set(&a, fields, err);
+  *word = a.n_words ? a.word[0] : NULL;
+  tc_args_free(&a);
+  return rc;
+}
+
+int tc_args_run(struct tc_config **c, const struct tc_flags *flags, void *fields, int argc, char **argv, struct tc_err *err)
+{
+  struct tc_args a;
+  int rc = tc_args_find(&a, flags, argc, argv, err);
+  if (!rc) rc = tc_config_new(c, a.argc, a.argv, err);
+  if (!rc) rc = tc_args_set(&a, fields, err);
+  tc_args_free(&a);
+  return rc;
+}
+
+int tc_args_model(struct tc_trained *m, const struct tc_flags *flags, void *fields, int argc, char **argv,
+                  struct tc_err *err)
+{
+  struct tc_args a;
+  int rc = tc_args_find(&a, flags, argc, argv, err);
+  if (!rc) rc = tc_args_set(&a, fields, err);
+  m->path = a.word[0];
+  m->flag = a.argv;                              /* with the options behind the word, which becomes the command's name */
+  for (int i = a.n_words; i < a.argc; i++) m->flag[m->n_flags++] = a.argv[i];
+  free(a.given);
+  return rc;
 }

@@ -61,18 +61,17 @@ static int set_format(void *view, const struct tc_flag *f, const char *text, str
 static const struct tc_flag list[] = {           /* main.c explains them */
   { .form = "--data.format FORMAT", .kind = TC_FLAG_CALL, .set = set_format },
   { .form = "--tokenizer FILE", .kind = TC_FLAG_TEXT, FIELD(o.tokenizer) },
-  { .form = "--from N", .takes = TOKENS, FIELD(o.from), 0, 9e18, .of = TC_TOKENS_SHOW | TC_TOKENS_DECODE },
-  { .form = "--tokens N", .takes = TOKENS, FIELD(count), 0, 9e18, .of = TC_TOKENS_SHOW | TC_TOKENS_DECODE },
-  { .form = "--vocab N", .takes = TOKENS, FIELD(o.vocab), 0, 9e18, .of = TC_TOKENS_CHECK },
-  { .form = "--threads N", .takes = TC_DATA_THREADS, FIELD(threads), 1, TC_DATA_MOST_THREADS, .of = TC_TOKENS_CHECK },
+  { .form = "--from N", .takes = TOKENS, FIELD(o.from), 0, 9e18 },
+  { .form = "--tokens N", .takes = TOKENS, FIELD(count), 0, 9e18 },
+  { .form = "--vocab N", .takes = TOKENS, FIELD(o.vocab), 0, 9e18 },
+  { .form = "--threads N", .takes = TC_DATA_THREADS, FIELD(threads), 1, TC_DATA_MOST_THREADS },
   { .form = NULL }
 };
 
-static int parse(struct view *v, const char *command, int argc, char **argv, struct tc_err *err)
+static int parse(struct view *v, const struct tc_flags *flags, int argc, char **argv, struct tc_err *err)
 {
-  const struct tc_flags flags = { .flag = list, .command = command, .of = v->o.use, .how = TC_DATA_FLAGS };
   struct tc_args a;
-  int rc = tc_args_find(&a, &flags, argc, argv, err);
+  int rc = tc_args_find(&a, flags, argc, argv, err);
   if (!rc) rc = tc_args_set(&a, v, err);
   for (int i = 0; i < a.n_words && !rc; i++) rc = add_words(v, a.word[i], err);
   if (!rc && !v->o.n_words) rc = tc_fail(err, TC_EUSER, "no data files; see tercio data --help");
@@ -234,29 +233,27 @@ static int check(const struct view *v, struct tc_err *err)
 
 /* ---- the verbs -------------------------------------------------------------------------------- */
 
-static int run(struct view *v, int (*act)(const struct view *v, struct tc_err *err), const char *command, int argc,
-               char **argv, struct tc_err *err)
-{
-  int status = parse(v, command, argc, argv, err);
-  if (status == TC_OK) status = tc_token_set_open(&v->s, &v->o, err);
-  if (status == TC_OK) status = act(v, err);
-  tc_token_set_free(&v->s);
-  for (int i = 0; i < v->o.n_words; i++) free(v->word[i]);
-  free(v->word);
-  return status;
-}
-
 int tc_show_data(bool *is_verb, int argc, char **argv, struct tc_err *err)
 {
-  static const struct { const char *command; enum tc_token_use use; int (*act)(const struct view *v, struct tc_err *err); }
-    verbs[] = { { "data show", TC_TOKENS_SHOW, show }, { "data check", TC_TOKENS_CHECK, check },
-                { "data decode", TC_TOKENS_DECODE, decode } };
-  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
-    if (strcmp(argv[0], verbs[i].command + strlen("data ")) == 0) {
-      struct view v = { .o = { .use = verbs[i].use, .format = TC_FORMAT_AUTO, .vocab = -1 }, .count = -1 };
-      *is_verb = true;
-      return run(&v, verbs[i].act, verbs[i].command, argc, argv, err);
-    }
-  *is_verb = false;
-  return TC_OK;
+#define VERB(name, takes_flags) { .flag = list, .command = "data " name, .takes = takes_flags, .how = TC_DATA_FLAGS }
+  static const struct {
+    const char *name;
+    enum tc_token_use use;
+    int (*act)(const struct view *v, struct tc_err *err);
+    struct tc_flags flags;
+  } verbs[] = { { "show", TC_TOKENS_SHOW, show, VERB("show", "--data.format --tokenizer --from --tokens") },
+                { "check", TC_TOKENS_CHECK, check, VERB("check", "--data.format --tokenizer --vocab --threads") },
+                { "decode", TC_TOKENS_DECODE, decode, VERB("decode", "--data.format --tokenizer --from --tokens") } };
+  size_t i = 0;
+  while (i < sizeof verbs / sizeof *verbs && strcmp(argv[0], verbs[i].name)) i++;
+  *is_verb = i < sizeof verbs / sizeof *verbs;
+  if (!*is_verb) return TC_OK;
+  struct view v = { .o = { .use = verbs[i].use, .format = TC_FORMAT_AUTO, .vocab = -1 }, .count = -1 };
+  int status = parse(&v, &verbs[i].flags, argc, argv, err);
+  if (status == TC_OK) status = tc_token_set_open(&v.s, &v.o, err);
+  if (status == TC_OK) status = verbs[i].act(&v, err);
+  tc_token_set_free(&v.s);
+  for (int k = 0; k < v.o.n_words; k++) free(v.word[k]);
+  free(v.word);
+  return status;
 }

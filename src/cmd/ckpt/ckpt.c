@@ -210,55 +210,50 @@ static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
 /* ---- the command line ------------------------------------------------------------- */
 
 static const struct ckpt_sub subs[] = {
-  { "ls", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_ls,
+  { "ls", "[DIR] [--json]", 0, 1, cmd_ls,
     "lists the checkpoints of a folder: step, time, size, mesh, system, and whether all files exist; quarantined "
     "ones last; superseded checkpoints are only counted",
     "tercio ckpt ls run/ckpt" },
-  { "show", "[DIR] [--owners [--tensor PATTERN]] [--json]", 0, 1, CKPT_JSON | CKPT_OWNERS, cmd_show,
+  { "show", "[DIR] [--owners [--tensor PATTERN]] [--json]", 0, 1, cmd_show,
     "prints the metadata of a checkpoint: run, model, files, the ranks that wrote them, the resolved configuration",
     "tercio ckpt show run/ckpt --owners --tensor '*.attn.*'" },
-  { "tensors", "[DIR] [--json]", 0, 1, CKPT_JSON, ckpt_cmd_tensors,
+  { "tensors", "[DIR] [--json]", 0, 1, ckpt_cmd_tensors,
     "prints name, type, shape, minimum, maximum, mean, number of NaNs and 2-norm of each tensor",
     "tercio ckpt tensors run/ckpt | grep attn" },
-  { "dump", "DIR NAME [--rows A:B] [--json]", 2, 2, CKPT_JSON | CKPT_ROWS, ckpt_cmd_dump,
+  { "dump", "DIR NAME [--rows A:B] [--json]", 2, 2, ckpt_cmd_dump,
     "prints the values of a tensor, one line per row of its last dimension",
     "tercio ckpt dump run/ckpt wte.weight --rows 0:4" },
-  { "verify", "[DIR] [--deep|--quick] [-j N] [--json]", 0, 1, CKPT_JSON | CKPT_DEPTH | CKPT_JOBS,
-    ckpt_cmd_verify,
+  { "verify", "[DIR] [--deep|--quick] [-j N] [--json]", 0, 1, ckpt_cmd_verify,
     "checks every byte of one or all checkpoints, and reports file and tensor of each error; exit status 3: "
     "incomplete, 4: wrong checksum",
     "tercio ckpt verify run/ckpt -j 8" },
-  { "diff", "A B [--rtol X] [--atol Y] [--only PATTERN] [--json]", 2, 2, CKPT_JSON | CKPT_TOL,
-    ckpt_cmd_diff,
+  { "diff", "A B [--rtol X] [--atol Y] [--only PATTERN] [--json]", 2, 2, ckpt_cmd_diff,
     "compares two checkpoints of any layouts: prints ||A-B|| / ||B|| of each tensor; exit status 1 if a tensor "
     "exceeds the tolerances",
     "tercio ckpt diff run1/ckpt run2/ckpt --rtol 1e-5 --only 'optim.m.*'" },
   { "plan", "[DIR] [--pp N] [--dp N] [--tp N] [--world N | --simulate CLUSTER] "
-    "[--section.key=value ...] [--json]", 0, 1, CKPT_JSON | CKPT_MESH | CKPT_CONFIG, ckpt_cmd_plan,
+    "[--section.key=value ...] [--json]", 0, 1, ckpt_cmd_plan,
     "prints the bytes, pieces and files that each rank of another layout would read, without running it; "
     "defaults are the saved run's options; exit status 6: the layout is impossible",
     "tercio ckpt plan run/ckpt --pp 2 --dp 4 --parallel.data=zero3" },
   { "export", "[DIR] -o OUT [--format hf|safetensors|llmc] [--dtype f32|bf16] "
-    "[--shard-size SIZE] [--optimizer] [--json]", 0, 1, CKPT_JSON | CKPT_OUT | CKPT_FORMAT, ckpt_cmd_export,
+    "[--shard-size SIZE] [--optimizer] [--json]", 0, 1, ckpt_cmd_export,
     "writes the weights for other programs: hf, a folder with model.safetensors, config.json (with the end token, if "
     "it is known) and the checkpoint's tokenizer.json, if it has one, which Hugging Face's transformers loads as "
     "GPT-2, Llama or Qwen3; llmc, a model file of llm.c (GPT-2); safetensors, one file with Tercio's tensor names",
     "tercio ckpt export run/ckpt -o gpt2 --format hf" },
-  { "import", "FILE|FOLDER -o DIR [--rope half|interleaved] [--section.key=value ...] [--json]", 1, 1,
-    CKPT_JSON | CKPT_OUT | CKPT_CONFIG | CKPT_ROPE, ckpt_cmd_import,
+  { "import", "FILE|FOLDER -o DIR [--rope half|interleaved] [--section.key=value ...] [--json]", 1, 1, ckpt_cmd_import,
     "converts a file or folder in one of export's formats into a checkpoint from which a run can start, with the "
     "tokenizer.json of a Hugging Face folder; the optimizer's state is zero unless the file has it; give the options "
     "that the run will have (model.context of a Llama or Qwen3 is at most 8192 unless given); no run may be using DIR",
     "tercio ckpt import gpt2 -o run/ckpt" },
-  { "latest", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_latest,
+  { "latest", "[DIR] [--json]", 0, 1, cmd_latest,
     "prints the path of the newest complete checkpoint; exit status 5: there is none",
     "cp -r $(tercio ckpt latest run/ckpt) /archive" },
-  { "prune", "[DIR] --keep N [--dry-run] [-j N] [--json]", 0, 1, CKPT_JSON | CKPT_KEEP | CKPT_JOBS,
-    ckpt_cmd_prune,
+  { "prune", "[DIR] --keep N [--dry-run] [-j N] [--json]", 0, 1, ckpt_cmd_prune,
     "deletes all checkpoints older than the newest N that verify completely; none if fewer do",
     "tercio ckpt prune run/ckpt --keep 2 --dry-run" },
-  { "quarantine", "DIR STEP [--release] [--json]", 2, 2, CKPT_JSON | CKPT_RELEASE,
-    ckpt_cmd_quarantine,
+  { "quarantine", "DIR STEP [--release] [--json]", 2, 2, ckpt_cmd_quarantine,
     "renames a checkpoint to quarantine-step-*, so that no run resumes from it or deletes it",
     "tercio ckpt quarantine run/ckpt 300" },
 };

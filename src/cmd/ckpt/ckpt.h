@@ -23,22 +23,15 @@ struct ckpt_args {
   const char *rope;               /* import; NULL: not given */
   int64_t world;                  /* plan; 0: not given */
   const char *cluster;            /* plan --simulate; NULL */
-  char **flag; int n_flags;       /* plan, import: --section.key=value, owned */
+  char **flag; int n_flags;       /* plan, import: the command, then --section.key=value; owned */
 };
 
 /* One command of `tercio ckpt`; ckpt.c has the table. */
 struct ckpt_sub {
-  const char *name, *args;
+  const char *name, *args;        /* args: the usage, which says what flags it takes */
   int min_paths, max_paths;       /* min 0: DIR is run/ckpt if omitted */
-  unsigned options;               /* enum ckpt_opt */
   int (*run)(const struct ckpt_args *a, struct tc_err *err);
   const char *help, *example;
-};
-/* The options that a command accepts; bits. */
-enum ckpt_opt {
-  CKPT_JSON = 1, CKPT_DEPTH = 2, CKPT_JOBS = 4, CKPT_TOL = 8, CKPT_ROWS = 16, CKPT_OWNERS = 32,
-  CKPT_KEEP = 64, CKPT_RELEASE = 128, CKPT_OUT = 256, CKPT_FORMAT = 512, CKPT_CONFIG = 1024,
-  CKPT_MESH = 2048, CKPT_ROPE = 4096
 };
 
 /* Local. Parses the words after the command's name into *a, which ckpt_args_free frees. TC_EUSER: the error

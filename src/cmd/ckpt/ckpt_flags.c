@@ -48,60 +48,62 @@ static int set_mesh(void *args, const struct tc_flag *f, const char *s, struct t
 #define FIELD(f) .field = offsetof(struct ckpt_args, f)
 static const struct tc_flag list[] = {
   { "--owners", "print which rank on which node has which slice of each tensor, and the bytes of each rank",
-    .kind = TC_FLAG_YES, FIELD(owners), .of = CKPT_OWNERS },
+    .kind = TC_FLAG_YES, FIELD(owners) },
   { "--tensor PATTERN", "with --owners, only tensors whose names match; e.g. --tensor 'h.0.*'",
-    "a pattern", TC_FLAG_TEXT, FIELD(only), .of = CKPT_OWNERS,
+    "a pattern", TC_FLAG_TEXT, FIELD(only),
     .needs = "--owners", .says = "ckpt show: --tensor chooses among --owners, which is missing" },
   { "--rows A:B", "only indices A to B - 1 of the first dimension; either may be omitted; e.g. --rows 0:4",
-    "FIRST:END, such as 0:4", TC_FLAG_CALL, .set = set_rows, .of = CKPT_ROWS },
+    "FIRST:END, such as 0:4", TC_FLAG_CALL, .set = set_rows },
   { "--quick", "check only sizes and metadata, without reading the data",
-    .kind = TC_FLAG_YES, FIELD(quick), .of = CKPT_DEPTH },
+    .kind = TC_FLAG_YES, FIELD(quick) },
   { "--deep", "read all data and check all checksums (the default)",
-    .kind = TC_FLAG_NO, FIELD(quick), .of = CKPT_DEPTH },
+    .kind = TC_FLAG_NO, FIELD(quick) },
   { "-j N", "threads that read and check (default: one per CPU); e.g. -j 8",
-    "a number of threads", TC_FLAG_WHOLE, FIELD(jobs), 1, 1 << 24, .of = CKPT_JOBS },
+    "a number of threads", TC_FLAG_WHOLE, FIELD(jobs), 1, 1 << 24 },
   { "--rtol X", "relative tolerance: the largest ||A-B|| / ||B|| per tensor (default 0: equal bit for bit); e.g. "
     "--rtol 1e-5",
-    "a number >= 0", TC_FLAG_REAL, FIELD(rtol), 0, INFINITY, .of = CKPT_TOL },
+    "a number >= 0", TC_FLAG_REAL, FIELD(rtol), 0, INFINITY },
   { "--atol Y", "absolute tolerance: a tensor also passes if no element differs by more than Y; e.g. --atol 1e-6",
-    "a number >= 0", TC_FLAG_REAL, FIELD(atol), 0, INFINITY, .of = CKPT_TOL },
+    "a number >= 0", TC_FLAG_REAL, FIELD(atol), 0, INFINITY },
   { "--only PATTERN", "compare only tensors whose names match; e.g. --only 'optim.m.*'",
-    "a pattern", TC_FLAG_TEXT, FIELD(only), .of = CKPT_TOL },
+    "a pattern", TC_FLAG_TEXT, FIELD(only) },
   { "--pp N", "ranks on axis pp, as --mesh.pp; e.g. --pp 2",
-    "a number of ranks", TC_FLAG_CALL, .set = set_mesh, .of = CKPT_MESH },
+    "a number of ranks", TC_FLAG_CALL, .set = set_mesh },
   { "--dp N", "ranks on axis dp, as --mesh.dp; e.g. --dp 4",
-    "a number of ranks", TC_FLAG_CALL, .set = set_mesh, .of = CKPT_MESH },
+    "a number of ranks", TC_FLAG_CALL, .set = set_mesh },
   { "--tp N", "ranks on axis tp, as --mesh.tp; e.g. --tp 8",
-    "a number of ranks", TC_FLAG_CALL, .set = set_mesh, .of = CKPT_MESH },
+    "a number of ranks", TC_FLAG_CALL, .set = set_mesh },
   { "--world N", "total number of ranks, for mesh sizes of auto; e.g. --world 64",
-    "a number of ranks", TC_FLAG_WHOLE, FIELD(world), 1, 1 << 24, .of = CKPT_MESH },
+    "a number of ranks", TC_FLAG_WHOLE, FIELD(world), 1, 1 << 24 },
   { "--simulate CLUSTER", "nodes and ranks per node instead of --world; e.g. --simulate \"4 nodes x 8\"",
-    "a cluster, such as \"4 nodes x 8\"", TC_FLAG_TEXT, FIELD(cluster), .of = CKPT_MESH },
+    "a cluster, such as \"4 nodes x 8\"", TC_FLAG_TEXT, FIELD(cluster) },
   { "-o OUT", "the file or folder to write; for import, the folder of checkpoints; e.g. -o gpt2",
-    "the file or folder to write", TC_FLAG_TEXT, FIELD(out), .of = CKPT_OUT },
+    "the file or folder to write", TC_FLAG_TEXT, FIELD(out) },
   { "--format FORMAT", "hf (default), safetensors or llmc, see above; e.g. --format llmc",
-    "hf, safetensors or llmc", TC_FLAG_TEXT, FIELD(format), .of = CKPT_FORMAT },
+    "hf, safetensors or llmc", TC_FLAG_TEXT, FIELD(format) },
   { "--dtype TYPE", "element type of the weights: f32 (default) or bf16; e.g. --dtype bf16",
-    "f32 or bf16", TC_FLAG_TEXT, FIELD(dtype), .of = CKPT_FORMAT },
+    "f32 or bf16", TC_FLAG_TEXT, FIELD(dtype) },
   { "--shard-size SIZE", "with --format hf, several files of at most SIZE (B, KB, MB or GB) and their index; e.g. "
     "--shard-size 5GB",
-    "the most bytes of a file, such as 5GB", TC_FLAG_CALL, .set = set_bytes, .of = CKPT_FORMAT },
+    "the most bytes of a file, such as 5GB", TC_FLAG_CALL, .set = set_bytes },
   { "--rope ORDER", "order of rotary pairs in the file: half (default, Hugging Face's) or interleaved (Meta's); e.g. "
     "--rope interleaved",
-    "half or interleaved", TC_FLAG_TEXT, FIELD(rope), .of = CKPT_ROPE },
+    "half or interleaved", TC_FLAG_TEXT, FIELD(rope) },
   { "--optimizer", "with --format safetensors, also write the optimizer's state",
-    .kind = TC_FLAG_YES, FIELD(optimizer), .of = CKPT_FORMAT },
+    .kind = TC_FLAG_YES, FIELD(optimizer) },
   { "--keep N", "number of good checkpoints to keep, at least 1; e.g. --keep 2",
-    "how many good checkpoints stay, at least 1", TC_FLAG_WHOLE, FIELD(keep), 1, 1 << 24, .of = CKPT_KEEP },
+    "how many good checkpoints stay, at least 1", TC_FLAG_WHOLE, FIELD(keep), 1, 1 << 24 },
   { "--dry-run", "print what would be removed, and remove nothing",
-    .kind = TC_FLAG_YES, FIELD(dry_run), .of = CKPT_KEEP },
+    .kind = TC_FLAG_YES, FIELD(dry_run) },
   { "--release", "undo the quarantine of STEP; if a step was quarantined twice, STEP.2 is the second; e.g. 300.2 --release",
-    .kind = TC_FLAG_YES, FIELD(release), .of = CKPT_RELEASE },
-  { "--json", "print JSON instead of text",
-    .kind = TC_FLAG_YES, FIELD(json), .of = CKPT_JSON },
+    .kind = TC_FLAG_YES, FIELD(release) },
+  { "--json", "print JSON instead of text", .kind = TC_FLAG_YES, FIELD(json) },
   { .form = NULL }
 };
-#undef FIELD
+
+static const struct tc_flag option[] = {
+  { "--section.key=value", "an option of the run file, as for tercio train; e.g. --parallel.data=zero3",
+    .kind = TC_FLAG_GIVEN }, { .form = NULL } };
 
 static int read_args(struct ckpt_args *a, const struct ckpt_sub *s, const struct tc_args *args, struct tc_err *err)
 {
@@ -113,6 +115,7 @@ static int read_args(struct ckpt_args *a, const struct ckpt_sub *s, const struct
     return tc_fail(err, TC_EUSER, "ckpt %s: an argument is missing; use: ckpt %s %s", s->name, s->name, s->args);
   a->path[0] = "run/ckpt";
   for (int i = 0; i < n; i++) a->path[i] = args->word[i];
+  a->flag[a->n_flags++] = tc_strdup(args->argv[0]);
   for (int i = 1 + n; i < args->argc; i++) a->flag[a->n_flags++] = tc_strdup(args->argv[i]);
   TC_TRY(tc_args_set(args, a, err));
   for (int i = 0; i < n; i++) TC_TRY(tc_ckpt_check_folder(a->path[i], err));
@@ -124,8 +127,8 @@ int ckpt_args_parse(struct ckpt_args *a, const struct ckpt_sub *s, int argc, cha
   char command[40];
   snprintf(command, sizeof command, "ckpt %s", s->name);
   const struct tc_flags flags = {
-    .flag = list, .command = command, .of = s->options, .usage = s->args,
-    .how = TC_FLAGS_JOINED | TC_FLAGS_DASH | (s->options & CKPT_CONFIG ? TC_FLAGS_DOTTED : 0) };
+    .flag = list, .command = command, .takes = s->args, .unknown = "%s: there is no option '%s'; use: %s %s",
+    .how = TC_FLAGS_JOINED | TC_FLAGS_DASH | (tc_flag_is_of(option, s->args) ? TC_FLAGS_DOTTED : 0) };
   struct tc_args args;
   *a = (struct ckpt_args){ .row1 = -1, .atol = -1 };
   a->flag = tc_calloc((size_t)argc + 1, sizeof *a->flag);
@@ -143,9 +146,6 @@ void ckpt_args_free(struct ckpt_args *a)
 
 void ckpt_args_help(FILE *f, const struct ckpt_sub *s, const char *margin, int width)
 {
-  static const struct tc_flag option[] = {
-    { "--section.key=value", "an option of the run file, as for tercio train; e.g. --parallel.data=zero3",
-      .of = CKPT_CONFIG }, { .form = NULL } };
-  tc_flags_print(f, list, s->options, margin, width);
-  tc_flags_print(f, option, s->options, margin, width);
+  tc_flags_print(f, list, s->args, margin, width);
+  tc_flags_print(f, option, s->args, margin, width);
 }

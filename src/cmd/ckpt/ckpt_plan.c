@@ -25,12 +25,11 @@ static int default_flags(char *flag[3], const struct tc_ckpt *c, bool dp_is_left
 
 static int make_config(struct tc_config **cfg, const struct tc_ckpt *c, const struct ckpt_args *a, struct tc_err *err)
 {
-  char *own[3], word[] = "plan";
-  char **argv = tc_calloc((size_t)a->n_flags + 5, sizeof *argv);
+  char *own[3], **argv = tc_calloc((size_t)a->n_flags + 3, sizeof *argv);
   int n_own = default_flags(own, c, a->world > 0 || a->cluster), argc = 0;
-  argv[argc++] = word;
+  argv[argc++] = a->flag[0];
   for (int i = 0; i < n_own; i++) argv[argc++] = own[i];
-  for (int i = 0; i < a->n_flags; i++) argv[argc++] = a->flag[i];
+  for (int i = 1; i < a->n_flags; i++) argv[argc++] = a->flag[i];
   int rc = tc_config_saved(cfg, tc_ckpt_meta(c)->config, argc, argv, err);
   struct tc_model saved;
   struct tc_err why;

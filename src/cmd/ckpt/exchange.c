@@ -54,24 +54,13 @@ int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
   return 0;
 }
 
-/* The options that the run will have. */
-static int make_config(struct tc_config **cfg, const struct ckpt_args *a, struct tc_err *err)
-{
-  char **argv = tc_calloc((size_t)a->n_flags + 2, sizeof *argv), word[] = "import";
-  argv[0] = word;
-  for (int i = 0; i < a->n_flags; i++) argv[i + 1] = a->flag[i];
-  const int rc = tc_config_new(cfg, a->n_flags + 1, argv, err);
-  free(argv);
-  return rc;
-}
-
 int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err)
 {
   struct tc_import_opts o = { .path = a->path[0], .rope = a->rope, .out = a->out };
   struct tc_imported x = { 0 };
   if (!a->out)
     return tc_fail(err, TC_EUSER, "ckpt import: -o DIR, the folder of checkpoints, is missing");
-  int rc = make_config(&o.cfg, a, err);
+  int rc = tc_config_new(&o.cfg, a->n_flags, a->flag, err);
   if (rc == 0) rc = tc_foreign_import(&x, &o, err);
   if (rc == 0 && a->json)
     ckpt_print_json(json_pack("{s:o, s:o, s:s, s:I, s:s, s:O*}", "from", tc_text_json(x.from), "path",

@@ -39,15 +39,17 @@ static const struct tc_flag list[] = {
   { "--drops N", "", .kind = TC_FLAG_TEXT, FIELD(text), .drops = "--real --count" },
   { "--excludes", "", .kind = TC_FLAG_GIVEN, .drops = "--real", .says = "leave %s" },
   { "--alone", "", .kind = TC_FLAG_GIVEN, .drops = "*" },
-  { "--first", "", .kind = TC_FLAG_YES, FIELD(yes), .of = 1 },
-  { "--second", "", .kind = TC_FLAG_YES, FIELD(yes), .of = 2 },
+  { "--first", "", .kind = TC_FLAG_YES, FIELD(yes) },
+  { "--second", "", .kind = TC_FLAG_YES, FIELD(yes) },
   { .form = NULL } };
 
+#define UNKNOWN .unknown = "%s: no '%s'; use: %s %s"
 /* How each kind of command reads: eval, ckpt show, ckpt plan, plan, data, report. */
 static const struct tc_flags forms[] = {
   ['e'] = { list, "cmd", .how = TC_FLAGS_OPTIONS | TC_FLAGS_JOINED },
-  ['s'] = { list, "cmd show", .of = 1, .how = TC_FLAGS_JOINED | TC_FLAGS_DASH, .usage = "[DIR]" },
-  ['c'] = { list, "cmd plan", .of = 2, .how = TC_FLAGS_DOTTED | TC_FLAGS_JOINED, .usage = "[DIR]" },
+  ['s'] = { list, "cmd show", .takes = "[DIR] [--any|--first]", .how = TC_FLAGS_JOINED | TC_FLAGS_DASH, UNKNOWN },
+  ['c'] = { list, "cmd plan", .takes = "--first-of [--second N [-w]]", .how = TC_FLAGS_DOTTED | TC_FLAGS_JOINED,
+            UNKNOWN },
   ['p'] = TC_FLAGS_RUN(list, "cmd"),
   ['d'] = { list, "cmd see", .how = TC_FLAGS_END | TC_FLAGS_DASH, .wrong = "%s %s", .missing = "%s is missing" } };
 
@@ -93,10 +95,10 @@ static const struct { const char *line, *want; } row[] = {
   /* options of the run file */
   { "p a.ini --x.y 1 --z.z=2 b", "a.ini b --x.y 1 --z.z=2" }, { "p --x.y --yes a.ini", "a.ini --x.y" },
   { "p --x.y -1 a.ini", "a.ini --x.y -1" }, { "p -w9", "-w9" },
-  { "c --x.y=1 --second", "--x.y=1" }, { "c --x=y.z", "!cmd plan: there is no option '--x=y.z'; use: cmd plan [DIR]" },
-  { "c -x.y=1", "!cmd plan: there is no option '-x.y=1'; use: cmd plan [DIR]" },
-  { "c --first", "!cmd plan: there is no option '--first'; use: cmd plan [DIR]" },
-  { "s - --first", "-" }, { "s --x.y=1", "!cmd show: there is no option '--x.y=1'; use: cmd show [DIR]" },
+  { "c --x.y=1 --second", "--x.y=1" }, { "c --x=y.z", "!cmd plan: no '--x=y.z'; use: cmd plan --first-of [--second N [-w]]" },
+  { "c -x.y=1", "!cmd plan: no '-x.y=1'; use: cmd plan --first-of [--second N [-w]]" },
+  { "c --first", "!cmd plan: no '--first'; use: cmd plan --first-of [--second N [-w]]" },
+  { "c --second -w9", "" }, { "s - --first --any x", "-" }, { "s --x.y=1", "!cmd show: no '--x.y=1'; use: cmd show [DIR] [--any|--first]" },
   { "d - -- --yes --", "- --yes --" }, { "d --frob", "!tercio cmd see has no option '--frob'; see tercio cmd --help" },
   { "d -w9", "!tercio cmd see has no option '-w9'; see tercio cmd --help" },
   { "d -w", "!-w is missing" }, { "d --text --yes", "" }, { "d -w 0", "!-w 0: give 1 to 9" },
