@@ -26,6 +26,8 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/completion.c \
   %D%/cmd/completion.h \
   %D%/cmd/flag_help.c \
+  %D%/cmd/out.c \
+  %D%/cmd/out.h \
   %D%/cmd/plan/cmd_plan.c \
   %D%/cmd/plan/plan.h \
   %D%/cmd/plan/plan_flags.c \

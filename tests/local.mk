@@ -18,6 +18,7 @@ unit_tests = \
   %D%/unit/cmd/t_main.t \
   %D%/unit/cmd/t_terminal.t \
   %D%/unit/cmd/t_plan_print.t \
+  %D%/unit/cmd/t_out.t \
   %D%/unit/cmd/t_read_flags.t \
   %D%/unit/comm/t_comm.t \
   %D%/unit/comm/t_comm_control.t \

@@ -6,11 +6,11 @@
  * as soon as it is measured. */
 #include "src/cmd/cmd.h"
 #include "src/bench/bench.h"
+#include "src/cmd/out.h"
 #include "src/cmd/print_pairs.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,6 +127,9 @@ static int check_axis(const struct job *j, struct tc_err *err)
 
 /* ---- printing -------------------------------------------------------------------------- */
 
+static const char row_form[] = "op=%-16s  axis=%-5s{ ranks=%d link=%s}  size=%11lld  count=%11lld{ iterations=%d}  "
+  "time_us=%11.1f{ median_us=%g}  algbw=%9.4f  busbw=%9.4f  check=%s";
+
 static const char *link_name(const struct job *j, bool native)
 {
   return native ? "NCCL" : j->launch.hub ? "threads" : "MPI";
@@ -151,39 +154,23 @@ static void print_head(const struct job *j, bool native)
          tc_plural(j->mesh->n_nodes), size[TC_PP], size[TC_DP], size[TC_TP],
          tc_bench_axis_name(j->axis), members, groups, groups == 1 ? "" : "s at once",
          j->sweep.adapt_iters ? "up to " : "", j->sweep.iters);
-  printf("%-16s  %-5s  %11s  %11s  %11s  %9s  %9s  %s\n", "op", "axis", "size", "count", "time_us",
-         "algbw", "busbw", "check");
+  tc_out_head(row_form);
   fflush(stdout);
 }
 
 static void print_row(const struct job *j, int op, const struct tc_bench_row *r, bool ok,
                       bool first, bool native)
 {
-  const char *check = ok ? "ok" : "wrong";
-  if (!j->json) {
-    printf("%-16s  %-5s  %11lld  %11lld  %11.1f  %9.4f  %9.4f  %s\n", tc_bench_op_name[op],
-           tc_bench_axis_name(j->axis), (long long)r->size_bytes, (long long)r->count, r->time_us, r->algbw,
-           r->busbw, check);
-    fflush(stdout);
-    return;
+  json_t *list = j->json ? json_array() : NULL;
+  tc_out_row(list, row_form, tc_bench_op_name[op], tc_bench_axis_name(j->axis), tc_bench_axis_size(j->mesh, j->axis),
+             link_key(j, native), (long long)r->size_bytes, (long long)r->count, r->iters, r->time_us, r->median_us,
+             r->algbw, r->busbw, ok ? "ok" : "wrong");
+  if (list) {
+    printf(first ? "\n " : ",\n ");
+    json_dumpf(json_array_get(list, 0), stdout, JSON_REAL_PRECISION(6));
   }
-  json_t *o = json_object();
-  json_object_set_new(o, "op", json_string(tc_bench_op_name[op]));
-  json_object_set_new(o, "axis", json_string(tc_bench_axis_name(j->axis)));
-  json_object_set_new(o, "ranks", json_integer(tc_bench_axis_size(j->mesh, j->axis)));
-  json_object_set_new(o, "link", json_string(link_key(j, native)));
-  json_object_set_new(o, "size", json_integer(r->size_bytes));
-  json_object_set_new(o, "count", json_integer(r->count));
-  json_object_set_new(o, "iterations", json_integer(r->iters));
-  tc_figure(o, "time_us", r->time_us);
-  tc_figure(o, "median_us", r->median_us);
-  tc_figure(o, "algbw", r->algbw);
-  tc_figure(o, "busbw", r->busbw);
-  json_object_set_new(o, "check", json_string(check));
-  printf(first ? "\n " : ",\n ");
-  json_dumpf(o, stdout, JSON_REAL_PRECISION(6));
+  json_decref(list);
   fflush(stdout);
-  json_decref(o);
 }
 
 /* One sentence: compares the collective with its baseline, at the largest size. */

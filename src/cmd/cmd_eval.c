@@ -1,10 +1,10 @@
 /* cmd_eval.c - `tercio eval`: the loss of a trained model on files, and its answers to questions. */
 #include "src/cmd/cmd.h"
+#include "src/cmd/out.h"
 #include "src/forward/evaluate.h"
 #include "src/program/setup.h"
 #include "io/ckpt/h5.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,84 +57,56 @@ static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
-static void print_data(const struct tc_eval_task *t, bool first)
+/* The answer that the model prefers; less than 0: none, since a loss is not finite. */
+static json_t *answers_json(const struct tc_eval_task *t)
 {
-  const struct tc_corpus_loss *l = &t->loss;
-  const double mean = l->nats / (double)l->tokens;
-  if (first) printf("%-32s %12s %10s %12s %10s\n", "file", "tokens", "loss", "perplexity", "bits/byte");
-  printf("%-32s %12lld %10.6f %12.6g", t->path, (long long)l->tokens,
-         tc_unsigned_nan(mean), tc_unsigned_nan(exp(mean)));
-  if (l->bytes) printf(" %10.5f\n", tc_unsigned_nan(l->nats / log(2) / (double)l->bytes));
-  else printf(" %10s\n", "-");
-}
-
-static void print_answers(const struct tc_eval_task *t, bool first)
-{
-  const struct tc_choices_result *r = &t->answers;
-  if (first) printf("%-32s %12s %10s %12s\n", "questions", "number", "right", "by length");
-  printf("%-32s %12lld %10.4f %12.4f\n", t->path, (long long)r->questions, (double)r->raw / (double)r->questions,
-         (double)r->by_length / (double)r->questions);
-}
-
-/* The answer that the model prefers; null: none, since a loss is not finite. */
-static json_t *pick_json(const struct tc_eval_task *t, const struct tc_question *q, bool by_length)
-{
-  const int pick = tc_choices_pick(&t->questions, q, t->answers.nats, by_length);
-  return pick < 0 ? json_null() : json_integer(pick);
-}
-
-static json_t *task_json(const struct tc_eval_task *t)
-{
-  const struct tc_corpus_loss *l = &t->loss;
-  const struct tc_choices_result *r = &t->answers;
-  if (t->kind == TC_EVAL_DATA) {
-    const double mean = l->nats / (double)l->tokens;
-    json_t *o = json_pack("{s:o, s:I, s:n, s:n, s:n}", "file", tc_text_json(t->path), "tokens",
-                          (json_int_t)l->tokens, "loss", "perplexity", "bits_per_byte");
-    tc_figure(o, "loss", mean);
-    tc_figure(o, "perplexity", exp(mean));
-    if (l->bytes) tc_figure(o, "bits_per_byte", l->nats / log(2) / (double)l->bytes);
-    return o;
-  }
-  json_t *picks = json_array();
+  json_t *answers = json_array();
   for (int64_t i = 0; i < t->questions.n; i++) {
     const struct tc_question *q = &t->questions.question[i];
-    json_t *o = json_pack("{s:i, s:o, s:o}", "label", q->label, "raw", pick_json(t, q, false), "by_length",
-                          pick_json(t, q, true));
-    tc_figures(o, "nats", r->nats + q->first_answer, q->n_answers);
-    json_array_append_new(picks, o);
+    json_t *o = tc_out_object("label=%d raw?=%d by_length?=%d", q->label,
+                              tc_choices_pick(&t->questions, q, t->answers.nats, false),
+                              tc_choices_pick(&t->questions, q, t->answers.nats, true));
+    tc_figures(o, "nats", t->answers.nats + q->first_answer, q->n_answers);
+    json_array_append_new(answers, o);
   }
-  json_t *o = json_pack("{s:o, s:I}", "file", tc_text_json(t->path), "questions", (json_int_t)r->questions);
-  tc_figure(o, "accuracy", (double)r->raw / (double)r->questions);
-  tc_figure(o, "accuracy_by_length", (double)r->by_length / (double)r->questions);
-  json_object_set_new(o, "answers", picks);
-  return o;
+  return answers;
 }
 
-static void print_results(const struct eval *e)
+static const char data_form[] = "file=%-32s tokens=%12lld loss=%10.6f perplexity=%12.6g bits_per_byte?:bits/byte=%10.5f",
+  answers_form[] = "file:questions=%-32s questions:number=%12lld accuracy:right=%10.4f accuracy_by_length:by length=%12.4f"
+                   "{ answers=%p}";
+
+static void print_task(json_t *list, const struct tc_eval_task *t)
 {
-  if (e->json) {
-    json_t *list = json_array();
-    for (int i = 0; i < e->n_tasks; i++) json_array_append_new(list, task_json(&e->task[i]));
-    const struct tc_exec_memory *m = &e->run.memory;
-    json_t *top = json_pack("{s:o, s:I, s:i, s:{s:I, s:I, s:I}, s:o}", "checkpoint", tc_text_json(e->m.path), "step",
-                            (json_int_t)e->m.step, "ranks", e->run.launch.ranks->world, "memory", "state",
-                            (json_int_t)m->region[TC_STATE], "scratch", (json_int_t)m->region[TC_SCRATCH], "staging",
-                            (json_int_t)m->staging, "results", list);
-    json_dumpf(top, stdout, JSON_INDENT(1));
-    putchar('\n');
-    json_decref(top);
-    return;
-  }
-  for (int questions = 0; questions < 2; questions++) {
-    bool first = true;
-    for (int i = 0; i < e->n_tasks; i++) {
+  const struct tc_corpus_loss *l = &t->loss;
+  const struct tc_choices_result *r = &t->answers;
+  const double mean = l->nats / (double)l->tokens;
+  if (t->kind == TC_EVAL_DATA)
+    tc_out_row(list, data_form, t->path, (long long)l->tokens, mean, exp(mean),
+               l->bytes ? l->nats / log(2) / (double)l->bytes : -1);
+  else
+    tc_out_row(list, answers_form, t->path, (long long)r->questions, (double)r->raw / (double)r->questions,
+               (double)r->by_length / (double)r->questions, (void *)(list ? answers_json(t) : NULL));
+}
+
+static void print_json(const struct eval *e)
+{
+  const struct tc_exec_memory *m = &e->run.memory;
+  json_t *list = json_array();
+  for (int i = 0; i < e->n_tasks; i++) print_task(list, &e->task[i]);
+  tc_out_json(tc_out_object("checkpoint=%s step=%lld ranks=%d memory=%p results=%p", e->m.path, (long long)e->m.step,
+    e->run.launch.ranks->world, tc_out_object("state=%lld scratch=%lld staging=%lld", (long long)m->region[TC_STATE],
+    (long long)m->region[TC_SCRATCH], (long long)m->staging), (void *)list), JSON_INDENT(1));
+}
+
+static void print_tables(const struct eval *e)
+{
+  for (int questions = 0; questions < 2; questions++)
+    for (int i = 0, n = 0; i < e->n_tasks; i++) {
       if ((e->task[i].kind != TC_EVAL_DATA) != questions) continue;
-      if (questions) print_answers(&e->task[i], first);
-      else print_data(&e->task[i], first);
-      first = false;
+      if (n++ == 0) tc_out_head(questions ? answers_form : data_form);
+      print_task(NULL, &e->task[i]);
     }
-  }
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -189,7 +161,7 @@ int tc_cmd_eval(int argc, char **argv)
     rc = tc_setup_evaluation(e.m.cfg, e.batch, k->world, k->node_of_rank, tc_ranks_node_devices(k), &err);
   int status = rc < 0 ? tc_launch_say(&e.run.launch, rc, &err) : tc_launch_run(&e.run.launch, tc_eval_rank, &e.run);
   const bool first = e.run.launch.ranks && e.run.launch.ranks->rank == 0;
-  if (status == 0 && first) print_results(&e);
+  if (status == 0 && first) (e.json ? print_json : print_tables)(&e);
   if (status == 0) status = judge(&e, first);
   tc_launch_free(&e.run.launch);
   eval_free(&e);

@@ -4,10 +4,10 @@
  * any launcher, and with --simulate it needs none. Every rank computes the same answer and
  * returns the same status; only rank 0 prints it. */
 #include "src/cmd/cmd.h"
+#include "src/cmd/out.h"
 #include "src/launch/launch.h"
 #include "src/run/place.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,46 +138,6 @@ static void print_devices(const struct tc_run_place *p)
   free(list);
 }
 
-static void print_table(const struct tc_run_place *p)
-{
-  const struct tc_ranks *r = p->ranks;
-  const struct tc_mesh *m = p->mesh;
-  int host_width = 4, cpus_width = 4;
-  for (int i = 0; i < r->world; i++) {
-    host_width = TC_MAX(host_width, (int)strlen(r->info[i].host));
-    cpus_width = TC_MAX(cpus_width, (int)strlen(r->info[i].cpuset));
-  }
-  printf("%s, %d rank%s on %d node%s: pp %d x dp %d x tp %d\n", r->launcher, r->world,
-         tc_plural(r->world), r->n_nodes, tc_plural(r->n_nodes), m->size[TC_PP],
-         m->size[TC_DP], m->size[TC_TP]);
-  printf("%6s  %5s  %-*s  %5s  %6s  %4s  %-*s  %7s  %4s  %5s  %4s\n", "rank", "node", host_width,
-         "host", "local", "device", "numa", cpus_width, "cpus", "threads", "pp", "dp", "tp");
-  for (int i = 0; i < r->world; i++) {
-    const struct tc_rank_info *x = &r->info[i];
-    char device[16] = "-", numa[16] = "-", threads[16] = "-";
-    if (x->device >= 0) snprintf(device, sizeof device, "%d/%d", x->device, x->n_visible);
-    if (x->numa >= 0) snprintf(numa, sizeof numa, "%d", x->numa);
-    if (p->threads[i] > 0) snprintf(threads, sizeof threads, "%d", p->threads[i]);
-    printf("%6d  %5d  %-*s  %5d  %6s  %4s  %-*s  %7s  %4d  %5d  %4d\n", i, x->node, host_width,
-           x->host, x->local_rank, device, numa, cpus_width, *x->cpuset ? x->cpuset : "-", threads,
-           tc_mesh_coord(m, i, TC_PP), tc_mesh_coord(m, i, TC_DP), tc_mesh_coord(m, i, TC_TP));
-  }
-  print_devices(p);
-  if (m->world > 1) print_axes(p);
-  for (int i = 0; i < p->warnings.n; i++) printf("warning: %s\n", p->warnings.text[i]);
-}
-
-/* Unknown values are null. */
-static json_t *known_text(const char *s)
-{
-  return *s ? json_string(s) : json_null();
-}
-
-static json_t *known_int(int i, bool known)
-{
-  return known ? json_integer(i) : json_null();
-}
-
 /* [[rank, links], ...] of the ranks whose GPUs are linked with that of rank i. */
 static json_t *links_json(const struct tc_run_place *p, int i)
 {
@@ -192,66 +152,61 @@ static json_t *links_json(const struct tc_run_place *p, int i)
   return list;
 }
 
-static json_t *rank_json(const struct tc_run_place *p, int i)
+static const char rank_form[] = "rank=%6d  node=%5d  host=%-*s  local_rank:local=%5d{ local_size=%d}  :device=%6s  "
+  "numa?=%4d  cpus?=%-*s{ n_cpus?=%d bound!=%d}  threads?=%7d  {device?=%d devices_visible=%d devices_on_node=%d "
+  "device_name?=%s device_uuid?=%s device_pci?=%s device_numa?=%d device_distance?=%g device_memory_bytes?=%lld "
+  "nvlinks=%p }pp=%4d  dp=%5d  tp=%4d";
+
+static void print_rank(json_t *list, const struct tc_run_place *p, int i, int host_width, int cpus_width)
 {
   const struct tc_rank_info *x = &p->ranks->info[i];
+  const struct tc_mesh *m = p->mesh;
   const bool has = x->device >= 0;
-  json_t *o = json_object();
-  json_object_set_new(o, "rank", json_integer(i));
-  json_object_set_new(o, "node", json_integer(x->node));
-  json_object_set_new(o, "host", json_string(x->host));
-  json_object_set_new(o, "local_rank", json_integer(x->local_rank));
-  json_object_set_new(o, "local_size", json_integer(x->local_size));
-  json_object_set_new(o, "numa", known_int(x->numa, x->numa >= 0));
-  json_object_set_new(o, "cpus", known_text(x->cpuset));
-  json_object_set_new(o, "n_cpus", known_int(x->n_cpus, x->n_cpus > 0));
-  json_object_set_new(o, "bound", json_boolean(x->bound));
-  json_object_set_new(o, "threads", known_int(p->threads[i], p->threads[i] > 0));
-  json_object_set_new(o, "device", known_int(x->device, has));
-  json_object_set_new(o, "devices_visible", json_integer(x->n_visible));
-  json_object_set_new(o, "devices_on_node", json_integer(x->n_node_devices));
-  json_object_set_new(o, "device_name", known_text(x->dev.name));
-  json_object_set_new(o, "device_uuid", known_text(x->dev.uuid));
-  json_object_set_new(o, "device_pci", known_text(x->dev.pci));
-  json_object_set_new(o, "device_numa", known_int(x->dev.numa, has && x->dev.numa >= 0));
-  json_object_set_new(o, "device_distance", json_null());
-  if (has && x->dev.distance >= 0) tc_figure(o, "device_distance", x->dev.distance / 100.0);
-  json_object_set_new(o, "device_memory_bytes", x->dev.memory_bytes > 0 ?
-                      json_integer(x->dev.memory_bytes) : json_null());
-  json_object_set_new(o, "nvlinks", links_json(p, i));
-  for (int axis = TC_PP; axis < TC_AXES; axis++)
-    json_object_set_new(o, tc_axis_name[axis], json_integer(tc_mesh_coord(p->mesh, i, axis)));
-  return o;
+  char device[32];
+  snprintf(device, sizeof device, "%d/%d", x->device, x->n_visible);
+  tc_out_row(list, rank_form, i, x->node, host_width, x->host, x->local_rank, x->local_size, has ? device : NULL, x->numa,
+             cpus_width, x->cpuset, x->n_cpus > 0 ? x->n_cpus : -1, x->bound, p->threads[i] > 0 ? p->threads[i] : -1, x->device,
+             x->n_visible, x->n_node_devices, x->dev.name, x->dev.uuid, x->dev.pci, has ? x->dev.numa : -1,
+             has ? x->dev.distance / 100.0 : -1, (long long)(x->dev.memory_bytes > 0 ? x->dev.memory_bytes : -1),
+             (void *)(list ? links_json(p, i) : NULL), tc_mesh_coord(m, i, TC_PP), tc_mesh_coord(m, i, TC_DP),
+             tc_mesh_coord(m, i, TC_TP));
+}
+
+static void print_table(const struct tc_run_place *p)
+{
+  const struct tc_ranks *r = p->ranks;
+  const struct tc_mesh *m = p->mesh;
+  int host_width = 4, cpus_width = 4;
+  for (int i = 0; i < r->world; i++) {
+    host_width = TC_MAX(host_width, (int)strlen(r->info[i].host));
+    cpus_width = TC_MAX(cpus_width, (int)strlen(r->info[i].cpuset));
+  }
+  printf("%s, %d rank%s on %d node%s: pp %d x dp %d x tp %d\n", r->launcher, r->world,
+         tc_plural(r->world), r->n_nodes, tc_plural(r->n_nodes), m->size[TC_PP],
+         m->size[TC_DP], m->size[TC_TP]);
+  tc_out_head(rank_form, host_width, cpus_width);
+  for (int i = 0; i < r->world; i++) print_rank(NULL, p, i, host_width, cpus_width);
+  print_devices(p);
+  if (m->world > 1) print_axes(p);
+  for (int i = 0; i < p->warnings.n; i++) printf("warning: %s\n", p->warnings.text[i]);
 }
 
 static void print_json(const struct tc_run_place *p)
 {
   const struct tc_ranks *r = p->ranks;
-  json_t *top = json_object(), *mesh = json_object(), *ranks = json_array(), *list = json_array();
-  json_t *axes = json_array();
-  json_object_set_new(top, "world", json_integer(r->world));
-  json_object_set_new(top, "nodes", json_integer(r->n_nodes));
-  json_object_set_new(top, "launcher", json_string(r->launcher));
-  json_object_set_new(top, "job", known_text(r->job));
-  json_object_set_new(top, "restart", json_integer(r->restart));
-  for (int axis = TC_PP; axis < TC_AXES; axis++)
-    json_object_set_new(mesh, tc_axis_name[axis], json_integer(p->mesh->size[axis]));
-  json_object_set_new(mesh, "order", json_string(tc_word_mesh_order(p->mesh->order)));
-  json_object_set_new(top, "mesh", mesh);
+  const struct tc_mesh *m = p->mesh;
+  json_t *ranks = json_array(), *list = json_array(), *axes = json_array();
   for (int i = 0; i < 3; i++) {
-    int a = nearest_axis(p->mesh, i);
-    json_array_append_new(axes, json_pack("{s:s, s:i, s:i, s:o}", "axis", tc_axis_name[a], "ranks",
-                          p->mesh->size[a], "group_nodes", group_nodes(p->mesh, a), "sent_bytes_a_step",
-                          p->traffic ? json_integer(p->sent_bytes[a]) : json_null()));
+    const int a = nearest_axis(m, i);
+    tc_out_row(axes, "axis=%s ranks=%d group_nodes=%d sent_bytes_a_step?=%lld", tc_axis_name[a], m->size[a],
+               group_nodes(m, a), (long long)(p->traffic ? p->sent_bytes[a] : -1));
   }
-  json_object_set_new(top, "axes", axes);
-  for (int i = 0; i < r->world; i++) json_array_append_new(ranks, rank_json(p, i));
-  json_object_set_new(top, "ranks", ranks);
+  for (int i = 0; i < r->world; i++) print_rank(ranks, p, i, 0, 0);
   for (int i = 0; i < p->warnings.n; i++) json_array_append_new(list, json_string(p->warnings.text[i]));
-  json_object_set_new(top, "warnings", list);
-  json_dumpf(top, stdout, JSON_INDENT(1));
-  putchar('\n');
-  json_decref(top);
+  tc_out_json(tc_out_object("world=%d nodes=%d launcher=%s job?=%s restart=%d mesh=%p axes=%p ranks=%p warnings=%p",
+    r->world, r->n_nodes, r->launcher, r->job, r->restart,
+    tc_out_object("pp=%d dp=%d tp=%d order=%s", m->size[TC_PP], m->size[TC_DP], m->size[TC_TP],
+                  tc_word_mesh_order(m->order)), (void *)axes, (void *)ranks, (void *)list), JSON_INDENT(1));
 }
 
 /* ---- the command ----------------------------------------------------------------------- */

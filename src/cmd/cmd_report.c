@@ -2,6 +2,7 @@
  * compared with measurements. No MPI.
  */
 #include "src/cmd/cmd.h"
+#include "src/cmd/out.h"
 #include "src/files/output.h"
 #include "src/report/report.h"
 
@@ -75,12 +76,7 @@ static int run(const struct ask *a, struct tc_err *err)
   struct tc_page page = { .folder = a->folder, .run = o, .layouts = &layouts, .m = &m };
   if (!rc && a->out) rc = begin_page(&page_file, a, &page, run_path, metrics_path, err);
   if (!rc && (rc = tc_page_find_trace(&page, &t, a->trace, a->step, &note)) < 0) *err = note;
-  if (!rc && a->json) {
-    json_t *figures = tc_report_plan(&page);
-    json_dumpf(figures, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    printf("\n");
-    json_decref(figures);
-  }
+  if (!rc && a->json) tc_out_json(tc_report_plan(&page), JSON_INDENT(1) | JSON_REAL_PRECISION(9));
   if (page_file && !rc) {
     tc_page_write(tc_output_stream(page_file), &page);
     rc = tc_output_finish(page_file, err);

@@ -1,11 +1,11 @@
 /* cmd_sample.c - `tercio sample`: continues prompts with a trained model. */
 #include "src/cmd/cmd.h"
+#include "src/cmd/out.h"
 #include "src/forward/sample.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
 #include "io/ckpt/h5.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,14 +137,12 @@ static void print_json(const struct sample *x)
     }
     fclose(f);
     char *valid = tc_utf8_replace(text, bytes, &clean, &parts);
-    json_array_append_new(list, json_pack("{s:I, s:o, s:o}", "prompt", (json_int_t)(i / x->prompts.copies),
-                                          "tokens", ids, "text", json_stringn(valid, clean)));
+    tc_out_row(list, "prompt=%lld tokens=%p text=%p", (long long)(i / x->prompts.copies), (void *)ids,
+               (void *)json_stringn(valid, clean));
     free(valid);
     free(text);
   }
-  json_dumpf(list, stdout, JSON_INDENT(1));
-  putchar('\n');
-  json_decref(list);
+  tc_out_json(list, JSON_INDENT(1));
 }
 
 static void print_results(const struct sample *x)

@@ -1,7 +1,7 @@
 /* print_pairs.c - what `tercio comm --pairs` prints: the slowest pairs and nodes, as a table or as JSON. */
 #include "src/cmd/print_pairs.h"
+#include "src/cmd/out.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,55 +46,49 @@ static void print_slow(const struct tc_pairs *s)
   else if (!found) printf("no %s and no pair is below %.1f of the median\n", s->of, TC_PAIRS_SLOW);
 }
 
+/* The pairs, in columns the slowest only. */
+static void print_pairs(json_t *list, const struct tc_pairs *s)
+{
+  for (int i = 0; i < s->n_pairs && (list || i < SHOWN); i++) {
+    const struct tc_pair *p = &s->pair[i];
+    tc_out_row(list, "a=%-24s  b=%-24s{ round=%d}  time_us=%11.1f  algbw=%9.4f  of_median=%9.2f{ slow!=%d check=%s}",
+               s->m[p->a].name, s->m[p->b].name, p->round, p->us, p->gbs, p->gbs / s->median_gbs,
+               tc_pair_is_slow(s, p), "ok");
+  }
+}
+
+static void print_members(json_t *list, const struct tc_pair_member *m, int n, double median_gbs)
+{
+  for (int i = 0; i < n; i++)
+    tc_out_row(list, "name=%-24s{ rank=%d}  pairs=%5d  algbw=%9.4f  of_median=%9.2f{ slow!=%d}", m[i].name, m[i].rank,
+               m[i].pairs, m[i].gbs, m[i].gbs / median_gbs, m[i].slow);
+}
+
+static void print_json(const struct tc_pairs *s, const char *link)
+{
+  json_t *pairs = json_array(), *members = json_array();
+  print_pairs(pairs, s);
+  print_members(members, s->m, s->n, s->median_gbs);
+  tc_out_json(tc_out_object("of=%s link=%s rounds=%d all_rounds=%d size=%lld median_algbw=%g pairs=%p members=%p", s->of,
+                            link, s->rounds, s->all_rounds, (long long)s->bytes, s->median_gbs, (void *)pairs,
+                            (void *)members), JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+}
+
 static void print_table(const struct tc_pairs *s, const struct tc_ranks *r, const char *link, int iters)
 {
   struct tc_pair_member *m = tc_calloc((size_t)s->n, sizeof *m);
   print_head(s, r, link, iters);
   printf("\n%-24s  %-24s  %11s  %9s  %9s  (%d slowest of %d pairs)\n", s->of, s->of, "time_us", "GB/s", "of median",
          TC_MIN(SHOWN, s->n_pairs), s->n_pairs);
-  for (int i = 0; i < TC_MIN(SHOWN, s->n_pairs); i++) {
-    const struct tc_pair *p = &s->pair[i];
-    printf("%-24s  %-24s  %11.1f  %9.4f  %9.2f\n", s->m[p->a].name, s->m[p->b].name, p->us, p->gbs,
-           p->gbs / s->median_gbs);
-  }
+  print_pairs(NULL, s);
   memcpy(m, s->m, (size_t)s->n * sizeof *m);
   qsort(m, (size_t)s->n, sizeof *m, members_by_rate);
   printf("\n%-24s  %5s  %9s  %9s  (%d slowest of %d %ss, medians over their pairs)\n", s->of, "pairs", "GB/s",
          "of median", TC_MIN(SHOWN, s->n), s->n, s->of);
-  for (int i = 0; i < TC_MIN(SHOWN, s->n); i++)
-    printf("%-24s  %5d  %9.4f  %9.2f\n", m[i].name, m[i].pairs, m[i].gbs, m[i].gbs / s->median_gbs);
+  print_members(NULL, m, TC_MIN(SHOWN, s->n), s->median_gbs);
   printf("\nmedian of all %ss: %.4f GB/s\n", s->of, s->median_gbs);
   print_slow(s);
   free(m);
-}
-
-static void print_json(const struct tc_pairs *s, const char *link)
-{
-  json_t *pairs = json_array(), *members = json_array();
-  for (int i = 0; i < s->n_pairs; i++) {
-    const struct tc_pair *p = &s->pair[i];
-    json_t *o = json_pack("{s:o, s:o, s:i, s:n, s:n, s:n, s:b, s:s}", "a", tc_text_json(s->m[p->a].name), "b",
-                          tc_text_json(s->m[p->b].name), "round", p->round, "time_us", "algbw", "of_median", "slow",
-                          (int)tc_pair_is_slow(s, p), "check", "ok");
-    tc_figure(o, "time_us", p->us);
-    tc_figure(o, "algbw", p->gbs);
-    tc_figure(o, "of_median", p->gbs / s->median_gbs);
-    json_array_append_new(pairs, o);
-  }
-  for (int i = 0; i < s->n; i++) {
-    json_t *o = json_pack("{s:o, s:i, s:i, s:n, s:n, s:b}", "name", tc_text_json(s->m[i].name), "rank", s->m[i].rank,
-                          "pairs", s->m[i].pairs, "algbw", "of_median", "slow", (int)s->m[i].slow);
-    tc_figure(o, "algbw", s->m[i].gbs);
-    tc_figure(o, "of_median", s->m[i].gbs / s->median_gbs);
-    json_array_append_new(members, o);
-  }
-  json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:I, s:n, s:o, s:o}", "of", s->of, "link", link, "rounds",
-                        s->rounds, "all_rounds", s->all_rounds, "size", (json_int_t)s->bytes, "median_algbw", "pairs",
-                        pairs, "members", members);
-  tc_figure(o, "median_algbw", s->median_gbs);
-  json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-  printf("\n");
-  json_decref(o);
 }
 
 void tc_pairs_print(const struct tc_pairs *s, const struct tc_ranks *r, const char *link, int iters, bool json)

@@ -18,6 +18,9 @@
 
 /* ---- steps ------------------------------------------------------------------------ */
 
+static const char step_form[] = "{path=%s }step=%-10lld  time:written=%-20s  {bytes=%lld}:size=%9s  mesh=%-14s  "
+  "system=%-10s  {state=%s reason=%s}:state=%s:=%s:=%s:=%s:=%s";
+
 /* Prints a checkpoint's line, or appends its object to `list`. */
 static void list_one(json_t *list, const char *path, bool aside)
 {
@@ -32,16 +35,10 @@ static void list_one(json_t *list, const char *path, bool aside)
   int64_t step = c ? c->m->meta.step : tc_step_of_name(name + (aside ? strlen(TC_ASIDE) : 0));
   const char *state = aside ? "aside" : rc == 0 ? "ok" : rc == TC_EINCOMPLETE ? "incomplete"
                       : rc == TC_EUSER ? "unreadable" : "damaged";
-  if (list)
-    json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:I, s:s, s:s, s:s, s:o}",
-      "path", tc_text_json(path), "step", (json_int_t)step, "time", c ? c->m->meta.time : "", "bytes",
-      (json_int_t)size, "mesh", c ? c->m->meta.mesh : "", "system", c ? c->m->meta.system : "",
-      "state", state, "reason", tc_text_json(e.text)));
-  else
-    printf("%-10lld  %-20s  %9s  %-14s  %-10s  %s%s%s%s%s\n", (long long)step, c ? c->m->meta.time : "-",
-           c ? tc_human_bytes(size_text, sizeof size_text, (double)size) : "-",
-           c ? c->m->meta.mesh : "-", c ? c->m->meta.system : "-", state, aside ? ", " : "",
-           aside ? name : "", rc < 0 ? ": " : "", e.text);
+  tc_human_bytes(size_text, sizeof size_text, (double)size);
+  tc_out_row(list, step_form, path, (long long)step, c ? c->m->meta.time : NULL, (long long)size, c ? size_text : NULL,
+             c ? c->m->meta.mesh : NULL, c ? c->m->meta.system : NULL, state, e.text, state, aside ? ", " : "",
+             aside ? name : "", rc < 0 ? ": " : "", e.text);
   tc_ckpt_close(c);
 }
 
@@ -69,9 +66,7 @@ static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
   n_aside = tc_folder_scan(dir, TC_ASIDE, &aside, NULL);
   if (n_aside > 0) qsort(aside, (size_t)n_aside, sizeof *aside, tc_order_text);
   json_t *list = a->json ? json_array() : NULL;
-  if (!a->json)
-    printf("%-10s  %-20s  %9s  %-14s  %-10s  %s\n", "step", "written", "size", "mesh", "system",
-           "state");
+  if (!a->json) tc_out_head(step_form);
   for (int i = 0; i < n; i++) list_one(list, path[i], false);
   for (int i = 0; i < n_aside; i++) {
     char *there = tc_sprintf("%s/%s", dir, aside[i]);
@@ -131,15 +126,15 @@ static json_t *show_json(const struct tc_manifest *m, const char *path, const ch
   json_t *names = json_array(), *files = json_array();
   for (int i = 0; i < m->world; i++) json_array_append_new(names, json_string(t->rank_names[i]));
   for (int i = 0; i < m->n_files; i++)
-    json_array_append_new(files, json_pack("{s:s, s:i, s:I}", "name", m->file[i].name, "writer",
-                          (int)m->file[i].writer, "size", (json_int_t)m->file[i].size));
-  json_t *attached = t->attached.name ? json_pack("{s:s, s:I}", "name", t->attached.name, "size",
-                                                  (json_int_t)t->attached.bytes) : json_null();
-  json_t *all = json_pack("{s:o}", "path", tc_text_json(path));
+    tc_out_row(files, "name=%s writer=%d size=%lld", m->file[i].name, (int)m->file[i].writer,
+               (long long)m->file[i].size);
+  json_t *attached = t->attached.name ? tc_out_object("name=%s size=%lld", t->attached.name,
+                                                      (long long)t->attached.bytes) : json_null();
+  json_t *all = tc_out_object("path=%s", path);
   for (int i = 0; i < TC_ROW_version; i++)
     if (tc_meta_rows[i].shown) json_object_set_new(all, tc_meta_rows[i].name, tc_meta_json(t, &tc_meta_rows[i]));
-  json_object_update_new(all, json_pack("{s:s, s:i, s:i, s:o, s:o, s:o}", "config", config, "tensors", m->n_tensors,
-                                        "pieces", m->n_pieces, "files", files, "attached", attached, "who", names));
+  json_object_update_new(all, tc_out_object("config=%s tensors=%d pieces=%d files=%p attached=%p who=%p", config,
+                                            m->n_tensors, m->n_pieces, (void *)files, (void *)attached, (void *)names));
   return all;
 }
 
@@ -200,7 +195,7 @@ static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
   struct tc_ckpt *c;
   TC_TRY(tc_ckpt_newest(&c, a->path[0], err));
   if (a->json)
-    ckpt_print_json(json_pack("{s:o, s:I}", "path", tc_text_json(c->path), "step", (json_int_t)c->m->meta.step));
+    ckpt_print_json(tc_out_object("path=%s step=%lld", c->path, (long long)c->m->meta.step));
   else
     printf("%s\n", c->path);
   tc_ckpt_close(c);

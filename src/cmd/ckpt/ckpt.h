@@ -2,9 +2,8 @@
 #ifndef TC_CMD_CKPT_H
 #define TC_CMD_CKPT_H
 
-#include <jansson.h>
-
 #include "io/ckpt/inspect.h"
+#include "src/cmd/out.h"
 
 struct ckpt_args {
   const char *path[2];            /* DIR, or A and B, or DIR and NAME */
@@ -57,12 +56,6 @@ int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err);
 int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err);
 
 /* Prints the value as one JSON text and frees it. */
-static inline void ckpt_print_json(json_t *j)
-{
-  TC_ASSERT(j != NULL);
-  json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-  putchar('\n');
-  json_decref(j);
-}
+static inline void ckpt_print_json(json_t *j) { tc_out_json(j, JSON_INDENT(2) | JSON_REAL_PRECISION(9)); }
 
 #endif

@@ -109,34 +109,28 @@ static void print_text(const struct plan *p)
          tc_human_bytes(a, sizeof a, (double)(sum->read - sum->need)));
 }
 
-static json_t *cost_json(const struct tc_read *c)
+static void *cost_json(const struct tc_read *c)
 {
-  return json_pack("{s:I, s:I, s:I, s:I}", "need_bytes", (json_int_t)c->need, "read_bytes",
-                   (json_int_t)c->read, "more_bytes", (json_int_t)(c->read - c->need), "pieces",
-                   (json_int_t)c->pieces);
+  return tc_out_object("need_bytes=%lld read_bytes=%lld more_bytes=%lld pieces=%lld", (long long)c->need,
+                       (long long)c->read, (long long)(c->read - c->need), (long long)c->pieces);
 }
 
 static void print_json(const struct plan *p)
 {
   const struct tc_mesh *m = p->r.mesh;
-  const struct tc_read *sum = &p->r.sum, *most = &p->r.most;
   json_t *ranks = json_array();
-  char mesh[64];
-  snprintf(mesh, sizeof mesh, "pp%d dp%d tp%d", m->size[TC_PP], m->size[TC_DP], m->size[TC_TP]);
+  char *mesh = tc_sprintf("pp%d dp%d tp%d", m->size[TC_PP], m->size[TC_DP], m->size[TC_TP]);
   for (int r = 0; r < m->world; r++) {
     json_t *o = cost_json(&p->r.rank[r]);
-    json_object_set_new(o, "rank", json_integer(r));
-    json_object_set_new(o, "pp", json_integer(tc_mesh_coord(m, r, TC_PP)));
-    json_object_set_new(o, "dp", json_integer(tc_mesh_coord(m, r, TC_DP)));
-    json_object_set_new(o, "tp", json_integer(tc_mesh_coord(m, r, TC_TP)));
-    json_object_set_new(o, "files", json_integer((int)p->r.rank[r].files));
+    json_object_update_new(o, tc_out_object("rank=%d pp=%d dp=%d tp=%d files=%d", r, tc_mesh_coord(m, r, TC_PP),
+      tc_mesh_coord(m, r, TC_DP), tc_mesh_coord(m, r, TC_TP), (int)p->r.rank[r].files));
     json_array_append_new(ranks, o);
   }
-  ckpt_print_json(json_pack("{s:o, s:I, s:{s:s, s:s}, s:{s:s, s:s, s:i}, s:o, s:o, s:o}", "path",
-    tc_text_json(p->c->path), "step", (json_int_t)p->c->m->meta.step, "from", "mesh",
-    p->c->m->meta.mesh, "system", p->c->m->meta.system, "to", "mesh", mesh, "system",
-    p->r.system, "ranks", (int)m->world, "total", cost_json(sum), "most",
-    cost_json(most), "ranks", ranks));
+  ckpt_print_json(tc_out_object("path=%s step=%lld from=%p to=%p total=%p most=%p ranks=%p", p->c->path,
+    (long long)p->c->m->meta.step, tc_out_object("mesh=%s system=%s", p->c->m->meta.mesh, p->c->m->meta.system),
+    tc_out_object("mesh=%s system=%s ranks=%d", mesh, p->r.system, (int)m->world), cost_json(&p->r.sum),
+    cost_json(&p->r.most), (void *)ranks));
+  free(mesh);
 }
 
 int ckpt_cmd_plan(const struct ckpt_args *a, struct tc_err *err)

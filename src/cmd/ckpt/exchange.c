@@ -14,9 +14,8 @@ static void say_exported(const struct ckpt_args *a, const struct tc_exported *x,
 {
   char size[32], files[40] = "";
   if (a->json) {
-    ckpt_print_json(json_pack("{s:o, s:I, s:o, s:s, s:i, s:I, s:b}", "from", tc_text_json(x->from), "step",
-      (json_int_t)x->step, "path", tc_text_json(a->out), "format", forms[form], "tensors", x->n_tensors, "bytes",
-      (json_int_t)x->bytes, "tokenizer", x->tokenizer));
+    ckpt_print_json(tc_out_object("from=%s step=%lld path=%s format=%s tensors=%d bytes=%lld tokenizer!=%d", x->from,
+      (long long)x->step, a->out, forms[form], x->n_tensors, (long long)x->bytes, x->tokenizer));
     return;
   }
   if (x->files > 1) snprintf(files, sizeof files, " in %d files", x->files);

@@ -9,12 +9,11 @@
 
 /* ---- verify ------------------------------------------------------------------------ */
 
-static json_t *faults_json(const struct tc_findings *f)
+static void *faults_json(const struct tc_findings *f)
 {
   json_t *a = json_array();
   for (int i = 0; i < f->n; i++)
-    json_array_append_new(a, json_pack("{s:i, s:o}", "status", -f->fault[i].status, "text",
-                          tc_text_json(f->fault[i].text)));
+    tc_out_row(a, "status=%d text=%s", -f->fault[i].status, f->fault[i].text);
   return a;
 }
 
@@ -32,8 +31,7 @@ static void verify_one(const struct ckpt_args *a, const char *path, struct verif
   v->bad += rc < 0;
   v->gone += rc == TC_STEP_GONE;
   if (a->json && rc != TC_STEP_GONE)
-    json_array_append_new(v->list, json_pack("{s:o, s:b, s:i, s:o}", "path", tc_text_json(path), "ok", rc == 0,
-                                             "status", -rc, "faults", faults_json(&f)));
+    tc_out_row(v->list, "path=%s ok!=%d status=%d faults=%p", path, rc == 0, -rc, faults_json(&f));
   else if (rc == TC_STEP_GONE && !a->json) printf("%s: removed meanwhile\n", name);
   else if (rc == 0 && !a->json) printf("%s: ok%s\n", name, a->quick ? " (sizes and metadata; not the data)" : "");
   for (int k = 0; k < f.n && !a->json; k++)
@@ -96,9 +94,10 @@ int ckpt_cmd_prune(const struct ckpt_args *a, struct tc_err *err)
   const int rc = tc_ckpt_prune_good(&o, &listed, err);
   const int good = (int)json_array_size(p.list[TC_PRUNE_GOOD]), n_removed = (int)json_array_size(p.list[TC_PRUNE_REMOVED]);
   if (a->json && listed)
-    ckpt_print_json(json_pack("{s:o, s:I, s:b, s:O, s:O, s:O}", "path", tc_text_json(dir), "keep", (json_int_t)a->keep,
-                    "dry_run", a->dry_run, "good", p.list[TC_PRUNE_GOOD], "faulty", p.list[TC_PRUNE_FAULTY], "removed",
-                    p.list[TC_PRUNE_REMOVED]));
+    ckpt_print_json(tc_out_object("path=%s keep=%lld dry_run!=%d good=%p faulty=%p removed=%p", dir, (long long)a->keep,
+                                  a->dry_run, (void *)json_incref(p.list[TC_PRUNE_GOOD]),
+                                  (void *)json_incref(p.list[TC_PRUNE_FAULTY]),
+                                  (void *)json_incref(p.list[TC_PRUNE_REMOVED])));
   else if (listed)
     printf("%d good, %d %s%s\n", good, n_removed, a->dry_run ? "would be removed" : "removed",
            json_array_size(p.list[TC_PRUNE_FAULTY]) ? "; faulty ones are kept: check them with `tercio ckpt verify`" : "");
@@ -140,8 +139,7 @@ int ckpt_cmd_quarantine(const struct ckpt_args *a, struct tc_err *err)
   TC_TRY(parse_step(a, &step, &nth, err));
   TC_TRY(tc_ckpt_quarantine(a->path[0], step, nth, a->release, &from, &to, err));
   if (a->json)
-    ckpt_print_json(json_pack("{s:I, s:o, s:o}", "step", (json_int_t)step, "from", tc_text_json(from), "to",
-                              tc_text_json(to)));
+    ckpt_print_json(tc_out_object("step=%lld from=%s to=%s", (long long)step, from, to));
   else
     printf("%s\n", to);
   free(from);

@@ -10,15 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "[768, 3072]": a shape or a corner, x[rank], into buf; returns buf. 160 bytes suffice. */
-static const char *ints_text(char *buf, size_t size, const int64_t *x, int rank)
-{
-  size_t n = (size_t)snprintf(buf, size, "[");
-  for (int d = 0; d < rank && n < size; d++)
-    n += (size_t)snprintf(buf + n, size - n, "%s%lld", d ? ", " : "", (long long)x[d]);
-  if (n < size) snprintf(buf + n, size - n, "]");
-  return buf;
-}
+static void *ints(const int64_t *x, int n) { return tc_ints_json(x, n); }
 
 /* ---- tensors ---------------------------------------------------------------------- */
 
@@ -26,32 +18,19 @@ int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
 {
   struct tc_ckpt *c;
   TC_TRY(tc_ckpt_open_held(&c, a->path[0], err));
-  json_t *list = json_array();
-  char shape[160];
+  static const char form[] = "name=%-36s dtype:type=%-5s shape=%-18p min=%13.6g max=%13.6g mean=%13.6g nan:NaNs=%8lld "
+    "norm=%13.6g";
+  json_t *list = a->json ? json_array() : NULL;
   int rc = 0;
-  if (!a->json)
-    printf("%-36s %-5s %-18s %13s %13s %13s %8s %13s\n", "name", "type", "shape", "min", "max",
-           "mean", "NaNs", "norm");
+  if (!a->json) tc_out_head(form);
   for (int i = 0; i < tc_ckpt_n(c) && rc == 0 && !ferror(stdout); i++) {
     const struct tc_ckpt_tensor *t = tc_ckpt_at(c, i);
     struct tc_ckpt_stats s;
     rc = tc_ckpt_stats(&s, c, i, err);
     double mean = s.sum / (double)(s.n - s.n_nan), norm = sqrt(s.squares);
     if (rc < 0) break;
-    if (a->json) {
-      json_t *o = json_pack("{s:s, s:s, s:o, s:n, s:n, s:n, s:I, s:n}", "name", t->name, "dtype",
-                            tc_dtype_name(t->dtype), "shape", tc_ints_json(t->dim, t->rank), "min", "max", "mean",
-                            "nan", (json_int_t)s.n_nan, "norm");
-      tc_figure(o, "min", s.min);
-      tc_figure(o, "max", s.max);
-      tc_figure(o, "mean", mean);
-      tc_figure(o, "norm", norm);
-      json_array_append_new(list, o);
-    } else {
-      printf("%-36s %-5s %-18s %13.6g %13.6g %13.6g %8lld %13.6g\n", t->name,
-             tc_dtype_name(t->dtype), ints_text(shape, sizeof shape, t->dim, t->rank),
-             s.min, s.max, tc_unsigned_nan(mean), (long long)s.n_nan, tc_unsigned_nan(norm));
-    }
+    tc_out_row(list, form, t->name, tc_dtype_name(t->dtype), ints(t->dim, t->rank), s.min, s.max, mean,
+               (long long)s.n_nan, norm);
   }
   if (a->json && rc == 0) ckpt_print_json(list);
   else json_decref(list);
@@ -123,23 +102,14 @@ int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err)
 
 /* ---- diff ------------------------------------------------------------------------- */
 
-static void print_delta(const char *name, const struct tc_ckpt_delta *d, bool differs, json_t *list,
-                        bool json)
+static const char delta_form[] = "name=%-36s result=%-8s{ why=%s} rel:|A-B|/|B|=%12.6g max_abs:max |A-B|=%12.6g "
+  "elements=%12lld";
+
+static void print_delta(const char *name, const struct tc_ckpt_delta *d, bool differs, json_t *list)
 {
-  const char *word = differs ? "differs" : d->n_bits ? "close" : "same";
-  if (json) {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:n, s:n, s:I}", "name", name, "result",
-                          d->why ? "not comparable" : word, "why", d->why ? d->why : "", "rel", "max_abs", "elements",
-                          (json_int_t)d->n_bits);
-    tc_figure(o, "rel", d->rel);
-    tc_figure(o, "max_abs", d->max);
-    json_array_append_new(list, o);
-  } else if (d->why) {
-    printf("%-36s %s\n", name, d->why);
-  } else {
-    printf("%-36s %-8s %12.6g %12.6g %12lld\n", name, word, tc_unsigned_nan(d->rel),
-           tc_unsigned_nan(d->max), (long long)d->n_bits);
-  }
+  const char *word = d->why ? "not comparable" : differs ? "differs" : d->n_bits ? "close" : "same";
+  if (d->why && !list) printf("%-36s %s\n", name, d->why);
+  else tc_out_row(list, delta_form, name, word, d->why ? d->why : "", d->rel, d->max, (long long)d->n_bits);
 }
 
 /* Whether the tensor's name matches args->only. */
@@ -157,11 +127,9 @@ static bool is_close(const struct tc_ckpt_delta *d, const struct ckpt_args *args
 static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *args,
                 struct tc_err *err)
 {
-  json_t *list = json_array();
+  json_t *list = args->json ? json_array() : NULL;
   int n_differ = 0, n = 0, rc = 0;
-  if (!args->json)
-    printf("%-36s %-8s %12s %12s %12s\n", "name", "result", "|A-B|/|B|", "max |A-B|",
-           "elements");
+  if (!list) tc_out_head(delta_form);
   for (int i = 0; i < tc_ckpt_n(a) && rc == 0; i++) {
     struct tc_ckpt_delta d = { .why = "only in A" };
     const char *name = tc_ckpt_at(a, i)->name;
@@ -172,7 +140,7 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
     if (rc < 0) break;
     bool differs = d.why || (d.n_bits > 0 && !is_close(&d, args));
     n_differ += differs;
-    print_delta(name, &d, differs, list, args->json);
+    print_delta(name, &d, differs, list);
   }
   for (int j = 0; j < tc_ckpt_n(b) && rc == 0; j++) {
     struct tc_ckpt_delta d = { .why = "only in B" };
@@ -180,17 +148,13 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
     if (tc_ckpt_find(a, name) >= 0 || !is_wanted(args, name)) continue;
     n++;
     n_differ++;
-    print_delta(name, &d, true, list, args->json);
+    print_delta(name, &d, true, list);
   }
   if (n == 0 && rc == 0 && args->only)
     rc = tc_fail(err, TC_EUSER, "ckpt diff: no tensor matches --only '%s'", args->only);
   if (args->json && rc == 0) {
-    json_t *o = json_pack("{s:o, s:o, s:n, s:n, s:i, s:i, s:o}", "a", tc_text_json(a->path), "b",
-                          tc_text_json(b->path), "rtol", "atol", "tensors_compared", n, "differ", n_differ, "tensors",
-                          list);
-    tc_figure(o, "rtol", args->rtol);
-    if (args->atol >= 0) tc_figure(o, "atol", args->atol);
-    ckpt_print_json(o);
+    ckpt_print_json(tc_out_object("a=%s b=%s rtol=%g atol?=%g tensors_compared=%d differ=%d tensors=%p", a->path, b->path,
+                                  args->rtol, args->atol, n, n_differ, (void *)list));
   } else {
     json_decref(list);
   }
@@ -209,27 +173,15 @@ int ckpt_cmd_diff(const struct ckpt_args *args, struct tc_err *err)
 
 /* ---- owners ----------------------------------------------------------------------- */
 
-static json_t *node_json(const struct tc_manifest *m, int32_t rank)
-{
-  const char *node = tc_ckpt_node(m, rank);
-  return node ? tc_text_json(node) : json_null();
-}
+static const char slice_form[] = ":tensor=%-36s rank=%5d  node?=%-12s file=%-14s start=%-16p count=%-16p bytes=%12lld",
+  owner_form[] = "rank=%5d  node?=%-12s slices=%10lld bytes=%15lld";
 
 static void print_slice(const struct tc_manifest *m, const struct tc_piece *p, json_t *list)
 {
   const struct tc_ckpt_tensor *t = &m->tensor[p->tensor];
   const struct tc_ckpt_file *f = &m->file[p->file];
-  const char *node = tc_ckpt_node(m, f->writer);
-  char start[160], count[160];
-  if (list)
-    json_array_append_new(list, json_pack("{s:i, s:o, s:s, s:o, s:o, s:I}", "rank",
-      (int)f->writer, "node", node_json(m, f->writer), "file", f->name, "start",
-      tc_ints_json(p->start, t->rank), "count", tc_ints_json(p->count, t->rank), "bytes",
-      (json_int_t)p->bytes));
-  else
-    printf("%-36s %5d  %-12s %-14s %-16s %-16s %12lld\n", t->name, (int)f->writer,
-           node ? node : "-", f->name, ints_text(start, sizeof start, p->start, t->rank),
-           ints_text(count, sizeof count, p->count, t->rank), (long long)p->bytes);
+  tc_out_row(list, slice_form, t->name, (int)f->writer, tc_ckpt_node(m, f->writer), f->name, ints(p->start, t->rank),
+             ints(p->count, t->rank), (long long)p->bytes);
 }
 
 /* One line, or one JSON object, per rank, and the sum. */
@@ -239,18 +191,12 @@ static json_t *print_owners(const struct tc_manifest *m, const struct tc_ckpt_ow
   int64_t slices = 0;
   double bytes = 0;
   char size[32];
-  if (!json) printf("\n%5s  %-12s %10s %15s\n", "rank", "node", "slices", "bytes");
+  if (!json) putchar('\n'), tc_out_head(owner_form);
   for (int i = 0; i < n && !ferror(stdout); i++) {
-    const char *node = tc_ckpt_node(m, o[i].rank);
     slices += o[i].slices;
     bytes += (double)o[i].bytes;
-    if (json)
-      json_array_append_new(list, json_pack("{s:i, s:o, s:I, s:I}", "rank", (int)o[i].rank,
-        "node", node_json(m, o[i].rank), "slices", (json_int_t)o[i].slices, "bytes",
-        (json_int_t)o[i].bytes));
-    else
-      printf("%5d  %-12s %10lld %15lld\n", (int)o[i].rank, node ? node : "-",
-             (long long)o[i].slices, (long long)o[i].bytes);
+    tc_out_row(list, owner_form, (int)o[i].rank, tc_ckpt_node(m, o[i].rank), (long long)o[i].slices,
+               (long long)o[i].bytes);
   }
   if (!json)
     printf("%d rank%s, %lld slice%s, %s\n", n, tc_plural(n), (long long)slices,
@@ -269,24 +215,22 @@ int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err)
   for (int i = 0; i < m->n_tensors && !ferror(stdout); i++) {
     const struct tc_ckpt_tensor *t = &m->tensor[i];
     if (!is_wanted(a, t->name)) continue;
-    if (shown++ == 0 && !a->json)
-      printf("%-36s %5s  %-12s %-14s %-16s %-16s %12s\n", "tensor", "rank", "node", "file",
-             "start", "count", "bytes");
+    if (shown++ == 0 && !a->json) tc_out_head(slice_form);
     json_t *slices = a->json ? json_array() : NULL;
     for (int k = m->first_piece[i]; k < m->first_piece[i + 1] && !ferror(stdout); k++) {
       print_slice(m, &m->piece[k], slices);
       tc_ckpt_owner_add(o, n, m->file[m->piece[k].file].writer, m->piece[k].bytes);
     }
     if (a->json)
-      json_array_append_new(tensors, json_pack("{s:s, s:s, s:o, s:o}", "name", t->name, "dtype",
-        tc_dtype_name(t->dtype), "shape", tc_ints_json(t->dim, t->rank), "slices", slices));
+      tc_out_row(tensors, "name=%s dtype=%s shape=%p slices=%p", t->name, tc_dtype_name(t->dtype), ints(t->dim, t->rank),
+                 (void *)slices);
   }
   if (shown == 0 && a->only)
     rc = tc_fail(err, TC_EUSER, "ckpt show: no tensor matches --tensor '%s'", a->only);
   json_t *ranks = rc == 0 ? print_owners(m, o, n, a->json) : NULL;
   if (rc == 0 && a->json)
-    ckpt_print_json(json_pack("{s:o, s:I, s:o, s:o}", "path", tc_text_json(c->path), "step",
-                    (json_int_t)m->meta.step, "tensors", tensors, "ranks", ranks));
+    ckpt_print_json(tc_out_object("path=%s step=%lld tensors=%p ranks=%p", c->path, (long long)m->meta.step,
+                                  (void *)tensors, (void *)ranks));
   else json_decref(tensors);
   free(o);
   tc_ckpt_close(c);

@@ -12,13 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static void put_json(json_t *o)
-{
-  json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-  printf("\n");
-  json_decref(o);
-}
-
 static void say_row(const struct tc_plan_job *j, const struct tc_plan_found *f, int row, int full)
 {
   char memory[32];
@@ -61,7 +54,7 @@ static int search(const struct tc_plan_job *j, struct tc_err *err)
 {
   struct tc_plan_found f;
   TC_TRY(tc_plan_search(&f, j->cfg, &j->cluster, j->fixed, j->top, err));
-  if (j->json) put_json(tc_plan_table_json(j, &f));
+  if (j->json) tc_out_json(tc_plan_table_json(j, &f), TC_PLAN_JSON);
   else tc_plan_table_print(stdout, j, &f);
   int rc = f.n_rows ? 0 : tc_plan_nothing(j, &f, err);
   if (!rc && j->emit) rc = emit_chosen(j, &f, err);
@@ -73,7 +66,7 @@ static int explain(const struct tc_plan_job *j, struct tc_err *err)
 {
   struct tc_plan p;
   TC_TRY(tc_plan_layout(&p, j->cfg, j->world, &j->cluster, true, err));
-  if (j->json) put_json(tc_plan_json(j, &p));
+  if (j->json) tc_out_json(tc_plan_json(j, &p), TC_PLAN_JSON);
   else tc_plan_print(stdout, j, &p);
   TC_TRY(tc_emit_fits(j, &p, err));
   struct tc_config c = *j->cfg;                  /* with the values of auto */

@@ -5,9 +5,10 @@
 #ifndef TC_CMD_PLAN_H
 #define TC_CMD_PLAN_H
 
+#include "src/cmd/out.h"
 #include "src/emit/emit.h"
 
-#include <jansson.h>
+#define TC_PLAN_JSON (JSON_INDENT(1) | JSON_REAL_PRECISION(9))
 
 /* plan_flags.c. Local; runs scontrol for --from-slurm. The command line into *j, which has its defaults and must be
  * freed by tc_plan_job_done even after an error; *calibrate and *tables: what was asked for instead of a plan. TC_EUSER:

@@ -66,19 +66,16 @@ static json_t *json(const struct tc_plan_job *j, const struct tc_plan_forward *p
   json_t *stages = json_array();
   for (int i = 0; i < p->n_stages; i++) {
     const struct tc_plan_stage *s = &p->stage[i];
-    json_array_append_new(stages, json_pack("{s:i,s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "rank", s->rank, "stage", i,
-                                            "parameters", (json_int_t)s->parameters, "weights_bytes",
-                                            (json_int_t)s->memory.by_class[TC_DEVICE][TC_CLS_PARAM], "cache_bytes",
-                                            (json_int_t)s->cache_bytes, "state", (json_int_t)s->memory.state_bytes,
-                                            "scratch", (json_int_t)s->memory.scratch_bytes, "staging",
-                                            (json_int_t)s->memory.staging_bytes, "total",
-                                            (json_int_t)s->memory.bytes[TC_DEVICE]));
+    const struct tc_plan_memory *m = &s->memory;
+    tc_out_row(stages, "rank=%d stage=%d parameters=%lld weights_bytes=%lld cache_bytes=%lld state=%lld scratch=%lld "
+               "staging=%lld total=%lld", s->rank, i, (long long)s->parameters,
+               (long long)m->by_class[TC_DEVICE][TC_CLS_PARAM], (long long)s->cache_bytes, (long long)m->state_bytes,
+               (long long)m->scratch_bytes, (long long)m->staging_bytes, (long long)m->bytes[TC_DEVICE]);
   }
-  json_t *o = json_pack("{s:s,s:i,s:{s:i,s:i,s:i},s:s,s:I,s:I,s:o,s:n,s:b}", "for", tc_plan_uses[p->use], "ranks",
-                        p->world, "layout", "pp", p->pp, "dp", p->dp, "tp", p->tp, "device", j->cluster.device.name,
-                        "parameters", (json_int_t)p->parameters, "sequences", (json_int_t)p->sequences, "stages",
-                        stages, "device_bytes", "fits", most <= j->cluster.device.memory_bytes);
-  tc_figure(o, "device_bytes", most);
+  json_t *o = tc_out_object("for=%s ranks=%d layout=%p device=%s parameters=%lld sequences=%lld stages=%p device_bytes=%g "
+                            "fits!=%d", tc_plan_uses[p->use], p->world, tc_out_object("pp=%d dp=%d tp=%d", p->pp, p->dp,
+                            p->tp), j->cluster.device.name, (long long)p->parameters, (long long)p->sequences,
+                            (void *)stages, most, most <= j->cluster.device.memory_bytes);
   if (p->use == TC_TO_EVALUATE) {
     tc_figure(o, "tokens_per_s", p->batch.tokens_per_s);
   } else {
@@ -95,14 +92,8 @@ int tc_plan_use(const struct tc_plan_job *j, struct tc_err *err)
   struct tc_plan_forward p;
   char a[32], b[32];
   TC_TRY(tc_plan_forward(&p, j->cfg, j->use, j->sequences, j->world, &j->cluster, err));
-  if (j->json) {
-    json_t *o = json(j, &p);
-    json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    printf("\n");
-    json_decref(o);
-  } else {
-    print(stdout, j, &p);
-  }
+  if (j->json) tc_out_json(json(j, &p), TC_PLAN_JSON);
+  else print(stdout, j, &p);
   const double most = (double)p.stage[p.worst].memory.bytes[TC_DEVICE], memory = j->cluster.device.memory_bytes;
   if (most <= memory) return 0;
   return tc_fail(err, TC_ELAYOUT, "tercio %s does not fit: a device needs %s and has %s; use more ranks (mesh.tp, "

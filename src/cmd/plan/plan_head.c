@@ -43,17 +43,14 @@ json_t *tc_slurm_json(const struct tc_slurm_part *s)
   json_t *out = json_array();
   for (int i = 0; i < s->n_left_out; i++) {
     const struct tc_slurm_kind *k = &s->left_out[i];
-    json_t *o = json_pack("{s:i,s:i,s:s,s:i,s:s}", "nodes", k->nodes, "gpus", k->gpus, "gpu", k->gpu, "cpus", k->cpus,
-                          "why", why_text[k->why]);
+    json_t *o = tc_out_object("nodes=%d gpus=%d gpu=%s cpus=%d why=%s", k->nodes, k->gpus, k->gpu, k->cpus,
+                              why_text[k->why]);
     if (*k->state) json_object_set_new(o, "state", json_string(k->state));
     json_array_append_new(out, o);
   }
-  json_t *o = json_pack("{s:s,s:i,s:i,s:s,s:i,s:n,s:n,s:i,s:i,s:o}", "partition", s->name, "nodes", s->nodes, "gpus",
-                        s->gpus, "gpu", s->gpu, "cpus", s->cpus, "memory_bytes", "walltime_s", "switches", s->switches,
-                        "switch_nodes", s->switch_nodes, "left_out", out);
-  tc_figure(o, "memory_bytes", s->memory_bytes);
-  tc_figure(o, "walltime_s", s->walltime_s);
-  return o;
+  return tc_out_object("partition=%s nodes=%d gpus=%d gpu=%s cpus=%d memory_bytes=%g walltime_s=%g switches=%d "
+                       "switch_nodes=%d left_out=%p", s->name, s->nodes, s->gpus, s->gpu, s->cpus, s->memory_bytes,
+                       s->walltime_s, s->switches, s->switch_nodes, (void *)out);
 }
 
 /* ---- sources --------------------------------------------------------------------- */
@@ -86,12 +83,11 @@ static const char *device_source(const struct tc_plan_job *j, char *buf, size_t 
 json_t *tc_plan_head_json(const struct tc_plan_job *j)
 {
   char model[200], batch[200], precision[200], device[80], cluster[80];
-  return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "model", source_of(j, "model.", model, sizeof model), "batch",
-                   source_of(j, "train.global_batch", batch, sizeof batch), "precision",
-                   source_of(j, "train.precision", precision, sizeof precision), "device",
-                   device_source(j, device, sizeof device), "cluster", cluster_source(j, cluster, sizeof cluster),
-                   "host_memory", j->host_from ? j->host_from : "unknown", "time_limit",
-                   j->time_from ? j->time_from : "unknown");
+  return tc_out_object("model=%s batch=%s precision=%s device=%s cluster=%s host_memory=%s time_limit=%s",
+                       source_of(j, "model.", model, sizeof model), source_of(j, "train.global_batch", batch, sizeof batch),
+                       source_of(j, "train.precision", precision, sizeof precision),
+                       device_source(j, device, sizeof device), cluster_source(j, cluster, sizeof cluster),
+                       j->host_from ? j->host_from : "unknown", j->time_from ? j->time_from : "unknown");
 }
 
 /* "key  value  [source]" */

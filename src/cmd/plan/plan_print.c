@@ -88,7 +88,7 @@ void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p
 
 /* ---- JSON ------------------------------------------------------------------------ */
 
-static json_t *by_class(const int64_t bytes[TC_CLASSES])
+static void *by_class(const int64_t bytes[TC_CLASSES])
 {
   json_t *o = json_object();
   for (int k = 0; k < TC_CLASSES; k++)
@@ -99,15 +99,11 @@ static json_t *by_class(const int64_t bytes[TC_CLASSES])
 static json_t *class_json(const struct tc_plan_class *c)
 {
   const struct tc_plan_memory *m = &c->memory;
-  return json_pack("{s:i,s:i,s:i,s:I,s:{s:o,s:o,s:I,s:I,s:I,s:I,s:I}}", "rank", c->rank, "pp",
-                   c->pp,
-                   "dp", c->dp, "parameters", (json_int_t)c->parameters, "memory",
-                       "predicted_bytes",
-                   by_class(m->by_class[TC_DEVICE]), "predicted_host_bytes",
-                   by_class(m->by_class[TC_HOST]), "predicted_total_bytes",
-                   (json_int_t)m->bytes[TC_DEVICE], "predicted_host_total_bytes",
-                   (json_int_t)m->bytes[TC_HOST], "state", (json_int_t)m->state_bytes, "scratch",
-                   (json_int_t)m->scratch_bytes, "staging", (json_int_t)m->staging_bytes);
+  return tc_out_object("rank=%d pp=%d dp=%d parameters=%lld memory=%p", c->rank, c->pp, c->dp, (long long)c->parameters,
+    tc_out_object("predicted_bytes=%p predicted_host_bytes=%p predicted_total_bytes=%lld predicted_host_total_bytes=%lld "
+      "state=%lld scratch=%lld staging=%lld", by_class(m->by_class[TC_DEVICE]), by_class(m->by_class[TC_HOST]),
+      (long long)m->bytes[TC_DEVICE], (long long)m->bytes[TC_HOST], (long long)m->state_bytes,
+      (long long)m->scratch_bytes, (long long)m->staging_bytes));
 }
 
 static json_t *run_json(const struct tc_plan_job *j, const struct tc_plan *p)
@@ -135,23 +131,16 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
   struct tc_textbook b;
   tc_textbook(&b, &p->model, p->micro);
   double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
-  json_t *layout = json_pack(
-      "{s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:b,s:s,s:s}", "pp", p->pp, "dp", p->dp, "tp", p->tp,
-          "mb",
-      p->n_mb, "micro_batch", p->micro, "virtual_stages", p->virtual_stages, "data",
-      tc_word_parallel_data(c->parallel_data), "schedule",
-      p->pp > 1 ? tc_word_parallel_schedule(c->parallel_schedule) : "none", "recompute",
-      tc_word_train_recompute(c->train_recompute), "sequence", c->parallel_sequence, "precision",
-      tc_word_train_precision(c->train_precision), "offload",
-      tc_word_parallel_offload(c->parallel_offload));
   struct tc_err why;
-  json_t *textbook = json_object();
-  json_t *o = json_pack("{s:i,s:s,s:I,s:o,s:o,s:n,s:n,s:b,s:o}", "ranks", p->world, "device",
-                        j->cluster.device.name, "parameters", (json_int_t)p->parameters, "layout",
-                        layout, "classes", classes, "device_bytes", "host_bytes", "fits",
-                        tc_emit_fits(j, p, &why) == 0, "textbook", textbook);
-  tc_figure(textbook, "states_bytes", tc_textbook_states((double)p->parameters));
-  tc_figure(textbook, "estimate_bytes", b.total);
+  json_t *o = tc_out_object("ranks=%d device=%s parameters=%lld layout=%p classes=%p device_bytes=%p host_bytes=%p fits!=%d "
+    "textbook=%p", p->world, j->cluster.device.name, (long long)p->parameters,
+    tc_out_object("pp=%d dp=%d tp=%d mb=%d micro_batch=%d virtual_stages=%d data=%s schedule=%s recompute=%s sequence!=%d "
+      "precision=%s offload=%s", p->pp, p->dp, p->tp, p->n_mb, p->micro, p->virtual_stages,
+      tc_word_parallel_data(c->parallel_data),
+      p->pp > 1 ? tc_word_parallel_schedule(c->parallel_schedule) : "none", tc_word_train_recompute(c->train_recompute),
+      c->parallel_sequence, tc_word_train_precision(c->train_precision), tc_word_parallel_offload(c->parallel_offload)),
+    (void *)classes, (void *)json_null(), (void *)json_null(), tc_emit_fits(j, p, &why) == 0,
+    tc_out_object("states_bytes=%g estimate_bytes=%g", tc_textbook_states((double)p->parameters), b.total));
   json_object_update_new(o, tc_plan_time_json(&p->time));      /* before its own figures, which may add reasons */
   tc_figure(o, "device_bytes", most);
   tc_figure(o, "host_bytes", tc_plan_host_bytes(p, &j->cluster));

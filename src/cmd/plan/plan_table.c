@@ -204,19 +204,12 @@ json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_fou
     char why[256];
     if (found->family[i].fit) continue;
     reason(why, sizeof why, j, found, &found->family[i]);
-    json_array_append_new(out, json_pack("{s:s,s:s,s:s}", "key",
-                                         tc_plan_key_name[found->family[i].key],
-                                         "value", found->family[i].name, "why", why));
+    tc_out_row(out, "key=%s value=%s why=%s", tc_plan_key_name[found->family[i].key], found->family[i].name, why);
   }
-  json_t *o = json_pack("{s:i,s:i,s:s,s:I,s:I,s:o,s:o}", "nodes", j->cluster.nodes, "gpus_per_node",
-                        j->cluster.devices, "device", j->cluster.device.name, "possible",
-                        (json_int_t)found->possible, "fitting", (json_int_t)found->fitting,
-                            "layouts",
-                        rows, "excluded", out);
-  if (isfinite(found->least_bytes))
-    tc_figure(o, "least_bytes", found->least_bytes);
-  else json_object_set_new(o, "least_bytes", json_null());
-  json_object_set_new(o, "from", tc_plan_head_json(j));
+  json_t *o = tc_out_object("nodes=%d gpus_per_node=%d device=%s possible=%lld fitting=%lld layouts=%p excluded=%p "
+                            "least_bytes?=%g from=%p", j->cluster.nodes, j->cluster.devices, j->cluster.device.name,
+                            (long long)found->possible, (long long)found->fitting, (void *)rows, (void *)out,
+                            isfinite(found->least_bytes) ? found->least_bytes : -1, (void *)tc_plan_head_json(j));
   if (j->from_slurm) json_object_set_new(o, "slurm", tc_slurm_json(&j->slurm));
   if (!found->n_rows) json_object_set_new(o, "least_nodes", json_integer(found->least_nodes));
   return o;
