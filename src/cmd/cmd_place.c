@@ -67,6 +67,8 @@ static void print_axes(const struct tc_run_place *p)
            tc_axis_name[far]);
 }
 
+static const char gpu_form[] = "rank=%6d  name:GPU=%-*s  memory=%9s  pci?:PCI=%-12s  numa?=%4d  distance=%8.3g";
+
 /* Prints the GPUs, if at least their bus is known. */
 static void print_gpus(const struct tc_run_place *p)
 {
@@ -77,16 +79,13 @@ static void print_gpus(const struct tc_run_place *p)
     width = TC_MAX(width, (int)strlen(r->info[i].dev.name));
   }
   if (!known) return;
-  printf("%6s  %-*s  %9s  %-12s  %4s  %8s\n", "rank", width, "GPU", "memory", "PCI", "numa",
-         "distance");
+  tc_out_head(gpu_form, width);
   for (int i = 0; i < r->world; i++) {
     const struct tc_dev *d = &r->info[i].dev;
-    char numa[16] = "-", memory[32] = "-";
+    char memory[32];
     if (r->info[i].device < 0) continue;
-    if (d->numa >= 0) snprintf(numa, sizeof numa, "%d", d->numa);
-    if (d->memory_bytes > 0) tc_human_bytes(memory, sizeof memory, (double)d->memory_bytes);
-    printf("%6d  %-*s  %9s  %-12s  %4s  %8.3g\n", i, width, d->name, memory,
-           *d->pci ? d->pci : "-", numa, d->distance / 100.0);
+    tc_human_bytes(memory, sizeof memory, (double)d->memory_bytes);
+    tc_out_row(NULL, gpu_form, i, width, d->name, d->memory_bytes > 0 ? memory : NULL, d->pci, d->numa, d->distance / 100.0);
   }
   printf("distance: NUMA node, package, machine: levels up from the GPU to the rank's CPUs, on "
          "average\n");

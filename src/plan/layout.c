@@ -226,6 +226,13 @@ int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
   return rc;
 }
 
+json_t *tc_plan_classes_json(const int64_t by_class[TC_CLASSES])
+{
+  json_t *o = json_object();
+  for (int k = 0; k < TC_CLASSES; k++) json_object_set_new(o, tc_class_name[k], json_integer(by_class[k]));
+  return o;
+}
+
 json_t *tc_plan_time_json(const struct tc_plan_time *t)
 {
   json_t *wait = json_object(), *bytes = json_object(), *wire = json_object();

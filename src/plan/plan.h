@@ -170,9 +170,9 @@ int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
 /* Host memory that a node needs for offloaded state, in bytes: that of the rank with most, times the devices of a
  * node; on CPUs with the memory of the ranks themselves. 0: nothing is offloaded. */
 double tc_plan_host_bytes(const struct tc_plan *p, const struct tc_cluster *k);
-/* Local. Time and bytes, as in `tercio plan --json` and run.json. Owned by
- * the caller. */
+/* Local. Time and bytes, and bytes of each class, as in `tercio plan --json` and run.json. Owned by the caller. */
 struct json_t *tc_plan_time_json(const struct tc_plan_time *t);
+struct json_t *tc_plan_classes_json(const int64_t by_class[TC_CLASSES]);
 
 /* ---- inference.c: evaluation and sampling ------------------------------------- */
 

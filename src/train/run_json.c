@@ -60,14 +60,6 @@ int tc_train_plan(struct tc_train *t, struct tc_err *err)
 
 /* ---- a rank ---------------------------------------------------------------------------- */
 
-static json_t *classes_json(const int64_t by_class[TC_CLASSES])
-{
-  json_t *by = json_object();
-  for (int k = 0; k < TC_CLASSES; k++)
-    json_object_set_new(by, tc_class_name[k], json_integer(by_class[k]));
-  return by;
-}
-
 static json_t *memory_json(const struct tc_train *t)
 {
   const struct tc_exec_memory m = tc_exec_memory(t->run.exec);
@@ -76,8 +68,8 @@ static json_t *memory_json(const struct tc_train *t)
   tc_plan_memory(&p, t->run.prog, TC_OF_TRAINING, t->run.mesh, t->run.rank);
   p.by_class[TC_HOST][TC_CLS_STAGING] += writer;
   return json_pack("{s:o,s:o,s:I,s:I,s:{s:I,s:I,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I}}",
-                   "predicted_bytes", classes_json(p.by_class[TC_DEVICE]),
-                   "predicted_host_bytes", classes_json(p.by_class[TC_HOST]),
+                   "predicted_bytes", tc_plan_classes_json(p.by_class[TC_DEVICE]),
+                   "predicted_host_bytes", tc_plan_classes_json(p.by_class[TC_HOST]),
                    "predicted_total_bytes",
                    (json_int_t)p.bytes[TC_DEVICE],
                    "predicted_host_total_bytes", (json_int_t)(p.bytes[TC_HOST] + writer), "allocated_bytes",

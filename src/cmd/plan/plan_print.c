@@ -88,21 +88,13 @@ void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p
 
 /* ---- JSON ------------------------------------------------------------------------ */
 
-static void *by_class(const int64_t bytes[TC_CLASSES])
-{
-  json_t *o = json_object();
-  for (int k = 0; k < TC_CLASSES; k++)
-    json_object_set_new(o, tc_class_name[k], json_integer(bytes[k]));
-  return o;
-}
-
 static json_t *class_json(const struct tc_plan_class *c)
 {
   const struct tc_plan_memory *m = &c->memory;
   return tc_out_object("rank=%d pp=%d dp=%d parameters=%lld memory=%p", c->rank, c->pp, c->dp, (long long)c->parameters,
     tc_out_object("predicted_bytes=%p predicted_host_bytes=%p predicted_total_bytes=%lld predicted_host_total_bytes=%lld "
-      "state=%lld scratch=%lld staging=%lld", by_class(m->by_class[TC_DEVICE]), by_class(m->by_class[TC_HOST]),
-      (long long)m->bytes[TC_DEVICE], (long long)m->bytes[TC_HOST], (long long)m->state_bytes,
+      "state=%lld scratch=%lld staging=%lld", (void *)tc_plan_classes_json(m->by_class[TC_DEVICE]),
+      (void *)tc_plan_classes_json(m->by_class[TC_HOST]), (long long)m->bytes[TC_DEVICE], (long long)m->bytes[TC_HOST], (long long)m->state_bytes,
       (long long)m->scratch_bytes, (long long)m->staging_bytes));
 }
 
