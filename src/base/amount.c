@@ -66,6 +66,21 @@ double tc_parse_seconds(const char *text)
 
 /* ---- amounts to text ------------------------------------------------------------------ */
 
+const char *tc_shortest_float(char buf[32], float x)
+{
+  for (int digits = 6; digits <= 9; digits++) {
+    snprintf(buf, 32, "%.*g", digits, (double)x);
+    if (strtof(buf, NULL) == x) break;
+  }
+  return buf;
+}
+
+double tc_shortest(float x)
+{
+  char buf[32];
+  return strtod(tc_shortest_float(buf, x), NULL);
+}
+
 const char *tc_plural(int64_t n) { return n == 1 ? "" : "s"; }
 
 char *tc_human_bytes(char *buf, size_t size, double bytes)

@@ -15,6 +15,10 @@ double tc_parse_seconds(const char *text);
  * no digit. *end <- what follows. */
 int64_t tc_parse_whole(const char *text, int64_t kilo, const char *units, const char **end);
 
+/* The shortest decimal number, of six digits at least, that is x as a float, into buf: as text, or as a double (1e-5f is
+ * 1e-05, not 9.99999975e-06). */
+const char *tc_shortest_float(char buf[32], float x);
+double tc_shortest(float x);
 /* "" or "s", as in "1 node" and "4 nodes". */
 const char *tc_plural(int64_t n);
 /* "1.5 GB", "312 KB": decimal units, into buf. Returns buf. */

@@ -1,4 +1,4 @@
-/* arith.c - comparison functions for qsort, and medians. */
+/* arith.c - divisors, comparison functions for qsort, and medians. */
 #include "src/base/arith.h"
 
 #include <math.h>
@@ -6,6 +6,15 @@
 #include <string.h>
 
 #include "src/base/err.h"
+
+int64_t tc_divisor(int64_t n, int64_t most)
+{
+  int64_t q = most > 0 ? tc_ceil_div(n, most) : n + 1, k;
+  for (; q <= n / q; q++)
+    if (n % q == 0) return n / q;
+  for (k = TC_MIN(n / q, most); k > 0 && n % k; k--) { }
+  return k;
+}
 
 int tc_order_double(const void *a, const void *b)
 {

@@ -1,4 +1,4 @@
-/* arith.h - minimum, maximum, rounding up, comparison functions for qsort, and medians. */
+/* arith.h - minimum, maximum, rounding up, divisors, comparison functions for qsort, and medians. */
 #ifndef TC_ARITH_H
 #define TC_ARITH_H
 
@@ -9,6 +9,8 @@
 static inline int64_t tc_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t tc_round_up(int64_t a, int64_t b) { return tc_ceil_div(a, b) * b; }
 
+/* Local. The largest divisor of n > 0 that is at most `most`; 0: none. */
+int64_t tc_divisor(int64_t n, int64_t most);
 /* Local. Comparison functions for qsort: double, int64_t and char * in ascending order. */
 int tc_order_double(const void *a, const void *b);
 int tc_order_i64(const void *a, const void *b);

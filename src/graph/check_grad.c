@@ -110,12 +110,6 @@ static bool finds_all(struct walk *w, const struct tc_node *n, int32_t *t)
   return true;
 }
 
-static int by_value(const void *a, const void *b)
-{
-  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-  return (x > y) - (x < y);
-}
-
 /* Identifies a chunk: the first row that it reads of the whole tensor or, where it reads a tensor that the
  * chunk itself has made, that tensor. -1: it is not a chunk of n. */
 static int64_t chunk_of(const struct tc_graph *g, const struct tc_node *n, int32_t chunks)
@@ -137,7 +131,7 @@ static bool covers(const struct tc_graph *g, const int32_t *at, int32_t n)
   bool good = n > 0;
   for (int32_t i = 0; i < n && n > 1 && good; i++)
     good = (chunk[i] = chunk_of(g, &g->node[at[i]], n)) >= 0;
-  if (n > 1 && good) qsort(chunk, (size_t)n, sizeof *chunk, by_value);
+  if (n > 1 && good) qsort(chunk, (size_t)n, sizeof *chunk, tc_order_i64);
   for (int32_t i = 1; i < n && good; i++) good = chunk[i] != chunk[i - 1];
   free(chunk);
   return good;

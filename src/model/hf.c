@@ -382,26 +382,15 @@ const char *tc_hf_architecture(const struct tc_model *m, struct tc_err *err)
   return NULL;
 }
 
-/* The shortest decimal number that is this float, as a double: 1e-5f is 1e-05, not 9.99999975e-06. */
-static double shortest(float x)
-{
-  char buf[32];
-  for (int digits = 6; digits <= 9; digits++) {
-    snprintf(buf, sizeof buf, "%.*g", digits, (double)x);
-    if (strtof(buf, NULL) == x) break;
-  }
-  return strtod(buf, NULL);
-}
-
 static json_t *scaling_json(const struct tc_rope_scaling *s)
 {
   if (s->factor == 0 || (s->factor == 1 && s->original == 0)) return json_null();
   const bool linear = s->original == 0;
   json_t *o = json_pack("{s:s}", "rope_type", linear ? "linear" : "llama3");
-  tc_figure(o, "factor", shortest(s->factor));
+  tc_figure(o, "factor", tc_shortest(s->factor));
   if (linear) return o;
-  tc_figure(o, "low_freq_factor", shortest(s->low));
-  tc_figure(o, "high_freq_factor", shortest(s->high));
+  tc_figure(o, "low_freq_factor", tc_shortest(s->low));
+  tc_figure(o, "high_freq_factor", tc_shortest(s->high));
   json_object_set_new(o, "original_max_position_embeddings", json_integer(s->original));
   return o;
 }
@@ -418,8 +407,8 @@ static json_t *rotary_json(struct tc_model *m, const struct architecture *a, str
   for (int i = 0; i < ROTARY_SIZES; i++)
     json_object_set_new(o, rotary_sizes[i].key, json_integer(*size_of(m, &rotary_sizes[i])));
   json_object_set_new(o, "hidden_act", json_string("silu"));
-  tc_figure(o, "rms_norm_eps", shortest(m->norm_eps));
-  tc_figure(o, "rope_theta", shortest(m->rope_theta));
+  tc_figure(o, "rms_norm_eps", tc_shortest(m->norm_eps));
+  tc_figure(o, "rope_theta", tc_shortest(m->rope_theta));
   json_object_set_new(o, "rope_scaling", scaling_json(&m->rope_scaling));
   json_object_set_new(o, "tie_word_embeddings", json_boolean(m->tied == TC_ON));
   json_object_set_new(o, "attention_bias", json_boolean(m->bias == TC_ON));
@@ -439,7 +428,7 @@ static json_t *gpt2_json(const struct tc_model *m, struct tc_hf_ids ids, double 
     (json_int_t)m->context, "n_ctx", (json_int_t)m->context, "vocab_size", (json_int_t)m->vocab,
     "n_inner", "activation_function", "gelu_new", "layer_norm_epsilon",
     "tie_word_embeddings", 1);
-  tc_figure(o, "layer_norm_epsilon", shortest(m->norm_eps));
+  tc_figure(o, "layer_norm_epsilon", tc_shortest(m->norm_eps));
   set_ids(o, ids);
   tc_figure(o, "resid_pdrop", dropout);
   tc_figure(o, "embd_pdrop", dropout);

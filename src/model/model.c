@@ -46,24 +46,12 @@ const struct tc_model tc_presets[] = {
 
 void tc_model_take(struct tc_model *m, const struct tc_model *from)
 {
-  if (!m->family) m->family = from->family;
-  if (!m->layers) m->layers = from->layers;
-  if (!m->hidden) m->hidden = from->hidden;
-  if (!m->heads) m->heads = from->heads;
-  if (!m->context) m->context = from->context;
-  if (!m->vocab) m->vocab = from->vocab;
-  if (!m->kv_heads) m->kv_heads = from->kv_heads;
-  if (!m->head_dim) m->head_dim = from->head_dim;
-  if (!m->ffn) m->ffn = from->ffn;
-  if (!m->norm) m->norm = from->norm;
-  if (!m->act) m->act = from->act;
-  if (!m->bias) m->bias = from->bias;
-  if (!m->qk_norm) m->qk_norm = from->qk_norm;
-  if (!m->tied) m->tied = from->tied;
-  if (m->norm_eps == 0) m->norm_eps = from->norm_eps;
-  if (m->rope_theta == 0) m->rope_theta = from->rope_theta;
+#define TAKE(field) if (m->field == 0) m->field = from->field
+  TAKE(family); TAKE(layers); TAKE(hidden); TAKE(heads); TAKE(context); TAKE(vocab); TAKE(kv_heads); TAKE(head_dim);
+  TAKE(ffn); TAKE(norm); TAKE(act); TAKE(bias); TAKE(qk_norm); TAKE(tied); TAKE(norm_eps); TAKE(rope_theta);
+  TAKE(positions);
+#undef TAKE
   if (m->rope_scaling.factor == 0) m->rope_scaling = from->rope_scaling;
-  if (!m->positions) m->positions = from->positions;
 }
 
 /* Names the nearest, else all. */
@@ -95,14 +83,6 @@ struct tc_model tc_model_complete(const struct tc_model *given)
   if (!m.ffn)
     m.ffn = m.act == TC_ACT_SWIGLU ? tc_round_up(tc_ceil_div(8 * m.hidden, 3), WIDTH_STEP) : 4 * m.hidden;
   return m;
-}
-
-/* The largest divisor of n that is at most `most`. */
-static int64_t divisor(int64_t n, int64_t most)
-{
-  int64_t d = TC_MIN(n, most);
-  while (n % d) d--;
-  return d;
 }
 
 /* The sizes that have no default. */
@@ -154,7 +134,7 @@ static int check_heads(const struct tc_model *m, struct tc_err *err)
   if (m->heads % m->kv_heads)
     return tc_fail(err, TC_EUSER, "model.kv_heads = %lld does not divide model.heads = %lld; kv_heads = %lld "
                    "would", (long long)m->kv_heads, (long long)m->heads,
-                   (long long)divisor(m->heads, m->kv_heads));
+                   (long long)tc_divisor(m->heads, m->kv_heads));
   if (m->rope_theta > 0 && m->head_dim % 2)
     return tc_fail(err, TC_EUSER, "model.head_dim = %lld is odd, but rotary positions rotate pairs: %lld "
                    "would fit", (long long)m->head_dim, (long long)m->head_dim + 1);
@@ -179,7 +159,7 @@ int tc_model_resolve(struct tc_model *m, struct tc_err *err)
   if (!m->head_dim && m->hidden % m->heads)
     return tc_fail(err, TC_EUSER, "model.heads = %lld does not divide model.hidden = %lld; "
                    "heads = %lld would", (long long)m->heads, (long long)m->hidden,
-                   (long long)divisor(m->hidden, m->heads));
+                   (long long)tc_divisor(m->hidden, m->heads));
   *m = tc_model_complete(m);
   TC_TRY(check_sizes(m, err));
   TC_TRY(check_reals(m, err));
@@ -260,23 +240,13 @@ int tc_rope_scaling_parse(struct tc_rope_scaling *s, const char *text, struct tc
                  "above LOW, ORIGINAL from 1 to %d", text, TC_MOST_CONTEXT);
 }
 
-/* The shortest decimal number that is this float. */
-static const char *float_text(char buf[32], float f)
-{
-  for (int digits = 6; digits <= 9; digits++) {
-    snprintf(buf, 32, "%.*g", digits, (double)f);
-    if (strtof(buf, NULL) == f) break;
-  }
-  return buf;
-}
-
 char *tc_rope_scaling_text(const struct tc_rope_scaling *s)
 {
   char f[3][32];
   if (s->factor == 0 || (s->factor == 1 && s->original == 0)) return tc_sprintf("none");
-  if (s->original == 0) return tc_sprintf("linear:%s", float_text(f[0], s->factor));
-  return tc_sprintf("llama3:%s:%s:%s:%lld", float_text(f[0], s->factor), float_text(f[1], s->low),
-                    float_text(f[2], s->high), (long long)s->original);
+  if (s->original == 0) return tc_sprintf("linear:%s", tc_shortest_float(f[0], s->factor));
+  return tc_sprintf("llama3:%s:%s:%s:%lld", tc_shortest_float(f[0], s->factor), tc_shortest_float(f[1], s->low),
+                    tc_shortest_float(f[2], s->high), (long long)s->original);
 }
 
 bool tc_model_is_plain(const struct tc_model *given)
@@ -302,8 +272,8 @@ char *tc_model_text(const struct tc_model *given)
   char *all = tc_sprintf("%s family %s kv_heads %lld head_dim %lld ffn %lld norm %s norm_eps %s act %s "
                          "rope_theta %s rope_scaling %s bias %s qk_norm %s tied %s", sizes,
                          tc_word_model_family(m.family), (long long)m.kv_heads, (long long)m.head_dim,
-                         (long long)m.ffn, tc_word_model_norm(m.norm), float_text(f[0], m.norm_eps),
-                         tc_word_model_act(m.act), float_text(f[1], m.rope_theta), scaling, tc_word_model_bias(m.bias),
+                         (long long)m.ffn, tc_word_model_norm(m.norm), tc_shortest_float(f[0], m.norm_eps),
+                         tc_word_model_act(m.act), tc_shortest_float(f[1], m.rope_theta), scaling, tc_word_model_bias(m.bias),
                          tc_word_model_qk_norm(m.qk_norm), tc_word_model_tied(m.tied));
   TC_FREE(sizes, scaling);
   return all;

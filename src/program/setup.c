@@ -44,19 +44,6 @@ static int take_file(const struct tc_config *c, struct tc_model *m, struct tc_er
   return 0;
 }
 
-/* The number that a user would write for x: the shortest that is x as a float. */
-static double shortest(float x)
-{
-  char text[32];
-  double value = (double)x;
-  for (int digits = 1; digits <= 9; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, (double)x);
-    value = strtod(text, NULL);
-    if ((float)value == x) break;
-  }
-  return value;
-}
-
 void tc_setup_fill_model(struct tc_config *c, const struct tc_model *m)
 {
   const struct { int64_t *option, value; } size[] = {
@@ -71,8 +58,8 @@ void tc_setup_fill_model(struct tc_config *c, const struct tc_model *m)
   if (!c->model_bias) c->model_bias = m->bias;
   if (!c->model_qk_norm) c->model_qk_norm = m->qk_norm;
   if (!c->model_tied) c->model_tied = m->tied;
-  if (c->model_norm_eps == TC_AUTO) c->model_norm_eps = shortest(m->norm_eps);
-  if (c->model_rope_theta == TC_AUTO && m->rope_theta > 0) c->model_rope_theta = shortest(m->rope_theta);
+  if (c->model_norm_eps == TC_AUTO) c->model_norm_eps = tc_shortest(m->norm_eps);
+  if (c->model_rope_theta == TC_AUTO && m->rope_theta > 0) c->model_rope_theta = tc_shortest(m->rope_theta);
   if (!*c->model_rope_scaling) {
     char *text = tc_rope_scaling_text(&m->rope_scaling);
     c->model_rope_scaling = tc_pool_strdup(c->pool, text);
@@ -299,29 +286,22 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
 int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
                      const struct tc_mesh *m, struct tc_annotation **own, struct tc_err *err)
 {
-  memset(o, 0, sizeof *o);
   *own = NULL;
-  o->kind = TC_TRAIN;
+  *o = (struct tc_program_opts){
+    .kind = TC_TRAIN, .system = &tc_systems[c->parallel_data],
+    .adamw = c->train_optimizer == TC_OPTIMIZER_ADAMW, .overlap = c->parallel_overlap,
+    .reshard_after = c->parallel_keep, .reduce_once = c->parallel_reduce == TC_REDUCE_STEP,
+    .offload = c->parallel_offload, .recompute = c->train_recompute, .prefetch = (int)c->parallel_prefetch,
+    .regather = c->parallel_regather, .schedule = c->parallel_schedule, .stages = c->mesh_stages,
+    .tasks = c->train_eval_tasks.n > 0,
+    .head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk };
   TC_TRY(tc_setup_model(c, &o->model, err));
-  o->system = &tc_systems[c->parallel_data];
   o->gpt = (struct tc_build_opts){
     .batch = c->train_global_batch, .dtype = c->train_precision == TC_BF16 ? TC_BF16 : TC_F32,
     .grad_dtype = c->train_grad_type,
     .dropout = (float)c->train_dropout, .tp = m->size[TC_TP],
     .nest = c->parallel_unit == TC_UNIT_BLOCK, .documents = c->data_documents == TC_DOCUMENTS_MASK };
-  o->adamw = c->train_optimizer == TC_OPTIMIZER_ADAMW;
-  o->overlap = c->parallel_overlap;
-  o->reshard_after = c->parallel_keep;
-  o->reduce_once = c->parallel_reduce == TC_REDUCE_STEP;
-  o->offload = c->parallel_offload;
-  o->recompute = c->train_recompute;
-  o->prefetch = (int)c->parallel_prefetch;
-  o->regather = c->parallel_regather;
-  o->schedule = c->parallel_schedule;
-  o->stages = c->mesh_stages;
   TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));
-  o->tasks = c->train_eval_tasks.n > 0;
-  o->head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;
   return setup_rows(o, c, m, own, err);
 }
 

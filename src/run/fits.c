@@ -61,16 +61,6 @@ static bool fits(const struct tc_config *c, int world, int64_t bytes)
          && p.cls[p.worst].memory.bytes[TC_DEVICE] <= bytes;
 }
 
-/* The largest divisor of n that is at most `most`; 0: none. */
-static int64_t divisor(int64_t n, int64_t most)
-{
-  int64_t q = most > 0 ? tc_ceil_div(n, most) : n + 1, k = 0;
-  for (; q <= n / q; q++)
-    if (n % q == 0) return n / q;
-  for (k = TC_MIN(n / q, most); k > 0 && n % k; k--) { }
-  return k;
-}
-
 /* The settings that would fit into `bytes`, as text; false: none of those that were looked at. Of
  * micro-batches with very many sizes the smaller ones are looked at by halves. */
 static bool what_fits(const struct tc_run *r, int64_t bytes, char *text, size_t size)
@@ -83,13 +73,13 @@ static bool what_fits(const struct tc_run *r, int64_t bytes, char *text, size_t 
     int64_t micro = i ? now : now - 1;
     if (i && !changes(r->cfg, w, dp)) continue;
     if ((double)micro > most) micro = (int64_t)most;
-    micro = divisor(local, micro);
+    micro = tc_divisor(local, micro);
     for (int tries = 0; micro > 0; tries++) {
       struct tc_config c = *r->cfg;
       c.train_micro_batch = micro;
       apply(&c, w);
       if (!fits(&c, r->mesh->world, bytes)) {
-        micro = divisor(local, tries < TRIES ? micro - 1 : micro / 2);
+        micro = tc_divisor(local, tries < TRIES ? micro - 1 : micro / 2);
         continue;
       }
       int n = snprintf(text, size, "train.micro_batch = %lld", (long long)micro);
