@@ -132,26 +132,14 @@ struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord
 {
   TC_ASSERT(size > 0 && coord >= 0 && coord < size);
   struct tc_comm *c = tc_calloc(1, sizeof *c);
-  c->ops = ops;
-  c->impl = impl;
-  c->coord = coord;
-  c->size = size;
-  c->deadline_ns = (int64_t)(tc_comm_deadline_s(o) * 1e9);
-  c->name = tc_strdup(o->name ? o->name : "world");
-  c->traced = o->traced;
-  c->traced_ctx = o->traced_ctx;
-  c->blocked = blocked;
-  atomic_init(&c->stop, false);
+  *c = (struct tc_comm){ .ops = ops, .impl = impl, .coord = coord, .size = size, .blocked = blocked,
+                         .deadline_ns = (int64_t)(tc_comm_deadline_s(o) * 1e9), .name = tc_comm_name(o),
+                         .traced = o->traced, .traced_ctx = o->traced_ctx };
   pthread_mutex_init(&c->lock, NULL);
   tc_cond_init(&c->work);
   tc_cond_init(&c->ended);
   if (size > 1) start_worker(c);
   return c;
-}
-
-static void timed_wait(struct tc_comm *c, int64_t ns)
-{
-  tc_cond_wait_until(&c->ended, &c->lock, tc_now_ns() + ns);
 }
 
 static void free_calls(struct call *k)
@@ -181,7 +169,7 @@ static bool has_left(struct tc_comm *c, int64_t end_ns)
   }
   pthread_mutex_lock(&c->lock);
   for (int64_t now; !c->left && (now = tc_now_ns()) < end_ns;)
-    timed_wait(c, TC_MIN(end_ns - now, TICK_NS / 4));
+    tc_cond_wait_until(&c->ended, &c->lock, now + TC_MIN(end_ns - now, TICK_NS / 4));
   bool left = c->left;
   pthread_mutex_unlock(&c->lock);
   if (left) {
@@ -330,7 +318,7 @@ static void await(struct tc_comm *c, tc_ticket t)
 {
   int64_t heartbeat = c->heartbeat, quiet_ns = 0, last_ns = tc_now_ns();
   while (c->done < t && !c->failed) {
-    timed_wait(c, TICK_NS);
+    tc_cond_wait_until(&c->ended, &c->lock, tc_now_ns() + TICK_NS);
     int64_t now = tc_now_ns();
     /* The time for which the process itself was stopped is not counted. */
     quiet_ns += TC_MIN(now - last_ns, TICK_NS);

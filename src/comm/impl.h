@@ -9,7 +9,7 @@
 
 struct tc_comm_ops {
   /* Runs one call to its end, on the worker thread (or on the caller's where size is 1).
-   * *bytes <- bytes handed to the network.Returns soon after *stop becomes true. */
+   * *bytes <- bytes handed to the network. Returns soon after *stop becomes true. */
   int (*run)(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
              int64_t *bytes, struct tc_err *err);
   void (*free)(void *impl);
@@ -57,6 +57,9 @@ struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord
 void tc_reduce_terms(int dtype, void *out, const void *const *term, int terms, int64_t n, int red);
 
 struct tc_blocked_call *tc_comm_blocked_call(struct tc_comm *c);
+
+/* Its name, owned by the caller. */
+static inline char *tc_comm_name(const struct tc_comm_opts *o) { return tc_strdup(o->name ? o->name : "world"); }
 
 /* The timeout that applies, in seconds. */
 static inline double tc_comm_deadline_s(const struct tc_comm_opts *o)

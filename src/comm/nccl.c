@@ -235,14 +235,11 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
     .run = nccl_run, .leave = nccl_leave, .free = nccl_free, .start = nccl_start, .join = nccl_join,
     .depth = TC_NCCL_SLOTS };
   struct nccl *x = tc_calloc(1, sizeof *x);
+  const int size = tc_comm_size(host);
+  const size_t bytes = (size_t)size * sizeof *members;
+  *x = (struct nccl){ .ops = ops, .coord = tc_comm_coord(host), .size = size, .n_ways = two_ways && size > 1 ? 2 : 1,
+                      .name = tc_comm_name(o), .members = memcpy(tc_malloc(bytes), members, bytes) };
   pthread_mutex_init(&x->lock, NULL);
-  x->ops = ops;
-  x->coord = tc_comm_coord(host);
-  x->size = tc_comm_size(host);
-  x->n_ways = two_ways && x->size > 1 ? 2 : 1;
-  x->name = tc_strdup(o->name ? o->name : "world");
-  x->members = tc_malloc((size_t)x->size * sizeof *members);
-  memcpy(x->members, members, (size_t)x->size * sizeof *members);
   x->late = (struct tc_late){ .axis = x->name, .rank_names = o->rank_names, .members = x->members,
                               .blocked = beside ? tc_comm_blocked_call(beside)
                                                 : tc_blocked_call_new(),
@@ -252,13 +249,9 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
   for (int w = 0; w < x->n_ways && !rc; w++) rc = init_way(x, w, device, host, err);
   struct tc_comm *c = tc_comm_new(&comm_ops, x, x->coord, x->size, o, x->late.blocked);
   if (!rc) rc = tc_comm_usable(c, err);
-  if (rc < 0) {
-    abort_all(x);
-    tc_comm_free(c);                             /* an abort that hangs is leaked */
-    return rc;
-  }
-  *out = c;
-  return 0;
+  if (rc == 0) *out = c;
+  else abort_all(x), tc_comm_free(c);            /* an abort that hangs is leaked */
+  return rc;
 }
 
 /* ---- whether -------------------------------------------------------------------------- */

@@ -440,18 +440,14 @@ struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord
 {
   static const struct tc_comm_ops p2p_ops = { .run = p2p_run, .free = p2p_free };
   struct p2p *x = tc_calloc(1, sizeof *x);
-  x->ops = ops;
-  x->link = link;
-  x->coord = coord;
-  x->size = size;
-  x->name = tc_strdup(o->name ? o->name : "world");
-  x->members = tc_malloc((size_t)size * sizeof *members);
-  memcpy(x->members, members, (size_t)size * sizeof *members);
+  *x = (struct p2p){ .ops = ops, .link = link, .coord = coord, .size = size, .name = tc_comm_name(o),
+                     .members = memcpy(tc_malloc((size_t)size * sizeof *members), members,
+                                       (size_t)size * sizeof *members),
+                     .flow = tc_calloc((size_t)size * MAX_RULES, sizeof *x->flow),
+                     .arrived = tc_calloc((size_t)size, sizeof *x->arrived),
+                     .term = tc_calloc((size_t)size, sizeof *x->term) };
   x->late = (struct tc_late){ .axis = x->name, .rank_names = o->rank_names, .members = x->members,
                               .blocked = size > 1 ? tc_blocked_call_new() : NULL,
                               .deadline_s = tc_comm_deadline_s(o) };
-  x->flow = tc_calloc((size_t)size * MAX_RULES, sizeof *x->flow);
-  x->arrived = tc_calloc((size_t)size, sizeof *x->arrived);
-  x->term = tc_calloc((size_t)size, sizeof *x->term);
   return tc_comm_new(&p2p_ops, x, coord, size, o, x->late.blocked);
 }

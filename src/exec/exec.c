@@ -139,21 +139,16 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
                 struct tc_program *const *programs, int n, struct tc_err *err)
 {
   struct tc_exec *x = tc_calloc(1, sizeof *x);
-  x->o = *o;
-  x->n_progs = n;
-  x->prog = tc_calloc((size_t)n, sizeof *x->prog);
+  *x = (struct tc_exec){ .o = *o, .n_progs = n, .prog = tc_calloc((size_t)n, sizeof *x->prog) };
   take_programs(x, programs);
   int rc = take_memory(x, err);
   for (int i = 0; i < n && !rc; i++)
     if (programs[i]) rc = make_program(x, &x->prog[i], err);
   if (!rc) rc = take_scratch(x, err);
   if (!rc && o->device->ops->separate && x->batch_elems) rc = take_batches(x, err);
-  if (rc < 0) {
-    tc_exec_free(x);
-    return rc;
-  }
-  *out = x;
-  return 0;
+  if (rc < 0) tc_exec_free(x);
+  else *out = x;
+  return rc;
 }
 
 void tc_exec_free(struct tc_exec *x)

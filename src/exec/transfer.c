@@ -177,21 +177,16 @@ int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const st
 {
   struct tc_xreshard *x = tc_calloc(1, sizeof *x);
   const struct tc_mesh *m = o->mesh;
-  x->o = o;
-  x->n_parts = x->n_send = n->n_in;
-  x->coll = n->coll;
-  x->to = n->to;
-  x->size = n->coll == TC_COPY ? 1 : m->size[n->axis];
+  *x = (struct tc_xreshard){
+    .o = o, .n_parts = n->n_in, .n_send = n->n_in, .coll = n->coll, .to = n->to, .root = n->root,
+    .from_root = n->from_root, .size = n->coll == TC_COPY ? 1 : m->size[n->axis],
+    .coord = tc_mesh_coord(m, o->rank, n->axis), .part = tc_calloc((size_t)n->n_in, sizeof *x->part),
+    .send = tc_calloc((size_t)n->n_in, sizeof *x->send) };
   for (int32_t i = 0; n->coll == TC_COPY && i < g->n_order; i++) {
     const struct tc_node *other = &g->node[g->order[i]];
     x->host_works |= other->op != TC_OP_RESHARD ? other->space == TC_HOST
                                                 : other->coll != TC_COPY && !is_on_device(g, other);
   }
-  x->coord = tc_mesh_coord(m, o->rank, n->axis);
-  x->root = n->root;
-  x->from_root = n->from_root;
-  x->part = tc_calloc((size_t)n->n_in, sizeof *x->part);
-  x->send = tc_calloc((size_t)n->n_in, sizeof *x->send);
   const struct tc_tensor *first = &g->tensor[tc_in(g, n, 0)];
   x->on_device = is_on_device(g, n);
   x->dev = x->on_device || n->coll == TC_COPY || !o->host ? o->device : o->host;
@@ -221,12 +216,9 @@ int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const st
   if (o->device->ops->separate && x->on_device && !native && x->size > 1
       && !tc_coll_is_local(x->coll) && x->args.coll != TC_COLLS)
     rc = take_host_staging(x, err);
-  if (rc < 0) {
-    tc_xreshard_free(x, o->device);
-    return rc;
-  }
-  *out = x;
-  return 0;
+  if (rc < 0) tc_xreshard_free(x, o->device);
+  else *out = x;
+  return rc;
 }
 
 void tc_xreshard_free(struct tc_xreshard *x, struct tc_device *d)

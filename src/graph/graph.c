@@ -86,9 +86,7 @@ int32_t tc_tensor_clone(struct tc_graph *g, int32_t t)
 static int32_t push_args(struct tc_graph *g, int n, const int32_t *a)
 {
   int32_t first = g->n_args;
-  for (int i = 0; i < n; i++) {
-    TC_APPEND(g->arg, g->n_args, g->cap_args, a[i]);
-  }
+  for (int i = 0; i < n; i++) TC_APPEND(g->arg, g->n_args, g->cap_args, a[i]);
   return first;
 }
 

@@ -45,11 +45,8 @@ static void merge_bias(struct tc_graph *g, const struct uses *u, bool *drop)
     tc_rule_parse(g, b, bl);
     char *rule = tc_sprintf("%s,%s,%s->%s", l[0], l[1], bl[1], l[2]);
     int32_t in[3] = { tc_in(g, p, 0), tc_in(g, p, 1), tc_in(g, b, 1) };
-    int32_t first = g->n_args;
-    for (int k = 0; k < 3; k++) {
-      TC_APPEND(g->arg, g->n_args, g->cap_args, in[k]);
-    }
-    p->in = first;
+    p->in = g->n_args;
+    for (int k = 0; k < 3; k++) TC_APPEND(g->arg, g->n_args, g->cap_args, in[k]);
     p->n_in = 3;
     g->arg[p->out] = z;
     g->tensor[z].node = p->id;

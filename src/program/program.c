@@ -19,8 +19,7 @@ struct ctx {
 
 static int pass_build(struct ctx *c)
 {
-  struct tc_graph *g = c->p->graph;
-  tc_model_build(g, &c->o->model, &c->o->gpt);
+  tc_model_build(c->p->graph, &c->o->model, &c->o->gpt);
   return 0;
 }
 
@@ -201,12 +200,9 @@ int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
       rc = check_rc(&c, tc_graph_check(p->graph, m, tc_pass_names[i], &fault), &fault);
     if (after && !strcmp(after, tc_pass_names[i])) break;
   }
-  if (rc < 0) {
-    tc_program_free(p);
-    return rc;
-  }
-  *out = p;
-  return 0;
+  if (rc < 0) tc_program_free(p);
+  else *out = p;
+  return rc;
 }
 
 void tc_program_free(struct tc_program *p)

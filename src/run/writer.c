@@ -59,9 +59,8 @@ static int64_t slice_bytes(const struct tc_writer_opts *o, int i)
 static void add_pieces(struct tc_writer *s, char *to, const char *from, int64_t bytes, int *cap)
 {
   const int64_t each = s->copy.begin ? bytes : PIECE_BYTES;   /* a device needs no share */
-  for (int64_t at = 0; at < bytes; at += each) {
+  for (int64_t at = 0; at < bytes; at += each)
     TC_APPEND(s->piece, s->n_pieces, *cap, (struct piece){ to + at, from + at, (size_t)TC_MIN(bytes - at, each) });
-  }
 }
 
 /* Waits for the copies from a device. */

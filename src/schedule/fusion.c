@@ -119,9 +119,7 @@ static void add(struct finder *x, int rule, const int32_t *part, int n)
   struct tc_fusions *f = x->f;
   if ((tc_fusion_rule[rule].flags & x->flags) != x->flags) return;
   keep(f, (struct tc_fusion){ rule, f->n_actions, n, x->s->action[part[0]].mb });
-  for (int i = 0; i < n; i++) {
-    TC_APPEND(f->action, f->n_actions, f->cap_actions, part[i]);
-  }
+  for (int i = 0; i < n; i++) TC_APPEND(f->action, f->n_actions, f->cap_actions, part[i]);
 }
 
 static void try_parts(struct finder *x, int rule, const int32_t *part, int n)

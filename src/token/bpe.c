@@ -145,9 +145,7 @@ static void encode_long(struct tc_bpe *b, const char *s, size_t n, struct tc_ids
                                   i + 1 < n ? (int32_t)i + 1 : NONE };
   b->n_heap = 0;
   for (size_t i = 0; i < n; i++)
-    if (pair_at(b, (int32_t)i, &x)) {
-      TC_APPEND(b->heap, b->n_heap, b->heap_cap, x);
-    }
+    if (pair_at(b, (int32_t)i, &x)) TC_APPEND(b->heap, b->n_heap, b->heap_cap, x);
   for (size_t i = b->n_heap / 2; i-- > 0;) sift_down(b->heap, b->n_heap, i);
   while (b->n_heap) {
     const struct pair top = heap_pop(b);
