@@ -63,6 +63,12 @@ static inline const int32_t *tc_call_starts(const struct tc_call *c, int n_in)
   return c->n_in > n_in ? (const int32_t *)c->in[n_in].data : NULL;
 }
 
+/* Columns of x, the vocabulary's from x->off[1] on, before the padding, which begins at c->k[0]. */
+static inline int64_t tc_live_columns(const struct tc_call *c, const struct tc_view *x)
+{
+  return TC_MAX(0, TC_MIN(x->dim[1], c->k[0] - x->off[1]));
+}
+
 struct tc_device;
 struct tc_nccl_ops;
 struct tc_kernel {

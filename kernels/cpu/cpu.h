@@ -80,6 +80,8 @@ static inline const int32_t *tc_cpu_i32(const struct tc_view *v)
 }
 /* y (+)= x, n elements. */
 void tc_cpu_accum(float *y, const float *x, int64_t n, bool acc);
+/* y = a + b, n elements; y may be one of them. */
+void tc_cpu_plus(float *y, const float *a, const float *b, int64_t n);
 
 /* ---- sums over rows, in a fixed order -------------------------------------------------- */
 

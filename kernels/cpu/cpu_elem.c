@@ -100,26 +100,17 @@ TC_CLONES static void gelu_bwd(float *dx, const float *dy, const float *x, int64
   }
 }
 
-TC_CLONES static void add(float *y, const float *a, const float *b, int64_t n)
+TC_CLONES void tc_cpu_plus(float *y, const float *a, const float *b, int64_t n)
 {
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
-int tc_cpu_gelu(struct tc_device *d, const struct tc_call *c)
-{
-  return each_block(d, c, gelu);
-}
+int tc_cpu_gelu(struct tc_device *d, const struct tc_call *c) { return each_block(d, c, gelu); }
 
-int tc_cpu_gelu_bwd(struct tc_device *d, const struct tc_call *c)
-{
-  return each_block(d, c, gelu_bwd);
-}
+int tc_cpu_gelu_bwd(struct tc_device *d, const struct tc_call *c) { return each_block(d, c, gelu_bwd); }
 
-int tc_cpu_add(struct tc_device *d, const struct tc_call *c)
-{
-  return each_block(d, c, add);
-}
+int tc_cpu_add(struct tc_device *d, const struct tc_call *c) { return each_block(d, c, tc_cpu_plus); }
 
 /* y (+)= x with conversion: no copy where one of the two is fp32. */
 static int convert(struct tc_device *d, const struct tc_call *c, bool acc)
@@ -145,15 +136,9 @@ static int convert(struct tc_device *d, const struct tc_call *c, bool acc)
   return 0;
 }
 
-int tc_cpu_cast(struct tc_device *d, const struct tc_call *c)
-{
-  return convert(d, c, false);
-}
+int tc_cpu_cast(struct tc_device *d, const struct tc_call *c) { return convert(d, c, false); }
 
-int tc_cpu_accumulate(struct tc_device *d, const struct tc_call *c)
-{
-  return convert(d, c, c->acc & 1);
-}
+int tc_cpu_accumulate(struct tc_device *d, const struct tc_call *c) { return convert(d, c, c->acc & 1); }
 
 TC_CLONES static void set(float *y, float x, int64_t n)
 {
@@ -267,7 +252,7 @@ int tc_cpu_bias(struct tc_device *d, const struct tc_call *c)
     float bufx[TC_BLOCK], bufb[TC_BLOCK], out[TC_BLOCK];
     int64_t j = t % chunks * TC_BLOCK, i = t / chunks * cols + j, n = TC_MIN(TC_BLOCK, cols - j);
     float *py = tc_cpu_out(y, i, n, out, false);
-    add(py, tc_cpu_in(x, i, n, bufx), tc_cpu_in(b, j, n, bufb), n);
+    tc_cpu_plus(py, tc_cpu_in(x, i, n, bufx), tc_cpu_in(b, j, n, bufb), n);
     tc_cpu_put(y, i, n, py);
   }
   return 0;

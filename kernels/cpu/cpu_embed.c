@@ -3,12 +3,6 @@
 
 #include <string.h>
 
-TC_CLONES static void add(float *y, const float *a, const float *b, int64_t n)
-{
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
-}
-
 /* y elements [at, at+n) = x elements [from, from+n), in any of the types. */
 static void copy_elems(const struct tc_view *y, int64_t at, const struct tc_view *x, int64_t from,
                        int64_t n)
@@ -117,7 +111,7 @@ int tc_cpu_pos(struct tc_device *d, const struct tc_call *c)
     for (int64_t j = 0; j < C; j += TC_BLOCK) {
       int64_t width = TC_MIN(TC_BLOCK, C - j);
       float *py = tc_cpu_out(y, n * C + j, width, out, false);
-      add(py, tc_cpu_in(x, n * C + j, width, a), tc_cpu_in(w, t * C + j, width, b), width);
+      tc_cpu_plus(py, tc_cpu_in(x, n * C + j, width, a), tc_cpu_in(w, t * C + j, width, b), width);
       tc_cpu_put(y, n * C + j, width, py);
     }
   }

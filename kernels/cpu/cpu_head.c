@@ -5,11 +5,6 @@
 
 #include <string.h>
 
-static int64_t unpadded_columns(const struct tc_call *c, const struct tc_view *x)
-{
-  return TC_MAX(0, TC_MIN(x->dim[1], c->k[0] - x->off[1]));
-}
-
 /* The largest of max and x[0..n-1]. Each lane keeps a maximum of its own: as a reduction the loop
  * is half as fast with gcc, and clang does not vectorize it. */
 TC_CLONES static float max_of(const float *x, int64_t n, float max)
@@ -44,7 +39,7 @@ TC_CLONES static void scaled_exp(float *y, const float *x, int64_t n, float m, f
 int tc_cpu_rowmax(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0];
-  const int64_t N = x->dim[0], V = x->dim[1], live = unpadded_columns(c, x);
+  const int64_t N = x->dim[0], V = x->dim[1], live = tc_live_columns(c, x);
   float *out = tc_cpu_f32(&c->out[0]);
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * V)) schedule(static)
   for (int64_t n = 0; n < N; n++) {
@@ -61,7 +56,7 @@ int tc_cpu_rowmax(struct tc_device *d, const struct tc_call *c)
 int tc_cpu_sumexp(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0];
-  const int64_t N = x->dim[0], V = x->dim[1], live = unpadded_columns(c, x);
+  const int64_t N = x->dim[0], V = x->dim[1], live = tc_live_columns(c, x);
   const float *m = tc_cpu_f32(&c->in[1]);
   float *out = tc_cpu_f32(&c->out[0]);
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * V)) schedule(static)
@@ -80,7 +75,7 @@ int tc_cpu_sumexp(struct tc_device *d, const struct tc_call *c)
 int tc_cpu_sumexp_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0], *y = &c->out[0];
-  const int64_t N = x->dim[0], V = x->dim[1], live = unpadded_columns(c, x);
+  const int64_t N = x->dim[0], V = x->dim[1], live = tc_live_columns(c, x);
   const float *m = tc_cpu_f32(&c->in[1]), *ds = tc_cpu_f32(&c->in[2]);
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * V)) schedule(static)
   for (int64_t n = 0; n < N; n++) {

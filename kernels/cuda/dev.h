@@ -151,11 +151,6 @@ static inline bool tc_same(const struct tc_view *a, const struct tc_view *b)
 {
   return a->data == b->data && a->elems == b->elems && a->dtype == b->dtype;
 }
-/* Columns of x, the vocabulary's from x->off[1] on, before the padding, which begins at c->k[0]. */
-static inline int64_t tc_live_columns(const struct tc_call *c, const struct tc_view *x)
-{
-  return TC_MAX(0, TC_MIN(x->dim[1], c->k[0] - x->off[1]));
-}
 /* Rows of `cols` elements can be read 8 at once. */
 static inline bool tc_wide(int64_t cols, const struct tc_view *a, const struct tc_view *b,
                            const struct tc_view *c)

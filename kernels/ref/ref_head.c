@@ -4,16 +4,10 @@
 
 #include <math.h>
 
-/* Columns of the block of x[N,V] that are in the unpadded vocabulary. */
-static int64_t unpadded_columns(const struct tc_call *c, const struct tc_view *x)
-{
-  return TC_MAX(0, TC_MIN(x->dim[1], c->k[0] - x->off[1]));
-}
-
 int tc_ref_rowmax(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0];
-  int64_t V = x->dim[1], live = unpadded_columns(c, x);
+  int64_t V = x->dim[1], live = tc_live_columns(c, x);
   for (int64_t n = 0; n < x->dim[0]; n++) {
     double max = -INFINITY;
     for (int64_t v = 0; v < live; v++) {
@@ -28,7 +22,7 @@ int tc_ref_rowmax(struct tc_device *d, const struct tc_call *c)
 int tc_ref_sumexp(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0];
-  int64_t V = x->dim[1], live = unpadded_columns(c, x);
+  int64_t V = x->dim[1], live = tc_live_columns(c, x);
   for (int64_t n = 0; n < x->dim[0]; n++) {
     double m = tc_ref_get(&c->in[1], n), sum = 0;
     for (int64_t v = 0; v < live; v++) sum += exp(tc_ref_get(x, n * V + v) - m);
@@ -40,7 +34,7 @@ int tc_ref_sumexp(struct tc_device *d, const struct tc_call *c)
 int tc_ref_sumexp_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0];
-  int64_t V = x->dim[1], live = unpadded_columns(c, x);
+  int64_t V = x->dim[1], live = tc_live_columns(c, x);
   for (int64_t n = 0; n < x->dim[0]; n++) {
     double m = tc_ref_get(&c->in[1], n), ds = tc_ref_get(&c->in[2], n);
     for (int64_t v = 0; v < V; v++)

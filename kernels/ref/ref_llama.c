@@ -117,15 +117,9 @@ static int rotate(const struct tc_call *c, double way)
   return 0;
 }
 
-int tc_ref_rope(struct tc_device *d, const struct tc_call *c)
-{
-  return rotate(c, 1);
-}
+int tc_ref_rope(struct tc_device *d, const struct tc_call *c) { return rotate(c, 1); }
 
-int tc_ref_rope_bwd(struct tc_device *d, const struct tc_call *c)
-{
-  return rotate(c, -1);
-}
+int tc_ref_rope_bwd(struct tc_device *d, const struct tc_call *c) { return rotate(c, -1); }
 
 /* ---- SwiGLU ---------------------------------------------------------------------------- */
 
