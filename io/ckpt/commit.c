@@ -142,9 +142,7 @@ static int publish(const struct tc_save *s, struct tc_err *err)
   if (replaced) rc = tc_folder_rename(s->dir, name, was, err);
   if (rc == 0) rc = tc_folder_rename(s->dir, s->tmp, name, err);
   if (replaced) tc_ckpt_tidy(s->dir, s->tmp);   /* puts the old one back, or deletes it */
-  free(why);
-  free(was);
-  free(path);
+  TC_FREE(why, was, path);
   return rc;
 }
 
@@ -205,8 +203,6 @@ int tc_ckpt_commit(struct tc_save *s, int status, struct tc_comm *world, struct 
     if (s->rank == 0) rc = commit(s, all, bytes, err);
     rc = tc_comm_bcast_status(world, rc, err);
   }
-  free(all);
-  free(bytes);
-  free(mine);
+  TC_FREE(all, bytes, mine);
   return rc;
 }

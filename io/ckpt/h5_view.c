@@ -35,9 +35,7 @@ static int lay_view(const struct tc_manifest *m, const char *path, int64_t *size
   }
   int rc = tc_h5_view(size, path, &o, v, m->n_tensors, err);
   for (int i = 0; i < m->n_tensors; i++) free((char *)(uintptr_t)v[i].dataset);
-  free(file);
-  free(s);
-  free(v);
+  TC_FREE(file, s, v);
   return rc;
 }
 

@@ -233,7 +233,6 @@ int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_lo
     if (rank0) why[tried] = gone ? 0 : rc;
     rc = 0;
   }
-  free(why);
-  free(steps);
+  TC_FREE(why, steps);
   return rc;
 }

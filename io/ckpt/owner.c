@@ -27,7 +27,6 @@
 #include "io/ckpt/impl.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "io/folder.h"
@@ -97,12 +96,9 @@ void tc_owner_free(struct tc_owner *o)
     char *owner = tc_owner_path(o, o->lease, "owner"), *ended = tc_owner_path(o, o->lease, "ended");
     const int why = tc_rename(AT_FDCWD, owner, ended);
     if (why && why != ENOENT) tc_warn("%s: can't be renamed: %s", owner, strerror(why));
-    free(owner);
-    free(ended);
+    TC_FREE(owner, ended);
   }
   pthread_cond_destroy(&o->wake);
   pthread_mutex_destroy(&o->lock);
-  free(o->dir);
-  free(o->job);
-  free(o);
+  TC_FREE(o->dir, o->job, o);
 }

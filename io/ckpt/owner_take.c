@@ -78,8 +78,7 @@ static int fence_all(const struct tc_owner *o, const char *prefix, struct tc_err
     char *to = tc_sprintf("%s/.gone-%s-%s", o->dir, names[i] + 1, o->lease + strlen(".run-"));
     const int why = tc_rename(AT_FDCWD, from, to);
     if (why && why != ENOENT) rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", from, strerror(why));
-    free(from);
-    free(to);
+    TC_FREE(from, to);
   }
   if (n >= 0) tc_names_free(names, n);
   return rc;
@@ -109,10 +108,7 @@ static int prepare(const struct tc_owner *o, const char *fresh, struct tc_err *e
   if (rc == 1) rc = put_file(heartbeat, "0000000000\n", err);
   if (rc < 0) remove_lease(o, fresh);
   json_decref(lease_owner);
-  free(text);
-  free(folder);
-  free(owner);
-  free(heartbeat);
+  TC_FREE(text, folder, owner, heartbeat);
   return rc;
 }
 
@@ -140,16 +136,14 @@ int tc_owner_acquire(struct tc_owner *o, int64_t number, struct tc_err *err)
   const int failed = rc == 1 ? tc_rename(AT_FDCWD, from, to) : 0;
   for (int i = 0; i < FRESH; i++) tc_output_forget(place[i]);
   if (rc != 1) {
-    free(from);
-    free(to);
+    TC_FREE(from, to);
     return rc;
   }
   if (failed) remove_lease(o, fresh);
   rc = !failed;
   if (failed && failed != EEXIST && failed != ENOTEMPTY && failed != ENOENT)
     rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", from, strerror(failed));
-  free(from);
-  free(to);
+  TC_FREE(from, to);
   if (rc == 1) rc = tc_folder_sync(o->dir, err) < 0 ? err->status : 1;
   /* A slow process may get a number that was in use and is free again. */
   int64_t most = rc == 1 ? tc_owner_highest(o, err) : 0;

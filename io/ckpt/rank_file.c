@@ -126,8 +126,7 @@ static int gather_node(struct tc_share *p, struct layout *l, struct tc_err *err)
   MPI_Type_commit(&type);
   MPI_Allgatherv(p->piece, p->report.n, type, l->piece, n, at, type, l->comm);
   MPI_Type_free(&type);
-  free(at);
-  free(n);
+  TC_FREE(at, n);
   return 0;
 }
 
@@ -205,8 +204,7 @@ static int check_file(struct tc_share *p, const struct layout *l, int fd, const 
            by[i]->offset + by[i]->bytes <= p->report.size;
   errno = 0;
   good = good && tc_crc_meta(fd, p->report.size, by, l->n, &p->report.meta_crc32c);
-  free(by);
-  free(piece);
+  TC_FREE(by, piece);
   if (!good)
     return tc_fail(err, TC_EUSER, "%s: what was written can't be read back: %s", path,
                    errno ? strerror(errno) : "it is shorter than it should be");
@@ -259,12 +257,9 @@ int tc_share_write(struct tc_share *p, struct tc_err *err)
       rc = tc_fail(err, TC_EUSER, "%s: closing failed: %s", path, strerror(errno));
     if (rc == 0) rc = tc_folder_sync(p->folder, err);
     for (int i = 0; i < l.n; i++) free((char *)(uintptr_t)s[i].dataset);
-    free(path);
-    free(name);
-    free(s);
+    TC_FREE(path, name, s);
   }
   if (l.comm != MPI_COMM_NULL) MPI_Comm_free(&l.comm);
-  free(l.piece);
-  free(from);
+  TC_FREE(l.piece, from);
   return rc;
 }

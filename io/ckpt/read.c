@@ -84,12 +84,7 @@ void tc_ckpt_close(struct tc_ckpt *c)
   for (int i = 0; i < TC_OPEN_FILES; i++)
     if (c->open[i].file >= 0) close(c->open[i].fd);
   tc_manifest_free(c->m);
-  free(c->first_block);
-  free(c->checked);
-  free(c->bounce);
-  free(c->late);
-  free(c->path);
-  free(c);
+  TC_FREE(c->first_block, c->checked, c->bounce, c->late, c->path, c);
 }
 
 const struct tc_ckpt_meta *tc_ckpt_meta(const struct tc_ckpt *c) { return &c->m->meta; }

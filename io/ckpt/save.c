@@ -88,8 +88,6 @@ int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
   int rc = share_tmp(&s, world, err);
   if (rc == 0) rc = tc_ckpt_commit(&s, write_mine(&s, slices, n_slices, err), world, err);
   if (s.rank == 0 && s.tmp && rc < 0) tc_ckpt_remove(dir, s.tmp);
-  free(s.share.piece);
-  free(s.share.crc32c);
-  free(s.tmp);
+  TC_FREE(s.share.piece, s.share.crc32c, s.tmp);
   return rc;
 }

@@ -147,8 +147,7 @@ int tc_ckpt_find_step(char **out, bool *chosen, const char *path, struct tc_err 
   else if (n == 0 && tc_ckpt_check_folder(plain, err) == 0)
     tc_fail(err, TC_EUSER, there ? "%s: no checkpoint in this folder" : "%s: no such folder",
             plain);
-  free(word);
-  free(plain);
+  TC_FREE(word, plain);
   *out = real;
   return real ? 0 : TC_EUSER;
 }

@@ -39,8 +39,7 @@ int tc_ckpt_set_aside(const char *dir, int64_t step, const char *tag, const char
     const bool gone = tc_is_there(path) == 0;
     if (!gone) rc = tc_folder_rename(dir, from, to, err);
     if (rc == 0 && !gone) tc_warn("%s/%s: %s: kept as %s", dir, from, why, to);
-    free(path);
-    free(to);
+    TC_FREE(path, to);
   }
   free(steps);
   return rc;
@@ -70,8 +69,7 @@ static void put_back(const char *dir, const char *was)
   } else {
     tc_ckpt_remove(dir, was);
   }
-  free(path);
-  free(name);
+  TC_FREE(path, name);
 }
 
 void tc_ckpt_tidy(const char *dir, const char *except)
@@ -111,9 +109,7 @@ int tc_ckpt_delete(const char *dir, int64_t step, struct tc_err *err)
   if (rc == 0) rc = tc_folder_remove(old_path, err);
   else if (tc_is_there(path) == 0 && tc_is_there(old_path) == 0) rc = 0;     /* another process has removed it */
   if (rc == 0 && link) tc_log("%s was a link: the link is removed, and what it leads to stays", path);
-  free(path);
-  free(old_path);
-  free(old);
+  TC_FREE(path, old_path, old);
   return rc;
 }
 
@@ -193,11 +189,8 @@ int tc_ckpt_quarantine(const char *dir, int64_t step, long nth, bool release, ch
   else if (taken)
     rc = tc_fail(err, TC_EUSER, "%s: %s exists already: move it away first", dir, to);
   if (rc == 0) rc = tc_folder_rename(dir, from, to, err);
-  free(path);
-  free(plain);
-  free(aside);
+  TC_FREE(path, plain, aside);
   if (rc == 0) return 0;
-  free(*from_path);
-  free(*to_path);
+  TC_FREE(*from_path, *to_path);
   return rc;
 }

@@ -36,8 +36,7 @@ static void verify_h5(const struct tc_ckpt *c, int file, const struct tc_piece *
       .offset = piece[i]->offset };
   }
   if (tc_h5_check(path, c->m->meta.step, cf->writer, s, n, &e) < 0) report(f, &e);
-  free(path);
-  free(s);
+  TC_FREE(path, s);
 }
 
 /* All but the data; false if the file can't be opened. */
@@ -172,9 +171,7 @@ static void reader_free(struct tc_ckpt *copy)
 {
   for (int i = 0; i < TC_OPEN_FILES; i++)
     if (copy->open[i].file >= 0) close(copy->open[i].fd);
-  free(copy->checked);
-  free(copy->bounce);
-  free(copy->late);
+  TC_FREE(copy->checked, copy->bounce, copy->late);
 }
 
 static int verify_share(void *ctx, int64_t share, int thread, struct tc_err *err)

@@ -3,7 +3,6 @@
 #include "io/formats/llmc.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -117,8 +116,7 @@ void tc_llmc_close(struct tc_llmc *f)
 {
   if (!f) return;
   if (f->fd >= 0) close(f->fd);
-  free(f->path);
-  free(f);
+  TC_FREE(f->path, f);
 }
 
 const struct tc_llmc_sizes *tc_llmc_sizes(const struct tc_llmc *f) { return &f->sizes; }

@@ -216,8 +216,7 @@ void tc_st_close(struct tc_st *s)
   if (s->fd >= 0) close(s->fd);
   json_decref(s->notes);
   tc_pool_free(s->pool);
-  free(s->path);
-  free(s);
+  TC_FREE(s->path, s);
 }
 
 int tc_st_n(const struct tc_st *s) { return s->n; }

@@ -104,8 +104,7 @@ static int open_index(struct tc_st_files *s, const char *path, struct tc_err *er
     free(file);
   }
   if (rc == 0) rc = check_map(s, name, map, path, err);
-  free(folder);
-  free(name);
+  TC_FREE(folder, name);
   json_decref(index);
   return rc;
 }
@@ -132,9 +131,7 @@ void tc_st_files_close(struct tc_st_files *s)
 {
   if (!s) return;
   for (int i = 0; i < s->n_files; i++) tc_st_close(s->file[i]);
-  free(s->file);
-  free(s->first);
-  free(s);
+  TC_FREE(s->file, s->first, s);
 }
 
 int tc_st_files_n(const struct tc_st_files *s) { return s->first[s->n_files]; }

@@ -419,8 +419,7 @@ static int share_sentence(struct tc_bench *b, const struct tc_err *found, struct
   else if (rc == 0)                              /* the exchange of errors is itself damaged */
     rc = tc_fail(err, TC_EUSER, "%s", found->status < 0 ? found->text
                  : "results are wrong, and so is the exchange that would identify the rank");
-  free(text);
-  free(bytes);
+  TC_FREE(text, bytes);
   return rc;
 }
 

@@ -279,6 +279,5 @@ int tc_pairs_run(struct tc_pairs *out, const struct tc_pairs_opts *o, struct tc_
 
 void tc_pairs_done(struct tc_pairs *p)
 {
-  free(p->m);
-  free(p->pair);
+  TC_FREE(p->m, p->pair);
 }

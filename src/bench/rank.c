@@ -4,8 +4,6 @@
 #include "src/comm/mpi.h"
 #include "src/comm/nccl.h"
 
-#include <stdlib.h>
-
 const char *tc_bench_axis_name(int axis) { return axis == TC_BENCH_WORLD ? "world" : tc_axis_name[axis]; }
 
 int tc_bench_axis_size(const struct tc_mesh *m, int axis) { return axis == TC_BENCH_WORLD ? m->world : m->size[axis]; }
@@ -73,10 +71,7 @@ void tc_bench_rank_close(struct tc_bench_rank *x)
 {
   struct tc_comm *comm[] = { x->native, x->group[1].comm, x->group[0].comm };
   if (!tc_comms_free(comm, 3)) return;           /* a thread hangs in a library call and still uses the rest */
-  for (int i = 0; i < 2; i++) {
-    free(x->group[i].members);
-    free(x->group[i].rank_names);
-  }
+  for (int i = 0; i < 2; i++) TC_FREE(x->group[i].members, x->group[i].rank_names);
   tc_bench_free(x->bench);
   tc_device_close(x->device);
 }

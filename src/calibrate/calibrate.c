@@ -69,8 +69,7 @@ static int run_child(struct calib *c, const char *name, const char *const *argv,
     tc_lines_close(f);
     rc = tc_fail(err, TC_EUSER, "calibrating: tercio %s failed: %s", argv[1], message);
   }
-  free(out);
-  free(log);
+  TC_FREE(out, log);
   return rc;
 }
 
@@ -98,10 +97,7 @@ static int run_training(struct calib *c, const struct tc_config *x, double *step
   /* The first two steps after those with a trace make graphs. */
   if (!rc && step_s) *step_s = tc_metrics_step_s(metrics, TRACED + 3, STEPS - 1);
   if (system(rm)) tc_warn("cannot remove %s", x->run_out);
-  free(text);
-  free(rm);
-  free(metrics);
-  free(ini);
+  TC_FREE(text, rm, metrics, ini);
   return rc;
 }
 
@@ -137,9 +133,7 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
     if (!rc) rc = tc_timings_take_fused(&c->timings, trace, err);
   }
   c->run++;
-  free(text_file);
-  free(out);
-  free(trace);
+  TC_FREE(text_file, out, trace);
   return rc;
 }
 
@@ -197,10 +191,7 @@ static int measure_links(struct calib *c, struct tc_cluster *k, int ranks, struc
                                "--max", c->gpu ? "16M" : "4M", "--iters", "25", "--json", n, dp, device, NULL };
   int rc = run_child(c, "comm.json", argv, err);
   if (!rc) rc = tc_links_read(&k->link[TC_WIRE_NODE], out, err);
-  free(device);
-  free(n);
-  free(dp);
-  free(out);
+  TC_FREE(device, n, dp, out);
   return rc;
 }
 

@@ -14,8 +14,7 @@
 
 void tc_timings_done(struct tc_timings *x)
 {
-  free(x->t);
-  free(x->issue);
+  TC_FREE(x->t, x->issue);
 }
 
 /* Whether the executor traces this action on the compute track (exec/timing.c, event_of). */
@@ -102,10 +101,7 @@ static int take_rank(struct tc_timings *x, json_t *events, const struct tc_progr
     }
     rc = take_step(x, p, m, rank, run, &part[0], &part[1], err);
   }
-  for (int i = 0; i < 2; i++) {
-    free(part[i].dur);
-    free(part[i].name);
-  }
+  for (int i = 0; i < 2; i++) TC_FREE(part[i].dur, part[i].name);
   return rc;
 }
 

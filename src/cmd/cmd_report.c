@@ -89,8 +89,7 @@ static int run(const struct ask *a, struct tc_err *err)
   tc_metrics_free(&m);
   tc_timeline_free(&t);
   json_decref(o);
-  free(run_path);
-  free(metrics_path);
+  TC_FREE(run_path, metrics_path);
   return rc;
 }
 

@@ -139,8 +139,7 @@ static void print_json(const struct sample *x)
     char *valid = tc_utf8_replace(text, bytes, &clean, &parts);
     tc_out_row(list, "prompt=%lld tokens=%p text=%p", (long long)(i / x->prompts.copies), (void *)ids,
                (void *)json_stringn(valid, clean));
-    free(valid);
-    free(text);
+    TC_FREE(valid, text);
   }
   tc_out_json(list, JSON_INDENT(1));
 }

@@ -355,8 +355,7 @@ static int print_share(void)
   else tc_fail(&err, TC_EUSER, "cannot find train.sbatch in ../share/tercio, slurm or ../slurm from the program's "
                "folder; was Tercio installed with make install?");
   const int status = real ? 0 : tc_say_failure(&err);
-  free(folder);
-  free(real);
+  TC_FREE(folder, real);
   return status;
 }
 

@@ -22,9 +22,7 @@ struct tc_reader *tc_reader_new(const struct tc_data *d)
 void tc_reader_free(struct tc_reader *r)
 {
   if (!r) return;
-  free(r->raw);
-  free(r->sample);
-  free(r);
+  TC_FREE(r->raw, r->sample, r);
 }
 
 static int64_t tokens_of(const struct tc_source *s) { return s->hi - s->lo; }

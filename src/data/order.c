@@ -124,9 +124,7 @@ int tc_blend_new(struct tc_blend *b, const double *weight, int n)
 
 void tc_blend_free(struct tc_blend *b)
 {
-  free(b->count);
-  free(b->source);
-  free(b->before);
+  TC_FREE(b->count, b->source, b->before);
   *b = (struct tc_blend){ 0 };
 }
 

@@ -115,11 +115,7 @@ int tc_prefetch_new(struct tc_prefetch **out, const struct tc_data *d, tc_prefet
 
 static void free_batch(struct batch *b)
 {
-  for (int i = 0; i < b->n; i++) {
-    free(b->piece[i]->to.tokens);
-    free(b->piece[i]->to.targets);
-    free(b->piece[i]);
-  }
+  for (int i = 0; i < b->n; i++) TC_FREE(b->piece[i]->to.tokens, b->piece[i]->to.targets, b->piece[i]);
   free(b->piece);
 }
 

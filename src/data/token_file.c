@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -112,8 +111,7 @@ void tc_files_free(struct tc_files *x)
   if (!x) return;
   close_idle(x);
   pthread_mutex_destroy(&x->lock);
-  free(x->open);
-  free(x);
+  TC_FREE(x->open, x);
 }
 
 static struct tc_open_file *find_open(struct tc_files *x, const struct tc_data_file *f)

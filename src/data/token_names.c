@@ -205,8 +205,7 @@ void tc_sources_free(struct tc_source *s, int n)
 {
   for (int i = 0; i < n; i++) {
     for (int k = 0; k < s[i].n_files; k++) free(s[i].file[k].name);
-    free(s[i].file);
-    free(s[i].name);
+    TC_FREE(s[i].file, s[i].name);
   }
   free(s);
 }

@@ -135,11 +135,7 @@ static int make_job(char **text, const struct emit *e, const char *dir, struct t
   if (fclose(f)) TC_ASSERT(!"out of memory for a job script");
   if (rc == 0 && !seen) rc = tc_fail(err, TC_EUSER, "%s is not slurm/train.sbatch: it has no line \"set -u\"", path);
   tc_lines_close(in);
-  free(ini);
-  free(program);
-  free(ini_word);
-  free(program_word);
-  free(path);
+  TC_FREE(ini, program, ini_word, program_word, path);
   return rc;
 }
 
@@ -269,10 +265,7 @@ int tc_emit(struct tc_emitted *o, const struct tc_plan_job *j, const struct tc_c
   int rc = make_job(&job, &e, dir, err);
   if (!rc) rc = write_all(&j->cluster, text, job, dir, err);
   if (rc && made) rmdir(j->into);
-  free(job);
-  free(device);
-  free(out);
-  free(text);
+  TC_FREE(job, device, out, text);
   o->dir = dir;
   if (rc) free(dir);
   return rc;

@@ -236,9 +236,7 @@ static int read_part(const struct tc_foreign *x, const struct tc_foreign_part *t
   set_places(&w, t, start, count);
   w.buf = tc_malloc(BATCH * sizeof(float));
   const int rc = read_rows(&w, err);
-  free(w.row_at);
-  free(w.col_at);
-  free(w.buf);
+  TC_FREE(w.row_at, w.col_at, w.buf);
   return rc < 0 ? rc : w.differs;
 }
 

@@ -99,8 +99,7 @@ static int put_part(struct export *x, struct tc_output *f, const struct tc_forei
       rc = put_values(x, f, out, n, bf16, err);
     }
   }
-  free(out);
-  free(bf16);
+  TC_FREE(out, bf16);
   x->n_tensors++;
   return rc;
 }
@@ -303,11 +302,7 @@ static int write_folder(struct export *x, const struct tc_foreign_part *t, int n
     free(s.path[f]);
   }
   x->files = s.n;
-  free(s.path);
-  free(s.first);
-  free(s.tensor);
-  free(config);
-  free(index);
+  TC_FREE(s.path, s.first, s.tensor, config, index);
   tc_pool_free(pool);
   return rc;
 }
@@ -344,8 +339,7 @@ static int put_padding(struct export *x, struct tc_output *f, int64_t elems, str
   int rc = 0;
   for (int64_t at = 0; at < elems && rc == 0; at += BATCH)
     rc = put_values(x, f, zero, TC_MIN(BATCH, elems - at), bf16, err);
-  free(zero);
-  free(bf16);
+  TC_FREE(zero, bf16);
   return rc;
 }
 
@@ -425,8 +419,7 @@ static int export_plain(struct export *x, struct tc_err *err)
   int rc = check_free(x, x->o->out, err);
   if (rc == 0) rc = tc_st_create(&f, &bytes, x->o->out, st, n, notes, err);
   for (int i = 0; i < n && rc == 0; i++) rc = put_plain(x, f, index[i], err);
-  free(st);
-  free(index);
+  TC_FREE(st, index);
   TC_ASSERT(rc < 0 || tc_output_bytes(f) == bytes);
   return end_file(f, rc, err);
 }

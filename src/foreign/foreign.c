@@ -197,8 +197,7 @@ static int check_model(const struct tc_foreign *x, const struct tc_config *c, st
   char *is = tc_model_text(&m), *was = tc_model_text(&x->model);
   int rc = strcmp(is, was) == 0 ? 0
     : tc_fail(err, TC_EUSER, "%s is of another model than the options: %s; the options give %s", x->file, was, is);
-  free(is);
-  free(was);
+  TC_FREE(is, was);
   return rc;
 }
 
@@ -256,12 +255,7 @@ void tc_foreign_close(struct tc_foreign *x)
   if (!x) return;
   tc_st_files_close(x->st);
   tc_llmc_close(x->llmc);
-  free(x->tensor);
-  free(x->first);
-  free(x->part);
-  free(x->file);
-  free(x->config_file);
-  free(x);
+  TC_FREE(x->tensor, x->first, x->part, x->file, x->config_file, x);
 }
 
 const char *tc_foreign_path(const struct tc_foreign *x) { return x->file; }

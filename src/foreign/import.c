@@ -175,10 +175,7 @@ static void saved_free(struct saved *s)
 {
   for (int i = 0; i < s->n; i++)
     if (s->map[i]) munmap(s->map[i], s->bytes[i]);
-  free(s->tensor);
-  free(s->slice);
-  free(s->map);
-  free(s->bytes);
+  TC_FREE(s->tensor, s->slice, s->map, s->bytes);
   tc_program_free(s->program);
   tc_annotations_free(s->rows);
   tc_mesh_free(s->mesh);
@@ -230,8 +227,7 @@ static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
   if (tc_foreign_form(x->from) == TC_FORM_HF && tc_is_folder(x->o->path))
     x->left_out = tc_left_out(dir, t, tc_special_ids(t, m, !t, x->o->cfg->data_end_token));
   tc_tokenizer_free(t);
-  free(path);
-  free(dir);
+  TC_FREE(path, dir);
   return note;
 }
 
@@ -256,10 +252,7 @@ static int save(struct import *x, struct tc_err *err)
       .attached = { tokenizer ? TC_TOKENIZER_FILE : NULL, tokenizer, (int64_t)bytes, 0 } };
     rc = tc_ckpt_save(x->o->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);
     tc_comm_free(self);
-    free(model);
-    free(config);
-    free(data);
-    free(tokenizer);
+    TC_FREE(model, config, data, tokenizer);
   }
   saved_free(&s);
   return rc;
@@ -296,8 +289,6 @@ int tc_foreign_import(struct tc_imported *r, const struct tc_import_opts *o, str
 
 void tc_imported_free(struct tc_imported *r)
 {
-  free(r->from);
-  free(r->path);
-  free(r->model);
+  TC_FREE(r->from, r->path, r->model);
   json_decref(r->left_out);
 }

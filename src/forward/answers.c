@@ -9,9 +9,7 @@
 
 void tc_choices_free(struct tc_choices *c)
 {
-  free(c->question);
-  free(c->answer);
-  free(c->token);
+  TC_FREE(c->question, c->answer, c->token);
   *c = (struct tc_choices){ 0 };
 }
 
@@ -130,7 +128,6 @@ int tc_choices_run(struct tc_choices_result *out, struct tc_forward *x, const st
     out->raw += tc_choices_pick(c, q, out->nats, false) == q->label;
     out->by_length += tc_choices_pick(c, q, out->nats, true) == q->label;
   }
-  free(p.tokens);
-  free(p.at);
+  TC_FREE(p.tokens, p.at);
   return rc;
 }

@@ -87,8 +87,7 @@ static int corpus_loss(struct tc_corpus_loss *out, struct tc_forward *x, struct 
   *out = (struct tc_corpus_loss){ 0 };
   const int rc = pass_over(&p, name, out, err);
   if (!tokenizer && !bytes) out->bytes = 0;
-  free(p.tokens);
-  free(p.loss);
+  TC_FREE(p.tokens, p.loss);
   return rc;
 }
 

@@ -284,8 +284,6 @@ int tc_sample(struct tc_forward *x, const struct tc_sampling *s, const struct tc
   }
   const int rc = generate(&t, err);
   for (int64_t b = 0; b < n; b++) free(t.seq[b].token);
-  free(t.seq);
-  free(t.order);
-  free(t.logits);
+  TC_FREE(t.seq, t.order, t.logits);
   return rc;
 }

@@ -7,7 +7,6 @@
 #include "src/launch/bind.h"
 
 #include <hwloc.h>
-#include <stdlib.h>
 
 #define NONE INT64_MAX
 #define CROWD (INT64_C(1) << 50)         /* above any sum of distances and of their ties */
@@ -96,11 +95,7 @@ void tc_bind_gpus(int32_t *chosen, const int32_t *cost, int n_ranks, int n_gpus)
   m.via = tc_malloc(n * sizeof *m.via);
   m.users = tc_calloc(n, sizeof *m.users);
   for (int r = 0; r < n_ranks; r++) bring_in(&m, r);
-  free(m.edge);
-  free(m.mover);
-  free(m.far);
-  free(m.via);
-  free(m.users);
+  TC_FREE(m.edge, m.mover, m.far, m.via, m.users);
 }
 
 /* ---- CPUs ------------------------------------------------------------------------------ */

@@ -178,9 +178,7 @@ static void set_nodes(struct tc_ranks *r, const struct blob *all)
     r->info[i].local_size = count[r->info[i].node];
     r->info[i].n_node_devices = devices[r->info[i].node];
   }
-  free(first);
-  free(count);
-  free(devices);
+  TC_FREE(first, count, devices);
 }
 
 /* ---- devices and CPUs of a rank --------------------------------------------------------- */
@@ -236,8 +234,7 @@ static void choose_devices(const struct blob *const *at, int n, int32_t *index, 
     while (at[r]->visible[i].id != all[k].id) i++;
     index[r] = i;
   }
-  free(cost);
-  free(all);
+  TC_FREE(cost, all);
 }
 
 /* The me-th rank's part of the CPUs it shares with others of the n of its node. */
@@ -262,8 +259,7 @@ static void divide_cpus(const struct self *s, const struct tc_ranks_request *req
     if (info->device >= 0) info->dev.distance = tc_gpus_distance(s->topo, &info->dev, part[mine]);
   }
   for (int k = 0; k < sharing; k++) hwloc_bitmap_free(part[k]);
-  free(part);
-  free(preferred);
+  TC_FREE(part, preferred);
   hwloc_bitmap_free(cpus);
 }
 
@@ -304,9 +300,7 @@ static void choose_own(struct tc_ranks *r, const struct self *s, const struct tc
     if (r->node_of_rank[i] == me->node) at[n++] = &all[i];
   choose_devices(at, n, index, numa);
   take_own(s, request, at, index, numa, n, me->local_rank, me);
-  free(at);
-  free(index);
-  free(numa);
+  TC_FREE(at, index, numa);
 }
 
 /* The failure of the lowest rank whose node can't be read: the same on all ranks. */
@@ -365,8 +359,7 @@ static int discover_pmix(struct tc_ranks **out, const struct tc_ranks_request *r
   int status = look_at_self(s, err);
   status = exchange_all(r, s, status, request, all, err);      /* the others wait for this rank there */
   if (s->topo) hwloc_topology_destroy(s->topo);
-  free(s);
-  free(all);
+  TC_FREE(s, all);
   if (status == TC_OK) *out = r;
   else tc_ranks_free(r);
   return status;
@@ -428,10 +421,7 @@ static void choose_of_threads(struct tc_ranks *r, const struct self *s,
   choose_devices(at, r->world, index, numa);
   for (int i = 0; i < r->world; i++)
     take_own(s, request, at, index, numa, r->world, i, &r->info[i]);
-  free(one);
-  free(at);
-  free(index);
-  free(numa);
+  TC_FREE(one, at, index, numa);
 }
 
 int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_request *request,
@@ -463,9 +453,7 @@ int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_request
 void tc_ranks_free(struct tc_ranks *r)
 {
   if (!r) return;
-  free(r->info);
-  free(r->node_of_rank);
-  free(r);
+  TC_FREE(r->info, r->node_of_rank, r);
 }
 
 void tc_ranks_gpu_name(const struct tc_rank_info *me, char *name, size_t size)

@@ -329,10 +329,7 @@ static void count_nodes(int *count, char *const *list, int n, const struct nodes
     if (strcmp(name, END) == 0) seen++;
     else count[seen] += is_in(all, name);
   }
-  free(names);
-  free(what);
-  free(word);
-  free(text);
+  TC_FREE(names, what, word, text);
   if (seen == n) return;
   *count = 0;
   if (n == 1) return;

@@ -5,7 +5,6 @@
  * ranks of a node, and there are other nodes, the warning names the node. */
 #include "src/monitor/straggler.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define SLOW 1.5
@@ -48,11 +47,7 @@ struct tc_straggler *tc_straggler_new(const struct tc_straggler_opts *o)
 void tc_straggler_free(struct tc_straggler *s)
 {
   if (!s) return;
-  free(s->stage);
-  free(s->node);
-  free(s->rank);
-  free(s->sort);
-  free(s);
+  TC_FREE(s->stage, s->node, s->rank, s->sort, s);
 }
 
 /* The lower median of a stage's ranks; for a single rank its best window, 0 before the first. */
@@ -155,8 +150,7 @@ static bool end_window(struct tc_straggler *s, int64_t step)
     append_names(s, false, was);
     tc_text_add(s->text, sizeof s->text, ": is as fast as the others again");
   }
-  free(was);
-  free(mean);
+  TC_FREE(was, mean);
   s->steps = 0;
   return s->text[0] != 0;
 }

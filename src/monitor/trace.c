@@ -70,10 +70,7 @@ void tc_trace_free(struct tc_trace *t)
   if (!t) return;
   tc_output_abandon(t->f);                       /* the run failed: an incomplete trace is removed */
   pthread_mutex_destroy(&t->lock);
-  free(t->event);
-  free((char *)t->o.file);
-  free((char *)t->o.process);
-  free(t);
+  TC_FREE(t->event, (char *)t->o.file, (char *)t->o.process, t);
 }
 
 void tc_trace_reserve(struct tc_trace *t, int64_t events)

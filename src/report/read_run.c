@@ -37,8 +37,7 @@ static void series_add(struct tc_series *s, double x, const json_t *y)
 
 void tc_series_free(struct tc_series *s)
 {
-  free(s->x);
-  free(s->y);
+  TC_FREE(s->x, s->y);
   memset(s, 0, sizeof *s);
 }
 
@@ -236,8 +235,7 @@ void tc_metrics_free(struct tc_metrics *m)
     tc_series_free(&m->task[i].right);
     tc_series_free(&m->task[i].by_length);
   }
-  free(m->task);
-  free(m->slow);
+  TC_FREE(m->task, m->slow);
   m->task = NULL;
   m->n_tasks = 0;
   m->slow = NULL;

@@ -187,8 +187,7 @@ int tc_timeline_read(struct tc_timeline *t, const char *path, int64_t step, stru
   if (!rc) rc = each_line(&r, take_span, err);
   if (t->n_spans) qsort(t->span, (size_t)t->n_spans, sizeof *t->span, in_time);
   for (int i = 0; i < r.cap_names; i++) free(r.name[i]);
-  free(r.name);
-  free(r.step);
+  TC_FREE(r.name, r.step);
   if (rc < 0) tc_timeline_free(t);
   return rc;
 }

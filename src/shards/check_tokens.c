@@ -124,7 +124,6 @@ int tc_token_set_check(struct tc_token_check *out, const struct tc_token_set *s,
   atomic_init(&c.tokens, 0);
   const int status = check_blocks(&c, threads, err);
   out->documents = count_documents(&c);
-  free(c.first);
-  free(c.ends);
+  TC_FREE(c.first, c.ends);
   return status;
 }

@@ -9,7 +9,6 @@
 #include "src/files/files.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char *const tc_invalid_words[3] = { "refuse", "replace", "bytes" };
@@ -54,8 +53,7 @@ int tc_shards_note_write(const struct tc_shards_note *n, const struct tc_shards_
   const struct tc_output_opts o = { .kind = &kind };
   char *text = json_dumps(j, JSON_INDENT(2)), *path = tc_sprintf("%s/%s", job->o->out, TC_SHARDS_NOTE);
   const int status = tc_output_text(path, &o, text, err);
-  free(path);
-  free(text);
+  TC_FREE(path, text);
   json_decref(j);
   return status;
 }
@@ -155,8 +153,7 @@ int tc_shards_note_read(struct tc_shards_note *n, bool *found, const struct tc_s
       status = tc_fail(err, TC_EUSER, "note '%s' is damaged; remove the folder, or name another", path);
     json_decref(j);
   }
-  free(text);
-  free(path);
+  TC_FREE(text, path);
   return status;
 }
 

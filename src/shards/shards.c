@@ -163,9 +163,7 @@ static void pipeline_free(struct pipeline *p)
     free(p->slot[i].text);
     tc_ids_free(&p->slot[i].ids);
   }
-  free(p->slot);
-  free(p->state);
-  free(p->encoder);
+  TC_FREE(p->slot, p->state, p->encoder);
   pthread_cond_destroy(&p->change);
   pthread_mutex_destroy(&p->lock);
 }
@@ -420,9 +418,7 @@ static int make(struct tc_shards_made *made, const struct tc_shards_opts *o, str
   pipeline_free(&m.p);
   tc_shard_files_end(&m.shards);
   tc_shards_note_free(&m.note);
-  free(m.was);
-  free(m.kept);
-  free(m.tokenizer);
+  TC_FREE(m.was, m.kept, m.tokenizer);
   if (lock >= 0) close(lock);
   tc_tokenizer_free(t);
   return status;

@@ -57,7 +57,6 @@ int tc_shards_folder_tokenizer(const struct tc_shards_opts *o, const char *text,
   else if (!has_bytes(path, text, bytes))
     status = tc_fail(err, TC_EUSER, "'%s' is not the tokenizer '%s', whose copy would replace it; name another folder",
                      path, o->tokenizer);
-  free(path);
-  free(note);
+  TC_FREE(path, note);
   return status;
 }

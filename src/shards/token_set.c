@@ -70,8 +70,7 @@ static int load_beside(struct tc_token_set *s, const struct tc_token_set_file *f
   else if (s->o.use == TC_TOKENS_DECODE)
     status = tc_fail(err, TC_EUSER, "there is no " TC_TOKENIZER_FILE " beside data file '%s'; name it by --tokenizer%s",
                      f->is.name, f->is.known ? "" : ", or --tokenizer bytes if a token is a byte");
-  free(dir);
-  free(path);
+  TC_FREE(dir, path);
   return status;
 }
 
@@ -113,7 +112,6 @@ void tc_token_set_free(struct tc_token_set *s)
     tc_tokenizer_free(s->tokenizer[i].t);
     free(s->tokenizer[i].path);
   }
-  free(s->tokenizer);
-  free(s->file);
+  TC_FREE(s->tokenizer, s->file);
   tc_data_free(s->d);
 }

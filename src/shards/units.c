@@ -78,8 +78,7 @@ void tc_text_units_free(struct tc_text_units *u)
 {
   if (!u) return;
   tc_text_input_free(u->in);
-  free(u->rest);
-  free(u);
+  TC_FREE(u->rest, u);
 }
 
 int64_t tc_text_units_done(const struct tc_text_units *u, int64_t *begun)

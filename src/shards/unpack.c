@@ -5,7 +5,6 @@
  * member would else leave out all that follows it. */
 #include "src/shards/impl.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -58,8 +57,7 @@ void tc_unpack_free(struct tc_unpack *u)
   if (!u) return;
   if (u->packing == TC_PACKED_GZIP) inflateEnd(&u->z);
   ZSTD_freeDCtx(u->zst);
-  free(u->block);
-  free(u);
+  TC_FREE(u->block, u);
 }
 
 /* The place in the file of what is unpacked next. */

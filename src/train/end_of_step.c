@@ -69,8 +69,7 @@ int tc_train_control(struct tc_train *t, int64_t *flag, int n, struct tc_step_re
     const char *text = tc_straggler_step(t->end.straggler, r->step, all, &r->slowest);
     if (text) tc_warn("%s", text);
   }
-  free(mine);
-  free(all);
+  TC_FREE(mine, all);
   return rc;
 }
 

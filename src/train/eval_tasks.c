@@ -48,8 +48,7 @@ static int load_tokenizer(const struct tc_train *t, const char *task, struct tc_
                  "no tokenizer.json: train.eval_tokenizer = FILE would fit", task, folder);
   if (rc == 0 && !missing) rc = tc_tokenizer_load_for(out, path, vocab, err);
   if (*out && known && (is = tc_tokenizer_hash(*out)) != hash) rc = fail_tokenizer(path, is, known, hash, err);
-  free(folder);
-  free(path);
+  TC_FREE(folder, path);
   return rc;
 }
 

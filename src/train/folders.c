@@ -101,8 +101,7 @@ static int try_own(const struct tc_train *t, int64_t token, struct tc_err *err)
     rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", path, strerror(why));
   if (rc == 0 && (why = tc_unlink(AT_FDCWD, renamed)) != 0)
     rc = tc_fail(err, TC_EUSER, "%s: can't be removed: %s", renamed, strerror(why));
-  free(renamed);
-  free(path);
+  TC_FREE(renamed, path);
   return rc;
 }
 
@@ -173,8 +172,7 @@ int tc_train_folders(struct tc_train *t, struct tc_err *err)
   if (rc == 0) rc = look_at_out(t, token, err);
   if (ckpt) tc_unlink(AT_FDCWD, ckpt);
   if (out) tc_unlink(AT_FDCWD, out);
-  free(ckpt);
-  free(out);
+  TC_FREE(ckpt, out);
   if (rc == 0 && t->run.rank == 0) warn_of_room(t);
   return rc;
 }

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -194,13 +193,9 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_train_data_close(t);
   tc_run_free(&t->run);
   json_decref(t->plan.predicted);
-  free(t->out);
-  free(t->ckpt.lease);
-  free(t->ckpt.tuned);
-  free(t->ckpt.loaded);
+  TC_FREE(t->out, t->ckpt.lease, t->ckpt.tuned, t->ckpt.loaded);
   tc_train_tokenizer_free(t);
-  free(t->ckpt.dir);
-  free(t);
+  TC_FREE(t->ckpt.dir, t);
 }
 
 /* Rank 0. What is unusual about the steps that are to come; when they are saved. */

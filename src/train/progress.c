@@ -102,8 +102,7 @@ static void say_output(const struct tc_train *t)
   if (*t->run.cfg->ckpt_dir)
     tc_log("output: %s; checkpoints: %s", out ? out : t->out, ckpt ? ckpt : t->ckpt.dir);
   else tc_log("output: %s", out ? out : t->out);
-  free(out);
-  free(ckpt);
+  TC_FREE(out, ckpt);
 }
 
 void tc_progress_begin(const struct tc_train *t)
@@ -160,8 +159,5 @@ void tc_progress_end(const struct tc_train *t)
     tc_log("done: step %lld of %lld%s; the checkpoint is %s/step-%08lld", (long long)end, (long long)steps,
            end < steps ? " (train.stop_at)" : "", folder, (long long)t->ckpt.saved_step);
   tc_log("to look at it: tercio report %s -o report.html; tercio ckpt ls %s", out_word, folder_word);
-  free(out_word);
-  free(folder_word);
-  free(out);
-  free(ckpt);
+  TC_FREE(out_word, folder_word, out, ckpt);
 }

@@ -78,8 +78,7 @@ static int take(struct tc_train *t)
     if (!r->failed_ns) tc_warn("%s: %s: tercio save does not work here", from, strerror(why));
     r->failed_ns = tc_now_ns();
   }
-  free(from);
-  free(to);
+  TC_FREE(from, to);
   return kind;
 }
 
@@ -192,6 +191,5 @@ int tc_request_send(struct tc_sent_request *a, const char *out, const char *ckpt
 
 void tc_request_done(struct tc_sent_request *a)
 {
-  free(a->file);
-  free(a->taken);
+  TC_FREE(a->file, a->taken);
 }

@@ -113,8 +113,7 @@ static void log_changes(const struct tc_train *t, const struct tc_ckpt_meta *met
     fprintf(f, "; %s was %s, is %s", x.name, *x.was ? x.was : "empty", *x.is ? x.is : "empty");
   if (fclose(f)) TC_ASSERT(!"out of memory for a line of changes");
   if (*text) tc_log("changed since step %lld was saved: %s", (long long)meta->step, text + 2);
-  free(text);
-  free(mesh);
+  TC_FREE(text, mesh);
 }
 
 /* The number of the first option from number `from` on that changes what steps after `step` up to `steps` give, and its

@@ -143,9 +143,7 @@ static int gather_ranks(struct tc_train *t, json_t **out, struct tc_err *err)
     for (int r = 0; r < world; at += bytes[r++])
       json_array_append_new(*out, json_loadb(at, (size_t)bytes[r], 0, NULL));
   }
-  free(text);
-  free(all);
-  free(bytes);
+  TC_FREE(text, all, bytes);
   return rc;
 }
 
@@ -232,8 +230,6 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
   else
     rc = write_json(o, path, err);
   json_decref(o);
-  free(path);
-  free(config);
-  free(model);
+  TC_FREE(path, config, model);
   return rc;
 }

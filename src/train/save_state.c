@@ -142,11 +142,7 @@ bool tc_train_writer_close(struct tc_train *t, bool abandon)
   struct tc_train_state *st = t->ckpt.state;
   if (!tc_writer_free(t->ckpt.writer, abandon)) return false;
   if (!st) return true;
-  free(st->model);
-  free(st->config);
-  free(st->mesh);
-  free(st->data);
-  free(st->slice);
+  TC_FREE(st->model, st->config, st->mesh, st->data, st->slice);
   tc_run_state_free(&st->s);
   free(st);
   return true;

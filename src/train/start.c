@@ -111,8 +111,7 @@ static void say_weights(const struct tc_train *t)
     tc_log("weights: random, seed %lld; %s is not read: tercio ckpt import %s -o FOLDER, then --ckpt.from=FOLDER, would "
            "start from it", (long long)c->train_seed, path, word);
   else tc_log("weights: random, seed %lld", (long long)c->train_seed);
-  free(word);
-  free(path);
+  TC_FREE(word, path);
 }
 
 static json_t *weights_json(const struct tc_train *t)

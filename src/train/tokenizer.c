@@ -66,8 +66,7 @@ static int read_beside(struct tc_train_tokenizer *k, const char *file, struct tc
     k->text = text;
     k->bytes = bytes;
   }
-  free(folder);
-  free(path);
+  TC_FREE(folder, path);
   return rc;
 }
 

@@ -52,8 +52,7 @@ static void count_superseded(const char *dir)
   char *last = tc_sprintf("%s/%s", dir, name[n - 1]), *word = tc_shell_word(last);
   printf("%d superseded checkpoint%s not listed: a run went on from an earlier one. To see the last: "
          "tercio ckpt show %s\n", n, n == 1 ? " is" : "s are", word);
-  free(word);
-  free(last);
+  TC_FREE(word, last);
   tc_names_free(name, n);
 }
 

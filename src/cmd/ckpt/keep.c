@@ -142,7 +142,6 @@ int ckpt_cmd_quarantine(const struct ckpt_args *a, struct tc_err *err)
     ckpt_print_json(tc_out_object("step=%lld from=%s to=%s", (long long)step, from, to));
   else
     printf("%s\n", to);
-  free(from);
-  free(to);
+  TC_FREE(from, to);
   return 0;
 }

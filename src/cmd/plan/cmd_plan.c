@@ -35,8 +35,7 @@ static int emit(const struct tc_plan_job *j, const struct tc_config *c, const st
       const struct tc_emit_check *x = &e.check[i];
       printf("  %-10s %s%s: %s\n", x->job ? "job.sbatch" : "run.ini", x->job ? "--" : "", x->name, x->text);
     }
-    free(path);
-    free(word);
+    TC_FREE(path, word);
   }
   free(e.dir);
   return 0;
