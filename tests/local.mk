@@ -240,6 +240,7 @@ test_headers = \
   %D%/unit/seed.h \
   %D%/unit/kernels/views.h \
   %D%/unit/token_fixture.h \
+  %D%/unit/verify_step.h \
   %D%/unit/wakes.h \
   %D%/unit/watch/watchdog.h \
   %D%/unit/named.h \

@@ -100,11 +100,6 @@ int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
                  const struct tc_ckpt_tensor *tensors, int n_tensors,
                  const struct tc_ckpt_slice *slices, int n_slices,
                  struct tc_comm *world, struct tc_err *err);
-/* Local. Removes a step, under another name first, so that what is half removed is no checkpoint; one that is gone is no
- * failure. Of a link the link is removed, and what it leads to stays. TC_EUSER. */
-int tc_ckpt_delete(const char *dir, int64_t step, struct tc_err *err);
-/* Local. Removes what deletions that were interrupted have left; warns of what can't be removed. */
-void tc_ckpt_remove_old(const char *dir);
 /* Local. Removes all but the newest `keep` (0: none). Faults are only warned of. */
 void tc_ckpt_prune(const char *dir, int keep);
 /* Local. Renames the steps beyond `step` to superseded-STEP-TAG, so that no start goes on from
@@ -151,11 +146,6 @@ int tc_ckpt_read(struct tc_ckpt *c, int tensor, const int64_t *start, const int6
  * *data NULL, 0: the checkpoint has none. TC_EINCOMPLETE, TC_ECHECKSUM, TC_EUSER; a loader (below) that fails with
  * these is not taken to have found damage, since the tensors may be whole. */
 int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int64_t *bytes, struct tc_err *err);
-/* All checksums: file bytes outside of tensors, each slice, and the attached file. Reports each fault through
- * `fault` (may be NULL); returns the worst status. */
-int tc_ckpt_verify(const char *step_path, bool deep,
-                   void (*fault)(void *ctx, int status, const char *text), void *ctx,
-                   struct tc_err *err);
 /* Steps in DIR, descending, into *steps (owned by the caller). Returns the number or < 0. */
 int tc_ckpt_list(const char *dir, int64_t **steps, struct tc_err *err);
 /* The same beside a run: a listing may miss a step that is renamed into place and the one that is removed, so an empty

@@ -54,19 +54,17 @@ static inline int64_t tc_add_sizes(int64_t a, int64_t b)
 
 /* ---- verify.c --------------------------------------------------------------------------- */
 
-/* Local. The fault sink of a verification. */
-struct tc_faults {
-  void (*fault)(void *ctx, int status, const char *text);   /* may be NULL */
-  void *ctx;
-  int worst, n;                   /* worst status, number of faults */
-  struct tc_err first;
-};
+/* What was found: statuses and sentences, each once; text is owned. Zeroed: nothing. */
+struct tc_finding { int status; char *text; };
+struct tc_findings { struct tc_finding *fault; int n, cap; };
+void tc_findings_free(struct tc_findings *f);
+int tc_findings_worst(const struct tc_findings *f);      /* 0: nothing was found */
 /* Local. Verifies one of `shares` equal shares of an open checkpoint's bytes, in whole pieces, and
  * all but the data of the files that begin in it. Faults are reported by file, then by place. */
 void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
-                          struct tc_faults *f);
+                          struct tc_findings *f);
 /* Local. Verifies the attached file, if there is one. */
-void tc_ckpt_verify_attached(const struct tc_ckpt *c, struct tc_faults *f);
+void tc_ckpt_verify_attached(const struct tc_ckpt *c, struct tc_findings *f);
 
 /* Local. tc_ckpt_open for a command that reads data: the files are open when it returns, so that a run that removes the
  * checkpoint meanwhile does not matter (tc_ckpt_hold). */
@@ -80,10 +78,6 @@ int tc_ckpt_look(struct tc_ckpt **c, const char *path, int64_t *size_bytes, stru
 /* Local. The same of the newest in a folder that is complete, with a warning for each newer one that is not. TC_EUSER:
  * one can't be read, so that it isn't known which is the newest; TC_ENOCKPT. */
 int tc_ckpt_newest(struct tc_ckpt **out, const char *dir, struct tc_err *err);
-/* What was found: statuses and sentences, each once; text is owned. Zeroed: nothing. */
-struct tc_finding { int status; char *text; };
-struct tc_findings { struct tc_finding *fault; int n, cap; };
-void tc_findings_free(struct tc_findings *f);
 /* Local. All faults of a step, by file, whatever the number of threads (0: one per CPU); not deep: without the data.
  * Returns the worst status, or TC_STEP_GONE. */
 int tc_ckpt_verify_step(const char *path, bool deep, int64_t jobs, struct tc_findings *f);

@@ -52,7 +52,7 @@ static int open_seen(struct tc_ckpt **out, const char *path, bool rank0, struct 
 static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const struct trial *t,
                     struct tc_comm *world, bool *unread, struct tc_err *err)
 {
-  struct tc_faults f = {0};
+  struct tc_findings f = {0};
   int rc = open_seen(out, path, tc_comm_coord(world) == 0, err);
   if (rc == 0 && step >= 0 && (*out)->m->meta.step != step)
     rc = tc_fail(err, TC_ECHECKSUM, "%s: its manifest is that of step %lld", path,
@@ -60,7 +60,8 @@ static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const 
   if (rc == 0) {
     tc_ckpt_verify_files(*out, !t->load, tc_comm_coord(world), tc_comm_size(world), &f);
     if (!t->load && tc_comm_coord(world) == 0) tc_ckpt_verify_attached(*out, &f);
-    if (f.n > 0) rc = tc_fail(err, f.worst, "%.999s", f.first.text);
+    if (f.n > 0) rc = tc_fail(err, tc_findings_worst(&f), "%.999s", f.fault[0].text);
+    tc_findings_free(&f);
   }
   *unread = rc == TC_EUSER;
   rc = tc_comm_agree(world, t->rank_names, rc, err);

@@ -87,7 +87,8 @@ void tc_ckpt_tidy(const char *dir, const char *except)
   if (n > 0) tc_names_free(names, n);
 }
 
-void tc_ckpt_remove_old(const char *dir)
+/* Removes what deletions that were interrupted have left. */
+static void remove_old(const char *dir)
 {
   struct tc_err err = {0};
   char **names;
@@ -97,7 +98,8 @@ void tc_ckpt_remove_old(const char *dir)
   if (n > 0) tc_names_free(names, n);
 }
 
-int tc_ckpt_delete(const char *dir, int64_t step, struct tc_err *err)
+/* Removes a step, under another name first; one that is gone is no failure. Of a link the link is removed. */
+static int delete_step(const char *dir, int64_t step, struct tc_err *err)
 {
   char name[40];
   snprintf(name, sizeof name, "step-%08lld", (long long)step);
@@ -119,7 +121,7 @@ void tc_ckpt_prune(const char *dir, int keep)
   int64_t *steps = NULL;
   int n = keep > 0 ? tc_ckpt_list(dir, &steps, &err) : 0;
   for (int i = keep; i < n; i++)
-    if (tc_ckpt_delete(dir, steps[i], &err) < 0) tc_warn("%s", err.text);
+    if (delete_step(dir, steps[i], &err) < 0) tc_warn("%s", err.text);
   if (n < 0) tc_warn("%s", err.text);
   free(steps);
 }
@@ -158,10 +160,10 @@ int tc_ckpt_prune_good(const struct tc_prune_opts *o, bool *listed, struct tc_er
     if (n < 0) break;
   }
   for (int i = first; i < n && rc == 0; i++) {
-    if (!o->dry_run) rc = tc_ckpt_delete(o->dir, steps[i], err);
+    if (!o->dry_run) rc = delete_step(o->dir, steps[i], err);
     if (rc == 0) o->say(o->ctx, steps[i], TC_PRUNE_REMOVED, "");
   }
-  if (rc == 0 && n >= 0 && !o->dry_run) tc_ckpt_remove_old(o->dir);
+  if (rc == 0 && n >= 0 && !o->dry_run) remove_old(o->dir);
   free(steps);
   if (n < 0) return n;
   return rc == 0 && good == 0 ? tc_fail(err, TC_ENOCKPT, "%s: no good checkpoint: nothing was removed", o->dir) : rc;

@@ -15,15 +15,29 @@
 #include "io/folder.h"
 #include "io/ckpt/h5.h"
 
-static void report(struct tc_faults *f, const struct tc_err *e)
+static void report(struct tc_findings *f, int status, const char *text)
 {
-  if (f->n++ == 0) f->first = *e;
-  f->worst = TC_MIN(f->worst, e->status);
-  if (f->fault) f->fault(f->ctx, e->status, e->text);
+  for (int i = 0; i < f->n; i++)
+    if (!strcmp(f->fault[i].text, text)) return;
+  TC_GROW(f->fault, f->n, f->cap);
+  f->fault[f->n++] = (struct tc_finding){ status, tc_strdup(text) };
+}
+
+void tc_findings_free(struct tc_findings *f)
+{
+  for (int i = 0; i < f->n; i++) free(f->fault[i].text);
+  free(f->fault);
+}
+
+int tc_findings_worst(const struct tc_findings *f)
+{
+  int worst = 0;
+  for (int i = 0; i < f->n; i++) worst = TC_MIN(worst, f->fault[i].status);
+  return worst;
 }
 
 static void verify_h5(const struct tc_ckpt *c, int file, const struct tc_piece *const *piece,
-                      int n, struct tc_faults *f)
+                      int n, struct tc_findings *f)
 {
   const struct tc_ckpt_file *cf = &c->m->file[file];
   struct tc_h5_slice *s = tc_calloc((size_t)n + 1, sizeof *s);
@@ -35,20 +49,20 @@ static void verify_h5(const struct tc_ckpt *c, int file, const struct tc_piece *
       .rank = t->rank, .global = t->dim, .start = piece[i]->start, .count = piece[i]->count,
       .offset = piece[i]->offset };
   }
-  if (tc_h5_check(path, c->m->meta.step, cf->writer, s, n, &e) < 0) report(f, &e);
+  if (tc_h5_check(path, c->m->meta.step, cf->writer, s, n, &e) < 0) report(f, e.status, e.text);
   TC_FREE(path, s);
 }
 
 /* All but the data; false if the file can't be opened. */
 static bool verify_file(const struct tc_ckpt *c, int file, const struct tc_piece *const *piece,
-                        int n, bool deep, struct tc_faults *f)
+                        int n, bool deep, struct tc_findings *f)
 {
   const struct tc_ckpt_file *cf = &c->m->file[file];
   struct tc_err e = {0};
   uint32_t crc = 0;
   int fd = tc_ckpt_open_file(c, file, &e);
   if (fd < 0) {
-    report(f, &e);
+    report(f, e.status, e.text);
     return false;
   }
   bool read = tc_crc_meta(fd, cf->size, piece, n, &crc), meta = read && crc == cf->meta_crc32c;
@@ -59,7 +73,7 @@ static bool verify_file(const struct tc_ckpt *c, int file, const struct tc_piece
   else if (!meta)
     tc_fail(&e, TC_ECHECKSUM, "%s/%s: wrong checksum of the file's metadata: it is damaged, or "
             "another file", c->path, cf->name);
-  if (!meta) report(f, &e);
+  if (!meta) report(f, e.status, e.text);
   close(fd);
   if (deep && meta) verify_h5(c, file, piece, n, f);
   return true;
@@ -80,7 +94,7 @@ static bool opens(const struct tc_ckpt *c, int file)
 }
 
 void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
-                          struct tc_faults *f)
+                          struct tc_findings *f)
 {
   const struct tc_manifest *m = c->m;
   const struct tc_piece **by = tc_malloc((size_t)(m->n_pieces + 1) * sizeof *by);
@@ -99,60 +113,24 @@ void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
       if (!known) there = opens(c, i);
       known = true;
       if (!there || tc_ckpt_check_piece(c, (int)(by[k] - m->piece), &e) == 0) continue;
-      report(f, &e);
+      report(f, e.status, e.text);
       there = c->open[i % TC_OPEN_FILES].file == i;      /* else it can't be opened, which is said once */
     }
   }
   free(by);
 }
 
-void tc_ckpt_verify_attached(const struct tc_ckpt *c, struct tc_faults *f)
+void tc_ckpt_verify_attached(const struct tc_ckpt *c, struct tc_findings *f)
 {
   struct tc_err e = {0};
   char *data = NULL;
   int64_t bytes;
   const char *name = c->m->meta.attached.name;
-  if (name && tc_ckpt_attached(c, name, &data, &bytes, &e) < 0) report(f, &e);
+  if (name && tc_ckpt_attached(c, name, &data, &bytes, &e) < 0) report(f, e.status, e.text);
   free(data);
 }
 
-int tc_ckpt_verify(const char *step_path, bool deep,
-                   void (*fault)(void *ctx, int status, const char *text), void *ctx,
-                   struct tc_err *err)
-{
-  struct tc_faults f = { .fault = fault, .ctx = ctx };
-  struct tc_err e = {0};
-  struct tc_ckpt *c;
-  if (tc_ckpt_open(&c, step_path, &e) < 0) {
-    report(&f, &e);
-  } else {
-    tc_ckpt_verify_files(c, deep, 0, 1, &f);
-    tc_ckpt_verify_attached(c, &f);
-    tc_ckpt_close(c);
-  }
-  if (f.n == 1) return tc_fail(err, f.worst, "%.999s", f.first.text);
-  if (f.n > 1)
-    return tc_fail(err, f.worst, "%d faults in %.300s; the first: %.600s", f.n, step_path,
-                   f.first.text);
-  return 0;
-}
-
 /* ---- a step by several threads ----------------------------------------------------- */
-
-static void found(void *ctx, int status, const char *text)
-{
-  struct tc_findings *f = ctx;
-  for (int i = 0; i < f->n; i++)
-    if (!strcmp(f->fault[i].text, text)) return;
-  TC_GROW(f->fault, f->n, f->cap);
-  f->fault[f->n++] = (struct tc_finding){ status, tc_strdup(text) };
-}
-
-void tc_findings_free(struct tc_findings *f)
-{
-  for (int i = 0; i < f->n; i++) free(f->fault[i].text);
-  free(f->fault);
-}
 
 /* A step in shares, one a thread, and what was found in each. */
 struct shares { const struct tc_ckpt *c; bool deep; int n; struct tc_findings *found; };
@@ -177,12 +155,12 @@ static void reader_free(struct tc_ckpt *copy)
 static int verify_share(void *ctx, int64_t share, int thread, struct tc_err *err)
 {
   const struct shares *s = ctx;
-  struct tc_faults f = { .fault = found, .ctx = &s->found[share] };
+  struct tc_findings *f = &s->found[share];
   struct tc_ckpt c;
   (void)thread, (void)err;
   reader_new(&c, s->c);
-  tc_ckpt_verify_files(&c, s->deep, (int)share, s->n, &f);
-  if (share == 0) tc_ckpt_verify_attached(&c, &f);
+  tc_ckpt_verify_files(&c, s->deep, (int)share, s->n, f);
+  if (share == 0) tc_ckpt_verify_attached(&c, f);
   reader_free(&c);
   return 0;
 }
@@ -206,7 +184,7 @@ static void verify_files(const struct tc_ckpt *c, bool deep, int jobs, struct tc
   s.found = tc_calloc((size_t)s.n, sizeof *s.found);
   tc_each(s.n, s.n, verify_share, &s, NULL);
   for (int i = 0; i < s.n; i++) {
-    for (int k = 0; k < s.found[i].n; k++) found(all, s.found[i].fault[k].status, s.found[i].fault[k].text);
+    for (int k = 0; k < s.found[i].n; k++) report(all, s.found[i].fault[k].status, s.found[i].fault[k].text);
     tc_findings_free(&s.found[i]);
   }
   free(s.found);
@@ -219,21 +197,19 @@ static int verify_once(const char *path, bool deep, int64_t jobs, struct tc_find
   struct tc_err e = {0};
   struct tc_ckpt *c;
   int64_t step = tc_step_of_name(tc_base_name(path));
-  int worst = 0;
   if (jobs == 0) jobs = TC_MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
   if (tc_ckpt_open(&c, path, &e) < 0) {
-    found(f, e.status, e.text);
+    report(f, e.status, e.text);
   } else {
     if (step >= 0 && c->m->meta.step != step) {
       tc_fail(&e, TC_ECHECKSUM, "%s: its manifest is that of step %lld", path,
               (long long)c->m->meta.step);
-      found(f, e.status, e.text);
+      report(f, e.status, e.text);
     }
     verify_files(c, deep, (int)jobs, f);
     tc_ckpt_close(c);
   }
-  for (int i = 0; i < f->n; i++) worst = TC_MIN(worst, f->fault[i].status);
-  return worst;
+  return tc_findings_worst(f);
 }
 
 int tc_ckpt_verify_step(const char *path, bool deep, int64_t jobs, struct tc_findings *f)

@@ -11,6 +11,7 @@
 
 #include "tests/faults/faults.h"
 #include "tests/faults/counters.h"
+#include "tests/unit/verify_step.h"
 
 /* ---- the model of a disk ---------------------------------------------------------- */
 
@@ -317,7 +318,7 @@ static void must_load(const char *dir, const struct promise *p, int at, int how)
   char *path = tc_ckpt_step_path(dir, p->step);
   struct tc_ckpt *c = NULL;
   struct tc_err err = {0};
-  if (tc_ckpt_verify(path, true, NULL, NULL, &err) < 0 || tc_ckpt_open(&c, path, &err) < 0)
+  if (verify_step(path, true, &err) < 0 || tc_ckpt_open(&c, path, &err) < 0)
     wrong(at, how, "a reported step is lost:", err.text);
   else if (!holds(c, p->salt) && !holds(c, p->or_salt)) wrong(at, how, "other data in", path);
   else n_loaded++;
@@ -335,7 +336,7 @@ static void must_hold(const char *dir, const struct promise *p, int at, int how)
   int n = tc_ckpt_list(dir, &steps, NULL);
   for (int i = 0; i < n; i++) {
     char *path = tc_ckpt_step_path(dir, steps[i]);
-    if (tc_ckpt_verify(path, true, NULL, NULL, &err) < 0) wrong(at, how, "bad:", err.text);
+    if (verify_step(path, true, &err) < 0) wrong(at, how, "bad:", err.text);
     free(path);
   }
   free(steps);

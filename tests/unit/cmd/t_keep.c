@@ -62,7 +62,7 @@ static void test_shares(const char *root)
   fx_save(dir, 1, 1, 1, 0);
   for (int i = 0; i < SHARES; i++) {
     struct tc_ckpt *c;
-    struct tc_faults f = {0};
+    struct tc_findings f = {0};
     int mine = 0;
     TC_ASSERT(tc_ckpt_open(&c, dir, NULL) == 0);
     blocks = (int)c->first_block[c->m->n_pieces];

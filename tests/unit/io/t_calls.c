@@ -8,6 +8,7 @@
 #include "src/train/parts.h"
 #include "tests/unit/io/calls.h"
 #include "tests/unit/digest.h"
+#include "tests/unit/verify_step.h"
 
 static struct tc_comm *self;
 
@@ -250,15 +251,13 @@ static int load_from(struct tc_err *err)
   return use(c, rc, err);
 }
 
-static void fault(void *ctx, int status, const char *text)
-{
-  (void)ctx;
-  fprintf(calls.out, "  fault %d %s\n", status, text);
-}
-
 static int verify(struct tc_err *err)
 {
-  return tc_ckpt_verify("d/step-00000003", true, fault, NULL, err);
+  struct tc_findings f = { 0 };
+  const int rc = verify_step_of("d/step-00000003", true, &f, err);
+  for (int i = 0; i < f.n; i++) fprintf(calls.out, "  fault %d %s\n", f.fault[i].status, f.fault[i].text);
+  tc_findings_free(&f);
+  return rc;
 }
 
 static int guard(struct tc_err *err)

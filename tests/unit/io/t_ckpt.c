@@ -1,6 +1,7 @@
 /* t_ckpt.c - checkpoints: what 1, 2 and 4 writers save, any box of it reads back; commits
  * agree, prune and replace; resume falls back. */
 #include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/verify_step.h"
 
 #include <hdf5.h>
 #include <unistd.h>
@@ -56,7 +57,7 @@ static void test_round_trip(int world)
                   memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) != 0;
   }
   is_int(wrong_meta, 0, "types and shapes");
-  is_int(tc_ckpt_verify(path, true, NULL, NULL, &err), 0, "%d writers: verifies", world);
+  is_int(verify_step(path, true, &err), 0, "%d writers: verifies", world);
   tc_ckpt_close(c);
   free(path);
   fx_clean();
@@ -184,7 +185,7 @@ static void test_view(void)
   fx_threads(&f, fx_rank_save);
   if (!is_int(f.status[0], 0, "saved with a view")) printf("# %s\n", f.err[0].text);
   char *path = tc_ckpt_step_path(dir, 7);
-  is_int(tc_ckpt_verify(path, true, NULL, NULL, &err), 0, "it verifies");
+  is_int(verify_step(path, true, &err), 0, "it verifies");
   char *cmd = tc_sprintf("cd / && mkdir %s/moved && mv %s %s/moved/s && ! [ -e %s ]", dir, path,
                          dir, path);
   TC_ASSERT(system(cmd) == 0);
@@ -226,7 +227,7 @@ static void test_view(void)
   free(cmd);
   free(path);
   path = tc_sprintf("%s/moved/s", dir);
-  is_int(tc_ckpt_verify(path, true, NULL, NULL, &err), TC_ECHECKSUM, "its bytes are checked");
+  is_int(verify_step(path, true, &err), TC_ECHECKSUM, "its bytes are checked");
   ok(strstr(err.text, "view.h5") != NULL, "%s", err.text);
   free(path);
   fx_clean();
@@ -253,7 +254,7 @@ static void test_spoilt(const char *dir, const char *how, int status, const char
   int64_t bytes = 7;
   TC_ASSERT(system(cmd) == 0);
   for (int deep = 0; deep <= 1; deep++) {
-    is_int(tc_ckpt_verify(path, deep, NULL, NULL, &err), status, "%s: verify", how);
+    is_int(verify_step(path, deep, &err), status, "%s: verify", how);
     is_str(err.text, want, "... in these words");
   }
   is_int(tc_ckpt_load(&c, dir, -1, load_nothing, NULL, self, NULL, &err), 0, "... its tensors load");
@@ -322,7 +323,7 @@ static void test_agree(int spoil, const char *word)
   is_int(fx_count(dir, ".tmp-"), 0, "no temporary folder is left");
   is_int(fx_count(dir, "step-"), 1, "no new checkpoint");
   char *path = tc_ckpt_step_path(dir, 1);
-  is_int(tc_ckpt_verify(path, true, NULL, NULL, NULL), 0, "the older one is untouched");
+  is_int(verify_step(path, true, NULL), 0, "the older one is untouched");
   free(path);
   fx_clean();
 }

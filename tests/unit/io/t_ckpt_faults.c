@@ -11,6 +11,7 @@
 #include "io/ckpt/blocks.h"
 #include "io/ckpt/h5.h"
 #include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/verify_step.h"
 
 /* HDF5 1.10 leaks some of its own memory after a write that found the disk full. */
 const char *__lsan_default_suppressions(void);
@@ -37,7 +38,7 @@ static void write_file(const char *path, const void *data, size_t bytes)
 static int verify(const char *dir, struct tc_err *err)
 {
   char *path = tc_ckpt_step_path(dir, 1);
-  int rc = tc_ckpt_verify(path, true, NULL, NULL, err);
+  int rc = verify_step(path, true, err);
   free(path);
   return rc;
 }
@@ -209,7 +210,7 @@ static int open_sealed(const char *path, const char *json, size_t n, const char 
   }
   char *step = tc_strdup(tc_ckpt_path(c));
   tc_ckpt_close(c);
-  tc_ckpt_verify(step, true, NULL, NULL, err);
+  verify_step(step, true, err);
   free(step);
   return 0;
 }
@@ -406,7 +407,7 @@ static void full_save(const char *dir)
     char *path = tc_ckpt_step_path(dir, 2);
     if (f.status[0] == 0) {
       good++;
-      bad += tc_ckpt_verify(path, true, NULL, NULL, &err) != 0;
+      bad += verify_step(path, true, &err) != 0;
     } else {
       failed++;
       bad += f.status[0] != TC_EUSER || access(path, F_OK) == 0;
@@ -495,7 +496,7 @@ static void test_kill(void)
     int n = tc_ckpt_list(dir, &steps, NULL);
     for (int i = 0; i < n; i++) {
       char *path = tc_ckpt_step_path(dir, steps[i]);
-      if (tc_ckpt_verify(path, true, NULL, NULL, &err) < 0) printf("# %s\n", err.text), bad_step++;
+      if (verify_step(path, true, &err) < 0) printf("# %s\n", err.text), bad_step++;
       free(path);
     }
     free(steps);

@@ -7,6 +7,7 @@
 #include "io/crc.h"
 #include "io/ckpt/h5.h"
 #include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/verify_step.h"
 
 /* ---- writing ---------------------------------------------------------------------- */
 
@@ -343,27 +344,17 @@ static void test_agree(void)
     }
 }
 
-struct reported { int n, status[8]; char text[8][1000]; };
-
-static void report(void *ctx, int status, const char *text)
-{
-  struct reported *h = ctx;
-  if (h->n == 8) return;
-  h->status[h->n] = status;
-  snprintf(h->text[h->n++], sizeof h->text[0], "%s", text);
-}
-
 /* Faults are reported in the order of the files; the error has their number and the first one. */
 static void test_faults(void)
 {
   const char *dir = fx_folder();
   struct tc_err err;
-  struct reported h = { 0 };
+  struct tc_findings h = { 0 };
   fx_save(dir, 1, 1, 4, 0);
   char *step = tc_ckpt_step_path(dir, 1), *want[4];
   char *cmd = tc_sprintf("cd '%s' && printf xyz >> rank-00001.h5 && rm rank-00002.h5 && "
                          "mv rank-00003.h5 x && mkdir rank-00003.h5", step);
-  is_int(tc_ckpt_verify(step, true, report, &h, &err), 0, "four files");
+  is_int(verify_step_of(step, true, &h, &err), 0, "four files");
   is_int(h.n, 0, "... without fault");
   struct stat st;
   char *file = tc_sprintf("%s/rank-00001.h5", step);
@@ -376,15 +367,15 @@ static void test_faults(void)
   const int status[] = { TC_ECHECKSUM, TC_EINCOMPLETE, TC_ECHECKSUM };
   const int worst = TC_MIN(TC_ECHECKSUM, TC_EINCOMPLETE);
   for (int deep = 0; deep <= 1; deep++) {
-    h.n = 0;
-    is_int(tc_ckpt_verify(step, deep, report, &h, &err), worst, "three files with faults, %d",
+    is_int(verify_step_of(step, deep, &h, &err), worst, "three files with faults, %d",
            deep);
     is_str(err.text, want[3], "... in these words");
     is_int(h.n, 3, "... each is reported");
     for (int i = 0; i < TC_MIN(h.n, 3); i++) {
-      is_int(h.status[i], status[i], "... with its status");
-      is_str(h.text[i], want[i], "... and sentence");
+      is_int(h.fault[i].status, status[i], "... with its status");
+      is_str(h.fault[i].text, want[i], "... and sentence");
     }
+    tc_findings_free(&h);
   }
   for (int i = 0; i < 4; i++) free(want[i]);
   free(file);

@@ -4,6 +4,7 @@
 
 #include "io/ckpt/h5.h"
 #include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/verify_step.h"
 
 /* MPI and hwloc leave memory behind, from modules that are unloaded when leaks are looked for. */
 int __lsan_is_turned_off(void);
@@ -40,7 +41,7 @@ static void test_files(const char *dir, int64_t step, int world, const char *whe
     is_int(fx_read_all(c, 3, &err), 1, "... and is what was saved");
     tc_ckpt_close(c);
   }
-  is_int(tc_ckpt_verify(path, true, NULL, NULL, &err), 0, "... and verifies");
+  is_int(verify_step(path, true, &err), 0, "... and verifies");
   free(path);
 }
 

@@ -22,7 +22,7 @@ static void test_order(void)
   static const char *const want[] = { "a.h5: 2", "a.h5: 1", "b.h5: 3",
                                       "b.h5: 2", "c.h5: 1", "d.h5: 4" };
   struct tc_findings f = { 0 };
-  for (size_t i = 0; i < sizeof text / sizeof *text; i++) found(&f, TC_ECHECKSUM, text[i]);
+  for (size_t i = 0; i < sizeof text / sizeof *text; i++) report(&f, TC_ECHECKSUM, text[i]);
   sort_faults(&f);
   for (size_t i = 0; i < sizeof want / sizeof *want; i++)
     is_str(f.fault[i].text, want[i], "by file, else as found");

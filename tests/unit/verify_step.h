@@ -1,0 +1,31 @@
+/* verify_step.h - the bytes of a step, verified by one thread: the worst status, and a sentence with the number of faults
+ * and the first one. */
+#ifndef TERCIO_TEST_VERIFY_STEP_H
+#define TERCIO_TEST_VERIFY_STEP_H
+
+#include "io/ckpt/inspect.h"
+
+/* found NULL: the faults are not wanted. */
+static int verify_step_of(const char *path, bool deep, struct tc_findings *found, struct tc_err *err)
+{
+  struct tc_findings f = { 0 };
+  struct tc_ckpt *c;
+  struct tc_err e = { 0 };
+  if (tc_ckpt_open(&c, path, &e) < 0) return tc_fail(err, e.status, "%.999s", e.text);
+  tc_ckpt_verify_files(c, deep, 0, 1, &f);
+  tc_ckpt_verify_attached(c, &f);
+  tc_ckpt_close(c);
+  const int n = f.n, worst = tc_findings_worst(&f);
+  if (n == 1) tc_fail(err, worst, "%.999s", f.fault[0].text);
+  if (n > 1) tc_fail(err, worst, "%d faults in %.300s; the first: %.600s", n, path, f.fault[0].text);
+  if (found) *found = f;
+  else tc_findings_free(&f);
+  return worst;
+}
+
+static inline int verify_step(const char *path, bool deep, struct tc_err *err)
+{
+  return verify_step_of(path, deep, NULL, err);
+}
+
+#endif
