@@ -13,6 +13,26 @@
 
 #include "io/folder.h"
 
+/* ---- paths -------------------------------------------------------------------------- */
+
+static bool has_file(const char *folder, const char *name)
+{
+  char *path = tc_sprintf("%s/%s", folder, name);
+  const bool there = tc_is_there(path) == 1;
+  free(path);
+  return there;
+}
+
+static char *without_slashes(const char *path)
+{
+  char *plain = tc_strdup(path);
+  size_t len = strlen(plain);
+  while (len > 1 && plain[len - 1] == '/') plain[--len] = '\0';
+  return plain;
+}
+
+static bool is_step(const char *path) { return tc_step_of_name(tc_base_name(path)) >= 0 || has_file(path, TC_MANIFEST); }
+
 /* ---- listing ----------------------------------------------------------------------- */
 
 char *tc_ckpt_step_path(const char *dir, int64_t step)
@@ -57,9 +77,7 @@ int tc_ckpt_list_beside(const char *dir, int64_t **steps, struct tc_err *err)
 int tc_ckpt_list_folder(int64_t **steps, const char *dir, const char *cmd, struct tc_err *err)
 {
   struct stat st;
-  char *manifest = tc_sprintf("%s/" TC_MANIFEST, dir);
-  const bool one = tc_is_there(manifest) == 1;
-  free(manifest);
+  const bool one = has_file(dir, TC_MANIFEST);
   *steps = NULL;
   const int why = tc_stat(dir, &st);
   if (why && why != ENOENT && why != ENOTDIR) return tc_fail(err, TC_EUSER, "%s can't be read: %s", dir, strerror(why));
@@ -108,14 +126,6 @@ bool tc_ckpt_is_young(const struct tc_ckpt_folder *f)
   return age_s < young_s && age_s > -young_s;
 }
 
-static bool has_file(const char *folder, const char *name)
-{
-  char *path = tc_sprintf("%s/%s", folder, name);
-  const bool there = tc_is_there(path) == 1;
-  free(path);
-  return there;
-}
-
 int tc_ckpt_check_folder(const char *path, struct tc_err *err)
 {
   if (!has_file(path, "run.json") || !has_file(path, "ckpt")) return 0;
@@ -124,17 +134,13 @@ int tc_ckpt_check_folder(const char *path, struct tc_err *err)
 
 int tc_ckpt_find_step(char **out, bool *chosen, const char *path, struct tc_err *err)
 {
-  char *plain = tc_strdup(path), *real = NULL;
-  size_t len = strlen(plain);
-  while (len > 1 && plain[len - 1] == '/') plain[--len] = '\0';
-  char *manifest = tc_sprintf("%s/" TC_MANIFEST, plain);
+  char *plain = without_slashes(path), *real = NULL;
   const int there = tc_is_there(plain);
-  bool is_step = tc_step_of_name(tc_base_name(plain)) >= 0 || tc_is_there(manifest) == 1;
-  free(manifest);
+  const bool one = is_step(plain);
   *out = plain;
   *chosen = false;
   if (there < 0) return tc_fail(err, TC_EUSER, "%s can't be read: %s", plain, strerror(-there));
-  if (there && is_step) return 0;
+  if (there && one) return 0;
   int64_t *steps = NULL;
   int n = there ? tc_ckpt_list_beside(plain, &steps, err) : 0;
   if (n > 0) real = tc_ckpt_step_path(plain, steps[0]);
@@ -154,12 +160,8 @@ int tc_ckpt_find_step(char **out, bool *chosen, const char *path, struct tc_err 
 
 int tc_ckpt_step_paths(char ***out, const char *dir, struct tc_err *err)
 {
-  char *plain = tc_strdup(dir);
-  size_t len = strlen(plain);
-  while (len > 1 && plain[len - 1] == '/') plain[--len] = '\0';
-  char *manifest = tc_sprintf("%.*s/" TC_MANIFEST, (int)len, dir);
-  bool one = tc_step_of_name(tc_base_name(plain)) >= 0 || tc_is_there(manifest) == 1;
-  free(manifest);
+  char *plain = without_slashes(dir);
+  const bool one = is_step(plain);
   int n = -1;
   int64_t *steps = NULL;
   *out = NULL;

@@ -19,8 +19,7 @@ static void report(struct tc_findings *f, int status, const char *text)
 {
   for (int i = 0; i < f->n; i++)
     if (!strcmp(f->fault[i].text, text)) return;
-  TC_GROW(f->fault, f->n, f->cap);
-  f->fault[f->n++] = (struct tc_finding){ status, tc_strdup(text) };
+  TC_APPEND(f->fault, f->n, f->cap, (struct tc_finding){ status, tc_strdup(text) });
 }
 
 void tc_findings_free(struct tc_findings *f)

@@ -128,10 +128,7 @@ static void progress(struct state *s, int round, int64_t *logged_ns)
 
 static void keep_pair(struct state *s, const struct tc_pair *p, enum keep keep)
 {
-  if (keep == ADD) {
-    TC_GROW(s->p->pair, s->p->n_pairs, s->p->cap_pairs);
-    s->p->pair[s->p->n_pairs++] = *p;
-  }
+  if (keep == ADD) TC_APPEND(s->p->pair, s->p->n_pairs, s->p->cap_pairs, *p);
   for (int i = 0; keep == FASTEST && i < s->p->n_pairs; i++)
     if (s->p->pair[i].a == p->a && s->p->pair[i].b == p->b) {
       const int measured = s->p->pair[i].measured + 1;

@@ -57,10 +57,7 @@ static int take_step(struct tc_timings *x, const struct tc_program *p, const str
                      tc_op_info[n->op].name, e->at < e->n ? e->name[e->at] : "nothing");
     double s = e->dur[e->at++] * 1e-6;
     if (travels) {
-      if (a->kind == TC_ISSUE) {
-        TC_GROW(x->issue, x->n_issues, x->cap_issues);
-        x->issue[x->n_issues++] = s;
-      }
+      if (a->kind == TC_ISSUE) TC_APPEND(x->issue, x->n_issues, x->cap_issues, s);
       continue;
     }
     TC_GROW(x->t, x->n, x->cap);

@@ -70,8 +70,7 @@ static void check_folders(const struct use *use, int n)
       continue;
     }
     check_folder(folder);
-    TC_GROW(seen, n_seen, cap);
-    seen[n_seen++] = folder;
+    TC_APPEND(seen, n_seen, cap, folder);
   }
   for (int i = 0; i < n_seen; i++) free(seen[i]);
   free(seen);

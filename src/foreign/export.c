@@ -13,6 +13,8 @@
 #include "src/files/files.h"
 
 enum { BATCH = 1 << 18 };         /* elements written at a time */
+#define CONFIG "config.json"
+#define INDEX "model.safetensors.index.json"
 
 struct export {
   const struct tc_export_opts *o;
@@ -23,6 +25,7 @@ struct export {
   int n_tensors, files;
   int64_t bytes;                  /* of tensors written */
   float *whole; int whole_is;     /* the tensor in memory, and its number; owned */
+  char **made; int n_made, cap_made;    /* files of the folder that are complete; owned */
 };
 
 /* Writes n values in the export's type; bf16[n] is scratch. */
@@ -152,49 +155,31 @@ struct shards {
   int64_t bytes;
 };
 
-/* The bytes, then `end`. */
-static int write_bytes(const char *path, const char *text, int64_t bytes, const char *end, struct tc_err *err)
+/* A file of the folder is there: a failure of a later one removes it. path is owned. */
+static void note_made(struct export *x, char *path)
+{
+  TC_APPEND(x->made, x->n_made, x->cap_made, path);
+}
+
+/* A file beside the weights: the bytes, then `end`. */
+static int write_bytes(struct export *x, const char *name, const char *text, int64_t bytes, const char *end,
+                       struct tc_err *err)
 {
   struct tc_output *f;
-  TC_TRY(tc_output_new(&f, path, &(struct tc_output_opts){ .flag = "-o" }, err));
-  int rc = tc_output_write(f, text, bytes, err);
+  char *path = tc_sprintf("%s/%s", x->o->out, name);
+  int rc = tc_output_new(&f, path, &(struct tc_output_opts){ .flag = "-o" }, err);
+  if (rc == 0) rc = tc_output_write(f, text, bytes, err);
   if (rc == 0) rc = tc_output_write(f, end, (int64_t)strlen(end), err);
-  return end_file(f, rc, err);
-}
-
-/* Removes the first n files beside config.json and the weights. */
-static void remove_beside(const struct export *x, int n)
-{
-  for (int i = 0; i < n; i++) {
-    char *path = tc_sprintf("%s/%s", x->o->out, x->special.file[i].name);
-    tc_unlink(AT_FDCWD, path);
-    free(path);
-  }
-}
-
-/* The files beside config.json and the weights; none of them after a failure. */
-static int write_beside(const struct export *x, struct tc_err *err)
-{
-  int rc = 0, done = 0;
-  for (; done < x->special.n_files && rc == 0; done += rc == 0) {
-    const struct tc_beside *b = &x->special.file[done];
-    char *path = tc_sprintf("%s/%s", x->o->out, b->name);
-    rc = write_bytes(path, b->text, b->bytes, "", err);
-    free(path);
-  }
-  if (rc < 0) remove_beside(x, done);
+  rc = end_file(f, rc, err);
+  if (rc == 0) note_made(x, path);
+  else free(path);
   return rc;
 }
 
-static int write_text(const char *path, const char *text, struct tc_err *err)
+/* A text, which it frees, as a file of its own. */
+static int write_text(struct export *x, const char *name, char *text, struct tc_err *err)
 {
-  return write_bytes(path, text, (int64_t)strlen(text), "\n", err);
-}
-
-static int write_config(struct export *x, const char *path, struct tc_err *err)
-{
-  char *text = tc_hf_text(&x->model, x->special.ids, 0, x->o->dtype == TC_F32 ? "float32" : "bfloat16");
-  int rc = write_text(path, text, err);
+  const int rc = write_bytes(x, name, text, (int64_t)strlen(text), "\n", err);
   free(text);
   return rc;
 }
@@ -229,16 +214,14 @@ static void make_shards(struct shards *s, const struct export *x, const struct t
       : tc_sprintf("%s/model-%05d-of-%05d.safetensors", x->o->out, f + 1, s->n);
 }
 
-static int write_index(const struct shards *s, const char *path, struct tc_err *err)
+static int write_index(struct export *x, const struct shards *s, struct tc_err *err)
 {
   json_t *map = json_object();
   for (int f = 0; f < s->n; f++)
     for (int i = s->first[f]; i < s->first[f + 1]; i++)
       json_object_set_new(map, s->tensor[i].name, json_string(tc_base_name(s->path[f])));
   json_t *o = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)s->bytes, "weight_map", map);
-  char *text = json_dumps(o, JSON_INDENT(2));
-  int rc = write_text(path, text, err);
-  free(text);
+  const int rc = write_text(x, INDEX, json_dumps(o, JSON_INDENT(2)), err);
   json_decref(o);
   return rc;
 }
@@ -253,7 +236,9 @@ static int write_shard(struct export *x, const struct shards *s, int file, const
   int rc = tc_st_create(&f, &bytes, s->path[file], s->tensor + from, end - from, notes, err);
   for (int i = from; i < end && rc == 0; i++) rc = put_part(x, f, &t[i], TC_FORM_HF, err);
   TC_ASSERT(rc < 0 || tc_output_bytes(f) == bytes);
-  return end_file(f, rc, err);
+  rc = end_file(f, rc, err);
+  if (rc == 0) note_made(x, tc_strdup(s->path[file]));
+  return rc;
 }
 
 /* Whether a file may be made at this path: none may be there, nor is one made in a checkpoint. */
@@ -267,7 +252,7 @@ static int check_free(const struct export *x, const char *path, struct tc_err *e
 /* Checks that the folder has no model yet: files of two models must not be mixed. */
 static int check_folder(const struct export *x, struct tc_err *err)
 {
-  const char *const names[] = { "config.json", "model.safetensors.index.json", "model.safetensors" };
+  const char *const names[] = { CONFIG, INDEX, "model.safetensors" };
   enum { NAMES = sizeof names / sizeof *names };
   const int beside = x->special.n_files;
   for (int i = 0; i < beside + NAMES; i++) {
@@ -281,28 +266,31 @@ static int check_folder(const struct export *x, struct tc_err *err)
 
 /* Writes the weights, their index, the files beside them, then config.json: a folder without config.json is not
  * loaded. */
+static int write_files(struct export *x, const struct shards *s, const struct tc_foreign_part *t, struct tc_err *err)
+{
+  for (int f = 0; f < s->n; f++) TC_TRY(write_shard(x, s, f, t, err));
+  if (s->n > 1) TC_TRY(write_index(x, s, err));
+  for (int i = 0; i < x->special.n_files; i++) {
+    const struct tc_beside *b = &x->special.file[i];
+    TC_TRY(write_bytes(x, b->name, b->text, b->bytes, "", err));
+  }
+  const char *type = x->o->dtype == TC_F32 ? "float32" : "bfloat16";
+  return write_text(x, CONFIG, tc_hf_text(&x->model, x->special.ids, 0, type), err);
+}
+
 static int write_folder(struct export *x, const struct tc_foreign_part *t, int n, struct tc_err *err)
 {
-  const char *out = x->o->out;
   struct tc_pool *pool = tc_pool_new();
   struct shards s = {0};
-  int done = 0;
   make_shards(&s, x, t, n, x->o->shard_bytes ? x->o->shard_bytes : INT64_MAX, pool);
-  char *config = tc_sprintf("%s/config.json", out), *index = tc_sprintf("%s/model.safetensors.index.json", out);
-  int rc = 0;
-  while (done < s.n && rc == 0)
-    if ((rc = write_shard(x, &s, done, t, err)) == 0) done++;
-  const bool indexed = rc == 0 && s.n > 1 && (rc = write_index(&s, index, err)) == 0;
-  const bool beside = rc == 0 && (rc = write_beside(x, err)) == 0;
-  if (rc == 0) rc = write_config(x, config, err);
-  if (rc < 0 && indexed) tc_unlink(AT_FDCWD, index);
-  if (rc < 0 && beside) remove_beside(x, x->special.n_files);
-  for (int f = 0; f < s.n; f++) {
-    if (rc < 0 && f < done) tc_unlink(AT_FDCWD, s.path[f]);
-    free(s.path[f]);
+  const int rc = write_files(x, &s, t, err);
+  for (int i = 0; i < x->n_made; i++) {
+    if (rc < 0) tc_unlink(AT_FDCWD, x->made[i]);
+    free(x->made[i]);
   }
+  for (int f = 0; f < s.n; f++) free(s.path[f]);
   x->files = s.n;
-  TC_FREE(s.path, s.first, s.tensor, config, index);
+  TC_FREE(x->made, s.path, s.first, s.tensor);
   tc_pool_free(pool);
   return rc;
 }

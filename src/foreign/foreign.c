@@ -15,18 +15,26 @@
 
 /* ---- what file it is --------------------------------------------------------------- */
 
+/* The first file of these names that the folder has; owned; NULL: none. */
+static char *first_of(const char *const *names, size_t n, const char *folder)
+{
+  for (size_t i = 0; i < n; i++) {
+    char *file = tc_sprintf("%s/%s", folder, names[i]);
+    if (tc_is_there(file)) return file;
+    free(file);
+  }
+  return NULL;
+}
+
 bool tc_foreign_is(const char *path)
 {
   static const char *const names[] = { "config.json", "model.safetensors", "model.safetensors.index.json" };
   struct stat st;
   if (tc_stat(path, &st)) return false;
   if (!S_ISDIR(st.st_mode)) return S_ISREG(st.st_mode);
-  bool has = false;
-  for (int i = 0; i < 3 && !has; i++) {
-    char *file = tc_sprintf("%s/%s", path, names[i]);
-    has = tc_is_there(file) != 0;
-    free(file);
-  }
+  char *file = first_of(names, sizeof names / sizeof *names, path);
+  const bool has = file != NULL;
+  free(file);
   return has;
 }
 
@@ -34,13 +42,8 @@ char *tc_foreign_weights(const char *config)
 {
   static const char *const names[] = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
                                        "pytorch_model.bin.index.json", "consolidated.00.pth", "tf_model.h5" };
-  char *folder = tc_is_folder(config) ? tc_strdup(config) : tc_folder_of(config), *file = NULL;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    file = tc_sprintf("%s/%s", folder, names[i]);
-    if (tc_is_there(file)) break;
-    free(file);
-    file = NULL;
-  }
+  char *folder = tc_is_folder(config) ? tc_strdup(config) : tc_folder_of(config);
+  char *file = first_of(names, sizeof names / sizeof *names, folder);
   free(folder);
   return file;
 }

@@ -12,14 +12,12 @@
 
 static void add_token(struct tc_choices *c, int32_t id)
 {
-  TC_GROW(c->token, c->n_tokens, c->cap_tokens);
-  c->token[c->n_tokens++] = id;
+  TC_APPEND(c->token, c->n_tokens, c->cap_tokens, id);
 }
 
 static void add_answer(struct tc_choices *c, int64_t first, int64_t n)
 {
-  TC_GROW(c->answer, c->n_answers, c->cap_answers);
-  c->answer[c->n_answers++] = (struct tc_answer){ first, n };
+  TC_APPEND(c->answer, c->n_answers, c->cap_answers, (struct tc_answer){ first, n });
 }
 
 static struct tc_question *add_question(struct tc_choices *c)

@@ -205,8 +205,7 @@ static int collect_gpus(const struct blob *const *at, int n, struct visible_gpu 
       int k = 0;
       while (k < n_all && all[k].id != at[r]->visible[i].id) k++;
       if (k < n_all) continue;
-      TC_GROW(all, n_all, cap);
-      all[n_all++] = at[r]->visible[i];
+      TC_APPEND(all, n_all, cap, at[r]->visible[i]);
     }
   *out = all;
   return n_all;

@@ -263,8 +263,7 @@ static int take_nodes(struct nodes *all, struct tc_slurm_part *s, char *text, st
     }
     TC_TRY(read_node(&x, line, err));
     if (all->n == MOST_NODES) return tc_fail(err, TC_EUSER, "--from-slurm: more than %d nodes", MOST_NODES);
-    TC_GROW(all->x, all->n, all->cap);
-    all->x[all->n++] = x;
+    TC_APPEND(all->x, all->n, all->cap, x);
   }
   return 0;
 }

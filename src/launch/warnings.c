@@ -21,8 +21,7 @@ void tc_warnings_add(struct tc_warnings *w, const char *fmt, ...)
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  TC_GROW(w->text, w->n, w->cap);
-  w->text[w->n++] = tc_strdup(text);
+  TC_APPEND(w->text, w->n, w->cap, tc_strdup(text));
 }
 
 /* Lists the ranks of `node`, in rank order, in list[world]. Returns their number. */

@@ -106,10 +106,8 @@ static void take_slowest(struct tc_metrics *m, const json_t *line)
   const double median = json_number_value(tc_metric_in(line, TC_METRIC_SLOWEST_MEDIAN_MS));
   const char *host = json_string_value(tc_metric_in(line, TC_METRIC_SLOWEST_HOST));
   if (rank < 0 || rank >= MOST_RANKS || median <= 0) return;
-  while (m->n_slow <= rank) {
-    TC_GROW(m->slow, m->n_slow, m->cap_slow);
-    m->slow[m->n_slow++] = (struct tc_straggler_tally){ .steps = 0 };
-  }
+  while (m->n_slow <= rank)
+    TC_APPEND(m->slow, m->n_slow, m->cap_slow, (struct tc_straggler_tally){ .steps = 0 });
   struct tc_straggler_tally *s = &m->slow[rank];
   s->steps++;
   s->times += work / median;

@@ -25,8 +25,7 @@ bool tc_text_is_jsonl(const struct tc_shards_opts *o, int source) { return o->js
 
 static void add(struct tc_texts *t, const char *name)
 {
-  TC_GROW(t->name, t->n, t->cap);
-  t->name[t->n++] = tc_strdup(name);
+  TC_APPEND(t->name, t->n, t->cap, tc_strdup(name));
 }
 
 static int take(struct tc_texts *t, struct folder *at, FTS *walk, FTSENT *e, struct tc_err *err)

@@ -106,13 +106,10 @@ bool tc_rollback_bad_validation(const struct tc_train *t, const struct tc_step_r
 
 /* ---- measure.c: a step's figures, and metrics.jsonl; Local ---- */
 
-/* After the folder is owned: cuts the lines after `step` and opens the file for more. TC_EUSER, naming the file, which
- * is then as it was. */
+/* tc_metrics_file_open, after the folder is owned, and the others of that name. */
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err);
 void tc_metrics_close(struct tc_train *t);
-/* The same as _open within a run: what goes wrong is a warning. */
 void tc_metrics_back(struct tc_train *t, int64_t step);
-/* Before the line of `step`: opens the file again if it was removed or renamed. */
 void tc_metrics_look(struct tc_train *t, int64_t step);
 /* Before the first step: what is sent from here on is the first line's. */
 void tc_metrics_begin(struct tc_train *t);

@@ -28,8 +28,7 @@ struct kept { struct tc_output_kept *file; int n, cap; struct tc_pool *pool; };
 
 static void keep(struct kept *k, const char *path, const char *what)
 {
-  TC_GROW(k->file, k->n, k->cap);
-  k->file[k->n++] = (struct tc_output_kept){ tc_pool_strdup(k->pool, path), what };
+  TC_APPEND(k->file, k->n, k->cap, (struct tc_output_kept){ tc_pool_strdup(k->pool, path), what });
 }
 
 static void keep_in(struct kept *k, const char *folder, const char *name, const char *what)
