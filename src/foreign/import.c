@@ -106,11 +106,11 @@ struct saved {
   struct tc_ckpt_slice *slice;
   int n;
   void **map; size_t *bytes;      /* of each tensor that is not a weight; NULL */
+  const char *given, *absent;     /* the first of these tensors that the file has, and that it has not; NULL: none */
 };
 
 /* Maps a tensor that is not a weight: the file's if it has it, else zeros, which need no memory. */
-static int map_state(const struct import *x, struct saved *s, int i, bool *given,
-                     struct tc_err *err)
+static int map_state(const struct import *x, struct saved *s, int i, struct tc_err *err)
 {
   const struct tc_ckpt_tensor *t = &s->tensor[i];
   const struct tc_st_files *st = tc_foreign_shards(x->from);
@@ -124,10 +124,9 @@ static int map_state(const struct import *x, struct saved *s, int i, bool *given
   }
   s->bytes[i] = bytes;
   s->slice[i].data = s->map[i];
-  if (k < 0) {
-    *given = false;
-    return 0;
-  }
+  const char **first = k < 0 ? &s->absent : &s->given;
+  if (!*first) *first = t->name;
+  if (k < 0) return 0;
   const struct tc_st_tensor *f = tc_st_files_at(st, k);
   if (f->dtype != t->dtype)
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another type than this optimizer's",
@@ -137,7 +136,7 @@ static int map_state(const struct import *x, struct saved *s, int i, bool *given
   return tc_st_files_read(st, k, 0, f->bytes, s->map[i], err);
 }
 
-static int list_saved(const struct import *x, struct saved *s, bool *given, struct tc_err *err)
+static int list_saved(const struct import *x, struct saved *s, struct tc_err *err)
 {
   s->mesh = tc_mesh_one();
   TC_TRY(tc_setup_program(&s->opts, x->o->cfg, s->mesh, &s->rows, err));
@@ -148,7 +147,6 @@ static int list_saved(const struct import *x, struct saved *s, bool *given, stru
   s->slice = tc_calloc(most, sizeof *s->slice);
   s->map = tc_calloc(most, sizeof *s->map);
   s->bytes = tc_calloc(most, sizeof *s->bytes);
-  *given = true;
   float *weights = x->weights;
   int k = 0;                      /* the next of the weights: the program has them in the same order */
   for (int32_t id = 0; id < g->n_tensors; id++) {
@@ -164,10 +162,13 @@ static int list_saved(const struct import *x, struct saved *s, bool *given, stru
       weights += tc_box_elems(t->rank, t->dim);
       k++;
     } else {
-      TC_TRY(map_state(x, s, i, given, err));
+      TC_TRY(map_state(x, s, i, err));
     }
   }
   TC_ASSERT(k == tc_foreign_n(x->from) && weights == x->weights + x->elems);
+  if (s->given && s->absent)
+    return tc_fail(err, TC_EUSER, "%s has %s, but not %s: all of the optimizer's state, or none of it, can be imported",
+                   tc_foreign_path(x->from), s->given, s->absent);
   return 0;
 }
 
@@ -234,8 +235,7 @@ static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
 static int save(struct import *x, struct tc_err *err)
 {
   struct saved s = {0};
-  bool given;
-  int rc = list_saved(x, &s, &given, err);
+  int rc = list_saved(x, &s, err);
   if (rc == 0) {
     const char *const names[] = { "ckpt import" };
     const struct tc_comm_opts o = { .name = "world" };
@@ -244,6 +244,7 @@ static int save(struct import *x, struct tc_err *err)
     size_t bytes = 0;
     char *model = tc_model_text(tc_foreign_model(x->from)), *config = tc_config_text(x->o->cfg),
          *data = take_tokenizer(x, &tokenizer, &bytes);
+    const bool given = !s.absent;
     x->step = given ? noted(x, "tercio.step") : 0;        /* that of the optimizer's moments */
     struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->o->cfg->train_seed,
       .tokens = given ? noted(x, "tercio.tokens") : 0, .model = model,

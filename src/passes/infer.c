@@ -283,7 +283,7 @@ static int infer_node(struct sctx *s, int32_t node)
   int32_t before[TC_RULE_MAX] = { 0 };
   for (int i = 0; i < n_in; i++) {
     int32_t t = s->now[tc_in(g, &g->node[node], i)];
-    /* More inputs than subscripts: they are all equal (sqnorm, clip). */
+    /* Where there are more inputs than subscripts (sqnorm, clip), the last one is that of all the others. */
     const char *li = l[TC_MIN(i, TC_RULE_MAX - 2)];
     struct tc_layout need;
     for (int a = 0; a < TC_AXES; a++)

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* For each tensor: the number of nodes that read it (as inputs, or overwriting it), and the last of them. */
+/* For each tensor: the number of nodes that have it as an input, and the last of them. */
 struct uses { int32_t n, last; };
 
 static struct uses *find_uses(const struct tc_graph *g)

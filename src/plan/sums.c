@@ -13,7 +13,7 @@ enum { MOST_VIRTUAL_STAGES = 1000 };          /* the maximum of parallel.virtual
 
 /* Seconds of one rank by virtual stage and mark, and once per step. */
 struct sums {
-  double work[MOST_VIRTUAL_STAGES][4];           /* [virtual stage][F, B, W, U]: computation */
+  double work[MOST_VIRTUAL_STAGES][4];           /* [virtual stage][F, B, W]: computation, and transfers on tp */
   double hidden[MOST_VIRTUAL_STAGES][4];         /* ... transfers on dp */
   double once_work, once_dp, last_dp, send;      /* last_dp: after the backward passes */
   double tp_wait;                                /* per micro-batch */

@@ -19,7 +19,7 @@ int64_t tc_program_staging(const struct tc_program *p, const struct tc_mesh *m, 
   return bytes;
 }
 
-/* A number that stands for a tensor's address: offsets of the two regions, which do not overlap. */
+/* A number that stands for a tensor's address: an offset in its region; regions do not overlap. */
 static void *stand_in(const struct tc_arena *a, int32_t t)
 {
   return (void *)(uintptr_t)(a->off[t] + ((int64_t)a->region[t] + 1) * (INT64_C(1) << 44));

@@ -1,7 +1,7 @@
 /* actions_hoist.c - the second walk: transfers come as early as they may. All-gathers of weights are moved ahead of their
  * use, by groups of a unit's, `prefetch` groups at most. What is sent between stages in every micro-batch is added, in
  * the one order that all ranks keep (tc_pipeline_transfers): what an item makes after it, what it needs before it, or
- * earlier, `prefetch` receives at most. */
+ * earlier, `prefetch` + 1 receives at most. */
 #include "src/schedule/impl.h"
 
 #include <stdlib.h>

@@ -89,14 +89,21 @@ static void touch(struct walk *w, int32_t i, int32_t at)
   }
 }
 
-/* The loss and the norm of the gradient are read after the last action. */
+static void keep(struct walk *w, int32_t result, int32_t n_mb)
+{
+  const int32_t root = result >= 0 ? tc_tensor_root(w->g, result) : -1;
+  for (int32_t mb = 0; root >= 0 && !w->g->tensor[root].state && mb < n_mb; mb++)
+    w->until[(int64_t)root * w->s->n_mb + mb] = w->s->n;
+}
+
+/* These are read after the last action: the loss and the norm of the gradient, each micro-batch's losses of tokens, and
+ * the logits where there is no loss. */
 static void keep_results(struct walk *w)
 {
-  const int32_t result[] = { w->g->loss, w->g->grad_norm };
-  for (size_t i = 0; i < sizeof result / sizeof *result; i++) {
-    const int32_t root = result[i] >= 0 ? tc_tensor_root(w->g, result[i]) : -1;
-    if (root >= 0 && !w->g->tensor[root].state) w->until[(int64_t)root * w->s->n_mb] = w->s->n;
-  }
+  keep(w, w->g->loss, 1);
+  keep(w, w->g->grad_norm, 1);
+  keep(w, w->g->nll, w->s->n_mb);
+  if (w->g->loss < 0) keep(w, w->g->logits, 1);
 }
 
 int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g, const struct tc_actions *s,

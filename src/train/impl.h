@@ -1,7 +1,7 @@
 /* impl.h - the state of one rank's run.
  *
- * Each part of struct tc_train belongs to one file, which alone changes it; other files read it
- * and call that file's functions (parts.h). loop.c sets the initial values of all parts and frees what they
+ * Each part of struct tc_train belongs to the file that its comment names, and members to another where it says so;
+ * other files read it and call that file's functions (parts.h). loop.c sets the initial values of all parts and frees what they
  * hold. */
 #ifndef TC_TRAIN_IMPL_H
 #define TC_TRAIN_IMPL_H
@@ -79,7 +79,7 @@ struct tc_train_tokenizer {
   size_t bytes;
 };
 
-/* rollback.c (back_to: restore.c): skipped, rollbacks and losses are saved in checkpoints. */
+/* rollback.c (back_to, and skipped and rollbacks as a checkpoint has them: restore.c): skipped, rollbacks and losses are saved in checkpoints. */
 enum { TC_ROLLBACK_LOSSES = 32 };
 struct tc_rollback {
   int64_t skipped, rollbacks;
