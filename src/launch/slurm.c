@@ -319,7 +319,7 @@ static void count_nodes(int *count, char *const *list, int n, const struct nodes
   int seen = 0;
   FILE *f = open_memstream(&text, &bytes);
   TC_ASSERT(f != NULL);
-  for (int i = 0; i < n; i++) fprintf(f, "%s," END ",", list[i]);
+  for (int i = 0; i < n; i++) fprintf(f, "%s%s," END, i ? "," : "", list[i]);
   fclose(f);
   char *word = tc_shell_word(text), *what = tc_sprintf("hostnames %s", word);
   if (bytes <= MOST_BYTES) ask(&names, what, &none);
