@@ -1,8 +1,9 @@
-/* read_flags.c - reads the flags of a command by their table, and the model and options of eval and sample. */
+/* read_flags.c - reads the words of a command by the table of its flags: sorts them, checks which flags need and exclude
+ * others, reads values into the command's struct. Nothing is read before all are sorted, so that the run file and its
+ * options can be read between. */
 #include "src/cmd/cmd.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,8 +26,8 @@ bool tc_flag_is_of(const struct tc_flag *f, const char *takes)
 static const struct tc_flag *find_flag(const struct tc_flags *l, const char *arg, const char **value)
 {
   for (const struct tc_flag *f = l->flag; f->form; f++) {
-    const char *rest = arg + name_size(f);
     if (strncmp(arg, f->form, name_size(f)) != 0 || !tc_flag_is_of(f, l->takes)) continue;
+    const char *rest = arg + name_size(f);
     const bool joined = f->form[1] == '-' || l->how & TC_FLAGS_JOINED;
     *value = NULL;
     if (*rest == '=' && joined && (takes_value(f) || l->how & TC_FLAGS_STRICT)) *value = rest + 1;

@@ -189,6 +189,9 @@ static int run_rank(int rank, void *bench, struct tc_err *err)
 
 static int parse(struct bench *b, int argc, char **argv, struct tc_err *err)
 {
+  static const struct tc_flag none[] = { { .form = NULL } };
+  static const struct tc_flags flags = TC_FLAGS_MODEL(none, "decode_bench");
+  int n_words = 1;                               /* in argv, without the settings */
   for (int i = 1; i < argc; i++) {
     bool known = false;
     for (int k = 0; k < SETTINGS && !known; k++) {
@@ -196,9 +199,10 @@ static int parse(struct bench *b, int argc, char **argv, struct tc_err *err)
       known = !strncmp(argv[i], setting[k], n) && argv[i][n] == '=';
       if (known) b->s[k] = k == FORWARD ? !strcmp(argv[i] + n + 1, "yes") : atoll(argv[i] + n + 1);
     }
-    if (!known) TC_TRY(tc_cmd_model_arg(&b->m, argc, argv, &i, err));
+    if (!known) argv[n_words++] = argv[i];
   }
-  if (b->m.path && b->s[PROMPT] > 0 && b->s[TOKENS] > 1 && b->s[ROUNDS] > 0
+  TC_TRY(tc_args_model(&b->m, &flags, b, n_words, argv, err));
+  if (b->s[PROMPT] > 0 && b->s[TOKENS] > 1 && b->s[ROUNDS] > 0
       && b->s[ROWS] >= 0) return 0;
   return tc_fail(err, TC_EUSER, "give a checkpoint; prompt and rounds are 1 or more, tokens 2 or more");
 }

@@ -108,6 +108,9 @@ static const struct tc_flag option[] = {
 static int read_args(struct ckpt_args *a, const struct ckpt_sub *s, const struct tc_args *args, struct tc_err *err)
 {
   const int n = args->n_words;
+  a->flag[a->n_flags++] = tc_strdup(args->argv[0]);
+  for (int i = 1 + n; i < args->argc; i++) a->flag[a->n_flags++] = tc_strdup(args->argv[i]);
+  TC_TRY(tc_args_set(args, a, err));
   if (n > s->max_paths)
     return tc_fail(err, TC_EUSER, "ckpt %s: too many arguments at '%s'; use: ckpt %s %s", s->name,
                    args->word[s->max_paths], s->name, s->args);
@@ -115,9 +118,6 @@ static int read_args(struct ckpt_args *a, const struct ckpt_sub *s, const struct
     return tc_fail(err, TC_EUSER, "ckpt %s: an argument is missing; use: ckpt %s %s", s->name, s->name, s->args);
   a->path[0] = "run/ckpt";
   for (int i = 0; i < n; i++) a->path[i] = args->word[i];
-  a->flag[a->n_flags++] = tc_strdup(args->argv[0]);
-  for (int i = 1 + n; i < args->argc; i++) a->flag[a->n_flags++] = tc_strdup(args->argv[i]);
-  TC_TRY(tc_args_set(args, a, err));
   for (int i = 0; i < n; i++) TC_TRY(tc_ckpt_check_folder(a->path[i], err));
   return 0;
 }
