@@ -38,7 +38,7 @@ int64_t tc_llmc_place(const struct tc_llmc_sizes *s, int kind, int64_t layer)
   int64_t at = 0, rows, cols;
   for (int k = 0; k < kind; k++) {
     tc_llmc_shape(s, k, &rows, &cols);
-    at += rows * cols * (tc_llmc_per_layer(k) ? s->layers : 1);
+    at += rows * cols * (k >= TC_LLMC_LN1_W && k <= TC_LLMC_PROJ_B ? s->layers : 1);
   }
   if (kind == TC_LLMC_TENSORS) return at;
   tc_llmc_shape(s, kind, &rows, &cols);

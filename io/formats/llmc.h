@@ -15,8 +15,6 @@ enum tc_llmc_tensor {
   TC_LLMC_ATT_W, TC_LLMC_ATT_B, TC_LLMC_LN2_W, TC_LLMC_LN2_B, TC_LLMC_FC_W, TC_LLMC_FC_B,
   TC_LLMC_PROJ_W, TC_LLMC_PROJ_B, TC_LLMC_LNF_W, TC_LLMC_LNF_B, TC_LLMC_TENSORS
 };
-static inline bool tc_llmc_per_layer(int kind)
-{ return kind >= TC_LLMC_LN1_W && kind <= TC_LLMC_PROJ_B; }
 
 /* Rows and columns of one tensor (a bias has one column): wte has padded_vocab rows. */
 void tc_llmc_shape(const struct tc_llmc_sizes *s, int kind, int64_t *rows, int64_t *cols);

@@ -1,7 +1,6 @@
 /* st_files.c - several safetensors files as one. */
 #include "io/formats/st_files.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,11 +35,6 @@ static int read_index(json_t **out, const char *path, struct tc_err *err)
   return tc_fail(err, TC_EUSER, "%s: it has no \"weight_map\" of tensors to files", path);
 }
 
-static int cmp_name(const void *a, const void *b)
-{
-  return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* The files' names, sorted, each once; an owned array of borrowed names. */
 static int list_files(const char ***out, json_t *map, const char *path, struct tc_err *err)
 {
@@ -54,7 +48,7 @@ static int list_files(const char ***out, json_t *map, const char *path, struct t
       return tc_fail(err, TC_EUSER, "%s: tensor %.100s is not in a file of that folder", path, key);
     name[n++] = file;
   }
-  qsort(name, (size_t)n, sizeof *name, cmp_name);
+  qsort(name, (size_t)n, sizeof *name, tc_order_text);
   for (int i = 0; i < n; i++)
     if (i == 0 || strcmp(name[i], name[kept - 1]) != 0) name[kept++] = name[i];
   return kept;

@@ -116,15 +116,13 @@ static bool is_read(const char *name)
   return false;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
 /* The other files, in the order of their names. */
 static void find_files(json_t *list, const char *dir)
 {
   struct tc_err why;
   char **name = NULL;
   const int n = tc_folder_scan(dir, "", &name, &why);
-  if (n > 0) qsort(name, (size_t)n, sizeof *name, by_name);
+  if (n > 0) qsort(name, (size_t)n, sizeof *name, tc_order_text);
   for (int i = 0; i < n; i++)
     if (!is_read(name[i])) json_array_append_new(list, tc_text_json(name[i]));
   if (n >= 0) tc_names_free(name, n);

@@ -311,7 +311,7 @@ enum { MOST_BYTES = 1 << 16 };
 /* count[n] <- how many of our nodes are in each list such as "n[01-03,7],m1". Slurm expands all lists in one call; if it
  * doesn't, since they are too long or it can't expand one, two calls have half of them each. A list that it can't expand
  * has no nodes. */
-static void count_nodes(int *count, char *const *list, int n, const struct nodes *all)
+static void count_nodes(int64_t *count, char *const *list, int n, const struct nodes *all)
 {
   struct tc_err none = { 0 };
   char *text = NULL, *names = NULL;
@@ -336,15 +336,14 @@ static void count_nodes(int *count, char *const *list, int n, const struct nodes
   count_nodes(count + n / 2, list + n / 2, n - n / 2, all);
 }
 
-static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
-
 /* Without a topology (topology/none, or none that scontrol reports), all nodes are on one switch. */
 static void read_topology(struct tc_slurm_part *s, const struct nodes *all)
 {
   enum { MOST = 4096 };
   struct tc_err none = { 0 };
   char *text, *list[MOST];
-  int below[MOST], n = 0;
+  int64_t below[MOST];
+  int n = 0;
   if (ask(&text, "topology", &none) < 0) return;
   for (char *at = text, *line; (line = strsep(&at, "\n")) && n < MOST;) {
     const size_t size = strlen(line) + 1;
@@ -358,8 +357,8 @@ static void read_topology(struct tc_slurm_part *s, const struct nodes *all)
     if (below[i] > 0) below[s->switches++] = below[i];
     free(list[i]);
   }
-  qsort(below, (size_t)s->switches, sizeof *below, by_number);
-  if (s->switches > 1) s->switch_nodes = below[s->switches / 2];
+  qsort(below, (size_t)s->switches, sizeof *below, tc_order_i64);
+  if (s->switches > 1) s->switch_nodes = (int)below[s->switches / 2];
 }
 
 int tc_slurm_read(struct tc_slurm_part *out, const char *partition, struct tc_err *err)

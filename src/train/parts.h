@@ -194,10 +194,6 @@ int tc_train_save_again(struct tc_train *t, int64_t step, int rc, struct tc_err 
 /* Collective. Loads the newest good checkpoint (or as ckpt.resume says) and sets start_step, or
  * initialises the weights. */
 int tc_train_restore(struct tc_train *t, struct tc_err *err);
-/* Collective; nothing may be being saved. The state of the newest good checkpoint below `before`,
- * or, where nothing was ever saved, the initial one: *step (0). Later ones are set aside.
- * TC_ENOCKPT where none is whole, TC_EDIVERGED where none lies before. */
-int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err);
 /* Collective; nothing may be being saved. After a bad step: goes back to *step, or fails with
  * TC_EDIVERGED because train.rollback doesn't allow it (again). */
 int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *step,

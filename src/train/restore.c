@@ -146,7 +146,9 @@ static int step_below(struct tc_train *t, int64_t before, int64_t *step, struct 
   return tc_comm_max_i64(t->run.world, step, 1, err);
 }
 
-int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err)
+/* The state of the newest good checkpoint below `before` or, where nothing was ever saved, the initial one: *step (0).
+ * Later ones are set aside. */
+static int go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err)
 {
   struct loading l = { .t = t, .guarded = true };
   struct tc_ckpt *c = NULL;
@@ -208,7 +210,7 @@ int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *
   if (t->run.rank == 0)
     tc_warn("step %lld: %s: going back, %lld of %lld times", (long long)bad, what, (long long)rollbacks + 1,
             (long long)most);
-  TC_TRY(tc_train_go_back(t, before, step, err));
+  TC_TRY(go_back(t, before, step, err));
   r->rollbacks = rollbacks + 1;
   r->skipped = skipped + bad - *step;
   r->back_to = *step;
