@@ -35,5 +35,4 @@ io_sources = \
   %D%/formats/llmc.h \
   %D%/formats/safetensors.c \
   %D%/formats/safetensors.h \
-  %D%/formats/st_files.c \
-  %D%/formats/st_files.h
+  %D%/formats/st_files.c

@@ -72,7 +72,6 @@ libtercio_app_a_SOURCES = \
   %D%/train/parts.h \
   %D%/train/progress.c \
   %D%/train/request.c \
-  %D%/train/request.h \
   %D%/train/restore.c \
   %D%/train/resume.c \
   %D%/train/rollback.c \
@@ -169,7 +168,6 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/format.c \
   %D%/data/impl.h \
   %D%/data/kind.c \
-  %D%/data/kind.h \
   %D%/data/order.c \
   %D%/data/order.h \
   %D%/data/prefetch.c \
@@ -201,7 +199,6 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/launch/stop.c \
   %D%/launch/stop.h \
   %D%/launch/warnings.c \
-  %D%/launch/warnings.h \
   %D%/monitor/straggler.c \
   %D%/monitor/straggler.h \
   %D%/monitor/trace.c \

@@ -14,6 +14,7 @@
  * - The lock is the program's one variable that is not const: HDF5 is one per process.
  * - Bytes on disk are little-endian, as in memory. */
 #include "io/ckpt/h5.h"
+#include "io/ckpt/ckpt.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -244,13 +245,6 @@ static hid_t make_dataset(hid_t file, const struct tc_h5_slice *s, hid_t type)
   return close_others(&o);
 }
 
-static int64_t slice_bytes(const struct tc_h5_slice *s)
-{
-  int64_t n = (int64_t)tc_dtype_bytes(s->dtype);
-  for (int d = 0; d < s->rank; d++) n *= s->count[d];
-  return n;
-}
-
 static int lay_slice(hid_t file, struct tc_h5_slice *s)
 {
   TC_ASSERT(s->rank >= 0 && s->rank <= TC_DIMS);
@@ -270,7 +264,7 @@ static const char *lay_slices(hid_t file, struct tc_h5_slice *s, int n)
   const char *bad = NULL;
   for (int small = 1; small >= 0; small--)
     for (int i = 0; i < n; i++)
-      if ((slice_bytes(&s[i]) < ALIGN_FROM) == small && lay_slice(file, &s[i]) < 0 && !bad)
+      if ((tc_box_bytes(s[i].dtype, s[i].rank, s[i].count) < ALIGN_FROM) == small && lay_slice(file, &s[i]) < 0 && !bad)
         bad = s[i].dataset;
   return bad;
 }

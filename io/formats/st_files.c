@@ -1,5 +1,5 @@
 /* st_files.c - several safetensors files as one. */
-#include "io/formats/st_files.h"
+#include "io/formats/safetensors.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * folder. */
 #include "src/cmd/cmd.h"
 #include "src/report/report.h"
-#include "src/train/request.h"
+#include "src/train/train.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -142,4 +142,16 @@ int tc_documents_same(int32_t end, int64_t option, const struct tc_data *d, stru
  * token `end` belongs to the document that it ends; a sequence begins a document, even in the middle of one. */
 void tc_documents_starts(const int32_t *tokens, int64_t n, int64_t T, int32_t end, int32_t *starts);
 
+/* ---- kind.c: whether a file is text, by its first bytes, and which format it is otherwise ---- */
+
+enum { TC_TEXT_KIND_BYTES = 4096, TC_TEXT_KIND_TEXT = 240 };   /* bytes to look at; room for the reason */
+
+/* Text, which is UTF-8 without a zero byte; bytes that are not UTF-8; bytes with a zero; another format that is known. */
+enum tc_text_kind { TC_TEXT_KIND_UTF8, TC_TEXT_KIND_NO_UTF8, TC_TEXT_KIND_ZERO, TC_TEXT_KIND_KNOWN };
+
+/* Local. What a file is that begins with these n bytes. A character may be cut off at their end. If they are not text,
+ * `why` continues a sentence that begins with the file: "is not text: ..." with the first byte that is not, or the name
+ * of the format and what to do with such a file. */
+enum tc_text_kind tc_kind_find(char why[TC_TEXT_KIND_TEXT], const char *first, size_t n);
+
 #endif

@@ -10,7 +10,6 @@
  *
  * Numbers in files are little-endian, as on every machine that this runs on. */
 #include "src/data/impl.h"
-#include "src/data/kind.h"
 #include "src/data/shard.h"
 #include "src/files/names.h"
 
@@ -148,24 +147,6 @@ static int read_raw(struct tc_data_file *f, int width, struct tc_err *err)
   return TC_OK;
 }
 
-static int read_uint16(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
-{
-  (void)r;
-  return read_raw(f, 2, err);
-}
-
-static int read_uint32(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
-{
-  (void)r;
-  return read_raw(f, 4, err);
-}
-
-static int read_text(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
-{
-  (void)r;
-  return read_raw(f, 1, err);
-}
-
 /* A name that is another format's, although the file may look like text: a token file of a few bytes, or JSON. */
 static bool has_other_name(const char *name)
 {
@@ -184,28 +165,30 @@ static int fail_unknown(const struct tc_data_file *f, const char *why, struct tc
 
 static int is_text(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err)
 {
-  char first[TC_KIND_BYTES], why[TC_KIND_TEXT] = "";
-  const int64_t n = TC_MIN(f->was.st_size, TC_KIND_BYTES);
+  char first[TC_TEXT_KIND_BYTES], why[TC_TEXT_KIND_TEXT] = "";
+  const int64_t n = TC_MIN(f->was.st_size, TC_TEXT_KIND_BYTES);
   if (tc_ends_with(f->name, ".idx"))
     return tc_fail(err, TC_EUSER, "data file '%s' is Megatron's index by its name: name the .bin file beside it, which "
                    "has the tokens", f->name);
   TC_TRY(tc_file_read(r, f, first, n, 0, err));
-  const enum tc_kind kind = tc_kind_find(why, first, (size_t)n);
-  if (kind == TC_KIND_KNOWN) return tc_fail(err, TC_EUSER, "data file '%s' %s", f->name, why);
-  return kind == TC_KIND_UTF8 && !has_other_name(f->name) ? 1 : fail_unknown(f, why, err);
+  const enum tc_text_kind kind = tc_kind_find(why, first, (size_t)n);
+  if (kind == TC_TEXT_KIND_KNOWN) return tc_fail(err, TC_EUSER, "data file '%s' %s", f->name, why);
+  return kind == TC_TEXT_KIND_UTF8 && !has_other_name(f->name) ? 1 : fail_unknown(f, why, err);
 }
 
-/* In the order in which AUTO tries them. is: 1, 0 or TC_EUSER; NULL: never by itself. */
+/* In the order in which AUTO tries them. is: 1, 0 or TC_EUSER; NULL: never by itself. read NULL: tokens of `width` bytes
+ * alone. */
 static const struct {
   enum tc_data_format format;
   int (*is)(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err);
   int (*read)(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err);
+  int width;
 } formats[] = {
-  { TC_FORMAT_BIN, is_llmc, read_llmc },
-  { TC_FORMAT_MEGATRON, is_megatron, read_megatron },
-  { TC_FORMAT_UINT16, NULL, read_uint16 },
-  { TC_FORMAT_UINT32, NULL, read_uint32 },
-  { TC_FORMAT_TEXT, is_text, read_text },
+  { TC_FORMAT_BIN, is_llmc, read_llmc, 0 },
+  { TC_FORMAT_MEGATRON, is_megatron, read_megatron, 0 },
+  { TC_FORMAT_UINT16, NULL, NULL, 2 },
+  { TC_FORMAT_UINT32, NULL, NULL, 4 },
+  { TC_FORMAT_TEXT, is_text, NULL, 1 },
 };
 
 int tc_format_find(struct tc_reader *r, struct tc_data_file *f, enum tc_data_format format, struct tc_err *err)
@@ -218,7 +201,7 @@ int tc_format_find(struct tc_reader *r, struct tc_data_file *f, enum tc_data_for
     if (is < 0) return is;
     f->format = formats[i].format;
     f->known = f->format == TC_FORMAT_TEXT;
-    if (is) return formats[i].read(r, f, err);
+    if (is) return formats[i].read ? formats[i].read(r, f, err) : read_raw(f, formats[i].width, err);
   }
   TC_ASSERT(!"a format without a row");
   return TC_EUSER;

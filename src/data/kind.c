@@ -1,7 +1,7 @@
-/* kind.c - see kind.h.
+/* kind.c - whether a file is text, by its first bytes.
  *
  * What is accepted as text is decided by the bytes alone. The table only gives the sentence of what was refused. */
-#include "src/data/kind.h"
+#include "src/data/data.h"
 #include "src/token/token.h"
 
 #include <string.h>
@@ -32,18 +32,18 @@ static const struct { int at, n; const char *begin, *is; } known[] = {
   { 0, 2, "\xfe\xff", "is text in UTF-16; convert it first: iconv -f UTF-16 -t UTF-8" },
 };
 
-enum tc_kind tc_kind_find(char why[TC_KIND_TEXT], const char *first, size_t n)
+enum tc_text_kind tc_kind_find(char why[TC_TEXT_KIND_TEXT], const char *first, size_t n)
 {
   const char *zero = n ? memchr(first, 0, n) : NULL;
   const size_t valid = tc_utf8_valid(first, n), bad = TC_MIN(valid, zero ? (size_t)(zero - first) : n);
-  if (bad == n || (!zero && tc_utf8_cut(first + bad, n - bad))) return TC_KIND_UTF8;
+  if (bad == n || (!zero && tc_utf8_cut(first + bad, n - bad))) return TC_TEXT_KIND_UTF8;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     const size_t at = (size_t)known[i].at, k = (size_t)known[i].n;
     if (n < at + k || memcmp(first + at, known[i].begin, k) != 0) continue;
-    snprintf(why, TC_KIND_TEXT, "%s", known[i].is);
-    return TC_KIND_KNOWN;
+    snprintf(why, TC_TEXT_KIND_TEXT, "%s", known[i].is);
+    return TC_TEXT_KIND_KNOWN;
   }
-  snprintf(why, TC_KIND_TEXT, "is not text: byte %zu of it is 0x%02x, %s", bad, (unsigned char)first[bad],
+  snprintf(why, TC_TEXT_KIND_TEXT, "is not text: byte %zu of it is 0x%02x, %s", bad, (unsigned char)first[bad],
            first[bad] ? "which is not UTF-8" : "which no text has");
-  return first[bad] ? TC_KIND_NO_UTF8 : TC_KIND_ZERO;
+  return first[bad] ? TC_TEXT_KIND_NO_UTF8 : TC_TEXT_KIND_ZERO;
 }

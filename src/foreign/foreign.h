@@ -16,7 +16,7 @@
 #include <jansson.h>
 
 #include "io/ckpt/ckpt.h"
-#include "io/formats/st_files.h"
+#include "io/formats/safetensors.h"
 #include "src/config/config.h"
 #include "src/foreign/parts.h"
 

@@ -24,6 +24,7 @@
 
 #include "src/comm/comm.h"
 #include "src/config/config.h"
+#include "src/graph/mesh.h"
 #include "src/launch/ranks.h"
 
 struct tc_launch {               /* zeroed by its owner; ranks only read it */
@@ -77,5 +78,16 @@ bool tc_launch_on_gpus(const struct tc_config *c, const struct tc_ranks *r);
 
 /* Collective over the job step. Ends MPI, if it still runs, and PMIx; l may be zeroed. */
 void tc_launch_free(struct tc_launch *l);
+
+/* ---- warnings.c: sentences on ranks whose place makes them slow, for whoever shows a placement or starts a run ---- */
+
+struct tc_warnings { char **text; int n, cap; };     /* [n] sentences; owned, as the list is */
+
+/* Local. Adds what is wrong with the ranks on this mesh. threads[world]: of each rank; NULL: the ranks are simulated,
+ * and only the mesh can be wrong. */
+void tc_ranks_warnings(struct tc_warnings *out, const struct tc_ranks *r, const struct tc_mesh *m, const int *threads);
+/* Local. Adds a sentence. */
+void tc_warnings_add(struct tc_warnings *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tc_warnings_free(struct tc_warnings *w);
 
 #endif

@@ -1,6 +1,6 @@
 /* warnings.c - what may make ranks slow where they are: GPUs that are shared, hidden or far, too few CPUs, tensor
  * parallelism across nodes. */
-#include "src/launch/warnings.h"
+#include "src/launch/launch.h"
 
 #include <hwloc.h>
 #include <stdarg.h>

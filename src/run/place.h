@@ -4,7 +4,7 @@
 #define TC_RUN_PLACE_H
 
 #include "src/config/config.h"
-#include "src/launch/warnings.h"
+#include "src/launch/launch.h"
 
 struct tc_run_place {                  /* zeroed by its owner */
   struct tc_config *cfg;           /* borrowed; train.precision as on these ranks */

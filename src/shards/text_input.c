@@ -5,7 +5,7 @@
  * file or of tokens would be ids all the same. A pipe is asked first whether it has something, so that a request to stop
  * is seen while it has nothing. */
 #include "src/shards/impl.h"
-#include "src/data/kind.h"
+#include "src/data/data.h"
 #include "src/files/files.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ struct tc_text_input {
   int fd;
   bool text, pipe, begun, end;    /* begun: the first bytes were looked at */
   struct tc_unpack *unpack;       /* NULL: it is not compressed */
-  struct { char bytes[TC_KIND_BYTES]; size_t at, n; } raw, first;    /* of the file, and of its text: read, not given yet */
+  struct { char bytes[TC_TEXT_KIND_BYTES]; size_t at, n; } raw, first;    /* of file and text: read, not given yet */
   int64_t done;
 };
 
@@ -89,29 +89,29 @@ static bool never(void *arg) { return arg != NULL; }
 
 static int check_text(const struct tc_text_input *in, struct tc_err *err)
 {
-  char why[TC_KIND_TEXT];
-  const enum tc_kind kind = tc_kind_find(why, in->first.bytes, in->first.n);
-  if (kind == TC_KIND_UTF8 || kind == TC_KIND_NO_UTF8) return TC_OK;      /* the latter is found with its place */
+  char why[TC_TEXT_KIND_TEXT];
+  const enum tc_text_kind kind = tc_kind_find(why, in->first.bytes, in->first.n);
+  if (kind == TC_TEXT_KIND_UTF8 || kind == TC_TEXT_KIND_NO_UTF8) return TC_OK;      /* the latter is found with its place */
   return tc_fail(err, TC_EUSER, "text file '%s' %s%s", in->path, why,
-                 kind == TC_KIND_ZERO ? "; --invalid replace or bytes takes it" : "");
+                 kind == TC_TEXT_KIND_ZERO ? "; --invalid replace or bytes takes it" : "");
 }
 
 /* Looks at the first bytes: whether the file is compressed, and whether it is text. Does nothing if asked to stop. */
 static int look(struct tc_text_input *in, bool (*stop)(void *), void *arg, struct tc_err *err)
 {
   int64_t got = 1;
-  while (got && in->raw.n < TC_KIND_BYTES) {
+  while (got && in->raw.n < TC_TEXT_KIND_BYTES) {
     if (in->pipe && !wait_for_input(in, stop, arg)) return TC_OK;
-    got = read_file(in, in->raw.bytes + in->raw.n, TC_KIND_BYTES - in->raw.n, err);
+    got = read_file(in, in->raw.bytes + in->raw.n, TC_TEXT_KIND_BYTES - in->raw.n, err);
     if (got < 0) return (int)got;
     in->raw.n += (size_t)got;
   }
   enum tc_packing packing;
   TC_TRY(tc_unpack_find(&packing, in->path, in->raw.bytes, in->raw.n, err));
   if (packing != TC_PACKED_NOT && !in->unpack) in->unpack = tc_unpack_new(packing, in->path, read_raw, in);
-  for (got = 1; got && in->first.n < TC_KIND_BYTES; in->first.n += (size_t)got) {
+  for (got = 1; got && in->first.n < TC_TEXT_KIND_BYTES; in->first.n += (size_t)got) {
     if (in->unpack && in->pipe && !wait_for_input(in, stop, arg)) return TC_OK;
-    got = read_text(in, in->first.bytes + in->first.n, TC_KIND_BYTES - in->first.n, err);
+    got = read_text(in, in->first.bytes + in->first.n, TC_TEXT_KIND_BYTES - in->first.n, err);
     if (got < 0) return (int)got;
   }
   in->end = got == 0;

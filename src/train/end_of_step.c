@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "io/ckpt/owner.h"
-#include "src/train/request.h"
 #include "src/launch/stop.h"
 #include "src/train/parts.h"
 #include "src/watch/watch.h"

@@ -3,7 +3,6 @@
  *
  * Invariant: the file is renamed before it is read, so that a request is answered once, and a new
  * one is not lost. */
-#include "src/train/request.h"
 #include "io/ckpt/ckpt.h"
 #include "io/ckpt/owner.h"
 #include "src/files/names.h"

@@ -4,7 +4,6 @@
  * earlier: so it can be read during a long run, and the clocks of the ranks are compared shortly
  * before and after the traced steps. If it cannot be written, the run continues without it. */
 #include "src/train/parts.h"
-#include "src/train/request.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TC_TEST_PLACED_H
 #define TC_TEST_PLACED_H
 
-#include "src/launch/warnings.h"
+#include "src/launch/launch.h"
 
 #include <string.h>
 

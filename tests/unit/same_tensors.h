@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/formats/st_files.h"
+#include "io/formats/safetensors.h"
 
 /* Tensor i; owned by the caller. */
 static inline void *bytes_of(const struct tc_st_files *s, int i)

@@ -1,6 +1,6 @@
 /* t_kind.c - what data.format = auto takes for text: nothing but text, whatever the name of a file; and numbers of a
  * Megatron index that no sum holds. */
-#include "src/data/kind.h"
+#include "src/data/data.h"
 #include "tests/unit/data_fixture.h"
 
 #include <unistd.h>
@@ -96,24 +96,24 @@ static void test_tokens(void)
 static void test_cut(void)
 {
   static const char *const character[] = { "\xc3\xbc", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xee\x80\x80" };
-  char text[TC_KIND_BYTES + 8], why[TC_KIND_TEXT];
+  char text[TC_TEXT_KIND_BYTES + 8], why[TC_TEXT_KIND_TEXT];
   struct tc_err err;
   int wrong = 0;
   for (size_t k = 0; k < 4; k++) {
     const size_t n = strlen(character[k]);
     for (size_t before = 1; before < n; before++) {
       memset(text, 'a', sizeof text);
-      memcpy(text + TC_KIND_BYTES - before, character[k], n);
+      memcpy(text + TC_TEXT_KIND_BYTES - before, character[k], n);
       put("x.txt", text, sizeof text);
       wrong += open_one("x.txt", TC_FORMAT_AUTO, &err) != 0;
-      wrong += tc_kind_find(why, text, TC_KIND_BYTES) != TC_KIND_UTF8;
-      wrong += tc_kind_find(why, character[k], before) != TC_KIND_UTF8;
-      text[TC_KIND_BYTES - 1 - before] = '\xff';
-      wrong += tc_kind_find(why, text, TC_KIND_BYTES) != TC_KIND_NO_UTF8;
+      wrong += tc_kind_find(why, text, TC_TEXT_KIND_BYTES) != TC_TEXT_KIND_UTF8;
+      wrong += tc_kind_find(why, character[k], before) != TC_TEXT_KIND_UTF8;
+      text[TC_TEXT_KIND_BYTES - 1 - before] = '\xff';
+      wrong += tc_kind_find(why, text, TC_TEXT_KIND_BYTES) != TC_TEXT_KIND_NO_UTF8;
     }
   }
-  wrong += tc_kind_find(why, "\x80", 1) != TC_KIND_NO_UTF8 || tc_kind_find(why, "\xf5", 1) != TC_KIND_NO_UTF8 ||
-           tc_kind_find(why, "\xe0\x80", 2) != TC_KIND_NO_UTF8 || tc_kind_find(why, "a\0\xc3", 3) != TC_KIND_ZERO;
+  wrong += tc_kind_find(why, "\x80", 1) != TC_TEXT_KIND_NO_UTF8 || tc_kind_find(why, "\xf5", 1) != TC_TEXT_KIND_NO_UTF8 ||
+           tc_kind_find(why, "\xe0\x80", 2) != TC_TEXT_KIND_NO_UTF8 || tc_kind_find(why, "a\0\xc3", 3) != TC_TEXT_KIND_ZERO;
   is_int(wrong, 0, "characters cut off by the end of what is looked at");
   unlink("x.txt");
 }

@@ -1,7 +1,6 @@
 /* t_hf.c - Llama and Qwen3 in Hugging Face's files: folders that transformers wrote (tests/oracle/hf_folder.py) are
  * imported and exported again with the same tensors; both rotary orders; what config.json may not say; model.config. */
 #include "io/formats/safetensors.h"
-#include "io/formats/st_files.h"
 #include "src/files/output.h"
 #include "src/foreign/parts.h"
 #include "src/program/setup.h"

@@ -1,5 +1,5 @@
 /* t_warnings.c - which warnings there are of ranks on several nodes with GPUs, which are made up. */
-#include "src/launch/warnings.h"
+#include "src/launch/launch.h"
 #include "tests/unit/placed.h"
 #include "tests/unit/tap.h"
 

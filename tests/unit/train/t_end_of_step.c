@@ -6,7 +6,7 @@
 
 #include "io/ckpt/owner.h"
 #include "src/graph/mesh.h"
-#include "src/train/request.h"
+#include "src/train/train.h"
 #include "src/launch/stop.h"
 #include "src/train/parts.h"
 #include "tests/unit/ckpt_fixture.h"

@@ -2,7 +2,7 @@
  * step's line, for how long training waits, and each call's failure. t_end_of_step tests the flags. */
 #include "src/train/parts.h"
 #include "io/ckpt/owner.h"
-#include "src/train/request.h"
+#include "src/train/train.h"
 #include "src/launch/stop.h"
 #include "src/watch/watch.h"
 #include "tests/unit/script.h"

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "src/train/parts.h"
-#include "src/train/request.h"
+#include "src/train/train.h"
 #include "tests/unit/ckpt_fixture.h"
 #include "tests/unit/stderr_text.h"
 
