@@ -177,44 +177,48 @@ static void test_bounds(void)
 
 /* ---- results ------------------------------------------------------------------------------- */
 
-/* The first action that reads or writes a tensor's storage, and the last. */
-static struct tc_range range_of(const struct tc_program *p, int32_t root)
+/* The first action that reads or writes a tensor's storage in micro-batch mb, and the last. */
+static struct tc_range range_of(const struct tc_program *p, int32_t root, int32_t mb)
 {
   const struct tc_graph *g = p->graph;
   struct tc_range r = { INT32_MAX, -1 };
   for (int32_t i = 0; i < p->actions->n; i++) {
     const struct tc_node *n = &g->node[p->actions->action[i].node];
-    for (int k = 0; k < n->n_in + n->n_out; k++)
+    for (int k = 0; k < n->n_in + n->n_out && p->actions->action[i].mb == mb; k++)
       if (tc_tensor_root(g, tc_operand(g, n, k)) == root) r = (struct tc_range){ TC_MIN(r.first, i), i };
   }
   return r;
 }
 
-/* The norm of the gradient is read after the run: what is made later must not lie there. */
-static void test_results(void)
+/* What is read after the run, here of micro-batch 0: what is made later, in micro-batch mb, must not lie there. */
+static void test_result(enum tc_program_kind kind, int32_t mb, const char *what)
 {
   struct tc_program_opts o = {
-    .kind = TC_TRAIN, .model = toy, .gpt = { .batch = 4, .tp = 1 }, .system = &tc_systems[TC_DATA_ZERO1], .adamw = true,
-    .offload = TC_OFFLOAD_PARAMS, .overlap = true, .reshard_after = -1, .prefetch = 1 };
-  struct tc_mesh *m = fx_mesh(1, 1, 2, 1);
+    .kind = kind, .model = toy, .gpt = { .batch = 4, .tp = 1, .losses = kind == TC_EVAL },
+    .system = &tc_systems[TC_DATA_ZERO1], .adamw = true, .offload = TC_OFFLOAD_PARAMS, .overlap = true,
+    .reshard_after = -1, .prefetch = 1 };
+  struct tc_mesh *m = fx_mesh(mb + 1, 1, 2, 1);
   struct tc_program *p = NULL;
   struct tc_err err = { 0 };
   int later = 0, seen = 0;
-  if (!is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), 0, "a program on two ranks %s", err.text)) return;
+  if (!is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), 0, "%s: a program on two ranks %s", what, err.text)) return;
   const struct tc_graph *g = p->graph;
   struct tc_arena *a = p->arena;
-  const int32_t norm = tc_tensor_root(g, g->grad_norm), last = range_of(p, norm).last;
-  const int64_t was = a->off[norm];
+  const int32_t root = tc_tensor_root(g, kind == TC_EVAL ? g->nll : g->grad_norm);
+  const struct tc_range result = range_of(p, root, 0);
+  int64_t *at = a->slots[root] > 1 ? &a->slot[a->slot_at[root]] : &a->off[root];
+  const int64_t was = *at, base = a->slots[root] > 1 ? a->off[root] : 0;
   for (int32_t t = 0; t < g->n_tensors; t++) {
-    if (g->tensor[t].state || tc_tensor_root(g, t) != t || a->region[t] != a->region[norm]) continue;
-    const struct tc_range r = range_of(p, t);
-    if (r.last < 0 || r.first <= last || tc_stored_bytes(g, m, m->coord, t) == 0) continue;
-    a->off[norm] = a->off[t];
+    if (g->tensor[t].state || t == root || tc_tensor_root(g, t) != t || a->region[t] != a->region[root]) continue;
+    const struct tc_range r = range_of(p, t, mb), before = range_of(p, t, 0);
+    const bool meets = mb && before.last >= result.first && before.first <= result.last;
+    if (meets || r.last < 0 || r.first <= result.last || tc_stored_bytes(g, m, m->coord, t) == 0) continue;
+    *at = tc_arena_at(a, t, mb) - base;
     later++;
     seen += tc_arena_check(a, g, p->actions, p->fusions, m, m->coord, &err) < 0 && strstr(err.text, "overlap");
   }
-  a->off[norm] = was;
-  ok(later > 0, "%d tensors are made after the last action that has the norm", later);
+  *at = was;
+  ok(later > 0, "%d tensors are made after the last action that has %s", later, what);
   is_int(seen, later, "each of them is seen to lie on it");
   is_int(tc_arena_check(a, g, p->actions, p->fusions, m, m->coord, &err), 0, "but not as they were planned");
   tc_program_free(p);
@@ -226,6 +230,7 @@ int main(void)
   test_lowest();
   test_growth();
   test_bounds();
-  test_results();
+  test_result(TC_TRAIN, 0, "the norm of the gradient");
+  test_result(TC_EVAL, 1, "the losses of tokens");
   return done_testing();
 }
