@@ -16,7 +16,7 @@ enum {
 static inline int64_t tc_blocks(int64_t bytes, int64_t block_bytes)
 { return tc_ceil_div(bytes, block_bytes); }
 
-/* Of block b of a piece of `bytes`, of which [*at, *stop) is wanted: sets what a reader reads, the whole block the first
+/* Sets what a reader reads of block b of a piece of `bytes`, of which [*at, *stop) is wanted: the whole block the first
  * time, since a checksum covers it, and what is wanted of one that was checked before. */
 static inline void tc_block_read(int64_t b, int64_t block_bytes, int64_t bytes, bool checked, int64_t *at, int64_t *stop)
 {

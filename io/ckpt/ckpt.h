@@ -122,7 +122,7 @@ struct tc_ckpt_folder tc_ckpt_folder(const char *step_path);
 /* What the name leads to now: to the same folder, to none, to another (or to one whose files were removed). */
 enum tc_ckpt_fate tc_ckpt_fate(const struct tc_ckpt_folder *was, const char *step_path);
 struct tc_ckpt;
-/* Of what a reader made of a checkpoint that `path` meant: rc, or if it failed since the checkpoint was removed
+/* Returns rc, which a reader made of the checkpoint that `path` meant, or if it failed since the checkpoint was removed
  * meanwhile, TC_EUSER with a sentence that says so. *again then says that path is a folder of checkpoints, so that
  * another is its newest now: at most TC_CKPT_STEPS may go one after the other. */
 enum { TC_CKPT_STEPS = 50 };

@@ -120,7 +120,7 @@ void tc_ckpt_walk_free(struct tc_ckpt_walk *w);
 /* Element i of a block of this type. */
 double tc_ckpt_value(const void *block, int dtype, int64_t i);
 
-/* Of n elements, n_nan of which are NaN: least, largest, sum and sum of squares of the others; min and max NaN if there
+/* Statistics of n elements, without the n_nan of them that are NaN; min and max are NaN if there
  * are none. */
 struct tc_ckpt_stats { double min, max, sum, squares; int64_t n, n_nan; };
 /* Local. As tc_ckpt_read. */

@@ -285,7 +285,7 @@ int tc_ckpt_look(struct tc_ckpt **c, const char *path, int64_t *size_bytes, stru
   return rc;
 }
 
-/* Of a folder in which no step was found: 1; TC_EUSER: it is there and can't be read. */
+/* Whether a folder in which no step was found can be read: 1; TC_EUSER: it is there and can't. */
 static int look_at_folder(const char *dir, struct tc_err *err)
 {
   struct stat st;

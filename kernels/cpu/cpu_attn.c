@@ -213,7 +213,7 @@ int tc_cpu_attn(struct tc_device *d, const struct tc_call *c)
 
 /* ---- backward ------------------------------------------------------------------------ */
 
-/* Of scores S and dP = dO V^T, both [rows][EDGE]: P = exp(S - lse), dS = P (dP - delta), each
+/* Makes P = exp(S - lse) and dS = P (dP - delta) of scores S and dP = dO V^T, all [rows][EDGE], each
  * in place; 0 for pairs that causality or documents exclude. starts: see starts_within. */
 TC_CLONES static void probabilities(float *S, float *dP, int64_t rows, int64_t cols, bool diagonal,
                                     const int32_t *starts, int64_t kb, const float *lse, const float *delta)

@@ -28,7 +28,7 @@ static struct sizes sizes_of(const struct tc_call *c)
   return s;
 }
 
-/* Of new token n, in its sequence. */
+/* The position of new token n in its sequence. */
 static int64_t position(const struct tc_call *c, int64_t n)
 {
   return (c->in[0].off[0] + n) % c->k[0] - tc_cpu_i32(&c->in[2])[n];

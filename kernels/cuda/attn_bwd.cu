@@ -144,7 +144,7 @@ static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8
   }
 }
 
-/* Of queries: this lane's rows' lse, as a power of 2, and delta. Past the end P is to be 0. */
+/* Loads lse, as a power of 2, and delta of the queries in this lane's rows. Past the end P is to be 0. */
 template <int M>
 static __device__ __forceinline__ void load_stats(float lse[M][2], float delta[M][2], const struct tc_attn &a,
                                                   int64_t own, int64_t n0, int64_t h, int lane)

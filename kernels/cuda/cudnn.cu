@@ -154,7 +154,7 @@ void tc_cuda_library_free(struct tc_device *d)
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
-/* Of a call that fails: kept for tc_device_ops.check, with what cuDNN says. */
+/* Keeps that a call failed, with what cuDNN says, for tc_device_ops.check. */
 static int failed(struct tc_device *d)
 {
   struct tc_library_state *s = state_of(d);

@@ -114,7 +114,7 @@ struct tc_nccl {
   cudaStream_t stream;
   cudaEvent_t begin[TC_NCCL_SLOTS], end[TC_NCCL_SLOTS];
   float *word;                                   /* the operand of a barrier */
-  /* Of the one call of abort that found nccl; free is called after abort, in the order of a lock of
+  /* Set by the one call of abort that found nccl; free is called after abort, in the order of a lock of
    * the caller's. */
   ncclComm_t dying;                              /* what `cutter` aborts */
   pthread_t cutter;

@@ -52,7 +52,7 @@ static struct tc_view view_of(void *data, int dtype, int64_t rows, int64_t cols)
   return v;
 }
 
-/* For the library, or for a pass over memory. */
+/* The scratch memory of the library, or of a pass over memory. */
 static int64_t work_bytes(struct tc_device *d, const struct key *k)
 {
   struct tc_view v[2] = { view_of(NULL, k->in, k->k, k->m), view_of(NULL, k->out, 1, k->m) };
@@ -149,7 +149,7 @@ static void prefer(struct plan *p, cublasLtMatmulAlgo_t algo)
   p->now = 0;
 }
 
-/* In turns, so that a GPU that gets warm slows all of them. Returns the time of the library's first, ns; 0: none of
+/* Times plans in turns, so that a GPU that gets warm slows all of them. Returns the time of the library's first, ns; 0: none of
  * them runs. */
 static int64_t time_plan(struct tc_device *d, struct plan *p, const struct room *r)
 {

@@ -74,7 +74,7 @@ static void check(cudnnStatus_t s, const char *what)
 
 using tensor = std::shared_ptr<graph::Tensor_attributes>;
 
-/* Of [batch, heads, length, size]; a token has `parts` times heads * size elements: 3 of qkv, 1 of y. */
+/* Sets [batch, heads, length, size] and their strides; a token has `parts` times heads * size elements: 3 of qkv, 1 of y. */
 static void shape_tensor(graph::Tensor_attributes &t, const tc_cudnn_shape &s, int64_t id, int64_t parts)
 {
   const int64_t head = parts * s.size, token = s.heads * head;

@@ -129,13 +129,13 @@ int tc_ref_matmul(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-/* Of qkv[N,K,E,D]: element e of token n and group k. A group is E - 2 queries, their key, their value. */
+/* The index in qkv[N,K,E,D] of element e of token n and group k. A group is E - 2 queries, their key, their value. */
 static int64_t qkv_at(const struct tc_view *qkv, int64_t n, int64_t k, int64_t e, int64_t j)
 {
   return ((n * qkv->dim[1] + k) * qkv->dim[2] + e) * qkv->dim[3] + j;
 }
 
-/* Of head h, which is query h % G of group h / G. */
+/* An element of head h, which is query h % G of group h / G. */
 static double qkv(const struct tc_view *x, int64_t n, int64_t h, char what, int64_t j)
 {
   const int64_t G = x->dim[2] - 2;

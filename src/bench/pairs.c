@@ -223,7 +223,7 @@ static int measure(struct state *s, struct tc_err *err)
 
 /* ---- all ----------------------------------------------------------------------------------- */
 
-/* Of one node's ranks: whether some have fewer CPUs together than they are. */
+/* Finds whether some ranks of one node have fewer CPUs together than they are. */
 static void find_crowd(struct tc_pairs *s, const struct tc_ranks *r)
 {
   for (int i = 0; i < r->world && r->n_nodes == 1; i++) {

@@ -56,7 +56,7 @@ enum tc_flags_how {
   TC_FLAGS_DASH = 16,            /* "-" is a word */
   TC_FLAGS_END = 32              /* all after "--" are words */
 };
-/* Of a command that takes a run file. */
+/* The flags of a command that takes a run file. */
 #define TC_FLAGS_RUN(list, name) { .flag = list, .command = name, .how = TC_FLAGS_OPTIONS | TC_FLAGS_STRICT, \
                                    .wrong = "%s = %s", .missing = "%s takes a value: %s=..." }
 

@@ -24,7 +24,7 @@ struct reader {
 
 static bool is_blank(char ch) { return ch == ' ' || ch == '\t'; }
 
-/* Without the blanks at both ends, in place. */
+/* Cuts off the blanks at both ends, in place. */
 static char *trim(char *s)
 {
   while (is_blank(*s)) s++;

@@ -24,7 +24,7 @@ static const struct { const char *name; size_t field; bool list; } paths[] = {
 };
 enum { PATHS = sizeof paths / sizeof *paths };
 
-/* Of "0.7:A*.bin", a word of data.train or data.val, the length of "0.7:". */
+/* The length of "0.7:" in "0.7:A*.bin", a word of data.train or data.val. */
 static size_t before_path(const char *option, const char *word)
 {
   return strncmp(option, "data.", 5) ? 0 : tc_data_weight_size(word);

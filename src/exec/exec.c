@@ -13,7 +13,7 @@ static struct tc_device *device_of_region(const struct tc_exec *x, int region)
   return tc_exec_device_in(x, region >= TC_HOST_STATE ? TC_HOST : TC_DEVICE);
 }
 
-/* For the poison device: the tensors whose memory is free after each node. */
+/* Lists the tensors whose memory is free after each node, for the poison device. */
 static void find_last_uses(struct tc_xprog *p)
 {
   const struct tc_program *q = p->p;

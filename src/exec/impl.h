@@ -94,7 +94,7 @@ bool tc_exec_is_alone(const struct tc_exec *x, const struct tc_xprog *p, const s
 /* walk.c. Actions [from, to), one by one. */
 int tc_exec_walk(struct tc_exec *x, struct tc_xprog *p, int32_t from, int32_t to,
                  struct tc_err *err);
-/* For the watchdog: action k begins. */
+/* Tells the watchdog that action k begins. */
 void tc_exec_mark(const struct tc_xprog *p, int32_t k);
 
 /* timing.c. Around a run, and around each of its actions. */

@@ -207,7 +207,7 @@ static int check_kept(const char *path, const struct tc_output_opts *o, const st
   return 0;
 }
 
-/* Of files of which an earlier one is kept: any may be at `path`. */
+/* The kind of files of which an earlier one is kept: any may be at `path`. */
 static const struct tc_output_kind any_kind = { "a file", { "" } };
 
 /* Owned by the caller: flag. */
@@ -298,7 +298,7 @@ int tc_output_new(struct tc_output **out, const char *path, const struct tc_outp
   return 0;
 }
 
-/* Of the stream: so that the reason of a failed write is known when it is looked at. */
+/* Writes for the stream, so that the reason of a failed write is known when it is looked at. */
 static ssize_t write_stream(void *file, const char *buf, size_t n)
 {
   struct tc_output *f = file;
@@ -327,7 +327,7 @@ int tc_output_write(struct tc_output *f, const void *data, int64_t bytes, struct
   return 0;
 }
 
-/* Of a file system, or of this file. */
+/* Whether links fail on this file system, or for this file. */
 static bool no_links(int why)
 { return why == EPERM || why == EOPNOTSUPP || why == ENOSYS || why == EMLINK || why == EXDEV; }
 

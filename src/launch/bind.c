@@ -22,7 +22,7 @@ struct match {
   int32_t *via, *users;          /* [n_gpus] the GPU before it on that way, or -1; ranks on it */
 };
 
-/* Of rank r on GPU g; NONE: it does not see it. */
+/* The price of rank r on GPU g; NONE: it does not see it. */
 static int64_t price(const struct match *m, int r, int g)
 {
   int64_t cost = m->cost[(size_t)r * m->n_gpus + g], off = r % m->n_gpus - g;

@@ -32,7 +32,7 @@ static _Noreturn void end_with(const char *sentence)
   _exit(-TC_EUSER);
 }
 
-/* Without /dev/null, which a container may lack, or may not let everyone write to. */
+/* Does without /dev/null, which a container may lack, or may not let everyone write to. */
 static void open_closed(void)
 {
   static const char sentence[] =
@@ -237,7 +237,7 @@ static void *wait_for_all(void *arg)
   return NULL;
 }
 
-/* As many threads at once, for a moment. */
+/* Tries n threads at once, for a moment. */
 static int probe_threads(int n, struct tc_err *err)
 {
   pthread_mutex_t gate;

@@ -33,7 +33,7 @@ int tc_ranks_on_node(const struct tc_mesh *m, int rank)
   return hi - lo + 1;
 }
 
-/* Of the cache that an ATTN_CACHE has as input 1, and again as output 1. */
+/* The bytes of the cache that an ATTN_CACHE has as input 1, and again as output 1. */
 static double cache_bytes(const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m,
                           const int32_t *coord)
 {

@@ -109,7 +109,7 @@ static enum tried take_offload(const struct search *s, struct tc_cand *x, int64_
   return v == TC_OFFLOAD_PARAMS && x->bytes > s->k->device.memory_bytes ? TRY : SKIP;
 }
 
-/* In the order in which they are chosen. */
+/* The keys, in the order in which they are chosen. */
 static const struct {
   enum tc_plan_key key;
   int64_t first;                 /* the value that is asked first, unless the option is fixed */

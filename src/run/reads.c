@@ -200,7 +200,7 @@ static int files_of(const struct plan *p, int r)
   return n;
 }
 
-/* Of all ranks: their sum, and the most of one. */
+/* Sums up what all ranks read, and finds the most of one. */
 static void sum_up(struct tc_reads *r)
 {
   for (int i = 0; i < r->mesh->world; i++) {

@@ -26,7 +26,7 @@ static bool is_made(const struct walk *w, int32_t t, const struct tc_node *reade
   return w->times[t] > 0;
 }
 
-/* At another stage of the pipeline: its making is not in this list. */
+/* Whether it is made at another stage of the pipeline, and so not in this list. */
 static bool is_elsewhere(const struct walk *w, int32_t t)
 {
   const struct tc_place *p = &w->g->tensor[t].lay.on[TC_PP];

@@ -52,7 +52,7 @@ static void add_task(struct order *c, int32_t node, int32_t mb, int32_t item)
   TC_APPEND(c->out->task, c->out->n, c->out->cap, (struct task){ node, mb, item });
 }
 
-/* In which kind of item a node of this rank runs, by virtual stage and work; -1: in none. */
+/* The kind of item in which a node of this rank runs, by virtual stage and work; -1: in none. */
 static int32_t kind_of(const struct order *c, const struct tc_node *n)
 {
   int32_t virtual_stage = n->on_all_stages || c->st->o.pp <= 1 ? 0 : c->g->unit[n->unit].stage / c->st->o.pp;

@@ -21,7 +21,7 @@ struct walk {
   struct live *live; int32_t n, cap;
 };
 
-/* Of operand k of action i; -1: state. What is made once is under micro-batch 0. */
+/* The key of operand k of action i; -1: state. What is made once is under micro-batch 0. */
 static int64_t key_of(const struct walk *w, int32_t i, int k)
 {
   const struct tc_graph *g = w->g;

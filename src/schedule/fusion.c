@@ -200,7 +200,7 @@ static bool goes_on(const struct finder *x, const int32_t *part, int n, int32_t 
   return !cast || is_clear(x, part[n - 1], k, 0);
 }
 
-/* From action k on; the first action after those that were looked at. */
+/* Finds a run from action k on; returns the first action after those that were looked at. */
 static int32_t find_run(struct finder *x, int32_t k)
 {
   const struct tc_action *a = x->s->action;

@@ -101,7 +101,7 @@ static int find_vocab(int64_t *vocab, const struct tc_token_set *s, struct tc_er
   return TC_OK;
 }
 
-/* As the files say, or by their end-of-document tokens. */
+/* Counts documents as the files say, or by their end-of-document tokens. */
 static int64_t count_documents(const struct check *c)
 {
   int64_t documents = 0;

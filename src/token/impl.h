@@ -10,12 +10,12 @@
 
 struct tc_bytes { const char *s; size_t n; };       /* s == NULL: none */
 
-/* From bytes to an id: open addressing, a power of two of slots; id == TC_NO_ID: empty. */
+/* A slot of the table from bytes to ids: open addressing, a power of two of slots; id == TC_NO_ID: empty. */
 #define TC_NO_ID UINT32_MAX
 struct tc_word { struct tc_bytes text; uint32_t id; };
 struct tc_words { struct tc_word *slot; size_t mask, n; };
 
-/* From a pair of ids, left << 32 | right, to its merge. */
+/* A slot of the table from a pair of ids, left << 32 | right, to its merge. */
 #define TC_NO_PAIR UINT64_MAX
 struct tc_merge { uint64_t pair; uint32_t rank, id; };
 struct tc_merges { struct tc_merge *slot; size_t mask; int shift; };

@@ -11,7 +11,7 @@
 
 /* The status of this thread; thread-local, since ranks may be threads of one process. */
 static _Thread_local struct tc_thread_status *here;
-/* Of a thread of OpenMP: the status of the thread that it works for. */
+/* The status of the thread that a thread of OpenMP works for. */
 static _Thread_local const struct tc_thread_status *helps;
 
 /* ---- marks --------------------------------------------------------------------------------- */

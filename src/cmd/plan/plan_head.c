@@ -55,7 +55,7 @@ json_t *tc_slurm_json(const struct tc_slurm_part *s)
 
 /* ---- sources --------------------------------------------------------------------- */
 
-/* Of the options that begin with `prefix`. */
+/* Where the options that begin with `prefix` came from. */
 static const char *source_of(const struct tc_plan_job *j, const char *prefix, char *buf, size_t size)
 {
   tc_config_sources(j->cfg, prefix, buf, size);
