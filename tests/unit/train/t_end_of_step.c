@@ -281,6 +281,7 @@ int main(void)
   test_data(&f);
   test_flags(&f);
   test_signals(&f);
+  tc_data_free(f.data);
   tc_writer_free(f.writer, false);
   tc_comm_free(f.self);
   dup2(keep, STDERR_FILENO);
