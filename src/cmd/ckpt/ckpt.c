@@ -142,7 +142,8 @@ static void print_rows(const struct tc_ckpt_meta *t, int first, int end)
 {
   for (int i = first; i < end; i++) {
     const struct tc_meta_row *row = &tc_meta_rows[i];
-    json_t *value = row->shown ? tc_meta_json(t, row) : NULL;
+    if (!row->shown) continue;
+    json_t *value = tc_meta_json(t, row);
     const char *text = json_string_value(value);
     if (json_is_integer(value)) printf("%s%lld", row->shown, (long long)json_integer_value(value));
     else if (text && (*text || row->missing == TC_MISSING_FAULT))
