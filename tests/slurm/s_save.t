@@ -237,10 +237,10 @@ early() {                            # RANKS SIGNAL MOST-MS
   longest=$((t0 > longest ? t0 : longest))
   ends[$2:$got]=$((${ends[$2:$got]-0} + 1))
   case $got in 0 | 124) bad="$bad; $1 ranks, $2 after $at ms: status $got" ;; esac       # 124: it went on for 600 s
-  # Ranks that srun kills (137; at a second INT with other statuses, too) leave what they were making to the next start.
+  # Ranks that srun kills (137) leave what they were making to the next start.
   [ ! -d "$out" ] || left=$(cd "$out" && find . -mindepth 1 -printf '%P\n' | grep -vxE "$whole" |
-    if [ $got = 137 ] || [ "$2" = INT ]; then grep -vE '^ckpt/\.run-[0-9]*/\.(tmp-step|try)-'; else cat; fi)
-  [ ! -d "$out" ] || [ -z "$left" ] || bad="$bad; $1 ranks, $2 after $at ms: leaves $left"
+    if [ $got = 137 ]; then grep -vE '^ckpt/\.run-[0-9]*/\.(tmp-step|try)-'; else cat; fi)
+  [ ! -d "$out" ] || [ -z "$left" ] || bad="$bad; $1 ranks, $2 after $at ms, status $got: leaves $left"
 }
 n=0
 for size in 1 4 8; do
