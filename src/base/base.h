@@ -3,9 +3,9 @@
  * In and out: nothing here depends on tensors, ranks or the program's files. The files, in reading
  * order:
  *   err.h       status codes, error sentences, log lines, assertions
- *   arith.h     minimum, maximum, rounding up, orders for qsort, medians
+ *   arith.h     minimum, maximum, rounding up, divisors, orders for qsort, medians
  *   mem.h       allocation that never returns NULL, arrays that grow, pools
- *   plain.h     text of others on a terminal
+ *   plain.h     text of others on a terminal, characters of UTF-8
  *   text.h      strings: formatting, paths, "did you mean"
  *   amount.h    bytes, counts and times as text
  *   dtype.h     element types
@@ -13,7 +13,8 @@
  *   hash.h      hashes of strings
  *   random.h    random numbers from a key and a counter, and from the system
  *   clock.h     the monotonic clock, the time of day as text
- *   thread.h    threads with signals blocked, stacks for signal handlers, timed waits, work that threads share */
+ *   thread.h    threads with signals blocked, stacks for signal handlers, timed waits, the CPUs of the process, work that
+ *               threads share */
 #ifndef TC_BASE_H
 #define TC_BASE_H
 

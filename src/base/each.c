@@ -12,16 +12,18 @@ struct each {
   void *ctx;
   atomic_llong next, end;         /* end: the number of parts, or the first that failed */
   pthread_mutex_t lock;
-  struct tc_err err;              /* of part `end`; under the lock */
+  int rc;                         /* what part `end` returned, and its sentence; under the lock */
+  struct tc_err err;
 };
 
 struct worker { struct each *all; int number; pthread_t thread; };
 
-static void note_failure(struct each *e, int64_t part, const struct tc_err *err)
+static void note_failure(struct each *e, int64_t part, int rc, const struct tc_err *err)
 {
   pthread_mutex_lock(&e->lock);
   if (part < atomic_load(&e->end)) {
     atomic_store(&e->end, part);
+    e->rc = rc;
     e->err = *err;
   }
   pthread_mutex_unlock(&e->lock);
@@ -33,7 +35,8 @@ static void *work(void *arg)
   struct each *e = w->all;
   for (int64_t part; (part = atomic_fetch_add(&e->next, 1)) < atomic_load(&e->end);) {
     struct tc_err err = { 0 };
-    if (e->fn(e->ctx, part, w->number, &err) < 0) note_failure(e, part, &err);
+    const int rc = e->fn(e->ctx, part, w->number, &err);
+    if (rc < 0) note_failure(e, part, rc, &err);
   }
   return NULL;
 }
@@ -51,6 +54,6 @@ int tc_each(int64_t n, int jobs, tc_each_fn *fn, void *ctx, struct tc_err *err)
   work(&w[0]);
   for (int i = 1; i < started; i++) pthread_join(w[i].thread, NULL);
   free(w);
-  if (e.err.status < 0) *err = e.err;
-  return e.err.status;
+  if (e.rc < 0) *err = e.err;
+  return e.rc;
 }

@@ -96,7 +96,7 @@ static ssize_t write_plain(void *filter, const char *text, size_t n)
 {
   struct filter *f = filter;
   const size_t all = f->n_kept + n;
-  char *in = malloc((MOST_OUT + 1) * all + 1), *out = in + all;      /* by itself: mem.c tells by err.c, which needs this */
+  char *in = malloc((MOST_OUT + 1) * all + 1), *out = in + all;      /* not tc_malloc: mem.c logs by err.c, which needs this file */
   if (!in) return 0;
   memcpy(in, f->kept, f->n_kept);
   memcpy(in + f->n_kept, text, n);

@@ -111,8 +111,7 @@ void tc_bench_free(struct tc_bench *b)
   struct tc_device *d = b->device;
   if (d && b->src_there) d->ops->free(d, b->src_there, bytes_of(b));
   if (d && b->dst_there) d->ops->free(d, b->dst_there, bytes_of(b));
-  void *const owned[] = { b->src, b->dst, b->ns, b->call, b->part, b->ticket, b };
-  for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
+  TC_FREE(b->src, b->dst, b->ns, b->call, b->part, b->ticket, b);
 }
 
 void tc_bench_iters(struct tc_bench *b, int iters) { b->iters = TC_MAX(1, TC_MIN(iters, b->max_iters)); }

@@ -249,8 +249,12 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
   for (int w = 0; w < x->n_ways && !rc; w++) rc = init_way(x, w, device, host, err);
   struct tc_comm *c = tc_comm_new(&comm_ops, x, x->coord, x->size, o, x->late.blocked);
   if (!rc) rc = tc_comm_usable(c, err);
-  if (rc == 0) *out = c;
-  else abort_all(x), tc_comm_free(c);            /* an abort that hangs is leaked */
+  if (rc == 0) {
+    *out = c;
+    return 0;
+  }
+  abort_all(x);
+  tc_comm_free(c);                               /* an abort that hangs is leaked */
   return rc;
 }
 

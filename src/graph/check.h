@@ -12,7 +12,7 @@ int tc_check_gradients(const struct tc_graph *g, const struct tc_mesh *m, bool p
                        const char *pass, struct tc_err *err);
 
 /* check.c: the sentence of invariant i of placements, which ends the error of a program that breaks it; NULL: there
- * are fewer. */
+ * are fewer. For tests, which break each. */
 const char *tc_check_invariant(int i);
 
 #endif

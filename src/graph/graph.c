@@ -196,8 +196,7 @@ int32_t tc_tensor_root(const struct tc_graph *g, int32_t t)
 
 int32_t *tc_graph_roots(const struct tc_graph *g)
 {
-  int32_t *root = tc_malloc((size_t)g->n_tensors * sizeof *root);
-  for (int32_t t = 0; t < g->n_tensors; t++) root[t] = -1;
+  int32_t *root = tc_no_indices((size_t)g->n_tensors);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     int32_t end = t;                             /* its storage, or a tensor whose root is known */
     while (root[end] < 0 && shares_with(&g->tensor[end]) >= 0) end = shares_with(&g->tensor[end]);

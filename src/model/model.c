@@ -2,7 +2,6 @@
 #include "src/model/model.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const struct tc_model families[] = {

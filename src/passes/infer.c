@@ -256,7 +256,7 @@ static struct tc_layout output_layout(const struct sctx *s, int32_t node, int k,
   bool max = tc_op_info[n->op].flags & TC_OPF_MAXRED;
   for (int a = 0; a < TC_AXES; a++) {
     struct tc_place p = placed(&c[a], lo, t->rank);
-    bool contracted = (c[a].kind == TC_S || c[a].kind == TC_FLAT) && p.kind == TC_R;
+    bool contracted = tc_is_split(c[a].kind) && p.kind == TC_R;
     if (contracted || partial[a])
       p = (struct tc_place){ TC_P, 0, max ? TC_MAX_OP : TC_SUM, 0 };
     if (a == TC_MB && p.kind == TC_P && tc_is_acc(n, k)) p = (struct tc_place){ 0 };

@@ -45,7 +45,7 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
  * with their reshards: none; attention and the MLP's activation; everything of a layer except its input. */
 void tc_recompute(struct tc_graph *g, enum tc_recompute what);
 
-/* 6. In: products followed by biases, gradients of a residual and of a layer norm. Out: one fused
+/* 6. In: products followed by biases, gradients of a residual and of a layer norm. Out: one merged
  * node each. w_split: gradients of weights are computed later than those of inputs, so that their inputs
  * can't be overwritten. */
 void tc_merge(struct tc_graph *g, bool w_split);

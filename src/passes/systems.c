@@ -84,6 +84,7 @@ static void place_on_stages(struct tc_graph *g)
 int tc_system_apply(struct tc_graph *g, const struct tc_system *s, enum tc_reshard_after reshard_after, bool reduce_once,
                     struct tc_err *err)
 {
+  TC_ASSERT(s->rows->four);                      /* the first row is that of all parameters */
   struct tc_annotation params[] = { s->rows[0], END };
   struct tc_place *acc = &params[0].place[TC_ACC];
   if (reshard_after != TC_AFTER_AUTO) params[0].reshard_after = reshard_after;

@@ -192,7 +192,7 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   else if (s->rows->place[TC_UPDATE].kind == TC_FLAT)
     comm += dp_s(g, x, TC_REDUCE_SCATTER, psi * grad);
   else comm += dp_s(g, x, TC_ALL_REDUCE, psi * grad);
-  double update = tc_memory_s(d, psi * (s->rows->place[TC_UPDATE].kind == TC_FLAT ? 1 / dp : 1) * 28);
+  double update = tc_memory_s(d, psi * share(s, TC_UPDATE, dp) * 28);
   if (s->rows->place[TC_UPDATE].kind == TC_FLAT && s->rows->place[TC_STORE].kind != TC_FLAT)
     update += dp_s(g, x, TC_ALL_GATHER, psi * use);   /* updated weights: no work overlaps their gather */
   if (x->offload != TC_OFFLOAD_NO) update += psi * 24 / dp / d->copy_bytes_per_s;

@@ -135,10 +135,12 @@ const struct tc_node_price *tc_price_of(struct tc_prices *x, const struct tc_nod
   struct tc_node_price *price = &x->of[n->id];
   if (price->run_s >= 0) return price;
   *price = (struct tc_node_price){ .reshard = { .coll = TC_COLLS } };
-  if (n->op == TC_OP_RESHARD) tc_reshard_cost(&price->reshard, x->p, n, x->m, x->rank, x->k);
   if (n->op != TC_OP_RESHARD) {
     price->run_s = op_s(x, n);
-  } else if (price->reshard.coll == TC_COLLS) {
+    return price;
+  }
+  tc_reshard_cost(&price->reshard, x->p, n, x->m, x->rank, x->k);
+  if (price->reshard.coll == TC_COLLS) {
     price->run_s = local_s(x, n);
   } else {
     price->issue_s = x->k->device.issue_s;

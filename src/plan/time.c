@@ -158,10 +158,8 @@ static bool run_action(struct simulation *g, struct sim_rank *p)
 static void sim_rank_new(struct sim_rank *p, const struct tc_program *prog, int rank,
                          const struct simulation *g)
 {
-  size_t n = (size_t)prog->graph->n_nodes;
   *p = (struct sim_rank){ .p = prog, .rank = rank, .prices = tc_prices_new(prog, g->m, rank, g->k) };
-  p->mine = tc_malloc(n * sizeof *p->mine);
-  for (size_t i = 0; i < n; i++) p->mine[i] = -1;
+  p->mine = tc_no_indices((size_t)prog->graph->n_nodes);
 }
 
 static void sim_rank_free(struct sim_rank *p)
@@ -175,10 +173,8 @@ int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program
                  int n,
                  const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err)
 {
-  size_t nodes = (size_t)program[0]->graph->n_nodes;
   struct simulation g = { .k = k, .m = m, .n = n, .rank = tc_calloc((size_t)n, sizeof *g.rank),
-                    .shared = tc_malloc(nodes * sizeof *g.shared) };
-  for (size_t i = 0; i < nodes; i++) g.shared[i] = -1;
+                    .shared = tc_no_indices((size_t)program[0]->graph->n_nodes) };
   for (int i = 0; i < n; i++) sim_rank_new(&g.rank[i], program[i], rank[i], &g);
   bool progress = true, done = false;
   while (progress && !done) {

@@ -177,7 +177,7 @@ static int pass_groups(struct ctx *c)
                   &fault);
 }
 
-/* Each is named after the file that does it. */
+/* HACKING.md says which file does each. */
 #define PASSES(X) X(build) X(stages) X(systems) X(grad) X(update) X(infer) X(recompute) X(merge) X(loss_chunks) X(buckets) \
                   X(schedule) X(arena) X(groups)
 #define RUN(name) pass_##name,

@@ -48,7 +48,8 @@ void tc_actions_free(struct tc_actions *s);
 /* Local. Walks the list: inputs that are here are made, in this micro-batch, before they are read;
  * nothing in flight is read; each transfer is waited for once. A check independent of the making. */
 int tc_actions_check(const struct tc_actions *s, const struct tc_graph *g, struct tc_err *err);
-/* The sentence of invariant i, which ends the error of a list that breaks it; NULL: there are fewer. */
+/* The sentence of invariant i, which ends the error of a list that breaks it; NULL: there are fewer. For tests, which break
+ * each. */
 const char *tc_actions_invariant(int i);
 
 #endif

@@ -29,7 +29,7 @@ struct hoist {
   struct received *received; int32_t n_received, cap_received;     /* issued, and not read yet */
 };
 
-/* What was received, and the task touches, has been waited for then (actions_wait.c). */
+/* Drops from received[] what the task touches: actions_wait.c waits for these transfers before it. */
 static void read_received(struct hoist *c, struct task x)
 {
   const struct tc_node *n = &c->g->node[x.node];

@@ -1,4 +1,5 @@
-/* impl.h - what files of this folder share: the list of actions as it is built (actions.c), tensors within one storage (views.c), and live ranges with their places (arena.c, arena_place.c).
+/* impl.h - what files of this folder share: the list of actions as it is built (actions.c), tensors within one
+ * storage (views.c), and live ranges with their places (arena.c, arena_place.c).
  *
  * Local and pure. */
 #ifndef TC_SCHEDULE_IMPL_H

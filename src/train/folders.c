@@ -57,10 +57,12 @@ static char *name_in(const char *dir, int64_t token)
   return tc_sprintf("%s/.try-%016llx", dir, (unsigned long long)token);
 }
 
-static int make(const char *path, struct tc_err *err)
+/* *place: a signal removes the file, too, until tc_output_forget. */
+static int make(const char *path, int *place, struct tc_err *err)
 {
   const struct tc_output_opts o = { 0 };
   tc_at_file("making a file to try", path);
+  *place = tc_output_remember(path);
   return tc_output_text(path, &o, "a file to try whether all nodes see it\n", err);
 }
 
@@ -96,11 +98,14 @@ static int try_own(const struct tc_train *t, int64_t token, struct tc_err *err)
 {
   char *path = tc_sprintf("%s/.try-%016llx-%d", t->ckpt.lease, (unsigned long long)token, t->run.rank);
   char *renamed = tc_sprintf("%s-renamed", path);
-  int rc = make(path, err), why = 0;
+  const int place_renamed = tc_output_remember(renamed);
+  int place, rc = make(path, &place, err), why = 0;
   if (rc == 0 && (why = tc_rename(AT_FDCWD, path, renamed)) != 0)
     rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", path, strerror(why));
   if (rc == 0 && (why = tc_unlink(AT_FDCWD, renamed)) != 0)
     rc = tc_fail(err, TC_EUSER, "%s: can't be removed: %s", renamed, strerror(why));
+  tc_output_forget(place);
+  tc_output_forget(place_renamed);
   TC_FREE(renamed, path);
   return rc;
 }
@@ -157,14 +162,14 @@ int tc_train_folders(struct tc_train *t, struct tc_err *err)
 {
   int64_t token = 0;
   char *ckpt = NULL, *out = NULL;
-  int rc = 0;
+  int in_ckpt = -1, in_out = -1, rc = 0;
   tc_at_phase("trying the folders");
   if (t->run.rank == 0) {
     token = (int64_t)tc_random_name() << 31 ^ (int64_t)tc_random_name();
     ckpt = name_in(t->ckpt.lease, token);
     out = name_in(t->out, token);
-    rc = make(ckpt, err);
-    if (rc == 0) rc = make(out, err);
+    rc = make(ckpt, &in_ckpt, err);
+    if (rc == 0) rc = make(out, &in_out, err);
   }
   rc = tc_run_agree(&t->run, rc, err);
   if (rc == 0) rc = tc_comm_max_i64(t->run.world, &token, 1, err);
@@ -172,6 +177,8 @@ int tc_train_folders(struct tc_train *t, struct tc_err *err)
   if (rc == 0) rc = look_at_out(t, token, err);
   if (ckpt) tc_unlink(AT_FDCWD, ckpt);
   if (out) tc_unlink(AT_FDCWD, out);
+  tc_output_forget(in_ckpt);
+  tc_output_forget(in_out);
   TC_FREE(ckpt, out);
   if (rc == 0 && t->run.rank == 0) warn_of_room(t);
   return rc;

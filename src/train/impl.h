@@ -79,7 +79,8 @@ struct tc_train_tokenizer {
   size_t bytes;
 };
 
-/* rollback.c (back_to, and skipped and rollbacks as a checkpoint has them: restore.c): skipped, rollbacks and losses are saved in checkpoints. */
+/* rollback.c: skipped, rollbacks and losses, which are saved in checkpoints; restore.c sets them as a checkpoint has them,
+ * and back_to. */
 enum { TC_ROLLBACK_LOSSES = 32 };
 struct tc_rollback {
   int64_t skipped, rollbacks;

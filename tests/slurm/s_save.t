@@ -199,9 +199,9 @@ ok $? "all checkpoints verify" || note_file "$shared/verify"
 
 # ---- starts --------------------------------------------------------------------------------------
 
-out=$shared/early how=srun bad='' longest=0
+out=$shared/early how=srun bad=''
 whole='metrics\.jsonl|run\.json|ckpt(/step-[0-9]{8}(/(manifest\.json|rank-[0-9]{5}\.h5))?|/\.run-[0-9]{8}(/(beat|owner|ended))?|/\.starts)?'
-declare -A ends
+declare -A ends longest
 begin_early() {                      # RANKS
   local of=(-N2 --ntasks-per-node=$(($1 / 2)) -c1)
   [ "$1" != 1 ] || of=(-N1 -n1 -c1)
@@ -234,7 +234,7 @@ early() {                            # RANKS SIGNAL MOST-MS
   kill $resend 2> /dev/null
   until_ok 60 ended || bad="$bad; ranks are left"
   t0=$((($(date +%s%N) - t0) / 1000000))
-  longest=$((t0 > longest ? t0 : longest))
+  longest[$2]=$((t0 > ${longest[$2]-0} ? t0 : ${longest[$2]-0}))
   ends[$2:$got]=$((${ends[$2:$got]-0} + 1))
   case $got in 0 | 124) bad="$bad; $1 ranks, $2 after $at ms: status $got" ;; esac       # 124: it went on for 600 s
   # Ranks that srun kills (137) leave what they were making to the next start.
@@ -257,6 +257,6 @@ for size in 1 4 8; do
   done
 done
 is "$bad" '' "$n starts under srun: a signal ends each, and no file is half made"
-note "at most $longest ms after the signal"
+for s in "${!longest[@]}"; do note "$s: at most ${longest[$s]} ms"; done
 for s in "${!ends[@]}"; do note "$s: ${ends[$s]} starts"; done
 done_testing
