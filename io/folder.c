@@ -28,12 +28,6 @@ static int fail(const char *path, const char *what, int why, struct tc_err *err)
   return rc;
 }
 
-const char *tc_base_name(const char *path)
-{
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
 int tc_folder_remove(const char *path, struct tc_err *err)
 {
   struct tc_again again = { 0 };

@@ -16,9 +16,6 @@
 /* Local. The step of a folder's name "step-00000100", -1 if it is not one. */
 int64_t tc_step_of_name(const char *name);
 
-/* Local. The last component of a path; borrowed. */
-const char *tc_base_name(const char *path);
-
 /* Local. A folder of files and the files in it; the manifest goes first, so that what is left of it
  * is never taken for a checkpoint. A folder inside it is an error: not ours. A link is removed itself. TC_EUSER, naming
  * the folder, with errno. */

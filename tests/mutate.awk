@@ -80,8 +80,12 @@ function learn(file, is_header,    s, where, text, in_enum, prefix, def, f, open
     s = mask(s)
     gsub(/\$/, "", s)
     if (s ~ /^#/) continue
-    for (rest = s; match(rest, /\[[A-Z][A-Z0-9_]*\]/); rest = substr(rest, RSTART + RLENGTH))
-      counts[substr(rest, RSTART + 1, RLENGTH - 2)] = 1
+    # A count is the length of an array; "[LAST] = x", in a list, names a value.
+    for (rest = s; match(rest, /\[[A-Z][A-Z0-9_]*\]/); rest = substr(rest, RSTART + RLENGTH - 1)) {
+      where = substr(rest, RSTART + 1, RLENGTH - 2)
+      if (RSTART > 1 && substr(rest, RSTART - 1, 1) ~ /[A-Za-z0-9_\]]/) counts[where] = 1
+      else values[where] = 1
+    }
     if (!in_enum && match(s, /enum [a-z_]*[ ]?\{/)) { in_enum = 1; text = ""; s = substr(s, RSTART) }
     if (in_enum) {
       text = text s "\n"
@@ -141,7 +145,7 @@ function known_to_differ(op, new, left) {
 # What only frees: "if (n >= 0) tc_names_free(names, n);" of none, or of the one that is not there.
 function only_frees() { return masked ~ /^ *(else )?if \(.*\) ([A-Za-z0-9_]*free[a-z_]*|[A-Za-z0-9]*close|TC_FREE)\([^()]*\);/ }
 
-# The value of a hash that is compared within one process: any that spreads does.
+# The value of a hash that is compared within one process: any that spreads does; what is divided does not spread.
 function only_spreads() { return func_name == "hash" }
 
 # How often a loop polls before it gives up the core: only the speed.
@@ -160,8 +164,8 @@ function same_constant(s, n, was, new,    before, after) {
   if (only_frees() || only_spreads() || polls(s)) return 1
   # -1 is "none" or "failed", for which anything below 0 is taken.
   if (was == 1 && new == 2 && before ~ /(return|[?:]|[^=!<>]=|memset\([^,]*,) -$/) return 1
-  # Room for more than there are, and for one where there are none.
-  if (before ~ /alloc\(/ && (new > was || (was == 1 && before ~ /\+ $/ && after ~ /^\)?(, | \* )sizeof/))) return 1
+  # Room for more than there are.
+  if (before ~ /alloc\(/ && new > was) return 1
   # A status of 0 that becomes 1: only its sign is asked for.
   if (was == 0 && new == 1 && before ~ /return ([^;]* [?:] [^;]*: )?$/ && after ~ /^;/ && is_status()) return 1
   if (was == 0 && new == 1 && before ~ /\? -1 : $/ && after ~ /^;/) return 1
@@ -173,7 +177,7 @@ function same_constant(s, n, was, new,    before, after) {
 function same_operator(kind, op, new, at,    left, rest) {
   left = substr(masked, 1, at - 2)
   rest = substr(masked, at + length(op) + 1)
-  if (kind == "arithmetic") return only_spreads() || left ~ /alloc\(/ && op == "/" && new == "*"
+  if (kind == "arithmetic") return only_spreads() && op ~ /^(<<|>>|[+])$/ || left ~ /alloc\(/ && op == "/" && new == "*"
   return kind == "relation" && (above_highest(op, new, rest) || sign_of_status(op, new, left) ||
          handle_at_zero(op, new, left, rest) || known_to_differ(op, new, left) ||
          (only_frees() && op new ~ /^(>=>|>>=|<<=|<=<)$/))
@@ -307,7 +311,7 @@ BEGIN {
   for (i = 1; i < ARGC; i++) learn(ARGV[i], 0)
   for (key in pending) {
     split(key, part, SUBSEP)
-    if (part[2] in counts) highest[part[1], pending[key]] = 1
+    if ((part[2] in counts) && !(part[2] in values)) highest[part[1], pending[key]] = 1
   }
 }
 FNR == 1 { comment = 0; func_name = "-"; previous = ";" }

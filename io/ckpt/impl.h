@@ -97,11 +97,6 @@ void tc_ckpt_tidy(const char *dir, const char *except);
 
 /* A process. Ids mean the same where boot and process namespace are the same; machine "": they are not known. */
 struct tc_process { char host[65], machine[160]; long long pid, born; };
-/* Instead of when a process began: it has ended; that can't be told, as where /proc is not mounted, or hides the processes
- * of others. */
-enum tc_process_gone { TC_PROCESS_ENDED = -1, TC_PROCESS_HIDDEN = -2 };
-/* Local. In ticks since boot, or enum tc_process_gone. */
-long long tc_process_born(long long pid);
 struct tc_process tc_process_here(void);
 
 struct tc_owner {

@@ -51,7 +51,7 @@ static void emit(FILE *f, const char *before, json_t *value)
 }
 
 const struct tc_meta_row tc_meta_rows[TC_META_ROWS] = {
-#define TC_META(name, kind, unit, least, most, missing, shown, meaning) \
+#define TC_META(name, kind, least, most, missing, shown, meaning) \
   { #name, TC_KIND_##kind, least, most, TC_MISSING_##missing, shown, offsetof(struct tc_ckpt_meta, name) },
 #include "io/ckpt/meta.def"
 #undef TC_META

@@ -20,18 +20,23 @@ enum { MOST_TEXT = 1 << 16 };     /* bytes of an owner file */
 
 /* ---- processes and their nodes ---------------------------------------------------------- */
 
-long long tc_process_born(long long pid)
+/* Instead of when a process began: it has ended; that can't be told, as where /proc is not mounted, or hides the
+ * processes of others. */
+enum gone { ENDED = -1, HIDDEN = -2 };
+
+/* In ticks since boot, or enum gone. */
+static long long born(long long pid)
 {
   char path[64], line[1024];
-  if (pid > 0 && pid <= INT32_MAX && kill((pid_t)pid, 0) < 0 && errno == ESRCH) return TC_PROCESS_ENDED;
+  if (pid > 0 && pid <= INT32_MAX && kill((pid_t)pid, 0) < 0 && errno == ESRCH) return ENDED;
   snprintf(path, sizeof path, "/proc/%lld/stat", pid);
-  if (tc_first_line(path, line, sizeof line)) return TC_PROCESS_HIDDEN;
+  if (tc_first_line(path, line, sizeof line)) return HIDDEN;
   const char *at = strrchr(line, ')');          /* the name before may hold anything */
   long long ticks = -1;
   char state = 'X';
   if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-                    "%*d %*d %lld", &state, &ticks) != 2) return TC_PROCESS_HIDDEN;
-  return state == 'Z' || state == 'X' ? TC_PROCESS_ENDED : ticks;
+                    "%*d %*d %lld", &state, &ticks) != 2) return HIDDEN;
+  return state == 'Z' || state == 'X' ? ENDED : ticks;
 }
 
 struct tc_process tc_process_here(void)
@@ -42,7 +47,7 @@ struct tc_process tc_process_here(void)
   tc_first_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
   if (readlink("/proc/self/ns/pid", ns, sizeof ns - 1) < 0) *ns = 0;
   if (*boot && *ns) snprintf(p.machine, sizeof p.machine, "%s %s", boot, ns);
-  p.born = tc_process_born(p.pid);
+  p.born = born(p.pid);
   return p;
 }
 
@@ -170,8 +175,8 @@ int tc_owner_check(struct tc_owner *o, int64_t number, struct tc_err *err)
   const char *job = text_of(lease_owner, "job");
   const long long pid = number_in(lease_owner, "pid"), when = number_in(lease_owner, "born");
   const bool same = lease_owner && *o->me.machine && !strcmp(text_of(lease_owner, "machine"), o->me.machine);
-  const long long now = same ? tc_process_born(pid) : TC_PROCESS_HIDDEN;
-  const bool told = now != TC_PROCESS_HIDDEN && when >= 0, alive = told && now == when;      /* not told: its heartbeat tells */
+  const long long now = same ? born(pid) : HIDDEN;
+  const bool told = now != HIDDEN && when >= 0, alive = told && now == when;      /* not told: its heartbeat tells */
   o->alone = told && !alive;
   int rc = 0;
   if (*o->job && !strcmp(job, o->job)) rc = check_same_job(o, number, lease, lease_owner, same && !o->alone, err);

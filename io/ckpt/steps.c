@@ -74,7 +74,7 @@ int tc_ckpt_list_beside(const char *dir, int64_t **steps, struct tc_err *err)
   return n;
 }
 
-int tc_ckpt_list_folder(int64_t **steps, const char *dir, const char *cmd, struct tc_err *err)
+int tc_ckpt_list_folder(int64_t **steps, const char *dir, const char *command, struct tc_err *err)
 {
   struct stat st;
   const bool one = has_file(dir, TC_MANIFEST);
@@ -83,8 +83,7 @@ int tc_ckpt_list_folder(int64_t **steps, const char *dir, const char *cmd, struc
   if (why && why != ENOENT && why != ENOTDIR) return tc_fail(err, TC_EUSER, "%s can't be read: %s", dir, strerror(why));
   if (why || !S_ISDIR(st.st_mode)) return tc_fail(err, TC_EUSER, "%s: no such folder", dir);
   if (one)
-    return tc_fail(err, TC_EUSER, "%s is one checkpoint; ckpt %s takes the folder they are in", dir,
-                   cmd);
+    return tc_fail(err, TC_EUSER, "%s is one checkpoint; ckpt %s takes the folder they are in", dir, command);
   return tc_ckpt_list_beside(dir, steps, err);
 }
 

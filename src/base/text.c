@@ -54,6 +54,12 @@ char *tc_folder_of(const char *path)
   return p;
 }
 
+const char *tc_base_name(const char *path)
+{
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
 bool tc_ends_with(const char *text, const char *ending)
 {
   const size_t n = strlen(text), k = strlen(ending);

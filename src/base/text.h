@@ -20,8 +20,9 @@ bool tc_ends_with(const char *text, const char *ending);
  * neighbours counts as one), for "did you mean"; -1 if none is near. */
 int tc_nearest(const char *word, const char *const *list, int n);
 
-/* Local. The folder that holds `path`, by its text; owned. */
+/* Local. The folder that holds `path`, by its text; owned. The last component of a path; borrowed. */
 char *tc_folder_of(const char *path);
+const char *tc_base_name(const char *path);
 /* An owned copy of a file's name as a word for a shell: quoted where it would not read it as one word, and with "./"
  * before a "-", which would begin an option. */
 char *tc_shell_word(const char *name);

@@ -1,7 +1,7 @@
 /* pairs.c - each node with each other node, and which of them are slow.
  *
  * All ranks make the same decisions (message size, iterations, the last round), from times that all of
- * them have gathered. Rank 0 keeps the pairs, and prints.
+ * them have gathered. Rank 0 keeps the pairs, and says how far they are.
  *
  * A node's rate is the upper median over its pairs, so that one slow peer does not make it slow, not even
  * among three nodes; the reference for all is the median of these rates. A pair that is slow is measured

@@ -1,6 +1,6 @@
 /* timings.h - the times of a program's actions, from traces of its runs, and the prices of ops that they give. */
-#ifndef TC_PLAN_TIMINGS_H
-#define TC_PLAN_TIMINGS_H
+#ifndef TC_CALIBRATE_TIMINGS_H
+#define TC_CALIBRATE_TIMINGS_H
 
 #include "src/plan/plan.h"
 

@@ -1,5 +1,5 @@
-/* cmd.h - the commands, one file each; main.c has their table and is to be read first; those with several files have a
- * folder, whose main header is of its name.
+/* cmd.h - the commands, one file cmd_NAME.c each; main.c has their table and is to be read first; those with many files
+ * have a folder, whose main header is of its name. show_data.c and print_pairs.c belong to data and comm.
  *
  * In: the command line. Out: an exit status, and text on stdout or one sentence on stderr. */
 #ifndef TC_CMD_H
@@ -14,7 +14,8 @@ struct tc_cmd {
 };
 /* How a flag is read into a field of its command's struct: a bool (YES, NO), a const char *, an int (the index of the
  * word in `takes`, "refuse, replace or bytes"), an int, an int64_t, a double, an int64_t of bytes with powers of 1024, a
- * double of a count such as 300G, of bytes with a unit such as 76GB, of seconds such as 24:00:00; or by a function. */
+ * double of a count such as 300G, of bytes with a unit such as 76GB, of seconds such as 24:00:00; or by a function.
+ * GIVEN: it is not read; the command asks tc_args_given. */
 enum tc_flag_kind { TC_FLAG_YES, TC_FLAG_NO, TC_FLAG_TEXT, TC_FLAG_WORD, TC_FLAG_INT, TC_FLAG_WHOLE, TC_FLAG_REAL,
                     TC_FLAG_SIZE, TC_FLAG_AMOUNT, TC_FLAG_BYTES, TC_FLAG_TIME, TC_FLAG_CALL, TC_FLAG_GIVEN };
 
@@ -33,7 +34,9 @@ struct tc_flag {
   /* It has no effect without one of these flags, or with one of these: "--nodes or --from-slurm: of how many nodes?", the
    * flags and the end of the sentence. Flags that have no effect with it; "*": all others. */
   const char *needs, *against, *drops;
-  const char *says;              /* the sentence instead; its %s: the value, or the flag that is dropped */
+  /* The sentence instead; its %s: the value, or the flag that is dropped. Of a flag without these three: that its value
+   * is missing. */
+  const char *says;
 };
 #define TC_FLAG_ABOVE_0 2.3e-308 /* as `least` */
 
@@ -52,7 +55,7 @@ enum tc_flags_how {
   TC_FLAGS_OPTIONS = 1,          /* flags that are not in the list are options of the run file */
   TC_FLAGS_DOTTED = 2,           /* ... if they have a dot */
   TC_FLAGS_STRICT = 4,           /* "--nodes --json" has no value, "--json=1" one too many */
-  TC_FLAGS_JOINED = 8,           /* "-j8" and "-j=8" are flags */
+  TC_FLAGS_JOINED = 8,           /* "-j8" is a flag */
   TC_FLAGS_DASH = 16,            /* "-" is a word */
   TC_FLAGS_END = 32              /* all after "--" are words */
 };
@@ -70,15 +73,16 @@ struct tc_args {
 };
 /* read_flags.c. Local, as all of these. Whether `takes` has the flag, as above. */
 bool tc_flag_is_of(const struct tc_flag *f, const char *takes);
-/* Sorts the words, checks what the flags need and exclude. TC_EUSER. To be freed,
- * also after a failure. */
+/* Sorts the words. TC_EUSER. To be freed, also after a failure. */
 int tc_args_find(struct tc_args *a, const struct tc_flags *flags, int argc, char **argv, struct tc_err *err);
+/* Checks what the flags need and exclude. TC_EUSER. */
+int tc_args_check(const struct tc_args *a, struct tc_err *err);
 void tc_args_free(struct tc_args *a);
 /* Reads the values of the flags into `fields`, in the order of the command line. Borrows texts. TC_EUSER. */
 int tc_args_set(const struct tc_args *a, void *fields, struct tc_err *err);
-/* Both; *word: the one word, or NULL. */
+/* All three; *word: the one word, or NULL. */
 int tc_args_read(const char **word, const struct tc_flags *flags, void *fields, int argc, char **argv, struct tc_err *err);
-/* Both, and the run file with its options between them. */
+/* All three, and the run file with its options before the values. */
 int tc_args_run(struct tc_config **c, const struct tc_flags *flags, void *fields, int argc, char **argv, struct tc_err *err);
 /* The value of the flag, such as "--top"; "" if it takes none, NULL: it is not given. */
 const char *tc_args_given(const struct tc_args *a, const char *flag);
@@ -92,7 +96,7 @@ extern const struct tc_flag tc_flags_plan[], tc_flags_place[], tc_flags_graph[],
   { "--rope ORDER", "order of rotary pairs in the files of FOLDER: half (default, Hugging Face's) or interleaved " \
     "(Meta's); e.g. --rope interleaved", "half or interleaved", TC_FLAG_TEXT, .field = offsetof(struct command, m.rope) }
 /* How eval and sample read. */
-#define TC_FLAGS_MODEL(list, name) { .flag = list, .command = name, .how = TC_FLAGS_OPTIONS | TC_FLAGS_JOINED, \
+#define TC_FLAGS_MODEL(list, name) { .flag = list, .command = name, .how = TC_FLAGS_OPTIONS, \
   .none = "name a checkpoint, a folder of checkpoints or one of Hugging Face's; see tercio " name " --help", \
   .two = "one model at a time: '%s' or '%s'?" }
 /* read_flags.c. Local. The flags into `fields`; the word and the options of the run file into *m, of which it is part. */
@@ -108,6 +112,7 @@ int tc_cmd_data(int argc, char **argv, struct tc_stop *stop);     /* ... and to 
 int tc_cmd_report(int argc, char **argv);
 int tc_cmd_save(int argc, char **argv);
 int tc_cmd_comm(int argc, char **argv);
+int tc_cmd_plan(int argc, char **argv);
 /* The commands of `tercio ckpt` as a section of the man page. */
 void tc_cmd_ckpt_man(FILE *f);
 /* flag_help.c. Local. The flags of a list, of which `takes` is as above, a line each behind the margin, `width` for its
@@ -117,6 +122,5 @@ void tc_flags_print(FILE *f, const struct tc_flag *list, const char *takes, cons
 void tc_roff_line(FILE *f, const char *request, const char *text);
 /* flag_help.c. Local. The man page's section on the keys of metrics.jsonl, by metrics.def. */
 void tc_cmd_metrics_man(void);
-int tc_cmd_plan(int argc, char **argv);
 
 #endif

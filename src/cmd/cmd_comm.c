@@ -254,6 +254,7 @@ int tc_cmd_comm(int argc, char **argv)
   struct tc_config *cfg = NULL;
   struct job j = { 0 };
   int rc = tc_args_find(&a, &flags, argc, argv, &err);
+  if (!rc) rc = tc_args_check(&a, &err);
   if (!rc) rc = parse(&j, &cfg, &a, &err);
   tc_args_free(&a);
   if (!rc) rc = tc_launch_find(&j.launch, cfg, &err);

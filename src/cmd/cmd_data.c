@@ -18,14 +18,6 @@ static int set_shard_tokens(void *opts, const struct tc_flag *f, const char *val
   return !fits;
 }
 
-static int set_bad_lines(void *opts, const struct tc_flag *f, const char *value, struct tc_err *err)
-{
-  struct tc_shards_opts *o = opts;
-  (void)f, (void)err;
-  o->skip_bad = strcmp(value, "skip") == 0;
-  return !o->skip_bad && strcmp(value, "refuse");
-}
-
 #define FIELD(f) .field = offsetof(struct tc_shards_opts, f)
 #define NEEDS(flag) .needs = "--tokenizer", \
   .says = flag " needs --tokenizer: without one a token is a byte, and one file is made"
@@ -40,7 +32,7 @@ static const struct tc_flag list[] = {           /* main.c explains them */
     .most = INT32_MAX, .set = set_shard_tokens, NEEDS("--shard-tokens") },
   { .form = "--threads N", .takes = TC_DATA_THREADS, FIELD(threads), 1, TC_DATA_MOST_THREADS },
   { .form = "--invalid WORD", .takes = "refuse, replace or bytes", .kind = TC_FLAG_WORD, FIELD(invalid) },
-  { .form = "--bad-lines WORD", .takes = "refuse or skip", .kind = TC_FLAG_CALL, .set = set_bad_lines },
+  { .form = "--bad-lines WORD", .takes = "refuse or skip", .kind = TC_FLAG_WORD, FIELD(skip_bad) },
   { .form = NULL }
 };
 static const struct tc_flags flags = { .flag = list, .command = "data", .how = TC_FLAGS_DASH | TC_DATA_FLAGS,
@@ -80,6 +72,7 @@ static int make(int argc, char **argv, struct tc_stop *stop, struct tc_err *err)
   struct tc_shards_made made;
   struct tc_args a;
   int status = tc_args_find(&a, &flags, argc, argv, err);
+  if (status == TC_OK) status = tc_args_check(&a, err);
   if (status == TC_OK) status = parse(&o, &a, err);
   if (status == TC_OK) status = tc_shards_make(&made, &o, err);
   if (status == TC_OK) say_made(&o, &made);

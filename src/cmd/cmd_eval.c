@@ -8,14 +8,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct eval {
   struct tc_trained m;
   bool json;
   int64_t batch;                       /* sequences per rank; 0: as many as the default */
-  struct tc_eval_task *task;           /* [n_tasks], which `run` borrows */
-  int n_tasks;
   struct tc_eval run;
 };
 
@@ -26,7 +23,7 @@ static int add_task(void *eval, const struct tc_flag *f, const char *path, struc
 {
   struct eval *e = eval;
   (void)err;
-  e->task[e->n_tasks++] = (struct tc_eval_task){ .kind = (enum tc_eval_kind)(f - tc_flags_eval), .path = path };
+  e->run.task[e->run.n_tasks++] = (struct tc_eval_task){ .kind = (enum tc_eval_kind)(f - tc_flags_eval), .path = path };
   return !*path;
 }
 
@@ -50,7 +47,7 @@ static const struct tc_flags flags = TC_FLAGS_MODEL(tc_flags_eval, "eval");
 static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
 {
   TC_TRY(tc_args_model(&e->m, &flags, e, argc, argv, err));
-  if (!e->n_tasks)
+  if (!e->run.n_tasks)
     return tc_fail(err, TC_EUSER, "nothing to evaluate: give --data FILES, --choices FILE.jsonl or --hellaswag FILE");
   return 0;
 }
@@ -93,7 +90,7 @@ static void print_json(const struct eval *e)
 {
   const struct tc_exec_memory *m = &e->run.memory;
   json_t *list = json_array();
-  for (int i = 0; i < e->n_tasks; i++) print_task(list, &e->task[i]);
+  for (int i = 0; i < e->run.n_tasks; i++) print_task(list, &e->run.task[i]);
   tc_out_json(tc_out_object("checkpoint=%s step=%lld ranks=%d memory=%p results=%p", e->m.path, (long long)e->m.step,
     e->run.launch.ranks->world, tc_out_object("state=%lld scratch=%lld staging=%lld", (long long)m->region[TC_STATE],
     (long long)m->region[TC_SCRATCH], (long long)m->staging), (void *)list), JSON_INDENT(1));
@@ -102,10 +99,10 @@ static void print_json(const struct eval *e)
 static void print_tables(const struct eval *e)
 {
   for (int questions = 0; questions < 2; questions++)
-    for (int i = 0, n = 0; i < e->n_tasks; i++) {
-      if ((e->task[i].kind != TC_EVAL_DATA) != questions) continue;
+    for (int i = 0, n = 0; i < e->run.n_tasks; i++) {
+      if ((e->run.task[i].kind != TC_EVAL_DATA) != questions) continue;
       if (n++ == 0) tc_out_head(questions ? answers_form : data_form);
-      print_task(NULL, &e->task[i]);
+      print_task(NULL, &e->run.task[i]);
     }
 }
 
@@ -117,11 +114,9 @@ static int prepare(struct eval *e, int argc, char **argv, struct tc_err *err)
   tc_h5_start();
   TC_TRY(tc_trained_open(&e->m, err));
   e->run.model = &e->m;
-  e->run.task = e->task;
-  e->run.n_tasks = e->n_tasks;
   e->run.tells = !e->json;
-  for (int i = 0; i < e->n_tasks; i++)
-    if (e->task[i].kind != TC_EVAL_DATA) TC_TRY(tc_eval_questions(&e->m, &e->task[i], err));
+  for (int i = 0; i < e->run.n_tasks; i++)
+    if (e->run.task[i].kind != TC_EVAL_DATA) TC_TRY(tc_eval_questions(&e->m, &e->run.task[i], err));
   return 0;
 }
 
@@ -129,8 +124,8 @@ static int prepare(struct eval *e, int argc, char **argv, struct tc_err *err)
 static int judge(const struct eval *e, bool first)
 {
   struct tc_err err;
-  for (int i = 0; i < e->n_tasks; i++) {
-    const struct tc_eval_task *t = &e->task[i];
+  for (int i = 0; i < e->run.n_tasks; i++) {
+    const struct tc_eval_task *t = &e->run.task[i];
     if (t->kind == TC_EVAL_DATA ? isfinite(t->loss.nats) : !t->answers.not_finite) continue;
     tc_fail(&err, TC_EDIVERGED, "%.300s: the model's losses are not finite (%s): a diverged run's checkpoint? tercio ckpt "
             "tensors shows its weights", t->path, t->kind == TC_EVAL_DATA ? tc_not_finite(t->loss.nats) : "of answers");
@@ -141,19 +136,19 @@ static int judge(const struct eval *e, bool first)
 
 static void eval_free(struct eval *e)
 {
-  for (int i = 0; i < e->n_tasks; i++) {
-    tc_choices_free(&e->task[i].questions);
-    free(e->task[i].answers.nats);
+  for (int i = 0; i < e->run.n_tasks; i++) {
+    tc_choices_free(&e->run.task[i].questions);
+    free(e->run.task[i].answers.nats);
   }
   tc_trained_free(&e->m);
-  free(e->task);
+  free(e->run.task);
 }
 
 int tc_cmd_eval(int argc, char **argv)
 {
   struct tc_err err = { 0 };
   struct eval e = { 0 };
-  e.task = tc_calloc((size_t)argc + 1, sizeof *e.task);
+  e.run.task = tc_calloc((size_t)argc + 1, sizeof *e.run.task);
   int rc = prepare(&e, argc, argv, &err);
   if (rc == 0) rc = tc_launch_find(&e.run.launch, e.m.cfg, &err);
   const struct tc_ranks *k = e.run.launch.ranks;

@@ -103,7 +103,8 @@ int tc_cmd_graph(int argc, char **argv)
     tc_config_free(c);
     return tc_say_failure(&err);
   }
-  int rank = ask.rank, world = 1;
+  const int rank = ask.rank;
+  int world = 1;
   int32_t *node = NULL;
   rc = find_world(&world, &node, ask.world, &err);
   const char *after = ask.after;

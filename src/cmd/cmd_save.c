@@ -1,5 +1,5 @@
 /* cmd_save.c - `tercio save`: requests a checkpoint from a run in progress, by a file in its
- * folder (train/request.h). This works however the run was started, and from any machine that shares the
+ * folder (src/train/train.h). This works however the run was started, and from any machine that shares the
  * folder. */
 #include "src/cmd/cmd.h"
 #include "src/report/report.h"

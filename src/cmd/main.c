@@ -18,8 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What --help prints: usage, flags and example. FLAGS: to the usage those of the table are added. OPTIONS: the command also takes the run file's options, which --help all or SECTION prints; ALL_OPTIONS:
- * they are its own flags, so --help prints them too. OWN: the command prints its help itself, since it has subcommands. */
+/* What --help prints: usage, flags and example. FLAGS: to the usage those of the table are added. OPTIONS: the command
+ * also takes the run file's options, which --help all or SECTION prints; ALL_OPTIONS: they are its own flags, so --help
+ * prints them too. OWN: the command prints its help itself, since it has subcommands. */
 enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_ALL_OPTIONS = 2 | HELP_OPTIONS, HELP_OWN = 4, HELP_FLAGS = 8 };
 
 static const struct {

@@ -28,10 +28,9 @@ static const struct tc_flag *find_flag(const struct tc_flags *l, const char *arg
   for (const struct tc_flag *f = l->flag; f->form; f++) {
     if (strncmp(arg, f->form, name_size(f)) != 0 || !tc_flag_is_of(f, l->takes)) continue;
     const char *rest = arg + name_size(f);
-    const bool joined = f->form[1] == '-' || l->how & TC_FLAGS_JOINED;
     *value = NULL;
-    if (*rest == '=' && joined && (takes_value(f) || l->how & TC_FLAGS_STRICT)) *value = rest + 1;
-    else if (*rest && f->form[1] != '-' && joined && takes_value(f)) *value = rest;
+    if (*rest == '=' && (takes_value(f) || l->how & TC_FLAGS_STRICT)) *value = rest + 1;
+    else if (*rest && f->form[1] != '-' && l->how & TC_FLAGS_JOINED && takes_value(f)) *value = rest;
     else if (*rest) continue;
     return f;
   }
@@ -70,7 +69,7 @@ static int take_flag(struct tc_args *a, const struct tc_flag *f, const char *val
     const bool next = takes_value(f) && !value && has_value(argc, argv, *i, strict);
     if (next) value = argv[++*i];
     if (takes_value(f) && !value && a->flags->missing)
-      return tc_fail(err, TC_EUSER, f->says && !f->needs ? f->says : a->flags->missing, name, name);
+      return tc_fail(err, TC_EUSER, f->says && !f->needs && !f->against && !f->drops ? f->says : a->flags->missing, name, name);
     a->given[a->n_given++] = (struct tc_given){ f, value ? value : "" };
     value = NULL;
   } while (more && has_value(argc, argv, *i, strict));      /* all words up to the next flag are values */
@@ -155,10 +154,15 @@ int tc_args_find(struct tc_args *a, const struct tc_flags *flags, int argc, char
   a->word = a->argv + 1;
   int rc = sort_words(a, option, argc, argv, err);
   free(option);
-  for (int i = 0; i < a->n_given && !rc; i++)
-    if (a->given[i].flag->drops) rc = check_dropped(a, &a->given[i], err);
-  for (int i = 0; i < a->n_given && !rc; i++) rc = check_effect(a, &a->given[i], err);
   return rc;
+}
+
+int tc_args_check(const struct tc_args *a, struct tc_err *err)
+{
+  for (int i = 0; i < a->n_given; i++)
+    if (a->given[i].flag->drops) TC_TRY(check_dropped(a, &a->given[i], err));
+  for (int i = 0; i < a->n_given; i++) TC_TRY(check_effect(a, &a->given[i], err));
+  return 0;
 }
 
 void tc_args_free(struct tc_args *a)
@@ -263,6 +267,7 @@ int tc_args_read(const char **word, const struct tc_flags *flags, void *fields, 
 {
   struct tc_args a;
   int rc = tc_args_find(&a, flags, argc, argv, err);
+  if (!rc) rc = tc_args_check(&a, err);
   if (!rc) rc = tc_args_set(&a, fields, err);
   *word = a.n_words ? a.word[0] : NULL;
   tc_args_free(&a);
@@ -273,6 +278,7 @@ int tc_args_run(struct tc_config **c, const struct tc_flags *flags, void *fields
 {
   struct tc_args a;
   int rc = tc_args_find(&a, flags, argc, argv, err);
+  if (!rc) rc = tc_args_check(&a, err);
   if (!rc) rc = tc_config_new(c, a.argc, a.argv, err);
   if (!rc) rc = tc_args_set(&a, fields, err);
   tc_args_free(&a);
@@ -284,6 +290,7 @@ int tc_args_model(struct tc_trained *m, const struct tc_flags *flags, void *fiel
 {
   struct tc_args a;
   int rc = tc_args_find(&a, flags, argc, argv, err);
+  if (!rc) rc = tc_args_check(&a, err);
   if (!rc) rc = tc_args_set(&a, fields, err);
   m->path = a.word[0];
   m->flag = a.argv;                              /* with the options behind the word, which becomes the command's name */

@@ -72,6 +72,7 @@ static int parse(struct view *v, const struct tc_flags *flags, int argc, char **
 {
   struct tc_args a;
   int rc = tc_args_find(&a, flags, argc, argv, err);
+  if (!rc) rc = tc_args_check(&a, err);
   if (!rc) rc = tc_args_set(&a, v, err);
   for (int i = 0; i < a.n_words && !rc; i++) rc = add_words(v, a.word[i], err);
   if (!rc && !v->o.n_words) rc = tc_fail(err, TC_EUSER, "no data files; see tercio data --help");

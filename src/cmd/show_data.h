@@ -9,7 +9,7 @@
 int tc_show_data(bool *is_verb, int argc, char **argv, struct tc_err *err);
 
 /* What the tables of `tercio data` share: how words are read, and --threads. */
-#define TC_DATA_FLAGS TC_FLAGS_END | TC_FLAGS_JOINED, .wrong = "%s %s", \
+#define TC_DATA_FLAGS TC_FLAGS_END, .wrong = "%s %s", \
                       .missing = "%s needs a value; see tercio data --help"
 #define TC_DATA_THREADS "a number from %.0f to %.0f", .kind = TC_FLAG_INT
 enum { TC_DATA_MOST_THREADS = 1024 };

@@ -266,7 +266,7 @@ int tc_emit(struct tc_emitted *o, const struct tc_plan_job *j, const struct tc_c
   if (!rc) rc = write_all(&j->cluster, text, job, dir, err);
   if (rc && made) rmdir(j->into);
   TC_FREE(job, device, out, text);
-  o->dir = dir;
   if (rc) free(dir);
+  else o->dir = dir;
   return rc;
 }

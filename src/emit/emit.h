@@ -54,14 +54,13 @@ enum { TC_EMIT_CHECKS = 32 };
  * it is. rate: c's learning rate is from the table; NULL: it is not. */
 int tc_emit_checks(struct tc_emit_check *list, const struct tc_plan_job *j, const struct tc_config *c,
                    const struct tc_plan *p, const struct tc_plan_rate *rate);
+/* Local. The CPUs of each task of the job; 0: those of the batch script's template. */
+int tc_emit_task_cpus(const struct tc_plan_job *j);
+enum { TC_EMIT_GPU_CPUS = 4 };                   /* that a rank of a GPU needs at least (slurm/train.sbatch) */
 
 /* paths.c. Local. Files and folders that were given relative to the current folder become absolute paths, whose strings
  * belong to the configuration. TC_EUSER: the name of the current folder cannot stand in a run file. */
 int tc_emit_absolute(struct tc_config *c, struct tc_err *err);
-
-/* Local. The CPUs of each task of the job; 0: those of the batch script's template. */
-int tc_emit_task_cpus(const struct tc_plan_job *j);
-enum { TC_EMIT_GPU_CPUS = 4 };                   /* that a rank of a GPU needs at least (slurm/train.sbatch) */
 
 /* emit.c. Local. Writes the layout as run.ini, device.ini and job.sbatch into j->into. *out: the folder's full name, to be
  * freed, and what to check, of which check[i].text is within *out. TC_EUSER: a file or the folder can't be made; then

@@ -163,8 +163,6 @@ static int is_same(const char *a, const char *b)
   return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static const char *last_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
-
 /* Whether the folder of `path`, or one above it, is this one. */
 static bool is_within(const char *path, const char *folder)
 {
@@ -184,7 +182,7 @@ static bool is_within(const char *path, const char *folder)
 /* Whether they are one name of one folder, though nothing need be there. */
 static bool is_same_name(const char *a, const char *b)
 {
-  if (strcmp(last_name(a), last_name(b)) != 0) return false;
+  if (strcmp(tc_base_name(a), tc_base_name(b)) != 0) return false;
   char *x = tc_folder_of(a), *y = tc_folder_of(b);
   const bool same = is_same(x, y) == 1;
   TC_FREE(x, y);
@@ -258,7 +256,7 @@ static int make_unfinished(struct tc_output *f, bool executable, struct tc_err *
   char *folder = tc_folder_of(f->real);
   const bool top = !strcmp(folder, "/");
   for (int i = 0; i < NAME_TRIES && f->fd < 0; i++) {
-    f->tmp = tc_sprintf("%s%s.tmp-%.100s-%08x%08x", folder, top ? "" : "/", last_name(f->real),
+    f->tmp = tc_sprintf("%s%s.tmp-%.100s-%08x%08x", folder, top ? "" : "/", tc_base_name(f->real),
                         tc_random_name(), tc_random_name());
     f->place = tc_output_remember(f->tmp);
     f->fd = open(f->tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, executable ? 0777 : 0666);

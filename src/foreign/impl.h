@@ -10,7 +10,7 @@
 struct tc_foreign {
   enum tc_form form;
   char *file, *config_file;       /* config_file NULL: none */
-  struct tc_st_files *st;           /* or */
+  struct tc_st_files *st;         /* or */
   struct tc_llmc *llmc;
   struct tc_model model;
   bool interleaved;               /* the file's rotary order */
@@ -45,9 +45,8 @@ struct tc_hf_ids tc_special_ids(const struct tc_tokenizer *t, const struct tc_mo
 
 /* Takes the tokenizer.json of the checkpoint, and finds the ids: the end token is that at which `tercio sample` stops,
  * else saved_end, the data.end_token of the run if it was a number (below 0: it was not), else what the headers of its
- * shards said; the begin token is what the
- * tokenizer puts before a text. A GPT-2 begins a text with its end token, which is 50256 if its vocabulary has GPT-2's
- * size and its data name no tokenizer. What tc_ckpt_attached returns. *s is to be
+ * shards said; the begin token is what the tokenizer puts before a text. A GPT-2 begins a text with its end token, which
+ * is 50256 if its vocabulary has GPT-2's size and its data name no tokenizer. What tc_ckpt_attached returns. *s is to be
  * freed, also after a failure. */
 int tc_special_find(struct tc_special *s, const struct tc_ckpt *c, const struct tc_model *m, int64_t saved_end,
                       struct tc_err *err);

@@ -113,7 +113,7 @@ struct saved {
 static int map_state(const struct import *x, struct saved *s, int i, struct tc_err *err)
 {
   const struct tc_ckpt_tensor *t = &s->tensor[i];
-  const struct tc_st_files *st = tc_foreign_shards(x->from);
+  const struct tc_st_files *st = tc_foreign_files(x->from);
   int k = tc_foreign_form(x->from) == TC_FORM_OURS ? tc_st_files_find(st, t->name) : -1;
   size_t bytes = (size_t)tc_box_bytes(t->dtype, t->rank, t->dim);
   s->map[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
@@ -185,7 +185,7 @@ static void saved_free(struct saved *s)
 /* A number in the metadata of the file; 0 if it has none. */
 static int64_t noted(const struct import *x, const char *key)
 {
-  const struct tc_st_files *st = tc_foreign_shards(x->from);
+  const struct tc_st_files *st = tc_foreign_files(x->from);
   const char *note = st ? tc_st_files_note(st, key) : NULL;
   char *end;
   if (!note) return 0;

@@ -7,8 +7,8 @@
 #include "src/launch/launch.h"
 #include "src/run/trained.h"
 
-/* The loss of a whole file of tokens. Every token but the first is predicted once, from at most `context` tokens before it: sequence i begins at
- * token i * context, and the last one may be shorter. */
+/* The loss of a whole file of tokens. Every token but the first is predicted once, from at most `context` tokens before
+ * it: sequence i begins at token i * context, and the last one may be shorter. */
 struct tc_corpus_loss {
   int64_t tokens;                /* predicted */
   int64_t bytes;                 /* that those tokens stand for; 0: not known */

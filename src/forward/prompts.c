@@ -26,10 +26,9 @@ static int add_prompt(const struct look *x, struct tc_encoder *e, const char *te
                    (long long)(x->out->n / x->out->copies), ids.id[i], (long long)x->m->cfg->model_vocab,
                    x->m->tokenizer ? tc_tokenizer_added(x->m->tokenizer, ids.id[i]) : "this byte");
   for (int64_t k = 0; k < x->out->copies && rc == 0; k++) {
-    TC_GROW(x->out->prompt, x->out->n, x->out->cap);
     int32_t *token = tc_malloc(ids.n * sizeof *token);
     for (size_t i = 0; i < ids.n; i++) token[i] = (int32_t)ids.id[i];
-    x->out->prompt[x->out->n++] = (struct tc_prompt){ token, (int64_t)ids.n };
+    TC_APPEND(x->out->prompt, x->out->n, x->out->cap, (struct tc_prompt){ token, (int64_t)ids.n });
   }
   tc_ids_free(&ids);
   return rc;

@@ -79,7 +79,7 @@ bool tc_launch_on_gpus(const struct tc_config *c, const struct tc_ranks *r);
 /* Collective over the job step. Ends MPI, if it still runs, and PMIx; l may be zeroed. */
 void tc_launch_free(struct tc_launch *l);
 
-/* ---- warnings.c: sentences on ranks whose place makes them slow, for whoever shows a placement or starts a run ---- */
+/* ---- warnings.c: sentences on ranks whose place makes them slow, for whoever shows a placement ---- */
 
 struct tc_warnings { char **text; int n, cap; };     /* [n] sentences; owned, as the list is */
 

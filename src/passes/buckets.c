@@ -125,7 +125,8 @@ static void merge_group(struct merging *m, const struct group *u, int32_t into)
   k->n_in = k->n_out = u->n;
 }
 
-static bool same_gather(const struct tc_node *a, const struct tc_node *b)
+/* Whether b is a gather of the unit and phase of a, which is one. */
+static bool is_gather_of(const struct tc_node *a, const struct tc_node *b)
 {
   return b->op == TC_OP_RESHARD && b->role == TC_ROLE_GATHER && b->unit == a->unit &&
          b->once_a_step == a->once_a_step && phase_of(b) == phase_of(a);
@@ -146,7 +147,7 @@ static void hoist_gathers(struct tc_graph *g)
       int32_t from = n;
       for (int32_t k = i; k < g->n_order; k = next[k]) {
         const struct tc_node *b = &g->node[g->order[k]];
-        if (put[b->id] || !same_gather(a, b)) continue;
+        if (put[b->id] || !is_gather_of(a, b)) continue;
         int32_t maker = g->tensor[tc_in(g, b, 0)].node;
         bool ready = maker < 0 || put[maker];
         for (int32_t q = from; q < n; q++) ready &= order[q] != maker;   /* the collective after it */

@@ -28,9 +28,8 @@ static char *find_trace(const char *folder, const json_t *run, struct tc_err *no
   char key[1000];
   tc_run_key(run, "run", "trace", key, sizeof key);
   if (!*key || !strcmp(key, "no")) return NULL;
-  const char *name = strrchr(key, '/') ? strrchr(key, '/') + 1 : key;
   char *start = from_start(folder, run, key);
-  char *path[] = { start, tc_sprintf("%s/%s", folder, key), tc_sprintf("%s/%s", folder, name),
+  char *path[] = { start, tc_sprintf("%s/%s", folder, key), tc_sprintf("%s/%s", folder, tc_base_name(key)),
                    start ? NULL : tc_strdup(key) };
   char *found = NULL;
   for (int i = 0; i < 4; i++) {

@@ -34,7 +34,8 @@ struct tc_shards_opts {
   int n_texts;
   const char *out;                /* a folder; without a tokenizer a file */
   const char *tokenizer, *field, *eod;    /* tokenizer NULL: a token is a byte; field, eod: NULL: the default */
-  bool jsonl, begin_token, skip_bad;      /* skip_bad: lines that can't be read are left out, and counted */
+  bool jsonl, begin_token;
+  int skip_bad;                   /* not 0: lines that can't be read are left out, and counted */
   int64_t shard_tokens;
   int threads;                    /* 0: as many as CPUs */
   enum tc_invalid invalid;

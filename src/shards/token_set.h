@@ -10,7 +10,7 @@
 
 /* What the files are wanted for. To be shown they need no tokenizer; to be decoded each does; a check needs to know how
  * large its vocabulary is. */
-enum tc_token_use { TC_TOKENS_SHOW = 1, TC_TOKENS_CHECK = 2, TC_TOKENS_DECODE = 4 };
+enum tc_token_use { TC_TOKENS_SHOW, TC_TOKENS_CHECK, TC_TOKENS_DECODE };
 enum { TC_TOKEN_BLOCK = 1 << 18 };      /* tokens that are read at once */
 
 struct tc_token_set_opts {

@@ -1,6 +1,5 @@
 /* measure.c - takes a step's figures, which metrics.def lists, from where they are measured, and passes them on: as a line
- * to metrics.jsonl. Another sink is a function in src/metrics and a call in tc_metrics_add, which then has to read the
- * counters once for both, and must not return where the file alone takes no lines. */
+ * to metrics.jsonl. Another sink is a function in src/metrics and a call of tc_metrics_each in tc_metrics_add. */
 #include "src/metrics/metrics.h"
 #include "io/ckpt/owner.h"
 #include "src/train/parts.h"
@@ -156,9 +155,8 @@ static void set_words(struct tc_sample *s, enum of of, int i, void *hash)
   if (of == HASHES) s->word[0] = json_object_iter_key(hash);
 }
 
-void tc_metrics_each(struct tc_train *t, const struct tc_step_report *r, tc_metric_sink *sink, void *ctx)
+void tc_metrics_each(const struct tc_train *t, const struct tc_step_report *r, tc_metric_sink *sink, void *ctx)
 {
-  read_counters(t, t->log.now);
   for (int m = 0; m < TC_METRICS; m++) {
     const enum of of = of_metric[m];
     const int n = count(t, r, of);
@@ -167,7 +165,9 @@ void tc_metrics_each(struct tc_train *t, const struct tc_step_report *r, tc_metr
       struct tc_sample s = { .metric = (enum tc_metric)m, .member = i };
       set_words(&s, of, i, hash);
       take(&s, t, r, i, hash);
-      if (s.there != TC_LEFT_OUT) sink(ctx, &s);
+      /* A collective that was not called says only that its axis is there, which the axis's first one has said. */
+      const bool again = s.there == TC_UNUSED && coll_of(i) > 0;
+      if (s.there != TC_LEFT_OUT && !again) sink(ctx, &s);
       if (hash) hash = json_object_iter_next(t->batches.hashes, hash);
     }
   }
@@ -189,6 +189,7 @@ void tc_metrics_forget(struct tc_train *t)
 char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r)
 {
   json_t *line = json_object();
+  read_counters(t, t->log.now);
   tc_metrics_each(t, r, tc_metrics_json, line);
   char *text = tc_metrics_json_text(line);
   json_decref(line);

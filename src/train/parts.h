@@ -117,8 +117,8 @@ void tc_metrics_begin(struct tc_train *t);
  * committed. */
 void tc_metrics_stalled(struct tc_train *t, int64_t stall_ns, bool copied);
 void tc_metrics_saved(struct tc_train *t, int64_t step, int64_t write_ns);
-/* Passes each figure of a step to a sink, in the table's order. */
-void tc_metrics_each(struct tc_train *t, const struct tc_step_report *r, tc_metric_sink *sink, void *ctx);
+/* Passes each figure of a step to a sink, in the table's order; what was sent is that of the step's line. */
+void tc_metrics_each(const struct tc_train *t, const struct tc_step_report *r, tc_metric_sink *sink, void *ctx);
 /* The line of a step, with its newline; owned by the caller. */
 char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r);
 /* After all sinks: what has come together since the last line begins anew. */
@@ -209,8 +209,8 @@ const char *tc_train_comm_name(const struct tc_train *t);
 
 /* ---- run_json.c ---- */
 
-/* Local, rank 0, when mesh and device are there: what the planner predicts (run.plan_device). TC_EUSER: the device or its file is not known. A
- * layout that the planner has no time for is no failure. */
+/* Local, rank 0, when mesh and device are there: what the planner predicts (run.plan_device). TC_EUSER: the device or its
+ * file is not known. A layout that the planner has no time for is no failure. */
 int tc_train_plan(struct tc_train *t, struct tc_err *err);
 int tc_train_run_json(struct tc_train *t, struct tc_err *err);   /* Collective. Writes run.json */
 

@@ -9,13 +9,7 @@
 static int verify_step_of(const char *path, bool deep, struct tc_findings *found, struct tc_err *err)
 {
   struct tc_findings f = { 0 };
-  struct tc_ckpt *c;
-  struct tc_err e = { 0 };
-  if (tc_ckpt_open(&c, path, &e) < 0) return tc_fail(err, e.status, "%.999s", e.text);
-  tc_ckpt_verify_files(c, deep, 0, 1, &f);
-  tc_ckpt_verify_attached(c, &f);
-  tc_ckpt_close(c);
-  const int n = f.n, worst = tc_findings_worst(&f);
+  const int worst = tc_ckpt_verify_step(path, deep, 1, &f), n = f.n;
   if (n == 1) tc_fail(err, worst, "%.999s", f.fault[0].text);
   if (n > 1) tc_fail(err, worst, "%d faults in %.300s; the first: %.600s", n, path, f.fault[0].text);
   if (found) *found = f;

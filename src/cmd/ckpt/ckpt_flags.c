@@ -133,6 +133,7 @@ int ckpt_args_parse(struct ckpt_args *a, const struct ckpt_sub *s, int argc, cha
   *a = (struct ckpt_args){ .row1 = -1, .atol = -1 };
   a->flag = tc_calloc((size_t)argc + 1, sizeof *a->flag);
   int rc = tc_args_find(&args, &flags, argc, argv, err);
+  if (!rc) rc = tc_args_check(&args, err);
   if (!rc) rc = read_args(a, s, &args, err);
   tc_args_free(&args);
   return rc;

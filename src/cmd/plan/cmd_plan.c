@@ -77,11 +77,7 @@ static int calibrate(const struct tc_config *c, const char *path, struct tc_err 
 {
   struct tc_calibrated x;
   TC_TRY(tc_calibrate(&x, c, path, err));
-  printf("%s: %d shapes of ops, products at %.4g GF/s, memory at %.4g GB/s\n", path, x.shapes, x.flops * 1e-9,
-         x.bytes_per_s * 1e-9);
-  if (x.threads)
-    printf("it is of ranks of %lld thread%s on a machine of %.0f CPUs; ranks of N threads need a file of their own: "
-           "--run.threads=N\n", (long long)x.threads, tc_plural(x.threads), x.cpus);
+  tc_plan_print_calibrated(stdout, path, &x);
   return 0;
 }
 

@@ -32,6 +32,9 @@ void tc_plan_headroom_print(FILE *f, const struct tc_plan_job *j, const struct t
 
 /* plan_print.c. Local. One layout as text, and as JSON (owned by the caller). */
 void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p);
+/* What --calibrate has measured, for the device file `path`. */
+struct tc_calibrated;
+void tc_plan_print_calibrated(FILE *f, const char *path, const struct tc_calibrated *x);
 json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p);
 
 /* plan_for.c. Local. Prints what j->use takes, other than training. TC_ELAYOUT: it exceeds the memory of a device. */

@@ -17,8 +17,7 @@ enum { MAX_RANKS = 1 << 24 };
 
 static int set_emit(void *job, const struct tc_flag *f, const char *value, struct tc_err *err)
 {
-  (void)f;
-  ((struct tc_plan_job *)job)->emit = value;
+  (void)job, (void)f;
   return strcmp(value, "sbatch") ? tc_fail(err, TC_EUSER, "--emit %s: unknown format; only sbatch is supported", value) : 0;
 }
 
@@ -32,9 +31,9 @@ const struct tc_flag tc_flags_plan[] = {
   { "--gpus-per-node G", "GPUs (on CPUs: ranks) of each node", NUMBER(cluster.devices, MAX_RANKS),
     .needs = "--nodes or --from-slurm: of how many nodes?" },
   { "--from-slurm", "search for the best layouts on the cluster that scontrol reports: nodes, GPUs, CPUs, memory, "
-    "time limit and leaf switches of a partition", .kind = TC_FLAG_YES, FIELD(from_slurm) },
+    "time limit and leaf switches of a partition", .kind = TC_FLAG_GIVEN },
   { "--partition P", "the partition of --from-slurm (default: the cluster's default one)",
-    .kind = TC_FLAG_TEXT, FIELD(partition) },
+    .kind = TC_FLAG_GIVEN },
   { "--device NAME|FILE", "a100-40, a100-80, h100, h200, cpu (one core), or a file of measured figures, of which "
     "examples/clusters has some (default h100, or what Slurm names)", .kind = TC_FLAG_GIVEN },
   { "--memory SIZE", "memory of a device (default: the device's); less leaves room for the driver, libraries and "
@@ -249,6 +248,8 @@ static int read_job(struct tc_plan_job *j, const struct tc_args *a, struct tc_er
     return tc_fail(err, TC_EUSER, "--partition = %s: not a valid name of a partition", j->partition);
   if (j->partition && !j->from_slurm && !j->emit)
     return tc_fail(err, TC_EUSER, "--partition = %s has no effect without --from-slurm or --emit sbatch", j->partition);
+  struct tc_plan_job scratch = *j;               /* values that are not valid are told before Slurm is asked */
+  TC_TRY(tc_args_set(a, &scratch, err));
   TC_TRY(read_cluster(j, a, err));
   return read_run(j, a, err);
 }
@@ -263,6 +264,7 @@ int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **c
   if (!rc) rc = tc_trained_of_run(j->cfg, err);
   *calibrate = tc_args_given(&a, "--calibrate");
   *tables = tc_args_given(&a, "--tables");
+  if (!rc && (*tables || !*calibrate)) rc = tc_args_check(&a, err);      /* --calibrate takes no notice of flags of a plan */
   if (!rc && !*tables && !*calibrate) rc = read_job(j, &a, err);
   tc_args_free(&a);
   return rc;

@@ -1,5 +1,6 @@
 /* plan_print.c - prints one layout: memory by class of every distinct rank, the textbooks'
  * estimates, time and bytes. */
+#include "src/calibrate/calibrate.h"
 #include "src/cmd/plan/plan.h"
 
 #include <math.h>
@@ -138,4 +139,13 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
   tc_figure(o, "host_bytes", tc_plan_host_bytes(p, &j->cluster));
   json_object_set_new(o, "run", run_json(j, p));
   return o;
+}
+
+void tc_plan_print_calibrated(FILE *f, const char *path, const struct tc_calibrated *x)
+{
+  fprintf(f, "%s: %d shapes of ops, products at %.4g GF/s, memory at %.4g GB/s\n", path, x->shapes, x->flops * 1e-9,
+          x->bytes_per_s * 1e-9);
+  if (x->threads)
+    fprintf(f, "it is of ranks of %lld thread%s on a machine of %.0f CPUs; ranks of N threads need a file of their own: "
+            "--run.threads=N\n", (long long)x->threads, tc_plural(x->threads), x->cpus);
 }

@@ -158,6 +158,8 @@ static void test_bytes(void)
   is_int(bad, 0, "... the bytes as tokens");
   test_same_samples();
   is_int(run("a.txt", "none.txt", "--invalid=bytes", "-o", "ab.bin", NULL), 2, "a missing text");
+  is_int(run("a.txt", "--invalid=bytes", "-out", "ab.bin", NULL), 2, "no -o with a name joined to it");
+  ok(access("ut", F_OK) != 0, "... which would be a file");
   is_int(run("a.txt", "--invalid=bytes", "-o", "a.txt", NULL), 2, "onto its own text");
   is_int(run("-o", "ab.bin", NULL), 2, "no text");
   is_int(run("a.txt", NULL), 2, "no -o");

@@ -1,5 +1,6 @@
 /* t_plan_print.c - what `tercio plan` prints of a plan, from plans whose figures are made up so that
  * each can be distinguished from the others. */
+#include "src/calibrate/calibrate.h"
 #include "src/cmd/plan/plan.h"
 #include "tests/unit/tap.h"
 
@@ -208,6 +209,25 @@ static void test_no_slurm(void)
   free(to);
 }
 
+static void test_calibrated(void)
+{
+  static const struct { struct tc_calibrated x; const char *text; } row[] = {
+    { { 286, 175.4e9, 3.194e9, 2, 8 }, "a.ini: 286 shapes of ops, products at 175.4 GF/s, memory at 3.194 GB/s\n"
+      "it is of ranks of 2 threads on a machine of 8 CPUs; ranks of N threads need a file of their own: --run.threads=N\n" },
+    { { 7, 1e9, 2e9, 1, 1 }, "a.ini: 7 shapes of ops, products at 1 GF/s, memory at 2 GB/s\n"
+      "it is of ranks of 1 thread on a machine of 1 CPUs; ranks of N threads need a file of their own: --run.threads=N\n" },
+    { { 7, 9.9e14, 3.35e12, 0, 0 }, "a.ini: 7 shapes of ops, products at 9.9e+05 GF/s, memory at 3350 GB/s\n" } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    tc_plan_print_calibrated(f, "a.ini", &row[i].x);
+    fclose(f);
+    is_str(text, row[i].text, "what was measured, %zu", i);
+    free(text);
+  }
+}
+
 int main(void)
 {
   char *args[] = { "plan", "--model.layers=2", "--model.hidden=32", "--model.heads=2", "--model.context=16",
@@ -218,6 +238,7 @@ int main(void)
   test_plan();
   test_table();
   test_no_slurm();
+  test_calibrated();
   tc_config_free(cfg);
   return done_testing();
 }

@@ -63,6 +63,7 @@ static int read_line(struct fields *x, const char *line, char *left, char *copy,
   for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save)) argv[argc++] = strcmp(w, "''") ? w : w + 2;
   *x = (struct fields){ .no = true, .word = -1 };
   int rc = tc_args_find(&a, &forms[(unsigned char)*line], argc, argv, err);
+  if (!rc) rc = tc_args_check(&a, err);
   if (!rc) rc = tc_args_set(&a, x, err);
   *left = '\0';
   for (int i = 1; i < a.argc; i++) sprintf(left + strlen(left), "%s%s", i > 1 ? " " : "", a.argv[i]);
@@ -101,7 +102,7 @@ static const struct { const char *line, *want; } row[] = {
   { "c --second -w9", "" }, { "s - --first --any x", "-" }, { "s --x.y=1", "!cmd show: no '--x.y=1'; use: cmd show [DIR] [--any|--first]" },
   { "d - -- --yes --", "- --yes --" }, { "d --frob", "!tercio cmd see has no option '--frob'; see tercio cmd --help" },
   { "d -w9", "!tercio cmd see has no option '-w9'; see tercio cmd --help" },
-  { "d -w", "!-w is missing" }, { "d --text --yes", "" }, { "d -w 0", "!-w 0: give 1 to 9" },
+  { "d -w=9", "" }, { "d -w", "!-w is missing" }, { "d --text --yes", "" }, { "d -w 0", "!-w 0: give 1 to 9" },
   /* sentences of a command with a run file */
   { "p --text", "!--text takes a value: --text=..." }, { "p --text --yes", "!--text takes a value: --text=..." },
   { "p --yes=1", "!--yes takes no value" }, { "p --count x", "!--count = x: give 1 to 1048576" },

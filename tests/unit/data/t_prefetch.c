@@ -188,7 +188,7 @@ static void test_run(char *const *words)
 {
   enum { STEPS = 40, MANY = 6, ROW = MANY * WIDE };
   static int32_t x[STEPS][ROW], y[STEPS][ROW];
-  const struct tc_data_opts o = { words, 2, TC_FORMAT_TEXT, 0, WIDE, 256, 0, false, false };
+  const struct tc_data_opts o = { words, 2, TC_FORMAT_AUTO, 0, WIDE, 256, 0, false, false };
   struct source_read of = { .s = { TC_ORDER_PERMUTATION, 9, MANY }, .bad = -1 };
   struct tc_prefetch *a;
   struct tc_err err = { 0 };
@@ -220,7 +220,7 @@ static void test_run(char *const *words)
 /* A failure is said at the step it belongs to, and by the piece it belongs to. */
 static void test_failure(char *const *words)
 {
-  const struct tc_data_opts o = { words, 1, TC_FORMAT_TEXT, 0, WIDE, 256, 0, false, false };
+  const struct tc_data_opts o = { words, 1, TC_FORMAT_AUTO, 0, WIDE, 256, 0, false, false };
   struct source_read of = { .s = { TC_ORDER_PERMUTATION, 9, B }, .bad = 3 };
   struct tc_prefetch *a;
   struct tc_err err = { 0 };
@@ -237,14 +237,26 @@ static void test_failure(char *const *words)
   tc_data_free(of.d);
 }
 
+/* A folder with shards of 1000 tokens each. */
+static char *put_folder(const char *dir, const char *name, int shards)
+{
+  char *folder = path(dir, name);
+  mkdir(folder, 0777);
+  for (int k = 0; k < shards; k++) {
+    uint16_t tokens[1000];
+    for (int i = 0; i < 1000; i++) tokens[i] = (uint16_t)((i * 31 + k * 77 + name[0]) % 251);
+    char *file = tc_sprintf("%s/%d.bin", folder, k);
+    put_shard(file, 0, 256, -1, tokens, 1000);
+    free(file);
+  }
+  return folder;
+}
+
 static void tests(const char *dir)
 {
-  uint8_t bytes[3000];
-  char *name = path(dir, "text"), *two[] = { tc_sprintf("2:%s/one", dir), tc_sprintf("1:%s/two", dir) };
+  char *name = path(dir, "text"), *one = put_folder(dir, "one", 2), *other = put_folder(dir, "two", 1);
+  char *two[] = { tc_sprintf("2:%s", one), tc_sprintf("1:%s", other) };
   put(name, "some text of some length", 24);
-  scatter(bytes, sizeof bytes);
-  put(two[0] + 2, bytes, 2000);
-  put(two[1] + 2, bytes + 2000, 1000);
   struct tc_data *d = must_open(&name, 1, TC_FORMAT_TEXT, 0, CONTEXT, 256);
   test_threads(d);
   test_again(d);
@@ -252,9 +264,7 @@ static void tests(const char *dir)
   test_run(two);
   test_failure(two);
   tc_data_free(d);
-  free(name);
-  free(two[0]);
-  free(two[1]);
+  TC_FREE(name, one, other, two[0], two[1]);
 }
 
 int main(void)

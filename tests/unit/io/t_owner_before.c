@@ -55,16 +55,16 @@ static void test_first_line(void)
 
 static void test_born(void)
 {
-  const long long me = tc_process_born(getpid());
+  const long long me = born(getpid());
   ok(me > 0, "this process began at %lld", me);
   TC_ASSERT(prctl(PR_SET_NAME, "a) Z 1 (b", 0, 0, 0) == 0);
-  is_int(tc_process_born(getpid()), me, "... whatever its name");
-  is_int(tc_process_born(INT32_MAX), TC_PROCESS_ENDED, "no process of this number");
+  is_int(born(getpid()), me, "... whatever its name");
+  is_int(born(INT32_MAX), ENDED, "no process of this number");
   pid_t pid = fork();
   if (pid == 0) _exit(0);
   siginfo_t info;
   TC_ASSERT(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) == 0);
-  is_int(tc_process_born(pid), TC_PROCESS_ENDED, "one that has ended and was not waited for");
+  is_int(born(pid), ENDED, "one that has ended and was not waited for");
   waitpid(pid, NULL, 0);
   struct tc_process p = tc_process_here();
   char host[65] = "";
