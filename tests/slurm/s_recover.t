@@ -44,11 +44,12 @@ is "$(last_mesh)" "pp1 dp6 tp1" "lost node: the last checkpoint is of the whole 
 
 # ---- a lost node, and a requeue: the job does not wait for the node ----
 idle() { [[ $(on_head sinfo --noheader --nodes=node2 --format=%T) = idle ]]; }
-# TERCIO_MIN_NODES, then without it by the command that the log gives.
+# TERCIO_MIN_NODES, then without it by the command that the log gives. The first with a deadline so long that Slurm
+# (SlurmdTimeout, 30 s) has removed the node by then.
 for least in 2 ''; do
   name=requeued${least:-"-by hand"}
   until_ok 200 idle
-  MIN_NODES=$least ON_LOSS=requeue submit "fewer$least" "${ranks[@]}" -- "${flags[@]}"
+  MIN_NODES=$least ON_LOSS=requeue submit "fewer$least" "${ranks[@]}" -- "${flags[@]}" ${least:+--run.deadline=60}
   wait_step "$out" 8 100
   cluster kill-node node2
   if [ -z "$least" ]; then
