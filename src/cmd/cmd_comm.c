@@ -11,7 +11,6 @@
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define MAX_BYTES (INT64_C(64) << 30)

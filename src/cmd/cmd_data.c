@@ -1,11 +1,7 @@
 /* cmd_data.c - `tercio data`: its flags, and what it prints of the shards that it made. */
 #include "src/cmd/cmd.h"
 #include "src/cmd/show_data.h"
-#include "src/plan/plan.h"
 #include "src/shards/shards.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define SHARD_TOKENS 100000000
 

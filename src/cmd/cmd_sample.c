@@ -7,7 +7,6 @@
 #include "io/ckpt/h5.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct sample {
   struct tc_trained m;

@@ -1,6 +1,5 @@
 /* cmd_train.c - `tercio train`: starts a training run on each rank. */
 #include "src/cmd/cmd.h"
-#include "src/comm/mpi.h"
 #include "io/ckpt/h5.h"
 #include "src/launch/launch.h"
 #include "src/launch/stop.h"

@@ -3,7 +3,6 @@
  * Nothing is started before a command's own function: help works on any machine, without a
  * launcher, MPI or a device. */
 #include "ac_config.h"
-#include "src/base/base.h"
 #include "src/cmd/cmd.h"
 #include "src/cmd/completion.h"
 #include "src/emit/emit.h"

@@ -4,7 +4,6 @@
 #include "src/files/files.h"
 #include "src/shards/token_set.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,8 +8,6 @@
 #include <string.h>
 
 #include "io/ckpt/inspect.h"
-#include "io/folder.h"
-#include "io/formats/safetensors.h"
 #include "src/files/files.h"
 
 enum { BATCH = 1 << 18 };         /* elements written at a time */

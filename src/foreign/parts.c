@@ -1,7 +1,6 @@
 /* parts.c - names, shapes and orders of tensors in other programs, as tables. */
 #include "src/foreign/parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Sizes are letters: C the hidden size, F the MLP's width, U = 2 F, A all heads' elements, K those of the heads of

@@ -2,7 +2,6 @@
  * memory and bytes. One file, no scripts, nothing from the network. */
 #include "src/report/report.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

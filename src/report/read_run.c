@@ -4,11 +4,9 @@
  * reports them. */
 #include "src/report/report.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { MOST_RANKS = 1 << 20 };   /* a larger number can't be a rank, so the line is damaged */
 enum { MOST_RUN_BYTES = 1 << 28 };

@@ -4,7 +4,6 @@
  * the events of the step that is drawn. A trace may be far larger than that step. */
 #include "src/report/report.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

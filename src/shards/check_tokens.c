@@ -3,7 +3,6 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const int64_t PROGRESS_NS = INT64_C(2000000000);
 

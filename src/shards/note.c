@@ -5,8 +5,6 @@
  * nothing invalid in them: they are those of the other values too, with which a call may therefore go on. So it is with
  * --bad-lines. */
 #include "src/shards/impl.h"
-#include "io/ckpt/manifest.h"
-#include "src/files/files.h"
 
 #include <jansson.h>
 #include <string.h>

@@ -6,7 +6,6 @@
  * is seen while it has nothing. */
 #include "src/shards/impl.h"
 #include "src/data/data.h"
-#include "src/files/files.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -8,7 +8,6 @@
 #include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void *ints(const int64_t *x, int n) { return tc_ints_json(x, n); }
 

@@ -7,10 +7,7 @@
 #include "src/cmd/cmd.h"
 #include "src/cmd/plan/plan.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 static void say_row(const struct tc_plan_job *j, const struct tc_plan_found *f, int row, int full)
 {

@@ -6,7 +6,6 @@
 #include "src/cmd/plan/plan.h"
 #include "src/run/trained.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define DEFAULT_DEVICE "h100"

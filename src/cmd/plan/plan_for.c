@@ -2,7 +2,6 @@
  * --for`. */
 #include "src/cmd/plan/plan.h"
 
-
 const char *const tc_plan_uses[] = { [TC_TO_TRAIN] = "train", [TC_TO_EVALUATE] = "eval", [TC_TO_SAMPLE] = "sample" };
 
 static double gb(double bytes) { return bytes * 1e-9; }

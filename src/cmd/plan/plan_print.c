@@ -3,9 +3,6 @@
 #include "src/calibrate/calibrate.h"
 #include "src/cmd/plan/plan.h"
 
-#include <math.h>
-#include <string.h>
-
 static double gb(double bytes) { return bytes * 1e-9; }
 
 static void print_layout(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
