@@ -60,27 +60,20 @@ int tc_link(int at, const char *from, const char *to)
   }
 }
 
-int tc_unlink(int at, const char *name)
+/* flags: of unlinkat. */
+static int remove_name(int at, const char *name, int flags)
 {
   struct tc_again again = { 0 };
   for (;;) {
-    if (unlinkat(at, name, 0) == 0) return 0;
+    if (unlinkat(at, name, flags) == 0) return 0;
     const int why = errno;
     if (why == ENOENT || is_gone(at, name, &again)) return 0;
     if (!tc_again(&again, why)) return why;
   }
 }
 
-int tc_rmdir(int at, const char *name)
-{
-  struct tc_again again = { 0 };
-  for (;;) {
-    if (unlinkat(at, name, AT_REMOVEDIR) == 0) return 0;
-    const int why = errno;
-    if (why == ENOENT || is_gone(at, name, &again)) return 0;
-    if (!tc_again(&again, why)) return why;
-  }
-}
+int tc_unlink(int at, const char *name) { return remove_name(at, name, 0); }
+int tc_rmdir(int at, const char *name) { return remove_name(at, name, AT_REMOVEDIR); }
 
 /* Whether the folder is there and has nothing in it. */
 static bool is_empty_folder(int at, const char *name)
