@@ -114,12 +114,10 @@ static int check_axis(const struct job *j, struct tc_err *err)
   if (j->mesh->world == 1)
     return tc_fail(err, TC_EUSER, "there is only one rank, so nothing can be measured: add "
                    "--run.ranks=4 (threads), or start several with mpirun or srun");
-  for (int a = TC_PP; a <= WORLD; a++) {
-    size_t at = strlen(more);
+  for (int a = TC_PP; a <= WORLD; a++)
     if (tc_bench_axis_size(j->mesh, a) > 1)
-      snprintf(more + at, sizeof more - at, "%s%s has %d", at ? ", " : "", tc_bench_axis_name(a),
-               tc_bench_axis_size(j->mesh, a));
-  }
+      tc_text_add(more, sizeof more, "%s%s has %d", *more ? ", " : "", tc_bench_axis_name(a),
+                  tc_bench_axis_size(j->mesh, a));
   return tc_fail(err, TC_EUSER, "axis %s has one rank: nothing to measure; %s (mesh.%s sets its "
                  "size)", tc_bench_axis_name(j->axis), more, tc_bench_axis_name(j->axis));
 }

@@ -113,7 +113,7 @@ int tc_cmd_graph(int argc, char **argv)
   if (!rc && !known) {
     char list[256] = "";
     for (int i = 0; tc_pass_names[i]; i++)
-      snprintf(list + strlen(list), sizeof list - strlen(list), " %s", tc_pass_names[i]);
+      tc_text_add(list, sizeof list, " %s", tc_pass_names[i]);
     rc = tc_fail(&err, TC_EUSER, "--after %s is not a pass; the passes are%s", after, list);
   } else if (!rc && (rank < 0 || rank >= world)) {
     rc = tc_fail(&err, TC_EUSER, "--world %d --rank %d: give 0 <= rank < world", world, rank);

@@ -86,8 +86,7 @@ static void take_token(void *ctx, int64_t i, int32_t token)
   if (l->shows && !l->begun && l->x->prompt) fputs(l->x->prompt, stdout);
   l->begun = true;
   struct tc_ids *made = &l->x->made[i];
-  tc_ids_reserve(made, 1);
-  made->id[made->n++] = (uint32_t)token;
+  TC_APPEND(made->id, made->n, made->cap, (uint32_t)token);
   if (!l->shows || token == l->x->how.end) return;
   put_token(l->x, token, stdout);
   fflush(stdout);

@@ -22,9 +22,8 @@ struct view {
 
 static void add_word(struct view *v, char *word)
 {
-  TC_GROW(v->word, v->o.n_words, v->cap_words);
+  TC_APPEND(v->word, v->o.n_words, v->cap_words, word);
   v->o.word = v->word;
-  v->word[v->o.n_words++] = word;
 }
 
 /* An argument is a word, or as many as it has between blanks, as data.train in a run file, if no file has its name. */
@@ -253,7 +252,6 @@ int tc_show_data(bool *is_verb, int argc, char **argv, struct tc_err *err)
   if (status == TC_OK) status = tc_token_set_open(&v.s, &v.o, err);
   if (status == TC_OK) status = verbs[i].act(&v, err);
   tc_token_set_free(&v.s);
-  for (int k = 0; k < v.o.n_words; k++) free(v.word[k]);
-  free(v.word);
+  tc_names_free(v.word, v.o.n_words);
   return status;
 }

@@ -5,7 +5,7 @@
  * longer for large files. */
 #include "src/data/impl.h"
 #include "src/data/shard.h"
-#include "src/files/input.h"
+#include "src/files/files.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -72,8 +72,7 @@ static void check_folders(const struct use *use, int n)
     check_folder(folder);
     TC_APPEND(seen, n_seen, cap, folder);
   }
-  for (int i = 0; i < n_seen; i++) free(seen[i]);
-  free(seen);
+  tc_names_free(seen, n_seen);
 }
 
 /* ---- files that are read twice -------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ struct export {
   int n_tensors, files;
   int64_t bytes;                  /* of tensors written */
   float *whole; int whole_is;     /* the tensor in memory, and its number; owned */
-  char **made; int n_made, cap_made;    /* files of the folder that are complete; owned */
+  char **made; int n_made, cap_made;    /* complete files of the folder, which a later failure removes; owned */
 };
 
 /* Writes n values in the export's type; bf16[n] is scratch. */
@@ -153,12 +153,6 @@ struct shards {
   int64_t bytes;
 };
 
-/* A file of the folder is there: a failure of a later one removes it. path is owned. */
-static void note_made(struct export *x, char *path)
-{
-  TC_APPEND(x->made, x->n_made, x->cap_made, path);
-}
-
 /* A file beside the weights: the bytes, then `end`. */
 static int write_bytes(struct export *x, const char *name, const char *text, int64_t bytes, const char *end,
                        struct tc_err *err)
@@ -169,7 +163,7 @@ static int write_bytes(struct export *x, const char *name, const char *text, int
   if (rc == 0) rc = tc_output_write(f, text, bytes, err);
   if (rc == 0) rc = tc_output_write(f, end, (int64_t)strlen(end), err);
   rc = end_file(f, rc, err);
-  if (rc == 0) note_made(x, path);
+  if (rc == 0) TC_APPEND(x->made, x->n_made, x->cap_made, path);
   else free(path);
   return rc;
 }
@@ -235,7 +229,7 @@ static int write_shard(struct export *x, const struct shards *s, int file, const
   for (int i = from; i < end && rc == 0; i++) rc = put_part(x, f, &t[i], TC_FORM_HF, err);
   TC_ASSERT(rc < 0 || tc_output_bytes(f) == bytes);
   rc = end_file(f, rc, err);
-  if (rc == 0) note_made(x, tc_strdup(s->path[file]));
+  if (rc == 0) TC_APPEND(x->made, x->n_made, x->cap_made, tc_strdup(s->path[file]));
   return rc;
 }
 
@@ -286,9 +280,9 @@ static int write_folder(struct export *x, const struct tc_foreign_part *t, int n
     if (rc < 0) tc_unlink(AT_FDCWD, x->made[i]);
     free(x->made[i]);
   }
-  for (int f = 0; f < s.n; f++) free(s.path[f]);
+  tc_names_free(s.path, s.n);
   x->files = s.n;
-  TC_FREE(x->made, s.path, s.first, s.tensor);
+  TC_FREE(x->made, s.first, s.tensor);
   tc_pool_free(pool);
   return rc;
 }

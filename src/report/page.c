@@ -110,11 +110,9 @@ static void put_hosts(char *buf, size_t size, const json_t *ranks)
     const json_t *r = json_array_get(ranks, i);
     if (tc_json_int(r, "node") <= before) continue;
     before = tc_json_int(r, "node");
-    size_t at = strlen(buf);
-    if (shown++ < 4) snprintf(buf + at, size - at, "%s%s", at ? ", " : "", tc_json_text(r, "host"));
+    if (shown++ < 4) tc_text_add(buf, size, "%s%s", *buf ? ", " : "", tc_json_text(r, "host"));
   }
-  size_t at = strlen(buf);
-  if (nodes > 4) snprintf(buf + at, size - at, " and %d more", nodes - 4);
+  if (nodes > 4) tc_text_add(buf, size, " and %d more", nodes - 4);
 }
 
 /* The last changes of layout. */

@@ -141,9 +141,8 @@ static struct tc_task_curve *find_task(struct tc_metrics *m, const char *name)
 {
   for (int i = 0; i < m->n_tasks; i++)
     if (!strcmp(m->task[i].name, name)) return &m->task[i];
-  TC_GROW(m->task, m->n_tasks, m->cap_tasks);
-  m->task[m->n_tasks] = (struct tc_task_curve){ .name = tc_strdup(name) };
-  return &m->task[m->n_tasks++];
+  TC_APPEND(m->task, m->n_tasks, m->cap_tasks, (struct tc_task_curve){ .name = tc_strdup(name) });
+  return &m->task[m->n_tasks - 1];
 }
 
 static void take_tasks(struct tc_metrics *m, double at, const json_t *tasks)

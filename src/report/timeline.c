@@ -139,10 +139,9 @@ static void take_span(struct reading *r, const json_t *o)
   if (begin >= t->end_us || end <= t->begin_us) return;    /* events between steps */
   end = TC_MIN(end, t->end_us);
   t->lane[lane].busy_us[kind] += end - begin;
-  TC_GROW(t->span, t->n_spans, t->cap_spans);
-  t->span[t->n_spans++] = (struct tc_span){
+  TC_APPEND(t->span, t->n_spans, t->cap_spans, (struct tc_span){
     begin, end, json_is_integer(mb) ? (int32_t)json_integer_value(mb) : -1, (int16_t)lane,
-    (uint8_t)tid, (uint8_t)kind };
+    (uint8_t)tid, (uint8_t)kind });
 }
 
 static int in_time(const void *a, const void *b)

@@ -23,11 +23,6 @@ static bool is_jsonl(const char *name) { return has_ending(name, ".jsonl") || ha
 
 bool tc_text_is_jsonl(const struct tc_shards_opts *o, int source) { return o->jsonl || is_jsonl(o->text[source]); }
 
-static void add(struct tc_texts *t, const char *name)
-{
-  TC_APPEND(t->name, t->n, t->cap, tc_strdup(name));
-}
-
 static int take(struct tc_texts *t, struct folder *at, FTS *walk, FTSENT *e, struct tc_err *err)
 {
   const bool hidden = e->fts_level > 0 && e->fts_name[0] == '.';
@@ -46,7 +41,7 @@ static int take(struct tc_texts *t, struct folder *at, FTS *walk, FTSENT *e, str
   }
   if (hidden) return TC_OK;
   if (e->fts_info == FTS_F && (is_jsonl(e->fts_name) || has_ending(e->fts_name, ".txt"))) {
-    add(t, e->fts_path);
+    TC_APPEND(t->name, t->n, t->cap, tc_strdup(e->fts_path));
     at->found++;
   } else {
     if (!at->other) at->other = tc_strdup(e->fts_path);
@@ -92,7 +87,7 @@ int tc_texts_find(struct tc_texts *t, char *const *word, int n, struct tc_err *e
   for (int i = 0; i < n; i++)
     if (strcmp(word[i], "-") != 0 && tc_is_folder(word[i]))
       TC_TRY(add_folder(t, word[i], err));
-    else add(t, word[i]);
+    else TC_APPEND(t->name, t->n, t->cap, tc_strdup(word[i]));
   return t->n <= INT32_MAX ? TC_OK : tc_fail(err, TC_EUSER, "%zu texts are too many for one command", t->n);
 }
 

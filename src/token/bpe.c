@@ -163,8 +163,7 @@ static void encode(struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out
   if (b->t->ignore_merges) {
     const uint32_t id = tc_words_find(&b->t->words, (struct tc_bytes){ s, n });
     if (id != TC_NO_ID) {
-      tc_ids_reserve(out, 1);
-      out->id[out->n++] = id;
+      TC_APPEND(out->id, out->n, out->cap, id);
       return;
     }
   }

@@ -152,8 +152,7 @@ static int find_added(struct tc_encoder *e, const struct tc_added_list *l, const
     if (a->lstrip) begin -= space_at_end(s + from, begin - from);      /* no byte is looked at for two tokens */
     if (a->rstrip) end += space_at_front(s + end, n - end);
     if (begin > from) TC_TRY(next(e, s + from, begin - from));
-    tc_ids_reserve(e->out, 1);
-    e->out->id[e->out->n++] = a->id;
+    TC_APPEND(e->out->id, e->out->n, e->out->cap, a->id);
     from = end;
   }
   return from < n ? next(e, s + from, n - from) : TC_OK;

@@ -149,8 +149,7 @@ static int load_special(struct tc_tokenizer *t, const json_t *j, const char *nam
     const json_t *id = json_array_get(ids, i);
     const json_int_t x = json_integer_value(id);
     if (!json_is_integer(id) || x < 0 || x >= t->n_ids || !t->token[x].s) return damaged_template(t, err);
-    tc_ids_reserve(to, 1);
-    to->id[to->n++] = (uint32_t)x;
+    TC_APPEND(to->id, to->n, to->cap, (uint32_t)x);
   }
   return TC_OK;
 }
