@@ -156,9 +156,7 @@ static int write_all(const struct tc_cluster *k, const char *run, const char *jo
     else if (!rc) tc_cluster_print(k, tc_output_stream(f[i]));
     free(path);
   }
-  for (int i = 0; i < FILES; i++)
-    if (rc) tc_output_abandon(f[i]);
-    else rc = tc_output_finish(f[i], err);
+  for (int i = 0; i < FILES; i++) rc = tc_output_end(f[i], rc, err);
   return rc;
 }
 

@@ -411,14 +411,18 @@ void tc_output_abandon(struct tc_output *f)
   TC_FREE(f->path, f->real, f->tmp, f->w.flag, f);
 }
 
+int tc_output_end(struct tc_output *f, int rc, struct tc_err *err)
+{
+  if (rc == 0) return tc_output_finish(f, err);
+  tc_output_abandon(f);
+  return rc;
+}
+
 int tc_output_text(const char *path, const struct tc_output_opts *o, const char *text, struct tc_err *err)
 {
   struct tc_output *f;
   TC_TRY(tc_output_new(&f, path, o, err));
-  const int rc = tc_output_write(f, text, (int64_t)strlen(text), err);
-  if (rc == 0) return tc_output_finish(f, err);
-  tc_output_abandon(f);
-  return rc;
+  return tc_output_end(f, tc_output_write(f, text, (int64_t)strlen(text), err), err);
 }
 
 int tc_scratch_file(const char *folder, struct tc_err *err)

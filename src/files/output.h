@@ -55,6 +55,8 @@ int64_t tc_output_bytes(const struct tc_output *f);          /* given to _write 
 int tc_output_finish(struct tc_output *f, struct tc_err *err);
 /* Removes the unfinished file and frees f. NULL is accepted. */
 void tc_output_abandon(struct tc_output *f);
+/* Finishes it, or abandons it after a failure: rc < 0, which is returned. */
+int tc_output_end(struct tc_output *f, int rc, struct tc_err *err);
 
 /* The whole of it for a text. */
 int tc_output_text(const char *path, const struct tc_output_opts *o, const char *text, struct tc_err *err);

@@ -37,14 +37,6 @@ static int put_values(struct export *x, struct tc_output *f, const float *v, int
   return tc_output_write(f, bf16, bytes, err);
 }
 
-/* Finishes a file, or removes it after a failure. */
-static int end_file(struct tc_output *f, int rc, struct tc_err *err)
-{
-  if (rc == 0) return tc_output_finish(f, err);
-  tc_output_abandon(f);
-  return rc;
-}
-
 /* ---- the model's tensors in another order ------------------------------------------- */
 
 /* The checkpoint's tensor, which must be f32 and of the model's size. */
@@ -162,7 +154,7 @@ static int write_bytes(struct export *x, const char *name, const char *text, int
   int rc = tc_output_new(&f, path, &(struct tc_output_opts){ .flag = "-o" }, err);
   if (rc == 0) rc = tc_output_write(f, text, bytes, err);
   if (rc == 0) rc = tc_output_write(f, end, (int64_t)strlen(end), err);
-  rc = end_file(f, rc, err);
+  rc = tc_output_end(f, rc, err);
   if (rc == 0) TC_APPEND(x->made, x->n_made, x->cap_made, path);
   else free(path);
   return rc;
@@ -228,7 +220,7 @@ static int write_shard(struct export *x, const struct shards *s, int file, const
   int rc = tc_st_create(&f, &bytes, s->path[file], s->tensor + from, end - from, notes, err);
   for (int i = from; i < end && rc == 0; i++) rc = put_part(x, f, &t[i], TC_FORM_HF, err);
   TC_ASSERT(rc < 0 || tc_output_bytes(f) == bytes);
-  rc = end_file(f, rc, err);
+  rc = tc_output_end(f, rc, err);
   if (rc == 0) TC_APPEND(x->made, x->n_made, x->cap_made, tc_strdup(s->path[file]));
   return rc;
 }
@@ -345,7 +337,7 @@ static int export_llmc(struct export *x, struct tc_err *err)
       rc = put_padding(x, f, (sizes.padded_vocab - m->vocab) * m->hidden, err);
   }
   free(t);
-  return end_file(f, rc, err);
+  return tc_output_end(f, rc, err);
 }
 
 /* ---- the checkpoint's own names ---------------------------------------------------- */
@@ -401,7 +393,7 @@ static int export_plain(struct export *x, struct tc_err *err)
   for (int i = 0; i < n && rc == 0; i++) rc = put_plain(x, f, index[i], err);
   TC_FREE(st, index);
   TC_ASSERT(rc < 0 || tc_output_bytes(f) == bytes);
-  return end_file(f, rc, err);
+  return tc_output_end(f, rc, err);
 }
 
 /* ---- all forms --------------------------------------------------------------------- */

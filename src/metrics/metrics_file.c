@@ -112,8 +112,7 @@ static int rewrite(int old, const char *path, int64_t step, struct tc_err *err)
   const int fd = rc < 0 ? -1 : fcntl(tc_output_fd(f), F_DUPFD_CLOEXEC, 0);
   if (rc == 0 && (fd < 0 || fcntl(fd, F_SETFL, O_APPEND) < 0))
     rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
-  if (rc == 0) rc = tc_output_finish(f, err);
-  else tc_output_abandon(f);
+  rc = tc_output_end(f, rc, err);
   if (rc == 0) return fd;
   if (fd >= 0) close(fd);
   return rc;
