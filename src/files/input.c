@@ -226,13 +226,6 @@ int tc_lines_next(struct tc_lines *l, char **line, size_t *len, struct tc_err *e
   return 1;
 }
 
-int tc_lines_again(struct tc_lines *l, struct tc_err *err)
-{
-  l->at = l->n = 0;
-  if (lseek(l->fd, 0, SEEK_SET) == 0) return 0;
-  return tc_fail(err, TC_EUSER, "cannot read %s %.500s again: %s", l->kind, l->path, strerror(errno));
-}
-
 void tc_lines_close(struct tc_lines *l)
 {
   if (!l) return;

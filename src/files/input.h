@@ -26,7 +26,6 @@ int tc_lines_open(struct tc_lines **out, const char *path, const char *kind, str
 /* Local. The next line into *line, with its end of line and a 0 after it; borrowed until the next call. *len may be
  * NULL. 1: a line, 0: the end of the file, or TC_EUSER. */
 int tc_lines_next(struct tc_lines *l, char **line, size_t *len, struct tc_err *err);
-int tc_lines_again(struct tc_lines *l, struct tc_err *err);       /* from the first line on */
 void tc_lines_close(struct tc_lines *l);                          /* NULL is accepted */
 
 /* Local. Reads a whole text file and appends a 0; *out is owned by the caller. TC_EUSER: it can't be read, or has more
