@@ -6,10 +6,7 @@
 #include "src/files/output.h"
 #include "src/report/report.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 struct ask { const char *folder, *out, *trace; int64_t step; bool json; };
 
@@ -26,15 +23,6 @@ static const struct tc_flags flags = { .flag = tc_flags_report, .command = "repo
                                        .missing = "%s needs a value",
                                        .none = "no folder of a run (its run.out); see tercio report --help",
                                        .two = "one run at a time: %s or %s" };
-
-static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
-{
-  TC_TRY(tc_args_read(&a->folder, &flags, a, argc, argv, err));
-  if (!a->out && !a->json)
-    return tc_fail(err, TC_EUSER, "no -o REPORT.html: where should the page go? (--json prints "
-                   "figures without a page)");
-  return 0;
-}
 
 /* Begins the page's file. */
 static int begin_page(struct tc_output **f, const struct ask *a, const struct tc_page *page, const char *run_path,
@@ -53,11 +41,7 @@ static int begin_page(struct tc_output **f, const struct ask *a, const struct tc
 
 static int run(const struct ask *a, struct tc_err *err)
 {
-  struct stat st;
-  if (stat(a->folder, &st) != 0)
-    return tc_fail(err, TC_EUSER, "folder '%s' cannot be read: %s", a->folder, strerror(errno));
-  if (!S_ISDIR(st.st_mode))
-    return tc_fail(err, TC_EUSER, "'%s' is not a folder; name the run's (its run.out)", a->folder);
+  TC_TRY(tc_run_folder(a->folder, err));
   char *run_path = tc_sprintf("%s/run.json", a->folder);
   char *metrics_path = tc_sprintf("%s/metrics.jsonl", a->folder);
   struct tc_layouts layouts = { 0 };
@@ -77,12 +61,8 @@ static int run(const struct ask *a, struct tc_err *err)
   if (!rc && a->out) rc = begin_page(&page_file, a, &page, run_path, metrics_path, err);
   if (!rc && (rc = tc_page_find_trace(&page, &t, a->trace, a->step, &note)) < 0) *err = note;
   if (!rc && a->json) tc_out_json(tc_report_plan(&page), JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-  if (page_file && !rc) {
-    tc_page_write(tc_output_stream(page_file), &page);
-    rc = tc_output_finish(page_file, err);
-  } else {
-    tc_output_abandon(page_file);
-  }
+  if (page_file && !rc) tc_page_write(tc_output_stream(page_file), &page);
+  if (page_file) rc = tc_output_end(page_file, rc, err);
   if (!rc && a->out && !a->json) printf("%s: steps %lld to %lld%s\n", a->out, (long long)m.first_step,
                   (long long)m.last_step, page.t ? ", with a timeline" : "");
   tc_layouts_free(&layouts);
@@ -97,7 +77,9 @@ int tc_cmd_report(int argc, char **argv)
 {
   struct tc_err err = { 0 };
   struct ask a = { 0 };
-  int rc = parse(&a, argc, argv, &err);
+  int rc = tc_args_read(&a.folder, &flags, &a, argc, argv, &err);
+  if (!rc && !a.out && !a.json)
+    rc = tc_fail(&err, TC_EUSER, "no -o REPORT.html: where should the page go? (--json prints figures without a page)");
   if (!rc) rc = run(&a, &err);
   return rc < 0 ? tc_say_failure(&err) : 0;
 }

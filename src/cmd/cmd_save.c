@@ -5,11 +5,8 @@
 #include "src/report/report.h"
 #include "src/train/train.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 struct ask {
   const char *out;
@@ -66,11 +63,7 @@ static int send(const struct ask *a, const char *dir, struct tc_err *err)
 
 static int run(const struct ask *a, struct tc_err *err)
 {
-  struct stat st;
-  if (stat(a->out, &st) != 0)
-    return tc_fail(err, TC_EUSER, "folder '%s' cannot be read: %s", a->out, strerror(errno));
-  if (!S_ISDIR(st.st_mode))
-    return tc_fail(err, TC_EUSER, "'%s' is not a folder; name the run's (its run.out)", a->out);
+  TC_TRY(tc_run_folder(a->out, err));
   char *dir = ckpt_dir(a->out);
   const int rc = send(a, dir, err);
   free(dir);

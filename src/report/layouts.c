@@ -42,7 +42,8 @@ void tc_layouts_read(struct tc_layouts *l, const json_t *run)
     const json_t *entry = json_array_get(list, i);
     const int64_t after = tc_json_int(entry, "after_step");
     if (i > 0)
-      TC_APPEND(l->change, l->n, l->cap, (struct tc_layout_change){ after, changes(json_array_get(list, i - 1), entry) });
+      TC_APPEND(l->change, l->n, l->cap,
+                (struct tc_layout_change){ after, changes(json_array_get(list, i - 1), entry) });
     l->after = after;
   }
 }

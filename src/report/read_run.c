@@ -4,9 +4,11 @@
  * reports them. */
 #include "src/report/report.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MOST_RANKS = 1 << 20 };   /* a larger number can't be a rank, so the line is damaged */
 enum { MOST_RUN_BYTES = 1 << 28 };
@@ -224,34 +226,33 @@ void tc_metrics_free(struct tc_metrics *m)
   json_decref(m->comm);
   json_decref(m->sources);
   json_decref(m->val_sources);
-  m->comm = m->sources = m->val_sources = NULL;
   for (int i = 0; i < m->n_tasks; i++) {
     free(m->task[i].name);
     tc_series_free(&m->task[i].right);
     tc_series_free(&m->task[i].by_length);
   }
   TC_FREE(m->task, m->slow);
-  m->task = NULL;
-  m->n_tasks = 0;
-  m->slow = NULL;
+  memset(m, 0, sizeof *m);
 }
 
 /* ---- run.json ---------------------------------------------------------------------------- */
 
+int tc_run_folder(const char *path, struct tc_err *err)
+{
+  struct stat st;
+  if (stat(path, &st) != 0) return tc_fail(err, TC_EUSER, "folder '%s' cannot be read: %s", path, strerror(errno));
+  if (S_ISDIR(st.st_mode)) return 0;
+  return tc_fail(err, TC_EUSER, "'%s' is not a folder; name the run's (its run.out)", path);
+}
+
 int tc_run_read(json_t **out, const char *path, struct tc_err *err)
 {
-  json_t *o;
   TC_TRY(tc_read_json(out, path, "run.json", MOST_RUN_BYTES, 0, NULL, err));
-  o = *out;
+  if (json_is_string(json_object_get(*out, "config")) && json_is_object(json_object_get(*out, "mesh")) &&
+      json_array_size(json_object_get(*out, "ranks"))) return 0;
+  json_decref(*out);
   *out = NULL;
-  if (!json_is_string(json_object_get(o, "config")) || !json_is_object(json_object_get(o, "mesh")) ||
-      !json_is_array(json_object_get(o, "ranks")) || !json_array_size(json_object_get(o, "ranks"))) {
-    json_decref(o);
-    return tc_fail(err, TC_EUSER, "%s has no config, mesh or ranks; is it a run.json of tercio "
-                   "train?", path);
-  }
-  *out = o;
-  return 0;
+  return tc_fail(err, TC_EUSER, "%s has no config, mesh or ranks; is it a run.json of tercio train?", path);
 }
 
 const char *tc_run_key(const json_t *run, const char *section, const char *key, char *buf,

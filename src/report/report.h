@@ -65,6 +65,8 @@ int tc_metrics_slowest(const struct tc_metrics *m);
 /* Median of the last points beyond x = after; NAN if there are none. */
 double tc_series_recent(const struct tc_series *s, int64_t after);
 
+/* That the folder of a run is there. */
+int tc_run_folder(const char *path, struct tc_err *err);
 /* Reads run.json and checks that it has all that the page needs. *out is owned by the caller. */
 int tc_run_read(json_t **out, const char *path, struct tc_err *err);
 /* The value of a key of the run file in run.json, into buf ("" if there is none). Returns buf. */
