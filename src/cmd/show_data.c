@@ -29,7 +29,7 @@ static void add_word(struct view *v, char *word)
 /* An argument is a word, or as many as it has between blanks, as data.train in a run file, if no file has its name. */
 static int add_words(struct view *v, const char *arg, struct tc_err *err)
 {
-  const char *name = arg + tc_data_weight_size(arg), *at = arg;
+  const char *name = arg + tc_list_weight_size(arg), *at = arg;
   if (*name && tc_is_there(name) == 1) return add_word(v, tc_strdup(arg)), TC_OK;
   char *word = tc_malloc(strlen(arg) + 1);
   int got;

@@ -39,9 +39,6 @@ struct tc_data_opts {
 /* Sequences: row i has `context` tokens and their targets, which are the next tokens. */
 struct tc_batch { int32_t *tokens, *targets; };     /* [n * context] each */
 
-/* Local. The length of the weight that a word begins with, colon included: 4 of "0.7:NAME"; 0: it has none. */
-size_t tc_data_weight_size(const char *word);
-
 /* Local, as all of these. TC_EUSER: a word that names nothing, a file that is missing, empty or of no known
  * format, a source that is too short for context + 1 tokens, headers with a vocabulary above `vocab` or of different
  * tokenizers. *out is owned by the caller. */

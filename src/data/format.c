@@ -18,12 +18,6 @@
 
 enum { INDEX_BYTES = 34 };
 
-static int fail_size(const struct tc_data_file *f, double tokens, double held, struct tc_err *err)
-{
-  return tc_fail(err, TC_EUSER, "data file '%s' says it has %.10g tokens, but its size holds %.10g: "
-                 "truncated or damaged; make or copy it again", f->name, tokens, held);
-}
-
 /* ---- llm.c ------------------------------------------------------------------------------------ */
 
 /* Whether the file begins as a shard does; 0, 1 or TC_EUSER. */
@@ -118,7 +112,9 @@ static int read_index(struct tc_reader *r, struct tc_data_file *idx, struct tc_d
   }
   if (offset < 0 || length < 0 || f->was.st_size % f->width ||
       offset != f->was.st_size - (int64_t)length * f->width)
-    return fail_size(f, (double)offset / f->width + length, (double)f->was.st_size / f->width, err);
+    return tc_fail(err, TC_EUSER, "data file '%s' says it has %.10g tokens, but its size holds %.10g: truncated or "
+                   "damaged; make or copy it again", f->name, (double)offset / f->width + length,
+                   (double)f->was.st_size / f->width);
   f->tokens = f->was.st_size / f->width;
   f->documents = (int64_t)documents - 1;     /* the index lists where each begins, and the end */
   return TC_OK;

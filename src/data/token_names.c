@@ -144,12 +144,10 @@ static int add_word(struct tc_source *s, const char *word, struct tc_err *err)
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
-size_t tc_data_weight_size(const char *word) { return tc_list_weight_size(word); }
-
 /* "0.7:A*.bin": the weight and the name after it; false: a name alone. */
 static int split_weight(const char *word, double *weight, const char **name, struct tc_err *err)
 {
-  const size_t n = tc_data_weight_size(word);
+  const size_t n = tc_list_weight_size(word);
   char *end;
   if (!n) return 0;
   *weight = strtod(word, &end);

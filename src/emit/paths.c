@@ -1,6 +1,6 @@
 /* paths.c - the files and folders that a run file names, as absolute paths: a job starts in the folder from which
  * sbatch is called, which need not be the one in which it was planned. */
-#include "src/data/data.h"
+#include "src/config/list.h"
 #include "src/emit/emit.h"
 
 #include <errno.h>
@@ -24,16 +24,11 @@ static const struct { const char *name; size_t field; bool list; } paths[] = {
 };
 enum { PATHS = sizeof paths / sizeof *paths };
 
-/* The length of "0.7:" in "0.7:A*.bin", a word of data.train or data.val. */
-static size_t before_path(const char *option, const char *word)
-{
-  return strncmp(option, "data.", 5) ? 0 : tc_data_weight_size(word);
-}
-
-/* One value of an option; *text stays, or becomes a string of the configuration's. */
+/* One value of an option; *text stays, or becomes a string of the configuration's. A word of data.train or data.val may
+ * have a weight before its path. */
 static int set_absolute(const struct tc_config *c, const char *option, char **text, const char *cwd, struct tc_err *err)
 {
-  const size_t at = before_path(option, *text);
+  const size_t at = strncmp(option, "data.", 5) ? 0 : tc_list_weight_size(*text);
   const char *path = *text + at;
   if (!*path || *path == '/') return 0;
   while (!strncmp(path, "./", 2)) path += 2;
