@@ -262,9 +262,6 @@ void tc_foreign_close(struct tc_foreign *x)
 }
 
 const char *tc_foreign_path(const struct tc_foreign *x) { return x->file; }
-enum tc_form tc_foreign_form(const struct tc_foreign *x) { return x->form; }
-const struct tc_model *tc_foreign_model(const struct tc_foreign *x) { return &x->model; }
-const struct tc_st_files *tc_foreign_files(const struct tc_foreign *x) { return x->st; }
 int tc_foreign_n(const struct tc_foreign *x) { return x->n; }
 const struct tc_ckpt_tensor *tc_foreign_at(const struct tc_foreign *x, int i) { return &x->tensor[i]; }
 

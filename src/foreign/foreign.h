@@ -36,10 +36,6 @@ int tc_foreign_open(struct tc_foreign **out, const char *path, const char *rope,
 void tc_foreign_close(struct tc_foreign *f);                                 /* NULL is accepted */
 
 const char *tc_foreign_path(const struct tc_foreign *f);                     /* of its file or index; borrowed */
-enum tc_form tc_foreign_form(const struct tc_foreign *f);
-const struct tc_model *tc_foreign_model(const struct tc_foreign *f);         /* complete; borrowed */
-/* All tensors of the file; NULL: it is llm.c's. Borrowed. */
-const struct tc_st_files *tc_foreign_files(const struct tc_foreign *f);
 
 /* Weights of our program, in its order, all fp32. */
 int tc_foreign_n(const struct tc_foreign *f);

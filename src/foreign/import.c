@@ -82,12 +82,12 @@ static int map_weights(struct import *x, struct tc_err *err)
 static int read_weights(struct import *x, struct tc_err *err)
 {
   const int64_t zero[TC_DIMS] = { 0 };
-  const int n = tc_foreign_n(x->from);
-  for (int i = 0; i < n; i++) x->elems += tc_box_elems(tc_foreign_at(x->from, i)->rank, tc_foreign_at(x->from, i)->dim);
+  const int n = x->from->n;
+  for (int i = 0; i < n; i++) x->elems += tc_box_elems(x->from->tensor[i].rank, x->from->tensor[i].dim);
   TC_TRY(map_weights(x, err));
   float *to = x->weights;
   for (int i = 0; i < n; i++) {
-    const struct tc_ckpt_tensor *t = tc_foreign_at(x->from, i);
+    const struct tc_ckpt_tensor *t = &x->from->tensor[i];
     TC_TRY(tc_foreign_read(x->from, i, zero, t->dim, to, err));
     to += tc_box_elems(t->rank, t->dim);
   }
@@ -113,8 +113,8 @@ struct saved {
 static int map_state(const struct import *x, struct saved *s, int i, struct tc_err *err)
 {
   const struct tc_ckpt_tensor *t = &s->tensor[i];
-  const struct tc_st_files *st = tc_foreign_files(x->from);
-  int k = tc_foreign_form(x->from) == TC_FORM_OURS ? tc_st_files_find(st, t->name) : -1;
+  const struct tc_st_files *st = x->from->st;
+  int k = x->from->form == TC_FORM_OURS ? tc_st_files_find(st, t->name) : -1;
   size_t bytes = (size_t)tc_box_bytes(t->dtype, t->rank, t->dim);
   s->map[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
@@ -130,9 +130,9 @@ static int map_state(const struct import *x, struct saved *s, int i, struct tc_e
   const struct tc_st_tensor *f = tc_st_files_at(st, k);
   if (f->dtype != t->dtype)
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another type than this optimizer's",
-                   tc_foreign_path(x->from), t->name);
+                   x->from->file, t->name);
   if (!tc_ckpt_has_shape(t, f->rank, f->dim))
-    return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than this model's", tc_foreign_path(x->from), t->name);
+    return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than this model's", x->from->file, t->name);
   return tc_st_files_read(st, k, 0, f->bytes, s->map[i], err);
 }
 
@@ -157,7 +157,7 @@ static int list_saved(const struct import *x, struct saved *s, struct tc_err *er
     memcpy(s->tensor[i].dim, t->dim, sizeof t->dim);
     s->slice[i].tensor = i;
     memcpy(s->slice[i].count, t->dim, sizeof t->dim);
-    if (k < tc_foreign_n(x->from) && strcmp(tc_foreign_at(x->from, k)->name, t->name) == 0) {
+    if (k < x->from->n && strcmp(x->from->tensor[k].name, t->name) == 0) {
       s->slice[i].data = weights;
       weights += tc_box_elems(t->rank, t->dim);
       k++;
@@ -165,10 +165,10 @@ static int list_saved(const struct import *x, struct saved *s, struct tc_err *er
       TC_TRY(map_state(x, s, i, err));
     }
   }
-  TC_ASSERT(k == tc_foreign_n(x->from) && weights == x->weights + x->elems);
+  TC_ASSERT(k == x->from->n && weights == x->weights + x->elems);
   if (s->given && s->absent)
     return tc_fail(err, TC_EUSER, "%s has %s, but not %s: all of the optimizer's state, or none of it, can be imported",
-                   tc_foreign_path(x->from), s->given, s->absent);
+                   x->from->file, s->given, s->absent);
   return 0;
 }
 
@@ -185,7 +185,7 @@ static void saved_free(struct saved *s)
 /* A number in the metadata of the file; 0 if it has none. */
 static int64_t noted(const struct import *x, const char *key)
 {
-  const struct tc_st_files *st = tc_foreign_files(x->from);
+  const struct tc_st_files *st = x->from->st;
   const char *note = st ? tc_st_files_note(st, key) : NULL;
   char *end;
   if (!note) return 0;
@@ -208,12 +208,12 @@ static void warn_of_extra(const struct tc_tokenizer *t, int64_t vocab, const cha
  * x->left_out. */
 static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
 {
-  char *dir = tc_folder_of(tc_foreign_path(x->from)), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir), *note = NULL;
-  const struct tc_model *m = tc_foreign_model(x->from);
+  char *dir = tc_folder_of(x->from->file), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir), *note = NULL;
+  const struct tc_model *m = &x->from->model;
   struct tc_tokenizer *t = NULL;
   struct tc_err why;
   *text = NULL;
-  if (tc_foreign_form(x->from) == TC_FORM_HF && tc_is_there(path)) {
+  if (x->from->form == TC_FORM_HF && tc_is_there(path)) {
     int rc = tc_tokenizer_read(text, bytes, path, &why);
     if (rc == 0) rc = tc_tokenizer_parse_for(&t, *text, *bytes, path, m->vocab, &why);
     if (rc == 0) {
@@ -225,7 +225,7 @@ static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
       *text = NULL;
     }
   }
-  if (tc_foreign_form(x->from) == TC_FORM_HF && tc_is_folder(x->o->path))
+  if (x->from->form == TC_FORM_HF && tc_is_folder(x->o->path))
     x->left_out = tc_left_out(dir, t, tc_special_ids(t, m, !t, x->o->cfg->data_end_token));
   tc_tokenizer_free(t);
   TC_FREE(path, dir);
@@ -242,7 +242,7 @@ static int save(struct import *x, struct tc_err *err)
     struct tc_comm *self = tc_comm_self(&o);
     char *tokenizer;
     size_t bytes = 0;
-    char *model = tc_model_text(tc_foreign_model(x->from)), *config = tc_config_text(x->o->cfg),
+    char *model = tc_model_text(&x->from->model), *config = tc_config_text(x->o->cfg),
          *data = take_tokenizer(x, &tokenizer, &bytes);
     const bool given = !s.absent;
     x->step = given ? noted(x, "tercio.step") : 0;        /* that of the optimizer's moments */
@@ -278,8 +278,8 @@ int tc_foreign_import(struct tc_imported *r, const struct tc_import_opts *o, str
   *r = (struct tc_imported){ 0 };
   const int rc = import(&x, err);
   if (rc == 0)
-    *r = (struct tc_imported){ .from = tc_strdup(tc_foreign_path(x.from)), .path = tc_ckpt_step_path(o->out, x.step),
-      .model = tc_model_text(tc_foreign_model(x.from)), .form = tc_foreign_form(x.from), .step = x.step,
+    *r = (struct tc_imported){ .from = tc_strdup(x.from->file), .path = tc_ckpt_step_path(o->out, x.step),
+      .model = tc_model_text(&x.from->model), .form = x.from->form, .step = x.step,
       .left_out = json_incref(x.left_out) };
   if (x.weights) munmap(x.weights, (size_t)x.elems * sizeof *x.weights);
   json_decref(x.left_out);

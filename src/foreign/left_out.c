@@ -46,10 +46,11 @@ static const struct { const char *file, *member; enum keep keep; } members[] = {
   { TOKENIZER, "bos_token", BEGIN_TEXT }, { TOKENIZER, "eos_token", END_TEXT }, { SPECIAL, "bos_token", BEGIN_TEXT }, { SPECIAL, "eos_token", END_TEXT },
 };
 
-/* Files that are read, or of the same weights in another form. */
-static const char *const read_files[] = { CONFIG, "tokenizer.json", "*.safetensors", "model.safetensors.index.json",
-                                          "pytorch_model*", ".*", "README*", "LICENSE*" };
 static const char *const json_files[] = { CONFIG, GENERATION, TOKENIZER, SPECIAL };
+/* Files that are read, or of the same weights in another form. */
+static const char *const read_files[] = { CONFIG, GENERATION, TOKENIZER, SPECIAL, "tokenizer.json", "*.safetensors",
+                                          "model.safetensors.index.json", "pytorch_model*", ".*", "README*",
+                                          "LICENSE*" };
 
 /* Whether a value says nothing: null, false, or nothing in it. */
 static bool is_empty(const json_t *v)
@@ -111,8 +112,6 @@ static bool is_read(const char *name)
 {
   for (size_t i = 0; i < sizeof read_files / sizeof *read_files; i++)
     if (fnmatch(read_files[i], name, 0) == 0) return true;
-  for (size_t i = 0; i < sizeof json_files / sizeof *json_files; i++)
-    if (strcmp(json_files[i], name) == 0) return true;
   return false;
 }
 
