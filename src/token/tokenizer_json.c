@@ -177,7 +177,6 @@ static int load_merges(struct tc_tokenizer *t, const json_t *merges, struct tc_e
 
 static int load_model(struct tc_tokenizer *t, const json_t *model, struct tc_err *err)
 {
-  TC_TRY(check_model(t, model, err));
   json_t *vocab = json_object_get(model, "vocab");
   const json_t *merges = json_object_get(model, "merges");
   if (!json_is_object(vocab) || !json_is_array(merges))
