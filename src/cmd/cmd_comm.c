@@ -129,12 +129,8 @@ static const char row_form[] = "op=%-16s  axis=%-5s{ ranks=%d link=%s}  size=%11
 
 static const char *link_name(const struct job *j, bool native)
 {
+  if (j->json) return native ? "nccl" : j->launch.hub ? "thread" : "mpi";
   return native ? "NCCL" : j->launch.hub ? "threads" : "MPI";
-}
-
-static const char *link_key(const struct job *j, bool native)
-{
-  return native ? "nccl" : j->launch.hub ? "thread" : "mpi";
 }
 
 static void print_head(const struct job *j, bool native)
@@ -160,7 +156,7 @@ static void print_row(const struct job *j, int op, const struct tc_bench_row *r,
 {
   json_t *list = j->json ? json_array() : NULL;
   tc_out_row(list, row_form, tc_bench_op_name[op], tc_bench_axis_name(j->axis), tc_bench_axis_size(j->mesh, j->axis),
-             link_key(j, native), (long long)r->size_bytes, (long long)r->count, r->iters, r->time_us, r->median_us,
+             link_name(j, native), (long long)r->size_bytes, (long long)r->count, r->iters, r->time_us, r->median_us,
              r->algbw, r->busbw, ok ? "ok" : "wrong");
   if (list) {
     printf(first ? "\n " : ",\n ");
@@ -221,14 +217,13 @@ static int measure(const struct job *j, const struct tc_bench_rank *x, int rank,
 
 static int measure_pairs(const struct job *j, const struct tc_bench_rank *x, int rank, struct tc_err *err)
 {
-  const bool native = x->native != NULL;
   const struct tc_pairs_opts o = { .launch = &j->launch, .bytes = j->sweep.max_bytes, .iters = j->sweep.iters,
                                    .rounds = j->rounds, .adapt_iters = j->sweep.adapt_iters,
                                    .adapt_bytes = j->sweep.adapt_max };
   struct tc_pairs pairs;
   const int rc = tc_pairs_run(&pairs, &o, x->bench, x->group[0].comm, rank, err);
   if (!rc && rank == 0)
-    tc_pairs_print(&pairs, j->launch.ranks, j->json ? link_key(j, native) : link_name(j, native), o.iters, j->json);
+    tc_pairs_print(&pairs, j->launch.ranks, link_name(j, x->native != NULL), o.iters, j->json);
   tc_pairs_done(&pairs);
   return rc;
 }

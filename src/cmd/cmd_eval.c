@@ -43,14 +43,6 @@ const struct tc_flag tc_flags_eval[] = {
 };
 static const struct tc_flags flags = TC_FLAGS_MODEL(tc_flags_eval, "eval");
 
-static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
-{
-  TC_TRY(tc_args_model(&e->m, &flags, e, argc, argv, err));
-  if (!e->run.n_tasks)
-    return tc_fail(err, TC_EUSER, "nothing to evaluate: give --data FILES, --choices FILE.jsonl or --hellaswag FILE");
-  return 0;
-}
-
 /* ---- output ---------------------------------------------------------------------------------- */
 
 /* The answer that the model prefers; less than 0: none, since a loss is not finite. */
@@ -109,7 +101,9 @@ static void print_tables(const struct eval *e)
 
 static int prepare(struct eval *e, int argc, char **argv, struct tc_err *err)
 {
-  TC_TRY(parse(e, argc, argv, err));
+  TC_TRY(tc_args_model(&e->m, &flags, e, argc, argv, err));
+  if (!e->run.n_tasks)
+    return tc_fail(err, TC_EUSER, "nothing to evaluate: give --data FILES, --choices FILE.jsonl or --hellaswag FILE");
   tc_h5_start();
   TC_TRY(tc_trained_open(&e->m, err));
   e->run.model = &e->m;

@@ -97,16 +97,11 @@ int tc_cmd_graph(int argc, char **argv)
   struct tc_program *p = NULL;
   struct tc_program_opts o;
   struct tc_annotation *rows = NULL;
-  int rc = tc_args_run(&c, &flags, &ask, argc, argv, &err);
-  if (!rc) rc = tc_trained_of_run(c, &err);
-  if (rc < 0) {
-    tc_config_free(c);
-    return tc_say_failure(&err);
-  }
-  const int rank = ask.rank;
   int world = 1;
   int32_t *node = NULL;
-  rc = find_world(&world, &node, ask.world, &err);
+  int rc = tc_args_run(&c, &flags, &ask, argc, argv, &err);
+  if (!rc) rc = tc_trained_of_run(c, &err);
+  if (!rc) rc = find_world(&world, &node, ask.world, &err);
   const char *after = ask.after;
   bool known = false;
   for (int i = 0; tc_pass_names[i]; i++) known |= !strcmp(after, tc_pass_names[i]);
@@ -115,19 +110,18 @@ int tc_cmd_graph(int argc, char **argv)
     for (int i = 0; tc_pass_names[i]; i++)
       tc_text_add(list, sizeof list, " %s", tc_pass_names[i]);
     rc = tc_fail(&err, TC_EUSER, "--after %s is not a pass; the passes are%s", after, list);
-  } else if (!rc && (rank < 0 || rank >= world)) {
-    rc = tc_fail(&err, TC_EUSER, "--world %d --rank %d: give 0 <= rank < world", world, rank);
+  } else if (!rc && (ask.rank < 0 || ask.rank >= world)) {
+    rc = tc_fail(&err, TC_EUSER, "--world %d --rank %d: give 0 <= rank < world", world, ask.rank);
   }
-  tc_setup_precision(c, c->run_device == TC_DEVICE_CUDA);
+  if (!rc) tc_setup_precision(c, c->run_device == TC_DEVICE_CUDA);
   if (!rc) rc = tc_setup_mesh(&m, c, world, node, 0, &err);
   if (!rc) rc = tc_setup_program(&o, c, m, &rows, &err);
-  if (!rc) rc = tc_program_new(&p, &o, m, rank, NULL, after, &err);
+  if (!rc) rc = tc_program_new(&p, &o, m, ask.rank, NULL, after, &err);
   if (!rc) {
-    bool dot = ask.dot;
-    if (!strcmp(after, "schedule") && !dot) print_schedule(p);
-    else if (!strcmp(after, "arena") && !dot) print_memory(p);
-    else if (!strcmp(after, "groups") && !dot) print_fusions(p);
-    else tc_graph_print(stdout, p->graph, m, dot);
+    if (!strcmp(after, "schedule") && !ask.dot) print_schedule(p);
+    else if (!strcmp(after, "arena") && !ask.dot) print_memory(p);
+    else if (!strcmp(after, "groups") && !ask.dot) print_fusions(p);
+    else tc_graph_print(stdout, p->graph, m, ask.dot);
   }
   free(node);
   tc_program_free(p);

@@ -57,15 +57,6 @@ const struct tc_flag tc_flags_sample[] = {
 };
 static const struct tc_flags flags = TC_FLAGS_MODEL(tc_flags_sample, "sample");
 
-static int parse(struct sample *x, int argc, char **argv, struct tc_err *err)
-{
-  TC_TRY(tc_args_model(&x->m, &flags, x, argc, argv, err));
-  x->how.seed = (uint64_t)x->seed;
-  if (!x->prompt == !x->file) return tc_fail(err, TC_EUSER, "give --prompt TEXT, or --prompts FILE with a prompt a "
-                                             "line");
-  return 0;
-}
-
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
 static void put_token(const struct sample *x, int32_t id, FILE *f)
@@ -171,7 +162,10 @@ int tc_cmd_sample(int argc, char **argv)
   struct tc_err err = { 0 };
   struct sample x = { .prompts.copies = 1, .seed = 1, .how = { .temperature = 0.8, .top_k = 50, .top_p = 0.95 } };
   tc_h5_start();
-  int rc = parse(&x, argc, argv, &err);
+  int rc = tc_args_model(&x.m, &flags, &x, argc, argv, &err);
+  x.how.seed = (uint64_t)x.seed;
+  if (rc == 0 && !x.prompt == !x.file)
+    rc = tc_fail(&err, TC_EUSER, "give --prompt TEXT, or --prompts FILE with a prompt a line");
   if (rc == 0) rc = tc_trained_open(&x.m, &err);
   if (rc == 0) rc = tc_prompts_read(&x.prompts, &x.how, &x.m, x.prompt, x.file, &err);
   x.made = tc_calloc((size_t)TC_MAX(x.prompts.n, 1), sizeof *x.made);

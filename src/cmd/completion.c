@@ -68,13 +68,6 @@ void tc_completion_command(FILE *f, const char *name, const char *usage)
   }
 }
 
-static void print_options(FILE *f)
-{
-  fprintf(f, "_tercio_options='\n");
-  tc_config_words(f);
-  fprintf(f, "'\n");
-}
-
 /* Words that a flag takes and that its usage or its type does not have. */
 static void print_words(FILE *f)
 {
@@ -95,7 +88,8 @@ static void print_words(FILE *f)
 void tc_completion_begin(FILE *f)
 {
   fprintf(f, "# Bash completion of tercio. Made by `tercio --completion` and src/cmd/completion.bash.\n"
-          "declare -gA _tercio_takes=() _tercio_words=()\n");
-  print_options(f);
+          "declare -gA _tercio_takes=() _tercio_words=()\n_tercio_options='\n");
+  tc_config_words(f);
+  fprintf(f, "'\n");
   print_words(f);
 }

@@ -167,8 +167,7 @@ int tc_args_check(const struct tc_args *a, struct tc_err *err)
 
 void tc_args_free(struct tc_args *a)
 {
-  free(a->given);
-  free(a->argv);
+  TC_FREE(a->given, a->argv);
 }
 
 const char *tc_args_given(const struct tc_args *a, const char *flag)

@@ -20,8 +20,7 @@ void tc_plan_job_done(struct tc_plan_job *j);
 /* plan_head.c. Local. What the plan is of, and where each of it came from; as text and as JSON (owned by the caller). */
 void tc_plan_head_print(FILE *f, const struct tc_plan_job *j);
 json_t *tc_plan_head_json(const struct tc_plan_job *j);
-/* Slurm's data of a partition, as text and as JSON. */
-void tc_slurm_print(FILE *f, const struct tc_slurm_part *s);
+/* Slurm's data of a partition, as JSON. */
 json_t *tc_slurm_json(const struct tc_slurm_part *s);
 /* What a run of the layout costs: checkpoints, steps, hours. */
 void tc_plan_run_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p);
@@ -41,12 +40,10 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p);
 int tc_plan_use(const struct tc_plan_job *j, struct tc_err *err);
 extern const char *const tc_plan_uses[];         /* by enum tc_use: "train", "eval", "sample" */
 
-/* plan_table.c. Local. The result of a search. Flags, in addition to the job's, and JSON are
- * owned by the caller. */
-char *tc_plan_flags(const struct tc_plan_job *j, const struct tc_config *c);
-/* TC_ELAYOUT; the error explains why no row was found. */
+/* plan_table.c. Local. TC_ELAYOUT; the error explains why no row was found. */
 int tc_plan_nothing(const struct tc_plan_job *j, const struct tc_plan_found *found,
                     struct tc_err *err);
+/* The result of a search, as text and as JSON (owned by the caller). */
 void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found);
 json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_found *found);
 

@@ -23,7 +23,7 @@ static void print_left_out(FILE *f, const struct tc_slurm_kind *k)
   fprintf(f, " (%s%s%s)\n", why_text[k->why], *k->state ? ": " : "", k->state);
 }
 
-void tc_slurm_print(FILE *f, const struct tc_slurm_part *s)
+static void print_slurm(FILE *f, const struct tc_slurm_part *s)
 {
   char a[32];
   fprintf(f, "Slurm, partition %s: %d node%s of %d CPUs, %d GPUs%s%s, %s; ", s->name, s->nodes,
@@ -105,7 +105,7 @@ void tc_plan_head_print(FILE *f, const struct tc_plan_job *j)
   struct tc_err err;
   char text[200], from[200], a[32];
   if (tc_setup_model(c, &m, &err)) return;       /* plan_flags.c has checked it */
-  if (j->from_slurm) tc_slurm_print(f, &j->slurm);
+  if (j->from_slurm) print_slurm(f, &j->slurm);
   snprintf(text, sizeof text, "%s: %s parameters, %lld layers, context %lld",
            *c->model_preset ? c->model_preset : "own sizes", tc_human_count(a, sizeof a, (double)tc_model_params(&m)),
            (long long)m.layers, (long long)m.context);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layout keys of a configuration as flags, so that a row can be run. */
-char *tc_plan_flags(const struct tc_plan_job *j, const struct tc_config *c)
+/* Layout keys of a configuration as flags, so that a row can be run; in addition to the job's. Owned by the caller. */
+static char *flags_of(const struct tc_plan_job *j, const struct tc_config *c)
 {
   const bool own = strcmp(c->mesh_stages, j->cfg->mesh_stages) != 0;   /* other than the given ones */
   char chunk[60] = "";
@@ -180,7 +180,7 @@ void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_p
   if (!found->n_rows) return;
   if (j->costs) tc_plan_runs_print(f, j, found->row, found->n_rows);
   tc_plan_headroom_print(f, j, &found->row[0].plan);
-  char *flags = tc_plan_flags(j, &found->row[0].cfg);
+  char *flags = flags_of(j, &found->row[0].cfg);
   fprintf(f, "\noptions of row 1: %s\n", flags);
   free(flags);
 }
@@ -192,7 +192,7 @@ json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_fou
     struct tc_plan_job x = *j;
     x.cfg = (struct tc_config *)(uintptr_t)&found->row[i].cfg;
     json_t *o = tc_plan_json(&x, &found->row[i].plan);
-    char *flags = tc_plan_flags(j, x.cfg);
+    char *flags = flags_of(j, x.cfg);
     json_object_set_new(o, "flags", json_string(flags));
     json_object_set_new(o, "host_unchecked", json_boolean(found->row[i].host_unchecked));
     tc_figure(o, "guess_s", found->row[i].guess_s);
