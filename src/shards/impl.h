@@ -94,6 +94,7 @@ int64_t tc_text_units_done(const struct tc_text_units *u, int64_t *begun);
 void tc_text_unit_encode(struct tc_text_unit *unit, const struct tc_shards_job *job, struct tc_encoder *e);
 
 /* ---- shard_files.c ---- */
+/* Begins with `out`, `single`, `kept`, `header`, `shard_tokens` and `number`, the rest zero. */
 struct tc_shard_files {
   const char *out;                /* the folder, or the one file; borrowed */
   bool single;                    /* one file */
@@ -103,10 +104,8 @@ struct tc_shard_files {
   int64_t shard_tokens;
   int number;                     /* of the open shard */
   struct tc_output *file;         /* NULL: none is open */
-  void *buf;                      /* tokens as in the file */
+  void *buf;                      /* tokens as in the file; owned; NULL before the first shard */
 };
-/* s has `out`, `single`, `kept`, `header`, `shard_tokens` and `number`, the rest zero. */
-void tc_shard_files_begin(struct tc_shard_files *s);
 /* What the first tc_shard_files_put of a single file would say, for a check before the work. */
 int tc_shard_files_check_single(const struct tc_shard_files *s, struct tc_err *err);
 /* Appends as many of n ids as fit into the open shard; returns how many. */

@@ -22,12 +22,6 @@ static struct tc_output_opts options(const struct tc_shard_files *s)
   return (struct tc_output_opts){ .kind = &shard, .kept = s->kept, .n_kept = s->n_kept, .flag = s->single ? "-o" : NULL };
 }
 
-void tc_shard_files_begin(struct tc_shard_files *s)
-{
-  s->header.n_tokens = 0;
-  s->buf = tc_malloc(BLOCK_TOKENS * sizeof(uint32_t));
-}
-
 int tc_shard_files_check_single(const struct tc_shard_files *s, struct tc_err *err)
 {
   const struct tc_output_opts o = options(s);
@@ -76,14 +70,15 @@ static int open_shard(struct tc_shard_files *s, struct tc_err *err)
   char *path = s->single ? tc_strdup(s->out) : shard_name(s->out, s->number);
   int rc = tc_output_new(&s->file, path, &o, err);
   free(path);
+  if (!s->buf) s->buf = tc_malloc(BLOCK_TOKENS * sizeof(uint32_t));
   s->header.n_tokens = 0;
   return rc < 0 ? rc : tc_output_write(s->file, empty, sizeof empty, err);
 }
 
 int64_t tc_shard_files_put(struct tc_shard_files *s, const uint32_t *id, int64_t n, struct tc_err *err)
 {
-  uint16_t *u16 = s->buf;
   if (!s->file && n > 0) TC_TRY(open_shard(s, err));
+  uint16_t *u16 = s->buf;
   n = TC_MIN(n, s->shard_tokens - s->header.n_tokens);
   for (int64_t at = 0; at < n;) {
     const int64_t k = TC_MIN(n - at, BLOCK_TOKENS);

@@ -380,7 +380,6 @@ static int run(struct maker *m, struct tc_err *err)
   TC_TRY(s->single ? tc_shard_files_check_single(s, err) : begin_folder(m, err));
   if (m->note.complete) return TC_OK;
   s->number = m->note.shards;
-  tc_shard_files_begin(s);
   tc_stop_run(o->stop, NULL);
   m->started_ns = m->told_ns = tc_now_ns();
   m->begun = -1;
