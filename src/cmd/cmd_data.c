@@ -34,17 +34,6 @@ static const struct tc_flag list[] = {           /* main.c explains them */
 static const struct tc_flags flags = { .flag = list, .command = "data", .how = TC_FLAGS_DASH | TC_DATA_FLAGS,
                                        .none = "no text files; see tercio data --help" };
 
-/* o->text borrows the words of *a. */
-static int parse(struct tc_shards_opts *o, const struct tc_args *a, struct tc_err *err)
-{
-  TC_TRY(tc_args_set(a, o, err));
-  o->text = a->word;
-  o->n_texts = a->n_words;
-  if (o->out && *o->out) return TC_OK;
-  return tc_fail(err, TC_EUSER, o->tokenizer ? "no -o SHARDS: which folder is for the shards?"
-                                             : "no -o SHARD.bin: where should the tokens go?");
-}
-
 static void say_made(const struct tc_shards_opts *o, const struct tc_shards_made *m)
 {
   if (!o->tokenizer)
@@ -69,7 +58,12 @@ static int make(int argc, char **argv, struct tc_stop *stop, struct tc_err *err)
   struct tc_args a;
   int status = tc_args_find(&a, &flags, argc, argv, err);
   if (status == TC_OK) status = tc_args_check(&a, err);
-  if (status == TC_OK) status = parse(&o, &a, err);
+  if (status == TC_OK) status = tc_args_set(&a, &o, err);
+  o.text = a.word;
+  o.n_texts = a.n_words;
+  if (status == TC_OK && (!o.out || !*o.out))
+    status = tc_fail(err, TC_EUSER, o.tokenizer ? "no -o SHARDS: which folder is for the shards?"
+                                                : "no -o SHARD.bin: where should the tokens go?");
   if (status == TC_OK) status = tc_shards_make(&made, &o, err);
   if (status == TC_OK) say_made(&o, &made);
   tc_args_free(&a);

@@ -29,19 +29,15 @@ static void add(struct checks *l, bool job, const char *name, const char *fmt, .
     if ((unsigned char)*at < ' ' || *at == 0x7f) *at = '?';
 }
 
-/* Whether the interval between checkpoints follows from ckpt.mtbf_hours: always in a job, unless it is given. */
-static bool saves_by_mtbf(const struct tc_config *c)
-{
-  return c->ckpt_every_minutes == TC_AUTO || (c->ckpt_every_minutes == TC_DEFAULT && c->ckpt_every == 0);
-}
-
 static void check_failures(struct checks *l, const struct tc_plan_job *j, const struct tc_config *c,
                            const struct tc_plan *p, const struct tc_plan_run *run)
 {
   char a[32], b[32], d[32], e[32];
   const int nodes = (p->world + j->cluster.devices - 1) / j->cluster.devices;
   const double together = j->cluster.mtbf_s / nodes;
-  if (!saves_by_mtbf(c)) return;
+  /* Whether the interval between checkpoints follows from ckpt.mtbf_hours: always in a job, unless it is given. */
+  const bool by_mtbf = c->ckpt_every_minutes == TC_AUTO || (c->ckpt_every_minutes == TC_DEFAULT && c->ckpt_every == 0);
+  if (!by_mtbf) return;
   tc_human_seconds(a, sizeof a, together);
   tc_human_seconds(b, sizeof b, run->ckpt_s);
   tc_human_seconds(d, sizeof d, run->interval_s);

@@ -226,22 +226,15 @@ static int read_use(struct tc_plan_job *j, const struct tc_args *a, struct tc_er
   return 0;
 }
 
-/* Layout options on the command line are fixed; those in the run file are ignored and searched. */
-static unsigned fixed_keys(const struct tc_config *c)
-{
-  unsigned fixed = 0;
-  for (int key = 0; key < TC_KEYS; key++)
-    if (tc_config_source(c, tc_plan_key_name[key]) == TC_FROM_FLAG) fixed |= 1u << key;
-  return fixed;
-}
-
 static int read_job(struct tc_plan_job *j, const struct tc_args *a, struct tc_err *err)
 {
   j->partition = tc_args_given(a, "--partition");
   j->from_slurm = tc_args_given(a, "--from-slurm");
   j->search = (tc_args_given(a, "--nodes") || j->from_slurm) && !tc_args_given(a, "--explain");
   j->emit = tc_args_given(a, "--emit");
-  j->fixed = fixed_keys(j->cfg);
+  /* Layout options on the command line are fixed; those in the run file are ignored and searched. */
+  for (int key = 0; key < TC_KEYS; key++)
+    if (tc_config_source(j->cfg, tc_plan_key_name[key]) == TC_FROM_FLAG) j->fixed |= 1u << key;
   TC_TRY(read_use(j, a, err));
   if (j->partition && j->partition[strspn(j->partition, NAME_LETTERS)])
     return tc_fail(err, TC_EUSER, "--partition = %s: not a valid name of a partition", j->partition);
