@@ -45,7 +45,6 @@ struct tc_hub {
 struct link {
   struct tc_hub *hub;
   int id, rank;
-  int32_t *members;               /* [size] world ranks */
   struct msg **msg;               /* by request; a message's address never changes */
   int n, cap;
 };
@@ -111,8 +110,9 @@ static int take_request(struct link *l)
   return l->n++;
 }
 
-static int post_message(struct link *l, bool is_send, int other, void *buf, int64_t bytes, int tag)
+static int thread_post(void *link, bool is_send, int other, void *buf, int64_t bytes, int tag)
 {
+  struct link *l = link;
   int request = take_request(l);
   struct msg *m = l->msg[request];
   int to = is_send ? other : l->rank;
@@ -141,18 +141,6 @@ static int post_message(struct link *l, bool is_send, int other, void *buf, int6
   }
   pthread_mutex_unlock(&m->inbox->lock);
   return request;
-}
-
-static int thread_send(void *link, int to, const void *buf, int64_t bytes, int tag)
-{
-  struct link *l = link;
-  return post_message(l, true, l->members[to], (void *)(uintptr_t)buf, bytes, tag);
-}
-
-static int thread_recv(void *link, int from, void *buf, int64_t bytes, int tag)
-{
-  struct link *l = link;
-  return post_message(l, false, l->members[from], buf, bytes, tag);
 }
 
 /* Copies the data of a matched receive. False if the sender has cancelled the message. */
@@ -208,25 +196,17 @@ static void thread_free(void *link)
     TC_ASSERT(atomic_load(&l->msg[i]->state) == FREE);
     free(l->msg[i]);
   }
-  TC_FREE(l->msg, l->members, l);
+  TC_FREE(l->msg, l);
 }
 
 struct tc_comm *tc_comm_thread(struct tc_hub *h, int id, int rank, const int32_t *members,
                                int size, const struct tc_comm_opts *o)
 {
-  static const struct tc_link_ops ops = { thread_send, thread_recv, thread_test,
-                                          thread_cancel, thread_free };
+  static const struct tc_link_ops ops = { thread_post, thread_test, thread_cancel, thread_free };
   struct link *l = tc_calloc(1, sizeof *l);
-  int coord = -1;
+  for (int i = 0; i < size; i++) TC_ASSERT(members[i] >= 0 && members[i] < h->world);
   l->hub = h;
   l->id = id;
   l->rank = rank;
-  l->members = tc_malloc((size_t)size * sizeof *members);
-  for (int i = 0; i < size; i++) {
-    TC_ASSERT(members[i] >= 0 && members[i] < h->world);
-    l->members[i] = members[i];
-    if (members[i] == rank) coord = i;
-  }
-  TC_ASSERT(coord >= 0);
-  return tc_comm_p2p(&ops, l, coord, members, size, o);
+  return tc_comm_p2p(&ops, l, rank, members, size, o);
 }

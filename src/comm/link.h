@@ -6,16 +6,16 @@
 
 /* A link transfers bytes between the members of one group. Non-blocking; used by one thread. */
 struct tc_link_ops {
-  /* Return a request >= 0 or a negative status. tag distinguishes calls in flight. */
-  int (*send)(void *link, int to, const void *buf, int64_t bytes, int tag);
-  int (*recv)(void *link, int from, void *buf, int64_t bytes, int tag);
+  /* Begins to send buf, which stays as it is, or to receive into it. peer: a world rank; tag distinguishes calls in
+   * flight. A request >= 0 or a negative status. */
+  int (*post)(void *link, bool is_send, int peer, void *buf, int64_t bytes, int tag);
   /* 1 done (the request is freed), 0 not yet, negative: peer ended or error. */
   int (*test)(void *link, int request);
   void (*cancel)(void *link, int request);        /* abandons a request */
   void (*free)(void *link);
 };
-/* members: world ranks, in coordinate order. */
-struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord,
+/* members: world ranks, in coordinate order, of which `rank` is this one's. */
+struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int rank,
                             const int32_t *members, int size, const struct tc_comm_opts *o);
 
 #endif

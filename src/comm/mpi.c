@@ -31,7 +31,6 @@ struct request { MPI_Request mpi; int64_t bytes; bool is_recv, used; };
 
 struct link {
   int id;
-  int32_t *members;               /* [size] world ranks */
   struct request *req;
   int n, cap;
 };
@@ -186,33 +185,20 @@ static int mpi_failed(int rc, const char *what)
   return TC_EPEER;
 }
 
-static int post(struct link *l, bool is_recv, int peer, void *buf, int64_t bytes, int tag)
+static int mpi_post(void *link, bool is_send, int peer, void *buf, int64_t bytes, int tag)
 {
+  struct link *l = link;
   TC_ASSERT(bytes <= INT_MAX && tag >= 0 && tag < TAGS_PER_ID);
   int i = take_request(l), rc;
   int mpi_tag = TAG_BASE + l->id * TAGS_PER_ID + tag;
   struct request *r = &l->req[i];
-  if (is_recv)
-    rc = MPI_Irecv(buf, (int)bytes, MPI_BYTE, l->members[peer], mpi_tag, MPI_COMM_WORLD,
-                   &r->mpi);
-  else
-    rc = MPI_Isend(buf, (int)bytes, MPI_BYTE, l->members[peer], mpi_tag, MPI_COMM_WORLD,
-                   &r->mpi);
-  if (rc != MPI_SUCCESS) return mpi_failed(rc, is_recv ? "MPI_Irecv" : "MPI_Isend");
+  if (is_send) rc = MPI_Isend(buf, (int)bytes, MPI_BYTE, peer, mpi_tag, MPI_COMM_WORLD, &r->mpi);
+  else rc = MPI_Irecv(buf, (int)bytes, MPI_BYTE, peer, mpi_tag, MPI_COMM_WORLD, &r->mpi);
+  if (rc != MPI_SUCCESS) return mpi_failed(rc, is_send ? "MPI_Isend" : "MPI_Irecv");
   r->bytes = bytes;
-  r->is_recv = is_recv;
+  r->is_recv = !is_send;
   r->used = true;
   return i;
-}
-
-static int mpi_send(void *link, int to, const void *buf, int64_t bytes, int tag)
-{
-  return post(link, false, to, (void *)(uintptr_t)buf, bytes, tag);
-}
-
-static int mpi_recv(void *link, int from, void *buf, int64_t bytes, int tag)
-{
-  return post(link, true, from, buf, bytes, tag);
 }
 
 static int mpi_test(void *link, int request)
@@ -249,29 +235,23 @@ static void mpi_cancel(void *link, int request)
 static void mpi_free(void *link)
 {
   struct link *l = link;
-  TC_FREE(l->members, l->req, l);
+  TC_FREE(l->req, l);
 }
 
 int tc_comm_mpi(struct tc_comm **out, int id, const int32_t *members, int size,
                 const struct tc_comm_opts *o, struct tc_err *err)
 {
-  static const struct tc_link_ops ops = { mpi_send, mpi_recv, mpi_test, mpi_cancel, mpi_free };
-  int rank = -1, world = 0, coord = -1;
+  static const struct tc_link_ops ops = { mpi_post, mpi_test, mpi_cancel, mpi_free };
+  int rank = -1, world = 0;
   *out = NULL;
   if (id < 0 || id >= IDS)
     return tc_fail(err, TC_EUSER, "%d kinds of communicators at most, asked for number %d",
                    IDS, id);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world);
+  for (int i = 0; i < size; i++) TC_ASSERT(members[i] >= 0 && members[i] < world);
   struct link *l = tc_calloc(1, sizeof *l);
   l->id = id;
-  l->members = tc_malloc((size_t)size * sizeof *members);
-  for (int i = 0; i < size; i++) {
-    TC_ASSERT(members[i] >= 0 && members[i] < world);
-    l->members[i] = members[i];
-    if (members[i] == rank) coord = i;
-  }
-  TC_ASSERT(coord >= 0);
-  *out = tc_comm_p2p(&ops, l, coord, members, size, o);
+  *out = tc_comm_p2p(&ops, l, rank, members, size, o);
   return 0;
 }

@@ -311,8 +311,7 @@ static int post(struct p2p *x, struct flow *f)
   const struct rule *r = f->rule;
   char *buf = r->side == STAGE ? slot_at(x, f->posted, f->peer)
                                : piece_at(x, &p, r->side, r->shape);
-  int req = r->dir == TX ? x->ops->send(x->link, f->peer, buf, bytes, f->tag)
-                         : x->ops->recv(x->link, f->peer, buf, bytes, f->tag);
+  int req = x->ops->post(x->link, r->dir == TX, x->late.members[f->peer], buf, bytes, f->tag);
   if (req < 0) return req;
   if (r->dir == TX) x->sent_bytes += bytes;
   f->req[f->posted++ % DEPTH] = req;
@@ -435,10 +434,12 @@ static void p2p_free(void *impl)
   TC_FREE(x->flow, x->arrived, x->term, x->stage, x->name, x->members, x);
 }
 
-struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord,
+struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int rank,
                             const int32_t *members, int size, const struct tc_comm_opts *o)
 {
   static const struct tc_comm_ops p2p_ops = { .run = p2p_run, .free = p2p_free };
+  int coord = 0;
+  while (coord < size && members[coord] != rank) coord++;
   struct p2p *x = tc_calloc(1, sizeof *x);
   *x = (struct p2p){ .ops = ops, .link = link, .coord = coord, .size = size, .name = tc_comm_name(o),
                      .members = memcpy(tc_malloc((size_t)size * sizeof *members), members,

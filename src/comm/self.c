@@ -12,5 +12,5 @@ struct tc_comm *tc_comm_self(const struct tc_comm_opts *o)
 {
   static const struct tc_link_ops ops = { .free = no_free };
   const int32_t me = 0;
-  return tc_comm_p2p(&ops, NULL, 0, &me, 1, o);
+  return tc_comm_p2p(&ops, NULL, me, &me, 1, o);
 }

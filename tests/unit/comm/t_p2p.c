@@ -64,17 +64,14 @@ static int ask(char dir, int peer, const void *buf, int64_t bytes, int tag)
   return net.requests++;
 }
 
-static int n_send(void *link, int to, const void *buf, int64_t bytes, int tag)
-{
-  (void)link;
-  return ask('>', to, buf, bytes, tag);
-}
+enum { FIRST_RANK = 4 };            /* of the members, who are in the log by their coordinates */
 
-static int n_recv(void *link, int from, void *buf, int64_t bytes, int tag)
+static int n_post(void *link, bool is_send, int rank, void *buf, int64_t bytes, int tag)
 {
+  const int peer = rank - FIRST_RANK;
   (void)link;
-  for (int64_t i = 0; net.span && i < bytes / 4; i++) ((int32_t *)buf)[i] = 100 * (from + 1);
-  return ask('<', from, buf, bytes, tag);
+  for (int64_t i = 0; !is_send && net.span && i < bytes / 4; i++) ((int32_t *)buf)[i] = 100 * (peer + 1);
+  return ask(is_send ? '>' : '<', peer, buf, bytes, tag);
 }
 
 static int n_test(void *link, int request)
@@ -98,13 +95,13 @@ static void n_cancel(void *link, int request)
 
 static void n_free(void *link) { (void)link; }
 
-static const struct tc_link_ops ops = { n_send, n_recv, n_test, n_cancel, n_free };
+static const struct tc_link_ops ops = { n_post, n_test, n_cancel, n_free };
 static const char *const who[] = { "rank 4 on a", "rank 5 on b", "rank 6 on c" };
 
 /* One call of coordinate 1 of three; its status. */
 static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, struct tc_err *err)
 {
-  static const int32_t members[] = { 4, 5, 6 };
+  static const int32_t members[] = { FIRST_RANK, FIRST_RANK + 1, FIRST_RANK + 2 };
   struct tc_comm_opts o = { .name = "dp", .deadline_s = deadline_s, .rank_names = who };
   atomic_bool stop = a->what && !strcmp(a->what, "stop");
   struct p2p x = { .ops = &ops,
