@@ -17,79 +17,6 @@
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
 
-template <int M, int N> static __device__ __forceinline__ void clear(float acc[M][N][4])
-{
-#pragma unroll
-  for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int n = 0; n < N; n++) acc[m][n][0] = acc[m][n][1] = acc[m][n][2] = acc[m][n][3] = 0;
-}
-
-/* The fragments of 16 M own rows: A operands of products. */
-template <int D, int M> struct own_rows { uint32_t a[M][D / 16][4]; };
-
-template <int D, int M>
-static __device__ __forceinline__ void load_own(own_rows<D, M> &o, const uint16_t *x, int row, int lane)
-{
-#pragma unroll
-  for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int kk = 0; kk < D / 16; kk++)
-      tc_ldmatrix<false>(o.a[m][kk], tc_row_block<D + 8>(x, row + 16 * m, kk * 16, lane));
-}
-
-/* C[16 M][BN] = X[16 M][D] Y[BN][D]^T, Y in shared memory; X in `held`, or in shared memory too. */
-template <int D, int BN, int M, bool HELD>
-static __device__ __forceinline__ void product(float C[M][BN / 8][4], const own_rows<D, HELD ? M : 1> &held,
-                                               const uint16_t *x, int row, const uint16_t *y, int lane)
-{
-  clear<M, BN / 8>(C);
-#pragma unroll
-  for (int kk = 0; kk < D / 16; kk++) {
-    uint32_t a[M][4], b[4];
-#pragma unroll
-    for (int m = 0; m < M && !HELD; m++)
-      tc_ldmatrix<false>(a[m], tc_row_block<D + 8>(x, row + 16 * m, kk * 16, lane));
-#pragma unroll
-    for (int n = 0; n < BN / 8; n += 2) {
-      tc_ldmatrix<false>(b, tc_col_block<D + 8>(y, n * 8, kk * 16, lane));
-#pragma unroll
-      for (int m = 0; m < M; m++) {
-        const uint32_t *own = HELD ? held.a[HELD ? m : 0][kk] : a[m];
-        tc_mma(C[m][n], own, b);
-        tc_mma(C[m][n + 1], own, b + 2);
-      }
-    }
-  }
-}
-
-/* acc[16 M][D] += W[16 M][BN] Y[BN][D]; W from registers, as bf16. */
-template <int D, int BN, int M>
-static __device__ __forceinline__ void add_product(float acc[M][D / 8][4], const float W[M][BN / 8][4],
-                                                   const uint16_t *y, int lane)
-{
-#pragma unroll
-  for (int kk = 0; kk < BN / 16; kk++) {
-    uint32_t a[M][4], b[4];
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-      for (int r = 0; r < 4; r++) {
-        const float *w = W[m][2 * kk + r / 2] + r % 2 * 2;
-        a[m][r] = tc_pack_bf16(w[0], w[1]);
-      }
-#pragma unroll
-    for (int n = 0; n < D / 8; n += 2) {
-      tc_ldmatrix<true>(b, tc_row_block<D + 8>(y, kk * 16, n * 8, lane));
-#pragma unroll
-      for (int m = 0; m < M; m++) {
-        tc_mma(acc[m][n], a[m], b);
-        tc_mma(acc[m][n + 1], a[m], b + 2);
-      }
-    }
-  }
-}
-
 /* What a tile of other rows needs: Y1, Y2, and for keys the queries' lse (as a power of 2) and
  * delta (past the end an infinite lse: P is 0). */
 template <int D, int BN, bool KV>
@@ -204,9 +131,9 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
   const int end = (int)(((KV ? tc_end_of_queries(a, n0, rows_end - 1, r0) : rows_end) + BN - 1) / BN);
   float acc1[M][D / 8][4], acc2[KV ? M : 1][KV ? D / 8 : 1][4], S[M][BN / 8][4], dP[M][BN / 8][4];
   float lse[M][2] = {}, delta[M][2] = {};
-  own_rows<D, HELD ? M : 1> x1, x2;
-  clear<M, D / 8>(acc1);
-  if constexpr (KV) clear<M, D / 8>(acc2);
+  tc_own_rows<D, HELD ? M : 1> x1, x2;
+  tc_clear<M, D / 8>(acc1);
+  if constexpr (KV) tc_clear<M, D / 8>(acc2);
   else load_stats<M>(lse, delta, a, own, n0, h, lane);
   tc_tile_fetch<D, ROWS, THREADS>(x, qkv + (KV ? key : query), r0, a.T, wide);
   tc_tile_fetch<D, ROWS, THREADS>(x + OWN, KV ? qkv + key + D : dy, r0, a.T, KV ? wide : narrow);
@@ -214,8 +141,8 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
   if constexpr (HELD) {
     tc_copies_wait<0>();
     __syncthreads();
-    load_own(x1, x, w * 16 * M, lane);
-    load_own(x2, x + OWN, w * 16 * M, lane);
+    tc_load_own(x1, x, w * 16 * M, lane);
+    tc_load_own(x2, x + OWN, w * 16 * M, lane);
   }
   for (int t = begin, g = 0, turn = 0; g < heads; turn ^= 1) {
     const int64_t t0 = (int64_t)t * BN;
@@ -226,8 +153,8 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
     if (g < heads)
       fetch<D, BN, KV>(y + (turn ^ 1) * 2 * TILE, stat + (turn ^ 1) * 2 * BN, a, y1 + g * D, y2 + g * D,
                        (int64_t)t * BN, n0, h + g);
-    product<D, BN, M, HELD>(S, x1, x, w * 16 * M, now, lane);
-    product<D, BN, M, HELD>(dP, x2, x + OWN, w * 16 * M, now + TILE, lane);
+    tc_product<D, BN, M, HELD>(S, x1, x, w * 16 * M, now, lane);
+    tc_product<D, BN, M, HELD>(dP, x2, x + OWN, w * 16 * M, now + TILE, lane);
     /* The last query's first key is after the first key of the pairs. */
     const bool documents = a.starts && (KV ? tc_first_key(a, n0, t0 + BN - 1) > own
                                            : tc_first_key(a, n0, last) > t0);
@@ -237,8 +164,8 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
       if (masks) mask<BN, KV>(S[m], a, n0, documents, own + 16 * m, t0, lane);
       weigh<BN, KV>(S[m], dP[m], lse[m], delta[m], stat + turn * 2 * BN, a.scale * TC_LOG2_E, lane);
     }
-    add_product<D, BN, M>(acc1, dP, now, lane);
-    if constexpr (KV) add_product<D, BN, M>(acc2, S, now + TILE, lane);
+    tc_add_product<D, BN, M>(acc1, dP, now, lane);
+    if constexpr (KV) tc_add_product<D, BN, M>(acc2, S, now + TILE, lane);
   }
   uint16_t *out = (uint16_t *)a.dqkv.p;
   put_rows<D, M>(out + (KV ? key : query), wide, acc1, a.scale, own, a.T, lane);

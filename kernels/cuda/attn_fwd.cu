@@ -11,58 +11,6 @@
 
 enum { WARPS = 4, THREADS = 32 * WARPS, BN = 64 };
 
-/* S[16 MT][BN] = q k^T of one tile. */
-template <int D, int MT>
-static __device__ __forceinline__ void scores(float S[MT][BN / 8][4],
-                                              const uint32_t q[MT][D / 16][4], const uint16_t *k,
-                                              int lane)
-{
-#pragma unroll
-  for (int n = 0; n < BN / 8; n++)
-#pragma unroll
-    for (int m = 0; m < MT; m++) S[m][n][0] = S[m][n][1] = S[m][n][2] = S[m][n][3] = 0;
-#pragma unroll
-  for (int kk = 0; kk < D / 16; kk++)
-#pragma unroll
-    for (int n = 0; n < BN / 8; n += 2) {
-      uint32_t b[4];
-      tc_ldmatrix<false>(b, tc_col_block<D + 8>(k, n * 8, kk * 16, lane));
-#pragma unroll
-      for (int m = 0; m < MT; m++) {
-        tc_mma(S[m][n], q[m][kk], b);
-        tc_mma(S[m][n + 1], q[m][kk], b + 2);
-      }
-    }
-}
-
-/* O[16 MT][D] += P v; P, bf16, from the scores' registers. */
-template <int D, int MT>
-static __device__ __forceinline__ void values(float O[MT][D / 8][4], const float S[MT][BN / 8][4],
-                                              const uint16_t *v, int lane)
-{
-#pragma unroll
-  for (int kk = 0; kk < BN / 16; kk++) {
-    uint32_t p[MT][4];
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-      for (int r = 0; r < 4; r++) {
-        const float *s = S[m][2 * kk + r / 2] + r % 2 * 2;
-        p[m][r] = tc_pack_bf16(s[0], s[1]);
-      }
-#pragma unroll
-    for (int n = 0; n < D / 8; n += 2) {
-      uint32_t b[4];
-      tc_ldmatrix<true>(b, tc_row_block<D + 8>(v, kk * 16, n * 8, lane));
-#pragma unroll
-      for (int m = 0; m < MT; m++) {
-        tc_mma(O[m][n], p[m], b);
-        tc_mma(O[m][n + 1], p[m], b + 2);
-      }
-    }
-  }
-}
-
 /* Scores become exp(scale (S - max so far)); O and the sums are rescaled where a maximum has grown. A lane
  * has rows g and g + 8 of each 16; four lanes share a row, `sum` is a lane's own part. */
 template <int D, int MT>
@@ -152,7 +100,7 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) attn_
   const int64_t first = q0 + w * 16 * MT;        /* this warp's first query */
   const uint16_t *key = (const uint16_t *)a.qkv.p + tc_key_at(a, n0, h);
   const int tiles = (int)((TC_MIN(q0 + ROWS, a.T) + BN - 1) / BN), begin = (int)(tc_first_key(a, n0, q0) / BN);
-  uint32_t q[MT][D / 16][4];
+  tc_own_rows<D, MT> q;
   float O[MT][D / 8][4], S[MT][BN / 8][4], max[MT][2], sum[MT][2];
   uint16_t *own = memory + (begin + 1) % 2 * 2 * TILE, *other = memory + begin % 2 * 2 * TILE;
   tc_tile_fetch<D, ROWS, THREADS>(own, (const uint16_t *)a.qkv.p + tc_query_at(a, n0, h), q0, a.T, stride);
@@ -162,13 +110,10 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) attn_
   tc_copies_commit();
   tc_copies_wait<1>();                           /* q; k and v of the first tile are still to come */
   __syncthreads();
+  tc_load_own(q, own, w * 16 * MT, lane);
+  tc_clear<MT, D / 8>(O);
 #pragma unroll
   for (int m = 0; m < MT; m++) {
-#pragma unroll
-    for (int kk = 0; kk < D / 16; kk++)
-      tc_ldmatrix<false>(q[m][kk], tc_row_block<LD>(own, (w * MT + m) * 16, kk * 16, lane));
-#pragma unroll
-    for (int n = 0; n < D / 8; n++) O[m][n][0] = O[m][n][1] = O[m][n][2] = O[m][n][3] = 0;
     max[m][0] = max[m][1] = -INFINITY;
     sum[m][0] = sum[m][1] = 0;
   }
@@ -182,7 +127,7 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) attn_
       tc_tile_fetch<D, BN, THREADS>(next + TILE, key + D, (int64_t)(t + 1) * BN, a.T, stride);
       tc_copies_commit();
     }
-    scores<D, MT>(S, q, k, lane);
+    tc_product<D, BN, MT, true>(S, q, nullptr, 0, k, lane);
     const int ahead = (int)(first - (int64_t)t * BN);    /* the first query, from the tile's start */
     if (ahead < BN - 1) {                        /* some keys are later than some queries */
 #pragma unroll
@@ -197,7 +142,7 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) attn_
     if (a.starts && tc_first_key(a, n0, first + 16 * MT - 1) > (int64_t)t * BN)
       mask_documents<MT>(S, a, n0, first, (int64_t)t * BN, lane);
     exp_scores<D, MT>(S, O, max, sum, a.scale * TC_LOG2_E);
-    values<D, MT>(O, S, k + TILE, lane);
+    tc_add_product<D, BN, MT>(O, S, k + TILE, lane);
   }
   finish<D, MT>(a, O, max, sum, n0, h, first, lane);
 }

@@ -1,5 +1,5 @@
 /* ptx.h - private to the `cuda` device: instructions that CUDA C++ does not offer, each in
- * one function. tests/emu has them in C++, after the PTX manual's tables of which lane has what.
+ * one function, and products of tiles, of which attention is made. tests/emu has them in C++, after the PTX manual's tables of which lane has what.
  *
  * bf16 values are packed as two in a 32-bit register, the one with the lower index in the lower half. */
 #ifndef TC_CUDA_PTX_H
@@ -129,6 +129,81 @@ static __device__ __forceinline__ const uint16_t *tc_col_block(const uint16_t *t
                                                                int lane)
 {
   return tile + (n + lane / 16 * 8 + lane % 8) * LD + k + (lane / 8 % 2) * 8;
+}
+
+/* ---- products of a warp: 16 M rows by tiles in shared memory; sums are fp32 ------------------------ */
+
+template <int M, int N> static __device__ __forceinline__ void tc_clear(float acc[M][N][4])
+{
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int n = 0; n < N; n++) acc[m][n][0] = acc[m][n][1] = acc[m][n][2] = acc[m][n][3] = 0;
+}
+
+/* The fragments of 16 M own rows: A operands of products. */
+template <int D, int M> struct tc_own_rows { uint32_t a[M][D / 16][4]; };
+
+template <int D, int M>
+static __device__ __forceinline__ void tc_load_own(tc_own_rows<D, M> &o, const uint16_t *x, int row, int lane)
+{
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int kk = 0; kk < D / 16; kk++)
+      tc_ldmatrix<false>(o.a[m][kk], tc_row_block<D + 8>(x, row + 16 * m, kk * 16, lane));
+}
+
+/* C[16 M][BN] = X[16 M][D] Y[BN][D]^T, Y in shared memory; X in `held`, or in shared memory too. */
+template <int D, int BN, int M, bool HELD>
+static __device__ __forceinline__ void tc_product(float C[M][BN / 8][4], const tc_own_rows<D, HELD ? M : 1> &held,
+                                                  const uint16_t *x, int row, const uint16_t *y, int lane)
+{
+  tc_clear<M, BN / 8>(C);
+#pragma unroll
+  for (int kk = 0; kk < D / 16; kk++) {
+    uint32_t a[M][4], b[4];
+#pragma unroll
+    for (int m = 0; m < M && !HELD; m++)
+      tc_ldmatrix<false>(a[m], tc_row_block<D + 8>(x, row + 16 * m, kk * 16, lane));
+#pragma unroll
+    for (int n = 0; n < BN / 8; n += 2) {
+      tc_ldmatrix<false>(b, tc_col_block<D + 8>(y, n * 8, kk * 16, lane));
+#pragma unroll
+      for (int m = 0; m < M; m++) {
+        const uint32_t *own = HELD ? held.a[HELD ? m : 0][kk] : a[m];
+        tc_mma(C[m][n], own, b);
+        tc_mma(C[m][n + 1], own, b + 2);
+      }
+    }
+  }
+}
+
+/* acc[16 M][D] += W[16 M][BN] Y[BN][D]; W from registers, as bf16. */
+template <int D, int BN, int M>
+static __device__ __forceinline__ void tc_add_product(float acc[M][D / 8][4], const float W[M][BN / 8][4],
+                                                      const uint16_t *y, int lane)
+{
+#pragma unroll
+  for (int kk = 0; kk < BN / 16; kk++) {
+    uint32_t a[M][4], b[4];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+      for (int r = 0; r < 4; r++) {
+        const float *w = W[m][2 * kk + r / 2] + r % 2 * 2;
+        a[m][r] = tc_pack_bf16(w[0], w[1]);
+      }
+#pragma unroll
+    for (int n = 0; n < D / 8; n += 2) {
+      tc_ldmatrix<true>(b, tc_row_block<D + 8>(y, kk * 16, n * 8, lane));
+#pragma unroll
+      for (int m = 0; m < M; m++) {
+        tc_mma(acc[m][n], a[m], b);
+        tc_mma(acc[m][n + 1], a[m], b + 2);
+      }
+    }
+  }
 }
 
 #endif
