@@ -86,15 +86,6 @@ bool tc_exec_event(const struct tc_exec *x, const struct tc_xprog *p, const stru
   return true;
 }
 
-static void keep_interval(struct tc_exec *x, const struct tc_xinterval *it)
-{
-  if (x->n_intervals == x->cap_intervals) {
-    x->cap_intervals = TC_MAX(64, 2 * x->cap_intervals);
-    x->interval = tc_realloc(x->interval, (size_t)x->cap_intervals * sizeof *x->interval);
-  }
-  x->interval[x->n_intervals++] = *it;
-}
-
 void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
                       const struct tc_xfused *f, struct tc_xwhen begin)
 {
@@ -107,7 +98,7 @@ void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
   it.traced.begin_ns = begin.ns;
   it.traced.end_ns = tc_now_ns();
   if (it.end >= 0) {
-    keep_interval(x, &it);
+    TC_APPEND(x->interval, x->n_intervals, x->cap_intervals, it);
     return;
   }
   if (it.wait) x->wait_ns[it.axis] += it.traced.end_ns - begin.ns;
