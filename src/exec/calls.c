@@ -156,9 +156,8 @@ void tc_exec_ready(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb
   x->now.mb = mb;
 }
 
-void tc_exec_done(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb)
+void tc_exec_done(struct tc_xprog *p, int32_t id, int32_t mb)
 {
-  (void)x;
   at_mb(&p->node[id], 0, mb);
 }
 

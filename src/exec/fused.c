@@ -35,7 +35,7 @@ static void fuse(struct tc_exec *x, struct tc_xprog *p, int32_t i)
     *most = TC_MAX(*most, d->ops->fused->scratch(d, y->call, n));
   }
   for (int32_t k = 0; k < n; k++) {
-    tc_exec_done(x, p, y->node[k], mb);
+    tc_exec_done(p, y->node[k], mb);
     if (can) p->fused[tc_fusion_part(f, i, k)] = y;
   }
   if (!can) free_fused(y);
@@ -79,7 +79,7 @@ int tc_exec_run_fused(struct tc_exec *x, struct tc_xprog *p, const struct tc_xfu
   struct tc_device *d = x->o.device;
   for (int32_t i = 0; i < f->n; i++) tc_exec_ready(x, p, f->node[i], mb);
   const int rc = d->ops->fused->run(d, f->call, f->n);
-  for (int32_t i = 0; i < f->n; i++) tc_exec_done(x, p, f->node[i], mb);
+  for (int32_t i = 0; i < f->n; i++) tc_exec_done(p, f->node[i], mb);
   if (rc < 0 && tc_device_check(d, err) == 0) tc_fail(err, rc, "%s failed", f->name);
   return rc;
 }

@@ -86,7 +86,7 @@ int tc_exec_make_node(struct tc_exec *x, struct tc_xprog *p, int32_t node, struc
 void tc_exec_free_node(struct tc_exec *x, struct tc_xprog *p, int32_t node);
 /* The call of a node as micro-batch mb needs it; _done puts it back. */
 void tc_exec_ready(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t mb);
-void tc_exec_done(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t mb);
+void tc_exec_done(struct tc_xprog *p, int32_t node, int32_t mb);
 
 /* The device does this action, if anything is to be done, without the host: no batch, no peer, no host
  * memory. */

@@ -34,7 +34,7 @@ static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t m
     if (rc < 0 && tc_device_check(d, err) == 0)
       tc_fail(err, rc, "op %s failed", tc_op_info[n->op].name);
   }
-  tc_exec_done(x, p, id, mb);
+  tc_exec_done(p, id, mb);
   return rc;
 }
 
