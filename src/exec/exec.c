@@ -180,13 +180,8 @@ void tc_exec_write_barrier(struct tc_exec *x, int64_t copy) { x->barrier = copy;
 /* The host's own kernels write its state too. */
 static int wait_barrier(struct tc_exec *x, struct tc_err *err)
 {
-  struct tc_device *d = x->o.device;
-  const int64_t copy = x->barrier;
-  if (!copy) return 0;
-  x->barrier = 0;
-  d->ops->copy_order(d, copy);
-  if (!x->bytes[TC_HOST_STATE] || d->ops->copy_wait(d, copy) == 0) return 0;
-  return tc_fail(err, TC_EUSER, "the copy of the state for a checkpoint failed");
+  return tc_exec_end_copy(x->o.device, &x->barrier, x->bytes[TC_HOST_STATE] > 0,
+                          "the copy of the state for a checkpoint", err);
 }
 
 static int run_program(struct tc_exec *x, struct tc_xprog *p, struct tc_err *err)

@@ -75,6 +75,9 @@ bool tc_xreshard_is_native(const struct tc_xreshard *x);
 /* Goes through host staging: the host copies to it, and from it, when the device has done what was
  * called before. */
 bool tc_xreshard_is_staged(const struct tc_xreshard *x);
+/* Kernels that are called later wait for the end of a copy that copy_begin began, and the host too if it computes with
+ * what is copied. *copy is then 0: none. TC_EUSER: the copy, which is `what`, failed. */
+int tc_exec_end_copy(struct tc_device *d, int64_t *copy, bool host_waits, const char *what, struct tc_err *err);
 /* The native communicators' calls have ended, or one has failed. */
 int tc_xreshard_settle(const struct tc_exec_opts *o, struct tc_err *err);
 

@@ -290,21 +290,20 @@ int tc_xreshard_issue(struct tc_xreshard *x, struct tc_err *err)
   return tc_comm_start(x->comm, &x->args, &x->ticket, err);
 }
 
-/* Copies while kernels run: later ones wait for the copy, and so does the host if it computes in this program. */
-static int end_copy(struct tc_xreshard *x, struct tc_err *err)
+int tc_exec_end_copy(struct tc_device *d, int64_t *copy, bool host_waits, const char *what, struct tc_err *err)
 {
-  struct tc_device *dev = x->o->device;
-  const int64_t copy = x->copy;
-  if (!copy) return 0;
-  x->copy = 0;
-  dev->ops->copy_order(dev, copy);
-  if (!x->host_works || dev->ops->copy_wait(dev, copy) == 0) return 0;
-  return tc_fail(err, TC_EUSER, "a copy between host and device failed");
+  const int64_t ends = *copy;
+  if (!ends) return 0;
+  *copy = 0;
+  d->ops->copy_order(d, ends);
+  if (!host_waits || d->ops->copy_wait(d, ends) == 0) return 0;
+  return tc_fail(err, TC_EUSER, "%s failed", what);
 }
 
 int tc_xreshard_wait(struct tc_xreshard *x, struct tc_err *err)
 {
-  if (x->coll == TC_COPY) return end_copy(x, err);
+  if (x->coll == TC_COPY)
+    return tc_exec_end_copy(x->o->device, &x->copy, x->host_works, "a copy between host and device", err);
   if (x->size == 1 || tc_coll_is_local(x->coll)) return 0;
   if (x->ticket) TC_TRY(tc_comm_wait(x->comm, x->ticket, err));
   struct tc_device *dev = x->dev;
