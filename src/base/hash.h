@@ -4,7 +4,6 @@
 #ifndef TC_HASH_H
 #define TC_HASH_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 /* Local. The hash h with x added, which may be wider than a byte; it begins as TC_HASH64. */

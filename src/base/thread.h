@@ -4,7 +4,6 @@
 #define TC_THREAD_H
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "src/base/err.h"
