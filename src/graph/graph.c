@@ -181,16 +181,10 @@ void tc_graph_drop(struct tc_graph *g, const bool *drop)
   g->n_order = k;
 }
 
-/* The tensor whose storage t shares directly; -1: t owns its storage. */
-static int32_t shares_with(const struct tc_tensor *t)
-{
-  return t->base >= 0 ? t->base : t->overwrites;
-}
-
 int32_t tc_tensor_root(const struct tc_graph *g, int32_t t)
 {
   if (g->root) return g->root[t];
-  while (shares_with(&g->tensor[t]) >= 0) t = shares_with(&g->tensor[t]);
+  while (tc_shares_with(&g->tensor[t]) >= 0) t = tc_shares_with(&g->tensor[t]);
   return t;
 }
 
@@ -199,9 +193,9 @@ int32_t *tc_graph_roots(const struct tc_graph *g)
   int32_t *root = tc_no_indices((size_t)g->n_tensors);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     int32_t end = t;                             /* its storage, or a tensor whose root is known */
-    while (root[end] < 0 && shares_with(&g->tensor[end]) >= 0) end = shares_with(&g->tensor[end]);
+    while (root[end] < 0 && tc_shares_with(&g->tensor[end]) >= 0) end = tc_shares_with(&g->tensor[end]);
     int32_t found = root[end] >= 0 ? root[end] : end;
-    for (int32_t x = t; x >= 0 && root[x] < 0; x = shares_with(&g->tensor[x])) root[x] = found;
+    for (int32_t x = t; x >= 0 && root[x] < 0; x = tc_shares_with(&g->tensor[x])) root[x] = found;
   }
   return root;
 }

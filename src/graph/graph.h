@@ -187,6 +187,9 @@ static inline int32_t tc_operand(const struct tc_graph *g, const struct tc_node 
 static inline int64_t tc_stored_dim(const struct tc_tensor *t, int d)
 { return d == t->pad_dim ? t->pad_to : t->dim[d]; }
 
+/* The tensor whose storage t shares, as a view or a version of it; -1: t owns its storage. */
+static inline int32_t tc_shares_with(const struct tc_tensor *t) { return t->base >= 0 ? t->base : t->overwrites; }
+
 /* The parameter that an optimizer node updates; -1: it is not an optimizer node. */
 static inline int32_t tc_updates(const struct tc_graph *g, const struct tc_node *n)
 { return tc_op_info[n->op].flags & TC_OPF_UPDATE ? g->tensor[tc_in(g, n, 2)].param : -1; }

@@ -5,12 +5,6 @@
 
 static const int64_t UNKNOWN = INT64_MIN;
 
-/* The tensor that t is a view or a version of; -1: none. */
-static int32_t shares_with(const struct tc_tensor *t)
-{
-  return t->base >= 0 ? t->base : t->overwrites;
-}
-
 /* Where t, a view or a version, begins in the tensor that it is a view or a version of, in bytes. */
 static int64_t link_offset(const struct tc_graph *g, int32_t t, const struct tc_mesh *m,
                            const int32_t coord[TC_AXES])
@@ -44,7 +38,7 @@ struct tc_views *tc_views_new(const struct tc_graph *g, const struct tc_mesh *m,
     tc_tensor_local(&g->tensor[t], m, coord, &l);
     v->here[t] = l.here;
     v->bytes[t] = l.elems * (int64_t)tc_dtype_bytes(g->tensor[t].dtype);
-    for (; v->off[x] == UNKNOWN && shares_with(&g->tensor[x]) >= 0; x = shares_with(&g->tensor[x]))
+    for (; v->off[x] == UNKNOWN && tc_shares_with(&g->tensor[x]) >= 0; x = tc_shares_with(&g->tensor[x]))
       chain[k++] = x;
     if (v->off[x] == UNKNOWN) v->off[x] = 0;
     while (k-- > 0) {
