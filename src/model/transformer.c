@@ -136,33 +136,20 @@ static int32_t gain(struct build *b, const char *layer, const char *name, int64_
   return t;
 }
 
-static int32_t layernorm(struct build *b, int32_t x, const char *layer, const char *name)
-{
-  int32_t g = gain(b, layer, name, b->C);
-  char *bn = tc_sprintf("%s.bias", name), *yn = tc_sprintf("%s%s", layer, name);
-  int32_t bias = param(b, layer, bn, 1, &b->C, 0, 0);
-  int32_t out[3] = { act(b, yn, b->o->dtype, 2, (int64_t[]){ b->N, b->C }),
-                     act(b, "mean", stat_type(b), 1, &b->N),
-                     act(b, "rstd", stat_type(b), 1, &b->N) };
-  tc_node_new(b->g, TC_OP_LAYERNORM, 3, (int32_t[]){ x, g, bias }, 3, out)->attr.eps = b->m->norm_eps;
-  TC_FREE(bn, yn);
-  return out[0];
-}
-
-static int32_t rmsnorm(struct build *b, int32_t x, const char *layer, const char *name)
-{
-  int32_t g = gain(b, layer, name, b->C);
-  char *yn = tc_sprintf("%s%s", layer, name);
-  int32_t out[2] = { act(b, yn, b->o->dtype, 2, (int64_t[]){ b->N, b->C }),
-                     act(b, "rstd", stat_type(b), 1, &b->N) };
-  tc_node_new(b->g, TC_OP_RMSNORM, 2, (int32_t[]){ x, g }, 2, out)->attr.eps = b->m->norm_eps;
-  free(yn);
-  return out[0];
-}
-
+/* An RMS norm has no bias and no mean. */
 static int32_t norm(struct build *b, int32_t x, const char *layer, const char *name)
 {
-  return b->m->norm == TC_RMS_NORM ? rmsnorm(b, x, layer, name) : layernorm(b, x, layer, name);
+  const bool rms = b->m->norm == TC_RMS_NORM;
+  char *bias = tc_sprintf("%s.bias", name), *yn = tc_sprintf("%s%s", layer, name);
+  int32_t in[3] = { x, gain(b, layer, name, b->C) }, out[3];
+  int n = 0;
+  if (!rms) in[2] = param(b, layer, bias, 1, &b->C, 0, 0);
+  out[n++] = act(b, yn, b->o->dtype, 2, (int64_t[]){ b->N, b->C });
+  if (!rms) out[n++] = act(b, "mean", stat_type(b), 1, &b->N);
+  out[n++] = act(b, "rstd", stat_type(b), 1, &b->N);
+  tc_node_new(b->g, rms ? TC_OP_RMSNORM : TC_OP_LAYERNORM, n, in, n, out)->attr.eps = b->m->norm_eps;
+  TC_FREE(bias, yn);
+  return out[0];
 }
 
 static int32_t dropout(struct build *b, int32_t x)
