@@ -120,11 +120,15 @@ static const struct { const char *key, *value; } fixed[] = {
 };
 enum { N_FIXED = sizeof fixed / sizeof *fixed };
 
+static bool same_value(const json_t *a, const json_t *b)
+{
+  return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b) : json_equal(a, b);
+}
+
 static bool has_value(const json_t *j, const char *text)
 {
   json_t *want = json_loads(text, JSON_DECODE_ANY, NULL);
-  const bool same = json_is_number(want) ? json_is_number(j) && json_number_value(j) == json_number_value(want)
-                                         : json_equal(j, want);
+  const bool same = same_value(j, want);
   json_decref(want);
   return same;
 }
@@ -286,11 +290,6 @@ static const struct { const char *object, *key, *other_object, *other; } twice[]
   { NULL, "n_positions", NULL, "n_ctx" },
   { NULL, "n_inner", NULL, "intermediate_size" },
 };
-
-static bool same_value(const json_t *a, const json_t *b)
-{
-  return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b) : json_equal(a, b);
-}
 
 static int check_twice(const struct file *f)
 {
