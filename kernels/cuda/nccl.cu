@@ -300,9 +300,7 @@ struct part {
 
 static int64_t first_of(const struct part *x, int i)
 {
-  const int64_t count = x->p->count, block = x->p->block;
-  if (i >= x->c->size) return count;
-  return i > 0 && block > count / i ? count : i * block;
+  return tc_block_start(x->p->count, x->p->block, i, x->c->size);
 }
 static size_t len_of(const struct part *x, int i)
 {
