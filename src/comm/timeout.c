@@ -1,7 +1,5 @@
 /* timeout.c - the report of a call that exceeds its timeout, to the watchdog and to the
  * user: the same sentence for all backends. */
-#include <string.h>
-
 #include "src/comm/impl.h"
 
 static const char *call_name(const struct tc_late *l, const struct tc_coll_args *a, char *text,
@@ -16,9 +14,9 @@ static const char *call_name(const struct tc_late *l, const struct tc_coll_args 
 
 static void name_member(const struct tc_late *l, int i, char *text, size_t size)
 {
-  size_t at = strlen(text);
-  if (l->rank_names) snprintf(text + at, size - at, "%s%s", at ? ", " : "", l->rank_names[i]);
-  else snprintf(text + at, size - at, "%scoordinate %d", at ? ", " : "", i);
+  const char *comma = *text ? ", " : "";
+  if (l->rank_names) tc_text_add(text, size, "%s%s", comma, l->rank_names[i]);
+  else tc_text_add(text, size, "%scoordinate %d", comma, i);
 }
 
 void tc_late_say(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
@@ -40,10 +38,7 @@ int tc_late_fail(const struct tc_late *l, const struct tc_coll_args *a, int64_t 
   tc_late_say(l, a, age_ns, late, n);
   bool found = tc_blocked_call_diagnose(l->blocked, &b);
   for (int i = 0; i < TC_MIN(n, TC_SUSPECTS) && !b.n; i++) name_member(l, late[i], late_names, sizeof late_names);
-  if (!b.n && n > TC_SUSPECTS) {
-    size_t at = strlen(late_names);
-    snprintf(late_names + at, sizeof late_names - at, " and %d more", n - TC_SUSPECTS);
-  }
+  if (!b.n && n > TC_SUSPECTS) tc_text_add(late_names, sizeof late_names, " and %d more", n - TC_SUSPECTS);
   return tc_fail(err, TC_EPEER, "%s: no answer from %s after %g s (deadline run.deadline): %s",
                  call_name(l, a, call, sizeof call), b.n ? b.suspects : late_names, l->deadline_s,
                  found ? b.why : "find out what stopped it, or raise the deadline");

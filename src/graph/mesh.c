@@ -67,14 +67,12 @@ static void suggest(const struct fit *f, char *buf, size_t size)
   while (f->world % pp) pp--;
   int32_t tp = best_tp(f, pp, f->tp);
   TC_ASSERT(tp >= 1);                      /* pp divides the world, so tp = 1 fits */
-  int n = 0;
-  if (pp != f->pp) n += snprintf(buf + n, size - (size_t)n, "pp = %d with ", pp);
-  if (tp != f->tp) n += snprintf(buf + n, size - (size_t)n, "tp = %d", tp);
+  buf[0] = 0;
+  if (pp != f->pp) tc_text_add(buf, size, "pp = %d with ", pp);
+  if (tp != f->tp) tc_text_add(buf, size, "tp = %d", tp);
   int32_t dp = f->world / pp / tp;
-  if (tp == f->tp)
-    snprintf(buf + n, size - (size_t)n, "dp = %d", dp);
-  else if (f->dp != 0 && f->dp != dp)
-    snprintf(buf + n, size - (size_t)n, " with dp = %d", dp);
+  if (tp == f->tp) tc_text_add(buf, size, "dp = %d", dp);
+  else if (f->dp != 0 && f->dp != dp) tc_text_add(buf, size, " with dp = %d", dp);
 }
 
 /* Checks the sizes against the world and the nodes. */

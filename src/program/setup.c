@@ -194,8 +194,7 @@ static int check_split(const struct tc_config *c, const struct tc_model *model,
     char fit[128] = "";
     for (int64_t t = 1, n = 0; t <= heads && n < 12; t++)
       if (heads % t == 0 && model->ffn % t == 0)
-        n += snprintf(fit + strlen(fit), sizeof fit - strlen(fit), "%s%lld", n ? ", " : "",
-                      (long long)t) > 0;
+        tc_text_add(fit, sizeof fit, "%s%lld", n++ ? ", " : "", (long long)t);
     char what[64];
     return tc_fail(err, TC_ELAYOUT, "mesh.tp = %lld does not divide %s; tp = %s would fit", (long long)tp,
                    tc_setup_heads(what, sizeof what, model), fit);
