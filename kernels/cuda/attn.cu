@@ -69,8 +69,7 @@ static __global__ void __launch_bounds__(DOT_THREADS) row_dots(struct tc_attn a,
 #pragma unroll
     for (int k = 0; k < 8; k++) sum += u[k] * v[k];
   }
-#pragma unroll
-  for (int m = 4; m > 0; m >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, m);
+  sum = tc_warp_sum<8>(sum);
   if (there && threadIdx.x % 8 == 0) a.delta[i] = sum;
 }
 

@@ -282,10 +282,11 @@ static __device__ __forceinline__ void tc_add_to(struct tc_arr a, int64_t i, int
 
 /* ---- sums and maxima over a warp and a block ---------------------------------------------- */
 
-template <class T> static __device__ __forceinline__ T tc_warp_sum(T x)
+/* LANES: over each so many neighbours of a warp. */
+template <int LANES = 32, class T> static __device__ __forceinline__ T tc_warp_sum(T x)
 {
 #pragma unroll
-  for (int m = 16; m > 0; m >>= 1) x += __shfl_xor_sync(0xffffffffu, x, m);
+  for (int m = LANES / 2; m > 0; m >>= 1) x += __shfl_xor_sync(0xffffffffu, x, m);
   return x;
 }
 static __device__ __forceinline__ float tc_warp_max(float x)

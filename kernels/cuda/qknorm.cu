@@ -16,13 +16,6 @@ struct qk {
   bool wide, acc;
 };
 
-template <int LANES> static __device__ __forceinline__ float sum_of_lanes(float x)
-{
-#pragma unroll
-  for (int m = LANES / 2; m > 0; m >>= 1) x += __shfl_xor_sync(0xffffffffu, x, m);
-  return x;
-}
-
 /* Where the scale of row i, which is not a value, is in rstd. */
 static __device__ __forceinline__ unsigned rstd_at(const struct qk &a, unsigned i)
 {
@@ -37,7 +30,7 @@ template <int LANES> static __global__ void __launch_bounds__(THREADS) qknorm_fo
   tc_load(x, a.x, at, left, a.wide);
 #pragma unroll
   for (int k = 0; k < 8; k++) sum += x[k] * x[k];
-  const float rstd = 1.f / sqrtf(sum_of_lanes<LANES>(sum) / (float)a.D + a.eps);
+  const float rstd = 1.f / sqrtf(tc_warp_sum<LANES>(sum) / (float)a.D + a.eps);
   if (e < a.E - 1) {
     tc_load(gain, e < a.E - 2 ? a.gain_q : a.gain_k, j, left, a.wide);
 #pragma unroll
@@ -88,7 +81,7 @@ template <int LANES> static __global__ void __launch_bounds__(THREADS) qknorm_ba
       dg[1][k] += e < a.E - 2 ? 0.f : dy[k] * x[k];
       sum += dy[k] * gain[k] * x[k];
     }
-    const float mean = sum_of_lanes<LANES>(sum) / (float)a.D;
+    const float mean = tc_warp_sum<LANES>(sum) / (float)a.D;
 #pragma unroll
     for (int k = 0; k < 8; k++) dy[k] = normed ? rstd * (dy[k] * gain[k] - x[k] * mean) : dy[k];
     tc_add_to(a.y, at, left, a.wide, a.acc, dy);
