@@ -40,6 +40,20 @@ void tc_device_host_free(struct tc_device *d, void *p)
   else free(p);
 }
 
+void tc_host_free(struct tc_device *d, void *p, int64_t bytes)
+{
+  if (d->poison) tc_device_poison(d, p, bytes);
+  free(p);
+}
+
+void tc_host_copy(struct tc_device *d, void *dst, const void *src, int64_t bytes)
+{
+  (void)d;
+  if (bytes > 0) memmove(dst, src, (size_t)bytes);
+}
+
+void tc_host_sync(struct tc_device *d) { (void)d; }
+
 int tc_device_check(struct tc_device *d, struct tc_err *err)
 {
   return d->ops->check ? d->ops->check(d, err) : 0;

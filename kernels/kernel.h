@@ -202,6 +202,11 @@ void *tc_device_host_alloc(struct tc_device *d, int64_t bytes);      /* NULL: ou
 void tc_device_host_free(struct tc_device *d, void *p);
 int tc_device_check(struct tc_device *d, struct tc_err *err);
 
+/* Local. Functions of these names in the table of a device that computes in the host's memory, at once. */
+void tc_host_free(struct tc_device *d, void *p, int64_t bytes);
+void tc_host_copy(struct tc_device *d, void *dst, const void *src, int64_t bytes);
+void tc_host_sync(struct tc_device *d);
+
 /* A device in a shared object (open.c): tercio-NAME.so exports `tc_module`. It belongs to this build
  * if both numbers agree. It is self-contained: it calls no function of the program. */
 enum { TC_MODULE_VERSION = 6 };

@@ -52,19 +52,6 @@ static void *cpu_alloc(struct tc_device *d, int64_t bytes)
   return p;
 }
 
-static void cpu_free(struct tc_device *d, void *p, int64_t bytes)
-{
-  if (d->poison) tc_device_poison(d, p, bytes);
-  free(p);
-}
-
-static void cpu_copy(struct tc_device *d, void *dst, const void *src, int64_t bytes)
-{
-  if (bytes > 0) memmove(dst, src, (size_t)bytes);
-}
-
-static void cpu_sync(struct tc_device *d) { }
-
 static bool cpu_has_bf16(struct tc_device *d) { return tc_cpu_of(d)->bf16; }
 
 #define KERNEL(op, name) [TC_OP_##op] = { .run = tc_cpu_##name },
@@ -77,6 +64,6 @@ static const struct tc_kernel kernels[TC_OPS] = {
 };
 
 const struct tc_device_ops tc_cpu_ops = {
-  .name = "cpu", .open = cpu_open, .close = cpu_close, .alloc = cpu_alloc, .free = cpu_free,
-  .copy = cpu_copy, .sync = cpu_sync, .has_bf16 = cpu_has_bf16, .kernel = kernels,
+  .name = "cpu", .open = cpu_open, .close = cpu_close, .alloc = cpu_alloc, .free = tc_host_free,
+  .copy = tc_host_copy, .sync = tc_host_sync, .has_bf16 = cpu_has_bf16, .kernel = kernels,
 };

@@ -16,25 +16,12 @@ static void *ref_alloc(struct tc_device *d, int64_t bytes)
   return p;
 }
 
-static void ref_free(struct tc_device *d, void *p, int64_t bytes)
-{
-  if (d->poison) tc_device_poison(d, p, bytes);
-  free(p);
-}
-
-static void ref_copy(struct tc_device *d, void *dst, const void *src, int64_t bytes)
-{
-  if (bytes > 0) memmove(dst, src, (size_t)bytes);
-}
-
-static void ref_sync(struct tc_device *d) { }
-
 static bool ref_has_bf16(struct tc_device *d) { return true; }
 
 #define KERNEL(op, name) [TC_OP_##op] = { .run = tc_ref_##name },
 static const struct tc_kernel kernels[TC_OPS] = { TC_REF_KERNELS(KERNEL) };
 
 const struct tc_device_ops tc_ref_ops = {
-  .name = "ref", .open = ref_open, .close = ref_close, .alloc = ref_alloc, .free = ref_free,
-  .copy = ref_copy, .sync = ref_sync, .has_bf16 = ref_has_bf16, .kernel = kernels,
+  .name = "ref", .open = ref_open, .close = ref_close, .alloc = ref_alloc, .free = tc_host_free,
+  .copy = tc_host_copy, .sync = tc_host_sync, .has_bf16 = ref_has_bf16, .kernel = kernels,
 };
