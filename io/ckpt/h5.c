@@ -20,7 +20,6 @@
 #include <fcntl.h>
 #include <hdf5.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -6,7 +6,6 @@
 #include "io/ckpt/impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

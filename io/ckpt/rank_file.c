@@ -13,7 +13,6 @@
 #include "io/ckpt/impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>

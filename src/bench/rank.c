@@ -1,7 +1,6 @@
 /* rank.c - what a rank measures with: communicators of the world and of an axis, a GPU, a bench. */
 #include "src/bench/bench.h"
 #include "kernels/kernel.h"
-#include "src/comm/mpi.h"
 #include "src/comm/nccl.h"
 
 const char *tc_bench_axis_name(int axis) { return axis == TC_BENCH_WORLD ? "world" : tc_axis_name[axis]; }

@@ -7,7 +7,6 @@
 #ifndef TC_CONFIG_LIST_H
 #define TC_CONFIG_LIST_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 

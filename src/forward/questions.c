@@ -2,9 +2,7 @@
 #include "src/forward/questions.h"
 #include "src/files/input.h"
 
-#include <errno.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

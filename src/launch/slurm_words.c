@@ -4,7 +4,6 @@
  * base and flags into one word, "DRAINED". A word is never looked for within another one. */
 #include "src/launch/slurm.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* What a word means to a job that is submitted now and may wait for other jobs and for the end of a reservation.

@@ -5,7 +5,6 @@
 #include <hwloc.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct look {
   struct tc_warnings *out;

@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/base/base.h"
-#include "src/base/figure.h"
-
 const struct tc_metric_row tc_metric_row[TC_METRICS] = {
 #define METRIC(id, key, unit, type, of, there, get, help) { key, unit, help },
 #include "src/metrics/metrics.def"

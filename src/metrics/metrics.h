@@ -8,10 +8,7 @@
 #ifndef TC_METRICS_H
 #define TC_METRICS_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "src/base/err.h"
+#include "src/base/base.h"
 
 struct json_t;                   /* jansson's */
 

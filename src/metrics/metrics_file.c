@@ -19,8 +19,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/folder.h"
-#include "src/base/base.h"
 #include "src/files/files.h"
 #include "src/watch/watch.h"
 

@@ -2,7 +2,6 @@
 #include "src/run/versions.h"
 #include "io/ckpt/h5.h"
 #include "kernels/kernel.h"
-#include "src/comm/comm.h"
 #include "src/comm/mpi.h"
 #include "src/launch/ranks.h"
 

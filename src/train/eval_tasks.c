@@ -3,7 +3,6 @@
  * The files are read and checked before the first step. The losses of the answers are made by the program TC_TASKS on
  * the ranks of the training, by the code of `tercio eval` (src/forward). It changes nothing of the training's state. */
 #include "src/train/parts.h"
-#include "io/folder.h"
 #include "src/token/token.h"
 #include "src/watch/watch.h"
 

@@ -4,7 +4,6 @@
 #include "src/train/parts.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <time.h>

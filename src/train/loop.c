@@ -4,11 +4,9 @@
  * collective work, so that no rank waits for one that has left. Of a failure within a step (a lost
  * peer, a kernel) the others learn by their deadline. */
 #include "src/train/parts.h"
-#include "io/folder.h"
 #include "io/ckpt/owner.h"
 #include "src/watch/watch.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <string.h>
 #include <unistd.h>

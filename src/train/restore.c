@@ -5,7 +5,6 @@
 #include "src/train/parts.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- at the start ---------------------------------------------------------------------- */
 

@@ -4,7 +4,6 @@
  * Each checkpoint takes the tokenizer.json along, so that what reads it needs no other file. The text is held by rank 0
  * alone, which writes it. A run without it goes on all the same: no token depends on it. */
 #include "io/ckpt/ckpt.h"
-#include "io/folder.h"
 #include "src/token/token.h"
 #include "src/train/parts.h"
 

@@ -12,6 +12,7 @@
 #include "src/watch/watch.h"
 #include "tests/unit/script.h"
 
+#include <errno.h>
 #include <jansson.h>
 
 static const struct scene {
