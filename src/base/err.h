@@ -26,7 +26,7 @@ struct tc_err {
   char text[1000];       /* one sentence, plain (plain.h), no newline */
 };
 
-/* Local. Writes the sentence (err may be NULL) and returns `status`. */
+/* Local. Writes the sentence (err may be NULL) and returns `status`. Arguments may point into err->text. */
 int tc_fail(struct tc_err *err, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

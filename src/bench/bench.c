@@ -477,8 +477,7 @@ int tc_bench_pair(struct tc_bench *b, int peer, int64_t bytes, const char *what,
   *ns = 0;
   if (peer >= 0) {
     TC_TRY(measure(b, false, &found, err));
-    const struct tc_err why = found;
-    if (why.status < 0) tc_fail(&found, why.status, "%s: %.400s", what, why.text);
+    if (found.status < 0) tc_fail(&found, found.status, "%s: %.400s", what, found.text);
     *ns = TC_MAX(tc_median_i64(b->ns, b->iters), 1);
   }
   int64_t wrong = found.status < 0;

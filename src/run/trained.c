@@ -108,10 +108,7 @@ static int take_tokenizer(struct tc_trained *m, const struct tc_ckpt *c, struct 
   m->is_bytes = tc_bytes_noted(tc_ckpt_meta(c)->data);
   if (m->tokenizer_file) return 0;
   int rc = tc_ckpt_attached(c, TC_TOKENIZER_FILE, &text, &bytes, err);
-  if (rc < 0) {
-    const struct tc_err why = *err;
-    return tc_fail(err, rc, "%s; --tokenizer FILE would take its place", why.text);
-  }
+  if (rc < 0) return tc_fail(err, rc, "%s; --tokenizer FILE would take its place", err->text);
   char *name = tc_sprintf("%s/" TC_TOKENIZER_FILE, tc_ckpt_path(c));
   if (text) rc = tc_tokenizer_parse_for(&m->tokenizer, text, (size_t)bytes, name, m->cfg->model_vocab, err);
   TC_FREE(name, text);

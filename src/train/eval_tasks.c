@@ -91,9 +91,7 @@ int tc_tasks_open(struct tc_train *t, struct tc_err *err)
   tc_at_phase("reading train.eval_tasks");
   const int rc = read_tasks(t, &tokenizer, err);
   if (tokenizer) tc_tokenizer_free(tokenizer);
-  if (rc == 0) return 0;
-  const struct tc_err why = *err;
-  return tc_fail(err, rc, "train.eval_tasks: %s", why.text);
+  return rc == 0 ? 0 : tc_fail(err, rc, "train.eval_tasks: %s", err->text);
 }
 
 int tc_tasks_of_tokenizer(const struct tc_train *t, uint64_t hash, const char *path, struct tc_err *err)

@@ -86,7 +86,6 @@ int tc_train_save_again(struct tc_train *t, int64_t step, int rc, struct tc_err 
   }
   if (rc == 0 || rc == TC_EPEER) return rc;
   char lost[80];
-  const struct tc_err why = *err;
   stake(lost, sizeof lost, t, step);
-  return tc_fail(err, rc, "step %lld is not saved: %.700s; %s are lost", (long long)step, why.text, lost);
+  return tc_fail(err, rc, "step %lld is not saved: %.700s; %s are lost", (long long)step, err->text, lost);
 }

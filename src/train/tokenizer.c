@@ -25,8 +25,7 @@ int tc_train_tokenizer_check(const struct tc_train *t, const struct tc_ckpt *c, 
   const uint64_t hash = tc_tokenizer_noted(tc_ckpt_meta(c)->data);
   const int rc = tc_data_of_tokenizer(t->batches.train, hash, tc_ckpt_path(c), err);
   if (rc == 0) return tc_tasks_of_tokenizer(t, hash, tc_ckpt_path(c), err);
-  const struct tc_err why = *err;
-  return tc_fail(err, rc, "%s, or begin a new model (another run.out)", why.text);
+  return tc_fail(err, rc, "%s, or begin a new model (another run.out)", err->text);
 }
 
 void tc_train_tokenizer_take(struct tc_train *t, const struct tc_ckpt *c)
