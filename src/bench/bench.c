@@ -151,13 +151,6 @@ static void poison(struct tc_bench *b)
   else memset(b->dst, 0xff, (size_t)bytes);
 }
 
-/* Copies the output to the host. */
-static void copy_output(struct tc_bench *b)
-{
-  const int64_t bytes = (b->count + GUARD) * (int64_t)sizeof *b->dst;
-  if (b->device) b->device->ops->copy(b->device, b->dst, b->dst_there, bytes);
-}
-
 /* ---- checking ------------------------------------------------------------------------ */
 
 /* Errors in the output: the number of wrong elements, and the first. */
@@ -263,10 +256,11 @@ static void report_wrong(const struct tc_bench *b, const struct wrong *w, struct
           (long long)w->n);
 }
 
-/* Checks the output; the first error of all checks is kept. */
+/* Copies the output to the host, and checks it; the first error of all checks is kept. */
 static void look(struct tc_bench *b, struct tc_err *found)
 {
-  copy_output(b);
+  const int64_t bytes = (b->count + GUARD) * (int64_t)sizeof *b->dst;
+  if (b->device) b->device->ops->copy(b->device, b->dst, b->dst_there, bytes);
   const struct wrong w = check_output(b);
   report_wrong(b, &w, found);
 }
