@@ -148,8 +148,7 @@ static int bad_cover(const struct tc_manifest *m, int tensor, const struct corne
   const struct tc_piece *first = NULL;
   char at[TC_DIMS * 22 + 1] = "";
   for (int d = 0; d < t->rank; d++)
-    snprintf(at + strlen(at), sizeof at - strlen(at), "%s%lld", d ? ", " : "",
-             (long long)corner_at(c, d));
+    tc_text_add(at, sizeof at, "%s%lld", d ? ", " : "", (long long)corner_at(c, d));
   for (int k = m->first_piece[tensor]; k < m->first_piece[tensor + 1]; k++) {
     const struct tc_piece *p = &m->piece[k];
     bool has = true;

@@ -88,28 +88,20 @@ static int by_rate(const void *a, const void *b)
 
 /* ---- a round ----------------------------------------------------------------------------- */
 
-static void pair_text(const struct state *s, int a, int b, char *text, size_t size)
+static void add_pair(const struct state *s, const char *before, int a, int b, char *text, size_t size)
 {
-  snprintf(text, size, "%s - %s", s->p->m[TC_MIN(a, b)].name, s->p->m[TC_MAX(a, b)].name);
+  tc_text_add(text, size, "%s%s - %s", before, s->p->m[TC_MIN(a, b)].name, s->p->m[TC_MAX(a, b)].name);
 }
 
 /* Which pairs this rank waits for: its own, or some of the round's. */
 static void round_text(const struct state *s, int round, char *text, size_t size)
 {
   const int with = s->mine < 0 ? -1 : opponent(s->p->n, round, s->mine);
-  size_t at = (size_t)snprintf(text, size, "round %d of the pairs: ", round + 1);
-  if (with >= 0) {
-    pair_text(s, s->mine, with, text + at, size - at);
-    return;
-  }
-  int shown = 0;
-  for (int i = 0; i < s->p->n && shown < 3; i++) {
+  snprintf(text, size, "round %d of the pairs: ", round + 1);
+  if (with >= 0) add_pair(s, "", s->mine, with, text, size);
+  for (int i = 0, shown = 0; i < s->p->n && with < 0 && shown < 3; i++) {
     const int k = opponent(s->p->n, round, i);
-    if (k <= i) continue;
-    at = strlen(text);
-    snprintf(text + at, size - at, "%s", shown++ ? ", " : "");
-    at = strlen(text);
-    pair_text(s, i, k, text + at, size - at);
+    if (k > i) add_pair(s, shown++ ? ", " : "", i, k, text, size);
   }
 }
 

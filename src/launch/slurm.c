@@ -90,10 +90,7 @@ enum { MOST_NAMES = 64 };
 static int unknown_partition(const char *want, const char *const *names, int n, struct tc_err *err)
 {
   char list[300] = "";
-  for (int i = 0; i < n; i++) {
-    size_t at = strlen(list);
-    snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", names[i]);
-  }
+  for (int i = 0; i < n; i++) tc_text_add(list, sizeof list, "%s%s", i ? ", " : "", names[i]);
   if (!want)
     return tc_fail(err, TC_EUSER, "--from-slurm: no partition is the default one; name one with "
                    "--partition; there are %s", list);

@@ -107,12 +107,11 @@ static int no_device(const char *name, struct tc_err *err)
   int n = 0, n_same = 0;
   for (int i = 0; i < N_CARDS; i++) {
     const bool like = *name && !strncasecmp(name, cards[i].name, strlen(name));
-    const size_t at = strlen(list), to = strlen(same);
     if (like && !runs(&cards[i])) old = &cards[i];
     if (!runs(&cards[i])) continue;
     names[n] = cards[i].name;
-    snprintf(list + at, sizeof list - at, "%s%s", n++ ? ", " : "", cards[i].name);
-    if (like) snprintf(same + to, sizeof same - to, "%s%s", n_same++ ? " or " : "", cards[i].name);
+    tc_text_add(list, sizeof list, "%s%s", n++ ? ", " : "", cards[i].name);
+    if (like) tc_text_add(same, sizeof same, "%s%s", n_same++ ? " or " : "", cards[i].name);
   }
   const int near = tc_nearest(name, names, n);
   if (old)

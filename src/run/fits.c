@@ -82,14 +82,13 @@ static bool what_fits(const struct tc_run *r, int64_t bytes, char *text, size_t 
         micro = tc_divisor(local, tries < TRIES ? micro - 1 : micro / 2);
         continue;
       }
-      int n = snprintf(text, size, "train.micro_batch = %lld", (long long)micro);
+      snprintf(text, size, "train.micro_batch = %lld", (long long)micro);
       const char *const key[] = { "parallel.data", "train.recompute", "parallel.offload" };
       const bool asked[] = { w->data, w->recompute, w->offload };
       const char *const value[] = { tc_word_parallel_data(w->data), tc_word_train_recompute(w->recompute),
                                     tc_word_parallel_offload(w->offload) };
       for (int k = 0; k < 3; k++)
-        if (asked[k] && (size_t)n < size)
-          n += snprintf(text + n, size - (size_t)n, " and %s = %s", key[k], value[k]);
+        if (asked[k]) tc_text_add(text, size, " and %s = %s", key[k], value[k]);
       return true;
     }
   }
@@ -101,14 +100,13 @@ static void by_size(const int64_t bytes[TC_CLASSES], char *text, size_t size)
 {
   bool listed[TC_CLASSES] = { false };
   *text = '\0';
-  for (size_t n = 0;;) {
+  for (;;) {
     int most = -1;
     for (int k = 0; k < TC_CLASSES; k++)
       if (!listed[k] && bytes[k] > 0 && (most < 0 || bytes[k] > bytes[most])) most = k;
-    if (most < 0 || n >= size) return;
+    if (most < 0) return;
     listed[most] = true;
-    n += (size_t)snprintf(text + n, size - n, "%s%s %.4g", n ? ", " : "", tc_class_name[most],
-                          (double)bytes[most] * 1e-9);
+    tc_text_add(text, size, "%s%s %.4g", *text ? ", " : "", tc_class_name[most], (double)bytes[most] * 1e-9);
   }
 }
 
