@@ -179,11 +179,12 @@ static int64_t on_my_clock(const struct tc_trace *t, int64_t ns)
 
 static int64_t my_clock(const struct tc_trace *t) { return on_my_clock(t, tc_now_ns()); }
 
-static int pass(struct tc_comm *world, int coll, int peer, int64_t *x, struct tc_err *err)
+static int transfer(struct tc_comm *world, int coll, int peer, void *buf, int64_t bytes, const char *what,
+                    struct tc_err *err)
 {
-  struct tc_part p = { x, x, sizeof *x, sizeof *x };
+  struct tc_part p = { buf, buf, bytes, bytes };
   struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .root = peer, .n_parts = 1, .parts = &p,
-                            .ctl = true, .what = "clocks" };
+                            .ctl = true, .what = what };
   return tc_comm_run(world, &a, err);
 }
 
@@ -193,9 +194,9 @@ static int send_time(const struct tc_trace *t, struct tc_comm *world, int peer,
 {
   for (int i = 0; i < ROUND_TRIPS; i++) {
     int64_t x = 0;
-    TC_TRY(pass(world, TC_RECV, peer, &x, err));
+    TC_TRY(transfer(world, TC_RECV, peer, &x, sizeof x, "clocks", err));
     x = my_clock(t);
-    TC_TRY(pass(world, TC_SEND, peer, &x, err));
+    TC_TRY(transfer(world, TC_SEND, peer, &x, sizeof x, "clocks", err));
   }
   return 0;
 }
@@ -206,8 +207,8 @@ static int ask_time(const struct tc_trace *t, struct tc_comm *world, struct mome
   int64_t best = INT64_MAX;
   for (int i = 0; i < ROUND_TRIPS; i++) {
     int64_t x = 0, t0 = my_clock(t);
-    TC_TRY(pass(world, TC_SEND, 0, &x, err));
-    TC_TRY(pass(world, TC_RECV, 0, &x, err));
+    TC_TRY(transfer(world, TC_SEND, 0, &x, sizeof x, "clocks", err));
+    TC_TRY(transfer(world, TC_RECV, 0, &x, sizeof x, "clocks", err));
     int64_t t1 = my_clock(t), trip = t1 - t0;
     if (trip >= best) continue;
     best = trip;
@@ -320,15 +321,6 @@ char *tc_trace_text(struct tc_trace *t)
 /* A rank sends this, then its text. */
 struct head { int64_t bytes, events, dropped, clock_error_ns; };
 
-static int transfer(struct tc_comm *world, int coll, int peer, void *buf, int64_t bytes,
-                    struct tc_err *err)
-{
-  struct tc_part p = { buf, buf, bytes, bytes };
-  struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .root = peer, .n_parts = 1, .parts = &p,
-                            .ctl = true, .what = "trace" };
-  return tc_comm_run(world, &a, err);
-}
-
 /* Rank 0. Receives all texts even if the disk is full, since the other ranks wait in their sends. */
 static int write_all(struct tc_trace *t, struct tc_comm *world, struct head *sum, const char *mine,
                      struct tc_err *err)
@@ -337,9 +329,9 @@ static int write_all(struct tc_trace *t, struct tc_comm *world, struct head *sum
   if (f) fprintf(f, TRACE_BEGIN "\n%s", mine);
   for (int r = 1; r < t->o.world; r++) {
     struct head h;
-    TC_TRY(transfer(world, TC_RECV, r, &h, sizeof h, err));
+    TC_TRY(transfer(world, TC_RECV, r, &h, sizeof h, "trace", err));
     char *text = tc_malloc((size_t)h.bytes + 1);
-    int rc = transfer(world, TC_RECV, r, text, h.bytes, err);
+    int rc = transfer(world, TC_RECV, r, text, h.bytes, "trace", err);
     if (rc == 0 && f) fwrite(text, 1, (size_t)h.bytes, f);
     free(text);
     TC_TRY(rc);
@@ -379,8 +371,8 @@ int tc_trace_write(struct tc_trace *t, struct tc_comm *world, struct tc_err *err
       tc_warn("the trace %s lacks %lld of %lld events, which did not fit: lower run.trace_steps",
               t->o.file, (long long)h.dropped, (long long)(h.events + h.dropped));
   } else {
-    rc = transfer(world, TC_SEND, 0, &h, sizeof h, err);
-    if (rc == 0) rc = transfer(world, TC_SEND, 0, text, h.bytes, err);
+    rc = transfer(world, TC_SEND, 0, &h, sizeof h, "trace", err);
+    if (rc == 0) rc = transfer(world, TC_SEND, 0, text, h.bytes, "trace", err);
   }
   free(text);
   return rc;
