@@ -40,29 +40,26 @@ static void value_text(char *buf, size_t size, const struct tc_cand *x, int key)
   }
 }
 
-/* Counts a layout in its families. why NULL: it is possible, with this much memory. */
+/* Counts a layout in the family of its value of a key. why NULL: it is possible, with this much memory. */
+static void count_in(struct tc_plan_found *out, const struct tc_cand *x, int key, const char *why, bool fits)
+{
+  char name[48];
+  value_text(name, sizeof name, x, key);
+  struct tc_plan_family *f = family(out, key, name);
+  f->n++;
+  f->fit += fits;
+  if (why && !*f->why) snprintf(f->why, sizeof f->why, "%.190s", why);
+  if (!why) f->least_bytes = TC_MIN(f->least_bytes, x->bytes);
+}
+
 static void count_layout(struct search *s, const struct tc_cand *x, const char *why, bool fits)
 {
-  if (!s->out) return;
-  for (int key = 0; key < TC_KEYS; key++) {
-    char name[48];
-    value_text(name, sizeof name, x, key);
-    struct tc_plan_family *f = family(s->out, key, name);
-    f->n++;
-    f->fit += fits;
-    if (why && !*f->why) snprintf(f->why, sizeof f->why, "%.190s", why);
-    if (!why) f->least_bytes = TC_MIN(f->least_bytes, x->bytes);
-  }
+  for (int key = 0; s->out && key < TC_KEYS; key++) count_in(s->out, x, key, why, fits);
 }
 
 void tc_search_refuse(struct search *s, const struct tc_cand *x, int key, const char *why)
 {
-  char name[48];
-  if (!s->out) return;
-  value_text(name, sizeof name, x, key);
-  struct tc_plan_family *f = family(s->out, key, name);
-  f->n++;
-  if (!*f->why) snprintf(f->why, sizeof f->why, "%.190s", why);
+  if (s->out) count_in(s->out, x, key, why, false);
 }
 
 /* ---- candidates ------------------------------------------------------------------ */
