@@ -33,13 +33,6 @@ int tc_ranks_on_node(const struct tc_mesh *m, int rank)
   return hi - lo + 1;
 }
 
-/* The bytes of the cache that an ATTN_CACHE has as input 1, and again as output 1. */
-static double cache_bytes(const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m,
-                          const int32_t *coord)
-{
-  return (double)tc_tensor_local_bytes(&g->tensor[tc_in(g, n, 1)], m, coord);
-}
-
 void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct tc_node *n,
                 const struct tc_mesh *m, int rank, bool *none)
 {
@@ -67,10 +60,11 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
   case TC_OP_MATMUL: product(out, g, n, &first, &y); break;
   /* Causal: half of the scores; two products in forward, five in backward. */
   case TC_OP_ATTN: out->flops = 2 * T * (double)y.elems; break;
-  /* New tokens of a text that fills the context: on average they read half of the cache, and write their own rows. */
+  /* New tokens of a text that fills the context: on average they read half of the cache, which is input 1 and again
+   * output 1, and write their own rows. */
   case TC_OP_ATTN_CACHE:
     out->flops = 2 * T * (double)y.elems;
-    out->bytes -= 1.5 * cache_bytes(g, n, m, coord);
+    out->bytes -= 1.5 * (double)tc_tensor_local_bytes(&g->tensor[tc_in(g, n, 1)], m, coord);
     break;
   case TC_OP_ATTN_BWD: out->flops = 5 * T * (double)first.elems; break;
   case TC_OP_EMBED: out->bytes = 2 * out_bytes; break;         /* only some rows of the table are read */

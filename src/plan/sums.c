@@ -56,8 +56,6 @@ static void add_program(struct sums *s, const struct tc_program *p, const struct
   tc_prices_free(prices);
 }
 
-static double larger(double work, double hidden) { return TC_MAX(work, hidden); }
-
 /* If a schedule has W within B, transfers of either overlap with both. */
 static void merge_w(struct sums *s)
 {
@@ -86,7 +84,7 @@ int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, co
     if (!tc_pipeline_splits(schedule)) merge_w(&s[i]);
     double all = 0;
     for (int c = 0; c < virtual_stages; c++)
-      for (int w = 0; w < 3; w++) all += larger(s[i].work[c][w], s[i].hidden[c][w]);
+      for (int w = 0; w < 3; w++) all += TC_MAX(s[i].work[c][w], s[i].hidden[c][w]);
     if (all * n_mb + s[i].once_work > busy) {
       busy = all * n_mb + s[i].once_work;
       most = i;
@@ -95,9 +93,9 @@ int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, co
   for (int st = 0; st < pp * virtual_stages; st++) {
     int r = st % pp, c = st / pp, i = 0;
     while (i + 1 < n && tc_mesh_coord(m, rank[i + 1], TC_PP) <= r) i++;
-    cost[st] = (struct tc_pipeline_cost){ larger(s[i].work[c][TC_F], s[i].hidden[c][TC_F]),
-                                       larger(s[i].work[c][TC_B], s[i].hidden[c][TC_B]),
-                                       larger(s[i].work[c][TC_W], s[i].hidden[c][TC_W]),
+    cost[st] = (struct tc_pipeline_cost){ TC_MAX(s[i].work[c][TC_F], s[i].hidden[c][TC_F]),
+                                       TC_MAX(s[i].work[c][TC_B], s[i].hidden[c][TC_B]),
+                                       TC_MAX(s[i].work[c][TC_W], s[i].hidden[c][TC_W]),
                                        pp > 1 ? s[i].send : 0 };
     cost[st].f = TC_MAX(cost[st].f, 1e-9);
     cost[st].b = TC_MAX(cost[st].b, 1e-9);

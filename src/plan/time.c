@@ -65,26 +65,24 @@ static int32_t count_parties(const struct simulation *g, const struct tc_node *n
 static void serve_queue(struct simulation *g, struct sim_rank *p, int axis)
 {
   struct queue *q = &p->queue[axis];
+  const int n_ranks = axis == TC_PP ? g->n : 1;  /* on other axes p alone */
   while (q->at < q->n) {
     struct xfer *x = &g->x[q->x[q->at]];
     if (x->heads < x->parties) return;
     const struct tc_node *n = &p->p->graph->node[x->node];
     double start = x->ready_s, s = tc_price_of(p->prices, n)->reshard.seconds;
-    for (int i = 0; i < g->n; i++) {
+    for (int i = 0; i < n_ranks; i++) {
       struct sim_rank *o = axis == TC_PP ? &g->rank[i] : p;
       if (o == p || takes_part(g, o, n)) start = TC_MAX(start, o->queue[axis].free_s);
-      if (axis != TC_PP) break;
     }
     x->end_s = start + s;
     x->done = true;
-    for (int i = 0; i < g->n; i++) {
+    for (int i = 0; i < n_ranks; i++) {
       struct sim_rank *o = axis == TC_PP ? &g->rank[i] : p;
-      if (o == p || takes_part(g, o, n)) {
-        struct queue *oq = &o->queue[axis];
-        oq->free_s = x->end_s;
-        if (++oq->at < oq->n) g->x[oq->x[oq->at]].heads++;
-      }
-      if (axis != TC_PP) break;
+      struct queue *oq = &o->queue[axis];
+      if (o != p && !takes_part(g, o, n)) continue;
+      oq->free_s = x->end_s;
+      if (++oq->at < oq->n) g->x[oq->x[oq->at]].heads++;
     }
     for (int i = 0; axis == TC_PP && i < g->n; i++)
       if (&g->rank[i] != p && takes_part(g, &g->rank[i], n)) serve_queue(g, &g->rank[i], axis);
@@ -155,13 +153,6 @@ static bool run_action(struct simulation *g, struct sim_rank *p)
   return true;
 }
 
-static void sim_rank_new(struct sim_rank *p, const struct tc_program *prog, int rank,
-                         const struct simulation *g)
-{
-  *p = (struct sim_rank){ .p = prog, .rank = rank, .prices = tc_prices_new(prog, g->m, rank, g->k) };
-  p->mine = tc_no_indices((size_t)prog->graph->n_nodes);
-}
-
 static void sim_rank_free(struct sim_rank *p)
 {
   tc_prices_free(p->prices);
@@ -175,7 +166,9 @@ int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program
 {
   struct simulation g = { .k = k, .m = m, .n = n, .rank = tc_calloc((size_t)n, sizeof *g.rank),
                     .shared = tc_no_indices((size_t)program[0]->graph->n_nodes) };
-  for (int i = 0; i < n; i++) sim_rank_new(&g.rank[i], program[i], rank[i], &g);
+  for (int i = 0; i < n; i++)
+    g.rank[i] = (struct sim_rank){ .p = program[i], .rank = rank[i], .prices = tc_prices_new(program[i], m, rank[i], k),
+                                   .mine = tc_no_indices((size_t)program[i]->graph->n_nodes) };
   bool progress = true, done = false;
   while (progress && !done) {
     progress = false;
