@@ -30,13 +30,9 @@ static int fail(const char *path, const char *what, int why, struct tc_err *err)
 
 int tc_folder_remove(const char *path, struct tc_err *err)
 {
-  struct tc_again again = { 0 };
-  char **names = NULL;
-  int fd, why;
-  char at[2];
-  do fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  while (fd < 0 && tc_again(&again, errno));
-  why = errno;
+  char **names = NULL, at[2];
+  const int fd = tc_open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int why = errno;
   if (fd < 0 && why == ENOENT) return 0;
   if (fd < 0 && readlink(path, at, sizeof at) >= 0) {
     why = tc_unlink(AT_FDCWD, path);

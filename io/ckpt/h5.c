@@ -278,15 +278,6 @@ static int settle(int fd, int64_t *size_bytes, bool trim, const char *path, stru
   return 0;
 }
 
-static int open_again(const char *path)
-{
-  struct tc_again again = { 0 };
-  int fd;
-  do fd = open(path, O_RDWR | O_CLOEXEC);
-  while (fd < 0 && tc_again(&again, errno));
-  return fd;
-}
-
 int tc_h5_lay(int *fd, int64_t *size_bytes, const char *path, const struct tc_h5_opts *o,
               struct tc_h5_slice *s, int n_slices, struct tc_err *err)
 {
@@ -304,7 +295,7 @@ int tc_h5_lay(int *fd, int64_t *size_bytes, const char *path, const struct tc_h5
     return rc;
   }
   /* From here on every rank makes every call, so that none waits for one that gave up. */
-  *fd = open_again(path);
+  *fd = tc_open(path, O_RDWR | O_CLOEXEC);
   if (*fd < 0) rc = tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
   else rc = reserve(*fd, path, o->reserve_bytes, err);
   bool alone = !o->mpi_comm, go_on = rc == 0 || !alone;
@@ -467,7 +458,7 @@ int tc_h5_view(int64_t *size_bytes, const char *path, const struct tc_h5_opts *o
   lock_h5(why);
   hid_t props = file_props(2048, NULL);
   hid_t file = props < 0 ? -1 : H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, props);
-  int fd = file < 0 ? -1 : open_again(path);
+  int fd = file < 0 ? -1 : tc_open(path, O_RDWR | O_CLOEXEC);
   H5Pclose(props);
   bool good = file >= 0 && fd >= 0 && put_file_attrs(file, o) == 0;
   for (int i = 0; i < n_views && good; i++) good = make_view(file, &v[i]) == 0;

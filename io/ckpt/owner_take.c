@@ -19,10 +19,7 @@ enum { HEARTBEATS_GONE = 3 };     /* without a lease folder, before the folder c
 /* 1: there; 0: the folder it was to be in is gone. */
 static int put_file(const char *path, const char *text, struct tc_err *err)
 {
-  struct tc_again again = { 0 };
-  int fd;
-  do fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  while (fd < 0 && tc_again(&again, errno));
+  const int fd = tc_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
   bool good = fd >= 0 && tc_write_all(fd, text, (int64_t)strlen(text)) && fsync(fd) == 0;
   int why = errno;
   if (fd >= 0) close(fd);

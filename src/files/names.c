@@ -101,6 +101,15 @@ int tc_mkdir_own(int at, const char *name)
 
 /* ---- looking ----------------------------------------------------------------------------- */
 
+int tc_open(const char *path, int flags)
+{
+  struct tc_again again = { 0 };
+  int fd;
+  do fd = open(path, flags, 0666);
+  while (fd < 0 && tc_again(&again, errno));
+  return fd;
+}
+
 int tc_open_stat(const char *path, struct stat *st)
 {
   struct tc_again again = { 0 };
@@ -289,10 +298,7 @@ void tc_folder_unmake(const char *path, char *made)
 
 int tc_folder_rename(const char *dir, const char *from, const char *to, struct tc_err *err)
 {
-  struct tc_again again = { 0 };
-  int fd;
-  do fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  while (fd < 0 && tc_again(&again, errno));
+  const int fd = tc_open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return tc_fail(err, TC_EUSER, "%s: %s", dir, strerror(errno));
   const int why = tc_rename(fd, from, to);
   close(fd);

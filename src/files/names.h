@@ -22,7 +22,8 @@ int tc_mkdir_own(int at, const char *name);
 
 /* Local. Looking, tried again. */
 struct stat;
-int tc_open_read(const char *path);       /* a descriptor for reading, which waits for no pipe; -1 with errno */
+int tc_open(const char *path, int flags);  /* a descriptor, as open(2), of mode 0666 if it is made; -1 with errno */
+int tc_open_read(const char *path);       /* one for reading, which waits for no pipe */
 int tc_open_stat(const char *path, struct stat *st);   /* the same, and what it is of */
 int tc_stat(const char *path, struct stat *st);        /* 0, or errno */
 int tc_access(const char *path, int mode);             /* as access(2): 0, or errno */

@@ -91,11 +91,8 @@ static bool is_of_kind(const struct words *w, const char *head, size_t n)
 static int64_t read_head(const char *path, char head[HEAD_BYTES])
 {
   struct tc_again again = { 0 };
-  int fd;
-  do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  while (fd < 0 && tc_again(&again, errno));
+  const int fd = tc_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return -1;
-  again = (struct tc_again){ 0 };
   ssize_t n;
   do n = pread(fd, head, HEAD_BYTES, 0);
   while (n < 0 && tc_again(&again, errno));

@@ -29,11 +29,7 @@ static const struct tc_output_opts tc_metrics_opts = { .kind = &metrics, .instea
 /* A descriptor for reading and appending; -1 with errno. */
 static int open_there(const char *path)
 {
-  struct tc_again again = { 0 };
-  int fd;
-  do fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  while (fd < 0 && tc_again(&again, errno));
-  return fd;
+  return tc_open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 }
 
 /* A file of metrics, made if it is not there. Its descriptor, or < 0. */
