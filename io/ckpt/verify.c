@@ -84,12 +84,11 @@ static int share_at(double at, double bytes, int shares)
   return bytes > 0 ? TC_MIN((int)(at / bytes * shares), shares - 1) : 0;
 }
 
-/* A file that can't be opened is reported once, by the rank that checks its beginning. */
-static bool opens(const struct tc_ckpt *c, int file)
+/* Closes what was opened: 0, or the status of what could not be. */
+static int close_opened(int fd)
 {
-  int fd = tc_ckpt_open_file(c, file, NULL);
   if (fd >= 0) close(fd);
-  return fd >= 0;
+  return TC_MIN(fd, 0);
 }
 
 void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
@@ -109,7 +108,7 @@ void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
       struct tc_err e = {0};
       double middle = at + (double)by[k]->offset + (double)by[k]->bytes / 2;
       if (!deep || share_at(middle, bytes, shares) != share) continue;
-      if (!known) there = opens(c, i);
+      if (!known) there = close_opened(tc_ckpt_open_file(c, i, NULL)) == 0;   /* reported by who checks its beginning */
       known = true;
       if (!there || tc_ckpt_check_piece(c, (int)(by[k] - m->piece), &e) == 0) continue;
       report(f, e.status, e.text);
@@ -256,16 +255,12 @@ static int open_step(struct tc_ckpt **c, const char *path, int64_t *size_bytes, 
   int rc = tc_ckpt_open(c, path, err);
   *size_bytes = 0;
   for (int i = 0; rc == 0 && i < (*c)->m->n_files; i++) {
-    int fd = tc_ckpt_open_file(*c, i, err);
+    rc = close_opened(tc_ckpt_open_file(*c, i, err));
     *size_bytes = tc_add_sizes(*size_bytes, (*c)->m->file[i].size);
-    if (fd >= 0) close(fd);
-    else rc = fd;
   }
   if (rc == 0 && (*c)->m->meta.attached.name) {
-    int fd = tc_ckpt_open_attached(*c, err);
+    rc = close_opened(tc_ckpt_open_attached(*c, err));
     *size_bytes = tc_add_sizes(*size_bytes, (*c)->m->meta.attached.bytes);
-    if (fd >= 0) close(fd);
-    else rc = fd;
   }
   return rc;
 }
