@@ -31,10 +31,7 @@ static int count_ids(const char *list)
   return TC_MIN(n, TC_GPUS_MAX);
 }
 
-static void unknown_gpu(struct tc_dev *d)
-{
-  *d = (struct tc_dev){ .numa = -1, .distance = -1, .n_links = -1 };
-}
+static const struct tc_dev unknown_gpu = { .numa = -1, .distance = -1, .n_links = -1 };
 
 /* ---- device files ---------------------------------------------------------------------- */
 
@@ -79,16 +76,15 @@ static void describe_gpu(hwloc_topology_t topo, const char *root, int minor, int
   enum { NVIDIA = 0x10de, DISPLAY = 0x03 };
   int n_gpus = 0;
   hwloc_obj_t pci = NULL, by_order = NULL;
-  unknown_gpu(d);
+  *d = unknown_gpu;
   snprintf(d->name, sizeof d->name, "gpu%d", minor);
   while ((pci = hwloc_get_next_pcidev(topo, pci))) {
     const struct hwloc_pcidev_attr_s *a = &pci->attr->pcidev;
     if (a->vendor_id != NVIDIA || a->class_id >> 8 != DISPLAY) continue;
     if (n_gpus++ == nth) by_order = pci;
     char path[PATH_MAX];
-    struct tc_dev found;
+    struct tc_dev found = unknown_gpu;
     int its_minor = -1;
-    unknown_gpu(&found);
     found.numa = pci_numa(pci);
     pci_name(pci, found.pci);
     snprintf(path, sizeof path, "%s/proc/driver/nvidia/gpus/%s/information", root, found.pci);
@@ -141,7 +137,7 @@ static bool visible_entry(const char *token, const struct tc_dev *gpu, int n_gpu
 {
   char *end;
   long index = strtol(token, &end, 10);
-  unknown_gpu(d);
+  *d = unknown_gpu;
   if (end != token && *end == 0) {
     if (index < 0) return false;
     snprintf(d->name, sizeof d->name, "gpu%ld", index);

@@ -85,8 +85,6 @@ struct tc_ranks_request tc_launch_request(const struct tc_config *c)
   return w;
 }
 
-static void end_step(int status, const char *why) { tc_ranks_abort(status, why); }
-
 /* MPI's start has not ended within the deadline: this rank does not hang, it waits. */
 static void end_start(int status, const char *why)
 {
@@ -143,7 +141,7 @@ static int join_by_mpi(struct tc_launch *l, struct tc_err *err)
           l->mpi_world, l->rank, of_n, space);
   if (own_server) tc_pmix_forget();    /* it knows this process alone: the launcher sees the exit status */
   if (all_see_it && l->rank > 0) tc_sleep_ns(JOIN_NS);   /* rank 0 reports it and ends the step */
-  end_step(-err->status, err->text);
+  tc_ranks_abort(-err->status, err->text);
   return err->status;
 }
 
@@ -222,7 +220,7 @@ bool tc_launch_on_gpus(const struct tc_config *c, const struct tc_ranks *r)
 static int new_watch(struct tc_watch **out, const struct tc_launch *l, struct tc_err *err)
 {
   const struct tc_watch_opts o = {
-    .deadline_s = l->cfg->run_deadline, .world = l->ranks->world, .end = end_step,
+    .deadline_s = l->cfg->run_deadline, .world = l->ranks->world, .end = tc_ranks_abort,
     .first = l->hub ? 0 : l->ranks->rank, .n_local = l->hub ? l->ranks->world : 1,
     .rank_names = (const char *const *)l->rank_names };
   return tc_watch_new(out, &o, err);
