@@ -198,7 +198,6 @@ void tc_rank_status_clear(struct rank_status *p)
 
 /* ---- where a rank stands ------------------------------------------------------------------- */
 
-/* "step 3, forward matmul of h.1, micro-batch 0" */
 void tc_thread_status_text(struct tc_thread_status *l, char *text, size_t size)
 {
   pthread_mutex_lock(&l->lock);

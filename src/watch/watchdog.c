@@ -76,8 +76,6 @@ bool tc_blocked_call_diagnose(struct tc_blocked_call *s, struct tc_diagnosis *b)
   return done;
 }
 
-static const char *rank_name(const struct tc_watch *w, int rank) { return w->o.rank_names[rank]; }
-
 static bool is_mine(const struct tc_watch *w, int rank)
 {
   return rank >= w->o.first && rank < w->o.first + w->o.n_local;
@@ -90,7 +88,7 @@ static void log_reports(struct tc_watch *w)
     struct report r;
     tc_rank_status_report(&w->local[i], w->o.rank_names, &r);
     tc_log_set_rank(w->o.world > 1 ? r.rank : -1);
-    tc_log("%s stands at %s, for %.1f s", rank_name(w, r.rank), r.text, tc_seconds(r.for_ns));
+    tc_log("%s stands at %s, for %.1f s", w->o.rank_names[r.rank], r.text, tc_seconds(r.for_ns));
   }
   tc_log_set_rank(was);
 }
@@ -212,7 +210,7 @@ static void explain(struct tc_watch *w, const struct suspect *l, char *why, size
   };
   tc_text_add(why, size, "%s%s", how[diagnosis(l)], diagnosis(l) == SILENT ? "" : l->report.text);
   if (diagnosis(l) == LATE) tc_text_add(why, size, ", for %.1f s", tc_seconds(l->report.for_ns));
-  if (l->via > 0) tc_text_add(why, size, "; %s waits for it", rank_name(w, w->suspect[l->via].rank));
+  if (l->via > 0) tc_text_add(why, size, "; %s waits for it", w->o.rank_names[w->suspect[l->via].rank]);
 }
 
 /* The suspects: the ranks that are silent; else those that have ended; else the one that has been busy with
@@ -236,7 +234,7 @@ static void name_suspects(struct tc_watch *w, struct tc_diagnosis *b)
   for (int i = 1; i < w->n_suspects && b->n < TC_SUSPECTS; i++) {
     const struct suspect *l = &w->suspect[i];
     if (l != first && (diagnosis(first) == LATE || diagnosis(l) != diagnosis(first))) continue;
-    tc_text_add(b->suspects, sizeof b->suspects, "%s%s", b->n++ ? ", " : "", rank_name(w, l->rank));
+    tc_text_add(b->suspects, sizeof b->suspects, "%s%s", b->n++ ? ", " : "", w->o.rank_names[l->rank]);
   }
   explain(w, first, b->why, sizeof b->why);
 }
@@ -290,7 +288,7 @@ static void end_hang(struct tc_watch *w, struct tc_thread_status *l)
   char why[TC_SUSPECTS * TEXT] = "";
   int rank = l->of_rank->rank;
   bool allowed = atomic_load(&l->least_ns) > w->deadline_ns;
-  tc_text_add(why, sizeof why, "%s has stood still for %.1f s%s at ", rank_name(w, rank),
+  tc_text_add(why, sizeof why, "%s has stood still for %.1f s%s at ", w->o.rank_names[rank],
               tc_seconds(l->quiet_ns), allowed ? "" : " (deadline run.deadline)");
   if (strcmp(l->name, "main")) tc_text_add(why, sizeof why, "%s: ", l->name);
   tc_thread_status_text(l, why, sizeof why);
