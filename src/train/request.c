@@ -117,8 +117,7 @@ static int64_t newest_step(const struct tc_sent_request *a)
 {
   int64_t *steps = NULL;
   int n = tc_ckpt_list_beside(a->ckpt_dir, &steps, NULL);
-  int64_t step = n > 0 ? steps[0] : -1;
-  for (int i = 1; i < n; i++) step = TC_MAX(step, steps[i]);
+  const int64_t step = n > 0 ? steps[0] : -1;    /* the newest is the first */
   free(steps);
   return step;
 }

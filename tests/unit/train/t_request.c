@@ -30,8 +30,8 @@ static int list(const char *folder, int64_t **steps, struct tc_err *err)
   TC_ASSERT(!strcmp(folder, "folder"));
   if (step_after < 0) return (int)step_after;
   *steps = tc_calloc(3, sizeof **steps);
-  (*steps)[0] = 2;
-  (*steps)[1] = step_after;
+  (*steps)[0] = TC_MAX(step_after, 2);           /* descending, as the real one's */
+  (*steps)[1] = TC_MIN(step_after, 2);
   (*steps)[2] = 1;
   return 3;
 }
