@@ -225,12 +225,9 @@ static bool set_real(const struct tc_opt *o, const char *value, double *field)
 {
   double x;
   int word;
-  if (find_word(o, value, &word)) {
-    *field = word;
-    return true;
-  }
-  if (!parse_real(value, &x)) return false;
-  if (!real_in_range(find_range(o), x, o->type == T_FLOAT) && !(x == 0 && is_part(o->values, "0"))) return false;
+  if (find_word(o, value, &word)) x = word;
+  else if (!parse_real(value, &x)) return false;
+  else if (!real_in_range(find_range(o), x, o->type == T_FLOAT) && !(x == 0 && is_part(o->values, "0"))) return false;
   *field = x;
   return true;
 }
