@@ -36,14 +36,6 @@ static int give_order(struct order *o, struct tc_comm *world, struct tc_err *err
 /* How a checkpoint is tried. */
 struct trial { tc_ckpt_loader *load; void *ctx; char *const *rank_names; };
 
-/* Another rank than 0 may see later what rank 0 has seen. */
-static int open_seen(struct tc_ckpt **out, const char *path, bool rank0, struct tc_err *err)
-{
-  struct tc_again late = { 0 };
-  while (!rank0 && tc_is_there(path) == 0 && tc_late(&late, path)) continue;
-  return tc_ckpt_open(out, path, err);
-}
-
 /* Collective. All ranks open the checkpoint (which must be that of `step`; -1: of any) and look at
  * a share of its files, then load; without a loader the share is verified to the last byte. 0:
  * *out is open on all ranks, else on none. TC_EINCOMPLETE, TC_ECHECKSUM: it is damaged; another status: it isn't, and
@@ -51,14 +43,17 @@ static int open_seen(struct tc_ckpt **out, const char *path, bool rank0, struct 
 static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const struct trial *t,
                     struct tc_comm *world, bool *unread, struct tc_err *err)
 {
+  const bool rank0 = tc_comm_coord(world) == 0;
   struct tc_findings f = {0};
-  int rc = open_seen(out, path, tc_comm_coord(world) == 0, err);
+  struct tc_again late = { 0 };                  /* another rank than 0 may see later what rank 0 has seen */
+  while (!rank0 && tc_is_there(path) == 0 && tc_late(&late, path)) continue;
+  int rc = tc_ckpt_open(out, path, err);
   if (rc == 0 && step >= 0 && (*out)->m->meta.step != step)
     rc = tc_fail(err, TC_ECHECKSUM, "%s: its manifest is that of step %lld", path,
                  (long long)(*out)->m->meta.step);
   if (rc == 0) {
     tc_ckpt_verify_files(*out, !t->load, tc_comm_coord(world), tc_comm_size(world), &f);
-    if (!t->load && tc_comm_coord(world) == 0) tc_ckpt_verify_attached(*out, &f);
+    if (!t->load && rank0) tc_ckpt_verify_attached(*out, &f);
     if (f.n > 0) rc = tc_fail(err, tc_findings_worst(&f), "%.999s", f.fault[0].text);
     tc_findings_free(&f);
   }

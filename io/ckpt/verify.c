@@ -248,8 +248,7 @@ int tc_ckpt_close_held(struct tc_ckpt *c, const char *path, int rc, struct tc_er
   return rc;
 }
 
-/* Opens a step and checks that its files exist and have their sizes, without reading
- * them. *size_bytes: of all its files. */
+/* One look of tc_ckpt_look. */
 static int open_step(struct tc_ckpt **c, const char *path, int64_t *size_bytes, struct tc_err *err)
 {
   int rc = tc_ckpt_open(c, path, err);

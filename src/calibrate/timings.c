@@ -35,12 +35,6 @@ static bool traced(const struct tc_program *p, const struct tc_mesh *m, int rank
 /* The events of one rank's step, or those of them with one clock: microseconds, in order. */
 struct events { double *dur; const char **name; int n, at; };
 
-static void events_add(struct events *e, double dur, const char *name)
-{
-  e->dur[e->n] = dur;
-  e->name[e->n++] = name;
-}
-
 /* Takes the timings of one rank's step. */
 static int take_step(struct tc_timings *x, const struct tc_program *p, const struct tc_mesh *m, int rank, int run,
                      struct events *batches, struct events *rest, struct tc_err *err)
@@ -93,8 +87,9 @@ static int take_rank(struct tc_timings *x, json_t *events, const struct tc_progr
       if (!ph || strcmp(ph, "X") || !name || json_integer_value(json_object_get(e, "pid")) != rank
           || json_integer_value(json_object_get(e, "tid")) != TC_TRACK_COMPUTE || step_of(e) != step)
         continue;
-      const bool batch = strcmp(name, tc_op_info[TC_OP_DATA].name) == 0;
-      events_add(&part[!batch], json_number_value(json_object_get(e, "dur")), name);
+      struct events *to = &part[strcmp(name, tc_op_info[TC_OP_DATA].name) != 0];      /* batches, the rest */
+      to->dur[to->n] = json_number_value(json_object_get(e, "dur"));
+      to->name[to->n++] = name;
     }
     rc = take_step(x, p, m, rank, run, &part[0], &part[1], err);
   }

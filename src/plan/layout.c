@@ -11,13 +11,6 @@
  * layers than the one before; from such a stage on, memory only falls until the next. */
 enum { STAGES_EACH = 8 };
 
-/* layers[pp] of each stage. */
-static void count_layers(const struct tc_graph *g, int32_t *layers)
-{
-  for (int32_t u = 0; u < g->n_units; u++)
-    if (g->unit[u].parent < 0 && g->unit[u].layer >= 0) layers[TC_MAX(g->unit[u].at, 0)]++;
-}
-
 static struct tc_plan_class class_at(const struct tc_mesh *m, int pp, int dp)
 {
   return (struct tc_plan_class){ .pp = pp, .dp = dp,
@@ -32,8 +25,9 @@ static void list_classes(struct tc_plan *out, const struct tc_mesh *m, const str
   int pp = m->size[TC_PP], n = 0;
   int rooted = o->system->rows->place[TC_UPDATE].kind == TC_AT && m->size[TC_DP] > 1;
   bool by_hand = o->stages && strcmp(o->stages, "auto"), each = pp <= STAGES_EACH && (exact || by_hand);
-  int32_t *layers = tc_calloc((size_t)pp, sizeof *layers);
-  count_layers(g, layers);
+  int32_t *layers = tc_calloc((size_t)pp, sizeof *layers);           /* of each stage */
+  for (int32_t u = 0; u < g->n_units; u++)
+    if (g->unit[u].parent < 0 && g->unit[u].layer >= 0) layers[TC_MAX(g->unit[u].at, 0)]++;
   for (int s = 0; s < pp; s++) {
     bool other = s > 0 && layers[s] != layers[s - 1] && (exact || by_hand);
     bool fits = n + 2 * (rooted + 1) <= TC_PLAN_CLASSES;   /* with space for the last stage */

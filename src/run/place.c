@@ -57,14 +57,6 @@ static int make_mesh(struct tc_run_place *p, struct tc_err *err)
   return TC_OK;
 }
 
-static void set_threads(struct tc_run_place *p)
-{
-  p->threads = tc_calloc((size_t)p->ranks->world, sizeof *p->threads);
-  if (p->simulated) return;
-  for (int i = 0; i < p->ranks->world; i++)
-    p->threads[i] = tc_launch_threads(p->cfg, p->ranks, i);
-}
-
 int tc_run_place_find(struct tc_run_place *p, struct tc_config *cfg, const char *cluster, const char *order,
                       struct tc_err *err)
 {
@@ -78,7 +70,8 @@ int tc_run_place_find(struct tc_run_place *p, struct tc_config *cfg, const char 
   else TC_TRY(tc_ranks_discover(&p->ranks, &request, err));
   TC_TRY(make_mesh(p, err));
   if (p->ranks->rank != 0) return TC_OK;
-  set_threads(p);
+  p->threads = tc_calloc((size_t)p->ranks->world, sizeof *p->threads);
+  for (int i = 0; i < p->ranks->world && !p->simulated; i++) p->threads[i] = tc_launch_threads(cfg, p->ranks, i);
   tc_ranks_warnings(&p->warnings, p->ranks, p->mesh, p->simulated ? NULL : p->threads);
   return TC_OK;
 }

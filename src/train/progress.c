@@ -118,13 +118,6 @@ void tc_progress_begin(const struct tc_train *t)
 
 /* ---- in between ------------------------------------------------------------------------ */
 
-/* Seconds to the last step: the mean of all steps since the first, with the validations and checkpoints between
- * them; after the first step, which warms up, by its own rate. */
-static double seconds_left(const struct tc_progress *p, int64_t now, double left, double step_s)
-{
-  return left * (p->steps > 1 ? (double)(now - p->first_ns) * 1e-9 / (double)(p->steps - 1) : step_s);
-}
-
 void tc_progress(const struct tc_train *t, const struct tc_step_report *r, struct tc_progress *p,
                  double tokens_per_s)
 {
@@ -138,8 +131,11 @@ void tc_progress(const struct tc_train *t, const struct tc_step_report *r, struc
   char val[1000] = "";
   if (r->validated) snprintf(val, sizeof val, "  val %.4f", r->val_loss);
   tc_tasks_text(t, r->step, val, sizeof val);
-  const double step_s = tokens_per_s > 0 ? (double)r->tokens / tokens_per_s : 0;
-  const int64_t left = (int64_t)seconds_left(p, now, (double)(end - r->step), step_s);
+  /* The mean of all steps since the first, with the validations and checkpoints between them; after the first step,
+   * which warms up, by its own rate. */
+  const double own_s = tokens_per_s > 0 ? (double)r->tokens / tokens_per_s : 0;
+  const double each_s = p->steps > 1 ? (double)(now - p->first_ns) * 1e-9 / (double)(p->steps - 1) : own_s;
+  const int64_t left = (int64_t)((double)(end - r->step) * each_s);
   tc_say(tty ? "\r" : "", tty && !last && !*val ? "\033[K" : tty ? "\033[K\n" : "\n",
          "step %lld/%lld  loss %.4f%s  norm %.3f  lr %.2e  %.0f tok/s  left %lld:%02lld:%02lld", (long long)r->step,
          (long long)end, r->loss, val, r->grad_norm, r->lr, tokens_per_s, (long long)left / 3600,

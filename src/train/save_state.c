@@ -65,12 +65,6 @@ static void list_slices(const struct tc_train *t, struct tc_train_state *st)
   }
 }
 
-/* Whether checkpoints are written from a copy. */
-static bool staged(const struct tc_train *t)
-{
-  return t->run.cfg->ckpt_async || t->run.device->ops->separate;
-}
-
 /* The copy from a device's memory runs asynchronously; the executor delays writes to the state until it is done. */
 static void *take_pinned(void *train, int64_t bytes)
 {
@@ -103,8 +97,9 @@ static int end_copy(void *train)
 int64_t tc_train_staging_bytes(const struct tc_train *t)
 {
   const struct tc_graph *g = t->run.prog[TC_TRAIN]->graph;
+  const bool staged = t->run.cfg->ckpt_async || t->run.device->ops->separate;   /* checkpoints are written from a copy */
   int64_t bytes = 0;
-  for (int32_t i = 0; i < g->n_tensors && staged(t); i++) {
+  for (int32_t i = 0; i < g->n_tensors && staged; i++) {
     const struct tc_tensor *x = &g->tensor[i];
     struct tc_box own[TC_BOXES];
     int k = x->state && x->saved ? tc_owned_boxes(x, t->run.mesh, t->run.rank, own) : 0;
