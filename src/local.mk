@@ -138,7 +138,6 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/run/trained.h \
   %D%/run/tune.c \
   %D%/run/versions.c \
-  %D%/run/versions.h \
   %D%/run/weights.c \
   %D%/run/writer.c \
   %D%/run/writer.h \

@@ -9,7 +9,7 @@
 #include "src/launch/launch.h"
 #include "src/launch/process.h"
 #include "src/launch/stop.h"
-#include "src/run/versions.h"
+#include "src/run/run.h"
 
 #include <errno.h>
 #include <stdlib.h>

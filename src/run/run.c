@@ -2,7 +2,6 @@
 #include "src/run/impl.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
-#include "src/run/versions.h"
 #include "src/watch/watch.h"
 
 #include <stdlib.h>

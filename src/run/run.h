@@ -121,4 +121,9 @@ void tc_run_free(struct tc_run *r);
 /* Local. Resident bytes of this process now, or their peak. */
 int64_t tc_rss_bytes(bool peak);
 
+/* ---- versions.c ---- */
+/* Local. "gcc 12.2.0, Open MPI v4.1.4, OpenPMIx 4.2.2, HDF5 1.10.8, oneDNN 2.6.3": the compiler
+ * that built it, the libraries that are loaded. Owned by the caller. */
+char *tc_versions_text(void);
+
 #endif

@@ -1,5 +1,5 @@
 /* versions.c - the compiler and the libraries that this program was built with and runs on. */
-#include "src/run/versions.h"
+#include "src/run/run.h"
 #include "io/ckpt/h5.h"
 #include "kernels/kernel.h"
 #include "src/comm/mpi.h"

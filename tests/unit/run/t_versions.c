@@ -1,5 +1,5 @@
 /* t_versions.c - the line that names the compiler and the libraries. */
-#include "src/run/versions.h"
+#include "src/run/run.h"
 #include "src/base/base.h"
 #include "tests/unit/tap.h"
 

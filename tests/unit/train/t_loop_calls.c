@@ -8,7 +8,6 @@
 #include "src/launch/process.h"
 #include "src/program/setup.h"
 #include "src/run/impl.h"
-#include "src/run/versions.h"
 #include "src/watch/watch.h"
 #include "tests/unit/script.h"
 
