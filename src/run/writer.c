@@ -166,6 +166,7 @@ static void write_checkpoint(struct tc_writer *s)
   if (s->log_fd >= 0) {           /* its lines must not be younger than the state */
     fdatasync(s->log_fd);
     close(s->log_fd);
+    s->log_fd = -1;
   }
   if (s->verified >= s->meta.step) s->verified = -1;   /* another of that number, set aside since */
   /* If the copy failed there is nothing to agree on: the device is lost, and this rank ends. */
@@ -244,23 +245,17 @@ int tc_writer_new(struct tc_writer **out, const struct tc_writer_opts *o, struct
 void tc_writer_go(struct tc_writer *s, const struct tc_ckpt_meta *m, int log_fd)
 {
   TC_ASSERT(!tc_writer_busy(s));
-  pthread_mutex_lock(&s->lock);
   free((char *)(uintptr_t)s->meta.loop);
   s->meta = *m;
   s->meta.loop = tc_strdup(m->loop ? m->loop : "");
   s->log_fd = log_fd;
-  s->again = false;
-  s->state = BUSY;
-  pthread_cond_broadcast(&s->changed);
-  pthread_mutex_unlock(&s->lock);
-  if (!s->o.async) write_checkpoint(s);
+  tc_writer_again(s, false);
 }
 
 void tc_writer_again(struct tc_writer *s, bool room)
 {
   TC_ASSERT(!tc_writer_busy(s) && s->meta.loop);
   pthread_mutex_lock(&s->lock);
-  s->log_fd = -1;
   s->again = room;
   s->state = BUSY;
   pthread_cond_broadcast(&s->changed);
