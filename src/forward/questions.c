@@ -13,11 +13,6 @@ static void add_token(struct tc_choices *c, int32_t id)
   TC_APPEND(c->token, c->n_tokens, c->cap_tokens, id);
 }
 
-static void add_answer(struct tc_choices *c, int64_t first, int64_t n)
-{
-  TC_APPEND(c->answer, c->n_answers, c->cap_answers, (struct tc_answer){ first, n });
-}
-
 static struct tc_question *add_question(struct tc_choices *c)
 {
   TC_GROW(c->question, c->n, c->cap);
@@ -94,7 +89,7 @@ static int read_line(struct jsonl *f, const json_t *j, const char *where, struct
     const int64_t first = c->n_tokens;
     if (!text) return tc_fail(err, TC_EUSER, "%s: choice %d is not a text", where, i);
     TC_TRY(add_text(f, context, strlen(context), text, (size_t)q->context.n, err));
-    add_answer(c, first, c->n_tokens - first);
+    TC_APPEND(c->answer, c->n_answers, c->cap_answers, (struct tc_answer){ first, c->n_tokens - first });
   }
   return check_question(c, q, f->context, f->vocab, where, err);
 }
@@ -167,7 +162,7 @@ static int read_question(struct words *w, struct tc_choices *c, int64_t context,
   for (int i = 0; i < n && whole; i++) {
     struct tc_answer a;
     whole = next_tokens(w, c, &a);
-    if (whole) add_answer(c, a.first, a.n);
+    if (whole) TC_APPEND(c->answer, c->n_answers, c->cap_answers, a);
   }
   if (!whole || (w->at - begin) * (int64_t)sizeof *w->at != bytes)
     return tc_fail(err, TC_EUSER, "%s is damaged: its lengths do not fit together", where);

@@ -153,13 +153,6 @@ static bool run_action(struct simulation *g, struct sim_rank *p)
   return true;
 }
 
-static void sim_rank_free(struct sim_rank *p)
-{
-  tc_prices_free(p->prices);
-  free(p->mine);
-  for (int a = 0; a < TC_AXES; a++) free(p->queue[a].x);
-}
-
 int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program, const int *rank,
                  int n,
                  const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err)
@@ -198,7 +191,11 @@ int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program
     idle += p->wait_s[TC_PP] + out->step_s - p->now_s;
   }
   out->bubble = out->step_s > 0 ? idle / n / out->step_s : 0;
-  for (int i = 0; i < n; i++) sim_rank_free(&g.rank[i]);
+  for (int i = 0; i < n; i++) {
+    tc_prices_free(g.rank[i].prices);
+    free(g.rank[i].mine);
+    for (int a = 0; a < TC_AXES; a++) free(g.rank[i].queue[a].x);
+  }
   TC_FREE(g.rank, g.x, g.shared);
   return done ? 0 : tc_fail(err, TC_ELAYOUT,
                             "a fault of Tercio's, please report it with the run file: "

@@ -188,15 +188,6 @@ static json_t *tuned_json(const char *lines)
   return list;
 }
 
-static int write_json(const json_t *o, const char *path, struct tc_err *err)
-{
-  char *text = json_dumps(o, JSON_INDENT(1));
-  if (!text) tc_out_of_memory(0);
-  const int rc = tc_output_text(path, &tc_run_json_opts, text, err);
-  free(text);
-  return rc;
-}
-
 int tc_train_run_json(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_run *r = &t->run;
@@ -216,7 +207,6 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
                         (json_int_t)t->ckpt.start_step, "ckpt_memcpy_ms", "ranks",
                         ranks, "memory", memory_json(t), "start", tc_start_json(t));
   if (o) tc_figure(o, "ckpt_memcpy_ms", (double)tc_writer_memcpy_ns(t->ckpt.writer) * 1e-6);
-  int rc = 0;
   char *where = realpath(t->ckpt.dir, NULL);     /* for tercio save, wherever it is called */
   if (o) json_object_set_new(o, "ckpt_dir", json_string(where ? where : t->ckpt.dir));
   free(where);
@@ -225,11 +215,11 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
   if (o && r->attention) json_object_set_new(o, "attention", json_string(r->attention));
   if (o && r->tuned && *r->tuned) json_object_set_new(o, "tuned", tuned_json(r->tuned));
   if (o) json_object_set_new(o, "predicted", predicted ? json_incref(predicted) : json_null());
-  if (!o)
-    rc = tc_fail(err, TC_EUSER, "cannot write %s: the run file or a path in it is not UTF-8", path);
-  else
-    rc = write_json(o, path, err);
+  char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
+  if (o && !text) tc_out_of_memory(0);
+  const int rc = text ? tc_output_text(path, &tc_run_json_opts, text, err)
+    : tc_fail(err, TC_EUSER, "cannot write %s: the run file or a path in it is not UTF-8", path);
   json_decref(o);
-  TC_FREE(path, config, model);
+  TC_FREE(path, config, model, text);
   return rc;
 }
