@@ -111,13 +111,11 @@ static int try_own(const struct tc_train *t, int64_t token, struct tc_err *err)
 }
 
 /* Collective. Refuses a folder of checkpoints that not all nodes share, or that some can't write to. */
-static int look_at_ckpt(const struct tc_train *t, int64_t token, struct tc_err *err)
+static int look_at_ckpt(const struct tc_train *t, const char *path, int64_t token, struct tc_err *err)
 {
-  char *path = name_in(t->ckpt.lease, token);
   int64_t blind = 0;
-  int rc = look_for(t, path, LOOK_NS, &blind, err);
-  free(path);
-  if (rc < 0) return rc;
+  int rc = 0;
+  TC_TRY(look_for(t, path, LOOK_NS, &blind, err));
   if (blind)
     rc = tc_fail(err, TC_EUSER, "the folder of checkpoints, %s, is not one for all nodes: %s does not see what rank 0 "
                  "writes there. Give a folder of a file system that all nodes share: run.out, or ckpt.dir", t->ckpt.dir,
@@ -127,13 +125,10 @@ static int look_at_ckpt(const struct tc_train *t, int64_t token, struct tc_err *
 }
 
 /* Collective. Warns of a run.out that not all nodes share. */
-static int look_at_out(const struct tc_train *t, int64_t token, struct tc_err *err)
+static int look_at_out(const struct tc_train *t, const char *path, struct tc_err *err)
 {
-  char *path = name_in(t->out, token);
   int64_t blind = 0;
-  const int rc = look_for(t, path, LOOK_OUT_NS, &blind, err);
-  free(path);
-  TC_TRY(rc);
+  TC_TRY(look_for(t, path, LOOK_OUT_NS, &blind, err));
   if (blind && t->run.rank == 0)
     tc_warn("run.out = %s is not one folder for all nodes: %s does not see what rank 0 writes there. Metrics and run.json "
             "stay on rank 0's node", t->out, t->run.rank_names[blind]);
@@ -160,26 +155,22 @@ static void warn_of_room(const struct tc_train *t)
 
 int tc_train_folders(struct tc_train *t, struct tc_err *err)
 {
-  int64_t token = 0;
-  char *ckpt = NULL, *out = NULL;
-  int in_ckpt = -1, in_out = -1, rc = 0;
+  const bool root = t->run.rank == 0;
+  int64_t token = root ? (int64_t)tc_random_name() << 31 ^ (int64_t)tc_random_name() : 0;
+  int in_ckpt = -1, in_out = -1;
   tc_at_phase("trying the folders");
-  if (t->run.rank == 0) {
-    token = (int64_t)tc_random_name() << 31 ^ (int64_t)tc_random_name();
-    ckpt = name_in(t->ckpt.lease, token);
-    out = name_in(t->out, token);
-    rc = make(ckpt, &in_ckpt, err);
-    if (rc == 0) rc = make(out, &in_out, err);
-  }
+  TC_TRY(tc_comm_max_i64(t->run.world, &token, 1, err));
+  char *ckpt = name_in(t->ckpt.lease, token), *out = name_in(t->out, token);
+  int rc = root ? make(ckpt, &in_ckpt, err) : 0;
+  if (rc == 0 && root) rc = make(out, &in_out, err);
   rc = tc_run_agree(&t->run, rc, err);
-  if (rc == 0) rc = tc_comm_max_i64(t->run.world, &token, 1, err);
-  if (rc == 0) rc = look_at_ckpt(t, token, err);
-  if (rc == 0) rc = look_at_out(t, token, err);
-  if (ckpt) tc_unlink(AT_FDCWD, ckpt);
-  if (out) tc_unlink(AT_FDCWD, out);
+  if (rc == 0) rc = look_at_ckpt(t, ckpt, token, err);
+  if (rc == 0) rc = look_at_out(t, out, err);
+  if (root) tc_unlink(AT_FDCWD, ckpt);
+  if (root) tc_unlink(AT_FDCWD, out);
   tc_output_forget(in_ckpt);
   tc_output_forget(in_out);
   TC_FREE(ckpt, out);
-  if (rc == 0 && t->run.rank == 0) warn_of_room(t);
+  if (rc == 0 && root) warn_of_room(t);
   return rc;
 }
