@@ -47,11 +47,19 @@ struct tc_output {
 
 /* ---- what a signal removes ----------------------------------------------------------------- */
 
-enum { PLACES = 32, FREE = 0, TAKEN, READY };
+enum { PLACES = 32, FREE = 0, TAKEN, READY, SETTLED };
 static struct { atomic_int state; char path[PATH_MAX]; } unfinished[PLACES];
+static atomic_bool ending;
+
+/* While a signal ends the process its other threads still run: they begin and finish nothing more. */
+static void stand_still(void)
+{
+  while (atomic_load(&ending)) pause();
+}
 
 int tc_output_remember(const char *path)
 {
+  stand_still();
   for (int i = 0; i < PLACES && strlen(path) < PATH_MAX; i++) {
     int state = FREE;
     if (!atomic_compare_exchange_strong(&unfinished[i].state, &state, TAKEN)) continue;
@@ -64,15 +72,31 @@ int tc_output_remember(const char *path)
 
 void tc_output_forget(int place)
 {
-  if (place >= 0) atomic_store(&unfinished[place].state, FREE);
+  if (place >= 0) atomic_store(&unfinished[place].state, atomic_load(&ending) ? SETTLED : FREE);
+  stand_still();
+}
+
+/* Whether a thread may still be about to make one of them. */
+static bool remove_once(void)
+{
+  bool open = false;
+  for (int i = 0; i < PLACES; i++)
+    if (atomic_load(&unfinished[i].state) >= READY) unlink(unfinished[i].path);
+  for (int i = 0; i < PLACES; i++) {
+    const int state = atomic_load(&unfinished[i].state);
+    if (state >= READY) rmdir(unfinished[i].path);
+    open |= state == TAKEN || state == READY;
+  }
+  return open;
 }
 
 void tc_output_remove_unfinished(void)
 {
-  for (int i = 0; i < PLACES; i++)
-    if (atomic_load(&unfinished[i].state) == READY) unlink(unfinished[i].path);
-  for (int i = 0; i < PLACES; i++)
-    if (atomic_load(&unfinished[i].state) == READY) rmdir(unfinished[i].path);
+  atomic_store(&ending, true);
+  for (int i = 0; i < 50; i++) {
+    if (!remove_once() && i > 0) return;
+    tc_sleep_ns(2000000);
+  }
 }
 
 /* ---- what is there ---------------------------------------------------------------------------- */

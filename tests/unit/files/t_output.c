@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -179,6 +180,17 @@ static void test_full(void)
   ok(access("full", F_OK) < 0, "... and there is no file");
 }
 
+/* What a signal does, in a process of its own, since nothing is begun afterwards. */
+static void end_by_signal(void)
+{
+  const pid_t pid = fork();
+  if (pid == 0) {
+    tc_output_remove_unfinished();
+    _exit(0);
+  }
+  TC_ASSERT(waitpid(pid, NULL, 0) == pid);
+}
+
 /* What a signal removes: what this process has begun and not finished. */
 static void test_unfinished(void)
 {
@@ -193,7 +205,7 @@ static void test_unfinished(void)
   tc_output_finish(f[3], &err);
   tc_output_abandon(f[4]);
   is_int(count(".tmp-"), 38, "files that are not finished");
-  tc_output_remove_unfinished();
+  end_by_signal();
   is_int(count(".tmp-"), 8, "... are removed, 32 of them");
   is_int(count("many-"), 1, "... a finished one is not");
   for (int i = 0; i < 40; i++)
@@ -215,7 +227,7 @@ static void test_remember(void)
       TC_ASSERT(f && fclose(f) == 0);
     }
     for (int i = 0; i < 4 && finished; i++) tc_output_forget(place[i]);
-    tc_output_remove_unfinished();
+    end_by_signal();
     is_int(access("fresh/owner", F_OK) == 0, finished, "a folder that is%s finished", finished ? "" : " not");
     is_int(access("fresh", F_OK) == 0, finished, "... is%s there", finished ? "" : " not");
     for (int i = 0; i < 4 && !finished; i++) tc_output_forget(place[i]);
@@ -223,6 +235,47 @@ static void test_remember(void)
   unlink("fresh/owner");
   unlink("fresh/beat");
   rmdir("fresh");
+}
+
+/* Makes folders under temporary names, fills them and gives them a name, one after another, as fast as it can. */
+static void *make_folders(void *arg)
+{
+  (void)arg;
+  for (int n = 0;; n++) {
+    char name[] = "making/new-000000", file[] = "making/new-000000/owner", to[] = "making/run-000000";
+    snprintf(name, sizeof name, "making/new-%06d", n % 1000000);
+    snprintf(file, sizeof file, "%s/owner", name);
+    snprintf(to, sizeof to, "making/run-%06d", n % 1000000);
+    const int place[] = { tc_output_remember(file), tc_output_remember(name) };
+    if (mkdir(name, 0777) == 0) {
+      const int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+      if (fd >= 0) close(fd);
+      rename(name, to);
+    }
+    for (int i = 0; i < 2; i++) tc_output_forget(place[i]);
+  }
+  return NULL;
+}
+
+/* The thread that makes something goes on while another one removes what is not finished. */
+static void test_other_threads(void)
+{
+  int left = 0;
+  for (int i = 0; i < 60; i++) {
+    TC_ASSERT(mkdir("making", 0777) == 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      pthread_t thread;
+      pthread_create(&thread, NULL, make_folders, NULL);
+      tc_sleep_ns(1000000 + i * 37000);
+      tc_output_remove_unfinished();
+      _exit(0);
+    }
+    TC_ASSERT(waitpid(pid, NULL, 0) == pid);
+    left += system("ls making | grep -q new") == 0;
+    TC_ASSERT(system("rm -r making") == 0);
+  }
+  is_int(left, 0, "a signal leaves nothing half made, whatever the other threads do: 60 times");
 }
 
 int main(void)
@@ -237,6 +290,7 @@ int main(void)
   test_full();
   test_unfinished();
   test_remember();
+  test_other_threads();
   static const char *const left[] = { "own", "own-2", "other", "data", "hard-link", "empty", "linked", "linked-other", "link",
                                       "link-other", "link-none", "link-device", "pipe", "absent", "two", "stream",
                                       "link-kept" };
