@@ -16,10 +16,11 @@ _Noreturn void tc_out_of_memory(size_t bytes);
 #define TC_FREE(...) tc_free_all((void *[]){ __VA_ARGS__ }, sizeof(void *[]){ __VA_ARGS__ } / sizeof(void *))
 void tc_free_all(void *const *p, size_t n);
 
-/* Grows an array, so that it has space for one more element. Under the address sanitizer an array of up to 4096
- * elements moves each time, so that a pointer into it that is used after another element was added is found. */
+/* Grows an array, so that it has space for one more element. Under the address sanitizer an array of up to 64
+ * elements moves each time, a longer one each time a 64th is added, so that a pointer into it that is used after another
+ * element was added is found. */
 #ifdef __SANITIZE_ADDRESS__
-#define TC_GROWN(n, cap) ((n) < 4096 ? (n) + 1 : 2 * (n))
+#define TC_GROWN(n, cap) ((n) + 1 + (n) / 64)
 #else
 #define TC_GROWN(n, cap) ((cap) ? 2 * (cap) : 16)
 #endif
