@@ -1,5 +1,6 @@
 /* ptx.h - private to the `cuda` device: instructions that CUDA C++ does not offer, each in
- * one function, and products of tiles, of which attention is made. tests/emu has them in C++, after the PTX manual's tables of which lane has what.
+ * one function, and products of tiles, of which attention is made. tests/emu has them in C++, after the PTX manual's
+ * tables of which lane has what.
  *
  * bf16 values are packed as two in a 32-bit register, the one with the lower index in the lower half. */
 #ifndef TC_CUDA_PTX_H

@@ -68,8 +68,10 @@ static int take_flag(struct tc_args *a, const struct tc_flag *f, const char *val
   do {
     const bool next = takes_value(f) && !value && has_value(argc, argv, *i, strict);
     if (next) value = argv[++*i];
-    if (takes_value(f) && !value && a->flags->missing)
-      return tc_fail(err, TC_EUSER, f->says && !f->needs && !f->against && !f->drops ? f->says : a->flags->missing, name, name);
+    if (takes_value(f) && !value && a->flags->missing) {
+      const bool own = f->says && !f->needs && !f->against && !f->drops;
+      return tc_fail(err, TC_EUSER, own ? f->says : a->flags->missing, name, name);
+    }
     a->given[a->n_given++] = (struct tc_given){ f, value ? value : "" };
     value = NULL;
   } while (more && has_value(argc, argv, *i, strict));      /* all words up to the next flag are values */

@@ -6,7 +6,8 @@
  * - what is at PATH is looked at when the file is begun, for a sentence before the work, and again before it gets its
  *   name. A name that was free is taken by link(2), which fails if another has it by then;
  * - `unfinished` is shared by all threads and ranks of the process: a signal handler has no other way to find what is
- *   to be removed. A place of it is written by the one that took it, and read once its state is READY. */
+ *   to be removed. A place of it is written by the one that took it, and read once its state is READY; SETTLED: finished while the
+ *   process ends, so that its place is not taken again. */
 #include "src/files/output.h"
 
 #include <errno.h>

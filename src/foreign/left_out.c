@@ -47,7 +47,7 @@ static const struct { const char *file, *member; enum keep keep; } members[] = {
 };
 
 static const char *const json_files[] = { CONFIG, GENERATION, TOKENIZER, SPECIAL };
-/* Files that are read, or of the same weights in another form. */
+/* Files that are read, those of json_files first, or of the same weights in another form. */
 static const char *const read_files[] = { CONFIG, GENERATION, TOKENIZER, SPECIAL, "tokenizer.json", "*.safetensors",
                                           "model.safetensors.index.json", "pytorch_model*", ".*", "README*",
                                           "LICENSE*" };

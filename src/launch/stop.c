@@ -70,15 +70,17 @@ static sigset_t handled_signals(void)
 }
 
 /* By the default action, so that the status tells which signal it was. A dead file system may hold up what comes
- * before: another such signal, or an alarm, ends the process meanwhile. */
+ * before: another such signal (unless there is a status), or an alarm, ends the process meanwhile. */
 _Noreturn void tc_stop_end(int number, int status)
 {
   sigset_t open;
   sigemptyset(&open);
-  sigaddset(&open, number);
   sigaddset(&open, SIGALRM);
-  signal(number, SIG_DFL);
   signal(SIGALRM, SIG_DFL);
+  if (status <= 0) {              /* else another one must not take the status away */
+    sigaddset(&open, number);
+    signal(number, SIG_DFL);
+  }
   pthread_sigmask(SIG_UNBLOCK, &open, NULL);
   alarm(REMOVE_S);
   tc_output_remove_unfinished();

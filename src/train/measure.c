@@ -1,5 +1,6 @@
 /* measure.c - takes a step's figures, which metrics.def lists, from where they are measured, and passes them on: as a line
- * to metrics.jsonl. Another sink is a function in src/metrics and a call of tc_metrics_each in tc_metrics_add. */
+ * to metrics.jsonl. Another sink is a function in src/metrics and a call of tc_metrics_each in tc_metrics_add,
+ * which then has to read the counters and must not return where the file alone takes no lines. */
 #include "src/metrics/metrics.h"
 #include "io/ckpt/owner.h"
 #include "src/train/parts.h"

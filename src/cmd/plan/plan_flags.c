@@ -252,11 +252,11 @@ int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **c
   struct tc_args a;
   *j = (struct tc_plan_job){ .top = 8, .restart_s = 120, .into = "plan" };
   int rc = tc_args_find(&a, &flags, argc, argv, err);
+  if (!rc) rc = tc_args_check(&a, err);
   if (!rc) rc = tc_config_new(&j->cfg, a.argc, a.argv, err);
   if (!rc) rc = tc_trained_of_run(j->cfg, err);
   *calibrate = tc_args_given(&a, "--calibrate");
   *tables = tc_args_given(&a, "--tables");
-  if (!rc && (*tables || !*calibrate)) rc = tc_args_check(&a, err);      /* --calibrate takes no notice of flags of a plan */
   if (!rc && !*tables && !*calibrate) rc = read_job(j, &a, err);
   tc_args_free(&a);
   return rc;
