@@ -76,12 +76,32 @@ deadline = 60
 END
 }
 
+# Slurm 22.05 was seen to lock up while it started a heterogeneous step, before there was a task: then once more.
 place() {                            # SRUN-OPTIONS -- FLAGS -> $shared/place.json
-  local options=()
+  local options=() try status
   while [ "$1" != -- ]; do options+=("$1"); shift; done
   shift
-  on_head srun --mpi=pmix "${options[@]}" "$program" place --json "$@" \
-    > "$shared/place.json" 2> "$shared/place.err"
+  for try in 1 2 3; do
+    look_for_ranks &
+    on_head timeout --kill-after=20 120 srun --mpi=pmix "${options[@]}" "$program" place --json "$@" \
+      > "$shared/place.json" 2> "$shared/place.err"
+    status=$?
+    kill -TERM $! 2> /dev/null
+    wait $!
+    [[ $status = @(124|137) && ! -s $shared/place.ranks ]] || return $status
+    note "srun has started no task in 100 s: once more"
+  done
+  return $status
+}
+
+look_for_ranks() {                   # -> $shared/place.ranks: those that run after 100 s
+  local s=
+  trap '[ -z "$s" ] || kill $s; exit' TERM
+  : > "$shared/place.ranks"
+  sleep 100 &
+  s=$!
+  wait $s
+  pgrep -f "^$program place" > "$shared/place.ranks"
 }
 
 get() { jq -r "$1" "$shared/place.json"; }
