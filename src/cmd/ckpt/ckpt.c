@@ -294,6 +294,11 @@ void tc_cmd_ckpt_completion(FILE *f)
   }
 }
 
+static bool is_help(const char *s)
+{
+  return strcmp(s, "--help") == 0 || strcmp(s, "-h") == 0 || strcmp(s, "help") == 0;
+}
+
 int tc_cmd_ckpt(int argc, char **argv)
 {
   const struct ckpt_sub *s = NULL;
@@ -302,7 +307,7 @@ int tc_cmd_ckpt(int argc, char **argv)
   for (int i = 0; i < N_SUBS && argc > 1; i++)
     if (strcmp(argv[1], subs[i].name) == 0) s = &subs[i];
   for (int i = 1; i < argc; i++) {
-    if (strcmp(argv[i], "--help") && strcmp(argv[i], "-h") && strcmp(argv[i], "help")) continue;
+    if (!is_help(argv[i])) continue;
     for (int k = 0; k < N_SUBS && !s && i + 1 < argc; k++)
       if (strcmp(argv[i + 1], subs[k].name) == 0) s = &subs[k];
     usage(stdout, s);
