@@ -2,14 +2,14 @@
  * arithmetic allow.
  *
  *   kernels DEVICE [fp32|bf16] [tokens=8192] [hidden=768] [heads=12] [kv_heads=4] [context=1024] [vocab=50304]
- *           [head_chunk=ROWS] [bandwidth=GB/s] [tflops=TFLOP/s] [repeat=20]
+ *           [head_chunk=ROWS] [bandwidth=GB/s] [tflops=TFLOP/s] [repeat=20] [only=TEXT]
  *
  * Bytes are each input read once and each output written once; the limit is the larger of bytes
  * over bandwidth and operations over tflops (0: not known, no share is printed). Times are a mean
  * over `repeat` runs that follow each other on the device, after two that don't count. The kernels of Llama's layers
  * have kv_heads and an MLP of 8/3 of the hidden size; behind them are their shares of a layer, forward and backward. The
  * loss head is timed on a chunk of the logits, of as many rows as training takes where head_chunk is not given: a power
- * of two, of at most 64 MiB, 512 MiB in bf16. */
+ * of two, of at most 64 MiB, 512 MiB in bf16. only: rows whose names have this text, and nothing else. */
 #include "kernels/kernel.h"
 
 #include <math.h>
@@ -27,6 +27,7 @@ struct bench {
   int64_t s[SETTINGS];
   float *freq;                   /* of rotary positions: [head size / 2] */
   double seconds;                /* of the last row */
+  const char *only;              /* NULL: all rows */
   int failed;
 };
 
@@ -306,6 +307,7 @@ static void time_rows(struct bench *b)
     { "SwiGLU", TC_OP_SWIGLU, TC_OP_SWIGLU_BWD }, { "residual sums", TC_OP_ADD, TC_OP_ADD } };
   double spent[KINDS] = { 0 }, all = 0;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    if (b->only && !strstr(table[i].name, b->only)) continue;
     time_row(b, &table[i]);
     for (int k = 0; k < KINDS && table[i].layer; k++) {
       if (table[i].op != kind[k].forward && table[i].op != kind[k].backward) continue;
@@ -313,6 +315,7 @@ static void time_rows(struct bench *b)
       all += table[i].layer * b->seconds;
     }
   }
+  if (b->only) return;
   printf("a layer of Llama         %9.4f ms:", all * 1e3);
   for (int k = 0; k < KINDS; k++) printf("%s %s %.1f %%", k ? "," : "", kind[k].name, 100 * spent[k] / all);
   printf("\n");
@@ -480,12 +483,14 @@ static void time_heads(struct bench *b)
 /* Attention by the device's library. Its scratch is known once a call is prepared for it. */
 static void time_library(struct bench *b)
 {
-  static const char *const name[] = { "attn by library", "attn_bwd by library" };
   b->d->library = true;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     struct row r = table[i];
-    if (strcmp(r.name, "attn") && strcmp(r.name, "attn_bwd")) continue;
-    r.name = name[r.op == TC_OP_ATTN_BWD];
+    char name[40];
+    if ((r.op != TC_OP_ATTN && r.op != TC_OP_ATTN_BWD) || strchr(r.name, ',')) continue;
+    if (b->only && !strstr(r.name, b->only)) continue;
+    snprintf(name, sizeof name, "%s by library", r.name);
+    r.name = name;
     time_row(b, &r);
   }
   b->d->library = false;
@@ -505,6 +510,7 @@ int main(int argc, char **argv)
   struct tc_err err = { 0 };
   for (int i = 2; i < argc; i++) {
     if (!strcmp(argv[i], "fp32")) b.dtype = TC_F32;
+    if (!strncmp(argv[i], "only=", 5)) b.only = argv[i] + 5;
     for (int k = 0; k < SETTINGS; k++) {
       size_t n = strlen(setting[k]);
       if (!strncmp(argv[i], setting[k], n) && argv[i][n] == '=') b.s[k] = atoll(argv[i] + n + 1);
@@ -528,8 +534,8 @@ int main(int argc, char **argv)
   b.freq = tc_malloc((size_t)half * sizeof *b.freq);
   for (int64_t i = 0; i < half; i++) b.freq[i] = powf(500000.f, -(float)i / (float)half);
   time_rows(&b);
-  if (b.d->ops->fused) time_groups(&b);
-  if (b.d->ops->fused) time_heads(&b);
+  if (b.d->ops->fused && !b.only) time_groups(&b);
+  if (b.d->ops->fused && !b.only) time_heads(&b);
   if (b.d->ops->library) time_library(&b);
   tc_device_close(b.d);
   free(b.freq);
