@@ -96,7 +96,7 @@ static bool open_module(struct tc_device *d, struct tc_library_state *s)
 
 /* ---- plans --------------------------------------------------------------------------------- */
 
-/* What cuDNN is asked for: whole sequences in bf16, a key for each query. Lengths that are no multiple of 128 would
+/* What cuDNN is asked for: whole sequences in bf16. Lengths that are no multiple of 128 would
  * take copies from the host at each call. Whether cuDNN's kernels count more than 2^31 numbers is not documented. */
 static bool is_candidate(const struct tc_call *c, struct tc_cudnn_shape *s)
 {
@@ -104,11 +104,11 @@ static bool is_candidate(const struct tc_call *c, struct tc_cudnn_shape *s)
   const struct tc_view *qkv = &c->in[back ? 1 : 0];
   const int64_t T = c->k[0], D = qkv->dim[3];
   TC_ASSERT(!c->acc);
-  if (c->n_in != (back ? 4 : 1) || qkv->dtype != TC_BF16 || qkv->dim[2] != 3) return false;
+  if (c->n_in != (back ? 4 : 1) || qkv->dtype != TC_BF16 || qkv->dim[2] < 3) return false;
   if (qkv->elems > INT32_MAX) return false;
   if (T <= 0 || T % TILE || D <= 0 || D % 8 || D > HEAD_MAX || qkv->dim[0] == 0 || qkv->dim[1] == 0) return false;
   memset(s, 0, sizeof *s);
-  s->batch = qkv->dim[0] / T, s->heads = qkv->dim[1], s->length = T, s->size = D;
+  s->batch = qkv->dim[0] / T, s->groups = qkv->dim[1], s->queries = qkv->dim[2] - 2, s->length = T, s->size = D;
   s->scale = 1.f / sqrtf((float)D);
   return true;
 }
@@ -188,9 +188,11 @@ int tc_cuda_library_attn(struct tc_device *d, const struct tc_call *c)
 static bool runs(struct tc_device *d, struct tc_library_state *s, const struct attention *a)
 {
   const struct tc_cudnn_shape *f = &a->shape;
-  const int64_t y = tc_round_up(f->batch * f->length * f->heads * f->size * 2, 256);
-  const int64_t lse = tc_round_up(f->batch * f->length * f->heads * 4, 256);
-  const int64_t work = TC_MAX(s->ops->workspace(a->plan, 0), s->ops->workspace(a->plan, 1)), all = 8 * y + lse + work;
+  const int64_t heads = f->groups * f->queries, rows = f->batch * f->length;
+  const int64_t y = tc_round_up(rows * heads * f->size * 2, 256), lse = tc_round_up(rows * heads * 4, 256);
+  const int64_t three = tc_round_up(rows * (heads + 2 * f->groups) * f->size * 2, 256);
+  const int64_t work = TC_MAX(s->ops->workspace(a->plan, 0), s->ops->workspace(a->plan, 1));
+  const int64_t all = 2 * three + 2 * y + lse + work;
   char *at = (char *)d->ops->alloc(d, all);
   struct tc_err err;
   if (!at || d->ops->check(d, &err) < 0) {
@@ -199,7 +201,7 @@ static bool runs(struct tc_device *d, struct tc_library_state *s, const struct a
                   (double)all * 1e-9);
     return false;
   }
-  char *qkv = at, *dqkv = at + 3 * y, *out = dqkv + 3 * y, *dy = out + y, *sums = dy + y, *scratch = sums + lse;
+  char *qkv = at, *dqkv = at + three, *out = dqkv + three, *dy = out + y, *sums = dy + y, *scratch = sums + lse;
   bool good = s->ops->forward(a->plan, qkv, out, (float *)sums, scratch, s->why, WHY_BYTES) == 0
               && s->ops->backward(a->plan, dy, qkv, out, (const float *)sums, dqkv, scratch, s->why, WHY_BYTES) == 0;
   const cudaError_t end = cudaStreamSynchronize(tc_stream(d)), left = cudaGetLastError();

@@ -1,7 +1,12 @@
 /* attention.cc - tercio-cudnn.so: attention.h by cudnn-frontend's graphs, one for each direction.
  *
  * Plans are cuDNN's first choice that it can build; they are not timed. Each graph has one operation (scaled
- * dot-product attention), whose tensors are views of ours by strides. */
+ * dot-product attention), whose tensors are views of ours by strides.
+ *
+ * cuDNN's tensors are [batch, heads, length, size], with one stride from a head to the next. Where a group has one
+ * query, or there is one group, batch and heads are sequences and their queries. Where several groups have several
+ * queries, no one stride leads to all queries of a token, since each group's key and value stand between: the graph is
+ * then that of one sequence, [groups, queries, length, size], and runs once for each. */
 #include "kernels/cudnn/attention.h"
 
 #include <cudnn_frontend.h>
@@ -32,7 +37,7 @@ struct direction {
 };
 struct tc_cudnn_plan {
   tc_cudnn *of;
-  int64_t head_bytes;
+  tc_cudnn_shape shape;
   direction forward, backward;
 };
 
@@ -74,32 +79,48 @@ static void check(cudnnStatus_t s, const char *what)
 
 using tensor = std::shared_ptr<graph::Tensor_attributes>;
 
-/* Sets [batch, heads, length, size] and their strides; a token has `parts` times heads * size elements: 3 of qkv, 1 of y. */
-static void shape_tensor(graph::Tensor_attributes &t, const tc_cudnn_shape &s, int64_t id, int64_t parts)
+/* A graph is that of one sequence, its batch the groups. */
+static bool by_sequence(const tc_cudnn_shape &s) { return s.groups > 1 && s.queries > 1; }
+
+/* Heads in a graph's batch: of queries; of keys and values. */
+static int64_t query_heads(const tc_cudnn_shape &s) { return by_sequence(s) ? s.queries : s.groups * s.queries; }
+static int64_t key_heads(const tc_cudnn_shape &s) { return by_sequence(s) ? 1 : s.groups; }
+
+/* Elements of a token in the memory of which the tensor is a view: qkv, or y. */
+static int64_t token_of(const tc_cudnn_shape &s, int64_t id)
 {
-  const int64_t head = parts * s.size, token = s.heads * head;
-  t.set_uid(id).set_data_type(fe::DataType_t::BFLOAT16).set_dim({ s.batch, s.heads, s.length, s.size })
-    .set_stride({ s.length * token, head, token, 1 });
+  return s.groups * (id == Y || id == DY ? s.queries : s.queries + 2) * s.size;
 }
 
-static tensor input(graph::Graph &g, const tc_cudnn_shape &s, int64_t id, int64_t parts)
+static void shape_tensor(graph::Tensor_attributes &t, const tc_cudnn_shape &s, int64_t id)
+{
+  const bool is_key = id == K || id == V || id == DK || id == DV;
+  const int64_t token = token_of(s, id), group = token / s.groups;
+  t.set_uid(id).set_data_type(fe::DataType_t::BFLOAT16)
+    .set_dim({ by_sequence(s) ? s.groups : s.batch, is_key ? key_heads(s) : query_heads(s), s.length, s.size })
+    .set_stride({ by_sequence(s) ? group : s.length * token, s.queries > 1 ? s.size : group, token, 1 });
+}
+
+static tensor input(graph::Graph &g, const tc_cudnn_shape &s, int64_t id)
 {
   graph::Tensor_attributes t;
-  shape_tensor(t, s, id, parts);
+  shape_tensor(t, s, id);
   return g.tensor(t);
 }
 
-static void output(const tensor &t, const tc_cudnn_shape &s, int64_t id, int64_t parts)
+static void output(const tensor &t, const tc_cudnn_shape &s, int64_t id)
 {
-  shape_tensor(*t, s, id, parts);
+  shape_tensor(*t, s, id);
   t->set_output(true);
 }
 
 /* cuDNN below 9.26 reads no other layout in the backward pass. */
 static void shape_lse(graph::Tensor_attributes &t, const tc_cudnn_shape &s)
 {
-  t.set_uid(LSE).set_data_type(fe::DataType_t::FLOAT).set_dim({ s.batch, s.heads, s.length, 1 })
-    .set_stride({ s.heads * s.length, s.length, 1, 1 });
+  const int64_t heads = query_heads(s);
+  t.set_uid(LSE).set_data_type(fe::DataType_t::FLOAT)
+    .set_dim({ by_sequence(s) ? s.groups : s.batch, heads, s.length, 1 })
+    .set_stride({ heads * s.length, s.length, 1, 1 });
 }
 
 /* ---- plans --------------------------------------------------------------------------------- */
@@ -128,9 +149,9 @@ static void plan_forward(tc_cudnn *c, direction &d, const tc_cudnn_shape &s)
   begin(c, d.graph);
   auto attributes = graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(s.scale)
     .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
-  const tensor q = input(d.graph, s, Q, 3), k = input(d.graph, s, K, 3), v = input(d.graph, s, V, 3);
+  const tensor q = input(d.graph, s, Q), k = input(d.graph, s, K), v = input(d.graph, s, V);
   auto [y, lse] = d.graph.sdpa(q, k, v, attributes);
-  output(y, s, Y, 1);
+  output(y, s, Y);
   shape_lse(*lse, s);
   lse->set_output(true);
   end(c, d);
@@ -142,14 +163,14 @@ static void plan_backward(tc_cudnn *c, direction &d, const tc_cudnn_shape &s)
   auto attributes = graph::SDPA_backward_attributes().set_name("attention, backward").set_attn_scale(s.scale)
     .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0)
     .set_deterministic_algorithm(false);
-  const tensor q = input(d.graph, s, Q, 3), k = input(d.graph, s, K, 3), v = input(d.graph, s, V, 3);
-  const tensor y = input(d.graph, s, Y, 1), dy = input(d.graph, s, DY, 1);
+  const tensor q = input(d.graph, s, Q), k = input(d.graph, s, K), v = input(d.graph, s, V);
+  const tensor y = input(d.graph, s, Y), dy = input(d.graph, s, DY);
   graph::Tensor_attributes t;
   shape_lse(t, s);
   auto [dq, dk, dv] = d.graph.sdpa_backward(q, k, v, y, dy, d.graph.tensor(t), attributes);
-  output(dq, s, DQ, 3);
-  output(dk, s, DK, 3);
-  output(dv, s, DV, 3);
+  output(dq, s, DQ);
+  output(dk, s, DK);
+  output(dv, s, DV);
   end(c, d);
 }
 
@@ -157,7 +178,7 @@ static tc_cudnn_plan *plan(tc_cudnn *c, const tc_cudnn_shape *s, char *why, size
 {
   return guarded<tc_cudnn_plan *>(nullptr, why, size, [&] {
     auto p = std::make_unique<tc_cudnn_plan>();
-    p->of = c, p->head_bytes = 2 * s->size;
+    p->of = c, p->shape = *s;
     plan_forward(c, p->forward, *s);
     plan_backward(c, p->backward, *s);
     return p.release();
@@ -173,17 +194,27 @@ static int64_t workspace(const tc_cudnn_plan *p, int backward)
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
-/* Query, key and value of a token's head follow one another. */
+/* `first` is Q or DQ: a group's queries, with key and value behind them. */
 static void set_three(tc_cudnn_plan *p, direction &d, int64_t first, const void *qkv)
 {
-  for (int64_t i = 0; i < 3; i++) d.at[first + i] = (char *)qkv + i * p->head_bytes;
+  const tc_cudnn_shape &s = p->shape;
+  d.at[first] = (void *)qkv;
+  for (int64_t i = 0; i < 2; i++) d.at[first + 1 + i] = (char *)qkv + (s.queries + i) * s.size * 2;
+}
+
+static int64_t sequence_bytes(const tc_cudnn_shape &s, int64_t id)
+{
+  return s.length * (id == LSE ? s.groups * s.queries * 4 : token_of(s, id) * 2);
 }
 
 static int run(tc_cudnn_plan *p, direction &d, void *workspace, char *why, size_t size)
 {
   return guarded(-1, why, size, [&] {
     if (!p->of->handle) throw std::runtime_error("the plan is for a GPU that is not there");
-    check(d.graph.execute(p->of->handle, d.at, workspace));
+    for (int64_t i = by_sequence(p->shape) ? p->shape.batch : 1; i > 0; i--) {
+      check(d.graph.execute(p->of->handle, d.at, workspace));
+      for (auto &a : d.at) a.second = (char *)a.second + sequence_bytes(p->shape, a.first);
+    }
     return 0;
   });
 }

@@ -4,9 +4,10 @@
  * The module is C++ with the C++ library, as cudnn-frontend needs it, and is linked with cuDNN; the CUDA module is
  * neither. What crosses is in C: no exception, no type of either library.
  *
- * Causal self-attention in bf16 over whole sequences, with a key and a value for each query:
- *   qkv, dqkv [batch, length, heads, 3, size]: query, key, value; y, dy [batch, length, heads, size];
- *   lse [batch, heads, length], fp32: natural log of the sum of exp(scale q k).
+ * Causal self-attention in bf16 over whole sequences. The queries of a group share a key and a value:
+ *   qkv, dqkv [batch, length, groups, queries + 2, size]: of a group its queries, key, value;
+ *   y, dy [batch, length, groups, queries, size];
+ *   lse [batch, groups, queries, length], fp32: natural log of the sum of exp(scale q k).
  * The backward pass adds in an order that may differ from run to run. */
 #ifndef TC_CUDNN_ATTENTION_H
 #define TC_CUDNN_ATTENTION_H
@@ -14,13 +15,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct tc_cudnn_shape { int64_t batch, heads, length, size; float scale; };
+struct tc_cudnn_shape { int64_t batch, groups, queries, length, size; float scale; };
 struct tc_cudnn;                 /* cuDNN's handle, on one stream of one GPU */
 struct tc_cudnn_plan;            /* of one shape, forward and backward */
 
 /* Functions that can fail say why in why[size], and leave it as it is otherwise. The thread's current GPU is that of
  * the stream. Addresses are multiples of 16. */
-enum { TC_CUDNN_VERSION = 1 };
+enum { TC_CUDNN_VERSION = 2 };
 struct tc_cudnn_ops {
   uint32_t version;              /* TC_CUDNN_VERSION */
   /* 91900: 9.19.0. */
@@ -33,7 +34,7 @@ struct tc_cudnn_ops {
   struct tc_cudnn_plan *(*plan)(struct tc_cudnn *c, const struct tc_cudnn_shape *s, char *why, size_t size);
   void (*free_plan)(struct tc_cudnn_plan *p);
   int64_t (*workspace)(const struct tc_cudnn_plan *p, int backward);      /* bytes */
-  /* Enqueue; 0, or -1. They may be captured. */
+  /* Enqueue; 0, or -1. They may be captured. All sequences use the same workspace. */
   int (*forward)(struct tc_cudnn_plan *p, const void *qkv, void *y, float *lse, void *workspace, char *why,
                  size_t size);
   int (*backward)(struct tc_cudnn_plan *p, const void *dy, const void *qkv, const void *y, const float *lse, void *dqkv,

@@ -78,7 +78,7 @@ bool tc_run_attention_choose(const struct tc_attention_answer *all, int n, char 
     return false;
   }
   if (first >= 0) snprintf(text, size, "%s", all[first].text);
-  else snprintf(text, size, "it needs bf16, as many kv_heads as heads, a head size that is a multiple of 8 up to 128, "
+  else snprintf(text, size, "it needs bf16, a head size that is a multiple of 8 up to 128, "
                 "a context that is a multiple of 128, data.documents = join, and queries, keys and values of a "
                 "micro-batch of less than 2^31 numbers");
   return first >= 0;

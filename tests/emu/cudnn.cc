@@ -1,6 +1,6 @@
 /* cudnn.cc - stands in for tercio-cudnn.so (kernels/cudnn/attention.h) on emulated GPUs: plain loops on device memory,
  * in the stream's order. Sums run from the last key to the first, so its bits are not our kernels'; lse has cuDNN's
- * order, [batch, heads, length].
+ * order, [batch, groups, queries, length].
  *
  * TC_EMU_CUDNN: "none" refuses to open, "none1" on GPU 1 alone; "old": version 9.18.0; "refuse": there are no
  * plans, and CUDA has an error; "fail": a plan does not run; "launch": nor here, which CUDA alone says. */
@@ -56,14 +56,14 @@ static tc_cudnn_plan *plan(tc_cudnn *c, const tc_cudnn_shape *s, char *why, size
 {
   if (!is_set("refuse")) return new tc_cudnn_plan{ c, *s };
   c->leave_error();
-  snprintf(why, size, "the emulated cuDNN refuses [%lld, %lld, %lld, %lld]", (long long)s->batch, (long long)s->heads,
-           (long long)s->length, (long long)s->size);
+  snprintf(why, size, "the emulated cuDNN refuses [%lld, %lld, %lld, %lld, %lld]", (long long)s->batch,
+           (long long)s->groups, (long long)s->queries, (long long)s->length, (long long)s->size);
   return NULL;
 }
 static void free_plan(tc_cudnn_plan *p) { delete p; }
 
 /* Sums of a row each, behind as much that is not used: all of it is more than our kernels ask for. */
-static int64_t rows(const tc_cudnn_shape &s) { return s.batch * s.heads * s.length; }
+static int64_t rows(const tc_cudnn_shape &s) { return s.batch * s.groups * s.queries * s.length; }
 static int64_t workspace(const tc_cudnn_plan *p, int) { return 2 * rows(p->shape) * 4; }
 
 /* ---- what it computes ---------------------------------------------------------------------- */
@@ -89,14 +89,19 @@ static uint16_t put(float f)
   return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 
-/* Element 0 of part (0: query, 1: key, 2: value) of a token's head. */
-static int64_t three(const tc_cudnn_shape &s, int64_t b, int64_t t, int64_t h, int part)
+/* Group k of sequence b. Element 0 in qkv of a token's part p: its queries, key, value; in y, of query g. */
+struct group { int64_t b, k; };
+static int64_t in_qkv(const tc_cudnn_shape &s, group at, int64_t t, int64_t p)
 {
-  return (((b * s.length + t) * s.heads + h) * 3 + part) * s.size;
+  return (((at.b * s.length + t) * s.groups + at.k) * (s.queries + 2) + p) * s.size;
 }
-static int64_t one(const tc_cudnn_shape &s, int64_t b, int64_t t, int64_t h)
+static int64_t in_y(const tc_cudnn_shape &s, group at, int64_t t, int64_t g)
 {
-  return ((b * s.length + t) * s.heads + h) * s.size;
+  return (((at.b * s.length + t) * s.groups + at.k) * s.queries + g) * s.size;
+}
+static int64_t row_of(const tc_cudnn_shape &s, group at, int64_t t, int64_t g)
+{
+  return ((at.b * s.groups + at.k) * s.queries + g) * s.length + t;
 }
 static float dot(const uint16_t *a, const uint16_t *b, int64_t n)
 {
@@ -105,63 +110,75 @@ static float dot(const uint16_t *a, const uint16_t *b, int64_t n)
   return sum;
 }
 
-template <class F> static void each_head(const tc_cudnn_shape &s, F body)
+template <class F> static void each_group(const tc_cudnn_shape &s, F body)
 {
   for (int64_t b = 0; b < s.batch; b++)
-    for (int64_t h = 0; h < s.heads; h++) body(b, h);
+    for (int64_t k = 0; k < s.groups; k++) body(group{ b, k });
+}
+
+/* Of query g; p [length] and y [size] are room for it. */
+static void forward_of(const work &w, group at, int64_t g, std::vector<float> &p, std::vector<float> &y)
+{
+  const tc_cudnn_shape &s = w.s;
+  for (int64_t t = 0; t < s.length; t++) {
+    float most = -INFINITY, sum = 0;
+    for (int64_t k = t + 1; k-- > 0;) {
+      p[k] = s.scale * dot(w.qkv + in_qkv(s, at, t, g), w.qkv + in_qkv(s, at, k, s.queries), s.size);
+      most = fmaxf(most, p[k]);
+    }
+    y.assign((size_t)s.size, 0.f);
+    for (int64_t k = t + 1; k-- > 0;) {
+      const float e = expf(p[k] - most);
+      sum += e;
+      for (int64_t i = 0; i < s.size; i++) y[i] += e * get(w.qkv[in_qkv(s, at, k, s.queries + 1) + i]);
+    }
+    for (int64_t i = 0; i < s.size; i++) w.out[in_y(s, at, t, g) + i] = put(y[i] / sum);
+    const int64_t row = row_of(s, at, t, g);
+    w.sums[row] = sum;
+    w.lse[row] = most + logf(w.sums[row]);
+  }
 }
 
 static void run_forward(const void *args)
 {
   const work &w = *(const work *)args;
-  const tc_cudnn_shape &s = w.s;
-  std::vector<float> p((size_t)s.length), y((size_t)s.size);
-  each_head(s, [&](int64_t b, int64_t h) {
-    for (int64_t t = 0; t < s.length; t++) {
-      float most = -INFINITY, sum = 0;
-      for (int64_t k = t + 1; k-- > 0;) {
-        p[k] = s.scale * dot(w.qkv + three(s, b, t, h, 0), w.qkv + three(s, b, k, h, 1), s.size);
-        most = fmaxf(most, p[k]);
-      }
-      y.assign((size_t)s.size, 0.f);
-      for (int64_t k = t + 1; k-- > 0;) {
-        const float e = expf(p[k] - most);
-        sum += e;
-        for (int64_t i = 0; i < s.size; i++) y[i] += e * get(w.qkv[three(s, b, k, h, 2) + i]);
-      }
-      for (int64_t i = 0; i < s.size; i++) w.out[one(s, b, t, h) + i] = put(y[i] / sum);
-      const int64_t row = (b * s.heads + h) * s.length + t;
-      w.sums[row] = sum;
-      w.lse[row] = most + logf(w.sums[row]);
-    }
+  std::vector<float> p((size_t)w.s.length), y((size_t)w.s.size);
+  each_group(w.s, [&](group at) {
+    for (int64_t g = 0; g < w.s.queries; g++) forward_of(w, at, g, p, y);
   });
+}
+
+/* d: gradients of a group's queries, key and value, [length, size] each; adds those of query g. */
+static void backward_of(const work &w, group at, int64_t g, std::vector<std::vector<float>> &d)
+{
+  const tc_cudnn_shape &s = w.s;
+  for (int64_t t = s.length; t-- > 0;) {
+    const int64_t row = row_of(s, at, t, g);
+    const uint16_t *q = w.qkv + in_qkv(s, at, t, g), *dy = w.dy + in_y(s, at, t, g);
+    w.sums[row] = dot(dy, w.y + in_y(s, at, t, g), s.size);
+    for (int64_t k = t + 1; k-- > 0;) {
+      const uint16_t *key = w.qkv + in_qkv(s, at, k, s.queries), *value = w.qkv + in_qkv(s, at, k, s.queries + 1);
+      const float p = expf(s.scale * dot(q, key, s.size) - w.lse[row]);
+      const float ds = s.scale * p * (dot(dy, value, s.size) - w.sums[row]);
+      for (int64_t i = 0; i < s.size; i++) {
+        d[g][t * s.size + i] += ds * get(key[i]);
+        d[s.queries][k * s.size + i] += ds * get(q[i]);
+        d[s.queries + 1][k * s.size + i] += p * get(dy[i]);
+      }
+    }
+  }
 }
 
 static void run_backward(const void *args)
 {
   const work &w = *(const work *)args;
   const tc_cudnn_shape &s = w.s;
-  const size_t n = (size_t)(s.length * s.size);
-  each_head(s, [&](int64_t b, int64_t h) {
-    std::vector<float> d[3] = { std::vector<float>(n), std::vector<float>(n), std::vector<float>(n) };
-    for (int64_t t = s.length; t-- > 0;) {
-      const int64_t row = (b * s.heads + h) * s.length + t;
-      w.sums[row] = dot(w.dy + one(s, b, t, h), w.y + one(s, b, t, h), s.size);
-      for (int64_t k = t + 1; k-- > 0;) {
-        const uint16_t *q = w.qkv + three(s, b, t, h, 0), *key = w.qkv + three(s, b, k, h, 1);
-        const uint16_t *dy = w.dy + one(s, b, t, h);
-        const float p = expf(s.scale * dot(q, key, s.size) - w.lse[row]);
-        const float ds = s.scale * p * (dot(dy, w.qkv + three(s, b, k, h, 2), s.size) - w.sums[row]);
-        for (int64_t i = 0; i < s.size; i++) {
-          d[0][t * s.size + i] += ds * get(key[i]);
-          d[1][k * s.size + i] += ds * get(q[i]);
-          d[2][k * s.size + i] += p * get(dy[i]);
-        }
-      }
-    }
+  each_group(s, [&](group at) {
+    std::vector<std::vector<float>> d((size_t)s.queries + 2, std::vector<float>((size_t)(s.length * s.size)));
+    for (int64_t g = s.queries; g-- > 0;) backward_of(w, at, g, d);
     for (int64_t t = 0; t < s.length; t++)
-      for (int part = 0; part < 3; part++)
-        for (int64_t i = 0; i < s.size; i++) w.out[three(s, b, t, h, part) + i] = put(d[part][t * s.size + i]);
+      for (int64_t p = 0; p < s.queries + 2; p++)
+        for (int64_t i = 0; i < s.size; i++) w.out[in_qkv(s, at, t, p) + i] = put(d[p][t * s.size + i]);
   });
 }
 

@@ -74,7 +74,8 @@ static void which(struct scene *s)
   takes(s, &(struct sizes){ 1, 256, 1, 128, 1, B16, false }, true, "heads of 128");
   takes(s, &(struct sizes){ 1, 128, 3, 8, 1, B16, false }, true, "heads of 8");
   takes(s, &(struct sizes){ 2, 128, 2, 64, 1, F32, false }, false, "fp32");
-  takes(s, &(struct sizes){ 2, 128, 2, 64, 2, B16, false }, false, "two queries that share a key");
+  takes(s, &(struct sizes){ 2, 128, 2, 64, 2, B16, false }, true, "two queries that share a key");
+  takes(s, &(struct sizes){ 2, 128, 6, 64, 3, B16, false }, true, "... in two groups of three");
   takes(s, &(struct sizes){ 2, 128, 2, 64, 1, B16, true }, false, "documents");
   takes(s, &(struct sizes){ 2, 64, 2, 64, 1, B16, false }, false, "64 tokens");
   takes(s, &(struct sizes){ 1, 192, 2, 64, 1, B16, false }, false, "192 tokens");
@@ -99,7 +100,8 @@ static void results(struct scene *s, const struct sizes *z)
   struct tc_device *d = fresh();
   const struct tc_library *l = d->ops->library;
   const int n = plans(s, d, z, text);
-  ok(n == 1 && !strncmp(text, "cuDNN ", 6), "[%d, %d, %d, %d]: %s", (int)z->B, (int)z->T, (int)z->H, (int)z->D, text);
+  ok(n == 1 && !strncmp(text, "cuDNN ", 6), "[%d, %d, %d, %d], %d of them with one key: %s", (int)z->B, (int)z->T,
+     (int)z->H, (int)z->D, z->groups, text);
   attention(s, z);
   char *want = run(s, ref, false), *own = run(s, d, false);
   l->use(d, true);
@@ -125,9 +127,9 @@ static void results(struct scene *s, const struct sizes *z)
 }
 
 /* lse is [batch, heads, length] for the library: the same values as ref's [N, heads], in that order. */
-static void statistics(struct scene *s)
+static void statistics(struct scene *s, int groups)
 {
-  const struct sizes z = { 2, 128, 3, 32, 1, B16, false };
+  const struct sizes z = { 2, 128, 6, 32, groups, B16, false };
   char text[300];
   struct tc_device *d = fresh();
   plans(s, d, &z, text);
@@ -144,7 +146,7 @@ static void statistics(struct scene *s)
         const float w = ((float *)(want + at))[(b * z.T + t) * z.H + h];
         most = !(fabs((double)(a - w)) <= most) ? fabs((double)(a - w)) : most;
       }
-  ok(want && got && most < 1e-4, "row statistics: natural log, by heads (%.1e)", most);
+  ok(want && got && most < 1e-4, "row statistics, a key for %d: natural log, by heads (%.1e)", groups, most);
   free(want);
   free(got);
   tc_device_close(d);
@@ -177,7 +179,7 @@ static void not_there(struct scene *s)
   const struct sizes z = { 1, 128, 2, 32, 1, B16, false };
   char text[300] = "";
   without(s, "none", "is not there", "a library that does not open");
-  without(s, "refuse", "refuses [1, 2, 128, 32]", "a shape that it refuses");
+  without(s, "refuse", "refuses [1, 2, 1, 128, 32]", "a shape that it refuses");
   without(s, "fail", "the emulated cuDNN fails", "a plan that does not run");
   without(s, "launch", "when tried: ", "a plan whose kernels do not start");
   setenv("TERCIO_CUDNN", "/nonexistent/libcudnn.so.9", 1);
@@ -262,7 +264,13 @@ int main(void)
   results(s, &(struct sizes){ 2, 128, 2, 64, 1, B16, false });
   results(s, &(struct sizes){ 1, 256, 2, 32, 1, B16, false });
   results(s, &(struct sizes){ 1, 128, 1, 80, 1, B16, false });
-  statistics(s);
+  results(s, &(struct sizes){ 2, 128, 4, 64, 2, B16, false });
+  results(s, &(struct sizes){ 3, 128, 6, 32, 3, B16, false });
+  results(s, &(struct sizes){ 1, 256, 4, 128, 2, B16, false });
+  results(s, &(struct sizes){ 2, 128, 4, 64, 4, B16, false });
+  statistics(s, 1);
+  statistics(s, 3);
+  statistics(s, 6);
   if (!on_gpu()) {
     not_there(s);
     no_memory(s);

@@ -27,20 +27,28 @@ static const char a100[] =
   "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,\"isTccDriver\":0,"
   "\"supportCoopLaunch\":1,\"totalGlobalMem\":85014609920,\"smClockRateKHz\":1410000,\"memClockRateKHz\":1512000,"
   "\"l2CacheSize\":41943040,\"cudaDeviceId\":0,\"deviceVer\":800,\"driverVer\":13000,\"deviceName\":\"NVIDIA A100\"}";
+static const char b200[] =
+  "{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":65536,"
+  "\"multiProcessorCount\":148,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,"
+  "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,"
+  "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,\"isTccDriver\":0,"
+  "\"supportCoopLaunch\":1,\"totalGlobalMem\":191503138816,\"smClockRateKHz\":1965000,\"memClockRateKHz\":3996000,"
+  "\"l2CacheSize\":132644864,\"cudaDeviceId\":0,\"deviceVer\":1000,\"driverVer\":13000,\"deviceName\":\"NVIDIA B200\"}";
 
 static const struct tc_cudnn_ops *ops;
 
-/* The workspace of the backward pass is some fp32 gradients of the queries, and row sums; of the forward, little. */
-static void planned(struct tc_cudnn *c, int64_t B, int64_t H, int64_t T, int64_t D)
+/* B sequences of T tokens, K groups of G queries of size D. The workspace of the backward pass is some fp32 gradients
+ * of a graph's queries, and row sums; of the forward, little. */
+static void planned(struct tc_cudnn *c, int64_t B, int64_t K, int64_t G, int64_t T, int64_t D)
 {
-  const struct tc_cudnn_shape s = { B, H, T, D, 1 / sqrtf((float)D) };
-  const double query = (double)(B * H * T * D) * 4;
+  const struct tc_cudnn_shape s = { B, K, G, T, D, 1 / sqrtf((float)D) };
+  const double query = (double)((K > 1 && G > 1 ? 1 : B) * K * G * T * D) * 4;
   char why[400] = "";
   struct tc_cudnn_plan *p = ops->plan(c, &s, why, sizeof why);
   const double forward = p ? (double)ops->workspace(p, 0) : -1, backward = p ? (double)ops->workspace(p, 1) : -1;
   ok(p && forward >= 0 && forward <= 1 << 20 && backward >= 0 && backward < 4 * query + (1 << 20),
-     "[%d, %d, %d, %d]: plans, with workspaces of %.0f and %.0f bytes%s%s", (int)B, (int)H, (int)T, (int)D, forward,
-     backward, *why ? ": " : "", why);
+     "[%d, %d, %d, %d, %d]: plans, with workspaces of %.0f and %.0f bytes%s%s", (int)B, (int)K, (int)G, (int)T, (int)D,
+     forward, backward, *why ? ": " : "", why);
   char at[64] = "";
   ok(!p || ops->forward(p, at, at, (float *)at, at, why, sizeof why) < 0, "... which cannot be run here: %s", why);
   if (p) ops->free_plan(p);
@@ -48,7 +56,7 @@ static void planned(struct tc_cudnn *c, int64_t B, int64_t H, int64_t T, int64_t
 
 static void refused(struct tc_cudnn *c, int64_t D, const char *say)
 {
-  const struct tc_cudnn_shape s = { 2, 4, 128, D, 1 };
+  const struct tc_cudnn_shape s = { 2, 4, 1, 128, D, 1 };
   char why[400] = "";
   struct tc_cudnn_plan *p = ops->plan(c, &s, why, sizeof why);
   ok(!p && strstr(why, say), "heads of %d are refused: %s", (int)D, why);
@@ -60,13 +68,17 @@ static void gpu(const char *name, const char *json, bool wide)
   char why[400] = "";
   struct tc_cudnn *c = ops->open(NULL, json, why, sizeof why);
   if (!ok(c != NULL, "%s: its properties%s%s", name, *why ? ": " : "", why)) return;
-  planned(c, 64, 12, 1024, 64);
-  planned(c, 16, 25, 1024, 64);
-  planned(c, 1, 32, 4096, 128);
+  planned(c, 64, 12, 1, 1024, 64);
+  planned(c, 16, 25, 1, 1024, 64);
+  planned(c, 1, 32, 1, 4096, 128);
+  planned(c, 1, 8, 4, 8192, 128);
+  planned(c, 4, 8, 4, 2048, 64);
+  planned(c, 4, 1, 4, 2048, 128);
   if (wide) {
-    planned(c, 2, 4, 128, 8);
-    planned(c, 2, 4, 128, 80);
-    planned(c, 2, 4, 256, 96);
+    planned(c, 2, 4, 1, 128, 8);
+    planned(c, 2, 4, 1, 128, 80);
+    planned(c, 2, 4, 1, 256, 96);
+    planned(c, 2, 4, 3, 128, 80);
     refused(c, 20, "multiple of 8");
   }
   ops->close(c);
@@ -93,5 +105,6 @@ int main(void)
   ok(!ops->open(NULL, "{}", why, sizeof why) && *why, "properties that are none: %s", why);
   gpu("H100", h100, true);
   gpu("A100", a100, false);
+  gpu("B200", b200, false);
   return done_testing();
 }
