@@ -219,6 +219,8 @@ static void matmul(int in_type, int out_type, const int64_t mnk[3], int flags)
   t.c.gemm = (struct tc_gemm){ .m = m, .n = n, .k = k, .ta = ta, .tb = tb };
   t.c.acc = flags >> 3 & 1;
   t.product = true;
+  /* On an H200, cuBLASLt 13.1's kernels for rows that are not aligned to 16 bytes round before they add the bias. */
+  if (bias && in_type == TC_BF16 && out_type == TC_BF16 && (m | n | k) % 8) t.tol = 1.0 / 128;
   check(&t);
 }
 
