@@ -17,6 +17,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/cpu/cpu_rope.c \
   %D%/cpu/cpu_optim.c \
   %D%/cpu/cpu_tile.c \
+  %D%/attn_order.h \
   %D%/device.c \
   %D%/kernel.h \
   %D%/nccl.h \

@@ -4,7 +4,8 @@
  * other calls attn_plain.cu; but those that a library takes (cudnn.cu) are its own. */
 #include "kernels/cuda/dev.h"
 
-enum { GRID_MAX = 65535 };                       /* of y and z: heads and sequences */
+enum { GRID_MAX = 65535 };                       /* of attn_plain.cu's y and z: heads and sequences */
+enum { ROWS_LEAST = 64 };                        /* of a block of attn_fwd.cu and attn_bwd.cu */
 
 static bool on_tensor_cores(const struct tc_attn *a)
 {
@@ -29,11 +30,15 @@ static struct tc_attn attn_of(const struct tc_view *qkv, int64_t T)
 int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err)
 {
   const struct tc_view *qkv = &c->in[c->op == TC_OP_ATTN ? 0 : 1];
-  const int64_t heads = qkv->dim[1] * (qkv->dim[2] - 2);
-  if (c->k[0] > 0 && (qkv->dim[0] / c->k[0] > GRID_MAX || heads > GRID_MAX))
+  const int64_t heads = qkv->dim[1] * (qkv->dim[2] - 2), T = c->k[0];
+  const int64_t sequences = T > 0 ? qkv->dim[0] / T : 0;
+  if (sequences > GRID_MAX || heads > GRID_MAX)
     return tc_fail(err, TC_EUSER, "device cuda: attention over %lld sequences of %lld heads: more "
                    "than %d at once; use a smaller train.micro_batch",
-                   (long long)(qkv->dim[0] / c->k[0]), (long long)heads, GRID_MAX);
+                   (long long)sequences, (long long)heads, GRID_MAX);
+  if (tc_ceil_div(T, ROWS_LEAST) * heads * sequences > INT32_MAX)
+    return tc_fail(err, TC_EUSER, "device cuda: attention over %lld sequences of %lld heads and %lld tokens: more than "
+                   "2^31 blocks; use a smaller train.micro_batch", (long long)sequences, (long long)heads, (long long)T);
   tc_cuda_library_prepare(d, c);
   if (qkv->dim[3] <= TC_CUDA_HEAD_MAX) return 0;
   return tc_fail(err, TC_EUSER, "device cuda: heads of size %lld: the largest is %d; use more "

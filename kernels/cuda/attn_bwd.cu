@@ -118,15 +118,13 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
   float *stat = (float *)(y + 4 * TILE);
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
   const int heads = KV ? (int)a.G : 1;           /* from h on, which is a group's first for keys */
-  const int64_t h = (int64_t)blockIdx.y * heads;
-  const int64_t n0 = blockIdx.z * a.T, wide = a.step, narrow = a.H * D;
+  const struct tc_attn_block block = tc_attn_block_of(a.order, blockIdx.x);
+  const int64_t h = (int64_t)block.head * heads, n0 = block.sequence * a.T, wide = a.step, narrow = a.H * D;
   const int64_t query = tc_query_at(a, n0, h), key = tc_key_at(a, n0, h);
   const uint16_t *qkv = (const uint16_t *)a.qkv.p, *dy = (const uint16_t *)a.dy.p + (n0 * a.H + h) * D;
   const uint16_t *y1 = qkv + (KV ? query : key), *y2 = KV ? dy : qkv + key + D;
-  /* The blocks with most work first. */
-  const int64_t r0 = (int64_t)(KV ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * ROWS;
-  const int64_t own = r0 + w * 16 * M, last = own + 16 * M - 1;
-  const int64_t rows_end = TC_MIN(r0 + ROWS, a.T);
+  const int64_t r0 = (int64_t)(KV ? block.turn : a.order.turns - 1 - block.turn) * ROWS;   /* most work first */
+  const int64_t own = r0 + w * 16 * M, last = own + 16 * M - 1, rows_end = TC_MIN(r0 + ROWS, a.T);
   const int begin = (int)((KV ? r0 : tc_first_key(a, n0, r0)) / BN);
   const int end = (int)(((KV ? tc_end_of_queries(a, n0, rows_end - 1, r0) : rows_end) + BN - 1) / BN);
   float acc1[M][D / 8][4], acc2[KV ? M : 1][KV ? D / 8 : 1][4], S[M][BN / 8][4], dP[M][BN / 8][4];
@@ -177,11 +175,11 @@ template <int D, int BN, int M, bool KV> static void launch(struct tc_device *d,
   enum { ROWS = 16 * M * WARPS };
   const int bytes = (2 * ROWS + 4 * BN) * (D + 8) * (int)sizeof(uint16_t)
                     + 4 * BN * (int)sizeof(float);
-  const unsigned blocks = (unsigned)tc_ceil_div(a->T, ROWS), sequences = (unsigned)(a->N / a->T);
+  struct tc_attn with = *a;
+  const dim3 grid = tc_attn_blocks(&with, ROWS, KV ? a->K : a->H);
   auto kernel = attn_backward<D, BN, M, KV>;
   tc_allow_shared(d, kernel, (size_t)bytes);
-  TC_LAUNCH(kernel, dim3(blocks, (unsigned)(KV ? a->K : a->H), sequences), dim3(THREADS), (size_t)bytes, tc_stream(d),
-            *a);
+  TC_LAUNCH(kernel, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), with);
 }
 
 /* Queries, then keys. */

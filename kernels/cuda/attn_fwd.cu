@@ -94,9 +94,9 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) attn_
   enum { LD = D + 8, ROWS = 64 * MT, TILE = BN * LD };
   TC_DYNAMIC_SHARED(uint16_t, memory);           /* [2 turns][k, v][BN][LD]; q in the second turn's at first */
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
-  const int64_t h = blockIdx.y, n0 = blockIdx.z * a.T, stride = a.step;
-  /* The blocks with most keys first. */
-  const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * ROWS;
+  const struct tc_attn_block block = tc_attn_block_of(a.order, blockIdx.x);
+  const int64_t h = block.head, n0 = block.sequence * a.T, stride = a.step;
+  const int64_t q0 = (int64_t)(a.order.turns - 1 - block.turn) * ROWS;   /* the last rows have most keys */
   const int64_t first = q0 + w * 16 * MT;        /* this warp's first query */
   const uint16_t *key = (const uint16_t *)a.qkv.p + tc_key_at(a, n0, h);
   const int tiles = (int)((TC_MIN(q0 + ROWS, a.T) + BN - 1) / BN), begin = (int)(tc_first_key(a, n0, q0) / BN);
@@ -150,11 +150,11 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) attn_
 template <int D, int MT> static void launch(struct tc_device *d, const struct tc_attn *a)
 {
   const int bytes = 4 * BN * (D + 8) * (int)sizeof(uint16_t);
-  const dim3 grid((unsigned)tc_ceil_div(a->T, 64 * MT), (unsigned)a->H,
-                  (unsigned)(a->N / a->T));
+  struct tc_attn with = *a;
+  const dim3 grid = tc_attn_blocks(&with, 64 * MT, a->H);
   auto kernel = attn_forward<D, MT>;
   tc_allow_shared(d, kernel, (size_t)bytes);
-  TC_LAUNCH(kernel, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
+  TC_LAUNCH(kernel, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), with);
 }
 
 void tc_cuda_attn_fwd(struct tc_device *d, const struct tc_attn *a)

@@ -23,6 +23,7 @@
 extern "C" {
 #include "kernels/kernel.h"
 }
+#include "kernels/attn_order.h"
 
 #define TC_LOG2_E 1.44269504088896341f      /* exp(x) = exp2(x log2 e) */
 
@@ -390,7 +391,14 @@ struct tc_attn {
   struct tc_arr y, dy;           /* [N,H,D] */
   float *lse, *delta;            /* [N,H]; delta = sum of dy y over D */
   const int32_t *starts;         /* [N]: where in its sequence a token's document begins; NULL: no documents */
+  struct tc_attn_order order;    /* of the blocks of the kernel that is launched (attn_fwd.cu, attn_bwd.cu) */
 };
+/* Sets the order of blocks of `rows` rows of H heads, or K groups; how many there are. */
+static inline dim3 tc_attn_blocks(struct tc_attn *a, int64_t rows, int64_t heads)
+{
+  a->order = tc_attn_order_of(a->T, a->D, rows, a->N / a->T, heads, a->K);
+  return dim3(a->order.turns * a->order.all);
+}
 /* The first key that query q sees, in its sequence, which begins at token n0 and has q or ends before. Never falls
  * with q. */
 static __device__ __forceinline__ int64_t tc_first_key(const struct tc_attn &a, int64_t n0, int64_t q)
