@@ -35,20 +35,40 @@ static __device__ __forceinline__ void fetch(uint16_t *y, float *stat, const str
   }
 }
 
-/* Scores of no pair become -infinity: of a key after its query or, if `documents`, of an earlier document. own:
- * the first of 16 rows; t0: the tile's. */
-template <int BN, bool KV>
-static __device__ __forceinline__ void mask(float S[BN / 8][4], const struct tc_attn &a, int64_t n0, bool documents,
-                                            int64_t own, int64_t t0, int lane)
+/* Scores of keys after their queries become -infinity. ahead: the first of 16 rows, from the tile's start. One comparison
+ * a score, with a constant: no branches. */
+template <int BN, bool KV> static __device__ __forceinline__ void mask(float S[BN / 8][4], int ahead, int lane)
 {
-  const int ahead = (int)(own - t0);
+  ahead += lane / 4 - lane % 4 * 2;                              /* this lane's first row less its first column */
 #pragma unroll
   for (int n = 0; n < BN / 8; n++)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const int col = n * 8 + lane % 4 * 2 + i % 2, row = ahead + lane / 4 + i / 2 * 8;
-      const int key = KV ? row : col, query = KV ? col : row;
-      if (key > query || (documents && t0 + key < tc_first_key(a, n0, t0 + query))) S[n][i] = -INFINITY;
+      const int behind = n * 8 + i % 2 - i / 2 * 8;              /* so much more is the column less the row */
+      if (KV ? ahead > behind : behind > ahead) S[n][i] = -INFINITY;
+    }
+}
+
+/* So do scores of keys before their queries' documents. Apart from the above, since queries' documents begin where memory
+ * says. A lane has two rows, and two columns of each 8: a row, or a column, is one query. */
+template <int BN, bool KV>
+static __device__ __forceinline__ void mask_documents(float S[BN / 8][4], const struct tc_attn &a, int64_t n0,
+                                                      int64_t own, int64_t t0, int lane)
+{
+  enum { EIGHTS = BN / 8, OUTER = KV ? EIGHTS : 1, INNER = KV ? 1 : EIGHTS };    /* of columns; for queries, for keys */
+#pragma unroll
+  for (int o = 0; o < OUTER; o++)
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const int64_t query = KV ? t0 + o * 8 + lane % 4 * 2 + k : own + lane / 4 + k * 8;
+      const int seen = (int)(tc_first_key(a, n0, query) - (KV ? own : t0));      /* the first key, as `key` below */
+#pragma unroll
+      for (int n = o; n < o + INNER; n++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+          const int key = KV ? lane / 4 + j * 8 : n * 8 + lane % 4 * 2 + j;
+          if (key < seen) S[n][KV ? j * 2 + k : k * 2 + j] = -INFINITY;
+        }
     }
 }
 
@@ -151,15 +171,18 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
     if (g < heads)
       fetch<D, BN, KV>(y + (turn ^ 1) * 2 * TILE, stat + (turn ^ 1) * 2 * BN, a, y1 + g * D, y2 + g * D,
                        (int64_t)t * BN, n0, h + g);
+    const int ahead = (int)(own - t0);           /* this warp's first row, from the tile's start */
+    if (KV ? ahead >= BN : ahead <= -16 * M) continue;           /* all keys are later than the queries */
     tc_product<D, BN, M, HELD>(S, x1, x, w * 16 * M, now, lane);
     tc_product<D, BN, M, HELD>(dP, x2, x + OWN, w * 16 * M, now + TILE, lane);
     /* The last query's first key is after the first key of the pairs. */
     const bool documents = a.starts && (KV ? tc_first_key(a, n0, t0 + BN - 1) > own
                                            : tc_first_key(a, n0, last) > t0);
-    const bool masks = documents || (KV ? last > t0 : t0 + BN - 1 > own);
+    const bool later = KV ? ahead > 1 - 16 * M : ahead < BN - 1; /* some keys are later than some queries */
 #pragma unroll
     for (int m = 0; m < M; m++) {
-      if (masks) mask<BN, KV>(S[m], a, n0, documents, own + 16 * m, t0, lane);
+      if (later) mask<BN, KV>(S[m], ahead + 16 * m, lane);
+      if (documents) mask_documents<BN, KV>(S[m], a, n0, own + 16 * m, t0, lane);
       weigh<BN, KV>(S[m], dP[m], lse[m], delta[m], stat + turn * 2 * BN, a.scale * TC_LOG2_E, lane);
     }
     tc_add_product<D, BN, M>(acc1, dP, now, lane);

@@ -127,8 +127,9 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) attn_
       tc_tile_fetch<D, BN, THREADS>(next + TILE, key + D, (int64_t)(t + 1) * BN, a.T, stride);
       tc_copies_commit();
     }
+    const int ahead = (int)first - t * BN;       /* the first query, from the tile's start */
+    if (ahead <= -16 * MT) continue;             /* all keys are later than the queries */
     tc_product<D, BN, MT, true>(S, q, nullptr, 0, k, lane);
-    const int ahead = (int)(first - (int64_t)t * BN);    /* the first query, from the tile's start */
     if (ahead < BN - 1) {                        /* some keys are later than some queries */
 #pragma unroll
       for (int m = 0; m < MT; m++)
