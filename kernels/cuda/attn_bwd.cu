@@ -3,7 +3,8 @@
  *
  * A block of 4 warps owns 64 M rows of a head and walks the other rows in tiles of BN; a warp owns
  * 16 M. With M = 2 a warp reads half as much from shared memory per product, which bounds the kernel; registers
- * suffice for heads of 32, and for the queries of heads of 64. The queries' own rows then stay in registers, too.
+ * suffice for heads of 32, and for the queries of heads of 64 and 128. The queries' own rows then stay in registers, too,
+ * but for heads of 128: a block then takes 104 KB of shared memory, which not all GPUs have twice.
  * With (X1, X2) the own rows and (Y1, Y2) the others', both make
  *   S = X1 Y1^T, dP = X2 Y2^T, P = exp(scale S - lse), dS = P (dP - delta)
  * and      queries: X = (q, dy), Y = (k, v):  dq = scale dS Y1
@@ -132,7 +133,7 @@ template <int D, int BN, int M, bool KV>
 static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn_backward(struct tc_attn a)
 {
   enum { ROWS = 16 * M * WARPS, LD = D + 8, OWN = ROWS * LD, TILE = BN * LD };
-  constexpr bool HELD = M == 2 && !KV;           /* the own rows stay in registers */
+  constexpr bool HELD = M == 2 && !KV && D < 128;        /* the own rows stay in registers */
   TC_DYNAMIC_SHARED(uint16_t, memory);           /* X1, X2, [2 turns][Y1, Y2], [2 turns][stat] */
   uint16_t *x = memory, *y = x + 2 * OWN;
   float *stat = (float *)(y + 4 * TILE);
@@ -193,16 +194,18 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
   if constexpr (KV) put_rows<D, M>(out + key + D, wide, acc2, 1.f, own, a.T, lane);
 }
 
+/* Shared memory of a block. */
+template <int D, int BN, int M>
+static constexpr int BLOCK_BYTES = (2 * 16 * M * WARPS + 4 * BN) * (D + 8) * 2 + 4 * BN * 4;
+
 template <int D, int BN, int M, bool KV> static void launch(struct tc_device *d, const struct tc_attn *a)
 {
-  enum { ROWS = 16 * M * WARPS };
-  const int bytes = (2 * ROWS + 4 * BN) * (D + 8) * (int)sizeof(uint16_t)
-                    + 4 * BN * (int)sizeof(float);
+  const size_t bytes = BLOCK_BYTES<D, BN, M>;
   struct tc_attn with = *a;
-  const dim3 grid = tc_attn_blocks(&with, ROWS, KV ? a->K : a->H);
+  const dim3 grid = tc_attn_blocks(&with, 16 * M * WARPS, KV ? a->K : a->H);
   auto kernel = attn_backward<D, BN, M, KV>;
-  tc_allow_shared(d, kernel, (size_t)bytes);
-  TC_LAUNCH(kernel, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), with);
+  tc_allow_shared(d, kernel, bytes);
+  TC_LAUNCH(kernel, grid, dim3(THREADS), bytes, tc_stream(d), with);
 }
 
 /* Queries, then keys. */
@@ -220,14 +223,17 @@ void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a)
   case 64: launch_both<64, 32, 2, 64, 1>(d, a); break;
   case 80: launch_both<80, 32, 1, 32, 1>(d, a); break;
   case 96: launch_both<96, 32, 1, 32, 1>(d, a); break;
-  default: launch_both<128, 32, 1, 32, 1>(d, a); break;
+  default:                                       /* the bits are the same */
+    if (tc_two_blocks_fit(d, BLOCK_BYTES<128, 32, 2>)) launch_both<128, 32, 2, 32, 1>(d, a);
+    else launch_both<128, 32, 1, 32, 1>(d, a);
   }
 }
 
 void tc_cuda_load_attn_bwd(struct tc_device *d)
 {
   tc_load_kernels(d, attn_backward<32, 32, 2, false>, attn_backward<64, 32, 2, false>, attn_backward<80, 32, 1, false>,
-                  attn_backward<96, 32, 1, false>, attn_backward<128, 32, 1, false>);
+                  attn_backward<96, 32, 1, false>, attn_backward<128, 32, 1, false>,
+                  attn_backward<128, 32, 2, false>);
   tc_load_kernels(d, attn_backward<32, 32, 2, true>, attn_backward<64, 64, 1, true>, attn_backward<80, 32, 1, true>,
                   attn_backward<96, 32, 1, true>, attn_backward<128, 32, 1, true>);
 }

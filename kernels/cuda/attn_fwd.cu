@@ -1,11 +1,12 @@
 /* attn_fwd.cu - causal attention on tensor cores, forward, as in Dao, "FlashAttention-2",
  * ICLR 2024: only one block of scores exists at a time.
  *
- * A block of 4 warps has 64 MT queries of one head; a warp 16 MT of them, whose q and output
- * stay in registers. Tiles of 64 keys and values are loaded into shared memory, the next one while
- * this one is used. Scores become probabilities in the registers of the product, which is where
- * the next product needs them. Sums are fp32; no sum spans warps. With documents, tiles that no query of the block
- * sees are left out. */
+ * A block of 4 warps has 64 MT queries of one head; a warp 16 MT of them, whose output stays in registers. So does q, or
+ * in shared memory where registers do not suffice. With MT = 2 a warp reads half as much from shared memory per product,
+ * which bounds the kernel for heads of 128; a block then takes 104 KB of it, which not all GPUs have twice.
+ * Tiles of 64 keys and values are loaded into shared memory, the next one while this one is used. Scores become
+ * probabilities in the registers of the product, which is where the next product needs them. Sums are fp32; no sum spans
+ * warps. With documents, tiles that no query of the block sees are left out. */
 #include "kernels/cuda/dev.h"
 #include "kernels/cuda/ptx.h"
 
@@ -89,10 +90,16 @@ static __device__ __forceinline__ void mask_documents(float S[MT][BN / 8][4], co
     }
 }
 
-template <int D, int MT> static __global__ void __launch_bounds__(THREADS) attn_forward(struct tc_attn a)
+/* q stays in registers; else in shared memory. */
+template <int D, int MT> static constexpr bool HELD = D * MT <= 128;
+
+/* Shared memory of a block: two turns of k and v; q, which is in the second turn's at first if it is held. */
+template <int D, int MT> static constexpr int BLOCK_BYTES = (4 * BN + (HELD<D, MT> ? 0 : 64 * MT)) * (D + 8) * 2;
+
+template <int D, int MT> static __global__ void __launch_bounds__(THREADS, 2) attn_forward(struct tc_attn a)
 {
   enum { LD = D + 8, ROWS = 64 * MT, TILE = BN * LD };
-  TC_DYNAMIC_SHARED(uint16_t, memory);           /* [2 turns][k, v][BN][LD]; q in the second turn's at first */
+  TC_DYNAMIC_SHARED(uint16_t, memory);           /* [2 turns][k, v][BN][LD], and q: BLOCK_BYTES */
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
   const struct tc_attn_block block = tc_attn_block_of(a.order, blockIdx.x);
   const int64_t h = block.head, n0 = block.sequence * a.T, stride = a.step;
@@ -100,17 +107,19 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) attn_
   const int64_t first = q0 + w * 16 * MT;        /* this warp's first query */
   const uint16_t *key = (const uint16_t *)a.qkv.p + tc_key_at(a, n0, h);
   const int tiles = (int)((TC_MIN(q0 + ROWS, a.T) + BN - 1) / BN), begin = (int)(tc_first_key(a, n0, q0) / BN);
-  tc_own_rows<D, MT> q;
+  tc_own_rows<D, HELD<D, MT> ? MT : 1> q;
   float O[MT][D / 8][4], S[MT][BN / 8][4], max[MT][2], sum[MT][2];
-  uint16_t *own = memory + (begin + 1) % 2 * 2 * TILE, *other = memory + begin % 2 * 2 * TILE;
+  uint16_t *own = memory + (HELD<D, MT> ? (begin + 1) % 2 * 2 : 4) * TILE, *other = memory + begin % 2 * 2 * TILE;
   tc_tile_fetch<D, ROWS, THREADS>(own, (const uint16_t *)a.qkv.p + tc_query_at(a, n0, h), q0, a.T, stride);
   tc_copies_commit();
   tc_tile_fetch<D, BN, THREADS>(other, key, (int64_t)begin * BN, a.T, stride);
   tc_tile_fetch<D, BN, THREADS>(other + TILE, key + D, (int64_t)begin * BN, a.T, stride);
   tc_copies_commit();
-  tc_copies_wait<1>();                           /* q; k and v of the first tile are still to come */
-  __syncthreads();
-  tc_load_own(q, own, w * 16 * MT, lane);
+  if constexpr (HELD<D, MT>) {
+    tc_copies_wait<1>();                         /* q; k and v of the first tile are still to come */
+    __syncthreads();
+    tc_load_own(q, own, w * 16 * MT, lane);
+  }
   tc_clear<MT, D / 8>(O);
 #pragma unroll
   for (int m = 0; m < MT; m++) {
@@ -129,7 +138,7 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) attn_
     }
     const int ahead = (int)first - t * BN;       /* the first query, from the tile's start */
     if (ahead <= -16 * MT) continue;             /* all keys are later than the queries */
-    tc_product<D, BN, MT, true>(S, q, nullptr, 0, k, lane);
+    tc_product<D, BN, MT, HELD<D, MT>>(S, q, own, w * 16 * MT, k, lane);
     if (ahead < BN - 1) {                        /* some keys are later than some queries */
 #pragma unroll
       for (int m = 0; m < MT; m++)
@@ -150,12 +159,12 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) attn_
 
 template <int D, int MT> static void launch(struct tc_device *d, const struct tc_attn *a)
 {
-  const int bytes = 4 * BN * (D + 8) * (int)sizeof(uint16_t);
+  const size_t bytes = BLOCK_BYTES<D, MT>;
   struct tc_attn with = *a;
   const dim3 grid = tc_attn_blocks(&with, 64 * MT, a->H);
   auto kernel = attn_forward<D, MT>;
-  tc_allow_shared(d, kernel, (size_t)bytes);
-  TC_LAUNCH(kernel, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), with);
+  tc_allow_shared(d, kernel, bytes);
+  TC_LAUNCH(kernel, grid, dim3(THREADS), bytes, tc_stream(d), with);
 }
 
 void tc_cuda_attn_fwd(struct tc_device *d, const struct tc_attn *a)
@@ -165,12 +174,14 @@ void tc_cuda_attn_fwd(struct tc_device *d, const struct tc_attn *a)
   case 64: launch<64, 2>(d, a); break;
   case 80: launch<80, 1>(d, a); break;
   case 96: launch<96, 1>(d, a); break;
-  default: launch<128, 1>(d, a); break;
+  default:                                       /* the bits are the same */
+    if (tc_two_blocks_fit(d, BLOCK_BYTES<128, 2>)) launch<128, 2>(d, a);
+    else launch<128, 1>(d, a);
   }
 }
 
 void tc_cuda_load_attn_fwd(struct tc_device *d)
 {
   tc_load_kernels(d, attn_forward<32, 2>, attn_forward<64, 2>, attn_forward<80, 1>, attn_forward<96, 1>,
-                  attn_forward<128, 1>);
+                  attn_forward<128, 1>, attn_forward<128, 2>);
 }

@@ -8,7 +8,8 @@
  * over threads costs little compared with memory access, but separates the loads before it from those after it.
  * Kernels that wait for each load are compiled for bf16 as well (tc_eight). Threads process 8 neighbours:
  * 16 bytes of bf16, twice 16 of fp32; `wide` means that addresses and rows allow that. Sums are
- * computed in an order that depends on shapes: grids never depend on the GPU, and nothing is atomic. */
+ * computed in an order that depends on shapes, never on the GPU (as grids may, where no sum spans blocks), and nothing is
+ * atomic. */
 #ifndef TC_CUDA_DEV_H
 #define TC_CUDA_DEV_H
 
@@ -97,6 +98,11 @@ template <class K> static inline void tc_allow_shared(struct tc_device *d, K ker
   if (bytes > 48 << 10)
     tc_cuda_check(d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
                   "a kernel's shared memory");
+}
+/* A multiprocessor has room for two blocks with so many bytes of shared memory, each with CUDA's own 1 KB. */
+static inline bool tc_two_blocks_fit(struct tc_device *d, int64_t bytes)
+{
+  return bytes <= tc_cuda_of(d)->shared_of_block && 2 * (bytes + 1024) <= tc_cuda_of(d)->shared_bytes;
 }
 
 /* Code of kernels is loaded when they are first launched, for which CUDA may wait until the GPU is idle: for ever, if a

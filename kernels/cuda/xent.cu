@@ -299,11 +299,10 @@ enum { TO_NLL = 4, BOTH = 7 };                   /* parts of the loss; with its 
 
 static int64_t row_bytes(const struct forward *f) { return f->V * (f->x.bf16 ? 2 : 4); }
 
-/* Two blocks, each with what CUDA itself takes of a block's shared memory and the sums over a block. */
+/* Two blocks, each with the sums over a block. */
 static bool is_kept(struct tc_device *d, const struct forward *f)
 {
-  const int64_t each = row_bytes(f) + 1024 + 512;
-  return each <= tc_cuda_of(d)->shared_of_block && 2 * each <= tc_cuda_of(d)->shared_bytes;
+  return tc_two_blocks_fit(d, row_bytes(f) + 512);
 }
 
 static bool both_of(struct tc_device *d, const struct tc_call *const *part, int n, struct forward *f,
