@@ -74,6 +74,7 @@ unit_tests = \
   %D%/unit/forward/t_questions.t \
   %D%/unit/forward/t_sample_token.t \
   %D%/unit/kernels/t_attention.t \
+  %D%/unit/kernels/t_attn_order.t \
   %D%/unit/kernels/t_cache.t \
   %D%/unit/kernels/t_capture.t \
   %D%/unit/kernels/t_cudnn_plans.t \

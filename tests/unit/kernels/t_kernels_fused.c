@@ -246,19 +246,42 @@ static void next_plan(struct scene *s)
   cuda = usual;
 }
 
-/* GELU as an epilogue is for capability 9.x, sums of columns for all. */
+/* Attention, forward and backward, in heads of 128, two to a key: the result has to be freed. */
+static char *attend(struct scene *s)
+{
+  enum { T = 150, K = 2, G = 2, D = 128, H = K * G };
+  clear(s);
+  random_state = 1;
+  struct tc_view qkv = tensor(s, TC_BF16, T * K * (G + 2) * D, D, false), y = tensor(s, TC_BF16, T * H * D, D, false);
+  struct tc_view dqkv = tensor(s, TC_BF16, T * K * (G + 2) * D, D, false), dy = tensor(s, TC_BF16, T * H * D, D, false);
+  struct tc_view lse = tensor(s, TC_F32, T * H, H, false);
+  const int64_t dim[4] = { T, K, G + 2, D };
+  qkv.rank = dqkv.rank = 4;
+  memcpy(qkv.dim, dim, sizeof dim);
+  memcpy(dqkv.dim, dim, sizeof dim);
+  call(s, TC_OP_ATTN, 1, 2, VIEW(qkv, y, lse))->k[0] = T;
+  call(s, TC_OP_ATTN_BWD, 4, 1, VIEW(dy, qkv, y, lse, dqkv))->k[0] = T;
+  return run(s, cuda, false);
+}
+
+/* GELU as an epilogue is for capability 9.x, sums of columns for all. Where fewer blocks fit, attention's are smaller. */
 static void older_gpu(struct scene *s)
 {
   struct tc_device *usual = cuda;
   struct tc_err err = { 0 };
+  char *large = attend(s);
   setenv("TC_EMU_CAPABILITY", "8", 1);
   if (tc_device_open(&cuda, "cuda", 1, &err) == 0) {
+    char *small = attend(s);
+    ok(large && small && !memcmp(large, small, POOL_BYTES), "attention in heads of 128 has the same bits with less memory");
+    free(small);
     gelu_product(s, TC_BF16, true, N);
     ok(!run(s, cuda, true), "matmul and gelu on a GPU of capability 8.0: not fused");
     bias_bwd_case(s, TC_BF16, TC_F32, 1, 1);
     tc_device_close(cuda);
   }
   unsetenv("TC_EMU_CAPABILITY");
+  free(large);
   cuda = usual;
 }
 
@@ -340,6 +363,11 @@ static void many_sequences(void)
   v->dim[0] += 8;
   ok(k->prepare(cuda, &c, &err) == TC_EUSER && strstr(err.text, "train.micro_batch"),
      "... not over one more: %s", err.text);
+  v->dim[0] = v->dim[1] = 40000, c.k[0] = 1;
+  ok(k->prepare(cuda, &c, &err) == 0, "attention over 40000 sequences of 40000 heads");
+  v->dim[0] = v->dim[1] = 50000;
+  ok(k->prepare(cuda, &c, &err) == TC_EUSER && strstr(err.text, "2^31 blocks"), "... 50000 of 50000 are more blocks than a "
+     "grid has: %s", err.text);
 }
 
 int main(void)
