@@ -122,8 +122,8 @@ struct tc_ranges {
 };
 
 /* Attention by a library (cuda: cuDNN) in place of the device's own kernels, for calls that were prepared with
- * tc_device.library set. Their row statistics (lse) have then another order, and sums may have one that differs from
- * run to run. */
+ * tc_device.library set. Their row statistics (lse) have then another order, and with any_order sums may have one that
+ * differs from run to run. */
 struct tc_library {
   /* After the last call is prepared, with none in flight. How many shapes of attention it has plans for, 0: no call
    * is for it; -1: one of them cannot be run. text[size]: its name and version, or the reason. */
@@ -185,6 +185,7 @@ struct tc_device {
   bool poison;                 /* fill freed memory with NaN (tests) */
   bool tf32;                   /* cuda: fp32 products from inputs rounded to 10 bits of mantissa */
   bool library;                /* cuda: calls are prepared for tc_library too */
+  bool any_order;              /* ... which may add in another order each time */
   void *priv;
 };
 

@@ -1,4 +1,4 @@
-/* cudnn.cu - attention by cuDNN, where run.deterministic = no allows it: opens tercio-cudnn.so (kernels/cudnn), keeps
+/* cudnn.cu - attention by cuDNN, where run.attention = auto allows it: opens tercio-cudnn.so (kernels/cudnn), keeps
  * a plan for each shape, and runs it in place of the kernels of attn_fwd.cu and attn_bwd.cu.
  *
  * Nothing here is needed: the module may not be there, nor its library. Whether a call could be cuDNN's follows from
@@ -14,7 +14,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-enum { WHY_BYTES = 400, TILE = 128, HEAD_MAX = 128 };
+enum { WHY_BYTES = 400, TILE = 128, HEAD_MAX = 128, MEMORY_SHARE = 16 };     /* a workspace is no more than 1/16 of it */
 
 struct attention {               /* the plan of a call */
   struct tc_cudnn_shape shape;
@@ -98,7 +98,7 @@ static bool open_module(struct tc_device *d, struct tc_library_state *s)
 
 /* What cuDNN is asked for: whole sequences in bf16. Lengths that are no multiple of 128 would
  * take copies from the host at each call. Whether cuDNN's kernels count more than 2^31 numbers is not documented. */
-static bool is_candidate(const struct tc_call *c, struct tc_cudnn_shape *s)
+static bool is_candidate(const struct tc_device *d, const struct tc_call *c, struct tc_cudnn_shape *s)
 {
   const bool back = c->op == TC_OP_ATTN_BWD;
   const struct tc_view *qkv = &c->in[back ? 1 : 0];
@@ -109,14 +109,28 @@ static bool is_candidate(const struct tc_call *c, struct tc_cudnn_shape *s)
   if (T <= 0 || T % TILE || D <= 0 || D % 8 || D > HEAD_MAX || qkv->dim[0] == 0 || qkv->dim[1] == 0) return false;
   memset(s, 0, sizeof *s);
   s->batch = qkv->dim[0] / T, s->groups = qkv->dim[1], s->queries = qkv->dim[2] - 2, s->length = T, s->size = D;
-  s->scale = 1.f / sqrtf((float)D);
+  s->scale = 1.f / sqrtf((float)D), s->deterministic = !d->any_order;
   return true;
+}
+
+/* NULL: cuDNN has none, or one that takes too much of the GPU's memory. */
+static struct tc_cudnn_plan *new_plan(struct tc_device *d, struct tc_library_state *s, const struct tc_cudnn_shape *shape)
+{
+  int64_t unused, total;
+  struct tc_cudnn_plan *p = s->ops->plan(s->cudnn, shape, s->why, WHY_BYTES);
+  d->ops->memory(d, &unused, &total);
+  const int64_t most = p ? TC_MAX(s->ops->workspace(p, 0), s->ops->workspace(p, 1)) : 0;
+  if (!p || most <= total / MEMORY_SHARE) return p;
+  snprintf(s->why, WHY_BYTES, "over %lld tokens it would take %.3g GB, more than 1/%d of the GPU's memory",
+           (long long)shape->length, (double)most * 1e-9, MEMORY_SHARE);
+  s->ops->free_plan(p);
+  return NULL;
 }
 
 void tc_cuda_library_prepare(struct tc_device *d, struct tc_call *c)
 {
   struct tc_cudnn_shape shape;
-  if (!d->library || !is_candidate(c, &shape)) return;
+  if (!d->library || !is_candidate(d, c, &shape)) return;
   struct tc_library_state *s = state_of(d);
   if (!s->asked) open_module(d, s);
   s->asked = true;
@@ -125,7 +139,7 @@ void tc_cuda_library_prepare(struct tc_device *d, struct tc_call *c)
   if (!a) {
     a = (struct attention *)tc_calloc(1, sizeof *a);
     a->shape = shape, a->next = s->all, s->all = a;
-    if (s->ops) a->plan = s->ops->plan(s->cudnn, &shape, s->why, WHY_BYTES);
+    if (s->ops) a->plan = new_plan(d, s, &shape);
     if (!a->plan) cudaGetLastError();            /* our kernels go on */
   }
   c->plan = a;

@@ -30,9 +30,12 @@ struct tc_cudnn {
 };
 
 using pack = std::unordered_map<int64_t, void *>;
+/* A graph computes `batch` sequences at once, or groups of one sequence; `calls` of it are a micro-batch. */
+struct cut { bool groups; int64_t batch, calls; };
 struct direction {
   graph::Graph graph;
-  pack at;                                       /* by the uids of `tensor_id` */
+  cut of;
+  pack first, at;                                /* by the uids of `tensor_id`: of the first call, of one */
   int64_t workspace = 0;
 };
 struct tc_cudnn_plan {
@@ -79,12 +82,24 @@ static void check(cudnnStatus_t s, const char *what)
 
 using tensor = std::shared_ptr<graph::Tensor_attributes>;
 
-/* A graph is that of one sequence, its batch the groups. */
-static bool by_sequence(const tc_cudnn_shape &s) { return s.groups > 1 && s.queries > 1; }
+/* Heads in each of a graph's batch: of queries; of keys and values. */
+static int64_t query_heads(const tc_cudnn_shape &s, const cut &c) { return c.groups ? s.queries : s.groups * s.queries; }
+static int64_t key_heads(const tc_cudnn_shape &s, const cut &c) { return c.groups ? 1 : s.groups; }
 
-/* Heads in a graph's batch: of queries; of keys and values. */
-static int64_t query_heads(const tc_cudnn_shape &s) { return by_sequence(s) ? s.queries : s.groups * s.queries; }
-static int64_t key_heads(const tc_cudnn_shape &s) { return by_sequence(s) ? 1 : s.groups; }
+/* The largest that needs no more than WORKSPACE, where a head needs so many bytes; one at least. Over several groups of
+ * several queries heads are not evenly spaced, so these go by groups. */
+static cut cut_of(const tc_cudnn_shape &s, int64_t head_bytes)
+{
+  constexpr int64_t WORKSPACE = INT64_C(1) << 30;
+  const int64_t sequence = s.groups * s.queries * head_bytes;
+  cut c;
+  c.groups = s.groups > 1 && (s.queries > 1 || sequence > WORKSPACE);
+  const int64_t most = c.groups ? s.groups : s.batch, each = c.groups ? s.queries * head_bytes : sequence;
+  c.batch = most;
+  while (c.batch > 1 && (most % c.batch || c.batch * each > WORKSPACE)) c.batch--;
+  c.calls = s.batch * (c.groups ? s.groups : 1) / c.batch;
+  return c;
+}
 
 /* Elements of a token in the memory of which the tensor is a view: qkv, or y. */
 static int64_t token_of(const tc_cudnn_shape &s, int64_t id)
@@ -92,34 +107,33 @@ static int64_t token_of(const tc_cudnn_shape &s, int64_t id)
   return s.groups * (id == Y || id == DY ? s.queries : s.queries + 2) * s.size;
 }
 
-static void shape_tensor(graph::Tensor_attributes &t, const tc_cudnn_shape &s, int64_t id)
+static void shape_tensor(graph::Tensor_attributes &t, const tc_cudnn_shape &s, const cut &c, int64_t id)
 {
   const bool is_key = id == K || id == V || id == DK || id == DV;
   const int64_t token = token_of(s, id), group = token / s.groups;
   t.set_uid(id).set_data_type(fe::DataType_t::BFLOAT16)
-    .set_dim({ by_sequence(s) ? s.groups : s.batch, is_key ? key_heads(s) : query_heads(s), s.length, s.size })
-    .set_stride({ by_sequence(s) ? group : s.length * token, s.queries > 1 ? s.size : group, token, 1 });
+    .set_dim({ c.batch, is_key ? key_heads(s, c) : query_heads(s, c), s.length, s.size })
+    .set_stride({ c.groups ? group : s.length * token, s.queries > 1 ? s.size : group, token, 1 });
 }
 
-static tensor input(graph::Graph &g, const tc_cudnn_shape &s, int64_t id)
+static tensor input(direction &d, const tc_cudnn_shape &s, int64_t id)
 {
   graph::Tensor_attributes t;
-  shape_tensor(t, s, id);
-  return g.tensor(t);
+  shape_tensor(t, s, d.of, id);
+  return d.graph.tensor(t);
 }
 
-static void output(const tensor &t, const tc_cudnn_shape &s, int64_t id)
+static void output(const tensor &t, direction &d, const tc_cudnn_shape &s, int64_t id)
 {
-  shape_tensor(*t, s, id);
+  shape_tensor(*t, s, d.of, id);
   t->set_output(true);
 }
 
 /* cuDNN below 9.26 reads no other layout in the backward pass. */
-static void shape_lse(graph::Tensor_attributes &t, const tc_cudnn_shape &s)
+static void shape_lse(graph::Tensor_attributes &t, const tc_cudnn_shape &s, const cut &c)
 {
-  const int64_t heads = query_heads(s);
-  t.set_uid(LSE).set_data_type(fe::DataType_t::FLOAT)
-    .set_dim({ by_sequence(s) ? s.groups : s.batch, heads, s.length, 1 })
+  const int64_t heads = query_heads(s, c);
+  t.set_uid(LSE).set_data_type(fe::DataType_t::FLOAT).set_dim({ c.batch, heads, s.length, 1 })
     .set_stride({ heads * s.length, s.length, 1, 1 });
 }
 
@@ -147,30 +161,34 @@ static void end(tc_cudnn *c, direction &d)
 static void plan_forward(tc_cudnn *c, direction &d, const tc_cudnn_shape &s)
 {
   begin(c, d.graph);
+  d.of = cut_of(s, 0);
   auto attributes = graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(s.scale)
     .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
-  const tensor q = input(d.graph, s, Q), k = input(d.graph, s, K), v = input(d.graph, s, V);
+  const tensor q = input(d, s, Q), k = input(d, s, K), v = input(d, s, V);
   auto [y, lse] = d.graph.sdpa(q, k, v, attributes);
-  output(y, s, Y);
-  shape_lse(*lse, s);
+  output(y, d, s, Y);
+  shape_lse(*lse, s, d.of);
   lse->set_output(true);
   end(c, d);
 }
 
+/* The workspace has the gradients of a head's queries in fp32, to which all blocks add; or, where the order is to be the
+ * same each time, those of its scores in bf16, which a product takes. */
 static void plan_backward(tc_cudnn *c, direction &d, const tc_cudnn_shape &s)
 {
   begin(c, d.graph);
+  d.of = cut_of(s, s.length * (s.deterministic ? s.length * 2 : s.size * 4));
   auto attributes = graph::SDPA_backward_attributes().set_name("attention, backward").set_attn_scale(s.scale)
     .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0)
-    .set_deterministic_algorithm(false);
-  const tensor q = input(d.graph, s, Q), k = input(d.graph, s, K), v = input(d.graph, s, V);
-  const tensor y = input(d.graph, s, Y), dy = input(d.graph, s, DY);
+    .set_deterministic_algorithm(s.deterministic != 0);
+  const tensor q = input(d, s, Q), k = input(d, s, K), v = input(d, s, V);
+  const tensor y = input(d, s, Y), dy = input(d, s, DY);
   graph::Tensor_attributes t;
-  shape_lse(t, s);
+  shape_lse(t, s, d.of);
   auto [dq, dk, dv] = d.graph.sdpa_backward(q, k, v, y, dy, d.graph.tensor(t), attributes);
-  output(dq, s, DQ);
-  output(dk, s, DK);
-  output(dv, s, DV);
+  output(dq, d, s, DQ);
+  output(dk, d, s, DK);
+  output(dv, d, s, DV);
   end(c, d);
 }
 
@@ -198,22 +216,25 @@ static int64_t workspace(const tc_cudnn_plan *p, int backward)
 static void set_three(tc_cudnn_plan *p, direction &d, int64_t first, const void *qkv)
 {
   const tc_cudnn_shape &s = p->shape;
-  d.at[first] = (void *)qkv;
-  for (int64_t i = 0; i < 2; i++) d.at[first + 1 + i] = (char *)qkv + (s.queries + i) * s.size * 2;
+  d.first[first] = (void *)qkv;
+  for (int64_t i = 0; i < 2; i++) d.first[first + 1 + i] = (char *)qkv + (s.queries + i) * s.size * 2;
 }
 
-static int64_t sequence_bytes(const tc_cudnn_shape &s, int64_t id)
+/* From the first call's tensor to that of call i, in bytes. */
+static int64_t offset_of(const tc_cudnn_shape &s, const cut &c, int64_t i, int64_t id)
 {
-  return s.length * (id == LSE ? s.groups * s.queries * 4 : token_of(s, id) * 2);
+  const int64_t at = i * c.batch, sequence = c.groups ? at / s.groups : at, group = c.groups ? at % s.groups : 0;
+  if (id == LSE) return (sequence * s.groups + group) * s.queries * s.length * 4;
+  return (sequence * s.length * s.groups + group) * (token_of(s, id) / s.groups) * 2;
 }
 
 static int run(tc_cudnn_plan *p, direction &d, void *workspace, char *why, size_t size)
 {
   return guarded(-1, why, size, [&] {
     if (!p->of->handle) throw std::runtime_error("the plan is for a GPU that is not there");
-    for (int64_t i = by_sequence(p->shape) ? p->shape.batch : 1; i > 0; i--) {
+    for (int64_t i = 0; i < d.of.calls; i++) {
+      for (const auto &a : d.first) d.at[a.first] = (char *)a.second + offset_of(p->shape, d.of, i, a.first);
       check(d.graph.execute(p->of->handle, d.at, workspace));
-      for (auto &a : d.at) a.second = (char *)a.second + sequence_bytes(p->shape, a.first);
     }
     return 0;
   });
@@ -223,7 +244,7 @@ static int forward(tc_cudnn_plan *p, const void *qkv, void *y, float *lse, void 
 {
   direction &d = p->forward;
   set_three(p, d, Q, qkv);
-  d.at[Y] = y, d.at[LSE] = lse;
+  d.first[Y] = y, d.first[LSE] = lse;
   return run(p, d, workspace, why, size);
 }
 
@@ -233,7 +254,7 @@ static int backward(tc_cudnn_plan *p, const void *dy, const void *qkv, const voi
   direction &d = p->backward;
   set_three(p, d, Q, qkv);
   set_three(p, d, DQ, dqkv);
-  d.at[Y] = (void *)y, d.at[LSE] = (void *)lse, d.at[DY] = (void *)dy;
+  d.first[Y] = (void *)y, d.first[LSE] = (void *)lse, d.first[DY] = (void *)dy;
   return run(p, d, workspace, why, size);
 }
 

@@ -8,20 +8,21 @@
  *   qkv, dqkv [batch, length, groups, queries + 2, size]: of a group its queries, key, value;
  *   y, dy [batch, length, groups, queries, size];
  *   lse [batch, groups, queries, length], fp32: natural log of the sum of exp(scale q k).
- * The backward pass adds in an order that may differ from run to run. */
+ * The backward pass adds in an order that may differ from run to run, unless the shape is `deterministic`: that takes
+ * some 10 % longer, and a workspace that grows with the square of the length. */
 #ifndef TC_CUDNN_ATTENTION_H
 #define TC_CUDNN_ATTENTION_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-struct tc_cudnn_shape { int64_t batch, groups, queries, length, size; float scale; };
+struct tc_cudnn_shape { int64_t batch, groups, queries, length, size, deterministic; float scale; };
 struct tc_cudnn;                 /* cuDNN's handle, on one stream of one GPU */
 struct tc_cudnn_plan;            /* of one shape, forward and backward */
 
 /* Functions that can fail say why in why[size], and leave it as it is otherwise. The thread's current GPU is that of
  * the stream. Addresses are multiples of 16. */
-enum { TC_CUDNN_VERSION = 2 };
+enum { TC_CUDNN_VERSION = 3 };
 struct tc_cudnn_ops {
   uint32_t version;              /* TC_CUDNN_VERSION */
   /* 91900: 9.19.0. */

@@ -1,9 +1,9 @@
-/* attention.c - whether a library computes attention (run.deterministic = no), the same on all ranks.
+/* attention.c - whether a library computes attention (run.attention = auto), the same on all ranks.
  *
  * Each rank's device knows whether it could, once its calls are prepared (struct tc_library). The library's row
  * statistics have an order of their own, so nothing but attention's gradient may read them. Its gradients may differ
- * from one computation to the next, so no two ranks may compute the same ones: they would update copies of a weight
- * differently. One rank that cannot, or would with another version, decides for all: else ranks would compute the terms
+ * from one computation to the next (run.deterministic = no) and from one GPU to another, so no two ranks may compute the
+ * same ones: they would update copies of a weight differently. One rank that cannot, or would with another version, decides for all: else ranks would compute the terms
  * of one sum in different ways. */
 #include "src/run/impl.h"
 #include "src/watch/watch.h"
@@ -107,15 +107,15 @@ int tc_run_attention(struct tc_run *r, struct tc_err *err)
   struct tc_attention_answer mine;
   char text[600] = "";
   bool use = false;
-  if (r->cfg->run_deterministic || !tc_run_may_have_gpu(r)) return 0;
+  if (r->cfg->run_attention == TC_ATTENTION_OWN || !tc_run_may_have_gpu(r)) return 0;
   tc_at_phase("choosing kernels of attention");
   ask(r, &mine);
   TC_TRY(agree(r, &mine, &use, text, sizeof text, err));
   if (r->device->ops->library) r->device->ops->library->use(r->device, use);
   r->attention = use ? tc_strdup(text) : tc_sprintf("own kernels: %s", text);
   if (use) tc_run_add_versions(r);
-  if (r->rank == 0)
-    tc_log(use ? "attention is by %s (run.deterministic = no)"
-               : "run.deterministic = no: attention stays with the device's own kernels: %s", text);
+  if (r->rank == 0 && use) tc_log("attention is by %s (run.deterministic = %s)", text,
+                                  r->cfg->run_deterministic ? "yes" : "no");
+  else if (r->rank == 0) tc_log("attention stays with the device's own kernels: %s", text);
   return 0;
 }

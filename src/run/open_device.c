@@ -21,7 +21,8 @@ int tc_run_device(struct tc_run *r, struct tc_err *err)
   if (!r->device) TC_TRY(tc_device_open(&r->device, name, r->threads, err));
   r->device->poison = r->cfg->run_poison;
   r->device->tf32 = r->cfg->train_tf32;
-  r->device->library = !r->cfg->run_deterministic && r->use == TC_TO_TRAIN;
+  r->device->library = r->cfg->run_attention == TC_ATTENTION_AUTO && r->use == TC_TO_TRAIN;
+  r->device->any_order = !r->cfg->run_deterministic;
   if (r->device->ops->separate) TC_TRY(tc_device_open(&r->host, "cpu", r->threads, err));
   if (r->use != TC_TO_SAMPLE && r->cfg->train_precision == TC_BF16 && !r->device->ops->has_bf16(r->device))
     return tc_fail(err, TC_EUSER, "train.precision = bf16: this CPU multiplies no bf16 (it needs "

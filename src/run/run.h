@@ -81,7 +81,7 @@ int tc_run_tune(struct tc_run *r, const char *known, bool time, struct tc_err *e
 /* Local. Of lines with one key, which ends at a colon, the first; owned by the caller. */
 char *tc_run_tune_merge(const char *lines);
 
-/* Collective, after tc_run_programs of a training. With run.deterministic = no the devices' library computes attention
+/* Collective, after tc_run_programs of a training. With run.attention = auto the devices' library computes attention
  * if all ranks' can; sets `attention`, and the library's version in `stack`. */
 int tc_run_attention(struct tc_run *r, struct tc_err *err);
 
