@@ -127,6 +127,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/run/open_device.c \
   %D%/run/impl.h \
   %D%/run/fits.c \
+  %D%/run/head.c \
   %D%/run/reads.c \
   %D%/run/reads.h \
   %D%/run/place.c \

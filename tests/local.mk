@@ -138,6 +138,7 @@ unit_tests = \
   %D%/unit/report/t_read_run.t \
   %D%/unit/run/t_attention_choice.t \
   %D%/unit/run/t_fits.t \
+  %D%/unit/run/t_head_chunk.t \
   %D%/unit/run/t_reads.t \
   %D%/unit/run/t_run_tune.t \
   %D%/unit/run/t_versions.t \

@@ -29,6 +29,7 @@ struct calib {
   const struct tc_config *own;                   /* the user's, with this machine's threads and device */
   char dir[64], program[4096];
   bool gpu;
+  double memory_bytes;                           /* of the GPU */
   struct tc_timings timings;
   struct tc_config cfg[RUNS];                    /* of each run */
   double step_s[RUNS];                           /* median of rank 0 */
@@ -107,6 +108,11 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
   TC_ASSERT(c->run < RUNS);
   struct tc_config x = *want;
   double *step_s = &c->step_s[c->run];
+  const int32_t one_node[1] = { 0 };
+  if (c->gpu) {                                  /* as the run would choose, since its operations are looked up in a trace */
+    const int64_t rows = tc_plan_head_chunk(&x, 1, one_node, 1, c->memory_bytes);
+    if (rows > 0) x.parallel_head_chunk = rows;
+  }
   c->cfg[c->run] = x;
   char *text_file = tc_sprintf("%s/text", c->dir);
   char *out = tc_sprintf("%s/run%d", c->dir, c->run), *trace = tc_sprintf("%s/trace", c->dir);
@@ -347,6 +353,7 @@ int tc_calibrate(struct tc_calibrated *out, const struct tc_config *own, const c
   char *rm = tc_sprintf("rm -rf '%s'", c.dir);
   int rc = c.gpu ? gpu_cluster(&k, err) : tc_cluster_read(&k, "cpu", err);
   const bool made = rc == 0;
+  c.memory_bytes = made ? k.device.memory_bytes : 0;
   const int ranks = set_ranks(&c, &cfg);
   if (!rc) rc = measure(&c, &k, ranks, err);
   if (!rc) rc = tc_cluster_write(&k, path, "--calibrate", err);

@@ -1,24 +1,75 @@
-/* chunk.c - larger loss chunks for a layout that leaves memory. Each chunk adds to the gradient of the head's weights
- * in fp32, and its products fill a GPU only in part at their end: fewer chunks cost less of both. */
+/* chunk.c - the rows of a loss chunk where parallel.head_chunk is auto, on GPUs in bf16. Each chunk adds to the gradient
+ * of the head's weights in fp32, and its products fill a GPU only in part at their end: fewer chunks cost less of both.
+ *
+ * A run and its plan choose alike: both call tc_plan_head_chunk, with the same bytes of memory. */
 #include "src/plan/impl.h"
 
-static const int64_t chunk_bytes = INT64_C(2) << 30;      /* the logits of a chunk, at most */
+#include <stdlib.h>
 
-void tc_plan_chunk(struct tc_plan *p, struct tc_config *c, const struct tc_cluster *k)
+static const int64_t chunk_bytes = INT64_C(2) << 30;      /* the logits of a chunk on a rank, at most */
+
+/* tokens: of a micro-batch; row_bytes: of a token's logits on a rank of tp. Without making a program. */
+static int find_sizes(int64_t *tokens, int64_t *row_bytes, const struct tc_config *c, int world,
+                      const int32_t *node_of_rank, int devices_per_node)
 {
-  const int64_t row_bytes = 2 * tc_ceil_div(p->model.vocab, p->tp);
-  struct tc_config larger = *c;
-  struct tc_plan q;
   struct tc_err err = { 0 };
-  if (c->parallel_head_chunk != TC_AUTO || tc_config_source(c, "parallel.head_chunk") != TC_FROM_DEFAULT
-      || c->train_precision != TC_BF16 || tc_plan_is_cpu(&k->device)
-      || p->micro * p->model.context * row_bytes <= tc_head_bytes(TC_BF16))
-    return;
-  for (larger.parallel_head_chunk = 1; 2 * larger.parallel_head_chunk * row_bytes <= chunk_bytes;)
-    larger.parallel_head_chunk *= 2;
-  if (tc_plan_layout(&q, &larger, p->world, k, p->exact, &err) < 0) return;
-  const double bytes = (double)q.cls[q.worst].memory.bytes[TC_DEVICE];
-  if (bytes > TC_PLAN_FULL * k->device.memory_bytes || q.time.step_s >= p->time.step_s) return;
-  *p = q;
-  *c = larger;
+  struct tc_model model;
+  struct tc_mesh *m;
+  TC_TRY(tc_setup_model(c, &model, &err));
+  TC_TRY(tc_setup_axes(&m, c, world, node_of_rank, devices_per_node, &err));
+  *tokens = (c->train_micro_batch > 0 ? c->train_micro_batch : c->train_global_batch / m->size[TC_DP]) * model.context;
+  *row_bytes = 2 * tc_ceil_div(model.vocab, m->size[TC_TP]);
+  tc_mesh_free(m);
+  return 0;
+}
+
+/* The same with times if k is there; then *out is the layout with that chunk. */
+static int64_t choose(struct tc_plan *out, const struct tc_config *c, int world, const int32_t *node_of_rank,
+                      int devices_per_node, const struct tc_cluster *k, double memory_bytes)
+{
+  struct tc_config larger = *c;
+  struct tc_err err = { 0 };
+  int64_t tokens, row_bytes, rows = 1;
+  if (c->parallel_head_chunk != TC_AUTO || c->train_precision != TC_BF16
+      || find_sizes(&tokens, &row_bytes, c, world, node_of_rank, devices_per_node) < 0
+      || tokens * row_bytes <= tc_head_bytes(TC_BF16))
+    return 0;
+  while (rows < tokens && 2 * rows * row_bytes <= chunk_bytes) rows *= 2;
+  for (; rows * row_bytes > tc_head_bytes(TC_BF16); rows /= 2) {
+    larger.parallel_head_chunk = rows;
+    if (tc_plan_layout_on(out, &larger, world, node_of_rank, devices_per_node, k, false, &err) < 0) return 0;
+    if ((double)out->cls[out->worst].memory.bytes[TC_DEVICE] <= TC_PLAN_FULL * memory_bytes) return rows;
+  }
+  return 0;
+}
+
+int64_t tc_plan_head_chunk(const struct tc_config *c, int world, const int32_t *node_of_rank, int devices_per_node,
+                           double memory_bytes)
+{
+  struct tc_plan p;
+  return choose(&p, c, world, node_of_rank, devices_per_node, NULL, memory_bytes);
+}
+
+/* An estimate is first made with small chunks, since a layout that does not fit with them has no larger ones. */
+int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world, const struct tc_cluster *k, bool exact,
+                   struct tc_err *err)
+{
+  const int each = k ? TC_MAX(k->devices, 1) : world;
+  const bool gpu = k && !tc_plan_is_cpu(&k->device);
+  const double memory = gpu ? k->device.memory_bytes : 0;
+  struct tc_config own = *c;
+  struct tc_plan larger;
+  int64_t rows = 0;
+  int32_t *node = tc_calloc((size_t)world, sizeof *node);
+  for (int i = 0; i < world; i++) node[i] = i / each;
+  if (gpu && exact) rows = tc_plan_head_chunk(c, world, node, each, memory);
+  if (rows > 0) own.parallel_head_chunk = rows;
+  int rc = tc_plan_layout_on(out, &own, world, node, each, k, exact, err);
+  if (!rc && gpu && !exact && (double)out->cls[out->worst].memory.bytes[TC_DEVICE] <= TC_PLAN_FULL * memory) {
+    rows = choose(&larger, c, world, node, each, k, memory);
+    if (rows > 0) *out = larger;
+  }
+  out->head_chunk = rows > 0 ? rows : TC_MAX(c->parallel_head_chunk, 0);
+  free(node);
+  return rc;
 }

@@ -42,11 +42,6 @@ void tc_wire_bytes(double out[TC_WIRES], double bytes, double size, double here,
 /* cost.c: what n ops run as one take less than one by one, if they move so many bytes less. */
 double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const struct tc_plan_device *d);
 
-/* chunk.c: takes loss chunks of up to 2 GiB for a layout in bf16 on GPUs whose parallel.head_chunk is auto, if they
- * fit, with a tenth of a device's memory left, and its step is shorter by the estimate: then *p and *c are the new
- * ones. */
-void tc_plan_chunk(struct tc_plan *p, struct tc_config *c, const struct tc_cluster *k);
-
 /* cost.c: the number of ranks on the node of this one. */
 int tc_ranks_on_node(const struct tc_mesh *m, int rank);
 

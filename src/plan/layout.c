@@ -187,17 +187,6 @@ static int64_t saturating_batches(const struct tc_config *c)
   return (c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 4 : 2) * c->mesh_pp;
 }
 
-int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
-                   const struct tc_cluster *k, bool exact, struct tc_err *err)
-{
-  int each = k ? TC_MAX(k->devices, 1) : world;
-  int32_t *node = tc_calloc((size_t)world, sizeof *node);
-  for (int i = 0; i < world; i++) node[i] = i / each;
-  int rc = tc_plan_layout_on(out, c, world, node, each, k, exact, err);
-  free(node);
-  return rc;
-}
-
 int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
                       const int32_t *node_of_rank, int devices_per_node,
                       const struct tc_cluster *k, bool exact, struct tc_err *err)

@@ -154,19 +154,27 @@ struct tc_plan {
   int32_t world, n_mb, pp, dp, tp, micro, virtual_stages;
   struct tc_model model;
   int64_t parameters, batch, tokens;             /* tokens per step */
+  int64_t head_chunk;                            /* rows of a loss chunk, as given or as auto takes on GPUs; 0: as it takes elsewhere */
   struct tc_plan_class cls[TC_PLAN_CLASSES]; int n_cls;
   bool exact;
   int worst;                                     /* the class that needs most device memory */
   struct tc_plan_time time;
 };
 /* Local. exact: all programs of a run and all distinct ranks; else the training program of the
- * ranks at both ends, with enough micro-batches for their maximal memory. If k is NULL, times are 0. */
+ * ranks at both ends, with enough micro-batches for their maximal memory. If k is NULL, times are 0, and ranks have no
+ * GPUs; else parallel.head_chunk = auto is what a run takes on k's (chunk.c). */
 int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
                    const struct tc_cluster *k, bool exact, struct tc_err *err);
-/* The same for a given rank -> node map, node_of_rank[world]. */
+/* The same for a given rank -> node map, node_of_rank[world], and with head_chunk = auto as it is without GPUs. */
 int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
                       const int32_t *node_of_rank, int devices_per_node,
                       const struct tc_cluster *k, bool exact, struct tc_err *err);
+#define TC_PLAN_FULL 0.9      /* of a device's memory: the rest is for driver, libraries and kernels */
+/* chunk.c. Local, pure. The rows of a loss chunk if parallel.head_chunk is auto and ranks compute in bf16 on GPUs of
+ * memory_bytes: the largest power of two whose logits take at most 2 GiB, if the layout then takes at most
+ * TC_PLAN_FULL of the memory. 0: as without GPUs, since one of this does not hold. train.precision is not auto. */
+int64_t tc_plan_head_chunk(const struct tc_config *c, int world, const int32_t *node_of_rank, int devices_per_node,
+                           double memory_bytes);
 /* Host memory that a node needs for offloaded state, in bytes: that of the rank with most, times the devices of a
  * node; on CPUs with the memory of the ranks themselves. 0: nothing is offloaded. */
 double tc_plan_host_bytes(const struct tc_plan *p, const struct tc_cluster *k);
@@ -230,10 +238,9 @@ struct tc_plan_found {
   char why[200];                                 /* the reason of the best one that proved impossible */
   int least_nodes;                               /* if nothing fits: a number of nodes that would suffice; 0: unknown */
 };
-#define TC_PLAN_FULL 0.9      /* of a device's memory: the rest is for driver, libraries and kernels */
 enum { TC_PLAN_ROWS = 64 };                      /* layouts that a search compiles */
 /* Local. The first `top` (1 .. TC_PLAN_ROWS) layouts of c's model and batch on the cluster, by time of a step; those
- * whose host memory cannot be checked come last. Rows may have a larger parallel.head_chunk than auto (chunk.c).
+ * whose host memory cannot be checked come last.
  * fixed: one bit per fixed option. All layouts are estimated from the cost of one layer; the best TC_PLAN_ROWS
  * are compiled (the ranks at both ends of a pipeline), and those that don't fit are dropped. The rows for a
  * smaller top are the first of those for a larger one.

@@ -72,7 +72,6 @@ static void make_best(struct search *s, int most)
     r->host_unchecked = !knows_host && host > 0;
     if (knows_host && host > s->k->device.host_bytes) continue;
     if (bytes <= s->k->device.memory_bytes) {
-      tc_plan_chunk(&r->plan, &r->cfg, s->k);
       f->n_rows++;
     } else {
       least_bytes = TC_MIN(least_bytes, bytes);

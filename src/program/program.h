@@ -45,7 +45,8 @@ struct tc_program_opts {
   bool unchecked;                /* without the checks after the passes: a planner's candidates, never
                                   * what is run */
   int64_t prefill;               /* tokens of a sequence in a run of TC_PREFILL */
-  int64_t head_chunk;             /* most rows of the logits at once; 0: about 64 MB of them, 512 in bf16 */
+  int64_t head_chunk;             /* most rows of the logits at once; 0: about 64 MB of them, 512 in bf16. A training on
+                                  * GPUs has set it where there is memory for more (tc_run_head_chunk) */
 };
 
 struct tc_program {
@@ -71,7 +72,7 @@ int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
                       const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
                       struct tc_err *err);
 
-/* Bytes of the logits of a loss chunk, at most, if parallel.head_chunk is auto and they are of this type. */
+/* Bytes of the logits of a loss chunk, at most, if head_chunk is 0 and they are of this type. */
 int64_t tc_head_bytes(int dtype);
 
 /* Every operation of every micro-batch has a place in a step's list of actions, some 40 bytes. */

@@ -110,10 +110,7 @@ static void by_size(const int64_t bytes[TC_CLASSES], char *text, size_t size)
   }
 }
 
-/* What is taken after the tensors: the kernels' scratch, and by the device's libraries, which load
- * their code and make their buffers when they are first called. A guess: if it is too small
- * the run ends later, with a shorter message. */
-static int64_t for_others(int64_t total) { return TC_MIN(total / 64, INT64_C(1000000000)); }
+int64_t tc_run_for_others(int64_t total) { return TC_MIN(total / 64, INT64_C(1000000000)); }
 
 /* `need`: how much, and what for. */
 static int refuse(const struct tc_run *r, const char *need, int64_t left, int64_t total,
@@ -125,7 +122,7 @@ static int refuse(const struct tc_run *r, const char *need, int64_t left, int64_
     return tc_fail(err, TC_EUSER, "out of memory: %s; device %s has %.4g GB%s; use more ranks (mesh.tp, mesh.pp), "
                    "parallel.data = zero3, or fewer sequences at once (train.global_batch)", need,
                    r->device->ops->name, (double)left * 1e-9, of);
-  const bool found = what_fits(r, left - for_others(total), other, sizeof other);
+  const bool found = what_fits(r, left - tc_run_for_others(total), other, sizeof other);
   return tc_fail(err, TC_EUSER, "out of memory: %s; device %s has %.4g GB%s; %s%s", need,
                  r->device->ops->name, (double)left * 1e-9, of,
                  found ? other : "no smaller train.micro_batch, recomputation, ZeRO stage or "
@@ -164,7 +161,7 @@ int tc_run_fits(const struct tc_run *r, struct tc_err *err)
   d->ops->memory(d, &left, &total);
   const struct tc_kinds has = tc_kinds_of(r->use);
   tc_plan_memory(&m, r->prog + has.first, has.n, r->mesh, r->rank);
-  const int64_t others = for_others(total);
+  const int64_t others = tc_run_for_others(total);
   if (m.bytes[TC_DEVICE] + others <= left) return 0;
   by_size(m.by_class[TC_DEVICE], classes, sizeof classes);
   snprintf(need, sizeof need, "%.4g GB are needed (%s, kernels and libraries %.4g)",

@@ -10,7 +10,10 @@ int tc_run_could_fit(const struct tc_run *r, struct tc_err *err);
 /* Local, before memory is taken. TC_EUSER if the device has less than the programs need: what takes
  * it, and other settings that would fit. */
 int tc_run_fits(const struct tc_run *r, struct tc_err *err);
-
+/* Local, pure. Of `total` bytes of a device, what is taken after the tensors: the kernels' scratch, and by the device's
+ * libraries, which load their code and make their buffers when they are first called. A guess: if it is too small the
+ * run ends later, with a shorter message. */
+int64_t tc_run_for_others(int64_t total);
 
 /* run.c. Local. Makes r->stack anew: the device's libraries are what they are now. */
 void tc_run_add_versions(struct tc_run *r);

@@ -6,10 +6,10 @@
  * reverse order. In between it reads the fields and calls what they point to; only src/run changes
  * them.
  *
- * Files: run.c (mesh, options, programs), comms.c, open_device.c, fits.c (whether the programs fit), tune.c (what devices
- * choose by time), attention.c (whether a library computes it), weights.c (checkpoints), trained.c (a trained model and
- * its tokenizer), reads.[ch] (what a layout would read of one), writer.c (writes checkpoints asynchronously), place.c
- * (where ranks are, before a run), rss.c, versions.c. */
+ * Files: run.c (mesh, options, programs), comms.c, open_device.c, head.c (the rows of loss chunks), fits.c (whether the
+ * programs fit), tune.c (what devices choose by time), attention.c (whether a library computes it), weights.c
+ * (checkpoints), trained.c (a trained model and its tokenizer), reads.[ch] (what a layout would read of one), writer.c
+ * (writes checkpoints asynchronously), place.c (where ranks are, before a run), rss.c, versions.c. */
 #ifndef TC_RUN_H
 #define TC_RUN_H
 
@@ -69,6 +69,10 @@ int tc_run_precision(struct tc_run *r, struct tc_err *err);
  * beside those of the axes, which remain for what is in host memory. Agreed on, unless it returns
  * TC_EPEER. */
 int tc_run_native(struct tc_run *r, struct tc_err *err);
+/* Collective, after tc_run_native of a training. parallel.head_chunk = auto becomes a number of rows in opts if all ranks
+ * compute in bf16 on GPUs whose memory leaves room for more than elsewhere (plan.h). planned_bytes: the memory of a GPU for
+ * which the run is planned, if this rank knows it, else 0: the run takes no more than its plan. */
+int tc_run_head_chunk(struct tc_run *r, double planned_bytes, struct tc_err *err);
 /* Local. Makes the programs and takes their memory; `fill` is called with fill_ctx for each batch.
  * TC_EUSER if the device has less memory than they need: what takes it, and other settings that
  * would fit. */

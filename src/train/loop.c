@@ -221,6 +221,8 @@ static int run(struct tc_train *t, struct tc_err *err)
   t->own.train_precision = (enum tc_dtype)t->run.opts.gpt.dtype;
   int rc = tc_run_native(&t->run, err);
   if (rc == TC_EPEER) return rc;
+  if (rc == 0) TC_TRY(tc_run_head_chunk(&t->run, tc_train_planned_bytes(t), err));
+  if (t->run.opts.head_chunk > 0) t->own.parallel_head_chunk = t->run.opts.head_chunk;
   TC_TRY(tc_run_agree(&t->run, rc < 0 ? rc : setup_memory(t, err), err));
   TC_TRY(tc_run_attention(&t->run, err));
   tc_progress_begin(t);

@@ -212,6 +212,8 @@ const char *tc_train_comm_name(const struct tc_train *t);
 /* Local, rank 0, when mesh and device are there: what the planner predicts (run.plan_device). TC_EUSER: the device or its
  * file is not known. A layout that the planner has no time for is no failure. */
 int tc_train_plan(struct tc_train *t, struct tc_err *err);
+/* Local. The memory of the GPU that run.plan_device names, on rank 0; 0: none, or not known. */
+double tc_train_planned_bytes(const struct tc_train *t);
 int tc_train_run_json(struct tc_train *t, struct tc_err *err);   /* Collective. Writes run.json */
 
 /* ---- progress.c; Local, rank 0 prints ---- */

@@ -29,6 +29,17 @@ static const char *device_name(const struct tc_train *t)
   return tc_plan_device_of(t->run.ranks->info[t->run.rank].dev.name);
 }
 
+double tc_train_planned_bytes(const struct tc_train *t)
+{
+  const char *name = t->run.rank == 0 ? device_name(t) : NULL;
+  struct tc_cluster k;
+  struct tc_err later;                           /* tc_train_plan's */
+  if (!name || tc_cluster_read(&k, name, &later) < 0) return 0;
+  const double bytes = tc_plan_is_cpu(&k.device) ? 0 : k.device.memory_bytes;
+  tc_cluster_done(&k);
+  return bytes;
+}
+
 int tc_train_plan(struct tc_train *t, struct tc_err *err)
 {
   const char *name = device_name(t);

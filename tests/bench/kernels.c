@@ -8,8 +8,8 @@
  * over bandwidth and operations over tflops (0: not known, no share is printed). Times are a mean
  * over `repeat` runs that follow each other on the device, after two that don't count. The kernels of Llama's layers
  * have kv_heads and an MLP of 8/3 of the hidden size; behind them are their shares of a layer, forward and backward. The
- * loss head is timed on a chunk of the logits, of as many rows as training takes where head_chunk is not given: a power
- * of two, of at most 64 MiB, 512 MiB in bf16. only: rows whose names have this text, and nothing else. */
+ * loss head is timed on a chunk of the logits, of as many rows as training takes where memory is short if head_chunk is
+ * not given: a power of two, of at most 64 MiB, 512 MiB in bf16. only: rows whose names have this text, and nothing else. */
 #include "kernels/kernel.h"
 
 #include <math.h>

@@ -16,6 +16,7 @@ static void print_layout(FILE *f, const struct tc_plan_job *j, const struct tc_p
   fprintf(f, "\n%-10s %d micro-batch%s of %d sequence%s on each rank of dp; recompute %s\n", "", p->n_mb,
           p->n_mb == 1 ? "" : "es", p->micro, tc_plural(p->micro),
           tc_word_train_recompute(c->train_recompute));
+  if (p->head_chunk > 0) fprintf(f, "%-10s loss chunks of %lld rows (parallel.head_chunk)\n", "", (long long)p->head_chunk);
 }
 
 static void print_memory(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
@@ -125,10 +126,11 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
   json_t *o = tc_out_object("ranks=%d device=%s parameters=%lld layout=%p classes=%p device_bytes=%p host_bytes=%p fits!=%d "
     "textbook=%p", p->world, j->cluster.device.name, (long long)p->parameters,
     tc_out_object("pp=%d dp=%d tp=%d mb=%d micro_batch=%d virtual_stages=%d data=%s schedule=%s recompute=%s sequence!=%d "
-      "precision=%s offload=%s", p->pp, p->dp, p->tp, p->n_mb, p->micro, p->virtual_stages,
+      "precision=%s offload=%s head_chunk?=%lld", p->pp, p->dp, p->tp, p->n_mb, p->micro, p->virtual_stages,
       tc_word_parallel_data(c->parallel_data),
       p->pp > 1 ? tc_word_parallel_schedule(c->parallel_schedule) : "none", tc_word_train_recompute(c->train_recompute),
-      c->parallel_sequence, tc_word_train_precision(c->train_precision), tc_word_parallel_offload(c->parallel_offload)),
+      c->parallel_sequence, tc_word_train_precision(c->train_precision), tc_word_parallel_offload(c->parallel_offload),
+      p->head_chunk > 0 ? (long long)p->head_chunk : -1),
     (void *)classes, (void *)json_null(), (void *)json_null(), tc_emit_fits(j, p, &why) == 0,
     tc_out_object("states_bytes=%g estimate_bytes=%g", tc_textbook_states((double)p->parameters), b.total));
   json_object_update_new(o, tc_plan_time_json(&p->time));      /* before its own figures, which may add reasons */

@@ -160,6 +160,8 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_process_pool(n, err) call(err, "pool %d", n)
 #define tc_ranks_gpu_name(me, name, size) snprintf(name, size, "cuda:%d", (me)->device)
 #define tc_device_open device_open
+#define tc_run_head_chunk(r, bytes, err) call(err, "head chunk %d", (int)(bytes))
+#define tc_train_planned_bytes(t) 3.0
 #define tc_run_could_fit(r, err) call(err, "could fit")
 #define tc_program_new(out, o, m, rank, like, stats, err)                          \
   (*(out) = (m) == &mesh ? &program[(out)-train->run.prog] : NULL,                       \
