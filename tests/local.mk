@@ -387,7 +387,7 @@ test_files = \
   %D%/cluster \
   %D%/cuda-budget.txt \
   %D%/sass.awk \
-  %D%/bench/llama_torch.py \
+  %D%/bench/peer.py \
   %D%/bench/sdpa.py \
   %D%/gpu \
   %D%/gpu-call \

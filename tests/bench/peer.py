@@ -1,11 +1,12 @@
-"""Times a PyTorch training step on a GPU in bf16 beside Tercio's: GPT-2 or Llama, weights in fp32 with autocast, fused
-AdamW, gradients clipped, compiled.
+"""Times PyTorch's training step beside Tercio's, on a GPU or the CPU: GPT-2 or Llama, weights in fp32, with autocast for
+bf16, fused AdamW, gradients clipped.
 
-    peer.py gpt2|llama layers=12 hidden=768 heads=12 kv_heads=12 mlp=3072 context=1024 batch=64 vocab=50304
-            steps=10 compile=whole|blocks|no attention=any|cudnn|flash
+    peer.py gpt2|llama layers=12 hidden=768 heads=12 kv_heads=12 ffn=3072 context=1024 batch=64 vocab=50304
+            steps=10 type=bf16|fp32 tied=yes|no compile=whole|blocks|no attention=any|cudnn|flash
 
 Prints tokens/s, the median of the steps after three that don't count. compile=blocks compiles one block for all of them,
-which models of many layers need to start within minutes."""
+which models of many layers need to start within minutes. OMP_NUM_THREADS: its threads on a CPU."""
+import os
 import sys
 import time
 
@@ -14,18 +15,19 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-size = dict(layers=12, hidden=768, heads=12, kv_heads=0, mlp=0, context=1024, batch=64, vocab=50304, steps=10)
-words = dict(compile="whole", attention="any")
+size = dict(layers=12, hidden=768, heads=12, kv_heads=0, ffn=0, context=1024, batch=64, vocab=50304, steps=10)
+words = dict(type="bf16", tied="yes", compile="whole", attention="any")
+given = dict(arg.split("=") for arg in sys.argv[2:] if arg.count("=") == 1)
+if len(given) != len(sys.argv) - 2 or sys.argv[1] not in ("gpt2", "llama") or given.keys() - size.keys() - words.keys():
+    sys.exit(__doc__)
 family = sys.argv[1]
-for arg in sys.argv[2:]:
-    key, value = arg.split("=")
-    if key in size:
-        size[key] = int(value)
-    else:
-        words[key] = value
+size.update((key, int(given[key])) for key in size if key in given)
+words.update((key, given[key]) for key in words if key in given)
 L, C, H, T, B, V = (size[k] for k in ("layers", "hidden", "heads", "context", "batch", "vocab"))
-K, D, M = size["kv_heads"] or H, C // H, size["mlp"] or 4 * C
+K, D, M = size["kv_heads"] or H, C // H, size["ffn"] or 4 * C
 dev = "cuda" if torch.cuda.is_available() else "cpu"
+if "OMP_NUM_THREADS" in os.environ:
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 def heads(x, n):
@@ -78,7 +80,9 @@ class Model(nn.Module):
         self.pos = None if llama else nn.Embedding(T, C)
         self.blocks = nn.ModuleList(LlamaBlock() if llama else GPT2Block() for _ in range(L))
         self.norm = nn.RMSNorm(C, eps=1e-5) if llama else nn.LayerNorm(C)
-        self.head = nn.Linear(C, V, bias=False) if llama else None
+        self.head = nn.Linear(C, V, bias=False)
+        if words["tied"] == "yes":
+            self.head.weight = self.embed.weight
         angle = torch.outer(torch.arange(T), 500000.0 ** (-torch.arange(0, D, 2) / D))
         self.register_buffer("cos", angle.cos())
         self.register_buffer("sin", angle.sin())
@@ -89,8 +93,7 @@ class Model(nn.Module):
             x = x + self.pos.weight
         for block in self.blocks:
             x = block(x, (self.cos, self.sin))
-        x = self.norm(x)
-        logits = self.head(x) if self.head is not None else x @ self.embed.weight.T
+        logits = self.head(self.norm(x))
         return F.cross_entropy(logits.float().view(-1, V), targets.view(-1))
 
 
@@ -110,7 +113,7 @@ for _ in range(size["steps"] + 3):
     if dev == "cuda":
         torch.cuda.synchronize()
     start = time.perf_counter()
-    with torch.autocast(dev, torch.bfloat16), sdpa_kernel(backends[words["attention"]]):
+    with torch.autocast(dev, torch.bfloat16, enabled=words["type"] == "bf16"), sdpa_kernel(backends[words["attention"]]):
         loss = step(tokens, targets)
         loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -121,5 +124,5 @@ for _ in range(size["steps"] + 3):
 median = sorted(seconds[3:])[size["steps"] // 2]
 parameters = sum(p.numel() for p in model.parameters())
 memory = torch.cuda.max_memory_allocated() / 2**30 if dev == "cuda" else 0
-print(f"torch {torch.__version__} {family} {parameters / 1e6:.1f}M parameters, attention {words['attention']}: "
+print(f"torch {torch.__version__} {family} {words['type']} {parameters / 1e6:.1f}M parameters, attention {words['attention']}: "
       f"{B * T / median:.0f} tok/s, {median * 1e3:.2f} ms a step, {memory:.1f} GiB")
