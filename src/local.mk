@@ -303,7 +303,9 @@ libtercio_ir_a_SOURCES = \
   %D%/graph/graph.c \
   %D%/graph/graph.h \
   %D%/graph/mesh.c \
+  %D%/graph/mesh_text.c \
   %D%/graph/mesh.h \
+  %D%/graph/axis.def \
   %D%/graph/op.def \
   %D%/graph/placement.c \
   %D%/graph/placement.h \

@@ -114,7 +114,7 @@ static int check_axis(const struct job *j, struct tc_err *err)
   if (j->mesh->world == 1)
     return tc_fail(err, TC_EUSER, "there is only one rank, so nothing can be measured: add "
                    "--run.ranks=4 (threads), or start several with mpirun or srun");
-  for (int a = TC_PP; a <= WORLD; a++)
+  for (int a = TC_FIRST_AXIS; a <= WORLD; a++)
     if (tc_bench_axis_size(j->mesh, a) > 1)
       tc_text_add(more, sizeof more, "%s%s has %d", *more ? ", " : "", tc_bench_axis_name(a),
                   tc_bench_axis_size(j->mesh, a));
@@ -135,16 +135,16 @@ static const char *link_name(const struct job *j, bool native)
 
 static void print_head(const struct job *j, bool native)
 {
-  const int32_t *size = j->mesh->size;
+  char mesh[TC_MESH_TEXT];
   int members = tc_bench_axis_size(j->mesh, j->axis), groups = j->mesh->world / members;
   if (j->json) {
     printf("[");
     return;
   }
-  printf("%s, %d ranks on %d node%s: pp %d x dp %d x tp %d; axis %s: %d ranks, %d group%s\n"
+  printf("%s, %d ranks on %d node%s: %s; axis %s: %d ranks, %d group%s\n"
          "fp32; size in bytes; time of %s%d iterations, each the slowest rank's; GB/s as nccl-tests "
          "define them\n", link_name(j, native), j->mesh->world, j->mesh->n_nodes,
-         tc_plural(j->mesh->n_nodes), size[TC_PP], size[TC_DP], size[TC_TP],
+         tc_plural(j->mesh->n_nodes), tc_mesh_text(mesh, j->mesh->size, " ", " x "),
          tc_bench_axis_name(j->axis), members, groups, groups == 1 ? "" : "s at once",
          j->sweep.adapt_iters ? "up to " : "", j->sweep.iters);
   tc_out_head(row_form);

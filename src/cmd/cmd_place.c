@@ -36,24 +36,16 @@ static int group_nodes(const struct tc_mesh *m, int axis)
   return most;
 }
 
-/* The i-th axis from the innermost. */
-static int nearest_axis(const struct tc_mesh *m, int i)
-{
-  const int axis[][3] = { [TC_TP_DP_PP] = { TC_TP, TC_DP, TC_PP },
-                          [TC_TP_PP_DP] = { TC_TP, TC_PP, TC_DP } };
-  return axis[m->order][i];
-}
-
 /* Prints the axes, innermost first: the distance of their groups and their traffic. */
 static void print_axes(const struct tc_run_place *p)
 {
   const struct tc_mesh *m = p->mesh;
-  int near = nearest_axis(m, 1), far = nearest_axis(m, 2);
+  int near = tc_mesh_nearest(m, 1), far = tc_mesh_nearest(m, 2);
   char h[32];
   if (m->size[TC_PP] > 1 && m->size[TC_DP] > 1)
     printf("mesh.order %s, innermost first:\n", tc_word_mesh_order(m->order));
-  for (int i = 0; i < 3; i++) {
-    int a = nearest_axis(m, i), size = m->size[a], nodes = group_nodes(m, a);
+  for (int i = 0; i < TC_AXES - TC_FIRST_AXIS; i++) {
+    int a = tc_mesh_nearest(m, i), size = m->size[a], nodes = group_nodes(m, a);
     if (size == 1) continue;
     printf("  %s: groups of %d ranks on %d node%s", tc_axis_name[a], size, nodes,
            tc_plural(nodes));
@@ -174,19 +166,18 @@ static void print_rank(json_t *list, const struct tc_run_place *p, int i, int ho
 static void print_table(const struct tc_run_place *p)
 {
   const struct tc_ranks *r = p->ranks;
-  const struct tc_mesh *m = p->mesh;
+  char mesh[TC_MESH_TEXT];
   int host_width = 4, cpus_width = 4;
   for (int i = 0; i < r->world; i++) {
     host_width = TC_MAX(host_width, (int)strlen(r->info[i].host));
     cpus_width = TC_MAX(cpus_width, (int)strlen(r->info[i].cpuset));
   }
-  printf("%s, %d rank%s on %d node%s: pp %d x dp %d x tp %d\n", r->launcher, r->world,
-         tc_plural(r->world), r->n_nodes, tc_plural(r->n_nodes), m->size[TC_PP],
-         m->size[TC_DP], m->size[TC_TP]);
+  printf("%s, %d rank%s on %d node%s: %s\n", r->launcher, r->world, tc_plural(r->world), r->n_nodes,
+         tc_plural(r->n_nodes), tc_mesh_text(mesh, p->mesh->size, " ", " x "));
   tc_out_head(rank_form, host_width, cpus_width);
   for (int i = 0; i < r->world; i++) print_rank(NULL, p, i, host_width, cpus_width);
   print_devices(p);
-  if (m->world > 1) print_axes(p);
+  if (p->mesh->world > 1) print_axes(p);
   for (int i = 0; i < p->warnings.n; i++) printf("warning: %s\n", p->warnings.text[i]);
 }
 
@@ -194,18 +185,17 @@ static void print_json(const struct tc_run_place *p)
 {
   const struct tc_ranks *r = p->ranks;
   const struct tc_mesh *m = p->mesh;
-  json_t *ranks = json_array(), *list = json_array(), *axes = json_array();
-  for (int i = 0; i < 3; i++) {
-    const int a = nearest_axis(m, i);
+  json_t *ranks = json_array(), *list = json_array(), *axes = json_array(), *mesh = tc_mesh_json(m->size);
+  json_object_set_new(mesh, "order", json_string(tc_word_mesh_order(m->order)));
+  for (int i = 0; i < TC_AXES - TC_FIRST_AXIS; i++) {
+    const int a = tc_mesh_nearest(m, i);
     tc_out_row(axes, "axis=%s ranks=%d group_nodes=%d sent_bytes_a_step?=%lld", tc_axis_name[a], m->size[a],
                group_nodes(m, a), (long long)(p->traffic ? p->sent_bytes[a] : -1));
   }
   for (int i = 0; i < r->world; i++) print_rank(ranks, p, i, 0, 0);
   for (int i = 0; i < p->warnings.n; i++) json_array_append_new(list, json_string(p->warnings.text[i]));
   tc_out_json(tc_out_object("world=%d nodes=%d launcher=%s job?=%s restart=%d mesh=%p axes=%p ranks=%p warnings=%p",
-    r->world, r->n_nodes, r->launcher, r->job, r->restart,
-    tc_out_object("pp=%d dp=%d tp=%d order=%s", m->size[TC_PP], m->size[TC_DP], m->size[TC_TP],
-                  tc_word_mesh_order(m->order)), (void *)axes, (void *)ranks, (void *)list), JSON_INDENT(1));
+    r->world, r->n_nodes, r->launcher, r->job, r->restart, (void *)mesh, (void *)axes, (void *)ranks, (void *)list), JSON_INDENT(1));
 }
 
 /* ---- the command ----------------------------------------------------------------------- */

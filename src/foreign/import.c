@@ -240,7 +240,7 @@ static int save(struct import *x, struct tc_err *err)
     const char *const names[] = { "ckpt import" };
     const struct tc_comm_opts o = { .name = "world" };
     struct tc_comm *self = tc_comm_self(&o);
-    char *tokenizer;
+    char *tokenizer, mesh[TC_MESH_TEXT];
     size_t bytes = 0;
     char *model = tc_model_text(&x->from->model), *config = tc_config_text(x->o->cfg),
          *data = take_tokenizer(x, &tokenizer, &bytes);
@@ -248,7 +248,7 @@ static int save(struct import *x, struct tc_err *err)
     x->step = given ? noted(x, "tercio.step") : 0;        /* that of the optimizer's moments */
     struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->o->cfg->train_seed,
       .tokens = given ? noted(x, "tercio.tokens") : 0, .model = model,
-      .config = config, .data = data, .mesh = "pp1 dp1 tp1", .system = s.opts.system->name, .job = "",
+      .config = config, .data = data, .mesh = tc_mesh_text(mesh, s.mesh->size, "", " "), .system = s.opts.system->name, .job = "",
       .rank_names = names, .lease = tc_owner_lease(x->owner),
       .attached = { tokenizer ? TC_TOKENIZER_FILE : NULL, tokenizer, (int64_t)bytes, 0 } };
     rc = tc_ckpt_save(x->o->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);

@@ -53,7 +53,7 @@ static bool contributes(const struct walk *w, const struct tc_node *n, int k)
 
 static bool same_place(const struct tc_tensor *a, const struct tc_tensor *b)
 {
-  for (int x = TC_PP; x < TC_AXES; x++)
+  for (int x = TC_FIRST_AXIS; x < TC_AXES; x++)
     if (!tc_place_equal(&a->lay.on[x], &b->lay.on[x])) return false;
   return a->space == b->space;
 }

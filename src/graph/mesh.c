@@ -1,10 +1,9 @@
-/* mesh.c - lays pp x dp x tp over the cluster.
+/* mesh.c - lays the axes over the cluster.
  *
- * The ranks are listed node after node, in rank order on each node. The list, cut into runs
- * of tp, is read as [pp][dp][tp] or [dp][pp][tp]. Invariants that follow from this, and on which other files rely:
- * - `at` is that list: at[p * stride[PP] + d * stride[DP] + t] has the coordinates (p, d, t);
- * - along any axis node numbers never decrease, so neighbours on the inner one of dp and pp are as
- *   close as possible;
+ * The ranks are listed node after node, in rank order on each node. The list is read as an array of the axes, the
+ * nearest last. Invariants that follow from this, and on which other files rely:
+ * - `at` is that list: the rank with coordinates c is at the sum of c[a] * stride[a];
+ * - along any axis node numbers never decrease, so neighbours on a near axis are as close as possible;
  * - where tp divides each node's number of ranks, no tp group leaves its node, whatever the
  *   launcher's order of ranks (block, cyclic, a plane distribution). */
 #include "src/graph/mesh.h"
@@ -13,10 +12,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const tc_axis_name[TC_AXES] = { "mb", "pp", "dp", "tp" };
-
-/* More than any cluster has; bounds memory if a number is mistyped. */
-enum { MAX_WORLD = 1 << 24 };
+enum if_auto { ONE, REST, NODE };
+#define AXIS(id, name, role, if_auto, what) [TC_##id] = #name,
+const char *const tc_axis_name[TC_AXES] = {
+#include "src/graph/axis.def"
+};
+#undef AXIS
+#define AXIS(id, name, role, if_auto, what) [TC_##id] = if_auto,
+static const uint8_t if_auto_of[TC_AXES] = {
+#include "src/graph/axis.def"
+};
+#undef AXIS
+static const uint8_t near_to_far[][TC_AXES - TC_FIRST_AXIS] = {
+  [TC_TP_DP_PP] = { TC_TP, TC_DP, TC_PP }, [TC_TP_PP_DP] = { TC_TP, TC_PP, TC_DP } };
 
 /* ---- which sizes fit ---------------------------------------------------------------- */
 
@@ -46,69 +54,73 @@ static int first_misfit(const int32_t *count, int n_nodes, int64_t tp)
 struct fit {
   int world, n_nodes;
   const int32_t *count;      /* [n_nodes] */
-  bool across;               /* tp may leave its node */
+  bool across;               /* an axis within nodes may leave them */
   enum tc_order order;
-  int32_t pp, dp, tp;        /* dp 0: auto */
+  int32_t size[TC_AXES];     /* 0, of the axis that has the rest: auto */
 };
 
-/* The largest tp <= limit that fits with `pp` stages; 0: none. */
-static int32_t best_tp(const struct fit *f, int64_t pp, int32_t limit)
+/* Whether the axis could have so many ranks where `left` are left for it and the axes within it. */
+static bool would_fit(const struct fit *f, int a, int32_t left, int32_t n)
 {
-  for (int32_t t = TC_MIN(limit, f->world); t >= 1; t--)
-    if (f->world % (pp * t) == 0 && (f->across || first_misfit(f->count, f->n_nodes, t) < 0))
-      return t;
-  return 0;
+  return left % n == 0 && (if_auto_of[a] != NODE || f->across || first_misfit(f->count, f->n_nodes, n) < 0);
 }
 
-/* The text of the nearest sizes that would fit: only dp is changed, else tp, else pp. */
+/* The text of the nearest sizes that would fit: the axis with the rest is changed alone, if that does, else the others,
+ * the innermost first. */
 static void suggest(const struct fit *f, char *buf, size_t size)
 {
-  int32_t pp = TC_MIN(f->pp, f->world);
-  while (f->world % pp) pp--;
-  int32_t tp = best_tp(f, pp, f->tp);
-  TC_ASSERT(tp >= 1);                      /* pp divides the world, so tp = 1 fits */
+  int32_t left = f->world;
+  bool same = true;
   buf[0] = 0;
-  if (pp != f->pp) tc_text_add(buf, size, "pp = %d with ", pp);
-  if (tp != f->tp) tc_text_add(buf, size, "tp = %d", tp);
-  int32_t dp = f->world / pp / tp;
-  if (tp == f->tp) tc_text_add(buf, size, "dp = %d", dp);
-  else if (f->dp != 0 && f->dp != dp) tc_text_add(buf, size, " with dp = %d", dp);
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
+    if (if_auto_of[a] == REST) continue;
+    int32_t n = TC_MIN(f->size[a], left);
+    while (!would_fit(f, a, left, n)) n--;
+    same = n == f->size[a];
+    if (!same) tc_text_add(buf, size, "%s = %d%s", tc_axis_name[a], n, if_auto_of[a] == NODE ? "" : " with ");
+    left /= n;
+  }
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
+    if (if_auto_of[a] == REST && same) tc_text_add(buf, size, "%s = %d", tc_axis_name[a], left);
+    else if (if_auto_of[a] == REST && f->size[a] && f->size[a] != left)
+      tc_text_add(buf, size, " with %s = %d", tc_axis_name[a], left);
 }
 
 /* Checks the sizes against the world and the nodes. */
 static int check_sizes(const struct fit *f, struct tc_err *err)
 {
-  char hint[96];
-  /* Doubles, since the product of three int32 may overflow int64; a product equal to the world is exact. */
-  double rest = (double)f->pp * f->tp;
-  if (f->dp == 0) {
-    if (rest > f->world || f->world % (int)rest != 0) {
-      suggest(f, hint, sizeof hint);
-      return tc_fail(err, TC_ELAYOUT, "world size %d is not divisible by pp %d x tp %d = %.0f; "
-                     "%s would fit", f->world, f->pp, f->tp, rest, hint);
-    }
-  } else if (rest * f->dp != f->world) {
-    suggest(f, hint, sizeof hint);
-    return tc_fail(err, TC_ELAYOUT, "world size %d is not pp %d x dp %d x tp %d = %.0f; "
-                   "%s would fit", f->world, f->pp, f->dp, f->tp, rest * f->dp, hint);
+  char hint[96], sizes[160] = "";
+  /* A double, since the product of three int32 may overflow int64; one that is equal to the world is exact. */
+  double product = 1;
+  bool rest = false;
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
+    rest = rest || !f->size[a];
+    if (!f->size[a]) continue;
+    product *= f->size[a];
+    tc_text_add(sizes, sizeof sizes, "%s%s %d", *sizes ? " x " : "", tc_axis_name[a], f->size[a]);
   }
-  int bad = f->across ? -1 : first_misfit(f->count, f->n_nodes, f->tp);
-  if (bad < 0) return TC_OK;
-  suggest(f, hint, sizeof hint);
-  return tc_fail(err, TC_ELAYOUT, "tp = %d leaves its node: node %d has %d rank%s; %s would fit, "
-                 "or mesh.tp_across_nodes = yes", f->tp, bad, f->count[bad],
-                 tc_plural(f->count[bad]), hint);
+  if (rest ? product > f->world || f->world % (int)product : product != f->world) {
+    suggest(f, hint, sizeof hint);
+    return tc_fail(err, TC_ELAYOUT, "world size %d is not %s%s = %.0f; %s would fit", f->world,
+                   rest ? "divisible by " : "", sizes, product, hint);
+  }
+  for (int a = TC_FIRST_AXIS; a < TC_AXES && !f->across; a++) {
+    const int bad = if_auto_of[a] == NODE ? first_misfit(f->count, f->n_nodes, f->size[a]) : -1;
+    if (bad < 0) continue;
+    suggest(f, hint, sizeof hint);
+    return tc_fail(err, TC_ELAYOUT, "%s = %d leaves its node: node %d has %d rank%s; %s would fit, "
+                   "or mesh.%s_across_nodes = yes", tc_axis_name[a], f->size[a], bad, f->count[bad],
+                   tc_plural(f->count[bad]), hint, tc_axis_name[a]);
+  }
+  return TC_OK;
 }
 
 static int check_want(const struct tc_mesh_want *w, struct tc_err *err)
 {
-  const struct { const char *name; int32_t size; } axis[] = {
-    { "pp", w->pp }, { "dp", w->dp }, { "tp", w->tp }
-  };
-  for (size_t i = 0; i < sizeof axis / sizeof axis[0]; i++)
-    if (axis[i].size < 0)
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
+    if (w->size[a] < 0)
       return tc_fail(err, TC_ELAYOUT, "mesh.%s = %d is not a number of ranks; 1 or more would "
-                     "fit, or auto", axis[i].name, axis[i].size);
+                     "fit, or auto", tc_axis_name[a], w->size[a]);
   return TC_OK;
 }
 
@@ -124,15 +136,15 @@ static void list_by_node(int world, const int32_t *node, int n_nodes, const int3
   free(next);
 }
 
+int tc_mesh_nearest(const struct tc_mesh *m, int i) { return near_to_far[m->order][i]; }
+
 static struct tc_mesh *mesh_make(const struct fit *f, const int32_t *node)
 {
   struct tc_mesh *m = tc_calloc(1, sizeof *m);
   size_t world = (size_t)f->world;
   m->world = f->world;
+  memcpy(m->size, f->size, sizeof m->size);
   m->size[TC_MB] = 1;
-  m->size[TC_PP] = f->pp;
-  m->size[TC_DP] = f->dp;
-  m->size[TC_TP] = f->tp;
   m->n_nodes = f->n_nodes;
   m->node = tc_malloc(world * sizeof *m->node);
   memcpy(m->node, node, world * sizeof *node);
@@ -140,11 +152,13 @@ static struct tc_mesh *mesh_make(const struct fit *f, const int32_t *node)
   list_by_node(f->world, node, f->n_nodes, f->count, m->at);
   m->coord = tc_calloc(world * TC_AXES, sizeof *m->coord);
   m->order = f->order;
-  m->stride[TC_TP] = 1;
-  m->stride[TC_DP] = f->tp * (f->order == TC_TP_PP_DP ? f->pp : 1);
-  m->stride[TC_PP] = f->tp * (f->order == TC_TP_PP_DP ? 1 : f->dp);
+  int32_t stride = 1;
+  for (int i = 0; i < TC_AXES - TC_FIRST_AXIS; i++) {
+    const int a = tc_mesh_nearest(m, i);
+    m->stride[a] = stride, stride *= m->size[a];
+  }
   for (int i = 0; i < f->world; i++)
-    for (int a = TC_PP; a < TC_AXES; a++)
+    for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
       m->coord[(size_t)m->at[i] * TC_AXES + (size_t)a] = i / m->stride[a] % m->size[a];
   return m;
 }
@@ -158,16 +172,16 @@ int tc_mesh_new(struct tc_mesh **out, int world, const int32_t *node_of_rank,
   int32_t *count;
   int n_nodes = count_ranks(world, node_of_rank, &count);
   struct fit f = { .world = world, .n_nodes = n_nodes, .count = count,
-                   .across = want->tp_across_nodes, .order = want->order,
-                   .pp = want->pp ? want->pp : 1, .dp = want->dp, .tp = want->tp };
-  if (f.tp == 0) {
-    /* More devices than ranks on a node: the ranks are the limit. */
-    f.tp = want->devices_per_node > 0 ? want->devices_per_node : world;
-    for (int i = 0; i < n_nodes; i++) f.tp = TC_MIN(f.tp, count[i]);
-  }
-  int status = check_sizes(&f, err);
+                   .across = want->tp_across_nodes, .order = want->order };
+  int32_t least = want->devices_per_node > 0 ? want->devices_per_node : world;   /* more than ranks: these are the limit */
+  for (int i = 0; i < n_nodes; i++) least = TC_MIN(least, count[i]);
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
+    f.size[a] = want->size[a] ? want->size[a] : if_auto_of[a] == NODE ? least : if_auto_of[a] == ONE;
+  int status = check_sizes(&f, err), left = world;
   if (status == TC_OK) {
-    f.dp = world / f.pp / f.tp;
+    for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) left /= TC_MAX(f.size[a], 1);
+    for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
+      if (!f.size[a]) f.size[a] = left;
     *out = mesh_make(&f, node_of_rank);
   }
   free(count);
@@ -183,7 +197,8 @@ void tc_mesh_free(struct tc_mesh *m)
 struct tc_mesh *tc_mesh_one(void)
 {
   const int32_t zero = 0, one = 1;
-  const struct fit f = { .world = 1, .n_nodes = 1, .count = &one, .pp = 1, .dp = 1, .tp = 1 };
+  struct fit f = { .world = 1, .n_nodes = 1, .count = &one };
+  for (int a = 0; a < TC_AXES; a++) f.size[a] = 1;
   return mesh_make(&f, &zero);
 }
 
@@ -193,9 +208,9 @@ struct tc_mesh *tc_mesh_one(void)
 static int32_t group_start(const struct tc_mesh *m, int rank, int axis)
 {
   TC_ASSERT(rank >= 0 && rank < m->world);
-  TC_ASSERT(axis == TC_PP || axis == TC_DP || axis == TC_TP);
+  TC_ASSERT(axis >= TC_FIRST_AXIS && axis < TC_AXES);
   int32_t start = 0;
-  for (int a = TC_PP; a < TC_AXES; a++)
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
     if (a != axis) start += tc_mesh_coord(m, rank, a) * m->stride[a];
   return start;
 }
@@ -234,7 +249,7 @@ static bool eat_number(const char **s, int32_t *n)
   if (!isdigit((unsigned char)**s)) return false;
   char *end;
   long v = strtol(*s, &end, 10);
-  if (v < 1 || v > MAX_WORLD) return false;
+  if (v < 1 || v > TC_MAX_WORLD) return false;
   *s = end;
   *n = (int32_t)v;
   return true;
@@ -282,10 +297,10 @@ int tc_mesh_synthetic(const char *text, const char *order, int32_t **node_of_ran
                    "for three nodes of 4, 4 and 2 ranks", text);
   int64_t world = 0;
   for (int32_t i = 0; i < n_nodes; i++) world += count[i];
-  if (world > MAX_WORLD) {
+  if (world > TC_MAX_WORLD) {
     free(count);
     return tc_fail(err, TC_EUSER, "'%s' has %lld ranks; at most %d are simulated", text,
-                   (long long)world, MAX_WORLD);
+                   (long long)world, TC_MAX_WORLD);
   }
   int32_t *node = tc_malloc((size_t)world * sizeof *node);
   int32_t r = 0;

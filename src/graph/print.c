@@ -30,8 +30,9 @@ static void print_reshard(FILE *f, const struct tc_graph *g, const struct tc_mes
 
 static void print_text(FILE *f, const struct tc_graph *g, const struct tc_mesh *m)
 {
-  fprintf(f, "# %d nodes, %d parameters, mesh mb%d pp%d dp%d tp%d\n", g->n_order, g->n_params,
-          m->size[TC_MB], m->size[TC_PP], m->size[TC_DP], m->size[TC_TP]);
+  char mesh[TC_MESH_TEXT];
+  fprintf(f, "# %d nodes, %d parameters, mesh mb%d %s\n", g->n_order, g->n_params, m->size[TC_MB],
+          tc_mesh_text(mesh, m->size, "", " "));
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
     fprintf(f, "%4d %c%s %-8s ", n->id, "FBWU"[n->mark], n->once_a_step ? "1" : " ",

@@ -92,7 +92,7 @@ int tc_owned_boxes(const struct tc_tensor *t, const struct tc_mesh *m, int rank,
 {
   int n = tc_stored_boxes(t, m, rank, box);
   int64_t copies = 1, mine = 0;                  /* replicas of this block, and this rank's index among them */
-  for (int a = TC_PP; a < TC_AXES; a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
     if (t->lay.on[a].kind != TC_R) continue;
     copies *= m->size[a];
     mine = mine * m->size[a] + tc_mesh_coord(m, rank, a);

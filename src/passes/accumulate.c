@@ -39,7 +39,7 @@ static void settle(struct tc_graph *g, const struct tc_tensor *v)
 {
   struct tc_tensor *acc = &g->tensor[v->overwrites];
   if (!acc->state) return;                       /* not the first contribution */
-  for (int a = TC_PP; a < TC_AXES; a++)
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
     if (acc->lay.on[a].kind == TC_R && v->lay.on[a].kind == TC_P) acc->lay.on[a] = v->lay.on[a];
   if (acc->id == g->param[v->param].acc) g->param[v->param].acc_lay = acc->lay;
 }

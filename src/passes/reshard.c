@@ -128,7 +128,7 @@ static int next_axis(const struct tc_layout *now, const struct tc_layout *goal)
 static int innermost_split(const struct tc_layout *now)
 {
   int in = -1;
-  for (int a = TC_PP; a < TC_AXES; a++)
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
     if (tc_is_split(now->on[a].kind) && (in < 0 || is_inside(&now->on[a], a, &now->on[in], in))) in = a;
   return in;
 }

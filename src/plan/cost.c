@@ -27,7 +27,7 @@ int tc_ranks_on_node(const struct tc_mesh *m, int rank)
   /* Ranks are listed node by node in m->at, and a rank's index in it is the sum of its coordinates times the
    * strides. */
   int32_t at = 0, lo, hi;
-  for (int a = TC_PP; a < TC_AXES; a++) at += tc_mesh_coord(m, rank, a) * m->stride[a];
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) at += tc_mesh_coord(m, rank, a) * m->stride[a];
   for (lo = at; lo > 0 && m->node[m->at[lo - 1]] == m->node[rank]; lo--) { }
   for (hi = at; hi < m->world - 1 && m->node[m->at[hi + 1]] == m->node[rank]; hi++) { }
   return hi - lo + 1;
@@ -167,7 +167,7 @@ static void group_of(struct members *r, const struct tc_node *n, const struct tc
   int32_t at = rank;                             /* index in m->at of coordinate 0 */
   *r = (struct members){ .size = m->size[axis] };
   int32_t stride = m->stride[axis], start = 0;
-  for (int a = TC_PP; a < TC_AXES; a++)
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
     if (a != axis) start += tc_mesh_coord(m, at, a) * m->stride[a];
   if (coll == TC_SEND || coll == TC_RECV) {
     int peer = tc_collective_root(n, tc_mesh_coord(m, rank, axis));

@@ -3,6 +3,7 @@
 #include "src/plan/impl.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { KINDS = 2 };                    /* at most, of a use */
 
@@ -96,9 +97,7 @@ int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *of, enu
                                : tc_setup_evaluation(&c, sequences, world, node, each, err);
   if (rc == 0) rc = tc_setup_mesh(&m, &c, world, node, each, err);
   if (rc == 0) {
-    out->pp = m->size[TC_PP];
-    out->dp = m->size[TC_DP];
-    out->tp = m->size[TC_TP];
+    memcpy(out->size, m->size, sizeof out->size);
     out->parameters = tc_model_params(&out->model);
     out->sequences = c.train_global_batch;
     out->at_once = out->model.context;

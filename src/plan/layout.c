@@ -88,7 +88,7 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
         if (w != TC_WIRE_SPINE) axis[n->axis] += times * c.bytes[w];   /* these are part of the network's */
       }
     }
-    for (int a = TC_PP; a < TC_AXES && m->size[TC_MB] == out->n_mb; a++) {   /* the exact bytes */
+    for (int a = TC_FIRST_AXIS; a < TC_AXES && m->size[TC_MB] == out->n_mb; a++) {   /* the exact bytes */
       struct tc_comm_counters n;
       tc_program_bytes(p, m, out->cls[i].rank, a, &n);
       axis[a] = 0;
@@ -96,7 +96,7 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
     }
     for (int w = 0; w < TC_WIRES; w++) out->time.wire_bytes[w] = TC_MAX(out->time.wire_bytes[w],
         wire[w]);
-    for (int a = TC_PP; a < TC_AXES; a++) out->time.bytes[a] = TC_MAX(out->time.bytes[a], axis[a]);
+    for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) out->time.bytes[a] = TC_MAX(out->time.bytes[a], axis[a]);
   }
 }
 
@@ -144,13 +144,11 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
   if (!rc) {
     o.unchecked = !exact;
     out->world = m->world;
-    out->pp = m->size[TC_PP];
-    out->dp = m->size[TC_DP];
-    out->tp = m->size[TC_TP];
+    memcpy(out->size, m->size, sizeof out->size);
     out->virtual_stages = TC_MAX(o.virtual_stages, 1);
     out->model = o.model;
     out->parameters = tc_model_params(&o.model);
-    out->micro = (int)(out->batch / out->dp / out->n_mb);
+    out->micro = (int)(out->batch / out->size[TC_DP] / out->n_mb);
     out->tokens = out->batch * o.model.context;
     out->cls[0] = class_at(m, 0, 0);
     out->n_cls = 1;
@@ -219,7 +217,7 @@ json_t *tc_plan_classes_json(const int64_t by_class[TC_CLASSES])
 json_t *tc_plan_time_json(const struct tc_plan_time *t)
 {
   json_t *wait = json_object(), *bytes = json_object(), *wire = json_object();
-  for (int a = TC_PP; a < TC_AXES; a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
     tc_figure(wait, tc_axis_name[a], t->wait_s[a]);
     tc_figure(bytes, tc_axis_name[a], t->bytes[a]);
   }

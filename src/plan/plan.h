@@ -151,7 +151,7 @@ struct tc_plan_class {
   struct tc_plan_memory memory;
 };
 struct tc_plan {
-  int32_t world, n_mb, pp, dp, tp, micro, virtual_stages;
+  int32_t world, n_mb, size[TC_AXES], micro, virtual_stages;     /* size[TC_MB] is not read: n_mb */
   struct tc_model model;
   int64_t parameters, batch, tokens;             /* tokens per step */
   int64_t head_chunk;                            /* rows of a loss chunk, as given or as auto takes on GPUs; 0: as it takes elsewhere */
@@ -193,7 +193,7 @@ struct tc_plan_stage {
 struct tc_plan_speed { double run_s, tokens_per_s; };          /* of a run of a program */
 struct tc_plan_forward {
   enum tc_use use;                               /* TC_TO_EVALUATE or TC_TO_SAMPLE */
-  int32_t world, pp, dp, tp;
+  int32_t world, size[TC_AXES];
   struct tc_model model;
   int64_t parameters, sequences, at_once;        /* sequences of a batch; of each, tokens of a run (of a prompt) */
   struct tc_plan_stage stage[TC_PLAN_CLASSES]; int n_stages;

@@ -103,8 +103,8 @@ static int make_axes(struct tc_mesh **out, const struct tc_config *c, enum tc_or
                      const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
 {
   const struct tc_mesh_want want = {
-    .pp = (int32_t)c->mesh_pp, .dp = c->mesh_dp == TC_AUTO ? 0 : (int32_t)c->mesh_dp,
-    .tp = c->mesh_tp == TC_AUTO ? 0 : (int32_t)c->mesh_tp, .order = order,
+    .size = { [TC_PP] = (int32_t)c->mesh_pp, [TC_DP] = c->mesh_dp == TC_AUTO ? 0 : (int32_t)c->mesh_dp,
+              [TC_TP] = c->mesh_tp == TC_AUTO ? 0 : (int32_t)c->mesh_tp }, .order = order,
     .devices_per_node = devices_per_node, .tp_across_nodes = c->mesh_tp_across_nodes };
   return tc_mesh_new(out, world, node_of_rank, &want, err);
 }
@@ -143,7 +143,7 @@ int tc_setup_traffic(int64_t bytes[TC_AXES], const struct tc_config *c, const st
     struct tc_program *p;
     int rank = m->at[end * (m->size[TC_PP] - 1) * m->stride[TC_PP]];
     rc = tc_program_new(&p, &o, m, rank, NULL, NULL, err);
-    for (int a = TC_PP; a < TC_AXES && !rc; a++) {
+    for (int a = TC_FIRST_AXIS; a < TC_AXES && !rc; a++) {
       struct tc_comm_counters n;
       int64_t sum = 0;
       tc_program_bytes(p, m, rank, a, &n);

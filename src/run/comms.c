@@ -35,7 +35,7 @@ int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err)
     return rc;
   }
   rc = make_comm(r, &r->ckpt_comm, TC_AXES + 1, "ckpt", members, r->mesh->world, err);
-  for (int a = TC_PP; a < TC_AXES && !rc; a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES && !rc; a++) {
     if (r->mesh->size[a] == 1) continue;
     tc_mesh_group(r->mesh, r->rank, a, members);
     rc = make_comm(r, &r->comm[a], a, tc_axis_name[a], members, r->mesh->size[a], err);
@@ -55,7 +55,7 @@ int tc_run_native(struct tc_run *r, struct tc_err *err)
   int32_t *members = tc_calloc((size_t)r->mesh->world, sizeof *members);
   int rc = 0;
   struct tc_comm *last = NULL;
-  for (int a = TC_PP; a < TC_AXES && !rc && use; a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES && !rc && use; a++) {
     if (r->mesh->size[a] == 1) continue;
     struct tc_comm_opts o = { .name = tc_axis_name[a], .deadline_s = r->cfg->run_deadline,
                               .rank_names = r->names[a] };

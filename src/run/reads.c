@@ -127,14 +127,14 @@ static void add_tensor(struct plan *p, const struct tc_tensor *x, struct pieces 
 {
   const struct tc_mesh *m = p->mesh;
   int64_t places = 1;
-  for (int a = TC_PP; a < TC_AXES; a++)
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
     if (x->lay.on[a].kind != TC_R) places *= m->size[a];
   struct tc_read *memo = tc_calloc((size_t)places, sizeof *memo);
   uint64_t *files = tc_calloc((size_t)places * (size_t)p->words, sizeof *files);
   bool *done = tc_calloc((size_t)places, sizeof *done);
   for (int r = 0; r < m->world; r++) {
     size_t k = 0;
-    for (int a = TC_PP; a < TC_AXES; a++)
+    for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
       if (x->lay.on[a].kind != TC_R)
         k = k * (size_t)m->size[a] + (size_t)tc_mesh_coord(m, r, a);
     uint64_t *f = files + k * (size_t)p->words;

@@ -54,14 +54,14 @@ static void say_layout(const struct tc_train *t)
   const struct tc_config *c = t->run.cfg;
   const int32_t *size = t->run.mesh->size;
   const int64_t micro = c->train_global_batch / size[TC_DP] / size[TC_MB];
-  char more[160] = "";
+  char more[160] = "", mesh[TC_MESH_TEXT];
   if (size[TC_PP] > 1) tc_text_add(more, sizeof more, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
   if (size[TC_TP] > 1 && c->parallel_sequence) tc_text_add(more, sizeof more, ", sequence parallel");
   if (c->parallel_offload)
     tc_text_add(more, sizeof more, ", offload %s", tc_word_parallel_offload(c->parallel_offload));
   if (c->train_recompute) tc_text_add(more, sizeof more, ", recompute %s", tc_word_train_recompute(c->train_recompute));
-  tc_log("layout: pp %d x dp %d x tp %d, %s%s; %d micro-batch%s of %lld; precision %s", size[TC_PP], size[TC_DP],
-         size[TC_TP], t->run.opts.system->name, more, size[TC_MB], size[TC_MB] == 1 ? "" : "es", (long long)micro,
+  tc_log("layout: %s, %s%s; %d micro-batch%s of %lld; precision %s", tc_mesh_text(mesh, size, " ", " x "),
+         t->run.opts.system->name, more, size[TC_MB], size[TC_MB] == 1 ? "" : "es", (long long)micro,
          tc_word_train_precision(c->train_precision));
 }
 

@@ -95,8 +95,8 @@ static void warn_of_stack(const struct tc_train *t, const char *was)
 
 char *tc_resume_mesh(const struct tc_train *t)
 {
-  const int32_t *size = t->run.mesh->size;
-  return tc_sprintf("pp%d dp%d tp%d", size[TC_PP], size[TC_DP], size[TC_TP]);
+  char mesh[TC_MESH_TEXT];
+  return tc_strdup(tc_mesh_text(mesh, t->run.mesh->size, "", " "));
 }
 
 /* One line of all that differs, whether it matters or not: "layout was pp1 dp2 tp1 ddp, is ...; train.lr was ...". */

@@ -112,7 +112,7 @@ static void add_counts(json_t *into, const struct tc_coll_count count[TC_COLLS])
 static json_t *predicted_comm_json(const struct tc_train *t)
 {
   json_t *o = json_object(), *ctl = json_object();
-  for (int a = TC_PP; a < TC_AXES; a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
     struct tc_comm_counters c;
     tc_program_bytes(t->run.prog[TC_TRAIN], t->run.mesh, t->run.rank, a, &c);
     json_t *x = json_object();
@@ -129,11 +129,12 @@ static json_t *rank_json(const struct tc_train *t)
 {
   const struct tc_rank_info *i = &t->run.ranks->info[t->run.rank];
   const int32_t *c = t->run.mesh->coord + (size_t)t->run.rank * TC_AXES;
-  return json_pack("{s:i,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:i,s:s,s:o,s:o}", "rank", t->run.rank, "host",
-                   i->host, "pid", (int)getpid(), "node", i->node, "local_rank", i->local_rank, "pp", c[TC_PP], "dp",
-                   c[TC_DP], "tp", c[TC_TP], "cpus", i->cpuset, "device", i->device, "uuid",
-                   i->dev.uuid, "memory", memory_json(t), "predicted_comm",
-                   predicted_comm_json(t));
+  json_t *o = json_pack("{s:i,s:s,s:i,s:i,s:i}", "rank", t->run.rank, "host", i->host, "pid", (int)getpid(), "node",
+                        i->node, "local_rank", i->local_rank);
+  json_object_update_new(o, tc_mesh_json(c));
+  json_object_update_new(o, json_pack("{s:s,s:i,s:s,s:o,s:o}", "cpus", i->cpuset, "device", i->device, "uuid",
+                                      i->dev.uuid, "memory", memory_json(t), "predicted_comm", predicted_comm_json(t)));
+  return o;
 }
 
 /* Collective. On rank 0 *out is all ranks' objects; elsewhere NULL. */
@@ -169,12 +170,12 @@ static json_t *layouts_json(const struct tc_train *t, const char *path)
   json_t *old = NULL;
   tc_read_json(&old, path, "run.json", MOST_BYTES, 0, NULL, &unread);
   json_t *list = json_array(), *entry, *last;
-  json_t *now = json_pack("{s:I,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:I,s:s}", "after_step",
-                          (json_int_t)t->ckpt.start_step, "ranks", r->ranks->world, "mb", r->mesh->size[TC_MB],
-                          "pp", r->mesh->size[TC_PP], "dp", r->mesh->size[TC_DP], "tp", r->mesh->size[TC_TP],
-                          "system", r->opts.system->name, "schedule",
-                          tc_word_parallel_schedule(r->cfg->parallel_schedule), "global_batch",
-                          (json_int_t)r->cfg->train_global_batch, "device", r->device->ops->name);
+  json_t *now = json_pack("{s:I,s:i,s:i}", "after_step", (json_int_t)t->ckpt.start_step, "ranks", r->ranks->world, "mb",
+                          r->mesh->size[TC_MB]);
+  json_object_update_new(now, tc_mesh_json(r->mesh->size));
+  json_object_update_new(now, json_pack("{s:s,s:s,s:I,s:s}", "system", r->opts.system->name, "schedule",
+                                        tc_word_parallel_schedule(r->cfg->parallel_schedule), "global_batch",
+                                        (json_int_t)r->cfg->train_global_batch, "device", r->device->ops->name));
   size_t i;
   json_array_foreach(json_object_get(old, "layouts"), i, entry)
     if (json_integer_value(json_object_get(entry, "after_step")) < t->ckpt.start_step) json_array_append(list, entry);
@@ -207,12 +208,13 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
   if (r->rank) return 0;
   char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(r->cfg);
   char *model = tc_model_text(&r->opts.model);
-  json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:s,s:i,s:s,s:i,s:I,s:n,"
+  json_t *mesh = json_pack("{s:i}", "mb", r->mesh->size[TC_MB]);
+  json_object_update_new(mesh, tc_mesh_json(r->mesh->size));
+  json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:I,s:o,s:s,s:s,s:s,s:i,s:s,s:i,s:I,s:n,"
                         "s:o,s:o,s:o}",
                         "version", PACKAGE_VERSION, "stack", r->stack, "config", config, "model",
-                        model, "parameters", (json_int_t)tc_model_params(&r->opts.model), "mesh", "mb",
-                        r->mesh->size[TC_MB], "pp", r->mesh->size[TC_PP], "dp", r->mesh->size[TC_DP],
-                        "tp", r->mesh->size[TC_TP], "system", r->opts.system->name, "device",
+                        model, "parameters", (json_int_t)tc_model_params(&r->opts.model), "mesh", mesh,
+                        "system", r->opts.system->name, "device",
                         r->device->ops->name, "comm", tc_train_comm_name(t), "threads", r->threads, "launcher",
                         r->ranks->launcher, "restart", r->ranks->restart, "start_step",
                         (json_int_t)t->ckpt.start_step, "ckpt_memcpy_ms", "ranks",

@@ -12,10 +12,9 @@ void tc_train_trace_new(struct tc_train *t)
 {
   const struct tc_config *c = t->run.cfg;
   if (!*c->run_trace || !strcmp(c->run_trace, "no") || c->run_trace_steps <= 0) return;
-  char process[300];
-  const int32_t *at = t->run.mesh->coord + (size_t)t->run.rank * TC_AXES;
-  snprintf(process, sizeof process, "%.200s, pp %d dp %d tp %d", t->run.rank_names[t->run.rank], at[TC_PP],
-           at[TC_DP], at[TC_TP]);
+  char process[300], at[TC_MESH_TEXT];
+  snprintf(process, sizeof process, "%.200s, %s", t->run.rank_names[t->run.rank],
+           tc_mesh_text(at, t->run.mesh->coord + (size_t)t->run.rank * TC_AXES, " ", " "));
   struct tc_trace_opts o = { .file = c->run_trace, .process = process, .rank = t->run.rank,
                              .world = t->run.mesh->world, .steps = c->run_trace_steps };
   t->trace = tc_trace_new(&o);

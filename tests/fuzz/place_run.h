@@ -210,7 +210,7 @@ static void check_memory(struct run *run, const struct fx_rank *r, struct tc_pro
 static void check_bytes(struct run *run, const struct fx_rank *r, const struct tc_program *p,
                         const struct tc_comm_counters before[TC_AXES])
 {
-  for (int a = TC_PP; a < TC_AXES; a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
     struct tc_comm_counters want;
     if (!r->comm[a]) continue;
     const struct tc_comm_counters *now = tc_comm_counters(r->comm[a]), *was = &before[a];
@@ -232,7 +232,7 @@ static int step(struct run *run, struct fx_rank *r, struct tc_program *const *p,
                 const struct tc_runtime *rt, struct tc_err *err)
 {
   struct tc_comm_counters before[TC_AXES];
-  for (int a = TC_PP; a < TC_AXES; a++)
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
     if (r->comm[a]) before[a] = *tc_comm_counters(r->comm[a]);
   TC_TRY(tc_exec_run(x, TC_TRAIN, rt, err));
   check_bytes(run, r, p[TC_TRAIN], before);

@@ -418,10 +418,10 @@ static struct tc_mesh *read_mesh(const char *text)
     r.at += 2;
     size[a] = (int32_t)text_number(&r);
   }
-  const struct tc_mesh_want w = { .pp = size[TC_PP], .dp = size[TC_DP], .tp = size[TC_TP] };
+  const struct tc_mesh_want w = { .size = { [TC_PP] = size[TC_PP], [TC_DP] = size[TC_DP], [TC_TP] = size[TC_TP] } };
   struct tc_mesh *m;
   struct tc_err err;
-  if (tc_mesh_new(&m, w.pp * w.dp * w.tp, node, &w, &err) < 0) text_bad(&r, err.text);
+  if (tc_mesh_new(&m, size[TC_PP] * size[TC_DP] * size[TC_TP], node, &w, &err) < 0) text_bad(&r, err.text);
   m->size[TC_MB] = size[TC_MB];
   return m;
 }

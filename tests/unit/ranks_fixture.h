@@ -29,7 +29,7 @@ static void *fx_main(void *arg)
   struct fx_rank *r = arg;
   struct tc_comm_opts o = { .name = "test", .deadline_s = 60 };
   struct tc_err err;
-  for (int a = TC_PP; a < TC_AXES; a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
     if (r->mesh->size[a] < 2) continue;
     int32_t members[64];
     tc_mesh_group(r->mesh, r->rank, a, members);
@@ -96,7 +96,7 @@ static struct tc_mesh *fx_mesh(int mb, int pp, int dp, int tp)
 {
   struct tc_mesh *m;
   struct tc_err err;
-  struct tc_mesh_want w = { .pp = pp, .dp = dp, .tp = tp };
+  struct tc_mesh_want w = { .size = { [TC_PP] = pp, [TC_DP] = dp, [TC_TP] = tp } };
   int32_t *node = calloc((size_t)(pp * dp * tp), sizeof *node);
   if (tc_mesh_new(&m, pp * dp * tp, node, &w, &err) < 0) {
     fprintf(stderr, "%s\n", err.text);

@@ -12,20 +12,20 @@ enum { MOST_RANKS = 1 << 16 };
 /* ---- the layout asked for ---------------------------------------------------------- */
 
 /* The mesh of the saved run, as flags before the user's own. */
-static int default_flags(char *flag[3], const struct tc_ckpt *c, bool dp_is_left)
+static int default_flags(char *flag[TC_AXES], const struct tc_ckpt *c, bool dp_is_left)
 {
-  int pp, dp, tp, end = 0, n = 0;
-  if (sscanf(tc_ckpt_meta(c)->mesh, "pp%7d dp%7d tp%7d%n", &pp, &dp, &tp, &end) != 3 ||
-      tc_ckpt_meta(c)->mesh[end]) return 0;
-  flag[n++] = tc_sprintf("--mesh.pp=%d", pp);
-  flag[n++] = dp_is_left ? tc_strdup("--mesh.dp=auto") : tc_sprintf("--mesh.dp=%d", dp);
-  flag[n++] = tc_sprintf("--mesh.tp=%d", tp);
+  int32_t size[TC_AXES];
+  int n = 0;
+  if (!tc_mesh_parse(tc_ckpt_meta(c)->mesh, size)) return 0;
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
+    flag[n++] = a == TC_DP && dp_is_left ? tc_sprintf("--mesh.%s=auto", tc_axis_name[a])
+                                         : tc_sprintf("--mesh.%s=%d", tc_axis_name[a], size[a]);
   return n;
 }
 
 static int make_config(struct tc_config **cfg, const struct tc_ckpt *c, const struct ckpt_args *a, struct tc_err *err)
 {
-  char *own[3], **argv = tc_calloc((size_t)a->n_flags + 3, sizeof *argv);
+  char *own[TC_AXES], **argv = tc_calloc((size_t)a->n_flags + TC_AXES, sizeof *argv);
   int n_own = default_flags(own, c, a->world > 0 || a->cluster), argc = 0;
   argv[argc++] = a->flag[0];
   for (int i = 0; i < n_own; i++) argv[argc++] = own[i];
@@ -78,10 +78,9 @@ static void print_text(const struct plan *p)
 {
   const struct tc_mesh *m = p->r.mesh;
   const struct tc_read *sum = &p->r.sum, *most = &p->r.most;
-  char a[32], b[32];
-  printf("%s, saved by %s %s\nto pp%d dp%d tp%d %s, %d ranks\n\n", p->c->path, p->c->m->meta.mesh,
-         p->c->m->meta.system, m->size[TC_PP], m->size[TC_DP], m->size[TC_TP],
-         p->r.system, m->world);
+  char a[32], b[32], mesh[TC_MESH_TEXT];
+  printf("%s, saved by %s %s\nto %s %s, %d ranks\n\n", p->c->path, p->c->m->meta.mesh, p->c->m->meta.system,
+         tc_mesh_text(mesh, m->size, "", " "), p->r.system, m->world);
   printf("%-13s %4s %5s %4s %15s %15s %9s %7s\n", "rank", "pp", "dp", "tp", "needs", "reads",
          "pieces", "files");
   for (int r = 0, end; r < m->world && !ferror(stdout); r = end) {
@@ -119,18 +118,18 @@ static void print_json(const struct plan *p)
 {
   const struct tc_mesh *m = p->r.mesh;
   json_t *ranks = json_array();
-  char *mesh = tc_sprintf("pp%d dp%d tp%d", m->size[TC_PP], m->size[TC_DP], m->size[TC_TP]);
+  char mesh[TC_MESH_TEXT];
   for (int r = 0; r < m->world; r++) {
     json_t *o = cost_json(&p->r.rank[r]);
-    json_object_update_new(o, tc_out_object("rank=%d pp=%d dp=%d tp=%d files=%d", r, tc_mesh_coord(m, r, TC_PP),
-      tc_mesh_coord(m, r, TC_DP), tc_mesh_coord(m, r, TC_TP), (int)p->r.rank[r].files));
+    json_object_set_new(o, "rank", json_integer(r));
+    json_object_update_new(o, tc_mesh_json(m->coord + (size_t)r * TC_AXES));
+    json_object_set_new(o, "files", json_integer(p->r.rank[r].files));
     json_array_append_new(ranks, o);
   }
   ckpt_print_json(tc_out_object("path=%s step=%lld from=%p to=%p total=%p most=%p ranks=%p", p->c->path,
     (long long)p->c->m->meta.step, tc_out_object("mesh=%s system=%s", p->c->m->meta.mesh, p->c->m->meta.system),
-    tc_out_object("mesh=%s system=%s ranks=%d", mesh, p->r.system, (int)m->world), cost_json(&p->r.sum),
+    tc_out_object("mesh=%s system=%s ranks=%d", tc_mesh_text(mesh, m->size, "", " "), p->r.system, (int)m->world), cost_json(&p->r.sum),
     cost_json(&p->r.most), (void *)ranks));
-  free(mesh);
 }
 
 int ckpt_cmd_plan(const struct ckpt_args *a, struct tc_err *err)

@@ -51,8 +51,8 @@ static void print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_for
 {
   tc_plan_head_print(f, j);
   fprintf(f, "%-10s %s\n", "for", tc_plan_uses[p->use]);
-  fprintf(f, "%-10s %d rank%s: pp %d x dp %d x tp %d\n", "layout", p->world, tc_plural(p->world), p->pp, p->dp,
-          p->tp);
+  char mesh[TC_MESH_TEXT];
+  fprintf(f, "%-10s %d rank%s: %s\n", "layout", p->world, tc_plural(p->world), tc_mesh_text(mesh, p->size, " ", " x "));
   fprintf(f, "%-10s %lld sequence%s at once, context %lld\n", "batch", (long long)p->sequences,
           tc_plural(p->sequences), (long long)p->model.context);
   print_memory(f, j, p);
@@ -72,8 +72,7 @@ static json_t *json(const struct tc_plan_job *j, const struct tc_plan_forward *p
                (long long)m->scratch_bytes, (long long)m->staging_bytes, (long long)m->bytes[TC_DEVICE]);
   }
   json_t *o = tc_out_object("for=%s ranks=%d layout=%p device=%s parameters=%lld sequences=%lld stages=%p device_bytes=%g "
-                            "fits!=%d", tc_plan_uses[p->use], p->world, tc_out_object("pp=%d dp=%d tp=%d", p->pp, p->dp,
-                            p->tp), j->cluster.device.name, (long long)p->parameters, (long long)p->sequences,
+                            "fits!=%d", tc_plan_uses[p->use], p->world, (void *)tc_mesh_json(p->size), j->cluster.device.name, (long long)p->parameters, (long long)p->sequences,
                             (void *)stages, most, most <= j->cluster.device.memory_bytes);
   if (p->use == TC_TO_EVALUATE) {
     tc_figure(o, "tokens_per_s", p->batch.tokens_per_s);

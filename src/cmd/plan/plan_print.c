@@ -8,10 +8,10 @@ static double gb(double bytes) { return bytes * 1e-9; }
 static void print_layout(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
 {
   const struct tc_config *c = j->cfg;
-  fprintf(f, "%-10s %d rank%s: pp %d x dp %d x tp %d%s, %s", "layout", p->world, tc_plural(p->world), p->pp,
-          p->dp, p->tp, c->parallel_sequence && p->tp > 1 ? " (sequence)" : "",
-          tc_word_parallel_data(c->parallel_data));
-  if (p->pp > 1) fprintf(f, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
+  char mesh[TC_MESH_TEXT];
+  fprintf(f, "%-10s %d rank%s: %s%s, %s", "layout", p->world, tc_plural(p->world), tc_mesh_text(mesh, p->size, " ", " x "),
+          c->parallel_sequence && p->size[TC_TP] > 1 ? " (sequence)" : "", tc_word_parallel_data(c->parallel_data));
+  if (p->size[TC_PP] > 1) fprintf(f, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
   if (p->virtual_stages > 1) fprintf(f, " of %d virtual stages", p->virtual_stages);
   fprintf(f, "\n%-10s %d micro-batch%s of %d sequence%s on each rank of dp; recompute %s\n", "", p->n_mb,
           p->n_mb == 1 ? "" : "es", p->micro, tc_plural(p->micro),
@@ -123,15 +123,15 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
   tc_textbook(&b, &p->model, p->micro);
   double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
   struct tc_err why;
+  json_t *layout = tc_mesh_json(p->size);
+  json_object_update_new(layout, tc_out_object("mb=%d micro_batch=%d virtual_stages=%d data=%s schedule=%s recompute=%s "
+    "sequence!=%d precision=%s offload=%s head_chunk?=%lld", p->n_mb, p->micro, p->virtual_stages,
+    tc_word_parallel_data(c->parallel_data),
+    p->size[TC_PP] > 1 ? tc_word_parallel_schedule(c->parallel_schedule) : "none",
+    tc_word_train_recompute(c->train_recompute), c->parallel_sequence, tc_word_train_precision(c->train_precision),
+    tc_word_parallel_offload(c->parallel_offload), p->head_chunk > 0 ? (long long)p->head_chunk : -1));
   json_t *o = tc_out_object("ranks=%d device=%s parameters=%lld layout=%p classes=%p device_bytes=%p host_bytes=%p fits!=%d "
-    "textbook=%p", p->world, j->cluster.device.name, (long long)p->parameters,
-    tc_out_object("pp=%d dp=%d tp=%d mb=%d micro_batch=%d virtual_stages=%d data=%s schedule=%s recompute=%s sequence!=%d "
-      "precision=%s offload=%s head_chunk?=%lld", p->pp, p->dp, p->tp, p->n_mb, p->micro, p->virtual_stages,
-      tc_word_parallel_data(c->parallel_data),
-      p->pp > 1 ? tc_word_parallel_schedule(c->parallel_schedule) : "none", tc_word_train_recompute(c->train_recompute),
-      c->parallel_sequence, tc_word_train_precision(c->train_precision), tc_word_parallel_offload(c->parallel_offload),
-      p->head_chunk > 0 ? (long long)p->head_chunk : -1),
-    (void *)classes, (void *)json_null(), (void *)json_null(), tc_emit_fits(j, p, &why) == 0,
+    "textbook=%p", p->world, j->cluster.device.name, (long long)p->parameters, (void *)layout, (void *)classes, (void *)json_null(), (void *)json_null(), tc_emit_fits(j, p, &why) == 0,
     tc_out_object("states_bytes=%g estimate_bytes=%g", tc_textbook_states((double)p->parameters), b.total));
   json_object_update_new(o, tc_plan_time_json(&p->time));      /* before its own figures, which may add reasons */
   tc_figure(o, "device_bytes", most);

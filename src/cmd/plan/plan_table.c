@@ -137,12 +137,12 @@ static void print_row(FILE *f, const struct tc_plan_job *j, const struct tc_plan
   const struct tc_plan *p = &r->plan;
   char schedule[32], step[32], a[32], b[32], c[32], d[32];
   snprintf(schedule, sizeof schedule, p->virtual_stages > 1 ? "%s %d" : "%s",
-           p->pp > 1 ? tc_word_parallel_schedule(r->cfg.parallel_schedule) : "-", p->virtual_stages);
+           p->size[TC_PP] > 1 ? tc_word_parallel_schedule(r->cfg.parallel_schedule) : "-", p->virtual_stages);
   snprintf(step, sizeof step, "%.4g s", p->time.step_s);
   tc_human_bytes(d, sizeof d - 1, tc_plan_host_bytes(p, &j->cluster));
   if (r->host_unchecked) strcat(d, "?");
   fprintf(f, "%2d %4d %5d %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %8s %6.1f%% %9s %9s\n", number,
-          p->pp, p->dp, p->tp, tc_word_parallel_data(r->cfg.parallel_data), schedule, p->micro,
+          p->size[TC_PP], p->size[TC_DP], p->size[TC_TP], tc_word_parallel_data(r->cfg.parallel_data), schedule, p->micro,
           tc_word_train_recompute(r->cfg.train_recompute), r->cfg.parallel_sequence ? "yes" : "no",
           tc_word_parallel_offload(r->cfg.parallel_offload), step, 100 * p->time.mfu,
           tc_human_bytes(a, sizeof a, (double)p->cls[p->worst].memory.bytes[TC_DEVICE]), d,

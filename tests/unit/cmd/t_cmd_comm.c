@@ -19,7 +19,7 @@ static struct job job;
 static void set_up(int axis)
 {
   static const int32_t node[4];
-  const struct tc_mesh_want want = { .pp = 1, .tp = 2 };
+  const struct tc_mesh_want want = { .size = { [TC_PP] = 1, [TC_TP] = 2 } };
   struct tc_err err;
   config = (struct tc_config){ .run_comm = TC_COMM_AUTO, .run_device = TC_DEVICE_CPU, .run_deadline = 2.5 };
   job = (struct job){ .axis = axis, .sweep = { .min_bytes = 8, .max_bytes = 40, .iters = 3 } };

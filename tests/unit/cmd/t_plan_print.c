@@ -19,7 +19,7 @@ static struct tc_plan_job a_job(void)
 
 static struct tc_plan a_plan(void)
 {
-  struct tc_plan p = { .world = 8, .n_mb = 4, .pp = 2, .dp = 2, .tp = 2, .micro = 3, .virtual_stages = 2,
+  struct tc_plan p = { .world = 8, .n_mb = 4, .size = { [TC_PP] = 2, [TC_DP] = 2, [TC_TP] = 2 }, .micro = 3, .virtual_stages = 2,
                        .batch = 24,
                        .parameters = 1000000000, .tokens = 1024, .n_cls = 2, .worst = 1, 
                        .model = { .layers = 2, .hidden = 32, .heads = 2, .context = 16, .vocab = 256 } };
@@ -88,7 +88,7 @@ static void test_plan(void)
   has(text, "80 steps (8.192e+04 tokens) take 40.5 s, 0.0225 node-hours; 0 requeues with a time limit of 2 h");
   free(text);
 
-  p.worst = 0, p.pp = p.tp = p.virtual_stages = p.world = p.n_mb = 1, p.time.simulated = false;
+  p.worst = 0, p.size[TC_PP] = p.size[TC_TP] = p.virtual_stages = p.world = p.n_mb = 1, p.time.simulated = false;
   p.time.wire_bytes[TC_WIRE_SPINE] = 0;
   j.cluster.device.host_bytes = 15e9, j.cluster.device.memory_bytes = 20e9;
   j.cluster.mtbf_s = 0, j.walltime_s = 0;
@@ -123,7 +123,7 @@ static void test_table(void)
     { .key = TC_KEY_PP, .name = "3", .n = 1, .least_bytes = INFINITY, .why = "is too much" } };
   struct tc_plan_found found = { .row = row, .n_rows = 2, .family = family, .n_families = 4, .possible = 20,
                                  .fitting = 2, .least_bytes = 30e9 };
-  row[1].plan.pp = row[1].plan.virtual_stages = 1, row[1].plan.worst = 0;
+  row[1].plan.size[TC_PP] = row[1].plan.virtual_stages = 1, row[1].plan.worst = 0;
   char *text = printed(&j, NULL, &found);
   has(text, "cluster    2 nodes x 4 card ");
   has(text, "layouts    20 are possible, 2 fit\n");

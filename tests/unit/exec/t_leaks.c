@@ -120,7 +120,7 @@ static int checks(const struct tc_program *p, const struct tc_mesh *m, int rank,
   const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
   struct tc_comm_counters c;
   tc_program_staging(p, m, rank);
-  for (int a = TC_PP; a < TC_AXES; a++) tc_program_bytes(p, m, rank, a, &c);
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) tc_program_bytes(p, m, rank, a, &c);
   TC_TRY(tc_graph_check(p->graph, m, "test", err));
   TC_TRY(tc_arena_check(p->arena, p->graph, p->actions, p->fusions, m, coord, err));
   return tc_actions_check(p->actions, p->graph, err);

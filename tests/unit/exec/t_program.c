@@ -258,7 +258,7 @@ static void count_bytes(struct fx_rank *r, const struct tc_program *p,
   struct run *run = r->ctx;
   int bad = 0;
   int64_t dp = 0;
-  for (int a = TC_PP; a < TC_AXES; a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
     if (!r->comm[a]) continue;
     struct tc_comm_counters want, now = *tc_comm_counters(r->comm[a]);
     tc_program_bytes(p, r->mesh, r->rank, a, &want);

@@ -18,7 +18,7 @@ static bool coords_unique(const struct tc_mesh *m)
     }
     i = (c[TC_PP] * m->size[TC_DP] + c[TC_DP]) * m->size[TC_TP] + c[TC_TP];
     int32_t place = 0;
-    for (int a = TC_PP; a < TC_AXES; a++) place += (int32_t)c[a] * m->stride[a];
+    for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) place += (int32_t)c[a] * m->stride[a];
     good = good && !seen[i] && m->at[place] == r;
     if (good) seen[i] = 1;
   }
@@ -80,7 +80,7 @@ static bool tp_on_one_node(const struct tc_mesh *m)
 
 static bool node_counts_right(const struct tc_mesh *m, int step)
 {
-  for (int a = TC_PP; a < TC_AXES; a++)
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
     for (int r = 0; r < m->world; r += step)
       if (tc_mesh_group_nodes(m, r, a) != count_nodes(m, r, a)) return false;
   return true;
@@ -93,25 +93,25 @@ static const struct good {
   struct tc_mesh_want want;
   int32_t pp, dp, tp;
 } goods[] = {
-  { "1 node x 1", "block", { 0, 0, 0, 0, false, 0 }, 1, 1, 1 },
-  { "2 nodes x 4", "block", { 1, 0, 4, 0, false, 0 }, 1, 2, 4 },
-  { "2 nodes x 4", "cyclic", { 1, 0, 4, 0, false, 0 }, 1, 2, 4 },
-  { "2 nodes x 4", "cyclic", { 2, 2, 2, 0, false, 0 }, 2, 2, 2 },
-  { "2 nodes x 4", "cyclic", { 1, 0, 0, 0, false, 0 }, 1, 2, 4 },       /* tp auto: the ranks */
-  { "2 nodes x 4", "block", { 1, 0, 0, 2, false, 0 }, 1, 4, 2 },        /* tp auto: 2 devices */
-  { "2 nodes x 4", "block", { 1, 0, 0, 8, false, 0 }, 1, 2, 4 },        /* fewer ranks than those */
-  { "3:4,4,2", "block", { 1, 0, 2, 0, false, 0 }, 1, 5, 2 },
-  { "3:4,4,2", "cyclic", { 5, 1, 2, 0, false, 0 }, 5, 1, 2 },
-  { "3:4,4,2", "cyclic", { 1, 0, 0, 0, false, 0 }, 1, 5, 2 },           /* the smallest node */
-  { "3:3,3,3", "cyclic", { 3, 0, 3, 0, false, 0 }, 3, 1, 3 },
-  { "5:1,2,3,4,5", "cyclic", { 3, 0, 1, 0, false, 0 }, 3, 5, 1 },
-  { "32 nodes x 8", "block", { 4, 0, 8, 0, false, 0 }, 4, 8, 8 },
-  { "32 nodes x 8", "cyclic", { 4, 0, 4, 0, false, 0 }, 4, 16, 4 },
-  { "2048 nodes x 8", "block", { 16, 128, 8, 0, false, 0 }, 16, 128, 8 },
-  { "2048 nodes x 8", "cyclic", { 8, 256, 8, 0, false, 0 }, 8, 256, 8 },
-  { "2 nodes x 4", "cyclic", { 2, 2, 2, 0, false, TC_TP_PP_DP }, 2, 2, 2 },
-  { "32 nodes x 8", "block", { 4, 0, 2, 0, false, TC_TP_PP_DP }, 4, 32, 2 },
-  { "3:4,4,2", "cyclic", { 5, 1, 2, 0, false, TC_TP_PP_DP }, 5, 1, 2 },
+  { "1 node x 1", "block", { { 0, 0, 0, 0 }, 0, false, 0 }, 1, 1, 1 },
+  { "2 nodes x 4", "block", { { 0, 1, 0, 4 }, 0, false, 0 }, 1, 2, 4 },
+  { "2 nodes x 4", "cyclic", { { 0, 1, 0, 4 }, 0, false, 0 }, 1, 2, 4 },
+  { "2 nodes x 4", "cyclic", { { 0, 2, 2, 2 }, 0, false, 0 }, 2, 2, 2 },
+  { "2 nodes x 4", "cyclic", { { 0, 1, 0, 0 }, 0, false, 0 }, 1, 2, 4 },       /* tp auto: the ranks */
+  { "2 nodes x 4", "block", { { 0, 1, 0, 0 }, 2, false, 0 }, 1, 4, 2 },        /* tp auto: 2 devices */
+  { "2 nodes x 4", "block", { { 0, 1, 0, 0 }, 8, false, 0 }, 1, 2, 4 },        /* fewer ranks than those */
+  { "3:4,4,2", "block", { { 0, 1, 0, 2 }, 0, false, 0 }, 1, 5, 2 },
+  { "3:4,4,2", "cyclic", { { 0, 5, 1, 2 }, 0, false, 0 }, 5, 1, 2 },
+  { "3:4,4,2", "cyclic", { { 0, 1, 0, 0 }, 0, false, 0 }, 1, 5, 2 },           /* the smallest node */
+  { "3:3,3,3", "cyclic", { { 0, 3, 0, 3 }, 0, false, 0 }, 3, 1, 3 },
+  { "5:1,2,3,4,5", "cyclic", { { 0, 3, 0, 1 }, 0, false, 0 }, 3, 5, 1 },
+  { "32 nodes x 8", "block", { { 0, 4, 0, 8 }, 0, false, 0 }, 4, 8, 8 },
+  { "32 nodes x 8", "cyclic", { { 0, 4, 0, 4 }, 0, false, 0 }, 4, 16, 4 },
+  { "2048 nodes x 8", "block", { { 0, 16, 128, 8 }, 0, false, 0 }, 16, 128, 8 },
+  { "2048 nodes x 8", "cyclic", { { 0, 8, 256, 8 }, 0, false, 0 }, 8, 256, 8 },
+  { "2 nodes x 4", "cyclic", { { 0, 2, 2, 2 }, 0, false, TC_TP_PP_DP }, 2, 2, 2 },
+  { "32 nodes x 8", "block", { { 0, 4, 0, 2 }, 0, false, TC_TP_PP_DP }, 4, 32, 2 },
+  { "3:4,4,2", "cyclic", { { 0, 5, 1, 2 }, 0, false, TC_TP_PP_DP }, 5, 1, 2 },
 };
 
 /* The inner of dp and pp stays within the node where it fits beside tp. */
@@ -119,7 +119,7 @@ static void test_order(void)
 {
   for (int order = TC_TP_DP_PP; order <= TC_TP_PP_DP; order++) {
     int near = order == TC_TP_DP_PP ? TC_DP : TC_PP, far = TC_DP + TC_PP - near;
-    struct tc_mesh_want w = { .pp = 2, .dp = 2, .tp = 2, .order = order };
+    struct tc_mesh_want w = { .size = { 0, 2, 2, 2 }, .order = order };
     int32_t *node;
     struct tc_mesh *m;
     struct tc_err err = { 0 };
@@ -150,7 +150,7 @@ static void test_good(const struct good *g)
   ok(coords_unique(m), "%s: coordinates are unique", g->cluster);
   ok(tp_on_one_node(m), "%s: no tp group leaves its node", g->cluster);
   int step = world > 1000 ? 61 : 1;      /* the whole check is quadratic */
-  for (int a = TC_PP; a < TC_AXES; a++)
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
     ok(groups_agree(m, a, step), "%s: %s groups agree", g->cluster, tc_axis_name[a]);
   ok(node_counts_right(m, step), "%s: nodes of groups", g->cluster);
   ok(memcmp(m->node, node, (size_t)world * sizeof *node) == 0, "%s: the nodes", g->cluster);
@@ -164,50 +164,52 @@ static const struct bad {
   struct tc_mesh_want want;
   const char *text;
 } bads[] = {
-  { "3 nodes x 2", { 1, 4, 1, 0, false, 0 },
+  { "3 nodes x 2", { { 0, 1, 4, 1 }, 0, false, 0 },
     "world size 6 is not pp 1 x dp 4 x tp 1 = 4; dp = 6 would fit" },
-  { "2:4,3", { 1, 0, 4, 0, false, 0 },
+  { "2:4,3", { { 0, 1, 0, 4 }, 0, false, 0 },
     "world size 7 is not divisible by pp 1 x tp 4 = 4; tp = 1 would fit" },
-  { "2:5,3", { 1, 2, 4, 0, false, 0 }, "tp = 4 leaves its node: node 0 has 5 ranks; tp = 1 with dp = 8 "
+  { "2:5,3", { { 0, 1, 2, 4 }, 0, false, 0 }, "tp = 4 leaves its node: node 0 has 5 ranks; tp = 1 with dp = 8 "
     "would fit, or mesh.tp_across_nodes = yes" },
-  { "3:4,4,4", { 1, 0, 3, 0, false, 0 }, "tp = 3 leaves its node: node 0 has 4 ranks; tp = 2 "
+  { "3:4,4,4", { { 0, 1, 0, 3 }, 0, false, 0 }, "tp = 3 leaves its node: node 0 has 4 ranks; tp = 2 "
     "would fit, or mesh.tp_across_nodes = yes" },
-  { "3:4,3,1", { 1, 0, 4, 0, false, 0 }, "tp = 4 leaves its node: node 1 has 3 ranks; tp = 1 "
+  { "3:4,3,1", { { 0, 1, 0, 4 }, 0, false, 0 }, "tp = 4 leaves its node: node 1 has 3 ranks; tp = 1 "
     "would fit, or mesh.tp_across_nodes = yes" },
-  { "2 nodes x 2", { 1, 0, 8, 0, false, 0 },
+  { "2 nodes x 2", { { 0, 1, 0, 8 }, 0, false, 0 },
     "world size 4 is not divisible by pp 1 x tp 8 = 8; tp = 2 would fit" },
-  { "2 nodes x 2", { 3, 0, 1, 0, false, 0 },
+  { "2 nodes x 2", { { 0, 3, 0, 1 }, 0, false, 0 },
     "world size 4 is not divisible by pp 3 x tp 1 = 3; pp = 2 with dp = 2 would fit" },
-  { "2 nodes x 2", { 3, 2, 8, 0, false, 0 },
+  { "2 nodes x 2", { { 0, 3, 2, 8 }, 0, false, 0 },
     "world size 4 is not pp 3 x dp 2 x tp 8 = 48; pp = 2 with tp = 2 with dp = 1 would fit" },
-  { "2 nodes x 4", { 3, 2, 3, 0, false, 0 },
+  { "2 nodes x 4", { { 0, 3, 2, 3 }, 0, false, 0 },
     "world size 8 is not pp 3 x dp 2 x tp 3 = 18; pp = 2 with tp = 2 would fit" },
-  { "2:1,5", { 1, 0, 4, 0, true, 0 },
+  { "2:1,5", { { 0, 1, 0, 4 }, 0, true, 0 },
     "world size 6 is not divisible by pp 1 x tp 4 = 4; tp = 3 would fit" },
-  { "3:2,1,1", { 1, 0, 2, 0, false, 0 }, "tp = 2 leaves its node: node 1 has 1 rank; tp = 1 "
+  { "3:2,1,1", { { 0, 1, 0, 2 }, 0, false, 0 }, "tp = 2 leaves its node: node 1 has 1 rank; tp = 1 "
     "would fit, or mesh.tp_across_nodes = yes" },
-  { "2 nodes x 2", { INT32_MAX, INT32_MAX, INT32_MAX, 0, false, 0 }, NULL },
-  { "1 node x 4", { -1, 0, 1, 0, false, 0 },
+  { "2 nodes x 2", { { 0, INT32_MAX, INT32_MAX, INT32_MAX }, 0, false, 0 }, NULL },
+  { "1 node x 4", { { 0, -1, 0, 1 }, 0, false, 0 },
     "mesh.pp = -1 is not a number of ranks; 1 or more would fit, or auto" },
-  { "1 node x 4", { 1, -3, 1, 0, false, 0 },
+  { "1 node x 4", { { 0, 1, -3, 1 }, 0, false, 0 },
     "mesh.dp = -3 is not a number of ranks; 1 or more would fit, or auto" },
-  { "1 node x 4", { 0, 0, -2, 0, false, 0 },
+  { "1 node x 4", { { 0, 0, 0, -2 }, 0, false, 0 },
     "mesh.tp = -2 is not a number of ranks; 1 or more would fit, or auto" },
 };
 
 /* What the sentence proposes must itself be accepted. */
 static void test_hint(const char *cluster, const struct tc_mesh_want *want, const char *text)
 {
-  static const char *const name[] = { "pp = ", "dp = ", "tp = " };
   struct tc_mesh_want w = *want;
-  int32_t *size[] = { &w.pp, &w.dp, &w.tp }, *node;
+  int32_t *node;
   struct tc_err err = { 0 };
   struct tc_mesh *m;
   const char *hint = strchr(text, ';');
-  if (!hint || TC_MIN(TC_MIN(want->pp, want->dp), want->tp) < 0) return;
-  for (int i = 0; i < 3; i++) {
-    const char *at = strstr(hint, name[i]);
-    if (at) *size[i] = atoi(at + 5);
+  if (!hint) return;
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
+    char name[16];
+    snprintf(name, sizeof name, "%s = ", tc_axis_name[a]);
+    const char *at = strstr(hint, name);
+    if (want->size[a] < 0) return;
+    if (at) w.size[a] = atoi(at + strlen(name));
   }
   int world = tc_mesh_synthetic(cluster, "block", &node, &err);
   is_int(tc_mesh_new(&m, world, node, &w, &err), TC_OK, "  and that does fit (%s)", err.text);
@@ -235,7 +237,7 @@ static void test_bad(const struct bad *b)
 static void test_by_hand(void)
 {
   static const int32_t want_at[8] = { 0, 2, 4, 6, 1, 3, 5, 7 };
-  const struct tc_mesh_want want = { 2, 2, 2, 0, false, 0 };
+  const struct tc_mesh_want want = { { 0, 2, 2, 2 }, 0, false, 0 };
   int32_t *node, g[2];
   struct tc_err err = { 0 };
   struct tc_mesh *m;
@@ -257,7 +259,7 @@ static void test_by_hand(void)
 
 static void test_across(void)
 {
-  const struct tc_mesh_want want = { 1, 0, 6, 0, true, 0 };
+  const struct tc_mesh_want want = { { 0, 1, 0, 6 }, 0, true, 0 };
   int32_t *node;
   struct tc_err err = { 0 };
   struct tc_mesh *m;
@@ -307,8 +309,25 @@ static void test_synthetic(void)
   free(node);
 }
 
+/* What a checkpoint says of its mesh is read again; what no mesh's text is, is refused. */
+static void test_text(void)
+{
+  static const char *const bad[] = { "", "pp", "pp0", "pp1 ", " pp1", "pp1  dp2", "pp1dp2", "dp2 pp1", "pp1 pp2", "ppp1", "p1",
+                                     "pp-1 dp2", "pp1 dp2 tp2 qq3", "mb2 pp1", "pp99999999 dp1", "pp1 dp2 tp", "pp01", "PP1" };
+  char text[TC_MESH_TEXT];
+  int32_t n[TC_AXES], size[TC_AXES] = { [TC_MB] = 7, [TC_PP] = 3, [TC_DP] = 16777216, [TC_TP] = 8 };
+  is_str(tc_mesh_text(text, size, "", " "), "pp3 dp16777216 tp8", "a mesh as text");
+  ok(tc_mesh_parse(text, n) && !memcmp(n + TC_FIRST_AXIS, size + TC_FIRST_AXIS, sizeof n - TC_FIRST_AXIS * sizeof *n),
+     "... and read again");
+  ok(tc_mesh_parse("dp4", n) && n[TC_PP] == 1 && n[TC_DP] == 4 && n[TC_TP] == 1 && n[TC_MB] == 1,
+     "an axis that is not named is 1");
+  is_str(tc_mesh_text(text, n, " ", " x "), "pp 1 x dp 4 x tp 1", "... in a sentence");
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) ok(!tc_mesh_parse(bad[i], n), "no mesh: '%s'", bad[i]);
+}
+
 int main(void)
 {
+  test_text();
   for (size_t i = 0; i < sizeof goods / sizeof *goods; i++) test_good(&goods[i]);
   test_order();
   for (size_t i = 0; i < sizeof bads / sizeof *bads; i++) test_bad(&bads[i]);

@@ -58,8 +58,8 @@ static void note_rank(const struct tc_program *p, const struct tc_mesh *m, int r
 static void note_plan(const struct tc_plan *p)
 {
   const struct tc_plan_time *t = &p->time;
-  note("%d = %d x %d x %d, %d x %d, %d chunks, %lld %lld %lld, worst %d\n", p->world, p->pp, p->dp,
-       p->tp, p->n_mb, p->micro, p->virtual_stages, (long long)p->batch, (long long)p->tokens,
+  note("%d = %d x %d x %d, %d x %d, %d chunks, %lld %lld %lld, worst %d\n", p->world, p->size[TC_PP], p->size[TC_DP],
+       p->size[TC_TP], p->n_mb, p->micro, p->virtual_stages, (long long)p->batch, (long long)p->tokens,
        (long long)p->parameters, p->worst);
   for (int i = 0; i < p->n_cls; i++) {
     const struct tc_plan_class *c = &p->cls[i];
@@ -70,7 +70,7 @@ static void note_plan(const struct tc_plan *p)
   }
   note("%.9g %.9g %.9g, bubble %.7g, works %.9g%s\n", t->step_s, t->tokens_per_s, t->mfu,
        t->bubble, t->compute_s, t->simulated ? "" : ", sums");
-  for (int a = TC_PP; a < TC_AXES; a++)
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
     note("waits %.7g, sends %.9g, %.9g\n", t->wait_s[a], t->bytes[a], t->wire_bytes[a - TC_PP]);
 }
 

@@ -57,11 +57,11 @@ static void test_sample(void)
   is_int(q.stage[0].cache_bytes, cache / 2, "bf16, on a device without bf16 products");
 
   q = plan_of(grouped, TC_TO_SAMPLE, 1, 4, &four);
-  is_int(q.tp * 10 + q.pp, 22, "4 ranks, 2 heads of keys and values: tp 2 x pp 2");
+  is_int(q.size[TC_TP] * 10 + q.size[TC_PP], 22, "4 ranks, 2 heads of keys and values: tp 2 x pp 2");
   is_int(q.n_stages, 2, "... of which both stages are planned");
   is_int(q.stage[0].cache_bytes + q.stage[1].cache_bytes, cache / 8, "... with half of the cache each");
   q = plan_of(c, TC_TO_SAMPLE, 1, 4, &four);
-  is_int(q.tp, 4, "8 heads: tp 4");
+  is_int(q.size[TC_TP], 4, "8 heads: tp 4");
   ok(q.token.run_s < p.token.run_s / 3, "... a token takes less than a third: %.3g of %.3g s", q.token.run_s, p.token.run_s);
   tc_config_free(c);
   tc_config_free(grouped);
@@ -76,7 +76,7 @@ static void test_eval(void)
   is_int(p.sequences, 2048 / 256, "an evaluation takes 2048 tokens at once");
   is_int(p.stage[0].cache_bytes, 0, "... and has no cache");
   q = plan_of(c, TC_TO_EVALUATE, 3, 4, &four);
-  is_int(q.dp * 100 + q.sequences, 412, "3 sequences on each of 4 ranks of dp");
+  is_int(q.size[TC_DP] * 100 + q.sequences, 412, "3 sequences on each of 4 ranks of dp");
   p = plan_of(c, TC_TO_EVALUATE, 3, 1, &one);
   is_int(q.stage[0].memory.bytes[TC_DEVICE] - q.stage[0].memory.staging_bytes, p.stage[0].memory.bytes[TC_DEVICE],
          "... each as one alone");

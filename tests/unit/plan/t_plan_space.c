@@ -39,9 +39,9 @@ static int my_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
 static int my_layout(struct tc_plan *out, const struct tc_config *c, int world,
                      const struct tc_cluster *k, bool exact, struct tc_err *err)
 {
-  *out = (struct tc_plan){ .world = world, .n_cls = 2, .pp = (int)c->mesh_pp, .tp = (int)c->mesh_tp,
+  *out = (struct tc_plan){ .world = world, .n_cls = 2, .size = { [TC_PP] = (int)c->mesh_pp, [TC_TP] = (int)c->mesh_tp },
                            .virtual_stages = 1, .micro = (int)c->train_micro_batch, .worst = 1 };
-  note("%s pp %d on %d%s\n", tc_word_parallel_data(c->parallel_data), out->pp, world, exact ? " exactly" : "");
+  note("%s pp %d on %d%s\n", tc_word_parallel_data(c->parallel_data), out->size[TC_PP], world, exact ? " exactly" : "");
   const struct made one = { 1, (double)world >= seen.world_that_is_made ? 100 : 101, 0, 0 };
   const struct made *m = seen.made ? &seen.made[seen.layouts] : &one;
   seen.layouts++;

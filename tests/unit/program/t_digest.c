@@ -156,7 +156,7 @@ static void put_transfers(FILE *f, const struct tc_program *p, const struct tc_m
     free(part);
   }
   fprintf(f, "staging %lld", (long long)tc_program_staging(p, m, rank));
-  for (int a = TC_PP; a < TC_AXES; a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
     struct tc_comm_counters c;
     tc_program_bytes(p, m, rank, a, &c);
     for (int k = TC_FIRST_COLL; k < TC_COLLS; k++)
@@ -175,7 +175,7 @@ static void put_mesh(FILE *f, const struct tc_mesh *m)
   INTS(f, m->at, m->world);
   INTS(f, m->coord, m->world * TC_AXES);
   for (int r = 0; r < m->world; r++)
-    for (int a = TC_PP; a < TC_AXES; a++) {
+    for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
       int32_t group[64];
       tc_mesh_group(m, r, a, group);
       INTS(f, group, m->size[a]);
@@ -288,7 +288,7 @@ static struct tc_layout draw_layout(uint32_t *x)
 {
   struct tc_layout l = tc_layout_r();
   bool rows = false;
-  for (int a = TC_PP; a < TC_AXES; a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
     l.on[a] = (struct tc_place){ .kind = (uint8_t)draw(x, 5) };
     if (a == TC_PP) l.on[a].kind = draw(x, 2) ? TC_AT : TC_R;
     if (l.on[a].kind == TC_S) l.on[a].dim = (uint8_t)draw(x, 2);
