@@ -82,8 +82,8 @@ struct tc_kernel {
 /* Groups of calls that a device does as one, with fewer passes over memory (schedule/fusion.def). `part`
  * are in the order in which they would run one by one, each ready for that; what one of them writes does
  * not overlap what those before it read or wrote, but for a tensor that it overwrites. A fused call leaves
- * what its parts would (what goes from part to part is not rounded on its way), but for an output that
- * only a later part reads, whose content is undefined. */
+ * what its parts would (what goes from part to part is not rounded on its way; sums may be rounded to a smaller type,
+ * once), but for an output that only a later part reads, whose content is undefined. */
 struct tc_fused {
   bool (*can)(struct tc_device *d, const struct tc_call *const *part, int n);
   int64_t (*scratch)(struct tc_device *d, const struct tc_call *const *part, int n);

@@ -378,10 +378,10 @@ int64_t tc_cuda_lt_version(void);                /* 130002 is 13.0.2 */
 tc_cuda_fn tc_cuda_matmul;
 tc_cuda_size_fn tc_cuda_matmul_scratch;
 int tc_cuda_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
-/* Two fused calls as one product; see there. */
-bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part);
-int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *const *part);
-int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part);
+/* Fused calls as one product; see there. */
+bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part, int n);
+int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *const *part, int n);
+int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part, int n);
 /* tune.cu */
 int tc_cuda_tune(struct tc_device *d, const char *known, bool time, void (*again)(void), char **text, int *timed,
                  struct tc_err *err);

@@ -9,6 +9,8 @@
  *   matmul, add        the product is added to the other input, which is the library's C; not written by itself
  *   matmul, gelu       the product is written as well (the library's "aux"): backward reads it
  *   matmul, gelu_bwd   aux is gelu's input; the product alone is not written
+ *   ... and bias_bwd   the sums of its columns too, of the product's type: as a sum of fp32 they are rounded to bf16,
+ *                      once for each micro-batch. To scratch, and added up or converted by a kernel, where they must be
  *   bias_bwd, matmul   the sum over the rows of A that the product reads transposed. The library
  *                      writes it; if it must be added, it is written to scratch first
  * The library's GELU is the tanh form, as ours, with an undocumented precision: it is used
@@ -83,19 +85,18 @@ static bool set_epilogue(struct plan *p)
 {
   static const cublasLtEpilogue_t named[] = {
     CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX,
-    CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_BGRADB };
+    CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU_BGRAD,
+    CUBLASLT_EPILOGUE_BGRADB };
   const struct key *k = &p->key;
   const cublasLtEpilogue_t e = named[k->epilogue];
   const cudaDataType_t out = type_of(k->out);
   /* The heuristics need addresses, since they may depend on their alignment: no more than is checked later. */
   const uintptr_t somewhere = 256 + (k->narrow ? tc_dtype_bytes(k->out) : (size_t)WIDE_BYTES);
-  const bool bias = k->epilogue == BIAS || k->epilogue == GELU_BIAS || k->epilogue == BIAS_BWD;
-  const bool aux = k->epilogue >= GELU && k->epilogue <= GELU_BWD;
   return set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e)
-         && (!bias || (set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &somewhere, sizeof somewhere)
-                       && set(p, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out, sizeof out)))
-         && (!aux || (set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &somewhere, sizeof somewhere)
-                      && set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &k->n, sizeof k->n)));
+         && (!has_bias(k) || (set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &somewhere, sizeof somewhere)
+                              && set(p, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out, sizeof out)))
+         && (!has_aux(k) || (set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &somewhere, sizeof somewhere)
+                             && set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &k->n, sizeof k->n)));
 }
 
 static bool describe(struct plan *p, bool tf32)
@@ -252,12 +253,12 @@ static int multiply(struct tc_device *d, struct product *x, void *workspace)
   return tc_cuda_check(d, cudaErrorUnknown, cublasLtGetStatusName(rc));
 }
 
-/* y[i] += b[i mod cols]. */
+/* y[i] = y[i] + b[i mod cols], or b[i mod cols] alone. */
 static __global__ void __launch_bounds__(THREADS)
-add_bias(struct tc_arr y, struct tc_arr b, int64_t elems, int64_t cols)
+add_bias(struct tc_arr y, struct tc_arr b, int64_t elems, int64_t cols, bool add)
 {
   const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-  if (i < elems) tc_put(y, i, tc_get(y, i) + tc_get(b, i % cols));
+  if (i < elems) tc_put(y, i, (add ? tc_get(y, i) : 0.f) + tc_get(b, i % cols));
 }
 
 int tc_cuda_matmul(struct tc_device *d, const struct tc_call *c)
@@ -267,7 +268,7 @@ int tc_cuda_matmul(struct tc_device *d, const struct tc_call *c)
   TC_TRY(multiply(d, &x, c->scratch));
   if (c->n_in > 2 && !x.bias)                    /* the library does not support it */
     TC_LAUNCH(add_bias, tc_blocks(c->out[0].elems, THREADS), dim3(THREADS), 0, tc_stream(d),
-              tc_arr_of(&c->out[0]), tc_arr_of(&c->in[2]), c->out[0].elems, c->gemm.n);
+              tc_arr_of(&c->out[0]), tc_arr_of(&c->in[2]), c->out[0].elems, c->gemm.n, true);
   return tc_cuda_launched(d, "matmul");
 }
 
@@ -304,7 +305,31 @@ static bool product_of_two(const struct tc_call *const *part, struct product *x)
          && one->out[0].dtype == two->out[0].dtype;
 }
 
-static bool to_add(const struct tc_call *c) { return c->op == TC_OP_BIAS_BWD && (c->acc & 1); }
+/* ... of all parts: of a product with GELU's gradient the sums of columns may be one. */
+static bool product_of_all(const struct tc_call *const *part, int n, struct product *x)
+{
+  if (!product_of_two(part, x)) return false;
+  if (n == 2) return true;
+  const struct tc_call *sums = part[2];
+  if (n != 3 || x->key.epilogue != GELU_BWD || sums->op != TC_OP_BIAS_BWD) return false;
+  x->key.epilogue = GELU_BIAS_BWD;
+  x->bias = sums->out[0].data;
+  return tc_same(&sums->in[0], &part[1]->out[0]) && sums->out[0].elems == x->key.n;
+}
+
+/* The part that sums up columns; NULL: none. */
+static const struct tc_call *sums_of(const struct tc_call *const *part, int n)
+{
+  for (int i = 0; i < n; i++)
+    if (part[i]->op == TC_OP_BIAS_BWD) return part[i];
+  return NULL;
+}
+
+/* The library only writes sums, of the product's type. */
+static bool by_scratch(const struct tc_call *sums, const struct key *k)
+{
+  return sums && ((sums->acc & 1) || sums->out[0].dtype != k->out);
+}
 
 /* The fraction of the GPU that is busy during a product: its last wave is as long as a full one. */
 static float busy(const struct plan *p) { return p->waves > 0 ? p->waves / ceilf(p->waves) : 1; }
@@ -319,10 +344,11 @@ static bool pays(struct tc_device *d, const struct product *x, const struct plan
   return !other || busy(p) >= 0.8f * busy(other);
 }
 
-bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part)
+/* Of three parts the first two are what is run where the sums are faster by themselves. */
+bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   struct product x;
-  if (!product_of_two(part, &x) || x.key.m == 0 || x.key.n == 0 || x.key.k < 2) return false;
+  if (n < 2 || !product_of_all(part, n, &x) || (n > 2 && !tc_cuda_can_multiply(d, part, 2)) || x.key.m == 0 || x.key.n == 0 || x.key.k < 2) return false;
   const uintptr_t bits = (uintptr_t)x.a | (uintptr_t)x.b | (uintptr_t)x.y | (uintptr_t)x.bias
                          | (uintptr_t)x.aux | (uintptr_t)x.c;
   if (bits % WIDE_BYTES || (x.aux && x.key.n % 8)) return false;
@@ -337,23 +363,27 @@ bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part
 static int64_t sums_at(const struct plan *p) { return tc_round_up((int64_t)p->workspace_bytes, 256); }
 
 /* Enough for the parts one by one, too. */
-int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *const *part)
+int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   struct product x;
-  if (!product_of_two(part, &x)) return 0;
+  if (!product_of_all(part, n, &x)) return 0;
+  const struct tc_call *sums = sums_of(part, n);
   const struct plan *p = tc_cuda_plan_of(d, &x.key, false);
   int64_t bytes = p ? sums_at(p) : 0;
-  if (to_add(part[0])) bytes += x.key.m * (int64_t)tc_dtype_bytes(x.key.out);
-  for (int i = 0; i < 2; i++) {
+  if (by_scratch(sums, &x.key)) bytes += sums->out[0].elems * (int64_t)tc_dtype_bytes(x.key.out);
+  if (n > 2) bytes = TC_MAX(bytes, tc_cuda_multiply_scratch(d, part, 2));
+  for (int i = 0; i < n; i++) {
     const struct tc_kernel *k = &d->ops->kernel[part[i]->op];
     if (k->scratch) bytes = TC_MAX(bytes, k->scratch(d, part[i]));
   }
   return bytes;
 }
 
-static int one_by_one(struct tc_device *d, const struct tc_call *const *part)
+static int one_by_one(struct tc_device *d, const struct tc_call *const *part, int n)
 {
-  for (int i = 0; i < 2; i++) {
+  int i = 0;
+  if (n > 2) TC_TRY(tc_cuda_multiply(d, part, i = 2));
+  for (; i < n; i++) {
     struct tc_call c = *part[i];
     c.scratch = part[0]->scratch;
     TC_TRY(d->ops->kernel[c.op].run(d, &c));
@@ -361,22 +391,25 @@ static int one_by_one(struct tc_device *d, const struct tc_call *const *part)
   return 0;
 }
 
-int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part)
+int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   struct product x;
-  TC_ASSERT(product_of_two(part, &x));
+  TC_ASSERT(product_of_all(part, n, &x));
+  const struct tc_call *sums = sums_of(part, n);
   struct plan *p = tc_cuda_plan_of(d, &x.key, false);
-  if (!p) return one_by_one(d, part);
-  const struct tc_arr sums = { (char *)part[0]->scratch + sums_at(p), x.key.out == TC_BF16 };
-  if (to_add(part[0])) x.bias = sums.p;
+  if (!p) return one_by_one(d, part, n);
+  const struct tc_arr at = { (char *)part[0]->scratch + sums_at(p), x.key.out == TC_BF16 };
+  if (by_scratch(sums, &x.key)) x.bias = at.p;
   if (launch(d, p, &x, part[0]->scratch) != CUBLAS_STATUS_SUCCESS) {
     TC_TRY(tc_cuda_launched(d, "matmul with an epilogue"));
     p->none = true;
-    return one_by_one(d, part);
+    return one_by_one(d, part, n);
   }
-  if (to_add(part[0]))
-    TC_LAUNCH(add_bias, tc_blocks(x.key.m, THREADS), dim3(THREADS), 0, tc_stream(d),
-              tc_arr_of(&part[0]->out[0]), sums, x.key.m, x.key.m);
+  if (by_scratch(sums, &x.key)) {
+    const int64_t elems = sums->out[0].elems;
+    TC_LAUNCH(add_bias, tc_blocks(elems, THREADS), dim3(THREADS), 0, tc_stream(d), tc_arr_of(&sums->out[0]), at, elems,
+              elems, (sums->acc & 1) != 0);
+  }
   return tc_cuda_launched(d, "matmul with an epilogue");
 }
 

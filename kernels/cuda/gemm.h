@@ -7,7 +7,8 @@
 #include <cublasLt.h>
 
 enum { MOST_PLANS = 8, WORKSPACE_BYTES = 32 << 20 };
-enum epilogue { PLAIN, BIAS, GELU, GELU_BIAS, GELU_BWD, BIAS_BWD };
+/* GELU_BIAS_BWD: with the sums of its columns, the gradient of the bias before it. BIAS_BWD: with those of A. */
+enum epilogue { PLAIN, BIAS, GELU, GELU_BIAS, GELU_BWD, GELU_BIAS_BWD, BIAS_BWD };
 
 /* residual: another tensor than the output is added. */
 struct key {
@@ -17,11 +18,17 @@ struct key {
 /* Another op than MATMUL is a part of it. */
 static inline bool is_fused(const struct key *k) { return k->epilogue >= GELU || k->residual; }
 
+static inline bool has_bias(const struct key *k)
+{
+  return k->epilogue == BIAS || k->epilogue == GELU_BIAS || k->epilogue >= GELU_BIAS_BWD;
+}
+static inline bool has_aux(const struct key *k) { return k->epilogue >= GELU && k->epilogue <= GELU_BIAS_BWD; }
+
 /* A product with its epilogue, as the library gets it. */
 struct product {
   struct key key;
   const void *a, *b;
-  void *y, *aux, *bias;          /* bias: read by BIAS and GELU_BIAS, written by BIAS_BWD */
+  void *y, *aux, *bias;          /* bias: read by BIAS and GELU_BIAS, written by GELU_BIAS_BWD and BIAS_BWD */
   const void *c;                 /* beta times this is added; y, or of y's shape */
   float beta;
 };

@@ -22,14 +22,15 @@ enum { ROUNDS = 3, RUNS = 3, THREADS = 256, KEY_BYTES = 200 };
 enum { A, B, Y, AUX, SUMS, WORK, PARTS };
 struct room { char *at, *part[PARTS]; int64_t bytes[PARTS], all; };
 
-/* An algorithm of a plan, then the pass over memory that its product lacks (NULL: none). */
+struct pass { tc_cuda_fn *run; struct tc_call call; struct tc_view view[3]; };
+/* An algorithm of a plan, then the passes over memory that its product lacks. */
+enum { PASSES = 2 };
 struct trial {
   struct plan *p;
   const cublasLtMatmulAlgo_t *algo;
   struct product x;
-  tc_cuda_fn *pass;
-  struct tc_call call;
-  struct tc_view view[3];
+  struct pass pass[PASSES];
+  int passes;
 };
 
 /* ---- operands ------------------------------------------------------------------------------ */
@@ -52,14 +53,23 @@ static struct tc_view view_of(void *data, int dtype, int64_t rows, int64_t cols)
   return v;
 }
 
+/* What a product with sums sums up, and these: of A, or of its output. */
+static void views_of_sums(struct tc_view v[2], const struct key *k, void *of, void *sums)
+{
+  const bool a = k->epilogue == BIAS_BWD;
+  v[0] = a ? view_of(of, k->in, k->k, k->m) : view_of(of, k->out, k->m, k->n);
+  v[1] = view_of(sums, k->out, 1, a ? k->m : k->n);
+}
+
 /* The scratch memory of the library, or of a pass over memory. */
 static int64_t work_bytes(struct tc_device *d, const struct key *k)
 {
-  struct tc_view v[2] = { view_of(NULL, k->in, k->k, k->m), view_of(NULL, k->out, 1, k->m) };
+  struct tc_view v[2];
   struct tc_call c;
   memset(&c, 0, sizeof c);
+  views_of_sums(v, k, NULL, NULL);
   c.n_in = c.n_out = 1, c.in = v, c.out = v + 1;
-  return TC_MAX((int64_t)WORKSPACE_BYTES, k->epilogue == BIAS_BWD ? tc_cuda_bias_bwd_scratch(d, &c) : 0);
+  return TC_MAX((int64_t)WORKSPACE_BYTES, k->epilogue >= GELU_BIAS_BWD ? tc_cuda_bias_bwd_scratch(d, &c) : 0);
 }
 
 static void room_for(struct tc_device *d, struct room *r, const struct key *k)
@@ -92,31 +102,37 @@ static bool room_open(struct tc_device *d, struct room *r)
 static void trial_of(struct trial *t, struct plan *p, const struct room *r)
 {
   memset(t, 0, sizeof *t);
-  const int e = p->key.epilogue;
   t->p = p, t->algo = &p->algo[0], t->x.key = p->key;
   t->x.a = r->part[A], t->x.b = r->part[B], t->x.y = r->part[Y], t->x.c = r->part[p->key.residual ? AUX : Y];
-  if (e == BIAS || e == GELU_BIAS || e == BIAS_BWD) t->x.bias = r->part[SUMS];
-  if (e == GELU || e == GELU_BIAS || e == GELU_BWD) t->x.aux = r->part[AUX];
+  if (has_bias(&p->key)) t->x.bias = r->part[SUMS];
+  if (has_aux(&p->key)) t->x.aux = r->part[AUX];
   t->x.beta = p->adds ? 1.f : 0.f;
 }
 
-/* The pass over memory that the fused product `of` saves. */
+/* The pass over memory that the fused product `of` saves, of two the last. */
 static void add_pass(struct trial *t, const struct key *of, const struct room *r)
 {
-  const bool sums = of->epilogue == BIAS_BWD, back = of->epilogue == GELU_BWD;
-  struct tc_view *v = t->view;
-  int n = 0;
-  v[n++] = sums ? view_of(r->part[A], of->in, of->k, of->m) : view_of(r->part[Y], of->out, of->m, of->n);
-  if (back || of->residual) v[n++] = view_of(r->part[AUX], of->out, of->m, of->n);
-  v[n] = sums ? view_of(r->part[SUMS], of->out, 1, of->m) : view_of(r->part[back ? Y : AUX], of->out, of->m, of->n);
-  t->pass = sums ? tc_cuda_bias_bwd : back ? tc_cuda_gelu_bwd : of->residual ? tc_cuda_add : tc_cuda_gelu;
-  t->call.n_in = n, t->call.n_out = 1, t->call.in = v, t->call.out = v + n, t->call.scratch = r->part[WORK];
+  const bool sums = of->epilogue >= GELU_BIAS_BWD, back = of->epilogue == GELU_BWD;
+  struct pass *p = &t->pass[t->passes++];
+  struct tc_view *v = p->view;
+  int n = 1;
+  if (sums) {
+    views_of_sums(v, of, r->part[of->epilogue == BIAS_BWD ? A : Y], r->part[SUMS]);
+  } else {
+    v[0] = view_of(r->part[Y], of->out, of->m, of->n);
+    if (back || of->residual) v[n++] = view_of(r->part[AUX], of->out, of->m, of->n);
+    v[n] = view_of(r->part[back ? Y : AUX], of->out, of->m, of->n);
+  }
+  p->run = sums ? tc_cuda_bias_bwd : back ? tc_cuda_gelu_bwd : of->residual ? tc_cuda_add : tc_cuda_gelu;
+  p->call.n_in = n, p->call.n_out = 1, p->call.in = v, p->call.out = v + n, p->call.scratch = r->part[WORK];
 }
 
 static bool run_trial(struct tc_device *d, const struct trial *t, void *work)
 {
-  return tc_cuda_plan_run(d, t->p, t->algo, &t->x, work) == CUBLAS_STATUS_SUCCESS
-         && (!t->pass || t->pass(d, &t->call) == 0);
+  if (tc_cuda_plan_run(d, t->p, t->algo, &t->x, work) != CUBLAS_STATUS_SUCCESS) return false;
+  for (int i = 0; i < t->passes; i++)
+    if (t->pass[i].run(d, &t->pass[i].call) != 0) return false;
+  return true;
 }
 
 /* Lowers *best to the nanoseconds of one run; stays 0 if the library refuses it. The first run is not timed: while it
@@ -173,17 +189,28 @@ static int64_t time_plan(struct tc_device *d, struct plan *p, const struct room 
   return ns[first];
 }
 
-/* The parts of a fused product, one by one; 0: not known. */
+/* The fused product without its last pass. */
+static struct key without_pass(const struct key *of)
+{
+  struct key k = *of;
+  if (k.residual) k.residual = 0;
+  else k.epilogue = k.epilogue == GELU_BIAS_BWD ? GELU_BWD : k.epilogue == GELU_BIAS ? BIAS : PLAIN;
+  return k;
+}
+
+/* The parts of a fused product, one by one, or two of three as one where that is faster; 0: not known. */
 static int64_t time_apart(struct tc_device *d, const struct plan *p, const struct room *r)
 {
-  struct key alone = p->key;
-  if (alone.residual) alone.residual = 0;
-  else alone.epilogue = alone.epilogue == GELU_BIAS ? BIAS : PLAIN;
-  struct plan *other = tc_cuda_plan_of(d, &alone, alone.narrow);
+  const struct key two = without_pass(&p->key), one = without_pass(&two);
+  const bool three = is_fused(&two);
+  struct plan *other = tc_cuda_plan_of(d, &two, two.narrow);
+  const bool all = three && !other;
+  if (all) other = tc_cuda_plan_of(d, &one, one.narrow);
   if (!other || !other->used) return 0;
   struct trial t;
   int64_t ns = 0;
   trial_of(&t, other, r);
+  if (all) add_pass(&t, &two, r);
   add_pass(&t, &p->key, r);
   for (int i = 0; i < ROUNDS; i++) time_trial(d, &t, r, &ns);
   return ns;
@@ -193,7 +220,8 @@ static int64_t time_apart(struct tc_device *d, const struct plan *p, const struc
 
 static void key_text(struct tc_device *d, const struct plan *p, char text[KEY_BYTES])
 {
-  static const char *const epilogue[] = { "plain", "bias", "gelu", "bias+gelu", "gelu_bwd", "bias_bwd" };
+  static const char *const epilogue[] = { "plain", "bias", "gelu", "bias+gelu", "gelu_bwd", "gelu_bwd+bias_bwd",
+                                          "bias_bwd" };
   const struct key *k = &p->key;
   const struct tc_cuda *c = tc_cuda_of(d);
   snprintf(text, KEY_BYTES, "sm%dx%d cublaslt%lld %lldx%lldx%lld %c%c %s %s %s%s%s", c->capability, c->processors,
@@ -265,7 +293,10 @@ static void load_plan(struct tc_device *d, struct plan *p, const struct room *r)
   p->ran = true;
 }
 
-/* Plain products first: they are parts of the fused ones. */
+/* How many passes are a part of the product. */
+static int passes_of(const struct key *k) { return is_fused(k) + (k->epilogue == GELU_BIAS_BWD); }
+
+/* Plain products first: they are parts of the fused ones, and those of two parts of those of three. */
 int tc_cuda_tune(struct tc_device *d, const char *known, bool time, void (*again)(void), char **text, int *timed,
                  struct tc_err *err)
 {
@@ -276,10 +307,10 @@ int tc_cuda_tune(struct tc_device *d, const char *known, bool time, void (*again
   *text = NULL, *timed = 0;
   FILE *f = open_memstream(text, &size);
   if (!f) return tc_fail(err, TC_EUSER, "out of host memory for the plans of products");
-  for (int fused = 0; fused < 2; fused++)
+  for (int fused = 0; fused <= PASSES; fused++)
     for (struct plan *p = tc_cuda_of(d)->lt->plans; p; p = p->next) {
       char key[KEY_BYTES];
-      if (!p->used || !p->algos || is_fused(&p->key) != (fused == 1)) continue;
+      if (!p->used || !p->algos || passes_of(&p->key) != fused) continue;
       again();
       key_text(d, p, key);
       const char *choice = choice_in(known, key);

@@ -9,7 +9,7 @@
 
 /* ---- fused calls --------------------------------------------------------------- */
 
-/* Whether an earlier part reads or writes t; *made: it writes it. */
+/* Whether an earlier part reads or writes t; *made: it is the first one, and writes it. */
 static bool is_known(const struct tc_program *p, int32_t group, int32_t k, int32_t t, bool *made)
 {
   const struct tc_fusions *f = p->fusions;
@@ -18,7 +18,7 @@ static bool is_known(const struct tc_program *p, int32_t group, int32_t k, int32
     const struct tc_node *n = &p->graph->node[p->actions->action[tc_fusion_part(f, group, e)].node];
     for (int i = 0; i < n->n_in + n->n_out; i++) {
       if (t != tc_operand(p->graph, n, i)) continue;
-      *made = i >= n->n_in;
+      *made = e == 0 && i >= n->n_in;
       return true;
     }
   }

@@ -126,13 +126,14 @@ static void try_parts(struct finder *x, int rule, const int32_t *part, int n)
 {
   for (int i = 0; i < n - 1; i++) {
     if (!may_wait(x, part, n, i)) return;
+    const unsigned flags = tc_fusion_rule[rule].flags & ~(i ? (unsigned)TC_FUSION_UNREAD : 0u);
     for (int k = i + 1; k < n; k++)
-      if (!is_clear(x, part[i], part[k], tc_fusion_rule[rule].flags)) return;
+      if (!is_clear(x, part[i], part[k], flags)) return;
   }
   add(x, rule, part, n);
 }
 
-/* ---- products, found from the last part ------------------------------------------------------ */
+/* ---- products, found from the second part ---------------------------------------------------- */
 
 /* The input by which a pair's last part is found to belong to its first. */
 static int shared_input(const struct tc_fusion_rule *r) { return r->link == TC_FUSION_ADDS; }
@@ -151,15 +152,29 @@ static int32_t find_first(const struct finder *x, const struct tc_fusion_rule *r
   return -1;
 }
 
-static void find_pair(struct finder *x, int rule, int32_t k)
+/* The nearest action after k, before `end`, of its micro-batch, that is of this op and reads first what k makes; -1. */
+static int32_t find_reader(const struct finder *x, int32_t k, int32_t end, int op)
+{
+  const struct tc_action *a = x->s->action;
+  const int32_t t = tc_out(x->g, &x->g->node[a[k].node], 0);
+  for (int32_t i = k + 1; i < end; i++) {
+    const struct tc_node *n = &x->g->node[a[i].node];
+    if (n->op == op && a[i].mb == a[k].mb && tc_in(x->g, n, 0) == t && is_call(x, i)) return i;
+  }
+  return -1;
+}
+
+static void find_product(struct finder *x, int rule, int32_t k)
 {
   const struct tc_fusion_rule *r = &tc_fusion_rule[rule];
   const struct tc_node *n = &x->g->node[x->s->action[k].node];
   if (n->op != r->op[1] || n->n_in <= shared_input(r) || (r->link == TC_FUSION_SHARES && n->mark != TC_W)) return;
   const struct tc_tensor *t = &x->g->tensor[tc_in(x->g, n, shared_input(r))];
   if ((r->flags & TC_FUSION_UNREAD) && (x->reads[t->id] != 1 || t->state)) return;
-  const int32_t part[2] = { find_first(x, r, k), k };
-  if (part[0] >= 0 && is_call(x, part[0])) try_parts(x, rule, part, 2);
+  int32_t part[3] = { find_first(x, r, k), k, -1 };
+  if (part[0] < 0 || !is_call(x, part[0])) return;
+  if (r->n > 2) part[2] = find_reader(x, k, TC_MIN(x->s->n, part[0] + TC_FUSION_REACH + 1), r->op[2]);
+  if (r->n == 2 || part[2] >= 0) try_parts(x, rule, part, r->n);
 }
 
 /* ---- the loss head, found from the first part ------------------------------------------------ */
@@ -244,7 +259,7 @@ struct tc_fusions *tc_fusions_new(const struct tc_graph *g, const struct tc_acti
     for (int r = 0; r < TC_FUSIONS && !update && is_call(&x, k); r++) {
       const int link = tc_fusion_rule[r].link;
       if (link == TC_FUSION_CHAIN) find_chain(&x, r, k);
-      else if (link != TC_FUSION_RUN) find_pair(&x, r, k);
+      else if (link != TC_FUSION_RUN) find_product(&x, r, k);
     }
     k = update ? find_run(&x, k) : k + 1;
   }

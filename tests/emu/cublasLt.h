@@ -11,7 +11,8 @@ enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
 enum cublasLtEpilogue_t {
   CUBLASLT_EPILOGUE_DEFAULT = 1, CUBLASLT_EPILOGUE_BIAS = 4, CUBLASLT_EPILOGUE_GELU_AUX = 160,
-  CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164, CUBLASLT_EPILOGUE_DGELU = 192, CUBLASLT_EPILOGUE_BGRADB = 512
+  CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164, CUBLASLT_EPILOGUE_DGELU = 192, CUBLASLT_EPILOGUE_DGELU_BGRAD = 208,
+  CUBLASLT_EPILOGUE_BGRADB = 512
 };
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB, CUBLASLT_MATMUL_DESC_EPILOGUE,
@@ -109,12 +110,12 @@ static inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
 static inline bool emu_blas_has_aux(const emu_desc *d)
 {
   return d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX || d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-         || d->epilogue == CUBLASLT_EPILOGUE_DGELU;
+         || d->epilogue == CUBLASLT_EPILOGUE_DGELU || d->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
 }
 static inline bool emu_blas_has_bias(const emu_desc *d)
 {
   return d->epilogue == CUBLASLT_EPILOGUE_BIAS || d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-         || d->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+         || d->epilogue == CUBLASLT_EPILOGUE_BGRADB || d->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
 }
 
 /* TC_EMU_BLASLT_REFUSES = plan or run: what fused calls want is not in the table, or it is and
@@ -129,7 +130,8 @@ static inline bool emu_blas_refuses(cublasLtMatmulDesc_t d, const char *when)
 /* TC_EMU_BLASLT_FAST: the number of the fast plan of each product, 0 to 2; a digit for each GPU, the last one for the
  * others. Then events are on a clock of their own, on which products alone take time, and no two plans have the same
  * bits: a product is the exact one times 1 + number / 2^20. With TC_EMU_BLASLT_SLOW_FUSED products with an epilogue
- * that our kernels could run are slow, and those that add another matrix than the output. */
+ * that our kernels could run are slow, and those that add another matrix than the output; =sums: those alone that sum up
+ * GELU's gradient. */
 enum { EMU_BLAS_PLANS = 3 };
 static inline const char *emu_blas_fast(void)
 {
@@ -141,7 +143,8 @@ static inline int emu_blas_us(const emu_desc *d, const cublasLtMatmulAlgo_t *alg
 {
   const char *fast = emu_blas_fast();
   const bool fused = emu_blas_has_aux(d) || d->epilogue == CUBLASLT_EPILOGUE_BGRADB || adds_other;
-  if (fused && getenv("TC_EMU_BLASLT_SLOW_FUSED")) return 5000;
+  const char *slow = getenv("TC_EMU_BLASLT_SLOW_FUSED");
+  if (fused && slow && (strcmp(slow, "sums") || d->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD)) return 5000;
   return fast && algo->number == (uint64_t)(*fast - '0') ? 1000 : 2000;
 }
 
@@ -227,9 +230,10 @@ static inline double emu_gelu_slope(double x)
 static inline float emu_blas_epilogue(const emu_desc *d, const emu_layout *c, int64_t i,
                                       int64_t j, float y)
 {
-  if (emu_blas_has_bias(d) && d->epilogue != CUBLASLT_EPILOGUE_BGRADB)
+  const bool back = d->epilogue == CUBLASLT_EPILOGUE_DGELU || d->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
+  if (emu_blas_has_bias(d) && d->epilogue != CUBLASLT_EPILOGUE_BGRADB && !back)
     y += emu_blas_get(c->type, d->bias, i);
-  if (d->epilogue == CUBLASLT_EPILOGUE_DGELU)
+  if (back)
     return (float)((double)y * emu_gelu_slope((double)emu_blas_get(c->type, d->aux,
                                                                    j * d->aux_ld + i)));
   if (!emu_blas_has_aux(d)) return y;
@@ -253,6 +257,7 @@ static inline void emu_blas_multiply(const emu_product *p)
   const emu_desc *d = &p->desc;
   const emu_layout *a = &p->la, *b = &p->lb, *c = &p->lc;
   const bool ta = d->op[0] == CUBLAS_OP_T, tb = d->op[1] == CUBLAS_OP_T;
+  double *row = (double *)calloc((size_t)p->m, sizeof *row);    /* sums of the output's rows */
   for (int64_t j = 0; j < p->n; j++) {
     double column = 0;
     for (int64_t l = 0; l < p->k; l++)
@@ -265,9 +270,14 @@ static inline void emu_blas_multiply(const emu_product *p)
                * emu_blas_input(d, b->type, p->B, tb ? l * b->ld + j : j * b->ld + l);
       float y = p->alpha * (float)sum;
       if (p->beta != 0) y += p->beta * emu_blas_get(c->type, p->C, j * c->ld + i);
-      emu_blas_put(c->type, p->D, j * c->ld + i, emu_blas_epilogue(d, c, i, j, y));
+      const float out = emu_blas_epilogue(d, c, i, j, y);
+      row[i] += (double)out;
+      emu_blas_put(c->type, p->D, j * c->ld + i, out);
     }
   }
+  for (int64_t i = 0; i < p->m && d->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD; i++)
+    emu_blas_put(c->type, d->bias, i, (float)row[i]);
+  free(row);
 }
 
 static inline cublasStatus_t cublasLtMatmul(

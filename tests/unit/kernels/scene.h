@@ -24,6 +24,7 @@ struct scene {
   int64_t used;
   int n;
   bool can;                      /* the last run's: the device fuses these */
+  bool asked;                    /* it has said so before, and is not asked again */
   struct part part[PARTS];
   struct tc_runtime rt;
 };
@@ -94,7 +95,7 @@ static char *run(struct scene *s, struct tc_device *d, bool fused)
     if (k->prepare) good &= k->prepare(d, c, &err) == 0;
     if (k->scratch) scratch_bytes = TC_MAX(scratch_bytes, k->scratch(d, c));
   }
-  const bool can = s->can = !fused || d->ops->fused->can(d, part, s->n);
+  const bool can = s->can = !fused || s->asked || d->ops->fused->can(d, part, s->n);
   if (fused && can) scratch_bytes = TC_MAX(scratch_bytes, d->ops->fused->scratch(d, part, s->n));
   scratch = d->ops->alloc(d, scratch_bytes);
   for (int i = 0; i < s->n; i++) s->part[i].c.scratch = scratch;

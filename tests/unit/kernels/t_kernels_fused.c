@@ -61,6 +61,29 @@ static void gelu_bwd_case(struct scene *s, int dtype)
   ok(!run(s, cuda, true), "... not where the product is gelu's input");
 }
 
+/* With the sums of its columns over m tokens, which the library rounds to the product's type: once, not on the way. */
+static void gelu_bias_bwd_case(struct scene *s, int dtype, int out, int acc, int64_t m)
+{
+  char what[100];
+  clear(s);
+  snprintf(what, sizeof what, "matmul, gelu_bwd, bias_bwd%s of %d tokens, %s to %s", acc ? " +=" : "", (int)m,
+           tc_dtype_name(dtype), tc_dtype_name(out));
+  struct tc_view dy = tensor(s, dtype, m * K, K, false), w = tensor(s, dtype, K * N, N, false);
+  struct tc_view dz = tensor(s, dtype, m * N, N, false), x = tensor(s, dtype, m * N, N, false);
+  struct tc_view dx = tensor(s, dtype, m * N, N, false), db = tensor(s, out, N, N, false);
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ m, N, K, false, false };
+  call(s, TC_OP_GELU_BWD, 2, 1, VIEW(dz, x, dx));
+  call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dx, db))->acc = (uint8_t)acc;
+  if (dtype == TC_F32 && !cuda->tf32) {
+    ok(!run(s, cuda, true), "%s: not fused", what);
+    return;
+  }
+  if (!gelu_of_library(s)) return;
+  check_product(s, true, dtype == TC_BF16 ? 1.6e-2 : tolerance(dtype), what);
+  s->part[2].c.in[0] = dz;
+  ok(!run(s, cuda, true), "... not of another gradient");
+}
+
 /* The residual's sum, also in the residual's own place. */
 static void add_case(struct scene *s, int dtype, bool bias, bool in_place)
 {
@@ -191,6 +214,7 @@ static void tf32_cases(struct scene *s)
   gelu_case(s, TC_F32, true, N);
   gelu_case(s, TC_F32, false, N);
   gelu_bwd_case(s, TC_F32);
+  gelu_bias_bwd_case(s, TC_F32, TC_F32, 1, M);
   bias_bwd_case(s, TC_F32, TC_F32, 1, 1);
   tc_device_close(cuda);
   cuda = fp32;
@@ -199,15 +223,16 @@ static void tf32_cases(struct scene *s)
 /* A library that has no product with an epilogue, or says that it has and then does not do it. */
 static void refusing_library(struct scene *s)
 {
-  static const char *const when[] = { "plan", "run" };
+  static const char *const when[] = { "plan", "run", "run" };
   struct tc_device *usual = cuda;
   struct tc_err err = { 0 };
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 3; i++) {
     setenv("TC_EMU_BLASLT_REFUSES", when[i], 1);
     if (tc_device_open(&cuda, "cuda", 1, &err) < 0) break;
     if (i) {
       gelu_case(s, TC_BF16, true, N);
-      gelu_bwd_case(s, TC_BF16);
+      if (i == 1) gelu_bwd_case(s, TC_BF16);
+      else gelu_bias_bwd_case(s, TC_BF16, TC_F32, 1, M);
       bias_bwd_case(s, TC_BF16, TC_F32, 1, 1);
     }
     gelu_product(s, TC_BF16, true, N);
@@ -377,12 +402,15 @@ int main(void)
     gelu_case(s, dtype, true, N);
     gelu_case(s, dtype, false, N);
     gelu_bwd_case(s, dtype);
+    for (int acc = 0; acc < 2; acc++) gelu_bias_bwd_case(s, dtype, TC_F32, acc, M);
     for (int k = 0; k < 4; k++) add_case(s, dtype, k & 1, k >> 1);
     update_case(s, TC_OP_ADAMW, 60, dtype);
     update_case(s, TC_OP_SGD, 7, dtype);
     for (int acc = 0; acc < 4; acc++) bias_bwd_case(s, dtype, TC_F32, acc & 1, acc >> 1);
   }
   bias_bwd_case(s, TC_BF16, TC_BF16, 1, 0);
+  for (int acc = 0; acc < 2; acc++) gelu_bias_bwd_case(s, TC_BF16, TC_BF16, acc, M);
+  gelu_bias_bwd_case(s, TC_BF16, TC_F32, 0, on_gpu() ? 8192 : 1024);
   long_sum_case(s);
   one_term_case(s);
   refusals(s);

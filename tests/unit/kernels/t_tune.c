@@ -187,6 +187,51 @@ static void residual(struct scene *s)
   call(s, TC_OP_ADD, 2, 1, VIEW(other, y, sum));
 }
 
+static void sums(struct scene *s)
+{
+  clear(s);
+  struct tc_view dy = tensor(s, TC_BF16, M * K, K, false), w = tensor(s, TC_BF16, K * N, N, false);
+  struct tc_view dz = tensor(s, TC_BF16, M * N, N, false), x = tensor(s, TC_BF16, M * N, N, false);
+  struct tc_view dx = tensor(s, TC_BF16, M * N, N, false), db = tensor(s, TC_F32, N, N, false);
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ M, N, K, false, false };
+  call(s, TC_OP_GELU_BWD, 2, 1, VIEW(dz, x, dx));
+  call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dx, db))->acc = 1;
+}
+
+/* A product with GELU's gradient and its sums is timed beside the two of them: what has been taken as one call runs as
+ * what is faster, all, two, or none of its parts. */
+static void three(struct scene *s, const char *slow)
+{
+  static const char *const name[] = { " plain: ", " gelu_bwd: ", " gelu_bwd+bias_bwd: " };
+  const bool two_apart = slow && !strcmp(slow, "yes");
+  struct tc_err err = { 0 };
+  struct tc_device *d = fresh_cuda();
+  char *text = NULL;
+  int timed;
+  if (slow) setenv("TC_EMU_BLASLT_SLOW_FUSED", slow, 1);
+  sums(s);
+  free(run(s, d, true));
+  ok(d->ops->tune(d, "", true, again_at, &text, &timed, &err) == 0 && timed == 3, "slow: %s: three are timed %s",
+     slow ? slow : "none", err.text);
+  for (int i = 0; i < 3; i++) {
+    const char *at = text ? strstr(text, name[i]) : NULL;
+    const bool apart = at && !strncmp(at + strlen(name[i]), "apart ", 6);
+    ok(at && apart == (i == 2 ? slow != NULL : i == 1 && two_apart), "...%s is%s one", name[i], apart ? " not" : "");
+  }
+  s->asked = true;
+  char *got = run(s, d, true), *want = run(s, ref, false);
+  s->asked = false;
+  const struct tc_view *db = &s->part[2].c.out[0];
+  ok(got && want && difference(s, &s->part[1].c.out[0], got, want) < 8e-3, "... the gradient");
+  const double off = got && want ? difference(s, db, got, want) : 1;
+  ok(off < 1.6e-2, "... and its sums, off by %.1e", off);
+  free(got);
+  free(want);
+  free(text);
+  tc_device_close(d);
+  unsetenv("TC_EMU_BLASLT_SLOW_FUSED");
+}
+
 /* A fused product whose parts are faster is no longer one; the product alone still has its plan. */
 static void parts(struct scene *s, void (*fill)(struct scene *), const char *name, bool slow)
 {
@@ -228,6 +273,9 @@ int main(void)
     known_lines(s);
     loaded(s);
     setenv("TC_EMU_BLASLT_FAST", "0", 1);
+    three(s, NULL);
+    three(s, "sums");
+    three(s, "yes");
     for (int slow = 0; slow < 2; slow++) {
       if (slow) setenv("TC_EMU_BLASLT_SLOW_FUSED", "yes", 1);
       parts(s, gradients, "bias_bwd", slow);

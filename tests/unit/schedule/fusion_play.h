@@ -132,7 +132,7 @@ static void play_group(const struct bench *b, struct play *y, const struct tc_fu
   const bool unread = tc_fusion_rule[group->rule].flags & TC_FUSION_UNREAD;
   for (int32_t i = 0; i < group->n; i++) {
     y->read[part[i]] = read_all(b, y, part[i]);
-    if (unread && i > 0) write_all(b, y, part[0], 13);
+    if (unread && i == 1) write_all(b, y, part[0], 13);
     write_all(b, y, part[i], mix(y->read[part[i]], TC_RUN));
   }
 }

@@ -43,11 +43,11 @@ static bool may_move(const struct bench *b, const int32_t *part, int n, int i)
 }
 
 /* A later part may write before the earlier one reads. */
-static bool may_overlap(const struct bench *b, const struct tc_fusion_rule *r, int32_t x, int32_t y)
+static bool may_overlap(const struct bench *b, const struct tc_fusion_rule *r, bool first, int32_t x, int32_t y)
 {
   const int out = first_output(b, x), over = first_output(b, y);
   if (any_meet(b, x, true, false, y, false, true)) return false;
-  if ((r->flags & TC_FUSION_UNREAD) || !any_meet(b, x, false, true, y, false, true)) return true;
+  if ((first && (r->flags & TC_FUSION_UNREAD)) || !any_meet(b, x, false, true, y, false, true)) return true;
   const struct bytes made = bytes_of(b, x, out), new = bytes_of(b, y, over);
   return (r->flags & TC_FUSION_REPLACE) && n_operands(b, x) == out + 1 && n_operands(b, y) == over + 1
          && made.at == new.at && made.end == new.end
@@ -68,7 +68,7 @@ static bool is_right(const struct bench *b, int rule, const int32_t *part, int n
     right &= here && x->space == TC_DEVICE && b->s->action[part[i]].kind == TC_RUN
              && b->s->action[part[i]].mb == b->s->action[part[0]].mb && (i == 0 || part[i] > part[i - 1])
              && (i == n - 1 || may_move(b, part, n, i));
-    for (int k = i + 1; k < n; k++) right &= may_overlap(b, &tc_fusion_rule[rule], part[i], part[k]);
+    for (int k = i + 1; k < n; k++) right &= may_overlap(b, &tc_fusion_rule[rule], i == 0, part[i], part[k]);
   }
   return right;
 }
@@ -85,18 +85,21 @@ static int count_readers(const struct bench *b, int32_t t)
   return n;
 }
 
-/* The parts have the rule's ops and what links them. */
+/* The parts have the ops of the rule's first ones and what links them. */
 static bool matches(const struct bench *b, int rule, const int32_t *part, int n)
 {
   const struct tc_fusion_rule *r = &tc_fusion_rule[rule];
   const struct tc_node *first = node_of(b, part[0]), *last = node_of(b, part[n - 1]);
-  bool match = n == r->n;
-  for (int i = 0; i < r->n && match && r->link != TC_FUSION_RUN; i++)
+  bool match = n <= r->n;
+  for (int i = 0; i < n && match && r->link != TC_FUSION_RUN; i++)
     match = node_of(b, part[i])->op == r->op[i] && (r->link != TC_FUSION_CHAIN || node_of(b, part[i])->head);
   switch (r->link) {
   case TC_FUSION_READS:
+    for (int i = 1; i < n && match; i++)
+      match = tc_in(b->g, node_of(b, part[i]), 0) == tc_out(b->g, node_of(b, part[i - 1]), 0);
+    return match && (!(r->flags & TC_FUSION_UNREAD) || count_readers(b, tc_out(b->g, first, 0)) == 1);
   case TC_FUSION_ADDS:
-    match = match && tc_in(b->g, last, r->link == TC_FUSION_ADDS) == tc_out(b->g, first, 0);
+    match = match && tc_in(b->g, last, 1) == tc_out(b->g, first, 0);
     return match && (!(r->flags & TC_FUSION_UNREAD) || count_readers(b, tc_out(b->g, first, 0)) == 1);
   case TC_FUSION_SHARES: return match && tc_in(b->g, last, 0) == tc_in(b->g, first, 0) && last->mark == TC_W;
   case TC_FUSION_RUN: break;
@@ -125,20 +128,34 @@ static bool is_listed(const struct bench *b, int rule, const int32_t *part, int 
   return false;
 }
 
-/* The nearest action from k, in steps of `by`, that does this op in its micro-batch; for pairs, one that is
- * linked with k. -1: none near. */
-static int32_t nearest(const struct bench *b, int rule, int32_t k, int op, int by, int32_t end)
+/* The nearest action that may follow n parts in their micro-batch. -1: none near. */
+static int32_t next_part(const struct bench *b, int rule, const int32_t *part, int n)
 {
-  for (int32_t i = k + by; i >= 0 && i < b->s->n && i != end; i += by) {
-    const int32_t pair[2] = { i, k };
-    if (node_of(b, i)->op == op && b->s->action[i].mb == b->s->action[k].mb && b->s->action[i].kind == TC_RUN
-        && (by > 0 || matches(b, rule, pair, 2)))
+  const struct tc_fusion_rule *r = &tc_fusion_rule[rule];
+  const bool chain = r->link == TC_FUSION_CHAIN;
+  const int32_t end = TC_MIN(b->s->n, part[0] + TC_FUSION_REACH + !chain);
+  int32_t more[TC_FUSION_OPS];
+  memcpy(more, part, (size_t)n * sizeof *part);
+  for (int32_t i = part[n - 1] + 1; i < end; i++) {
+    more[n] = i;
+    if (node_of(b, i)->op == r->op[n] && b->s->action[i].mb == b->s->action[part[0]].mb
+        && b->s->action[i].kind == TC_RUN && (chain || matches(b, rule, more, n + 1)))
       return i;
   }
   return -1;
 }
 
-/* Groups of two and of the loss head that are right, but not in the list. */
+/* The nearest action before the second part, k, that is linked with it. -1: none near. */
+static int32_t first_part(const struct bench *b, int rule, int32_t k)
+{
+  for (int32_t i = k - 1; i >= 0 && i >= k - TC_FUSION_REACH; i--) {
+    const int32_t pair[2] = { i, k };
+    if (b->s->action[i].mb == b->s->action[k].mb && b->s->action[i].kind == TC_RUN && matches(b, rule, pair, 2)) return i;
+  }
+  return -1;
+}
+
+/* Groups of products and of the loss head that are right, but not in the list. */
 static int count_missing(const struct bench *b)
 {
   int missing = 0;
@@ -150,11 +167,10 @@ static int count_missing(const struct bench *b)
       if (rule->link == TC_FUSION_RUN) continue;
       if (rule->link != TC_FUSION_CHAIN) {
         if (node_of(b, k)->op != rule->op[1]) continue;
-        part[0] = nearest(b, r, k, rule->op[0], -1, k - TC_FUSION_REACH - 1);
+        part[0] = first_part(b, r, k);
         part[n++] = k;
       }
-      for (; n < rule->n && part[n - 1] >= 0; n++)
-        part[n] = nearest(b, r, part[n - 1], rule->op[n], 1, k + TC_FUSION_REACH);
+      for (; n < rule->n && part[0] >= 0 && part[n - 1] >= 0; n++) part[n] = next_part(b, r, part, n);
       if (part[0] < 0 || part[n - 1] < 0 || !matches(b, r, part, n) || !is_right(b, r, part, n)) continue;
       if (is_listed(b, r, part, n)) continue;
       missing++;
@@ -194,8 +210,9 @@ static int check_groups(const struct bench *b, int64_t found[TC_FUSIONS])
   for (int32_t i = 0; i < b->fused->n; i++) {
     const struct tc_fusion *x = &b->fused->group[i];
     const int32_t *part = b->fused->action + x->first;
+    const struct tc_fusion_rule *rule = &tc_fusion_rule[x->rule];
     found[x->rule]++;
-    if (x->mb == b->s->action[part[0]].mb && matches(b, x->rule, part, x->n) && is_right(b, x->rule, part, x->n))
+    if ((x->n == rule->n || rule->link == TC_FUSION_RUN) && x->mb == b->s->action[part[0]].mb && matches(b, x->rule, part, x->n) && is_right(b, x->rule, part, x->n))
       continue;
     printf("# %s at action %d\n", tc_fusion_rule[x->rule].name, part[x->n - 1]);
     faults += fuzz_fault(b->f, "a group is wrong");
