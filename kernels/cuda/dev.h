@@ -348,6 +348,9 @@ void tc_cuda_add_parts(struct tc_device *d, const struct tc_view *out, bool acc,
 /* norm.cu */
 tc_cuda_fn tc_cuda_layernorm, tc_cuda_layernorm_bwd, tc_cuda_rmsnorm, tc_cuda_rmsnorm_bwd;
 tc_cuda_size_fn tc_cuda_norm_bwd_scratch;
+bool tc_cuda_can_norm_sums(const struct tc_call *const *part, int n);
+int64_t tc_cuda_norm_sums_scratch(struct tc_device *d, const struct tc_call *const *part);
+int tc_cuda_norm_sums(struct tc_device *d, const struct tc_call *const *part);
 /* qknorm.cu */
 tc_cuda_fn tc_cuda_qknorm, tc_cuda_qknorm_bwd;
 tc_cuda_size_fn tc_cuda_qknorm_bwd_scratch;

@@ -302,23 +302,24 @@ static const struct tc_kernel kernels[TC_OPS] = {
 #undef OP
 };
 
-/* ---- fused calls: a product with what comes before or after it, cross-entropy, or updates ----- */
+/* ---- fused calls: a product or a norm's gradient with what comes before or after it, cross-entropy, or updates ----- */
 
 static bool can_fuse(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   return tc_cuda_can_multiply(d, part, n) || tc_cuda_can_xent(d, part, n)
-         || tc_cuda_can_update(part, n);
+         || tc_cuda_can_update(part, n) || tc_cuda_can_norm_sums(part, n);
 }
 
 static int64_t fused_scratch(struct tc_device *d, const struct tc_call *const *part, int n)
 {
-  return tc_cuda_multiply_scratch(d, part, n);
+  return tc_cuda_can_norm_sums(part, n) ? tc_cuda_norm_sums_scratch(d, part) : tc_cuda_multiply_scratch(d, part, n);
 }
 
 static int run_fused(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   const int op = part[0]->op;
   if (op == TC_OP_ADAMW || op == TC_OP_SGD) return tc_cuda_update(d, part, n);
+  if (op == TC_OP_LAYERNORM_BWD || op == TC_OP_RMSNORM_BWD) return tc_cuda_norm_sums(d, part);
   if (op == TC_OP_MATMUL || op == TC_OP_BIAS_BWD) return tc_cuda_multiply(d, part, n);
   return tc_cuda_xent(d, part, n);
 }

@@ -5,7 +5,8 @@
  * r, r + blocks, ...; a thread has columns, the same in all of them, and so keeps their part of
  * dg and db in registers.
  *
- * BF16: all tensors are bf16 and wide. Such a kernel asks for all that it needs of its rows at once. */
+ * BF16: all tensors are bf16 and wide. Such a kernel asks for all that it needs of its rows at once.
+ * SUMS: as a fused call with bias_bwd, backward sums up the columns of dx as well, which it has in registers. */
 #include "kernels/cuda/dev.h"
 
 /* ---- forward -------------------------------------------------------------------------------- */
@@ -119,7 +120,7 @@ int tc_cuda_rmsnorm(struct tc_device *d, const struct tc_call *c)
 struct norm_grad {
   struct tc_arr dx, dy, x, g;
   const float *mean, *rstd;
-  float *part;                   /* [blocks][2][C]: dg, db; RMS norm [blocks][C] */
+  float *part;                   /* [blocks][outs][C]: dg; of layer norm db; the columns of dx, if they are summed up */
   int64_t N, C;
   bool wide, acc;
 };
@@ -237,14 +238,16 @@ static __device__ __forceinline__ void row_means(float s[ROWS][2], float *sums, 
 /* NV groups of 8 columns per thread; ROWS rows at a time, whose sums are made together. Rows that are
  * wider than a block has registers for are several blocks' (grid.y): each has its columns, and
  * reads the others for the sums alone. So dx lies over neither dy nor x. */
-template <int NV, int ROWS, int THREADS, bool CENTRED, bool BF16> static __global__ void __launch_bounds__(THREADS)
+template <int NV, int ROWS, int THREADS, bool CENTRED, bool BF16, bool SUMS>
+static __global__ void __launch_bounds__(THREADS)
 norm_bwd(struct norm_grad a)
 {
   TC_DYNAMIC_SHARED(float, sums);                /* [2][BWD_WARPS][ROWS][2], in turns */
-  enum { SHARED_ROW = THREADS == BWD_MOST, OUTS = CENTRED ? 2 : 1 };
+  enum { SHARED_ROW = THREADS == BWD_MOST, OUTS = 1 + CENTRED + SUMS };
   const int t = (int)threadIdx.x, T = (int)blockDim.x;
   const int64_t C = a.C, first = SHARED_ROW ? blockIdx.y * (int64_t)NV * T * 8 : 0;
   float dg[NV][8], db[NV][8], e[ROWS][NV][8], xhat[ROWS][NV][8], s[ROWS][2], before[8];
+  float column[SUMS ? NV : 1][8];                /* of dx */
   struct rows<NV, ROWS, CENTRED, BF16> in;
   struct tc_eight<BF16> g[BF16 ? NV : 1];
   int turn = 0;
@@ -253,7 +256,7 @@ norm_bwd(struct norm_grad a)
     const int64_t j = first + (q * T + t) * 8;
     if (BF16) tc_ask(g[BF16 ? q : 0], a.g, j, C - j, true);
 #pragma unroll
-    for (int k = 0; k < 8; k++) dg[q][k] = db[q][k] = 0;
+    for (int k = 0; k < 8; k++) dg[q][k] = db[q][k] = column[SUMS ? q : 0][k] = 0;
   }
   for (int64_t n0 = (int64_t)blockIdx.x * ROWS; n0 < a.N; n0 += (int64_t)gridDim.x * ROWS) {
     in.ask(a, n0, first);
@@ -277,6 +280,8 @@ norm_bwd(struct norm_grad a)
           for (int k = 0; k < 8; k++) e[r][q][k] = a.acc ? e[r][q][k] + before[k] : e[r][q][k];
           tc_put8({ a.dx.p, true }, n * C + j, e[r][q]);
         }
+#pragma unroll
+        for (int k = 0; k < 8 && SUMS; k++) column[SUMS ? q : 0][k] += e[r][q][k];
       }
     }
   }
@@ -286,6 +291,7 @@ norm_bwd(struct norm_grad a)
     const int64_t j = first + (q * T + t) * 8;
     tc_store(part, j, C - j, C % 8 == 0, dg[q]);
     if (CENTRED) tc_store(part, C + j, C - j, C % 8 == 0, db[q]);
+    if (SUMS) tc_store(part, (OUTS - 1) * C + j, C - j, C % 8 == 0, column[SUMS ? q : 0]);
   }
 }
 
@@ -298,57 +304,84 @@ int64_t tc_cuda_norm_bwd_scratch(struct tc_device *d, const struct tc_call *c)
   return norm_parts(c->in[3].elems) * (c->n_out - 1) * c->in[2].elems * (int64_t)sizeof(float);
 }
 
-/* grid: blocks of rows, blocks of a row. */
-template <bool CENTRED, bool BF16>
+/* grid: blocks of rows, blocks of a row, of which there is one with SUMS. */
+template <bool CENTRED, bool BF16, bool SUMS>
 static void norm_bwd_launch(struct tc_device *d, const struct norm_grad *a, int threads, dim3 grid)
 {
   const int64_t nv = tc_ceil_div(tc_ceil_div(a->C, 8), threads);
-  auto kernel = threads > BWD_THREADS ? norm_bwd<2, 1, BWD_MOST, CENTRED, false>
-              : nv == 1 ? norm_bwd<1, 2, BWD_THREADS, CENTRED, BF16>
-              : nv == 2 ? norm_bwd<2, 2, BWD_THREADS, CENTRED, BF16> : norm_bwd<4, 1, BWD_THREADS, CENTRED, BF16>;
+  auto kernel = threads > BWD_THREADS ? norm_bwd<2, 1, BWD_MOST, CENTRED, false, false>
+              : nv == 1 ? norm_bwd<1, 2, BWD_THREADS, CENTRED, BF16, SUMS>
+              : nv == 2 ? norm_bwd<2, 2, BWD_THREADS, CENTRED, BF16, SUMS>
+              : norm_bwd<4, 1, BWD_THREADS, CENTRED, BF16, SUMS>;
   TC_LAUNCH(kernel, grid, dim3((unsigned)threads), 2 * BWD_WARPS * 2 * 2 * sizeof(float), tc_stream(d), *a);
 }
 
-template <bool CENTRED>
-static int norm_rows_bwd(struct tc_device *d, const struct tc_call *c, const char *what)
+/* sums: bias_bwd's call, of dx; NULL: none. */
+template <bool CENTRED, bool SUMS>
+static int norm_rows_bwd(struct tc_device *d, const struct tc_call *c, const struct tc_call *sums, const char *what)
 {
-  const struct tc_view *dy = &c->in[0], *x = &c->in[1], *dx = &c->out[0];
-  const int64_t C = c->in[2].elems, N = c->in[3].elems, parts = norm_parts(N), outs = CENTRED ? 2 : 1;
-  TC_ASSERT(x->elems == N * C && dy->elems == N * C);
+  const struct tc_view *x = &c->in[1], *dx = &c->out[0];
+  const int64_t C = c->in[2].elems, N = c->in[3].elems, parts = norm_parts(N), outs = 1 + CENTRED + SUMS;
+  TC_ASSERT(x->elems == N * C && c->in[0].elems == N * C);
   if (N * C == 0) return 0;
   const int64_t groups = tc_ceil_div(C, 8);
   const int most = groups > 4 * BWD_THREADS ? BWD_MOST : BWD_THREADS;
   const int threads = (int)TC_MIN((int64_t)most, tc_round_up(groups, 32));
   const int64_t blocks = most == BWD_MOST ? tc_ceil_div(groups, 2 * BWD_MOST) : 1;   /* of a row */
   struct norm_grad a;
-  a.dx = tc_arr_of(dx), a.dy = tc_arr_of(dy), a.x = tc_arr_of(x), a.g = tc_arr_of(&c->in[2]);
+  a.dx = tc_arr_of(dx), a.dy = tc_arr_of(&c->in[0]), a.x = tc_arr_of(x), a.g = tc_arr_of(&c->in[2]);
   a.mean = CENTRED ? tc_f32_of(&c->in[3]) : NULL, a.rstd = tc_f32_of(&c->in[CENTRED ? 4 : 3]);
   a.part = (float *)c->scratch;
   a.N = N, a.C = C, a.acc = (c->acc & 1) != 0;
-  a.wide = tc_wide(C, dx, dy, x) && tc_wide(C, &c->in[2], NULL, NULL);
+  a.wide = tc_wide(C, dx, &c->in[0], x) && tc_wide(C, &c->in[2], NULL, NULL);
   if (a.wide && a.dx.bf16 && a.dy.bf16 && a.x.bf16 && a.g.bf16)
-    norm_bwd_launch<CENTRED, true>(d, &a, threads, dim3((unsigned)parts, (unsigned)blocks));
-  else norm_bwd_launch<CENTRED, false>(d, &a, threads, dim3((unsigned)parts, (unsigned)blocks));
-  for (int k = 0; k < outs; k++)
+    norm_bwd_launch<CENTRED, true, SUMS>(d, &a, threads, dim3((unsigned)parts, (unsigned)blocks));
+  else norm_bwd_launch<CENTRED, false, SUMS>(d, &a, threads, dim3((unsigned)parts, (unsigned)blocks));
+  for (int k = 0; k < outs - SUMS; k++)
     tc_cuda_add_parts(d, &c->out[1 + k], (c->acc >> (1 + k) & 1) != 0, a.part + k * C, parts, C, outs * C);
+  if (SUMS) tc_cuda_add_parts(d, &sums->out[0], (sums->acc & 1) != 0, a.part + (outs - 1) * C, parts, C, outs * C);
   return tc_cuda_launched(d, what);
 }
 
 int tc_cuda_layernorm_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  return norm_rows_bwd<true>(d, c, "layernorm_bwd");
+  return norm_rows_bwd<true, false>(d, c, NULL, "layernorm_bwd");
 }
 int tc_cuda_rmsnorm_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  return norm_rows_bwd<false>(d, c, "rmsnorm_bwd");
+  return norm_rows_bwd<false, false>(d, c, NULL, "rmsnorm_bwd");
+}
+
+/* ---- fused: with the sums of dx's columns, the gradient of a bias ---------------------------- */
+
+/* A row is one block's. */
+bool tc_cuda_can_norm_sums(const struct tc_call *const *part, int n)
+{
+  const struct tc_call *c = part[0], *sums = part[n - 1];
+  return n == 2 && (c->op == TC_OP_LAYERNORM_BWD || c->op == TC_OP_RMSNORM_BWD) && sums->op == TC_OP_BIAS_BWD
+         && tc_same(&sums->in[0], &c->out[0]) && sums->out[0].elems == c->in[2].elems
+         && c->in[2].elems <= 4 * BWD_THREADS * 8;
+}
+
+int64_t tc_cuda_norm_sums_scratch(struct tc_device *d, const struct tc_call *const *part)
+{
+  return tc_cuda_norm_bwd_scratch(d, part[0]) + norm_parts(part[0]->in[3].elems) * part[0]->in[2].elems * (int64_t)sizeof(float);
+}
+
+int tc_cuda_norm_sums(struct tc_device *d, const struct tc_call *const *part)
+{
+  if (part[0]->op == TC_OP_LAYERNORM_BWD) return norm_rows_bwd<true, true>(d, part[0], part[1], "layernorm_bwd+bias_bwd");
+  return norm_rows_bwd<false, true>(d, part[0], part[1], "rmsnorm_bwd+bias_bwd");
 }
 
 template <bool CENTRED, bool BF16> static void load_norms(struct tc_device *d)
 {
   tc_load_kernels(d, norm<1, CENTRED, BF16>, norm<2, CENTRED, BF16>, norm<3, CENTRED, BF16>, norm<4, CENTRED, BF16>,
                   norm<6, CENTRED, BF16>, norm<8, CENTRED, BF16>, norm<0, CENTRED, false>);
-  tc_load_kernels(d, norm_bwd<1, 2, BWD_THREADS, CENTRED, BF16>, norm_bwd<2, 2, BWD_THREADS, CENTRED, BF16>,
-                  norm_bwd<4, 1, BWD_THREADS, CENTRED, BF16>, norm_bwd<2, 1, BWD_MOST, CENTRED, false>);
+  tc_load_kernels(d, norm_bwd<1, 2, BWD_THREADS, CENTRED, BF16, false>, norm_bwd<2, 2, BWD_THREADS, CENTRED, BF16, false>,
+                  norm_bwd<4, 1, BWD_THREADS, CENTRED, BF16, false>, norm_bwd<2, 1, BWD_MOST, CENTRED, false, false>);
+  tc_load_kernels(d, norm_bwd<1, 2, BWD_THREADS, CENTRED, BF16, true>, norm_bwd<2, 2, BWD_THREADS, CENTRED, BF16, true>,
+                  norm_bwd<4, 1, BWD_THREADS, CENTRED, BF16, true>);
 }
 
 void tc_cuda_load_norm(struct tc_device *d)

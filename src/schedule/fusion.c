@@ -20,6 +20,7 @@ const struct tc_fusion_rule tc_fusion_rule[TC_FUSIONS] = {
 struct finder {
   const struct tc_graph *g;
   const struct tc_actions *s;
+  const struct tc_mesh *m;
   struct tc_views *v;
   int32_t *reads;                /* [n_tensors]: nodes that read it, views and later versions too */
   unsigned flags;                /* that a rule must have */
@@ -73,6 +74,16 @@ static bool is_here(const struct finder *x, int32_t k)
   return false;
 }
 
+/* A transfer among one rank, in place. */
+static bool does_nothing(const struct finder *x, int32_t k)
+{
+  const struct tc_node *n = &x->g->node[x->s->action[k].node];
+  if (n->op != TC_OP_RESHARD || x->m->size[n->axis] > 1 || n->coll == TC_COPY || n->n_in != n->n_out) return false;
+  for (int i = 0; i < n->n_in; i++)
+    if (x->g->tensor[tc_out(x->g, n, i)].overwrites != tc_in(x->g, n, i)) return false;
+  return true;
+}
+
 /* The device does it in one call. */
 static bool is_call(const struct finder *x, int32_t k)
 {
@@ -92,7 +103,7 @@ static bool is_part(const int32_t *part, int n, int32_t k)
 static bool may_wait(const struct finder *x, const int32_t *part, int n, int i)
 {
   for (int32_t k = part[i] + 1; k < part[n - 1]; k++)
-    if (!is_part(part, n, k) && shares(x, k, part[i], ANY_WRITE)) return false;
+    if (!is_part(part, n, k) && !does_nothing(x, k) && shares(x, k, part[i], ANY_WRITE)) return false;
   return true;
 }
 
@@ -250,7 +261,7 @@ static int32_t *count_reads(const struct tc_graph *g)
 struct tc_fusions *tc_fusions_new(const struct tc_graph *g, const struct tc_actions *s,
                                   const struct tc_mesh *m, const int32_t coord[TC_AXES], unsigned flags)
 {
-  struct finder x = { .g = g, .s = s, .flags = flags };
+  struct finder x = { .g = g, .s = s, .m = m, .flags = flags };
   x.v = tc_views_new(g, m, coord);
   x.reads = count_reads(g);
   x.f = tc_calloc(1, sizeof *x.f);

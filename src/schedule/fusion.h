@@ -5,7 +5,8 @@
  * is (exec/fused.c), and runs the parts one by one otherwise.
  *
  * A fused call runs at the place of its last action. So of each group
- * - no action between two parts touches what an earlier part writes, or writes what it reads;
+ * - no action between two parts touches what an earlier part writes, or writes what it reads, but for transfers among
+ *   one rank in place, which do nothing;
  * - what a later part writes overlaps nothing that an earlier one reads or writes, but for what the table
  *   allows;
  * - what earlier parts read and write keeps its memory until the last part.

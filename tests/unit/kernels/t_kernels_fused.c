@@ -149,6 +149,43 @@ static void long_sum_case(struct scene *s)
   else ok(!run(s, cuda, true), "bias_bwd, matmul over %d tokens: not fused, few blocks", LONG);
 }
 
+/* A norm's gradient of x[rows, C], then the sums of its columns. */
+static void norm_case(struct scene *s, int op, int dtype, int64_t rows, int64_t C, int acc)
+{
+  char what[100];
+  const bool layer = op == TC_OP_LAYERNORM_BWD, wide = C > 8192;
+  clear(s);
+  snprintf(what, sizeof what, "%s, bias_bwd, %lld x %lld, %s, acc %d", tc_op_info[op].name, (long long)rows, (long long)C,
+           tc_dtype_name(dtype), acc);
+  struct tc_view dy = tensor(s, dtype, rows * C, C, false), x = tensor(s, dtype, rows * C, C, false);
+  struct tc_view g = tensor(s, dtype, C, C, false), mean = tensor(s, TC_F32, rows, 1, false);
+  struct tc_view rstd = tensor(s, TC_F32, rows, 1, true), dx = tensor(s, dtype, rows * C, C, false);
+  struct tc_view dg = tensor(s, TC_F32, C, C, false), db = tensor(s, TC_F32, C, C, false);
+  struct tc_view sums = tensor(s, TC_F32, C, C, false);
+  struct tc_call *c = layer ? call(s, op, 5, 3, VIEW(dy, x, g, mean, rstd, dx, dg, db))
+                            : call(s, op, 4, 2, VIEW(dy, x, g, rstd, dx, dg));
+  c->acc = (uint8_t)(acc & 7);
+  call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dx, sums))->acc = (uint8_t)(acc >> 3);
+  if (wide) ok(!run(s, cuda, true), "%s: not fused, a row is not one block's", what);
+  else check_product(s, false, dtype == TC_BF16 ? 1.6e-2 : 2e-5, what);
+  s->part[1].c.in[0] = x;
+  ok(!run(s, cuda, true), "... not of another gradient");
+}
+
+static void norm_cases(struct scene *s)
+{
+  static const int ops[] = { TC_OP_LAYERNORM_BWD, TC_OP_RMSNORM_BWD };
+  for (int op = 0; op < 2; op++)
+    for (int dtype = TC_F32, i = 0; i < 2; i++, dtype = TC_BF16) {
+      norm_case(s, ops[op], dtype, 70, 96, 1);
+      norm_case(s, ops[op], dtype, 9, 40, 15);
+      norm_case(s, ops[op], dtype, 5, 37, 8);
+      norm_case(s, ops[op], dtype, 7, 2056, 1);
+      norm_case(s, ops[op], dtype, 6, 4104, 14);
+      norm_case(s, ops[op], dtype, 4, 8200, 0);
+    }
+}
+
 /* `n` updates, every second with a cast; sizes that are no multiple of anything. */
 static void update_case(struct scene *s, int op, int n, int grad)
 {
@@ -413,6 +450,7 @@ int main(void)
   gelu_bias_bwd_case(s, TC_BF16, TC_F32, 0, on_gpu() ? 8192 : 1024);
   long_sum_case(s);
   one_term_case(s);
+  norm_cases(s);
   refusals(s);
   tf32_cases(s);
   if (!on_gpu()) refusing_library(s), next_plan(s), older_gpu(s);

@@ -36,7 +36,7 @@ static bool is_in(const int32_t *part, int n, int32_t action)
 static bool may_move(const struct bench *b, const int32_t *part, int n, int i)
 {
   for (int32_t k = part[i] + 1; k < part[n - 1]; k++)
-    if (!is_in(part, n, k)
+    if (!is_in(part, n, k) && !is_idle(b, k)
         && (any_meet(b, k, false, true, part[i], true, true) || any_meet(b, k, true, false, part[i], false, true)))
       return false;
   return true;
