@@ -22,7 +22,7 @@
 
 #include "src/comm/impl.h"
 
-enum { WAYS = 2, SPINS = 64, YIELDS = 64, SLEEP_NS = 100000, START_NS = 1000000 };
+enum { WAYS = 2, SPINS = 64, YIELDS = 64, SLEEP_NS = 100000, START_NS = 1000000, LAST_NS = 10000000 };
 #define SAY_NS INT64_C(250000000)
 #define TICK_NS INT64_C(1000000000)
 
@@ -34,14 +34,15 @@ struct nccl {
   int32_t *members;
   struct tc_late late;            /* borrows those */
   atomic_int way_of[TC_NCCL_SLOTS];
-  tc_ticket started, seen;        /* seen: the worker's */
+  _Atomic tc_ticket started;
+  tc_ticket seen;                 /* the worker's */
   pthread_mutex_t lock;
   struct tc_err why;              /* under lock: the first failure */
 };
 
 /* ---- waiting ----------------------------------------------------------------------- */
 
-/* awake_ns: how long it does not sleep. */
+/* awake_ns: the time until which it does not sleep. */
 struct patience { int64_t last_ns, age_ns, say_ns, awake_ns; int idle; };
 
 /* The time for which the process itself was stopped is not counted. */
@@ -56,7 +57,7 @@ static void add_wait(struct patience *p)
 static void back_off(struct patience *p)
 {
   if (p->idle++ < SPINS) return;
-  if (p->idle < SPINS + YIELDS || p->age_ns < p->awake_ns) sched_yield();
+  if (p->idle < SPINS + YIELDS || p->last_ns < p->awake_ns) sched_yield();
   else tc_sleep_ns(SLEEP_NS);
 }
 
@@ -115,7 +116,8 @@ static int give_up(struct nccl *x, const struct tc_coll_args *a, bool library, s
  * device may be waiting: a sleep would be longer. */
 static int be_ready(struct nccl *x, int w, const struct tc_coll_args *a, struct tc_err *err)
 {
-  struct patience p = { .last_ns = tc_now_ns(), .say_ns = SAY_NS, .awake_ns = START_NS };
+  const int64_t now = tc_now_ns();
+  struct patience p = { .last_ns = now, .say_ns = SAY_NS, .awake_ns = now + START_NS };
   int rc = x->ops->ready(x->way[w], err), late = 0;
   if (rc > 0) return 0;
   if (rc < 0) return give_up(x, a, true, err);
@@ -144,7 +146,7 @@ static int nccl_start(void *impl, const struct tc_coll_args *a, tc_ticket t, str
   if (x->ops->start(x->way[w], a, slot, err) < 0) return give_up(x, a, true, err);
   TC_TRY(be_ready(x, w, a, err));
   if (x->ops->mark(x->way[w], slot, err) < 0) return give_up(x, a, true, err);
-  x->started = t;
+  atomic_store(&x->started, t);
   return 0;
 }
 
@@ -164,7 +166,8 @@ static int64_t bytes_of(const struct nccl *x, const struct tc_coll_args *a)
   return bytes;
 }
 
-/* Waits for the end of the next transfer. Its timeout starts when the device reaches it. */
+/* Waits for the end of the next transfer. Its timeout starts when the device reaches it. If no later one is started, the
+ * host may be waiting for this end, as at the end of a step (tc_comm_settle): a sleep could be longer than what is left. */
 static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
                     int64_t *bytes, struct tc_err *err)
 {
@@ -174,6 +177,7 @@ static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool 
   struct tc_nccl *way = x->way[atomic_load(&x->way_of[slot])];
   int at, rc = 0;
   while ((at = x->ops->test(way, slot, err)) != TC_NCCL_DONE && at >= 0) {
+    if (!p.awake_ns && atomic_load(&x->started) == x->seen + 1) p.awake_ns = p.last_ns + LAST_NS;
     if ((rc = wait_on(x, a, &p, stop, err)) < 0) break;
     if (at == TC_NCCL_QUEUED) p.age_ns = 0;
   }

@@ -260,7 +260,8 @@ static void test_waits(void)
      world.yields, world.sleeps);
 }
 
-/* The host sleeps in a start that takes a millisecond or more, not in a shorter one; in a transfer it soon does. */
+/* The host sleeps in a start that takes a millisecond or more, not in a shorter one; in a transfer it soon does, but if it
+ * is the last that was started: after 10 ms, also where the device has not reached it. */
 static void test_naps(void)
 {
   static const struct tc_coll_args a = { .coll = TC_ALL_REDUCE };
@@ -272,8 +273,20 @@ static void test_naps(void)
     world.tick_ns = 1000, up.not_ready = rows[i][0] + 1, up.runs = rows[i][0];
     ok(be_ready(&x, 0, &a, NULL) == 0 && world.sleeps == rows[i][1], "sleeps in a start of %d us", rows[i][0]);
     int64_t bytes = world.sleeps = 0;
+    x.started = 2;
     ok(nccl_run(&x, &a, NULL, &bytes, NULL) == 0 && world.sleeps == rows[i][0] + 1 - SPINS - YIELDS, "... in one");
   }
+  for (int queued = 0; queued < 2; queued++)
+    for (int us = 9000; us <= 11000; us += 2000) {
+      struct nccl x;
+      struct tc_nccl up, down;
+      int64_t bytes;
+      make(&x, &up, &down);
+      x.started = 1;
+      world.sleeps = 0, world.tick_ns = 1000, *(queued ? &up.queued : &up.runs) = us;
+      is_int(nccl_run(&x, &a, NULL, &bytes, NULL), 0, "the last one, %s %d us", queued ? "reached after" : "of", us);
+      is_int(world.sleeps, us > 10000 ? us - 10000 + 1 : 0, "... as many sleeps");
+    }
 }
 
 /* ---- a call ------------------------------------------------------------------------------ */
