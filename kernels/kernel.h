@@ -186,6 +186,7 @@ struct tc_device {
   bool tf32;                   /* cuda: fp32 products from inputs rounded to 10 bits of mantissa */
   bool library;                /* cuda: calls are prepared for tc_library too */
   bool any_order;              /* ... which may add in another order each time */
+  int64_t library_bytes;       /* ... and whose calls are cut to take no more, if they can be; 0: its own limit (tests) */
   void *priv;
 };
 

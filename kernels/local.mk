@@ -79,10 +79,10 @@ endif
 # Attention by cuDNN: a shared object that the CUDA module opens where it is there. C++ with its library, as
 # cudnn-frontend needs it. Little of what is compiled is called, and all of it once: -O1 takes half the time.
 cudnn_sources = %D%/cudnn/attention.cc
-EXTRA_DIST += $(cudnn_sources) %D%/cudnn/attention.h
+EXTRA_DIST += $(cudnn_sources) %D%/cudnn/attention.h %D%/cudnn/cut.h
 if TC_CUDNN
 cudnn_module = %D%/tercio-cudnn.so
-%D%/cudnn/attention.o: $(top_srcdir)/%D%/cudnn/attention.cc $(top_srcdir)/%D%/cudnn/attention.h
+%D%/cudnn/attention.o: $(top_srcdir)/%D%/cudnn/attention.cc $(top_srcdir)/%D%/cudnn/attention.h $(top_srcdir)/%D%/cudnn/cut.h
 	@$(MKDIR_P) $(@D)
 	$(AM_V_GEN)$(CXX) -std=c++17 -O1 -fPIC -fvisibility=hidden $(TC_WARNINGS) -I$(top_srcdir) $(CUDNN_FLAGS) \
 	  -c $(top_srcdir)/%D%/cudnn/attention.cc -o $@

@@ -77,6 +77,7 @@ unit_tests = \
   %D%/unit/kernels/t_attn_order.t \
   %D%/unit/kernels/t_cache.t \
   %D%/unit/kernels/t_capture.t \
+  %D%/unit/kernels/t_cudnn_cut.t \
   %D%/unit/kernels/t_cudnn_plans.t \
   %D%/unit/kernels/t_device.t \
   %D%/unit/kernels/t_dnnl.t \

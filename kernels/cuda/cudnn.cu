@@ -14,7 +14,10 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-enum { WHY_BYTES = 400, TILE = 128, HEAD_MAX = 128, MEMORY_SHARE = 16 };     /* a workspace is no more than 1/16 of it */
+enum { WHY_BYTES = 400, TILE = 128, HEAD_MAX = 128 };
+/* A workspace is at most 1/16 of the GPU's memory and 1/4 of what is left when the programs have theirs: it is tried with a
+ * second one and operands, and products and transfers need some, too. */
+enum { SHARE_OF_ALL = 16, SHARE_OF_LEFT = 4 };
 
 struct attention {               /* the plan of a call */
   struct tc_cudnn_shape shape;
@@ -98,7 +101,7 @@ static bool open_module(struct tc_device *d, struct tc_library_state *s)
 
 /* What cuDNN is asked for: whole sequences in bf16. Lengths that are no multiple of 128 would
  * take copies from the host at each call. Whether cuDNN's kernels count more than 2^31 numbers is not documented. */
-static bool is_candidate(const struct tc_device *d, const struct tc_call *c, struct tc_cudnn_shape *s)
+static bool is_candidate(struct tc_device *d, const struct tc_call *c, struct tc_cudnn_shape *s)
 {
   const bool back = c->op == TC_OP_ATTN_BWD;
   const struct tc_view *qkv = &c->in[back ? 1 : 0];
@@ -110,19 +113,23 @@ static bool is_candidate(const struct tc_device *d, const struct tc_call *c, str
   memset(s, 0, sizeof *s);
   s->batch = qkv->dim[0] / T, s->groups = qkv->dim[1], s->queries = qkv->dim[2] - 2, s->length = T, s->size = D;
   s->scale = 1.f / sqrtf((float)D), s->deterministic = !d->any_order;
+  int64_t left, total;
+  d->ops->memory(d, &left, &total);
+  s->workspace = d->library_bytes ? d->library_bytes : TC_MIN(INT64_C(1) << 30, total / SHARE_OF_ALL);
   return true;
 }
 
 /* NULL: cuDNN has none, or one that takes too much of the GPU's memory. */
 static struct tc_cudnn_plan *new_plan(struct tc_device *d, struct tc_library_state *s, const struct tc_cudnn_shape *shape)
 {
-  int64_t unused, total;
+  int64_t left, total;
   struct tc_cudnn_plan *p = s->ops->plan(s->cudnn, shape, s->why, WHY_BYTES);
-  d->ops->memory(d, &unused, &total);
+  d->ops->memory(d, &left, &total);
   const int64_t most = p ? TC_MAX(s->ops->workspace(p, 0), s->ops->workspace(p, 1)) : 0;
-  if (!p || most <= total / MEMORY_SHARE) return p;
-  snprintf(s->why, WHY_BYTES, "over %lld tokens it would take %.3g GB, more than 1/%d of the GPU's memory",
-           (long long)shape->length, (double)most * 1e-9, MEMORY_SHARE);
+  if (!p || most <= TC_MIN(total / SHARE_OF_ALL, left / SHARE_OF_LEFT)) return p;
+  snprintf(s->why, WHY_BYTES, "over %lld tokens it would take %.3g GB: more than 1/%d of the GPU's memory, or than 1/%d of the "
+           "%.3g GB that are left", (long long)shape->length, (double)most * 1e-9, SHARE_OF_ALL, SHARE_OF_LEFT,
+           (double)left * 1e-9);
   s->ops->free_plan(p);
   return NULL;
 }

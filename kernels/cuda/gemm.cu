@@ -344,11 +344,12 @@ static bool pays(struct tc_device *d, const struct product *x, const struct plan
   return !other || busy(p) >= 0.8f * busy(other);
 }
 
-/* Of three parts the first two are what is run where the sums are faster by themselves. */
+/* The first two of three parts are what is run where the sums are faster by themselves. */
 bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   struct product x;
-  if (n < 2 || !product_of_all(part, n, &x) || (n > 2 && !tc_cuda_can_multiply(d, part, 2)) || x.key.m == 0 || x.key.n == 0 || x.key.k < 2) return false;
+  if (n < 2 || !product_of_all(part, n, &x) || (n > 2 && !tc_cuda_can_multiply(d, part, 2))) return false;
+  if (x.key.m == 0 || x.key.n == 0 || x.key.k < 2) return false;
   const uintptr_t bits = (uintptr_t)x.a | (uintptr_t)x.b | (uintptr_t)x.y | (uintptr_t)x.bias
                          | (uintptr_t)x.aux | (uintptr_t)x.c;
   if (bits % WIDE_BYTES || (x.aux && x.key.n % 8)) return false;
@@ -381,9 +382,8 @@ int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *cons
 
 static int one_by_one(struct tc_device *d, const struct tc_call *const *part, int n)
 {
-  int i = 0;
-  if (n > 2) TC_TRY(tc_cuda_multiply(d, part, i = 2));
-  for (; i < n; i++) {
+  if (n > 2) TC_TRY(tc_cuda_multiply(d, part, 2));
+  for (int i = n > 2 ? 2 : 0; i < n; i++) {
     struct tc_call c = *part[i];
     c.scratch = part[0]->scratch;
     TC_TRY(d->ops->kernel[c.op].run(d, &c));

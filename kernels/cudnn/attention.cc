@@ -6,8 +6,9 @@
  * cuDNN's tensors are [batch, heads, length, size], with one stride from a head to the next. Where a group has one
  * query, or there is one group, batch and heads are sequences and their queries. Where several groups have several
  * queries, no one stride leads to all queries of a token, since each group's key and value stand between: the graph is
- * then that of one sequence, [groups, queries, length, size], and runs once for each. */
-#include "kernels/cudnn/attention.h"
+ * then that of one sequence, [groups, queries, length, size]. It has as much of the micro-batch as its workspace allows,
+ * and runs once for each part (cut.h). */
+#include "kernels/cudnn/cut.h"
 
 #include <cudnn_frontend.h>
 
@@ -30,11 +31,9 @@ struct tc_cudnn {
 };
 
 using pack = std::unordered_map<int64_t, void *>;
-/* A graph computes `batch` sequences at once, or groups of one sequence; `calls` of it are a micro-batch. */
-struct cut { bool groups; int64_t batch, calls; };
 struct direction {
   graph::Graph graph;
-  cut of;
+  tc_cudnn_cut of;
   pack first, at;                                /* by the uids of `tensor_id`: of the first call, of one */
   int64_t workspace = 0;
 };
@@ -83,23 +82,8 @@ static void check(cudnnStatus_t s, const char *what)
 using tensor = std::shared_ptr<graph::Tensor_attributes>;
 
 /* Heads in each of a graph's batch: of queries; of keys and values. */
-static int64_t query_heads(const tc_cudnn_shape &s, const cut &c) { return c.groups ? s.queries : s.groups * s.queries; }
-static int64_t key_heads(const tc_cudnn_shape &s, const cut &c) { return c.groups ? 1 : s.groups; }
-
-/* The largest that needs no more than WORKSPACE, where a head needs so many bytes; one at least. Over several groups of
- * several queries heads are not evenly spaced, so these go by groups. */
-static cut cut_of(const tc_cudnn_shape &s, int64_t head_bytes)
-{
-  constexpr int64_t WORKSPACE = INT64_C(1) << 30;
-  const int64_t sequence = s.groups * s.queries * head_bytes;
-  cut c;
-  c.groups = s.groups > 1 && (s.queries > 1 || sequence > WORKSPACE);
-  const int64_t most = c.groups ? s.groups : s.batch, each = c.groups ? s.queries * head_bytes : sequence;
-  c.batch = most;
-  while (c.batch > 1 && (most % c.batch || c.batch * each > WORKSPACE)) c.batch--;
-  c.calls = s.batch * (c.groups ? s.groups : 1) / c.batch;
-  return c;
-}
+static int64_t query_heads(const tc_cudnn_shape &s, const tc_cudnn_cut &c) { return c.groups ? s.queries : s.groups * s.queries; }
+static int64_t key_heads(const tc_cudnn_shape &s, const tc_cudnn_cut &c) { return c.groups ? 1 : s.groups; }
 
 /* Elements of a token in the memory of which the tensor is a view: qkv, or y. */
 static int64_t token_of(const tc_cudnn_shape &s, int64_t id)
@@ -107,7 +91,7 @@ static int64_t token_of(const tc_cudnn_shape &s, int64_t id)
   return s.groups * (id == Y || id == DY ? s.queries : s.queries + 2) * s.size;
 }
 
-static void shape_tensor(graph::Tensor_attributes &t, const tc_cudnn_shape &s, const cut &c, int64_t id)
+static void shape_tensor(graph::Tensor_attributes &t, const tc_cudnn_shape &s, const tc_cudnn_cut &c, int64_t id)
 {
   const bool is_key = id == K || id == V || id == DK || id == DV;
   const int64_t token = token_of(s, id), group = token / s.groups;
@@ -130,7 +114,7 @@ static void output(const tensor &t, direction &d, const tc_cudnn_shape &s, int64
 }
 
 /* cuDNN below 9.26 reads no other layout in the backward pass. */
-static void shape_lse(graph::Tensor_attributes &t, const tc_cudnn_shape &s, const cut &c)
+static void shape_lse(graph::Tensor_attributes &t, const tc_cudnn_shape &s, const tc_cudnn_cut &c)
 {
   const int64_t heads = query_heads(s, c);
   t.set_uid(LSE).set_data_type(fe::DataType_t::FLOAT).set_dim({ c.batch, heads, s.length, 1 })
@@ -161,7 +145,7 @@ static void end(tc_cudnn *c, direction &d)
 static void plan_forward(tc_cudnn *c, direction &d, const tc_cudnn_shape &s)
 {
   begin(c, d.graph);
-  d.of = cut_of(s, 0);
+  d.of = tc_cudnn_cut_of(&s, 0);
   auto attributes = graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(s.scale)
     .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
   const tensor q = input(d, s, Q), k = input(d, s, K), v = input(d, s, V);
@@ -177,7 +161,7 @@ static void plan_forward(tc_cudnn *c, direction &d, const tc_cudnn_shape &s)
 static void plan_backward(tc_cudnn *c, direction &d, const tc_cudnn_shape &s)
 {
   begin(c, d.graph);
-  d.of = cut_of(s, s.length * (s.deterministic ? s.length * 2 : s.size * 4));
+  d.of = tc_cudnn_cut_of(&s, s.length * (s.deterministic ? s.length * 2 : s.size * 4));
   auto attributes = graph::SDPA_backward_attributes().set_name("attention, backward").set_attn_scale(s.scale)
     .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0)
     .set_deterministic_algorithm(s.deterministic != 0);
@@ -221,9 +205,10 @@ static void set_three(tc_cudnn_plan *p, direction &d, int64_t first, const void 
 }
 
 /* From the first call's tensor to that of call i, in bytes. */
-static int64_t offset_of(const tc_cudnn_shape &s, const cut &c, int64_t i, int64_t id)
+static int64_t offset_of(const tc_cudnn_shape &s, const tc_cudnn_cut &c, int64_t i, int64_t id)
 {
-  const int64_t at = i * c.batch, sequence = c.groups ? at / s.groups : at, group = c.groups ? at % s.groups : 0;
+  int64_t sequence, group;
+  tc_cudnn_first(&s, &c, i, &sequence, &group);
   if (id == LSE) return (sequence * s.groups + group) * s.queries * s.length * 4;
   return (sequence * s.length * s.groups + group) * (token_of(s, id) / s.groups) * 2;
 }

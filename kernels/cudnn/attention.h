@@ -16,7 +16,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct tc_cudnn_shape { int64_t batch, groups, queries, length, size, deterministic; float scale; };
+struct tc_cudnn_shape {
+  int64_t batch, groups, queries, length, size, deterministic;
+  int64_t workspace;             /* bytes that a call should not exceed, as far as it can be cut (cut.h) */
+  float scale;
+};
 struct tc_cudnn;                 /* cuDNN's handle, on one stream of one GPU */
 struct tc_cudnn_plan;            /* of one shape, forward and backward */
 

@@ -1,7 +1,7 @@
 /* mesh.h - the mesh laid over the cluster: axes (axis.def), coordinates, groups, and which groups
  * leave their node. Pure: a function of the sizes and of the rank -> node map, no MPI, no clock.
  *
- * An axis of role MODEL stays inside a node for any order of the ranks, since each node's ranks are listed together
+ * An axis that has a node's devices if nothing is said stays inside a node for any order of the ranks, since each node's ranks are listed together
  * before coordinates are assigned. */
 #ifndef TC_MESH_H
 #define TC_MESH_H
@@ -17,6 +17,8 @@ enum tc_axis {
 #undef AXIS
 enum { TC_FIRST_AXIS = TC_MB + 1 };                /* of those with groups: the ones after it have them, too */
 extern const char *const tc_axis_name[TC_AXES];
+enum tc_axis_role { TC_ROLE_TIME, TC_ROLE_STAGE, TC_ROLE_BATCH, TC_ROLE_MODEL };
+extern const uint8_t tc_axis_role[TC_AXES];        /* enum tc_axis_role */
 
 struct tc_mesh {
   int32_t world;                  /* ranks: the product of the sizes but for TC_MB's */
@@ -67,6 +69,8 @@ char *tc_mesh_text(char buf[TC_MESH_TEXT], const int32_t n[TC_AXES], const char 
 /* The sizes of a text of the first kind. An axis that it does not name is 1, as in texts from before there was such an
  * axis. False: it is none. */
 bool tc_mesh_parse(const char *text, int32_t n[TC_AXES]);
+/* "dp`between`tp": the axes that rows may place something on, those that split neither time nor layers. Returns buf. */
+char *tc_mesh_placing(char buf[TC_MESH_TEXT], const char *between);
 /* {"pp": 1, "dp": 4, "tp": 2}; owned by the caller. */
 struct json_t *tc_mesh_json(const int32_t n[TC_AXES]);
 

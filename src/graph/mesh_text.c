@@ -13,6 +13,15 @@ char *tc_mesh_text(char buf[TC_MESH_TEXT], const int32_t n[TC_AXES], const char 
   return buf;
 }
 
+char *tc_mesh_placing(char buf[TC_MESH_TEXT], const char *between)
+{
+  buf[0] = '\0';
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
+    if (tc_axis_role[a] != TC_ROLE_STAGE)
+      tc_text_add(buf, TC_MESH_TEXT, "%s%s", *buf ? between : "", tc_axis_name[a]);
+  return buf;
+}
+
 bool tc_mesh_parse(const char *text, int32_t n[TC_AXES])
 {
   for (int a = 0; a < TC_AXES; a++) n[a] = 1;

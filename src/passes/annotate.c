@@ -35,11 +35,13 @@ static int split(char *line, char **word, int most)
 
 static int read_axis(int *axis, const char *word, const struct at *at)
 {
-  if (!strcmp(word, tc_axis_name[TC_MB]))
-    return FAIL(at, "axis %s is time, which annotations cannot split: dp or tp", word);
-  for (*axis = TC_MB + 1; *axis < TC_AXES; ++*axis)
-    if (!strcmp(word, tc_axis_name[*axis])) return 0;
-  return FAIL(at, "'%.60s' is not an axis: dp or tp", word);
+  char names[TC_MESH_TEXT];
+  tc_mesh_placing(names, " or ");
+  for (*axis = 0; *axis < TC_AXES && strcmp(word, tc_axis_name[*axis]); ++*axis) {}
+  if (*axis == TC_AXES) return FAIL(at, "'%.60s' is not an axis: %s", word, names);
+  if (tc_axis_role[*axis] == TC_ROLE_TIME)
+    return FAIL(at, "axis %s is time, which annotations cannot split: %s", word, names);
+  return 0;
 }
 
 /* "NAME(n)" -> n. False if that is not its form; numbers beyond long become the nearest long. */

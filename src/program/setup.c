@@ -236,10 +236,12 @@ static bool places(const struct tc_annotation *a)
 static int check_own_rows(const struct tc_annotation *a, const struct tc_mesh *m,
                           const char *file, struct tc_err *err)
 {
+  char names[TC_MESH_TEXT];
   for (; a->pattern; a++) {
-    if (a->axis == TC_PP && m->size[TC_PP] > 1 && places(a))
-      return tc_fail(err, TC_EUSER, "%.300s:%d: a row for pp, but layers are at the stage that mesh.pp and "
-                     "mesh.stages give them; rows for dp and tp would fit", file, a->line);
+    if (tc_axis_role[a->axis] == TC_ROLE_STAGE && m->size[a->axis] > 1 && places(a))
+      return tc_fail(err, TC_EUSER, "%.300s:%d: a row for %s, but layers are at the stage that mesh.%s and "
+                     "mesh.stages give them; rows for %s would fit", file, a->line, tc_axis_name[a->axis],
+                     tc_axis_name[a->axis], tc_mesh_placing(names, " and "));
     for (int k = 0; k < (a->four ? TC_PLACES : 1); k++)
       if (a->place[k].kind == TC_AT && a->place[k].at >= m->size[a->axis])
         return tc_fail(err, TC_ELAYOUT, "%.300s:%d: at(%d), but %s has %d rank%s; at(0)%s%.0d%s would "

@@ -1,6 +1,7 @@
 /* draw.c - curves and the timeline, as inline SVG.
  *
  * Colours are classes of the page's style sheet, so that they adapt to light or dark mode. */
+#include "src/graph/mesh.h"
 #include "src/report/report.h"
 
 #include <math.h>
@@ -176,11 +177,15 @@ static const char *css_of(const struct tc_timeline *t, const struct tc_span *s)
     [TC_EV_FORWARD] = "ev-f", [TC_EV_BACKWARD] = "ev-b", [TC_EV_WEIGHT] = "ev-w",
     [TC_EV_UPDATE] = "ev-u", [TC_EV_COPY] = "ev-copy", [TC_EV_EVAL] = "ev-u",
     [TC_EV_CKPT] = "ev-ckpt" };
+#define AXIS(id, name, role, if_auto, what) [TC_##id] = { " " #name, "ev-" #name },
+  static const struct { const char *name, *css; } axis[TC_AXES] = {
+#include "src/graph/axis.def"
+  };
+#undef AXIS
   const char *name = t->track[s->track];
   if (s->kind != TC_EV_COMM && s->kind != TC_EV_CONTROL) return css[s->kind];
-  if (name && strstr(name, " pp")) return "ev-pp";
-  if (name && strstr(name, " dp")) return "ev-dp";
-  if (name && strstr(name, " tp")) return "ev-tp";
+  for (int a = TC_FIRST_AXIS; a < TC_AXES && name; a++)
+    if (strstr(name, axis[a].name)) return axis[a].css;
   return "ev-world";
 }
 

@@ -1,5 +1,6 @@
 /* page.c - the page: a summary in one sentence, then facts, curves, the timeline,
  * memory and bytes. One file, no scripts, nothing from the network. */
+#include "src/graph/mesh.h"
 #include "src/report/report.h"
 
 #include <stdlib.h>
@@ -132,14 +133,15 @@ static void put_changes(FILE *f, const struct tc_layouts *l)
 
 static void put_facts(FILE *f, const struct tc_page *p)
 {
-  char v[500], a[64], b[64], c[64];
+  char v[500], a[64], b[64], c[TC_MESH_TEXT];
   const json_t *ranks = json_object_get(p->run, "ranks");
   const struct tc_metrics *m = p->m;
   fprintf(f, "<dl>\n");
   fact(f, "Model", tc_json_text(p->run, "model"));
-  snprintf(v, sizeof v, "pp %lld \xc3\x97 dp %lld \xc3\x97 tp %lld, %lld micro-batch%s per step",
-           (long long)mesh_of(p, "pp"), (long long)mesh_of(p, "dp"), (long long)mesh_of(p, "tp"),
-           (long long)mesh_of(p, "mb"), mesh_of(p, "mb") == 1 ? "" : "es");
+  int32_t size[TC_AXES];
+  for (int k = 0; k < TC_AXES; k++) size[k] = (int32_t)mesh_of(p, tc_axis_name[k]);
+  snprintf(v, sizeof v, "%s, %d micro-batch%s per step", tc_mesh_text(c, size, " ", " \xc3\x97 "), size[TC_MB],
+           size[TC_MB] == 1 ? "" : "es");
   fact(f, "Mesh", v);
   tc_run_key(p->run, "parallel", "schedule", a, sizeof a);
   bool pipe = mesh_of(p, "pp") > 1 && *a;
@@ -393,12 +395,15 @@ static void put_bytes(FILE *f, const struct tc_page *p)
 {
   const json_t *want = json_object_get(json_array_get(json_object_get(p->run, "ranks"), 0),
                                        "predicted_comm");
-  const char *const axes[] = { "pp", "dp", "tp", "ctl" };
+  const char *axes[TC_AXES - TC_FIRST_AXIS + 1];
+  const int n_axes = TC_AXES - TC_FIRST_AXIS + 1;
+  for (int i = 0; i < n_axes - 1; i++) axes[i] = tc_axis_name[TC_FIRST_AXIS + i];
+  axes[n_axes - 1] = "ctl";
   double most = 1;
   const char *kind;
   json_t *v;
   int rows = 0;
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < n_axes; i++) {
     json_object_foreach(json_object_get(p->m->comm, axes[i]), kind, v)
       most = TC_MAX(most, json_number_value(tc_metric_of(v, TC_METRIC_COMM_BYTES)));
     json_object_foreach(json_object_get(want, axes[i]), kind, v)
@@ -412,7 +417,7 @@ static void put_bytes(FILE *f, const struct tc_page *p)
   fprintf(f, "<table><tr><th>axis and kind</th>"
           "<th></th><th>calls</th><th>counted in step %lld</th><th>predicted</th><th></th></tr>\n",
           (long long)p->m->comm_step);
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < n_axes; i++) {
     const json_t *got = json_object_get(p->m->comm, axes[i]), *say = json_object_get(want, axes[i]);
     json_object_foreach((json_t *)got, kind, v) {
       put_bytes_row(f, axes[i], kind, v, json_object_get(say, kind), most);

@@ -1,12 +1,11 @@
 /* predicted.c - predictions compared with measurements: as rows of the page, and as an object
  * for `tercio report --json`. Memory and bytes are the program's own predictions, which every run.json
  * has; times only if the run had a device to plan with (run.plan_device). */
+#include "src/graph/mesh.h"
 #include "src/report/report.h"
 
 #include <math.h>
 #include <string.h>
-
-static const char *const axes[] = { "pp", "dp", "tp" };
 
 /* Memory of the rank that needs most. */
 static double memory_of(const json_t *run, bool predicted)
@@ -29,11 +28,11 @@ static json_t *bytes_of(const json_t *comm)
 {
   json_t *o = json_object(), *v;
   const char *kind;
-  for (size_t a = 0; a < sizeof axes / sizeof *axes; a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
     json_int_t sum = 0;
-    json_object_foreach(json_object_get(comm, axes[a]), kind, v)
+    json_object_foreach(json_object_get(comm, tc_axis_name[a]), kind, v)
       sum += json_integer_value(tc_metric_of(v, TC_METRIC_COMM_BYTES));
-    json_object_set_new(o, axes[a], json_integer(sum));
+    json_object_set_new(o, tc_axis_name[a], json_integer(sum));
   }
   return o;
 }
@@ -132,11 +131,11 @@ void tc_report_plan_table(FILE *f, const struct tc_page *p)
     if (piped || row[i].unit != PERCENT)
       put_row(f, row[i].name, json_object_get(want, row[i].key), json_object_get(got, row[i].key),
               row[i].unit);
-  for (size_t a = 0; a < sizeof axes / sizeof *axes; a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
     char name[64];
-    const json_t *x = json_object_get(json_object_get(want, "bytes"), axes[a]);
-    const json_t *y = json_object_get(json_object_get(got, "bytes"), axes[a]);
-    snprintf(name, sizeof name, "sent by rank 0 on %s per step", axes[a]);
+    const json_t *x = json_object_get(json_object_get(want, "bytes"), tc_axis_name[a]);
+    const json_t *y = json_object_get(json_object_get(got, "bytes"), tc_axis_name[a]);
+    snprintf(name, sizeof name, "sent by rank 0 on %s per step", tc_axis_name[a]);
     if (json_number_value(x) > 0 || json_number_value(y) > 0) put_row(f, name, x, y, BYTES);
   }
   fprintf(f, "</table>\n<p class=\"note\">Measured: the median of the last 50 steps%s. ",

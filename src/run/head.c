@@ -26,9 +26,11 @@ int tc_run_head_chunk(struct tc_run *r, double planned_bytes, struct tc_err *err
   int64_t least = room(r);
   if (planned_bytes > 0) least = TC_MIN(least, (int64_t)planned_bytes);
   least = -least;
-  TC_TRY(tc_comm_max_i64(r->world, &least, 1, err));
   tc_at_phase("choosing loss chunks");
+  TC_TRY(tc_comm_max_i64(r->world, &least, 1, err));
   c.train_precision = TC_BF16;
-  r->opts.head_chunk = tc_plan_head_chunk(&c, x->world, x->node_of_rank, tc_ranks_node_devices(x), (double)-least);
+  int64_t rows = -tc_plan_head_chunk(&c, x->world, x->node_of_rank, tc_ranks_node_devices(x), (double)-least);
+  TC_TRY(tc_comm_max_i64(r->world, &rows, 1, err));      /* each has read the annotation file by itself */
+  r->opts.head_chunk = -rows;
   return 0;
 }

@@ -3,13 +3,15 @@
  *
  *   kernels DEVICE [fp32|bf16] [tokens=8192] [hidden=768] [heads=12] [kv_heads=4] [context=1024] [vocab=50304]
  *           [head_chunk=ROWS] [bandwidth=GB/s] [tflops=TFLOP/s] [repeat=20] [only=TEXT]
+ *           [order=any]
  *
  * Bytes are each input read once and each output written once; the limit is the larger of bytes
  * over bandwidth and operations over tflops (0: not known, no share is printed). Times are a mean
  * over `repeat` runs that follow each other on the device, after two that don't count. The kernels of Llama's layers
  * have kv_heads and an MLP of 8/3 of the hidden size; behind them are their shares of a layer, forward and backward. The
  * loss head is timed on a chunk of the logits, of as many rows as training takes where memory is short if head_chunk is
- * not given: a power of two, of at most 64 MiB, 512 MiB in bf16. only: rows whose names have this text, and nothing else. */
+ * not given: a power of two, of at most 64 MiB, 512 MiB in bf16. only: rows whose names have this text, and nothing
+ * else. order=any: the library may add in another order each time. */
 #include "kernels/kernel.h"
 
 #include <math.h>
@@ -507,10 +509,12 @@ static int64_t chunk_rows(const struct bench *b)
 int main(int argc, char **argv)
 {
   struct bench b = { .dtype = TC_BF16, .s = { 8192, 768, 12, 1024, 50304, 4, 0, 0, 0, 20 } };
+  bool any_order = false;
   struct tc_err err = { 0 };
   for (int i = 2; i < argc; i++) {
     if (!strcmp(argv[i], "fp32")) b.dtype = TC_F32;
     if (!strncmp(argv[i], "only=", 5)) b.only = argv[i] + 5;
+    any_order |= !strcmp(argv[i], "order=any");
     for (int k = 0; k < SETTINGS; k++) {
       size_t n = strlen(setting[k]);
       if (!strncmp(argv[i], setting[k], n) && argv[i][n] == '=') b.s[k] = atoll(argv[i] + n + 1);
@@ -528,6 +532,7 @@ int main(int argc, char **argv)
     fprintf(stderr, "kernels: %s\n", argc < 2 ? "say which device: kernels cuda bf16" : err.text);
     return 2;
   }
+  b.d->any_order = any_order;
   printf("%s, %s, %lld tokens of %lld, hidden %lld\n", b.d->ops->name, tc_dtype_name(b.dtype),
          (long long)b.s[TOKENS], (long long)b.s[CONTEXT], (long long)b.s[HIDDEN]);
   const int64_t half = b.s[HIDDEN] / b.s[HEADS] / 2;

@@ -113,7 +113,7 @@ for _ in range(size["steps"] + 3):
     if dev == "cuda":
         torch.cuda.synchronize()
     start = time.perf_counter()
-    with torch.autocast(dev, torch.bfloat16, enabled=words["type"] == "bf16"), sdpa_kernel(backends[words["attention"]]):
+    with torch.autocast(dev, torch.bfloat16, enabled=words["type"] == "bf16"), sdpa_kernel(backends[words["attention"]], set_priority=True):
         loss = step(tokens, targets)
         loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)

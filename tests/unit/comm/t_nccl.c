@@ -85,8 +85,7 @@ static int l_id(void *device, void *id, struct tc_err *err)
   return called(device, "id", -1, err);
 }
 
-static int l_join(struct tc_nccl **out, void *device, const void *id, int coord, int size,
-                  struct tc_err *err)
+static int l_join(struct tc_nccl **out, void *device, const void *id, int coord, int size, struct tc_err *err)
 {
   const char *s = id;
   *out = device;
@@ -206,8 +205,7 @@ static void test_ways(void)
   is_int(bytes_of(&x, &a), 194, "bytes of a send");
   a.coll = TC_ALL_REDUCE;
   a.dtype = TC_F32;
-  is_int(bytes_of(&x, &a),
-         tc_coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 90, 30, 4) +
+  is_int(bytes_of(&x, &a), tc_coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 90, 30, 4) +
              tc_coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 7, 3, 4),
          "... of an all-reduce");
 }
@@ -241,9 +239,7 @@ static void test_waits(void)
   is_int(wait_on(&x, &a, &p, &stop, &err), 0, "at the deadline it still waits");
   world.tick_ns = 1;
   is_int(wait_on(&x, &a, &p, NULL, &err), TC_EPEER, "after it no more");
-  is_str(err.text,
-         "all_reduce 'h.1' on axis dp: no answer from rank 6 on c, rank 4 on a after "
-         "3 s (deadline "
+  is_str(err.text, "all_reduce 'h.1' on axis dp: no answer from rank 6 on c, rank 4 on a after 3 s (deadline "
          "run.deadline): find out what stopped it, or raise the deadline",
          "... who, of what, how long");
   is_int(world.says, 4, "... with no more words before");
@@ -254,9 +250,7 @@ static void test_waits(void)
   struct patience q = { .idle = 0 };
   world.sleeps = world.yields = 0;
   for (int i = 0; i < 2 * SPINS; i++) back_off(&q);
-  ok(world.yields == YIELDS - 1 && world.sleeps == 1,
-     "it spins, then yields (%d), then sleeps "
-     "(%d)",
+  ok(world.yields == YIELDS - 1 && world.sleeps == 1, "it spins, then yields (%d), then sleeps (%d)",
      world.yields, world.sleeps);
 }
 
@@ -315,8 +309,7 @@ static void test_calls(void)
     make(&x, &up, &down);
     x.seen = rows[i].t - 1;
     up.not_ready = down.not_ready = 3;
-    is_int(nccl_start(&x, &a, rows[i].t, &err), 0, "%s, ticket %d", tc_coll_name[a.coll],
-           (int)rows[i].t);
+    is_int(nccl_start(&x, &a, rows[i].t, &err), 0, "%s, ticket %d", tc_coll_name[a.coll], (int)rows[i].t);
     is_str(up.log, rows[i].up, "... the calls of way 0");
     is_str(down.log, rows[i].down, "... and way 1");
     is_int(x.started, rows[i].t, "... it is started");
@@ -352,8 +345,7 @@ static void test_failures(void)
     { "test", false, TC_ENOCKPT, "start 3 ready mark 3 test 3 abort",
       "send 'h.1' on axis dp: test broke" },
     { NULL, true, TC_EPEER, "start 3 abort",
-      "send 'h.1' on axis dp: no answer from rank 6 on c "
-      "after 1 s (deadline "
+      "send 'h.1' on axis dp: no answer from rank 6 on c after 1 s (deadline "
       "run.deadline): find out what stopped it, or raise the deadline" },
     { NULL, false, 0, "start 3 ready mark 3 test 3", "" },
   };
@@ -370,29 +362,24 @@ static void test_failures(void)
     world.tick_ns = TICK_NS / 8;
     int rc = nccl_start(&x, &a, 3, &err);
     if (!rc) rc = nccl_run(&x, &a, NULL, &bytes, &err);
-    is_int(rc, rows[i].status, "fails: %s",
-           rows[i].fails  ? rows[i].fails
+    is_int(rc, rows[i].status, "fails: %s", rows[i].fails  ? rows[i].fails
            : rows[i].late ? "late"
                           : "nothing");
     is_str(up.log, rows[i].log, "... the calls of way 0");
     is_str(down.log, rc < 0 ? "abort" : "", "... and way 1");
     is_str(rc < 0 ? err.text : "", rows[i].text, "... the sentence");
-    is_int(x.started,
-           strstr(rows[i].log, "mark") && strcmp(rows[i].fails ? rows[i].fails : "", "mark") ? 3
+    is_int(x.started, strstr(rows[i].log, "mark") && strcmp(rows[i].fails ? rows[i].fails : "", "mark") ? 3
                                                                                              : 2,
            "... whether it is started");
     is_int(x.seen, rc < 0 ? 2 : 3, "... whether it is seen");
     is_int(world.locks, 0, "... no lock is held");
     if (!rc) continue;
     tc_fail(&err, TC_EUSER, "another");
-    is_int(give_up(&x, &a, true, &err), rows[i].status,
-           "... a second failure has the status of "
-           "the first");
+    is_int(give_up(&x, &a, true, &err), rows[i].status, "... a second failure has the status of the first");
     is_str(err.text, rows[i].text, "... and its sentence");
     nccl_leave(&x);
     ok(!x.way[0] && !x.way[1], "... both ways are freed");
-    is_str(down.log, x.started == 3 ? "abort abort abort free 0" : "abort abort free 1",
-           "... once");
+    is_str(down.log, x.started == 3 ? "abort abort abort free 0" : "abort abort free 1", "... once");
   }
 }
 
@@ -421,8 +408,7 @@ static void test_queued(void)
     world.tick_ns = SAY_NS - 1;
     is_int(nccl_run(&x, &a, &stop, &bytes, &err), rows[i].status,
            "queued for %d looks, runs for %d", rows[i].queued, rows[i].runs);
-    is_str(err.text,
-           !rows[i].status ? ""
+    is_str(err.text, !rows[i].status ? ""
            : rows[i].stop  ? "the communicator of axis dp was freed"
                            : "barrier on axis dp: no answer from rank 6 on c, rank 4 on a after 1 s "
                              "(deadline run.deadline): find out what stopped it, or raise the deadline",
@@ -444,8 +430,7 @@ static void test_alone(void)
     { "id", "id", "id broke" },
     { "join", "id join 10 abort free 1", "join broke" },
     { "ready", "id join 10 ready abort abort free 1",
-      "barrier 'joining NCCL' on axis world: "
-      "ready broke" },
+      "barrier 'joining NCCL' on axis world: ready broke" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_nccl d = { .fails = rows[i].fails };
@@ -458,8 +443,7 @@ static void test_alone(void)
     is_int(rc, rows[i].fails ? TC_ENOCKPT : 0, "one rank, fails: %s",
            rows[i].fails ? rows[i].fails : "nothing");
     if (!rc)
-      is_int(tc_comm_run(c, &(struct tc_coll_args){ .coll = TC_BARRIER }, &err), 0,
-             "... a barrier");
+      is_int(tc_comm_run(c, &(struct tc_coll_args){ .coll = TC_BARRIER }, &err), 0, "... a barrier");
     else
       ok(!c, "... no communicator");
     if (!rc) tc_comm_free(c);
@@ -503,8 +487,7 @@ static void *sit(void *arg)
                        .fails = s->kind == BREAKS ? "look" : NULL };
   struct tc_comm *c = s->n == 1 ? tc_comm_self(&o) : tc_comm_thread(s->hub, 0, s->rank, all, 2, &o);
   s->use = true;
-  s->rc = tc_comm_nccl_agree(&s->use, s->want,
-                             s->kind == NO_DEVICE ? NULL
+  s->rc = tc_comm_nccl_agree(&s->use, s->want, s->kind == NO_DEVICE ? NULL
                              : s->kind == WITHOUT ? &without
                                                   : &ops,
                              &d, s->no_device, c, s->names ? (char *const *)(uintptr_t)who : NULL,

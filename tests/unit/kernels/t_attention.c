@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 static bool any_order;           /* run.deterministic = no */
+static int64_t library_bytes;    /* a small one cuts a micro-batch into many calls */
 
 struct sizes { int64_t B, T, H, D; int groups, dtype; bool documents; };
 enum { B16 = TC_BF16, F32 = TC_F32 };
@@ -36,7 +37,7 @@ static struct tc_device *fresh(void)
 {
   struct tc_device *d = fresh_cuda();
   d->library = true;
-  d->any_order = any_order;
+  d->any_order = any_order, d->library_bytes = library_bytes;
   return d;
 }
 
@@ -277,6 +278,11 @@ int main(void)
     results(s, &(struct sizes){ 3, 128, 6, 32, 3, B16, false });
     results(s, &(struct sizes){ 1, 256, 4, 128, 2, B16, false });
     results(s, &(struct sizes){ 2, 128, 4, 64, 4, B16, false });
+    library_bytes = 1 << 17;
+    results(s, &(struct sizes){ 5, 128, 2, 64, 1, B16, false });           /* of sequences; the last calls overlap */
+    results(s, &(struct sizes){ 2, 256, 5, 64, 1, B16, false });           /* of heads */
+    results(s, &(struct sizes){ 2, 128, 6, 32, 2, B16, false });           /* of groups */
+    library_bytes = 0;
   }
   statistics(s, 1);
   statistics(s, 3);

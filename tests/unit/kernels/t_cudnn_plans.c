@@ -42,7 +42,7 @@ static const struct tc_cudnn_ops *ops;
  * most if there are several sequences or groups; of the forward, little. */
 static void planned_in(struct tc_cudnn *c, bool one_order, int64_t B, int64_t K, int64_t G, int64_t T, int64_t D)
 {
-  const struct tc_cudnn_shape s = { B, K, G, T, D, one_order, 1 / sqrtf((float)D) };
+  const struct tc_cudnn_shape s = { B, K, G, T, D, one_order, INT64_C(1) << 30, 1 / sqrtf((float)D) };
   const double query = (double)((K > 1 && G > 1 ? 1 : B) * K * G * T * D) * 4;
   const double all = (double)(B * K * G * T * T) * 2, graph = B * K > 1 ? fmin(all, 0x1p30) : all;
   const double scores = one_order ? graph : 0;
@@ -64,7 +64,7 @@ static void planned(struct tc_cudnn *c, int64_t B, int64_t K, int64_t G, int64_t
 
 static void refused(struct tc_cudnn *c, int64_t D, const char *say)
 {
-  const struct tc_cudnn_shape s = { 2, 4, 1, 128, D, 1, 1 };
+  const struct tc_cudnn_shape s = { 2, 4, 1, 128, D, 1, INT64_C(1) << 30, 1 };
   char why[400] = "";
   struct tc_cudnn_plan *p = ops->plan(c, &s, why, sizeof why);
   ok(!p && strstr(why, say), "heads of %d are refused: %s", (int)D, why);
