@@ -158,8 +158,10 @@ struct tc_device_ops {
   const struct tc_nccl_ops *nccl;                            /* collectives (comm/nccl.h) */
   /* Asynchronous copies, between device memory and host_alloc's. A copy starts when all earlier calls
    * are complete, and has a number, from 1; calls after copy_order run after
-   * it; copy_wait waits for it, from any thread (TC_EUSER: the device failed). */
+   * it; copy_wait waits for it, from any thread (TC_EUSER: the device failed).
+   * copy_early: starts beside earlier calls, none of which since the last sync has used dst. May be NULL. */
   int64_t (*copy_begin)(struct tc_device *d, void *dst, const void *src, int64_t bytes);
+  int64_t (*copy_early)(struct tc_device *d, void *dst, const void *src, int64_t bytes);
   void (*copy_order)(struct tc_device *d, int64_t copy);
   int (*copy_wait)(struct tc_device *d, int64_t copy);
   const struct tc_capture *capture;

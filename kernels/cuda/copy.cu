@@ -1,7 +1,7 @@
 /* copy.cu - asynchronous copies: a stream for each direction, and events.
  *
- * A copy waits for an event in the kernels' stream, recorded after all earlier calls; another event
- * is recorded at its end. Events are reused in turn: a later copy in the same
+ * A copy waits for an event in the kernels' stream, recorded after all earlier calls, unless it is an early one; another
+ * event is recorded at its end. Events are reused in turn: a later copy in the same
  * direction ends later, so waiting for an event that was reused waits for too much,
  * never for too little. A copy's number encodes its direction: odd ones go to the host. */
 #include "kernels/cuda/dev.h"
@@ -52,12 +52,12 @@ void tc_cuda_copies_sync(struct tc_device *d)
     tc_cuda_check(d, cudaStreamSynchronize(x->stream[way]), "copies in flight");
 }
 
-int64_t tc_cuda_copy_begin(struct tc_device *d, void *dst, const void *src, int64_t bytes)
+static int64_t copy(struct tc_device *d, void *dst, const void *src, int64_t bytes, bool early)
 {
   struct tc_copies *x = tc_cuda_of(d)->copies;
   const int way = tc_cuda_is_host(dst) ? OUT : IN;
-  cudaError_t e = cudaEventRecord(x->before, tc_stream(d));
-  if (e == cudaSuccess) e = cudaStreamWaitEvent(x->stream[way], x->before, 0);
+  cudaError_t e = early ? cudaSuccess : cudaEventRecord(x->before, tc_stream(d));
+  if (e == cudaSuccess && !early) e = cudaStreamWaitEvent(x->stream[way], x->before, 0);
   if (e == cudaSuccess && bytes > 0)
     e = cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDefault, x->stream[way]);
   const int64_t n = ++x->n[way];
@@ -65,6 +65,16 @@ int64_t tc_cuda_copy_begin(struct tc_device *d, void *dst, const void *src, int6
   if (tc_cuda_check(d, e, "asynchronous copy") < 0)
     __atomic_store_n(&x->failed, 1, __ATOMIC_RELEASE);
   return 2 * n + way;
+}
+
+int64_t tc_cuda_copy_begin(struct tc_device *d, void *dst, const void *src, int64_t bytes)
+{
+  return copy(d, dst, src, bytes, false);
+}
+
+int64_t tc_cuda_copy_early(struct tc_device *d, void *dst, const void *src, int64_t bytes)
+{
+  return copy(d, dst, src, bytes, true);
 }
 
 void tc_cuda_copy_order(struct tc_device *d, int64_t copy)

@@ -68,6 +68,7 @@ int tc_cuda_copies_new(struct tc_device *d);
 void tc_cuda_copies_free(struct tc_device *d);
 void tc_cuda_copies_sync(struct tc_device *d);
 int64_t tc_cuda_copy_begin(struct tc_device *d, void *dst, const void *src, int64_t bytes);
+int64_t tc_cuda_copy_early(struct tc_device *d, void *dst, const void *src, int64_t bytes);
 void tc_cuda_copy_order(struct tc_device *d, int64_t copy);
 int tc_cuda_copy_wait(struct tc_device *d, int64_t copy);
 bool tc_cuda_is_host(const void *p);

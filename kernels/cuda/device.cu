@@ -329,7 +329,7 @@ static const struct tc_fused fused = { can_fuse, fused_scratch, run_fused };
 static const struct tc_device_ops ops = {
   "cuda", cuda_open, cuda_close, cuda_alloc, cuda_free, cuda_copy, cuda_sync, cuda_has_bf16,
   kernels, &fused, true, cuda_fill, cuda_copy_rows, cuda_host_alloc, cuda_host_free, cuda_memory,
-  cuda_check, &tc_cuda_nccl, tc_cuda_copy_begin, tc_cuda_copy_order, tc_cuda_copy_wait,
+  cuda_check, &tc_cuda_nccl, tc_cuda_copy_begin, tc_cuda_copy_early, tc_cuda_copy_order, tc_cuda_copy_wait,
   &tc_cuda_capture, &tc_cuda_clock, tc_cuda_tune, cuda_version, &tc_cuda_ranges,
   &tc_cuda_library,
 };

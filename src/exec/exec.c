@@ -64,20 +64,31 @@ static int take_memory(struct tc_exec *x, struct tc_err *err)
   return 0;
 }
 
-/* Every batch of a run has a place of its own, so that none waits for the copy of the one before. */
+static int64_t batches_bytes(const struct tc_exec *x)
+{
+  return x->n_batches * x->batch_elems * (int64_t)sizeof *x->batch;
+}
+
+/* Every batch of a run has a place of its own, so that none waits for the copy of the one before; on the device too, if it
+ * copies beside its kernels, so that none waits for the kernels of the one before, which read the tensors. */
 static int take_batches(struct tc_exec *x, struct tc_err *err)
 {
-  int64_t most = 0;
+  struct tc_device *d = x->o.device;
+  int32_t most = 0;
   for (int i = 0; i < x->n_progs; i++) {
     if (!x->prog[i].p) continue;
     const struct tc_actions *s = x->prog[i].p->actions;
-    int64_t n = 0;
+    int32_t n = 0;
     for (int32_t k = 0; k < s->n; k++)
       n += x->prog[i].p->graph->node[s->action[k].node].op == TC_OP_DATA;
     most = TC_MAX(most, n);
   }
-  x->batch = tc_device_host_alloc(x->o.device, most * x->batch_elems * (int64_t)sizeof *x->batch);
-  return x->batch ? 0 : tc_fail(err, TC_EUSER, "out of host memory for a step's tokens");
+  x->n_batches = most;
+  x->batch = tc_device_host_alloc(d, batches_bytes(x));
+  if (!x->batch) return tc_fail(err, TC_EUSER, "out of host memory for a step's tokens");
+  if (!d->ops->copy_early) return 0;
+  x->arrived = d->ops->alloc(d, batches_bytes(x));
+  return x->arrived ? 0 : tc_fail(err, TC_EUSER, "out of memory for a step's tokens");
 }
 
 /* The first action that writes what checkpoints hold. */
@@ -171,6 +182,7 @@ void tc_exec_free(struct tc_exec *x)
     struct tc_device *at = tc_exec_device_in(x, i);
     if (x->kscratch[i]) at->ops->free(at, x->kscratch[i], x->kscratch_bytes[i]);
   }
+  if (x->arrived) d->ops->free(d, x->arrived, batches_bytes(x));
   if (x->batch) tc_device_host_free(d, x->batch);
   TC_FREE(x->interval, x->prog, x);
 }
@@ -237,6 +249,7 @@ struct tc_exec_memory tc_exec_memory(const struct tc_exec *x)
 {
   struct tc_exec_memory m = { .staging = x->staging_bytes };
   for (int i = 0; i < TC_SPACES; i++) m.kernel_scratch += x->kscratch_bytes[i];
+  if (x->arrived) m.kernel_scratch += batches_bytes(x);
   memcpy(m.region, x->bytes, sizeof m.region);
   return m;
 }

@@ -59,7 +59,8 @@ struct tc_exec {
   char *region[TC_REGIONS], *kscratch[TC_SPACES];
   int32_t *batch;                /* batches on their way to a device of its own memory, */
   int64_t batch_elems;           /* a place of so many elements for each batch of a run */
-  int32_t batch_at;
+  int32_t *arrived;              /* ... in that memory; NULL: they are copied to the tensors */
+  int32_t n_batches, batch_at;
   int64_t bytes[TC_REGIONS], kscratch_bytes[TC_SPACES], staging_bytes, wait_ns[TC_AXES];
   struct tc_runtime now;
   int64_t barrier;               /* a copy of the state, before whose end nothing writes the state; 0: none */

@@ -8,12 +8,15 @@
 static void run_data(struct tc_exec *x, const struct tc_view *v, int n)
 {
   struct tc_device *d = x->o.device;
-  int32_t *to[3] = { NULL }, *staged = x->batch ? x->batch + x->batch_at++ * x->batch_elems : NULL;
+  const int64_t at = x->batch_at++ * x->batch_elems, bytes = v[0].elems * (int64_t)sizeof(int32_t);
+  int32_t *to[3] = { NULL }, *staged = x->batch ? x->batch + at : NULL;
   for (int i = 0; i < n; i++) to[i] = staged ? staged + i * v[0].elems : v[i].data;
   x->o.fill(x->o.fill_ctx, &x->now, v[0].off[0], v[0].dim[0], to[0], to[1], to[2]);
-  for (int i = 0; i < n && staged; i++)
-    d->ops->copy_order(d, d->ops->copy_begin(d, v[i].data, to[i],
-                                             v[i].elems * (int64_t)sizeof *to[i]));
+  if (x->arrived) d->ops->copy_order(d, d->ops->copy_early(d, x->arrived + at, staged, n * bytes));
+  for (int i = 0; i < n && staged; i++) {
+    if (x->arrived) d->ops->copy(d, v[i].data, x->arrived + at + i * v[0].elems, bytes);
+    else d->ops->copy_order(d, d->ops->copy_begin(d, v[i].data, to[i], bytes));
+  }
 }
 
 static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb,

@@ -380,6 +380,36 @@ static void copies(void)
   tc_device_host_free(cuda, host);
 }
 
+/* An early copy to the device is there for what comes after it, and does not wait for what came before: a call that
+ * reads its place, as none may, finds the new content on the emulated GPU, which runs streams lazily. */
+static void early_copies(void)
+{
+  enum { ELEMS = 5000, BYTES = ELEMS * 4 };
+  const struct tc_device_ops *o = cuda->ops;
+  struct tc_err err = { 0 };
+  float *host = tc_device_host_alloc(cuda, BYTES), *a = o->alloc(cuda, BYTES), *b = o->alloc(cuda, BYTES);
+  for (int begin = 0; begin < 2; begin++) {
+    bool all = true;
+    o->fill(cuda, a, 0, BYTES);
+    o->sync(cuda);
+    for (int i = 0; i < ELEMS; i++) host[i] = (float)i + 1;
+    if (!on_gpu()) o->copy(cuda, b, a, BYTES);
+    const int64_t n = begin ? o->copy_begin(cuda, a, host, BYTES) : o->copy_early(cuda, a, host, BYTES);
+    if (!on_gpu()) {
+      o->copy_wait(cuda, n);
+    } else {
+      o->copy_order(cuda, n);
+      o->copy(cuda, b, a, BYTES);
+    }
+    o->copy(cuda, host, b, BYTES);
+    for (int i = 0; i < ELEMS; i++) all &= host[i] == (begin && !on_gpu() ? 0 : (float)i + 1);
+    ok(all && tc_device_check(cuda, &err) == 0, "a copy %s", begin ? "after the calls before it" : "beside them");
+  }
+  o->free(cuda, a, BYTES);
+  o->free(cuda, b, BYTES);
+  tc_device_host_free(cuda, host);
+}
+
 /* A slice along the first dimension is one row, whose step is all of the tensor: 2 GiB and more. */
 static void long_rows(void)
 {
@@ -455,6 +485,7 @@ int main(void)
   tf32_cases(s);
   if (!on_gpu()) refusing_library(s), next_plan(s), older_gpu(s);
   copies();
+  early_copies();
   long_rows();
   many_sequences();
   copy_that_fails();
