@@ -579,7 +579,7 @@ if TC_EMU
 emu_objects = $(cuda_sources:.cu=.eo) %D%/emu/nccl.eo %D%/emu/runtime.eo %D%/emu/emu.eo
 emu_module = %D%/emu/tercio-cuda.so
 tc_emu_modules = $(abs_top_builddir)/tests/emu
-EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -DTC_NCCL -DTC_NVTX -O1 -g -fPIC -fvisibility=hidden -fno-math-errno \
+EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -DTC_NCCL -DTC_NVTX -O1 -g1 -fPIC -fvisibility=hidden -fno-math-errno \
   $(TC_WARNINGS) -Wno-pedantic -Wno-unknown-pragmas -Wno-unused-function $(SANITIZE_CFLAGS) \
   -I$(top_srcdir)/tests/emu -I$(top_srcdir)
 check_DATA += $(emu_module)

@@ -5,6 +5,9 @@
 
 #include "emu.h"
 
+#include <algorithm>
+#include <vector>
+
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
@@ -252,32 +255,42 @@ struct emu_product {
   int us;                                        /* on the emulated clock */
 };
 
+/* Each element of an input is read once, and then stands as a double: of A, what a sum takes at its step l side by side;
+ * of B, column after column. Each sum is still taken from the first l to the last. */
 static inline void emu_blas_multiply(const emu_product *p)
 {
   const emu_desc *d = &p->desc;
   const emu_layout *a = &p->la, *b = &p->lb, *c = &p->lc;
   const bool ta = d->op[0] == CUBLAS_OP_T, tb = d->op[1] == CUBLAS_OP_T;
-  double *row = (double *)calloc((size_t)p->m, sizeof *row);    /* sums of the output's rows */
-  for (int64_t j = 0; j < p->n; j++) {
+  const int64_t m = p->m, n = p->n, k = p->k;
+  std::vector<double> A((size_t)(k * m)), B((size_t)k), sums((size_t)m), rows((size_t)m);   /* rows: of the output, summed up */
+  for (int64_t l = 0; l < k; l++)
+    for (int64_t i = 0; i < m; i++)
+      A[(size_t)(l * m + i)] = emu_blas_input(d, a->type, p->A, ta ? i * a->ld + l : l * a->ld + i);
+  for (int64_t j = 0; j < n; j++) {
     double column = 0;
-    for (int64_t l = 0; l < p->k; l++)
-      column += (double)emu_blas_get(b->type, p->B, tb ? l * b->ld + j : j * b->ld + l);
+    for (int64_t l = 0; l < k; l++) {
+      const int64_t at = tb ? l * b->ld + j : j * b->ld + l;
+      column += (double)emu_blas_get(b->type, p->B, at);
+      B[(size_t)l] = emu_blas_input(d, b->type, p->B, at);
+    }
     if (d->epilogue == CUBLASLT_EPILOGUE_BGRADB) emu_blas_put(c->type, d->bias, j, (float)column);
-    for (int64_t i = 0; i < p->m; i++) {
-      double sum = 0;
-      for (int64_t l = 0; l < p->k; l++)
-        sum += emu_blas_input(d, a->type, p->A, ta ? i * a->ld + l : l * a->ld + i)
-               * emu_blas_input(d, b->type, p->B, tb ? l * b->ld + j : j * b->ld + l);
-      float y = p->alpha * (float)sum;
+    std::fill(sums.begin(), sums.end(), 0.);
+    for (int64_t l = 0; l < k; l++) {
+      const double x = B[(size_t)l], *row = A.data() + l * m;
+      double *sum = sums.data();
+      for (int64_t i = 0; i < m; i++) sum[i] += row[i] * x;
+    }
+    for (int64_t i = 0; i < m; i++) {
+      float y = p->alpha * (float)sums[(size_t)i];
       if (p->beta != 0) y += p->beta * emu_blas_get(c->type, p->C, j * c->ld + i);
       const float out = emu_blas_epilogue(d, c, i, j, y);
-      row[i] += (double)out;
+      rows[(size_t)i] += (double)out;
       emu_blas_put(c->type, p->D, j * c->ld + i, out);
     }
   }
-  for (int64_t i = 0; i < p->m && d->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD; i++)
-    emu_blas_put(c->type, d->bias, i, (float)row[i]);
-  free(row);
+  for (int64_t i = 0; i < m && d->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD; i++)
+    emu_blas_put(c->type, d->bias, i, (float)rows[(size_t)i]);
 }
 
 static inline cublasStatus_t cublasLtMatmul(

@@ -25,6 +25,9 @@ enum { STACK_BYTES = 256 << 10 };
 enum { STACK_BYTES = 64 << 10 };
 #endif
 
+/* Stacks begin at other places of their pages: at the same, a few fibers would fill their part of the processor's cache. */
+enum { STACK_APART = 5 * 64 };
+
 [[noreturn]] void emu_stop(const char *what)
 {
   fprintf(stderr, "emulated CUDA: %s", what);
@@ -48,9 +51,9 @@ __asm__(".text\n.type emu_switch, @function\nemu_switch:\n"
         "  pop %r15\n  pop %r14\n  pop %r13\n  pop %r12\n  pop %rbx\n  pop %rbp\n"
         "  ret\n.size emu_switch, .-emu_switch\n");
 static void change(context *from, context *to) { emu_switch(&from->sp, to->sp); }
-static void begin(context *c, char *stack, void (*entry)(void))
+static void begin(context *c, char *stack, size_t bytes, void (*entry)(void))
 {
-  void **top = (void **)(stack + STACK_BYTES) - 2;       /* aligned to 16: what `ret` takes */
+  void **top = (void **)(stack + bytes) - 2;             /* aligned to 16: what `ret` takes */
   *top = (void *)entry;
   c->sp = top - 6;
   memset(c->sp, 0, 6 * sizeof *top);
@@ -58,11 +61,11 @@ static void begin(context *c, char *stack, void (*entry)(void))
 #else
 struct context { ucontext_t u; };
 static void change(context *from, context *to) { swapcontext(&from->u, &to->u); }
-static void begin(context *c, char *stack, void (*entry)(void))
+static void begin(context *c, char *stack, size_t bytes, void (*entry)(void))
 {
   getcontext(&c->u);
   c->u.uc_stack.ss_sp = stack;
-  c->u.uc_stack.ss_size = STACK_BYTES;
+  c->u.uc_stack.ss_size = bytes;
   c->u.uc_link = NULL;
   makecontext(&c->u, entry, 0);
 }
@@ -227,7 +230,7 @@ static void run_block(dim3 block, bool reverse)
     f->warp = i / 32;
     f->self.lane = i % 32;
     f->self.thread = { i % block.x, i / block.x % block.y, i / block.x / block.y };
-    begin(&f->ctx, f->stack, fiber_main);
+    begin(&f->ctx, f->stack, STACK_BYTES - i * STACK_APART % 4096, fiber_main);
   }
   for (unsigned w = 0; w < (n + 31) / 32; w++) {
     warps[w].n = (int)(n - w * 32 < 32 ? n - w * 32 : 32);
