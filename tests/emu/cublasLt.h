@@ -255,6 +255,17 @@ struct emu_product {
   int us;                                        /* on the emulated clock */
 };
 
+/* A result over an input would have the sums of before it was written: a library may take any. */
+static inline void emu_blas_apart(const emu_product *p, const void *in, const emu_layout *l)
+{
+  const size_t esz = l->type == CUDA_R_32F ? 4 : 2, out = p->lc.type == CUDA_R_32F ? 4 : 2;
+  const char *a = (const char *)in, *d = (const char *)p->D;
+  if (!l->cols || !p->n) return;
+  const char *a_end = a + ((l->cols - 1) * (uint64_t)l->ld + l->rows) * esz;
+  const char *d_end = d + ((uint64_t)(p->n - 1) * (uint64_t)p->lc.ld + (uint64_t)p->m) * out;
+  if (a < d_end && d < a_end) emu_stop("a product is written over one of its operands");
+}
+
 /* Each element of an input is read once, and then stands as a double: of A, what a sum takes at its step l side by side;
  * of B, column after column. Each sum is still taken from the first l to the last. */
 static inline void emu_blas_multiply(const emu_product *p)
@@ -263,6 +274,8 @@ static inline void emu_blas_multiply(const emu_product *p)
   const emu_layout *a = &p->la, *b = &p->lb, *c = &p->lc;
   const bool ta = d->op[0] == CUBLAS_OP_T, tb = d->op[1] == CUBLAS_OP_T;
   const int64_t m = p->m, n = p->n, k = p->k;
+  emu_blas_apart(p, p->A, a);
+  emu_blas_apart(p, p->B, b);
   std::vector<double> A((size_t)(k * m)), B((size_t)k), sums((size_t)m), rows((size_t)m);   /* rows: of the output, summed up */
   for (int64_t l = 0; l < k; l++)
     for (int64_t i = 0; i < m; i++)
