@@ -82,7 +82,10 @@ static void check(cudnnStatus_t s, const char *what)
 using tensor = std::shared_ptr<graph::Tensor_attributes>;
 
 /* Heads in each of a graph's batch: of queries; of keys and values. */
-static int64_t query_heads(const tc_cudnn_shape &s, const tc_cudnn_cut &c) { return c.groups ? s.queries : s.groups * s.queries; }
+static int64_t query_heads(const tc_cudnn_shape &s, const tc_cudnn_cut &c)
+{
+  return (c.groups ? 1 : s.groups) * s.queries;
+}
 static int64_t key_heads(const tc_cudnn_shape &s, const tc_cudnn_cut &c) { return c.groups ? 1 : s.groups; }
 
 /* Elements of a token in the memory of which the tensor is a view: qkv, or y. */

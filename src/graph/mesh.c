@@ -13,17 +13,17 @@
 #include <string.h>
 
 enum if_auto { ONE, REST, NODE };
-#define AXIS(id, name, role, if_auto, what) [TC_##id] = #name,
+#define AXIS(id, name, role, if_auto) [TC_##id] = #name,
 const char *const tc_axis_name[TC_AXES] = {
 #include "src/graph/axis.def"
 };
 #undef AXIS
-#define AXIS(id, name, role, if_auto, what) [TC_##id] = TC_ROLE_##role,
+#define AXIS(id, name, role, if_auto) [TC_##id] = TC_ROLE_##role,
 const uint8_t tc_axis_role[TC_AXES] = {
 #include "src/graph/axis.def"
 };
 #undef AXIS
-#define AXIS(id, name, role, if_auto, what) [TC_##id] = if_auto,
+#define AXIS(id, name, role, if_auto) [TC_##id] = if_auto,
 static const uint8_t if_auto_of[TC_AXES] = {
 #include "src/graph/axis.def"
 };

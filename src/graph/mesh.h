@@ -1,15 +1,15 @@
 /* mesh.h - the mesh laid over the cluster: axes (axis.def), coordinates, groups, and which groups
  * leave their node. Pure: a function of the sizes and of the rank -> node map, no MPI, no clock.
  *
- * An axis that has a node's devices if nothing is said stays inside a node for any order of the ranks, since each node's ranks are listed together
- * before coordinates are assigned. */
+ * A group of an axis whose automatic size is a node's (tp) stays inside a node for any order of the ranks, since each
+ * node's ranks are listed together before coordinates are assigned. */
 #ifndef TC_MESH_H
 #define TC_MESH_H
 
 #include "src/base/base.h"
 #include "src/config/choices.h"
 
-#define AXIS(id, name, role, if_auto, what) TC_##id,
+#define AXIS(id, name, role, if_auto) TC_##id,
 enum tc_axis {
 #include "src/graph/axis.def"
   TC_AXES
@@ -66,8 +66,8 @@ int tc_mesh_group_nodes(const struct tc_mesh *m, int rank, int axis);
 enum { TC_MESH_TEXT = 96, TC_MAX_WORLD = 1 << 24 };    /* more ranks than any cluster has */
 /* With "" and " ": "pp1 dp4 tp2", as checkpoints say it; with " " and " x ": "pp 1 x dp 4 x tp 2". Returns buf. */
 char *tc_mesh_text(char buf[TC_MESH_TEXT], const int32_t n[TC_AXES], const char *equals, const char *between);
-/* The sizes of a text of the first kind. An axis that it does not name is 1, as in texts from before there was such an
- * axis. False: it is none. */
+/* Reads the sizes from a text of the first kind. An axis that it does not name is 1: an older text cannot name a newer
+ * axis. False: it is not such a text. */
 bool tc_mesh_parse(const char *text, int32_t n[TC_AXES]);
 /* "dp`between`tp": the axes that rows may place something on, those that split neither time nor layers. Returns buf. */
 char *tc_mesh_placing(char buf[TC_MESH_TEXT], const char *between);

@@ -177,7 +177,7 @@ static const char *css_of(const struct tc_timeline *t, const struct tc_span *s)
     [TC_EV_FORWARD] = "ev-f", [TC_EV_BACKWARD] = "ev-b", [TC_EV_WEIGHT] = "ev-w",
     [TC_EV_UPDATE] = "ev-u", [TC_EV_COPY] = "ev-copy", [TC_EV_EVAL] = "ev-u",
     [TC_EV_CKPT] = "ev-ckpt" };
-#define AXIS(id, name, role, if_auto, what) [TC_##id] = { " " #name, "ev-" #name },
+#define AXIS(id, name, role, if_auto) [TC_##id] = { " " #name, "ev-" #name },
   static const struct { const char *name, *css; } axis[TC_AXES] = {
 #include "src/graph/axis.def"
   };

@@ -72,7 +72,8 @@ static json_t *json(const struct tc_plan_job *j, const struct tc_plan_forward *p
                (long long)m->scratch_bytes, (long long)m->staging_bytes, (long long)m->bytes[TC_DEVICE]);
   }
   json_t *o = tc_out_object("for=%s ranks=%d layout=%p device=%s parameters=%lld sequences=%lld stages=%p device_bytes=%g "
-                            "fits!=%d", tc_plan_uses[p->use], p->world, (void *)tc_mesh_json(p->size), j->cluster.device.name, (long long)p->parameters, (long long)p->sequences,
+                            "fits!=%d", tc_plan_uses[p->use], p->world, (void *)tc_mesh_json(p->size),
+                            j->cluster.device.name, (long long)p->parameters, (long long)p->sequences,
                             (void *)stages, most, most <= j->cluster.device.memory_bytes);
   if (p->use == TC_TO_EVALUATE) {
     tc_figure(o, "tokens_per_s", p->batch.tokens_per_s);

@@ -131,7 +131,8 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
     tc_word_train_recompute(c->train_recompute), c->parallel_sequence, tc_word_train_precision(c->train_precision),
     tc_word_parallel_offload(c->parallel_offload), p->head_chunk > 0 ? (long long)p->head_chunk : -1));
   json_t *o = tc_out_object("ranks=%d device=%s parameters=%lld layout=%p classes=%p device_bytes=%p host_bytes=%p fits!=%d "
-    "textbook=%p", p->world, j->cluster.device.name, (long long)p->parameters, (void *)layout, (void *)classes, (void *)json_null(), (void *)json_null(), tc_emit_fits(j, p, &why) == 0,
+    "textbook=%p", p->world, j->cluster.device.name, (long long)p->parameters, (void *)layout, (void *)classes,
+    (void *)json_null(), (void *)json_null(), tc_emit_fits(j, p, &why) == 0,
     tc_out_object("states_bytes=%g estimate_bytes=%g", tc_textbook_states((double)p->parameters), b.total));
   json_object_update_new(o, tc_plan_time_json(&p->time));      /* before its own figures, which may add reasons */
   tc_figure(o, "device_bytes", most);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The times that each group of each sequence is computed; false: one is none's. */
+/* Whether the calls compute every group of every sequence, and nothing outside; *twice: how many more than once. */
 static bool covers(const struct tc_cudnn_shape *s, const struct tc_cudnn_cut *c, int64_t *twice)
 {
   int *times = calloc((size_t)(s->batch * s->groups), sizeof *times);
