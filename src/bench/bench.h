@@ -66,7 +66,7 @@ int tc_bench_pair(struct tc_bench *b, int peer, int64_t bytes, const char *what,
 
 /* ---- rank.c: what a rank measures with ---- */
 
-enum { TC_BENCH_WORLD = TC_AXES };               /* all ranks, where an axis may be named */
+enum { TC_BENCH_WORLD = TC_SETS };               /* all ranks, where an axis may be named: enum tc_set */
 
 struct tc_bench_group { struct tc_comm *comm; int32_t *members; const char **rank_names; };   /* [size] of the group */
 struct tc_bench_rank {             /* zeroed before it is opened */

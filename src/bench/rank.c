@@ -3,9 +3,9 @@
 #include "kernels/kernel.h"
 #include "src/comm/nccl.h"
 
-const char *tc_bench_axis_name(int axis) { return axis == TC_BENCH_WORLD ? "world" : tc_axis_name[axis]; }
+const char *tc_bench_axis_name(int axis) { return axis == TC_BENCH_WORLD ? "world" : tc_set_name[axis]; }
 
-int tc_bench_axis_size(const struct tc_mesh *m, int axis) { return axis == TC_BENCH_WORLD ? m->world : m->size[axis]; }
+int tc_bench_axis_size(const struct tc_mesh *m, int axis) { return axis == TC_BENCH_WORLD ? m->world : m->group[axis].size; }
 
 static int open_group(struct tc_bench_group *g, const struct tc_launch *l, const struct tc_mesh *m, int rank, int axis,
                       struct tc_err *err)
@@ -14,7 +14,7 @@ static int open_group(struct tc_bench_group *g, const struct tc_launch *l, const
   g->members = tc_calloc((size_t)n, sizeof *g->members);
   g->rank_names = tc_calloc((size_t)n, sizeof *g->rank_names);
   for (int i = 0; i < n && axis == TC_BENCH_WORLD; i++) g->members[i] = i;
-  if (axis != TC_BENCH_WORLD) tc_mesh_group(m, rank, axis, g->members);
+  if (axis != TC_BENCH_WORLD) tc_mesh_group(m, rank, tc_set_axes[axis], g->members);
   for (int i = 0; i < n; i++) g->rank_names[i] = l->rank_names[g->members[i]];
   const struct tc_comm_opts o = { .name = tc_bench_axis_name(axis), .rank_names = g->rank_names,
                                   .deadline_s = l->cfg->run_deadline };
@@ -45,7 +45,7 @@ static int open_gpu(struct tc_bench_rank *x, const struct tc_launch *l, int rank
   const struct tc_comm_opts o = { .name = tc_bench_axis_name(axis), .rank_names = group->rank_names,
                                   .deadline_s = c->run_deadline };
   const int rc = tc_comm_nccl(&x->native, ops, x->device, group->comm, NULL, group->members,
-                              axis == TC_PP, &o, err);
+                              axis == TC_SET_PP, &o, err);
   /* So that other groups fail, too. */
   return rc == TC_EPEER ? rc : tc_comm_agree(x->group[0].comm, l->rank_names, rc, err);
 }

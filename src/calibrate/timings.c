@@ -27,9 +27,9 @@ static bool traced(const struct tc_program *p, const struct tc_mesh *m, int rank
   *travels = false;
   if (n->op != TC_OP_RESHARD) return !none;
   if (n->coll == TC_COPY) return false;
-  if (tc_coll_is_local(n->coll) || m->size[n->axis] == 1) return a->kind != TC_WAIT;
+  if (tc_coll_is_local(n->coll) || tc_mesh_size(m, n->axes) == 1) return a->kind != TC_WAIT;
   *travels = true;
-  return tc_collective_coll(n, tc_mesh_coord(m, rank, n->axis)) != TC_COLLS;
+  return tc_collective_coll(n, tc_mesh_index(m, rank, n->axes)) != TC_COLLS;
 }
 
 /* The events of one rank's step, or those of them with one clock: microseconds, in order. */

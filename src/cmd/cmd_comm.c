@@ -18,7 +18,7 @@ enum { MAX_ITERS = 10000, WORLD = TC_BENCH_WORLD, MAX_ROUNDS = 1 << 20 };
 /* What to measure, and among which ranks: read-only while ranks run. */
 struct job {
   struct tc_sweep_opts sweep;     /* of pairs: max_bytes, iters, and whether to adapt them */
-  int axis;                       /* of enum tc_axis, or WORLD */
+  int axis;                       /* of enum tc_set, or WORLD */
   bool json, pairs;
   int rounds;                     /* of pairs; 0: as many as the time allows */
   struct tc_launch launch;        /* owned, as is mesh */
@@ -54,7 +54,7 @@ static int set_axis(void *job, const struct tc_flag *f, const char *text, struct
 {
   struct job *j = job;
   (void)f, (void)err;
-  for (j->axis = TC_PP; j->axis <= WORLD; j->axis++)
+  for (j->axis = 0; j->axis <= WORLD; j->axis++)
     if (!strcmp(text, tc_bench_axis_name(j->axis))) return 0;
   return 1;
 }
@@ -67,7 +67,7 @@ const struct tc_flag tc_flags_comm[] = {
     "one_by_one, a send to each member, are baselines; send is point to point, from each even coordinate of the axis "
     "to the next; e.g. tercio comm --op send --axis pp", .kind = TC_FLAG_CALL, .set = set_ops },
   { "--axis tp|dp|pp|world", "the axis whose groups communicate, all groups at the same time; world: one group "
-    "of all ranks (default world); e.g. --axis dp --mesh.tp=4",
+    "of all ranks (default world); with mesh.shard also shard and replicate; e.g. --axis dp --mesh.tp=4",
     " is not an axis: give tp, dp, pp or world", TC_FLAG_CALL,
     .set = set_axis },
   { "--min SIZE", "the first size of the whole array, in bytes or with K, M or G for powers of 1024 "
@@ -109,17 +109,17 @@ static int parse(struct job *j, struct tc_config **cfg, const struct tc_args *a,
 
 static int check_axis(const struct job *j, struct tc_err *err)
 {
-  char more[100] = "";
+  char more[100] = "", sets[40] = "";
   if (tc_bench_axis_size(j->mesh, j->axis) > 1) return 0;
   if (j->mesh->world == 1)
     return tc_fail(err, TC_EUSER, "there is only one rank, so nothing can be measured: add "
                    "--run.ranks=4 (threads), or start several with mpirun or srun");
-  for (int a = TC_FIRST_AXIS; a <= WORLD; a++)
-    if (tc_bench_axis_size(j->mesh, a) > 1)
+  for (int a = 0; a <= WORLD; a++)
+    if ((a == WORLD || j->mesh->group[a].named) && tc_bench_axis_size(j->mesh, a) > 1)
       tc_text_add(more, sizeof more, "%s%s has %d", *more ? ", " : "", tc_bench_axis_name(a),
                   tc_bench_axis_size(j->mesh, a));
-  return tc_fail(err, TC_EUSER, "axis %s has one rank: nothing to measure; %s (mesh.%s sets its "
-                 "size)", tc_bench_axis_name(j->axis), more, tc_bench_axis_name(j->axis));
+  if (tc_set_has_option(j->axis)) snprintf(sets, sizeof sets, " (mesh.%s sets its size)", tc_set_name[j->axis]);
+  return tc_fail(err, TC_EUSER, "axis %s has one rank: nothing to measure; %s%s", tc_bench_axis_name(j->axis), more, sets);
 }
 
 /* ---- printing -------------------------------------------------------------------------- */

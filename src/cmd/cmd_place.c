@@ -27,36 +27,48 @@ static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_place, "place");
 
 /* ---- printing -------------------------------------------------------------------------- */
 
-/* The largest number of nodes that a group on the axis spans. */
-static int group_nodes(const struct tc_mesh *m, int axis)
+/* The largest number of nodes that a group of the set spans. */
+static int group_nodes(const struct tc_mesh *m, int set)
 {
   int most = 0;
   for (int r = 0; r < m->world; r++)
-    if (tc_mesh_coord(m, r, axis) == 0) most = TC_MAX(most, tc_mesh_group_nodes(m, r, axis));
+    if (tc_mesh_index(m, r, m->group[set].axes) == 0) most = TC_MAX(most, tc_mesh_group_nodes(m, r, m->group[set].axes));
   return most;
 }
 
-/* Prints the axes, innermost first: the distance of their groups and their traffic. */
-static void print_axes(const struct tc_run_place *p)
+/* The named sets, from those whose ranks are near to those with the farthest ones. Returns their number. */
+static int near_to_far(const struct tc_mesh *m, int set[TC_SETS])
+{
+  int n = 0;
+  unsigned within = 0;                           /* the axes up to the i-th nearest one */
+  for (int i = 0; i < TC_AXES - TC_FIRST_AXIS; i++) {
+    const unsigned axis = 1u << tc_mesh_nearest(m, i);
+    within |= axis;
+    for (int s = TC_SETS - 1; s >= 0; s--)       /* a set comes before one of which it is a part */
+      if (m->group[s].named && tc_set_axes[s] & axis && !(tc_set_axes[s] & ~within)) set[n++] = s;
+  }
+  return n;
+}
+
+/* Prints the sets, innermost first: the distance of their groups and their traffic. */
+static void print_groups(const struct tc_run_place *p)
 {
   const struct tc_mesh *m = p->mesh;
-  int near = tc_mesh_nearest(m, 1), far = tc_mesh_nearest(m, 2);
+  const bool pp_far = m->order == TC_TP_DP_PP, both = m->group[TC_SET_PP].size > 1 && m->group[TC_SET_DP].size > 1;
+  const int near = pp_far ? TC_SET_DP : TC_SET_PP, far = pp_far ? TC_SET_PP : TC_SET_DP;
+  int set[TC_SETS], n = near_to_far(m, set);
   char h[32];
-  if (m->size[TC_PP] > 1 && m->size[TC_DP] > 1)
-    printf("mesh.order %s, innermost first:\n", tc_word_mesh_order(m->order));
-  for (int i = 0; i < TC_AXES - TC_FIRST_AXIS; i++) {
-    int a = tc_mesh_nearest(m, i), size = m->size[a], nodes = group_nodes(m, a);
+  if (both) printf("mesh.order %s, innermost first:\n", tc_word_mesh_order(m->order));
+  for (int i = 0; i < n; i++) {
+    const int s = set[i], size = m->group[s].size, nodes = group_nodes(m, s);
     if (size == 1) continue;
-    printf("  %s: groups of %d ranks on %d node%s", tc_axis_name[a], size, nodes,
-           tc_plural(nodes));
+    printf("  %s: groups of %d ranks on %d node%s", tc_set_name[s], size, nodes, tc_plural(nodes));
     if (p->traffic)
-      printf(", a rank sends %s per step", tc_human_bytes(h, sizeof h, (double)p->sent_bytes[a]));
+      printf(", a rank sends %s per step", tc_human_bytes(h, sizeof h, (double)p->sent_bytes[s]));
     printf("\n");
   }
-  if (p->traffic && m->size[near] > 1 && m->size[far] > 1 &&
-      p->sent_bytes[near] < p->sent_bytes[far] && m->n_nodes > 1)
-    printf("  %s sends more over a longer distance: mesh.order = auto would swap the two\n",
-           tc_axis_name[far]);
+  if (p->traffic && both && p->sent_bytes[near] < p->sent_bytes[far] && m->n_nodes > 1)
+    printf("  %s sends more over a longer distance: mesh.order = auto would swap the two\n", tc_set_name[far]);
 }
 
 static const char gpu_form[] = "rank=%6d  name:GPU=%-*s  memory=%9s  pci?:PCI=%-12s  numa?=%4d  distance=%8.3g";
@@ -159,8 +171,9 @@ static void print_rank(json_t *list, const struct tc_run_place *p, int i, int ho
              cpus_width, x->cpuset, x->n_cpus > 0 ? x->n_cpus : -1, x->bound, p->threads[i] > 0 ? p->threads[i] : -1, x->device,
              x->n_visible, x->n_node_devices, x->dev.name, x->dev.uuid, x->dev.pci, has ? x->dev.numa : -1,
              has ? x->dev.distance / 100.0 : -1, (long long)(x->dev.memory_bytes > 0 ? x->dev.memory_bytes : -1),
-             (void *)(list ? links_json(p, i) : NULL), tc_mesh_coord(m, i, TC_PP), tc_mesh_coord(m, i, TC_DP),
-             tc_mesh_coord(m, i, TC_TP));
+             (void *)(list ? links_json(p, i) : NULL), tc_mesh_index(m, i, TC_ON_PP),
+             tc_mesh_index(m, i, TC_ON_DP), tc_mesh_index(m, i, TC_ON_TP));
+  if (list) json_object_update_new(json_array_get(list, (size_t)i), tc_mesh_place_json(m, i));
 }
 
 static void print_table(const struct tc_run_place *p)
@@ -177,7 +190,7 @@ static void print_table(const struct tc_run_place *p)
   tc_out_head(rank_form, host_width, cpus_width);
   for (int i = 0; i < r->world; i++) print_rank(NULL, p, i, host_width, cpus_width);
   print_devices(p);
-  if (p->mesh->world > 1) print_axes(p);
+  if (p->mesh->world > 1) print_groups(p);
   for (int i = 0; i < p->warnings.n; i++) printf("warning: %s\n", p->warnings.text[i]);
 }
 
@@ -187,11 +200,11 @@ static void print_json(const struct tc_run_place *p)
   const struct tc_mesh *m = p->mesh;
   json_t *ranks = json_array(), *list = json_array(), *axes = json_array(), *mesh = tc_mesh_json(m->size);
   json_object_set_new(mesh, "order", json_string(tc_word_mesh_order(m->order)));
-  for (int i = 0; i < TC_AXES - TC_FIRST_AXIS; i++) {
-    const int a = tc_mesh_nearest(m, i);
-    tc_out_row(axes, "axis=%s ranks=%d group_nodes=%d sent_bytes_a_step?=%lld", tc_axis_name[a], m->size[a],
-               group_nodes(m, a), (long long)(p->traffic ? p->sent_bytes[a] : -1));
-  }
+  int set[TC_SETS];
+  const int n = near_to_far(m, set);
+  for (int i = 0; i < n; i++)
+    tc_out_row(axes, "axis=%s ranks=%d group_nodes=%d sent_bytes_a_step?=%lld", tc_set_name[set[i]], m->group[set[i]].size,
+               group_nodes(m, set[i]), (long long)(p->traffic ? p->sent_bytes[set[i]] : -1));
   for (int i = 0; i < r->world; i++) print_rank(ranks, p, i, 0, 0);
   for (int i = 0; i < p->warnings.n; i++) json_array_append_new(list, json_string(p->warnings.text[i]));
   tc_out_json(tc_out_object("world=%d nodes=%d launcher=%s job?=%s restart=%d mesh=%p axes=%p ranks=%p warnings=%p",

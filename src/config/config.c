@@ -35,6 +35,12 @@ static int parse_flag(struct flag *flag, const char *arg, const char *next, bool
   return 0;
 }
 
+int64_t tc_config_int(const struct tc_config *c, const char *name)
+{
+  const struct tc_opt *o = tc_opt_find(name);
+  return *(const int64_t *)tc_opt_field(c, o);
+}
+
 static int read_file(struct tc_config *c, const char *path, struct tc_err *err)
 {
   char *text;

@@ -57,6 +57,8 @@ char *tc_config_text_of(const struct tc_config *c, const char *(*note)(const voi
 /* Local. Where a value came from. A copy of a configuration has the sources of its original, even where a field
  * was changed since. */
 enum tc_config_source_kind { TC_FROM_DEFAULT, TC_FROM_FILE, TC_FROM_FLAG };
+/* Local. The value of an option of type INT, such as "mesh.pp". */
+int64_t tc_config_int(const struct tc_config *c, const char *name);
 enum tc_config_source_kind tc_config_source(const struct tc_config *c, const char *name);
 /* Local. The first option, from number `from` on, that was given and names a file or a folder; its number, or -1: none.
  * *name and *path are borrowed. */

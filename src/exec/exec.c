@@ -254,10 +254,10 @@ struct tc_exec_memory tc_exec_memory(const struct tc_exec *x)
   return m;
 }
 
-int64_t tc_exec_wait_ns(const struct tc_exec *x, int axis)
+int64_t tc_exec_wait_ns(const struct tc_exec *x, int set)
 {
   int64_t sum = 0;
-  for (int a = 0; a < TC_AXES; a++)
-    if (axis < 0 || a == axis) sum += x->wait_ns[a];
+  for (int s = 0; s < TC_SETS; s++)
+    if (set < 0 || s == set) sum += x->wait_ns[s];
   return sum;
 }

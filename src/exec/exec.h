@@ -29,8 +29,8 @@ struct tc_exec_opts {
   struct tc_device *host;        /* runs what is in host space; borrowed; NULL: the same */
   const struct tc_mesh *mesh;    /* borrowed */
   int rank;
-  struct tc_comm *comm[TC_AXES]; /* borrowed; NULL where the axis has one rank */
-  struct tc_comm *native[TC_AXES];   /* of the device's memory, beside those; borrowed; may be NULL */
+  struct tc_comm *comm[TC_SETS]; /* of each named group; borrowed; NULL where it has one rank */
+  struct tc_comm *native[TC_SETS];   /* of the device's memory, beside those; borrowed; may be NULL */
   tc_fill_fn *fill;
   void *fill_ctx;
   struct tc_trace *trace;        /* borrowed; NULL: off */
@@ -54,8 +54,8 @@ void *tc_exec_tensor_of(struct tc_exec *x, int i, int32_t t, int32_t mb);
 /* Local. A scalar of program i after its run, as a double. */
 double tc_exec_scalar(struct tc_exec *x, int i, int32_t t);
 struct tc_exec_memory tc_exec_memory(const struct tc_exec *x);
-/* Local. Nanoseconds the last run spent waiting for transfers between ranks on an axis; -1: on all. */
-int64_t tc_exec_wait_ns(const struct tc_exec *x, int axis);
+/* Local. Nanoseconds the last run spent waiting for transfers in a set's group; -1: in all. */
+int64_t tc_exec_wait_ns(const struct tc_exec *x, int set);
 
 /* transfer.c: one RESHARD, ready to run. */
 struct tc_xreshard;

@@ -47,8 +47,8 @@ struct tc_xwhen { int64_t ns; int32_t event; bool measured; };
 /* The time of an action between two events of the device's clock. */
 struct tc_xinterval {
   int32_t begin, end;            /* events */
-  int axis;
-  bool wait, shown;              /* counts as waiting on the axis; is in the trace */
+  int set;                       /* of the group */
+  bool wait, shown;              /* counts as waiting in the group; is in the trace */
   struct tc_event traced;
 };
 
@@ -61,7 +61,7 @@ struct tc_exec {
   int64_t batch_elems;           /* a place of so many elements for each batch of a run */
   int32_t *arrived;              /* ... in that memory; NULL: they are copied to the tensors */
   int32_t n_batches, batch_at;
-  int64_t bytes[TC_REGIONS], kscratch_bytes[TC_SPACES], staging_bytes, wait_ns[TC_AXES];
+  int64_t bytes[TC_REGIONS], kscratch_bytes[TC_SPACES], staging_bytes, wait_ns[TC_SETS];
   struct tc_runtime now;
   int64_t barrier;               /* a copy of the state, before whose end nothing writes the state; 0: none */
   bool refused;                  /* the device has refused to capture */

@@ -22,7 +22,7 @@ static bool is_on_device(const struct tc_exec *x, const struct tc_xprog *p,
 
 void tc_exec_time_start(struct tc_exec *x)
 {
-  for (int a = 0; a < TC_AXES; a++) x->wait_ns[a] = 0;
+  for (int s = 0; s < TC_SETS; s++) x->wait_ns[s] = 0;
   x->n_intervals = 0;
   x->started = (struct tc_xwhen){ .ns = tc_now_ns(), .event = -1 };
   if (clock_of(x)) {
@@ -71,13 +71,13 @@ bool tc_exec_event(const struct tc_exec *x, const struct tc_xprog *p, const stru
           : n->mark == TC_W ? TC_EV_WEIGHT : TC_EV_UPDATE };
   if (n->op == TC_OP_RESHARD) {
     bool copy = n->coll == TC_COPY;
-    bool local = copy || tc_coll_is_local(n->coll) || x->o.mesh->size[n->axis] == 1;
+    bool local = copy || tc_coll_is_local(n->coll) || tc_mesh_size(x->o.mesh, n->axes) == 1;
     int coll = local ? TC_COLLS
-                     : tc_collective_coll(n, tc_mesh_coord(x->o.mesh, x->o.rank, n->axis));
+                     : tc_collective_coll(n, tc_mesh_index(x->o.mesh, x->o.rank, n->axes));
     if (a->kind == TC_WAIT && local) return false;   /* was done when it was issued */
     if (!local && coll == TC_COLLS) return false;    /* between others */
     e.name = local ? tc_coll_name[n->coll] : tc_coll_name[coll];
-    e.on = copy ? NULL : tc_axis_name[n->axis];
+    e.on = copy ? NULL : tc_mesh_name(x->o.mesh, n->axes);
     if (copy) e.track = TC_TRACK_COPY;
     if (!local || copy)
       e.kind = copy ? TC_EV_COPY : a->kind == TC_WAIT ? TC_EV_WAIT : TC_EV_ISSUE;
@@ -90,7 +90,7 @@ void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
                       const struct tc_xfused *f, struct tc_xwhen begin)
 {
   const struct tc_action *a = &p->p->actions->action[k];
-  struct tc_xinterval it = { .begin = begin.event, .end = -1, .axis = p->p->graph->node[a->node].axis,
+  struct tc_xinterval it = { .begin = begin.event, .end = -1, .set = tc_mesh_find(x->o.mesh, p->p->graph->node[a->node].axes),
                              .wait = is_wait(p, a) };
   if (!begin.measured) return;
   if (begin.event >= 0) it.end = clock_of(x)->event(x->o.device);
@@ -101,7 +101,7 @@ void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
     TC_APPEND(x->interval, x->n_intervals, x->cap_intervals, it);
     return;
   }
-  if (it.wait) x->wait_ns[it.axis] += it.traced.end_ns - begin.ns;
+  if (it.wait) x->wait_ns[it.set] += it.traced.end_ns - begin.ns;
   if (it.shown) tc_trace_add(x->o.trace, &it.traced);
 }
 
@@ -111,7 +111,7 @@ void tc_exec_time_settle(struct tc_exec *x)
     const struct tc_xinterval *it = &x->interval[i];
     struct tc_event e = it->traced;
     const int64_t ns = clock_of(x)->interval(x->o.device, it->begin, it->end);
-    if (it->wait) x->wait_ns[it->axis] += ns;
+    if (it->wait) x->wait_ns[it->set] += ns;
     if (!it->shown) continue;
     e.begin_ns = x->started.ns + clock_of(x)->interval(x->o.device, x->started.event, it->begin);
     e.end_ns = e.begin_ns + ns;

@@ -179,8 +179,8 @@ int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const st
   const struct tc_mesh *m = o->mesh;
   *x = (struct tc_xreshard){
     .o = o, .n_parts = n->n_in, .n_send = n->n_in, .coll = n->coll, .to = n->to, .root = n->root,
-    .from_root = n->from_root, .size = n->coll == TC_COPY ? 1 : m->size[n->axis],
-    .coord = tc_mesh_coord(m, o->rank, n->axis), .part = tc_calloc((size_t)n->n_in, sizeof *x->part),
+    .from_root = n->from_root, .size = n->coll == TC_COPY ? 1 : tc_mesh_size(m, n->axes),
+    .coord = tc_mesh_index(m, o->rank, n->axes), .part = tc_calloc((size_t)n->n_in, sizeof *x->part),
     .send = tc_calloc((size_t)n->n_in, sizeof *x->send) };
   for (int32_t i = 0; n->coll == TC_COPY && i < g->n_order; i++) {
     const struct tc_node *other = &g->node[g->order[i]];
@@ -190,8 +190,9 @@ int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const st
   const struct tc_tensor *first = &g->tensor[tc_in(g, n, 0)];
   x->on_device = is_on_device(g, n);
   x->dev = x->on_device || n->coll == TC_COPY || !o->host ? o->device : o->host;
-  const bool native = x->native = o->native[n->axis] && x->on_device;
-  x->comm = native ? o->native[n->axis] : o->comm[n->axis];
+  const int set = tc_mesh_find(m, n->axes);
+  const bool native = x->native = set >= 0 && o->native[set] && x->on_device;
+  x->comm = set < 0 ? NULL : native ? o->native[set] : o->comm[set];
   x->elem = tc_dtype_bytes(first->dtype);
   for (int k = 0; k < n->n_in; k++) {
     x->part[k].src = in[k];
@@ -200,7 +201,7 @@ int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const st
   }
   int rc = take_packing(x, err);
   if (!rc && x->size > 1 && !tc_coll_is_local(x->coll) && !x->comm)
-    rc = tc_fail(err, TC_EUSER, "no communicator on %s", tc_axis_name[n->axis]);
+    rc = tc_fail(err, TC_EUSER, "no communicator on %s", tc_mesh_name(m, n->axes));
   if (rc < 0) {
     tc_xreshard_free(x, o->device);
     return rc;
@@ -320,7 +321,7 @@ int tc_xreshard_wait(struct tc_xreshard *x, struct tc_err *err)
 
 int tc_xreshard_settle(const struct tc_exec_opts *o, struct tc_err *err)
 {
-  for (int a = 0; a < TC_AXES; a++)
-    if (o->native[a]) TC_TRY(tc_comm_settle(o->native[a], err));
+  for (int s = 0; s < TC_SETS; s++)
+    if (o->native[s]) TC_TRY(tc_comm_settle(o->native[s], err));
   return 0;
 }

@@ -3,7 +3,7 @@
  * Order: a tensor is produced before it is read, by one node; an overwritten tensor is
  * not read afterwards. Gradients: check_grad.c. Placements (once they are fixed): on each axis a node
  * splits one subscript of its rule, in all tensors; unsplittable ones are not split; partial inputs go
- * only into linear ops; a RESHARD changes the placement on its own axis only, by its collective. */
+ * only into linear ops; a RESHARD changes the placement on its own axes only, by its collective. */
 #include "src/graph/check.h"
 #include "src/graph/rule.h"
 
@@ -98,13 +98,17 @@ static int check_reshard(const struct chk *c, const struct tc_node *n)
     if (copy && !tc_layout_equal(&a->lay, &b->lay)) return bad(c, n, a->id, "changes its placement");
     if (copy) continue;
     for (int x = 0; x < TC_AXES; x++) {
-      if (x != n->axis && !tc_place_equal(&a->lay.on[x], &b->lay.on[x]))
+      struct tc_place to = n->to;
+      to.at = b->lay.on[x].at;
+      if (!(n->axes >> x & 1)) {
+        if (tc_place_equal(&a->lay.on[x], &b->lay.on[x])) continue;
         return bad(c, n, a->id, "changes its placement on another axis");
+      }
+      if (tc_coll_between(&a->lay.on[x], &b->lay.on[x]) != n->coll)
+        return bad(c, n, a->id, "is not the collective between its placements");
+      if (n->n_in == 1 && !tc_place_equal(&to, &b->lay.on[x]))
+        return bad(c, n, b->id, "does not lead to its placement");
     }
-    if (tc_coll_between(&a->lay.on[n->axis], &b->lay.on[n->axis]) != n->coll)
-      return bad(c, n, a->id, "is not the collective between its placements");
-    if (n->n_in == 1 && !tc_place_equal(&n->to, &b->lay.on[n->axis]))
-      return bad(c, n, b->id, "does not lead to its placement");
   }
   return 0;
 }

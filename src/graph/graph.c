@@ -153,12 +153,11 @@ void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
     }
   }
   for (int d = 0; d < t->rank; d++) out->elems *= out->dim[d];
-  for (int a = 0; a < TC_AXES; a++) {
-    if (t->lay.on[a].kind != TC_FLAT) continue;
-    TC_ASSERT(out->rows < 0);                    /* on one axis only */
+  const unsigned flat = tc_layout_axes(&t->lay, TC_FLAT);
+  if (flat) {
     int64_t last = t->rank > 1 ? out->dim[t->rank - 1] : 1;
-    int64_t rows = out->elems / last, block = tc_ceil_div(rows, m->size[a]);
-    out->row0 = TC_MIN(coord[a] * block, rows);
+    int64_t rows = out->elems / last, block = tc_ceil_div(rows, tc_mesh_size(m, flat));
+    out->row0 = TC_MIN(tc_axes_index(m, coord, flat) * block, rows);
     out->rows = TC_MIN(block, rows - out->row0);
     out->elems = out->rows * last;
   }

@@ -57,7 +57,7 @@ struct tc_tensor {
   bool state;                    /* kept across steps */
   bool saved;                    /* in checkpoints */
   bool annotated;                /* `lay` was set by a row, not inferred */
-  uint8_t set_axes;              /* bit a: an annotation placed it on axis a */
+  uint8_t set_axes;              /* the axes on which an annotation placed it */
   int64_t dim[TC_DIMS];          /* global, unpadded */
   int8_t pad_dim;                /* this dimension is stored padded to pad_to; -1: none */
   int64_t pad_to;
@@ -100,10 +100,10 @@ struct tc_node {
   bool once_a_step;              /* else once per micro-batch */
   bool head;                     /* part of the loss head, cut into chunks by passes/loss_chunks.c */
   bool control;                  /* RESHARD: counted as control traffic */
-  uint8_t coll, axis, red;       /* RESHARD: enum tc_coll, enum tc_axis, enum tc_reduce */
+  uint8_t coll, axes, red;       /* RESHARD: enum tc_coll, a set of axes (0: COPY), enum tc_reduce */
   uint8_t role;                  /* RESHARD: enum tc_role */
-  struct tc_place to;            /* RESHARD of one part: the placement on `axis` that it leads to */
-  int32_t root;                  /* RESHARD: coordinate k of at(k); from_root for at -> at */
+  struct tc_place to;            /* RESHARD of one part: the placement that it leads to, without the k of at(k) */
+  int32_t root;                  /* RESHARD: the index k of at(k) in a group of `axes`; from_root for at -> at */
   int32_t from_root;
   const char *rule;              /* a rule of its own; NULL: the op's */
   struct tc_attr attr;
@@ -120,7 +120,8 @@ struct tc_param {
   struct tc_layout store, use, acc_lay, update;
   uint8_t reshard_after;         /* when a weight gathered for use is resharded: enum tc_reshard_after */
   uint8_t offload;               /* enum tc_offload: moments (0 none), the update too */
-  uint8_t set_axes;              /* bit a: an annotation placed it on axis a */
+  uint8_t apart;                 /* the axes, also of one rank, on which rows store it elsewhere than it is used */
+  uint8_t set_axes;              /* the axes on which an annotation placed it */
   bool reshard_after_set;        /* ... by an annotation */
   bool decay;                    /* weight decay applies */
   float init_std;                /* N(0, std); 0: constant init_value */

@@ -28,13 +28,38 @@ bool tc_layout_equal(const struct tc_layout *a, const struct tc_layout *b)
   return true;
 }
 
-char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l)
+uint8_t tc_layout_axes(const struct tc_layout *l, enum tc_kind kind)
+{
+  unsigned axes = 0;
+  for (int a = 0; a < TC_AXES; a++) axes |= (unsigned)(l->on[a].kind == kind) << a;
+  return (uint8_t)axes;
+}
+
+/* The set of most axes among these that have the placement of axis a; -1: none has a name. */
+static int set_with(const struct tc_layout *l, const struct tc_mesh *m, int a, unsigned among)
+{
+  int best = -1;
+  for (int s = 0; s < TC_SETS; s++) {
+    const struct tc_group *x = &m->group[s];
+    bool same = x->axes >> a & 1 && !(x->axes & ~among);
+    for (int b = 0; b < TC_AXES; b++)
+      if (x->axes >> b & 1) same &= tc_place_equal(&l->on[a], &l->on[b]);
+    if (same && (best < 0 || x->size > m->group[best].size)) best = s;
+  }
+  return best;
+}
+
+char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l, const struct tc_mesh *m)
 {
   size_t n = 0;
+  unsigned left = (1u << TC_AXES) - 1;
   if (size) buf[0] = 0;
   for (int a = 0; a < TC_AXES; a++) {
     const struct tc_place *p = &l->on[a];
+    const int set = set_with(l, m, a, left);
     char what[24] = "";
+    if (a != TC_MB && (m->size[a] == 1 || !(left >> a & 1))) continue;
+    left &= ~(set >= 0 ? m->group[set].axes : 1u << a);
     switch (p->kind) {
     case TC_S: snprintf(what, sizeof what, "S(%d)", p->dim); break;
     case TC_FLAT: snprintf(what, sizeof what, "S(*)"); break;
@@ -43,7 +68,7 @@ char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l)
     default: continue;
     }
     if (n < size)
-      n += (size_t)snprintf(buf + n, size - n, "%s%s:%s", n ? " " : "", tc_axis_name[a], what);
+      n += (size_t)snprintf(buf + n, size - n, "%s%s:%s", n ? " " : "", set >= 0 ? tc_set_name[set] : tc_axis_name[a], what);
   }
   if (!n && size) snprintf(buf, size, "R");
   return buf;

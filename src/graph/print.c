@@ -1,13 +1,13 @@
 /* print.c - a program as text or as DOT, with placements, and with the bytes of reshards. */
 #include "src/graph/graph.h"
 
-static void print_tensor(FILE *f, const struct tc_graph *g, int32_t t)
+static void print_tensor(FILE *f, const struct tc_graph *g, const struct tc_mesh *m, int32_t t)
 {
   const struct tc_tensor *x = &g->tensor[t];
   char lay[128];
   fprintf(f, "%%%d %s %s[", t, x->name, tc_dtype_name(x->dtype));
   for (int d = 0; d < x->rank; d++) fprintf(f, "%s%lld", d ? "," : "", (long long)x->dim[d]);
-  fprintf(f, "] %s", tc_layout_text(lay, sizeof lay, &x->lay));
+  fprintf(f, "] %s", tc_layout_text(lay, sizeof lay, &x->lay, m));
   if (x->base >= 0) fprintf(f, " rows of %%%d", x->base);
   if (x->overwrites >= 0) fprintf(f, " in %%%d", x->overwrites);
 }
@@ -23,8 +23,7 @@ static void print_reshard(FILE *f, const struct tc_graph *g, const struct tc_mes
     bytes += TC_MAX(in, out);
   }
   char h[32];
-  fprintf(f, " %s on %s, %d part%s, %s%s", tc_coll_name[n->coll], tc_axis_name[n->axis],
-          n->n_in, tc_plural(n->n_in), tc_human_bytes(h, sizeof h, (double)bytes),
+  fprintf(f, " %s on %s, %d part%s, %s%s", tc_coll_name[n->coll], tc_mesh_name(m, n->axes), n->n_in, tc_plural(n->n_in), tc_human_bytes(h, sizeof h, (double)bytes),
           n->control ? ", ctl" : "");
 }
 
@@ -39,7 +38,7 @@ static void print_text(FILE *f, const struct tc_graph *g, const struct tc_mesh *
             n->unit < g->n_units ? g->unit[n->unit].name : "");
     for (int k = 0; k < n->n_out; k++) {
       if (k) fprintf(f, ", ");
-      print_tensor(f, g, tc_out(g, n, k));
+      print_tensor(f, g, m, tc_out(g, n, k));
     }
     fprintf(f, " = %s", tc_op_info[n->op].name);
     if (n->rule) fprintf(f, "<%s>", n->rule);
@@ -50,7 +49,7 @@ static void print_text(FILE *f, const struct tc_graph *g, const struct tc_mesh *
   }
 }
 
-static void print_dot(FILE *f, const struct tc_graph *g)
+static void print_dot(FILE *f, const struct tc_graph *g, const struct tc_mesh *m)
 {
   fprintf(f, "digraph program {\n  rankdir=TB; node [shape=box, fontsize=10];\n");
   for (int32_t i = 0; i < g->n_order; i++) {
@@ -65,7 +64,7 @@ static void print_dot(FILE *f, const struct tc_graph *g)
       char lay[128];
       if (x->node >= 0)
         fprintf(f, "  n%d -> n%d [label=\"%s\\n%s\", fontsize=8];\n", x->node, n->id, x->name,
-                tc_layout_text(lay, sizeof lay, &x->lay));
+                tc_layout_text(lay, sizeof lay, &x->lay, m));
     }
   }
   fprintf(f, "}\n");
@@ -73,6 +72,6 @@ static void print_dot(FILE *f, const struct tc_graph *g)
 
 void tc_graph_print(FILE *f, const struct tc_graph *g, const struct tc_mesh *m, bool dot)
 {
-  if (dot) print_dot(f, g);
+  if (dot) print_dot(f, g, m);
   else print_text(f, g, m);
 }

@@ -87,14 +87,15 @@ static void warn_far(struct look *l)
 static void warn_tp(struct look *l)
 {
   const struct tc_mesh *m = l->mesh;
-  int n = 0, first = -1, groups = m->size[TC_PP] * m->size[TC_DP];
-  for (int i = 0; i < m->world; i += m->size[TC_TP]) {
-    if (tc_mesh_group_nodes(m, m->at[i], TC_TP) == 1) continue;
+  const int size = tc_mesh_size(m, TC_ON_TP), groups = m->world / size;
+  int n = 0, first = -1;
+  for (int i = 0; i < m->world; i += size) {
+    if (tc_mesh_group_nodes(m, m->at[i], TC_ON_TP) == 1) continue;
     if (n++ == 0) first = m->at[i];
   }
   if (n > 0)
     tc_warnings_add(l->out, "tp leaves its node in %d of %d groups (that of rank %d spans %d nodes): each layer "
-         "waits for the network", n, groups, first, tc_mesh_group_nodes(m, first, TC_TP));
+         "waits for the network", n, groups, first, tc_mesh_group_nodes(m, first, TC_ON_TP));
 }
 
 /* Warns if the ranks of a node have more threads than CPUs. */

@@ -33,15 +33,14 @@ static int split(char *line, char **word, int most)
   return n;
 }
 
-static int read_axis(int *axis, const char *word, const struct at *at)
+static int read_axes(unsigned *axes, const char *word, const struct at *at)
 {
   char names[TC_MESH_TEXT];
   tc_mesh_placing(names, " or ");
-  for (*axis = 0; *axis < TC_AXES && strcmp(word, tc_axis_name[*axis]); ++*axis) {}
-  if (*axis == TC_AXES) return FAIL(at, "'%.60s' is not an axis: %s", word, names);
-  if (tc_axis_role[*axis] == TC_ROLE_TIME)
+  *axes = tc_axes_named(word);
+  if (!strcmp(word, tc_axis_name[TC_MB]))
     return FAIL(at, "axis %s is time, which annotations cannot split: %s", word, names);
-  return 0;
+  return *axes ? 0 : FAIL(at, "'%.60s' is not an axis: %s", word, names);
 }
 
 /* "NAME(n)" -> n. False if that is not its form; numbers beyond long become the nearest long. */
@@ -96,9 +95,10 @@ static int read_short(struct tc_annotation *a, const char *word, const struct at
   if (a->place[0].kind == TC_P)
     return FAIL(at, "%s is not possible as a single placement: only ops make partial tensors; R, "
                 "S(d) or at(k)", word);
+  char on[TC_AXES_TEXT];
   if (a->place[0].kind == TC_FLAT)
     return FAIL(at, "%s is for storage only and needs the long form: '%.60s %s %s R %s %s'", word,
-                a->pattern, tc_axis_name[a->axis], word, word, word);
+                a->pattern, tc_axes_text(on, a->axes), word, word, word);
   return 0;
 }
 
@@ -123,7 +123,7 @@ static int read_row(struct tc_annotation *a, char **word, int n, const struct at
     return FAIL(at, "a row has 3, 6 or 7 fields, not %d: " FORMS, n);
   const bool optional = word[0][0] == '-' && word[0][1];
   *a = (struct tc_annotation){ .pattern = word[0] + optional, .line = at->line, .optional = optional };
-  TC_TRY(read_axis(&a->axis, word[1], at));
+  TC_TRY(read_axes(&a->axes, word[1], at));
   if (n == 3) return read_short(a, word[2], at);
   return read_long(a, word + 2, n == MOST_WORDS ? word[MOST_WORDS - 1] : NULL, at);
 }

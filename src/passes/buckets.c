@@ -33,7 +33,7 @@ static bool same_stage(const struct tc_graph *g, const struct tc_node *a, const 
 static bool joins(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
 {
   bool scalars = b->control && b->mark == TC_U;      /* of the update: in any unit */
-  return b->op == TC_OP_RESHARD && b->coll == a->coll && b->axis == a->axis &&
+  return b->op == TC_OP_RESHARD && b->coll == a->coll && b->axes == a->axes &&
          (b->unit == a->unit || scalars) && same_stage(g, a, b) && b->control == a->control &&
          (!b->control || scalars) &&
          phase_of(b) == phase_of(a) && b->red == a->red && b->root == a->root &&

@@ -195,15 +195,19 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
   return 0;
 }
 
-/* A flat shard divides the block that the other axes leave, so only one axis can have one. */
-static void keep_one_flat(struct choice c[TC_AXES])
+/* A flat shard is cut by one set of axes: of several ones, that of the first tensor that has one. */
+static void keep_one_flat(const struct sctx *s, const struct tc_node *n, struct choice c[TC_AXES])
 {
-  bool had = false;
-  for (int a = 0; a < TC_AXES; a++) {
-    if (c[a].kind != TC_FLAT) continue;
-    if (had) c[a].kind = TC_R;
-    had = true;
+  unsigned flat = 0, keep = 0;
+  for (int a = 0; a < TC_AXES; a++) flat |= (unsigned)(c[a].kind == TC_FLAT) << a;
+  if (!flat || tc_mesh_find(s->m, flat) >= 0) return;
+  for (int k = 0; k < n->n_in + n->n_out && !keep; k++) {
+    const int32_t t = tc_operand(s->g, n, k);
+    const struct tc_layout l = s->g->tensor[t].state ? seen(s->g, n, t) : s->g->tensor[s->now[t]].lay;
+    keep = flat & tc_layout_axes(&l, TC_FLAT);
   }
+  for (int a = 0; a < TC_AXES; a++)
+    if (flat & ~keep & 1u << a) c[a].kind = TC_R;
 }
 
 /* Keeps sequences complete: removes splits of the first subscript, innermost axis first, until they are. */
@@ -277,7 +281,7 @@ static int infer_node(struct sctx *s, int32_t node)
     partial[a] = c[a].kind == TC_R && stays_partial(s, &g->node[node], a);
   }
   keep_blocks(s, &g->node[node], l, c);
-  keep_one_flat(c);
+  keep_one_flat(s, &g->node[node], c);
   memcpy(s->choice[node], c, sizeof c);
   int n_in = g->node[node].n_in, n_out = g->node[node].n_out;
   int32_t before[TC_RULE_MAX] = { 0 };
@@ -315,7 +319,7 @@ static int share_results(struct sctx *s)
     if (result[i] < 0) continue;
     struct tc_layout r = tc_layout_r();
     if (result[i] == g->logits) r.on[TC_MB] = g->tensor[g->logits].lay.on[TC_MB];    /* the only micro-batch */
-    int32_t first = g->n_nodes, t = s->now[result[i]], d = tc_reshard(g, t, &r, -1, s->err);
+    int32_t first = g->n_nodes, t = s->now[result[i]], d = tc_reshard(g, s->m, t, &r, -1, s->err);
     if (d < 0) return d;
     s->now[result[i]] = d;
     for (int32_t j = first; j < g->n_nodes; j++) {

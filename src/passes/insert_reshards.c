@@ -36,10 +36,12 @@ static void set_phase(const struct sctx *s, const struct tc_node *n, const struc
 /* Whether a RESHARD changes which rank has which rows. */
 static bool reshards_rows(const struct tc_graph *g, const struct tc_node *n)
 {
-  const struct tc_place *from = &g->tensor[tc_in(g, n, 0)].lay.on[n->axis];
-  const struct tc_place *to = &g->tensor[tc_out(g, n, 0)].lay.on[n->axis];
-  return n->coll != TC_COPY && ((from->kind == TC_S && from->dim == 0) ||
-                                     (to->kind == TC_S && to->dim == 0));
+  const struct tc_layout *from = &g->tensor[tc_in(g, n, 0)].lay, *to = &g->tensor[tc_out(g, n, 0)].lay;
+  bool rows = false;
+  for (int a = 0; a < TC_AXES; a++)
+    if (n->axes >> a & 1)
+      rows |= (from->on[a].kind == TC_S && from->on[a].dim == 0) || (to->on[a].kind == TC_S && to->on[a].dim == 0);
+  return rows;
 }
 
 int32_t tc_place_move(struct sctx *s, int32_t t, const struct tc_layout *to, int space, int32_t like, int role)
@@ -49,11 +51,11 @@ int32_t tc_place_move(struct sctx *s, int32_t t, const struct tc_layout *to, int
   if (g->tensor[t].space == TC_HOST && space == TC_DEVICE) {
     struct tc_layout there = g->tensor[t].lay;             /* the stage send precedes the copy */
     there.on[TC_PP] = to->on[TC_PP];
-    t = tc_reshard(g, t, &there, like, s->err);
+    t = tc_reshard(g, s->m, t, &there, like, s->err);
     if (t < 0) return t;
     t = tc_reshard_space(g, t, space, like);
   }
-  t = tc_reshard(g, t, to, like, s->err);
+  t = tc_reshard(g, s->m, t, to, like, s->err);
   if (t >= 0 && g->tensor[t].space != space) t = tc_reshard_space(g, t, space, like);
   for (int32_t i = first; i < g->n_nodes; i++) {
     struct tc_node *n = &g->node[i];
@@ -101,7 +103,7 @@ int tc_place_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
       key.to = tc_place_move(s, t, need, key.space, node, gather ? TC_ROLE_GATHER : TC_ROLE_NONE);
       if (key.to < 0) return key.to;
       for (int32_t j = first; j < g->n_nodes && weight; j++) {
-        bool sent = g->node[j].axis == TC_PP;    /* to another stage: once per step */
+        bool sent = g->node[j].axes == TC_ON_PP;    /* to another stage: once per step */
         g->node[j].once_a_step = p->reshard_after == TC_AFTER_STEP || sent;
         if (sent) g->node[j].role = TC_ROLE_NONE;
       }
@@ -135,7 +137,7 @@ int tc_place_even(const struct sctx *s, const struct tc_node *n, int32_t tensor)
     if (dim[d] % s->m->size[a])
       return tc_fail(s->err, TC_ELAYOUT, "%s of op %s: dimension %d has %lld elements, which %s = "
                      "%d does not divide; %s = %lld would fit", t->name, tc_op_info[n->op].name, d,
-                     (long long)dim[d], tc_axis_name[a], s->m->size[a], tc_axis_name[a],
+                     (long long)dim[d], tc_mesh_name(s->m, 1u << a), s->m->size[a], tc_mesh_name(s->m, 1u << a),
                      (long long)divisor_below(dim[d], s->m->size[a]));
     dim[d] /= s->m->size[a];
   }
@@ -210,12 +212,12 @@ static int reshard_output(struct sctx *s, int32_t node, int k, const struct tc_l
 }
 
 /* The preferred placement on an axis; l has those of the other axes. Several readers have preferences, and a
- * tensor can be a flat shard on one axis only. */
+ * tensor can be a flat shard on one set of axes only. */
 static struct tc_place preferred_place(const struct tc_layout *l, const struct tc_layout *preferred, int axis)
 {
-  for (int a = 0; a < TC_AXES && preferred->on[axis].kind == TC_FLAT; a++)
-    if (a != axis && l->on[a].kind == TC_FLAT) return (struct tc_place){ 0 };
-  return preferred->on[axis];
+  const bool flat = preferred->on[axis].kind == TC_FLAT;
+  const unsigned others = tc_layout_axes(l, TC_FLAT) & ~(unsigned)tc_layout_axes(preferred, TC_FLAT);
+  return flat && others ? (struct tc_place){ 0 } : preferred->on[axis];
 }
 
 int tc_place_resolve(struct sctx *s, int32_t node, int32_t t, int32_t read_as)

@@ -122,7 +122,8 @@ static void cut_head(struct cut *c, const int32_t *head, int32_t n_head)
 static bool has_their_rows(const struct cut *c, int32_t t)
 {
   const struct tc_tensor *x = &c->g->tensor[t], *logits = &c->g->tensor[c->g->logits];
-  for (int a = TC_DP; a < TC_AXES && by_rows(c, x); a++) {
+  for (int a = TC_FIRST_AXIS; a < TC_AXES && by_rows(c, x); a++) {
+    if (tc_axis_role[a] == TC_ROLE_STAGE) continue;
     const struct tc_place *p = &x->lay.on[a], *q = &logits->lay.on[a];
     const bool cut = p->kind == TC_S && p->dim == 0, theirs = q->kind == TC_S && q->dim == 0;
     if (cut != theirs || (p->kind == TC_AT) != (q->kind == TC_AT) || p->kind == TC_FLAT) return false;

@@ -1,4 +1,5 @@
-/* offload.c - places the optimizer's state, and weights whose store and use placements differ, in host memory.
+/* offload.c - places the optimizer's state, and weights whose store and use placements differ, in host memory: also where
+ * they differ on axes of one rank alone, so that a single rank has less on its device.
  * The copies for their use are made where placements are inferred (insert_reshards.c). */
 #include "src/passes/passes.h"
 
@@ -7,7 +8,7 @@ int tc_offload(struct tc_graph *g, enum tc_offload offload, bool adamw, struct t
   bool any = false;
   for (int32_t i = 0; i < g->n_params && offload; i++) {
     struct tc_param *p = &g->param[i];
-    bool elsewhere = !tc_layout_equal(&p->store, &p->use);
+    bool elsewhere = p->apart || !tc_layout_equal(&p->store, &p->use);
     p->offload = (uint8_t)offload;
     any |= adamw || elsewhere || p->master != p->weight;
     if (p->master != p->weight) g->tensor[p->master].space = TC_HOST;

@@ -20,14 +20,14 @@
 int tc_stages(struct tc_graph *g, int pp, int virtual_stages, const char *by_hand, struct tc_err *err);
 
 /* 2. In: parameters and batch without placements. Out: the four placements of each parameter by the system's rows;
- * tokens and targets are split in time, and on dp by the rows. reshard_after: TC_AFTER_AUTO: as the system says;
+ * tokens and targets are split in time, and by the rows. On an axis of one rank everything is R. reshard_after: TC_AFTER_AUTO: as the system says;
  * reduce_once: accumulators that the system splits are partial, and reduced once a step. */
-int tc_system_apply(struct tc_graph *g, const struct tc_system *s, enum tc_reshard_after reshard_after, bool reduce_once,
-                    struct tc_err *err);
+int tc_system_apply(struct tc_graph *g, const struct tc_mesh *m, const struct tc_system *s,
+                    enum tc_reshard_after reshard_after, bool reduce_once, struct tc_err *err);
 /* ... then by rows up to pattern NULL, which replace the placements of the same tensor on the same axis by
  * earlier calls and the system. TC_EUSER: a pattern matches no tensor, or two rows of the list place
  * one tensor differently on one axis. */
-int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err);
+int tc_annotate(struct tc_graph *g, const struct tc_mesh *m, const struct tc_annotation *a, struct tc_err *err);
 /* ... then moves to host space what `offload` selects. TC_EUSER if that is nothing. */
 int tc_offload(struct tc_graph *g, enum tc_offload offload, bool adamw, struct tc_err *err);
 

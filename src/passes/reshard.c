@@ -34,28 +34,38 @@ static struct tc_node *reshard_node(struct tc_graph *g, int32_t t, int32_t d, in
   return n;
 }
 
-/* Appends one collective of t on one axis; returns the new tensor. */
-static int32_t reshard_axis(struct tc_graph *g, int32_t t, int axis, const struct tc_place *to,
-                    int32_t like)
+/* The index in a group of the set that the layout's at(k) on each of its axes name. */
+static int32_t index_of(const struct tc_mesh *m, const struct tc_layout *l, unsigned axes)
 {
-  struct tc_place from = g->tensor[t].lay.on[axis];
-  int kind = tc_coll_between(&from, to);
+  int32_t at[TC_AXES];
+  for (int a = 0; a < TC_AXES; a++) at[a] = l->on[a].at;
+  return tc_axes_index(m, at, axes);
+}
+
+/* Appends the collective of t on a set of axes that leads to their placements in `goal`; returns the new tensor. */
+static int32_t reshard_axes(struct tc_graph *g, const struct tc_mesh *m, int32_t t, unsigned axes,
+                            const struct tc_layout *goal, int32_t like)
+{
+  const struct tc_layout was = g->tensor[t].lay;
+  const struct tc_place from = *tc_place_on(&was, axes), to = *tc_place_on(goal, axes);
+  int kind = tc_coll_between(&from, &to);
   TC_ASSERT(kind >= 0);
   int32_t d = reshard_tensor(g, t);
   struct tc_tensor *y = &g->tensor[d];
-  y->lay.on[axis] = *to;
+  for (int a = 0; a < TC_AXES; a++)
+    if (axes >> a & 1) y->lay.on[a] = goal->on[a];
   if (kind == TC_ALL_REDUCE || kind == TC_REDUCE) y->overwrites = t;   /* in place */
   bool block = kind == TC_SLICE || kind == TC_REDUCE_SCATTER;
-  if (block && g->tensor[tc_tensor_root(g, t)].state && in_one_piece(to)) {
+  if (block && g->tensor[tc_tensor_root(g, t)].state && in_one_piece(&to)) {
     y->base = t;
     y->block = true;
   }
   struct tc_node *n = reshard_node(g, t, d, kind, like);
-  n->axis = (uint8_t)axis;
-  n->to = *to;
+  n->axes = (uint8_t)axes;
+  n->to = to;
   n->red = from.kind == TC_P ? from.op : TC_SUM;
-  n->root = to->kind == TC_AT ? to->at : from.at;
-  n->from_root = from.at;
+  n->from_root = index_of(m, &was, axes);
+  n->root = to.kind == TC_AT ? index_of(m, goal, axes) : n->from_root;
   return d;
 }
 
@@ -63,16 +73,18 @@ int32_t tc_reshard_space(struct tc_graph *g, int32_t t, int space, int32_t like)
 {
   int32_t d = reshard_tensor(g, t);
   g->tensor[d].space = (uint8_t)space;
-  reshard_node(g, t, d, TC_COPY, like)->axis = TC_MB;
+  reshard_node(g, t, d, TC_COPY, like);
   return d;
 }
 
-/* The order of collectives: slices, then reductions and sends, then gathers. */
+/* The order of collectives: slices, then reductions that leave a part and sends, then all-reduces, then gathers. */
+enum { GATHERS = 3, CLASSES };
 static int order_class(int kind)
 {
   switch (kind) {
   case TC_SLICE: case TC_DROP: case TC_ZERO: return 0;
-  case TC_ALL_GATHER: case TC_GATHER: return 2;
+  case TC_ALL_REDUCE: return 2;
+  case TC_ALL_GATHER: case TC_GATHER: return GATHERS;
   default: return 1;
   }
 }
@@ -92,14 +104,23 @@ static bool is_inside(const struct tc_place *pa, int a, const struct tc_place *p
   return pb->kind != TC_FLAT && a > b;
 }
 
-/* Blocks nest, so a split can be made or undone on an axis only while no axis is split inside it; and
- * before one is made, the splits that enclose it must exist. */
-static bool may_reshard(const struct tc_layout *now, const struct tc_layout *goal, int a)
+/* Axis a, and those that change with it: one flat shard is cut by all of its axes. */
+static unsigned with_flat(const struct tc_layout *now, const struct tc_layout *goal, int a)
 {
-  const struct tc_place *from = &now->on[a], *to = &goal->on[a];
-  for (int b = 0; b < TC_AXES; b++) {
-    const struct tc_place *x = &now->on[b], *y = &goal->on[b];
-    if (b == a) continue;
+  unsigned axes = 1u << a;
+  if (now->on[a].kind == TC_FLAT) axes |= tc_layout_axes(now, TC_FLAT);
+  if (goal->on[a].kind == TC_FLAT) axes |= tc_layout_axes(goal, TC_FLAT);
+  return axes;
+}
+
+/* Blocks nest, so a split can be made or undone on axes only while no other axis is split inside it; and
+ * before one is made, the splits that enclose it must exist. */
+static bool may_reshard(const struct tc_layout *now, const struct tc_layout *goal, unsigned axes)
+{
+  for (int k = 0; k < TC_AXES * TC_AXES; k++) {
+    const int a = k / TC_AXES, b = k % TC_AXES;
+    if (!(axes >> a & 1) || axes >> b & 1) continue;
+    const struct tc_place *from = &now->on[a], *to = &goal->on[a], *x = &now->on[b], *y = &goal->on[b];
     if ((cuts_same(x, from) && is_inside(x, b, from, a)) ||
         (cuts_same(x, to) && is_inside(x, b, to, a))) return false;
     if (tc_place_equal(x, y)) continue;
@@ -109,58 +130,97 @@ static bool may_reshard(const struct tc_layout *now, const struct tc_layout *goa
   return true;
 }
 
-/* The axis of the next collective towards the goal; -1: none is possible yet. A stage send comes first,
+/* The axes of the next collective towards the goal; 0: none is possible yet. A stage send comes first,
  * since all later collectives run on the receiving stage. */
-static int next_axis(const struct tc_layout *now, const struct tc_layout *goal)
+static unsigned next_axes(const struct tc_layout *now, const struct tc_layout *goal)
 {
-  if (!tc_place_equal(&now->on[TC_PP], &goal->on[TC_PP]) && may_reshard(now, goal, TC_PP)) return TC_PP;
-  for (int cls = 0; cls < 3; cls++)
+  if (!tc_place_equal(&now->on[TC_PP], &goal->on[TC_PP]) && may_reshard(now, goal, 1u << TC_PP)) return 1u << TC_PP;
+  for (int cls = 0; cls < CLASSES; cls++)
     for (int k = 0; k < TC_AXES; k++) {
-      int a = cls == 2 ? TC_AXES - 1 - k : k;
+      int a = cls == GATHERS ? TC_AXES - 1 - k : k;
       if (tc_place_equal(&now->on[a], &goal->on[a])) continue;
-      if (order_class(tc_coll_between(&now->on[a], &goal->on[a])) == cls && may_reshard(now, goal, a))
-        return a;
+      if (order_class(tc_coll_between(&now->on[a], &goal->on[a])) == cls && may_reshard(now, goal, with_flat(now, goal, a)))
+        return with_flat(now, goal, a);
     }
-  return -1;
+  return 0;
 }
 
-/* The axis of the innermost split, which blocks the others; -1: nothing is split. */
-static int innermost_split(const struct tc_layout *now)
+/* Whether the same change of placement may be one collective on both axes: those that split sequences are not told apart
+ * where nothing is said of one of them. */
+static bool is_one_change(const struct tc_layout *now, const struct tc_layout *goal, int a, int b)
+{
+  struct tc_place was = now->on[b], to = goal->on[b];
+  was.at = now->on[a].at;
+  to.at = goal->on[a].at;
+  return tc_axis_role[a] == TC_ROLE_BATCH && tc_axis_role[b] == TC_ROLE_BATCH && tc_place_equal(&was, &now->on[a]) &&
+         tc_place_equal(&to, &goal->on[a]);
+}
+
+/* The next collective's axes: as many as have the same change, one after the other, and a name together. */
+static unsigned next_set(const struct tc_mesh *m, const struct tc_layout *now, const struct tc_layout *goal)
+{
+  struct tc_layout l = *now;
+  unsigned next = next_axes(&l, goal), axes = 0, found = next;
+  const int first = next ? __builtin_ctz(next) : 0;
+  while (next && is_one_change(now, goal, first, __builtin_ctz(next))) {
+    axes |= next;
+    if (tc_mesh_find(m, axes) >= 0) found = axes;
+    for (int a = 0; a < TC_AXES; a++)
+      if (next >> a & 1) l.on[a] = goal->on[a];
+    next = next_axes(&l, goal);
+  }
+  return found;
+}
+
+/* The axes of the innermost split, which blocks the others; 0: nothing is split. */
+static unsigned innermost_split(const struct tc_layout *now)
 {
   int in = -1;
   for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
     if (tc_is_split(now->on[a].kind) && (in < 0 || is_inside(&now->on[a], a, &now->on[in], in))) in = a;
-  return in;
+  return in < 0 ? 0 : now->on[in].kind == TC_FLAT ? tc_layout_axes(now, TC_FLAT) : 1u << in;
 }
 
-int32_t tc_reshard(struct tc_graph *g, int32_t t, const struct tc_layout *to, int32_t like,
-                struct tc_err *err)
+/* A flat shard is made, or undone, by one collective: its axes go through R unless they all stay, or all change alike. */
+static void change_flat_alike(const struct tc_layout *now, const struct tc_layout *goal, struct tc_layout *mid, unsigned flat)
 {
-  const struct tc_place r = { 0 };
-  struct tc_layout mid = *to;                    /* intermediate layout of axes that go through R */
-  int rows = 0;
-  for (int a = 0; a < TC_AXES; a++) rows += to->on[a].kind == TC_FLAT;
-  TC_ASSERT(rows <= 1);
+  const int first = flat ? tc_coll_between(tc_place_on(now, flat), tc_place_on(goal, flat)) : -1;
+  bool stay = true, alike = first >= 0;
   for (int a = 0; a < TC_AXES; a++) {
-    const struct tc_place *f = &g->tensor[t].lay.on[a];
-    if (tc_place_equal(f, &to->on[a])) continue;
+    if (!(flat >> a & 1)) continue;
+    stay &= tc_place_equal(&now->on[a], &goal->on[a]);
+    alike &= tc_coll_between(&now->on[a], &goal->on[a]) == first;
+  }
+  for (int a = 0; a < TC_AXES && !stay && !alike; a++)
+    if (flat >> a & 1) mid->on[a] = (struct tc_place){ 0 };
+}
+
+int32_t tc_reshard(struct tc_graph *g, const struct tc_mesh *m, int32_t t, const struct tc_layout *to, int32_t like,
+                   struct tc_err *err)
+{
+  const struct tc_layout r = tc_layout_r(), from = g->tensor[t].lay;
+  struct tc_layout mid = *to;                    /* intermediate layout of axes that go through R */
+  for (int a = 0; a < TC_AXES; a++) {
+    if (tc_place_equal(&from.on[a], &to->on[a])) continue;
     if (a == TC_MB)
       return tc_fail(err, TC_ELAYOUT, "%s can't change its placement in time",
                      g->tensor[t].name);
-    if (tc_coll_between(f, &to->on[a]) < 0) mid.on[a] = r;
+    if (tc_coll_between(&from.on[a], &to->on[a]) < 0) mid.on[a] = r.on[a];
   }
+  change_flat_alike(&from, to, &mid, tc_layout_axes(&from, TC_FLAT));
+  change_flat_alike(&from, to, &mid, tc_layout_axes(to, TC_FLAT));
   for (int round = 0; round < 2; round++) {
     const struct tc_layout *goal = round ? to : &mid;
     while (!tc_layout_equal(&g->tensor[t].lay, goal)) {
-      struct tc_layout now = g->tensor[t].lay;
-      int a = next_axis(&now, goal);
-      if (a >= 0) {
-        t = reshard_axis(g, t, a, &goal->on[a], like);
+      const struct tc_layout now = g->tensor[t].lay;
+      unsigned axes = next_set(m, &now, goal);
+      if (axes) {
+        t = reshard_axes(g, m, t, axes, goal, like);
         continue;
       }
-      a = innermost_split(&now);                   /* it is gathered, and split again afterwards */
-      TC_ASSERT(a >= 0);
-      t = reshard_axis(g, t, a, &r, like);
+      axes = innermost_split(&now);              /* it is gathered, and split again afterwards */
+      TC_ASSERT(axes);
+      t = reshard_axes(g, m, t, axes, &r, like);
     }
   }
   return t;

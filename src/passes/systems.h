@@ -7,14 +7,14 @@
 
 #include "src/graph/graph.h"
 
-/* A row: tensors whose names match `pattern` (fnmatch) have placement `place` on `axis`. `four` rows
+/* A row: tensors whose names match `pattern` (fnmatch) have placement `place` on each of `axes`. `four` rows
  * are for parameters only and give store, use, acc and update separately (and when a gathered weight is
  * resharded); other rows set all four of a parameter to place[0]. */
 enum { TC_STORE, TC_USE, TC_ACC, TC_UPDATE, TC_PLACES };
 struct tc_annotation {
   const char *pattern;
-  int axis;
-  struct tc_place place[TC_PLACES];
+  unsigned axes;
+  struct tc_place place[TC_PLACES];   /* k of at(k): an index in a group of `axes` */
   bool four;
   enum tc_reshard_after reshard_after;   /* four only; TC_AFTER_AUTO: not set */
   int line;                      /* line number in its file; 0: a built-in row */
@@ -23,9 +23,11 @@ struct tc_annotation {
 
 struct tc_system {
   const char *name;
-  const struct tc_annotation *rows;      /* on dp: the first of all parameters, then those of the batch and of others */
+  const struct tc_annotation *rows;      /* the first ones of all parameters, `four`, then those of the batch and of others */
   const char *what;
 };
+/* Whether its states are split over shard, and replicated over the rest of dp. */
+bool tc_system_has_copies(const struct tc_system *s);
 extern const struct tc_system tc_systems[TC_DATA_NONE + 1];     /* by enum tc_data_parallel */
 /* Tensor parallelism (Shoeybi et al., 2019) as rows for all families: a model has tensors for some of them.
  * Sequence parallelism on top of it (Korthikanti et al., 2022): the residual stream, from the embedding on. */
@@ -34,7 +36,7 @@ extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
 /* annotate.c: a file of rows, one per line:
  *   PATTERN AXIS PLACE                            e.g.  wte.weight  tp  S(0)
  *   PATTERN AXIS STORE USE ACC UPDATE [KEEP]      e.g.  *  dp  S(*) R S(*) S(*) use
- * PLACE is R, S(d), S(*), P or at(k); AXIS dp or tp; KEEP use, mb or step (the default if no
+ * PLACE is R, S(d), S(*), P or at(k); AXIS a set of axis.def, or several joined by +, such as dp, tp; KEEP use, mb or step (the default if no
  * row sets it). Rows for pp are read too: they have no effect with one stage (program/setup.c).
  * "-PATTERN" may match no tensor. '#' starts a comment. Local. *out is owned by the caller, ends with pattern NULL; TC_EUSER
  * names file and line. */

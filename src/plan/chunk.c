@@ -17,8 +17,8 @@ static int find_sizes(int64_t *tokens, int64_t *row_bytes, const struct tc_confi
   struct tc_mesh *m;
   TC_TRY(tc_setup_model(c, &model, &err));
   TC_TRY(tc_setup_axes(&m, c, world, node_of_rank, devices_per_node, &err));
-  *tokens = (c->train_micro_batch > 0 ? c->train_micro_batch : c->train_global_batch / m->size[TC_DP]) * model.context;
-  *row_bytes = 2 * tc_ceil_div(model.vocab, m->size[TC_TP]);
+  *tokens = (c->train_micro_batch > 0 ? c->train_micro_batch : c->train_global_batch / tc_mesh_size(m, TC_ON_DP)) * model.context;
+  *row_bytes = 2 * tc_ceil_div(model.vocab, tc_mesh_size(m, TC_ON_TP));
   tc_mesh_free(m);
   return 0;
 }

@@ -163,23 +163,18 @@ static void add_member(struct members *r, const struct tc_cluster *k, int32_t mi
 static void group_of(struct members *r, const struct tc_node *n, const struct tc_mesh *m, int rank,
                      int coll, const struct tc_cluster *k)
 {
-  int axis = n->axis;
-  int32_t at = rank;                             /* index in m->at of coordinate 0 */
-  *r = (struct members){ .size = m->size[axis] };
-  int32_t stride = m->stride[axis], start = 0;
-  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
-    if (a != axis) start += tc_mesh_coord(m, at, a) * m->stride[a];
+  *r = (struct members){ .size = tc_mesh_size(m, n->axes) };
+  const int32_t mine = tc_mesh_index(m, rank, n->axes);
   if (coll == TC_SEND || coll == TC_RECV) {
-    int peer = tc_collective_root(n, tc_mesh_coord(m, rank, axis));
     *r = (struct members){ 2, 1, 1 };
-    add_member(r, k, m->node[rank], m->node[m->at[start + peer * stride]]);
+    add_member(r, k, m->node[rank], m->node[tc_mesh_member(m, rank, n->axes, tc_collective_root(n, mine))]);
     return;
   }
-  /* Along an axis node numbers never decrease: search in both directions from this rank. */
-  int32_t mine = tc_mesh_coord(m, rank, axis);
+  /* Along an axis, and in a set whose inner axes are the nearer ones, node numbers never decrease: search in both directions
+   * from this rank. */
   for (int way = 1; way >= -1; way -= 2)
     for (int32_t i = way > 0 ? mine : mine - 1; i >= 0 && i < r->size; i += way) {
-      int32_t node = m->node[m->at[start + i * stride]];
+      int32_t node = m->node[tc_mesh_member(m, rank, n->axes, i)];
       if (node != m->node[rank] && (k->switch_nodes < 1 || switch_of(k, node) !=
                                     switch_of(k, m->node[rank]))) break;
       add_member(r, k, m->node[rank], node);
@@ -200,8 +195,8 @@ void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, co
 {
   const struct tc_graph *g = p->graph;
   *out = (struct tc_reshard_cost){ .coll = TC_COLLS };
-  if (n->coll == TC_COPY || tc_coll_is_local(n->coll) || m->size[n->axis] == 1) return;
-  int coll = out->coll = tc_collective_coll(n, tc_mesh_coord(m, rank, n->axis));
+  if (n->coll == TC_COPY || tc_coll_is_local(n->coll) || tc_mesh_size(m, n->axes) == 1) return;
+  int coll = out->coll = tc_collective_coll(n, tc_mesh_index(m, rank, n->axes));
   struct members r;
   if (coll == TC_COLLS) return;
   struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);

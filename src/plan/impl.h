@@ -8,7 +8,7 @@
 int64_t tc_plan_parameters(const struct tc_program *p, const struct tc_mesh *m, int rank);
 
 /* time.c: programs of the ranks of one pipeline, simulated together. */
-struct tc_plan_step { double step_s, busy_s, bubble, wait_s[TC_AXES]; };
+struct tc_plan_step { double step_s, busy_s, bubble, wait_s[TC_SETS]; };
 int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program, const int *rank,
                  int n,
                  const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err);

@@ -13,8 +13,8 @@ enum { STAGES_EACH = 8 };
 
 static struct tc_plan_class class_at(const struct tc_mesh *m, int pp, int dp)
 {
-  return (struct tc_plan_class){ .pp = pp, .dp = dp,
-                                 .rank = m->at[pp * m->stride[TC_PP] + dp * m->stride[TC_DP]] };
+  const int first = m->at[pp * m->stride[TC_PP]];
+  return (struct tc_plan_class){ .pp = pp, .dp = dp, .rank = tc_mesh_member(m, first, TC_ON_DP, dp) };
 }
 
 /* Lists the ranks whose programs may differ from the first rank's, g: other stages and, where dp has a root,
@@ -23,7 +23,7 @@ static void list_classes(struct tc_plan *out, const struct tc_mesh *m, const str
                     const struct tc_graph *g, bool exact)
 {
   int pp = m->size[TC_PP], n = 0;
-  int rooted = o->system->rows->place[TC_UPDATE].kind == TC_AT && m->size[TC_DP] > 1;
+  int rooted = o->system->rows->place[TC_UPDATE].kind == TC_AT && tc_mesh_size(m, TC_ON_DP) > 1;
   bool by_hand = o->stages && strcmp(o->stages, "auto"), each = pp <= STAGES_EACH && (exact || by_hand);
   int32_t *layers = tc_calloc((size_t)pp, sizeof *layers);           /* of each stage */
   for (int32_t u = 0; u < g->n_units; u++)
@@ -69,13 +69,13 @@ static int make_class(struct tc_plan_class *c, struct tc_program **train,
   return rc;
 }
 
-/* The bytes that a rank sends on each axis and on each wire: the maximum over the classes. */
+/* The bytes that a rank sends in each of its groups and on each wire: the maximum over the classes. */
 static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
                         const struct tc_mesh *m,
                         const struct tc_cluster *k)
 {
   for (int i = 0; i < out->n_cls; i++) {
-    double wire[TC_WIRES] = { 0 }, axis[TC_AXES] = { 0 };
+    double wire[TC_WIRES] = { 0 }, on[TC_SETS] = { 0 };
     const struct tc_program *p = program[i];
     for (int32_t x = 0; x < p->actions->n_body; x++) {
       const struct tc_node *n = &p->graph->node[p->actions->body[x]];
@@ -85,18 +85,19 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
       tc_reshard_cost(&c, p, n, m, out->cls[i].rank, k);
       for (int w = 0; w < TC_WIRES && c.coll != TC_RECV; w++) {
         wire[w] += times * c.bytes[w];
-        if (w != TC_WIRE_SPINE) axis[n->axis] += times * c.bytes[w];   /* these are part of the network's */
+        if (w != TC_WIRE_SPINE) on[tc_mesh_find(m, n->axes)] += times * c.bytes[w];   /* these are part of the network's */
       }
     }
-    for (int a = TC_FIRST_AXIS; a < TC_AXES && m->size[TC_MB] == out->n_mb; a++) {   /* the exact bytes */
+    for (int s = 0; s < TC_SETS && m->size[TC_MB] == out->n_mb; s++) {   /* the exact bytes */
       struct tc_comm_counters n;
-      tc_program_bytes(p, m, out->cls[i].rank, a, &n);
-      axis[a] = 0;
-      for (int x = 0; x < TC_COLLS; x++) axis[a] += (double)n.data[x].bytes;
+      if (!m->group[s].named) continue;
+      tc_program_bytes(p, m, out->cls[i].rank, m->group[s].axes, &n);
+      on[s] = 0;
+      for (int x = 0; x < TC_COLLS; x++) on[s] += (double)n.data[x].bytes;
     }
     for (int w = 0; w < TC_WIRES; w++) out->time.wire_bytes[w] = TC_MAX(out->time.wire_bytes[w],
         wire[w]);
-    for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) out->time.bytes[a] = TC_MAX(out->time.bytes[a], axis[a]);
+    for (int s = 0; s < TC_SETS; s++) out->time.bytes[s] = TC_MAX(out->time.bytes[s], on[s]);
   }
 }
 
@@ -148,7 +149,7 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
     out->virtual_stages = TC_MAX(o.virtual_stages, 1);
     out->model = o.model;
     out->parameters = tc_model_params(&o.model);
-    out->micro = (int)(out->batch / out->size[TC_DP] / out->n_mb);
+    out->micro = (int)(out->batch / tc_mesh_size(m, TC_ON_DP) / out->n_mb);
     out->tokens = out->batch * o.model.context;
     out->cls[0] = class_at(m, 0, 0);
     out->n_cls = 1;
@@ -214,12 +215,16 @@ json_t *tc_plan_classes_json(const int64_t by_class[TC_CLASSES])
   return o;
 }
 
-json_t *tc_plan_time_json(const struct tc_plan_time *t)
+json_t *tc_plan_time_json(const struct tc_plan *p)
 {
+  const struct tc_plan_time *t = &p->time;
+  struct tc_group group[TC_SETS];
   json_t *wait = json_object(), *bytes = json_object(), *wire = json_object();
-  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
-    tc_figure(wait, tc_axis_name[a], t->wait_s[a]);
-    tc_figure(bytes, tc_axis_name[a], t->bytes[a]);
+  tc_mesh_groups(group, p->size);
+  for (int s = 0; s < TC_SETS; s++) {
+    if (!group[s].named) continue;
+    tc_figure(wait, tc_set_name[s], t->wait_s[s]);
+    tc_figure(bytes, tc_set_name[s], t->bytes[s]);
   }
   for (int w = 0; w < TC_WIRES; w++)
     tc_figure(wire, tc_wire_name[w], t->wire_bytes[w]);

@@ -137,8 +137,8 @@ struct tc_plan_time {
   double step_s, tokens_per_s, mfu;
   double bubble;                              /* fraction of the step in which stages wait for each other */
   double compute_s;                              /* of the busiest rank */
-  double wait_s[TC_AXES];                    /* exposed transfer time of the same rank */
-  double bytes[TC_AXES], wire_bytes[TC_WIRES];   /* the most that a rank sends per step */
+  double wait_s[TC_SETS];                    /* exposed transfer time of the same rank, by the set of its group */
+  double bytes[TC_SETS], wire_bytes[TC_WIRES];   /* the most that a rank sends per step */
   bool simulated;                                /* every action of every stage was simulated (time.c, not sums.c) */
 };
 
@@ -179,7 +179,7 @@ int64_t tc_plan_head_chunk(const struct tc_config *c, int world, const int32_t *
  * node; on CPUs with the memory of the ranks themselves. 0: nothing is offloaded. */
 double tc_plan_host_bytes(const struct tc_plan *p, const struct tc_cluster *k);
 /* Local. Time and bytes, and bytes of each class, as in `tercio plan --json` and run.json. Owned by the caller. */
-struct json_t *tc_plan_time_json(const struct tc_plan_time *t);
+struct json_t *tc_plan_time_json(const struct tc_plan *p);
 struct json_t *tc_plan_classes_json(const int64_t by_class[TC_CLASSES]);
 
 /* ---- inference.c: evaluation and sampling ------------------------------------- */

@@ -26,18 +26,19 @@ static void add_node(struct sums *s, const struct tc_graph *g, const struct tc_n
   int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
   int virtual_stage = TC_MIN(TC_MAX(stage, 0) / pp, MOST_VIRTUAL_STAGES - 1);
   const bool once = n->once_a_step || n->mark == TC_U;
+  const bool on_batch = n->axes && !(n->axes & ~(unsigned)tc_axes_of(TC_ROLE_BATCH));
   const double seconds = price->reshard.seconds;
   if (n->op != TC_OP_RESHARD) {
     *(once ? &s->once_work : &s->work[virtual_stage][n->mark]) += price->run_s;
   } else if (price->reshard.coll == TC_COLLS) {
     return;
-  } else if (n->axis == TC_PP) {
+  } else if (n->axes == TC_ON_PP) {
     if (!once) s->send = TC_MAX(s->send, seconds);
     else s->once_work += seconds;
   } else if (once) {
     bool last = n->mark == TC_U;
-    *(n->axis != TC_DP ? &s->once_work : last ? &s->last_dp : &s->once_dp) += seconds;
-  } else if (n->axis == TC_DP) {
+    *(!on_batch ? &s->once_work : last ? &s->last_dp : &s->once_dp) += seconds;
+  } else if (on_batch) {
     s->hidden[virtual_stage][n->mark] += seconds;
   } else {
     s->work[virtual_stage][n->mark] += seconds;
@@ -92,7 +93,7 @@ int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, co
   }
   for (int st = 0; st < pp * virtual_stages; st++) {
     int r = st % pp, c = st / pp, i = 0;
-    while (i + 1 < n && tc_mesh_coord(m, rank[i + 1], TC_PP) <= r) i++;
+    while (i + 1 < n && tc_mesh_index(m, rank[i + 1], TC_ON_PP) <= r) i++;
     cost[st] = (struct tc_pipeline_cost){ TC_MAX(s[i].work[c][TC_F], s[i].hidden[c][TC_F]),
                                        TC_MAX(s[i].work[c][TC_B], s[i].hidden[c][TC_B]),
                                        TC_MAX(s[i].work[c][TC_W], s[i].hidden[c][TC_W]),
@@ -108,10 +109,10 @@ int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, co
     double exposed = tc_exposed_s(s[most].once_dp, backward, layers) + s[most].last_dp;
     once = s[most].once_work + exposed;
     *out = (struct tc_plan_step){ .step_s = sim->makespan + once, .busy_s = busy };
-    out->wait_s[TC_DP] = exposed;
-    out->wait_s[TC_TP] = s[most].tp_wait * n_mb;
+    out->wait_s[TC_SET_DP] = exposed;
+    out->wait_s[TC_SET_TP] = s[most].tp_wait * n_mb;
     out->bubble = sim->bubble * sim->makespan / out->step_s;
-    out->wait_s[TC_PP] = out->bubble * out->step_s;
+    out->wait_s[TC_SET_PP] = out->bubble * out->step_s;
   }
   tc_simulation_free(sim);
   tc_pipeline_free(pipeline);

@@ -26,10 +26,10 @@ struct sim_rank {
   const struct tc_program *p;
   int rank;
   int32_t pc;
-  double now_s, busy_s, wait_s[TC_AXES];
+  double now_s, busy_s, wait_s[TC_SETS];
   struct tc_prices *prices;
   int32_t *mine;                 /* [n_nodes] transfers in flight without another simulated rank; -1: none */
-  struct queue queue[TC_AXES];
+  struct queue queue[TC_SETS];
 };
 
 struct simulation {
@@ -51,7 +51,7 @@ static struct xfer *find(struct simulation *g, int32_t head, int32_t mb)
 /* Whether a simulated rank takes part: on pp both ends of a send, or all stages; else only the rank itself. */
 static bool takes_part(const struct simulation *g, const struct sim_rank *p, const struct tc_node *n)
 {
-  return tc_collective_coll(n, tc_mesh_coord(g->m, p->rank, n->axis)) != TC_COLLS;
+  return tc_collective_coll(n, tc_mesh_index(g->m, p->rank, n->axes)) != TC_COLLS;
 }
 
 static int32_t count_parties(const struct simulation *g, const struct tc_node *n)
@@ -62,36 +62,36 @@ static int32_t count_parties(const struct simulation *g, const struct tc_node *n
 }
 
 /* Runs the transfer at the head of p's queue, if it can start, to its end; then the next ones may start. */
-static void serve_queue(struct simulation *g, struct sim_rank *p, int axis)
+static void serve_queue(struct simulation *g, struct sim_rank *p, int set)
 {
-  struct queue *q = &p->queue[axis];
-  const int n_ranks = axis == TC_PP ? g->n : 1;  /* on other axes p alone */
+  struct queue *q = &p->queue[set];
+  const int n_ranks = set == TC_SET_PP ? g->n : 1;  /* in other groups p alone */
   while (q->at < q->n) {
     struct xfer *x = &g->x[q->x[q->at]];
     if (x->heads < x->parties) return;
     const struct tc_node *n = &p->p->graph->node[x->node];
     double start = x->ready_s, s = tc_price_of(p->prices, n)->reshard.seconds;
     for (int i = 0; i < n_ranks; i++) {
-      struct sim_rank *o = axis == TC_PP ? &g->rank[i] : p;
-      if (o == p || takes_part(g, o, n)) start = TC_MAX(start, o->queue[axis].free_s);
+      struct sim_rank *o = set == TC_SET_PP ? &g->rank[i] : p;
+      if (o == p || takes_part(g, o, n)) start = TC_MAX(start, o->queue[set].free_s);
     }
     x->end_s = start + s;
     x->done = true;
     for (int i = 0; i < n_ranks; i++) {
-      struct sim_rank *o = axis == TC_PP ? &g->rank[i] : p;
-      struct queue *oq = &o->queue[axis];
+      struct sim_rank *o = set == TC_SET_PP ? &g->rank[i] : p;
+      struct queue *oq = &o->queue[set];
       if (o != p && !takes_part(g, o, n)) continue;
       oq->free_s = x->end_s;
       if (++oq->at < oq->n) g->x[oq->x[oq->at]].heads++;
     }
-    for (int i = 0; axis == TC_PP && i < g->n; i++)
-      if (&g->rank[i] != p && takes_part(g, &g->rank[i], n)) serve_queue(g, &g->rank[i], axis);
+    for (int i = 0; set == TC_SET_PP && i < g->n; i++)
+      if (&g->rank[i] != p && takes_part(g, &g->rank[i], n)) serve_queue(g, &g->rank[i], set);
   }
 }
 
 static void issue(struct simulation *g, struct sim_rank *p, const struct tc_node *n, int32_t mb)
 {
-  bool pp = n->axis == TC_PP;
+  bool pp = n->axes == TC_ON_PP;
   int32_t *head = pp ? &g->shared[n->id] : &p->mine[n->id];
   struct xfer *x = find(g, *head, mb);
   if (!x) {
@@ -103,21 +103,22 @@ static void issue(struct simulation *g, struct sim_rank *p, const struct tc_node
     *head = g->n_x++;
   }
   x->ready_s = TC_MAX(x->ready_s, p->now_s);
-  struct queue *q = &p->queue[n->axis];
+  const int set = tc_mesh_find(g->m, n->axes);
+  struct queue *q = &p->queue[set];
   TC_GROW(q->x, q->n, q->cap);
   q->x[q->n] = (int32_t)(x - g->x);
   if (q->at == q->n++) x->heads++;
-  serve_queue(g, p, n->axis);
+  serve_queue(g, p, set);
 }
 
 /* False: the transfer has not ended yet. */
 static bool wait_for(struct simulation *g, struct sim_rank *p, const struct tc_node *n, int32_t mb)
 {
-  int32_t *head = n->axis == TC_PP ? &g->shared[n->id] : &p->mine[n->id];
+  int32_t *head = n->axes == TC_ON_PP ? &g->shared[n->id] : &p->mine[n->id];
   struct xfer *x = find(g, *head, mb);
   TC_ASSERT(x);
   if (!x->done) return false;
-  p->wait_s[n->axis] += TC_MAX(x->end_s - p->now_s, 0);
+  p->wait_s[tc_mesh_find(g->m, n->axes)] += TC_MAX(x->end_s - p->now_s, 0);
   p->now_s = TC_MAX(p->now_s, x->end_s);
   if (--x->left == 0) {                          /* removed from the node's list */
     int32_t id = (int32_t)(x - g->x);
@@ -188,13 +189,13 @@ int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program
   if (cores > 0 && on_node > cores) out->step_s = TC_MAX(out->step_s, all_busy / n * on_node / cores);
   for (int i = 0; i < n; i++) {
     const struct sim_rank *p = &g.rank[i];
-    idle += p->wait_s[TC_PP] + out->step_s - p->now_s;
+    idle += p->wait_s[TC_SET_PP] + out->step_s - p->now_s;
   }
   out->bubble = out->step_s > 0 ? idle / n / out->step_s : 0;
   for (int i = 0; i < n; i++) {
     tc_prices_free(g.rank[i].prices);
     free(g.rank[i].mine);
-    for (int a = 0; a < TC_AXES; a++) free(g.rank[i].queue[a].x);
+    for (int s = 0; s < TC_SETS; s++) free(g.rank[i].queue[s].x);
   }
   TC_FREE(g.rank, g.x, g.shared);
   return done ? 0 : tc_fail(err, TC_ELAYOUT,

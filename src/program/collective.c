@@ -16,13 +16,14 @@ int tc_collective_root(const struct tc_node *n, int coord)
   return coord == n->from_root ? n->root : n->from_root;
 }
 
-/* Elements of what the other axes leave of a tensor, whether or not this axis has it here. */
-static int64_t whole_elems(const struct tc_tensor *t, int axis, const struct tc_mesh *m,
+/* Elements of what the other axes leave of a tensor, whether or not these axes have it here. */
+static int64_t whole_elems(const struct tc_tensor *t, unsigned axes, const struct tc_mesh *m,
                            const int32_t *coord, int64_t *last)
 {
   struct tc_tensor x = *t;
   struct tc_local l;
-  x.lay.on[axis] = (struct tc_place){ 0 };
+  for (int a = 0; a < TC_AXES; a++)
+    if (axes >> a & 1) x.lay.on[a] = (struct tc_place){ 0 };
   tc_tensor_local(&x, m, coord, &l);
   *last = x.rank > 1 ? l.dim[x.rank - 1] : 1;
   return l.elems;
@@ -33,10 +34,10 @@ static void count_part(const struct tc_tensor *a, const struct tc_tensor *b,
                        struct tc_part *p)
 {
   const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
-  const struct tc_place *from = &a->lay.on[n->axis], *to = &b->lay.on[n->axis];
-  int size = m->size[n->axis];
+  const struct tc_place *from = tc_place_on(&a->lay, n->axes), *to = tc_place_on(&b->lay, n->axes);
+  int size = tc_mesh_size(m, n->axes);
   int64_t last;
-  p->count = whole_elems(a, n->axis, m, coord, &last);
+  p->count = whole_elems(a, n->axes, m, coord, &last);
   p->block = tc_ceil_div(p->count, size);
   if (from->kind == TC_FLAT || to->kind == TC_FLAT)
     p->block = last ? tc_ceil_div(p->count / last, size) * last : 0;
@@ -100,7 +101,7 @@ int tc_collective_parts(const struct tc_graph *g, const struct tc_node *n, const
     else
       part[++last] = *b;
   }
-  for (int i = 0; i <= last; i++) part[i].block = tc_ceil_div(part[i].count, m->size[n->axis]);
+  for (int i = 0; i <= last; i++) part[i].block = tc_ceil_div(part[i].count, tc_mesh_size(m, n->axes));
   TC_FREE(key, was);
   return last + 1;
 }
@@ -119,15 +120,15 @@ int64_t tc_collective_packs(const struct tc_graph *g, const struct tc_node *n, i
   const struct tc_tensor *a = &g->tensor[tc_in(g, n, k)], *b = &g->tensor[tc_out(g, n, k)];
   struct tc_local from, to;
   *pack_dim = *unpack_dim = -1;
-  if (tc_coll_is_local(n->coll) || n->coll == TC_COPY || m->size[n->axis] == 1) return 0;
+  if (tc_coll_is_local(n->coll) || n->coll == TC_COPY || tc_mesh_size(m, n->axes) == 1) return 0;
   const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
   tc_tensor_local(a, m, coord, &from);
   tc_tensor_local(b, m, coord, &to);
   bool all = n->coll == TC_ALL_TO_ALL;
   if (all || n->coll == TC_REDUCE_SCATTER || n->coll == TC_SCATTER)
-    *pack_dim = inner_dim(&b->lay.on[n->axis], &from);
+    *pack_dim = inner_dim(tc_place_on(&b->lay, n->axes), &from);
   if (all || n->coll == TC_ALL_GATHER || n->coll == TC_GATHER)
-    *unpack_dim = inner_dim(&a->lay.on[n->axis], &to);
+    *unpack_dim = inner_dim(tc_place_on(&a->lay, n->axes), &to);
   int64_t elems = (*pack_dim >= 0 ? from.elems : 0) + (*unpack_dim >= 0 ? to.elems : 0);
   return elems * (int64_t)tc_dtype_bytes(a->dtype);
 }

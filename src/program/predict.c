@@ -25,16 +25,16 @@ static void *stand_in(const struct tc_arena *a, int32_t t)
   return (void *)(uintptr_t)(a->off[t] + ((int64_t)a->region[t] + 1) * (INT64_C(1) << 44));
 }
 
-void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, int axis,
+void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, unsigned axes,
                       struct tc_comm_counters *out)
 {
   const struct tc_graph *g = p->graph;
   memset(out, 0, sizeof *out);
-  int size = m->size[axis], coord = tc_mesh_coord(m, rank, axis);
+  int size = tc_mesh_size(m, axes), coord = tc_mesh_index(m, rank, axes);
   for (int32_t i = 0; i < p->actions->n; i++) {
     const struct tc_action *a = &p->actions->action[i];
     const struct tc_node *n = &g->node[a->node];
-    if (a->kind != TC_ISSUE || n->axis != axis || size == 1) continue;
+    if (a->kind != TC_ISSUE || n->axes != axes || size == 1) continue;
     int coll = tc_collective_coll(n, coord);
     if (coll == TC_COLLS) continue;
     struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);

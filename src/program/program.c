@@ -57,9 +57,9 @@ static int pass_stages(struct ctx *c)
 static int pass_systems(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
-  TC_TRY(tc_system_apply(g, c->o->system, c->o->reshard_after, c->o->reduce_once, c->err));
+  TC_TRY(tc_system_apply(g, c->m, c->o->system, c->o->reshard_after, c->o->reduce_once, c->err));
   for (int i = 0; i < TC_ROW_LISTS && c->o->annotation[i]; i++)
-    TC_TRY(tc_annotate(g, c->o->annotation[i], c->err));
+    TC_TRY(tc_annotate(g, c->m, c->o->annotation[i], c->err));
   return tc_offload(g, c->o->offload, c->o->adamw, c->err);
 }
 
@@ -149,7 +149,7 @@ static int pass_schedule(struct ctx *c)
   const struct tc_actions_opts o = {
     .n_mb = micro_batches(c), .overlap = c->o->overlap,
     .prefetch = c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0, .pp = c->m->size[TC_PP],
-    .at = tc_mesh_coord(c->m, c->rank, TC_PP), .virtual_stages = c->o->virtual_stages,
+    .at = tc_mesh_index(c->m, c->rank, TC_ON_PP), .virtual_stages = c->o->virtual_stages,
     .schedule = c->o->schedule };
   TC_TRY(tc_program_listable(c->p->graph, o.n_mb, c->err));
   TC_TRY(tc_actions_new(&c->p->actions, c->p->graph, &o, c->err));

@@ -99,13 +99,30 @@ void tc_setup_precision(struct tc_config *c, bool gpus)
   if (c->train_precision == TC_DTYPE_AUTO) c->train_precision = gpus ? TC_BF16 : TC_F32;
 }
 
+/* The size that mesh.NAME gives; 0: auto. */
+static int32_t size_given(const struct tc_config *c, int set)
+{
+  char name[32];
+  snprintf(name, sizeof name, "mesh.%s", tc_set_name[set]);
+  const int64_t n = tc_config_int(c, name);
+  return n == TC_AUTO ? 0 : (int32_t)n;
+}
+
+double tc_setup_ranks(const struct tc_config *c)
+{
+  double n = 1;
+  for (int s = 0; s < TC_SETS; s++)
+    if (tc_set_is_factor(s)) n *= TC_MAX(size_given(c, s), 1);
+  return n;
+}
+
 static int make_axes(struct tc_mesh **out, const struct tc_config *c, enum tc_order order, int world,
                      const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
 {
-  const struct tc_mesh_want want = {
-    .size = { [TC_PP] = (int32_t)c->mesh_pp, [TC_DP] = c->mesh_dp == TC_AUTO ? 0 : (int32_t)c->mesh_dp,
-              [TC_TP] = c->mesh_tp == TC_AUTO ? 0 : (int32_t)c->mesh_tp }, .order = order,
-    .devices_per_node = devices_per_node, .tp_across_nodes = c->mesh_tp_across_nodes };
+  struct tc_mesh_want want = { .order = order, .devices_per_node = devices_per_node,
+                               .tp_across_nodes = c->mesh_tp_across_nodes };
+  for (int s = 0; s < TC_SETS; s++)
+    if (tc_set_has_option(s)) want.size[s] = size_given(c, s);
   return tc_mesh_new(out, world, node_of_rank, &want, err);
 }
 
@@ -119,7 +136,7 @@ int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,
 /* Sets the number of micro-batches. */
 static int split_batch(struct tc_mesh *m, const struct tc_config *c, struct tc_err *err)
 {
-  int64_t batch = c->train_global_batch, dp = m->size[TC_DP], micro = c->train_micro_batch;
+  int64_t batch = c->train_global_batch, dp = tc_mesh_size(m, TC_ON_DP), micro = c->train_micro_batch;
   if (batch % dp)
     return tc_fail(err, TC_ELAYOUT, "train.global_batch = %lld sequences do not split over dp = "
                    "%lld ranks; %lld would", (long long)batch, (long long)dp,
@@ -132,23 +149,24 @@ static int split_batch(struct tc_mesh *m, const struct tc_config *c, struct tc_e
   return 0;
 }
 
-int tc_setup_traffic(int64_t bytes[TC_AXES], const struct tc_config *c, const struct tc_mesh *m,
+int tc_setup_traffic(int64_t bytes[TC_SETS], const struct tc_config *c, const struct tc_mesh *m,
                      struct tc_err *err)
 {
   struct tc_program_opts o;
   struct tc_annotation *rows;
   int rc = tc_setup_program(&o, c, m, &rows, err);
-  memset(bytes, 0, TC_AXES * sizeof *bytes);
+  memset(bytes, 0, TC_SETS * sizeof *bytes);
   for (int end = 0; end < 2 && !rc; end++) {
     struct tc_program *p;
     int rank = m->at[end * (m->size[TC_PP] - 1) * m->stride[TC_PP]];
     rc = tc_program_new(&p, &o, m, rank, NULL, NULL, err);
-    for (int a = TC_FIRST_AXIS; a < TC_AXES && !rc; a++) {
+    for (int s = 0; s < TC_SETS && !rc; s++) {
       struct tc_comm_counters n;
       int64_t sum = 0;
-      tc_program_bytes(p, m, rank, a, &n);
+      if (!m->group[s].named) continue;
+      tc_program_bytes(p, m, rank, m->group[s].axes, &n);
       for (int k = 0; k < TC_COLLS; k++) sum += n.data[k].bytes;
-      bytes[a] = TC_MAX(bytes[a], sum);
+      bytes[s] = TC_MAX(bytes[s], sum);
     }
     if (!rc) tc_program_free(p);
   }
@@ -163,10 +181,12 @@ int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
   TC_TRY(tc_setup_axes(&m, c, world, node_of_rank, devices_per_node, err));
   int rc = split_batch(m, c, err);
   bool choose = c->mesh_order == TC_ORDER_AUTO && m->n_nodes > 1 && m->size[TC_PP] > 1 &&
-                m->size[TC_DP] > 1;
-  int64_t bytes[TC_AXES] = { 0 };
+                tc_mesh_size(m, TC_ON_DP) > 1;
+  int64_t bytes[TC_SETS] = { 0 }, on_batch = 0;
   if (!rc && choose) rc = tc_setup_traffic(bytes, c, m, err);
-  if (!rc && bytes[TC_PP] > bytes[TC_DP]) {      /* the same mesh, with pp nearer than dp */
+  for (int s = 0; s < TC_SETS; s++)
+    if (!(tc_set_axes[s] & ~(unsigned)tc_axes_of(TC_ROLE_BATCH))) on_batch += bytes[s];
+  if (!rc && bytes[TC_SET_PP] > on_batch) {      /* the same mesh, with pp nearer than dp */
     tc_mesh_free(m);
     TC_TRY(make_axes(&m, c, TC_TP_PP_DP, world, node_of_rank, devices_per_node, err));
     rc = split_batch(m, c, err);
@@ -188,8 +208,8 @@ char *tc_setup_heads(char *buf, size_t size, const struct tc_model *m)
 static int check_split(const struct tc_config *c, const struct tc_model *model,
                        const struct tc_mesh *m, struct tc_err *err)
 {
-  int64_t tp = m->size[TC_TP], heads = model->kv_heads;
-  int64_t local = c->train_global_batch / m->size[TC_DP] / m->size[TC_MB];
+  int64_t tp = tc_mesh_size(m, TC_ON_TP), heads = model->kv_heads;
+  int64_t local = c->train_global_batch / tc_mesh_size(m, TC_ON_DP) / m->size[TC_MB];
   if (heads % tp) {
     char fit[128] = "";
     for (int64_t t = 1, n = 0; t <= heads && n < 12; t++)
@@ -236,29 +256,40 @@ static bool places(const struct tc_annotation *a)
 static int check_own_rows(const struct tc_annotation *a, const struct tc_mesh *m,
                           const char *file, struct tc_err *err)
 {
-  char names[TC_MESH_TEXT];
+  char names[TC_MESH_TEXT], on[TC_AXES_TEXT];
   for (; a->pattern; a++) {
-    if (tc_axis_role[a->axis] == TC_ROLE_STAGE && m->size[a->axis] > 1 && places(a))
+    const int size = tc_mesh_size(m, a->axes);
+    tc_axes_text(on, a->axes);
+    if (a->axes & TC_ON_PP && m->size[TC_PP] > 1 && places(a))
       return tc_fail(err, TC_EUSER, "%.300s:%d: a row for %s, but layers are at the stage that mesh.%s and "
-                     "mesh.stages give them; rows for %s would fit", file, a->line, tc_axis_name[a->axis],
-                     tc_axis_name[a->axis], tc_mesh_placing(names, " and "));
+                     "mesh.stages give them; rows for %s would fit", file, a->line, on, tc_axis_name[TC_PP],
+                     tc_mesh_placing(names, " and "));
     for (int k = 0; k < (a->four ? TC_PLACES : 1); k++)
-      if (a->place[k].kind == TC_AT && a->place[k].at >= m->size[a->axis])
+      if (a->place[k].kind == TC_AT && a->place[k].at >= size)
         return tc_fail(err, TC_ELAYOUT, "%.300s:%d: at(%d), but %s has %d rank%s; at(0)%s%.0d%s would "
-                       "fit", file, a->line, a->place[k].at, tc_axis_name[a->axis],
-                       m->size[a->axis], tc_plural(m->size[a->axis]),
-                       m->size[a->axis] > 1 ? " to at(" : "",
-                       m->size[a->axis] > 1 ? m->size[a->axis] - 1 : 0,
-                       m->size[a->axis] > 1 ? ")" : "");
+                       "fit", file, a->line, a->place[k].at, on, size, tc_plural(size), size > 1 ? " to at(" : "",
+                       size > 1 ? size - 1 : 0, size > 1 ? ")" : "");
   }
   return 0;
 }
 
-static bool names_axis(const struct tc_annotation *a, int axis)
+static bool names_axes(const struct tc_annotation *a, unsigned axes)
 {
   for (; a && a->pattern; a++)
-    if (a->axis == axis) return true;
+    if (a->axes & axes) return true;
   return false;
+}
+
+/* Copies of shards are for systems that split states, or for rows that say what the copies have. */
+static int check_copies(const struct tc_program_opts *o, const struct tc_mesh *m, const struct tc_annotation *own,
+                        struct tc_err *err)
+{
+  if (m->size[TC_EP] > 1)
+    return tc_fail(err, TC_ELAYOUT, "mesh.ep = %d, but the model has no experts; mesh.ep = 1 would fit", m->size[TC_EP]);
+  if (m->size[TC_REPLICATE] == 1 || tc_system_has_copies(o->system) || names_axes(own, TC_ON_DP)) return 0;
+  return tc_fail(err, TC_ELAYOUT, "mesh.shard = %d of mesh.dp = %d: parallel.data = %s splits no states over shard; zero1, "
+                 "zero2 or zero3 would fit, or mesh.shard = auto", tc_mesh_size(m, TC_ON_SHARD),
+                 tc_mesh_size(m, TC_ON_DP), o->system->name);
 }
 
 /* Rows are applied in this order, later ones in place of earlier ones. A file that places tensors on
@@ -274,8 +305,9 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
     TC_TRY(tc_annotations_read(own, file, err));
     TC_TRY(check_own_rows(*own, m, file, err));
   }
-  const bool all_own = *own && (names_axis(*own, TC_TP) || c->parallel_data == TC_DATA_NONE);
-  if (m->size[TC_TP] > 1 && (c->parallel_sequence || !all_own)) {
+  TC_TRY(check_copies(o, m, *own, err));
+  const bool all_own = *own && (names_axes(*own, TC_ON_TP) || c->parallel_data == TC_DATA_NONE);
+  if (tc_mesh_size(m, TC_ON_TP) > 1 && (c->parallel_sequence || !all_own)) {
     TC_TRY(check_split(c, &o->model, m, err));
     o->annotation[n++] = tc_rows_tensor;
     if (c->parallel_sequence) o->annotation[n++] = tc_rows_sequence;
@@ -300,7 +332,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->gpt = (struct tc_build_opts){
     .batch = c->train_global_batch, .dtype = c->train_precision == TC_BF16 ? TC_BF16 : TC_F32,
     .grad_dtype = c->train_grad_type,
-    .dropout = (float)c->train_dropout, .tp = m->size[TC_TP],
+    .dropout = (float)c->train_dropout, .tp = tc_mesh_size(m, TC_ON_TP),
     .nest = c->parallel_unit == TC_UNIT_BLOCK, .documents = c->data_documents == TC_DOCUMENTS_MASK };
   TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));
   return setup_rows(o, c, m, own, err);
@@ -315,7 +347,7 @@ static int find_dp(int *dp, struct tc_config *c, int world, const int32_t *node_
   struct tc_mesh *m;
   c->train_micro_batch = 0;
   TC_TRY(tc_setup_axes(&m, c, world, node_of_rank, devices_per_node, err));
-  *dp = m->size[TC_DP];
+  *dp = tc_mesh_size(m, TC_ON_DP);
   tc_mesh_free(m);
   return 0;
 }

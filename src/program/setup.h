@@ -25,9 +25,12 @@ void tc_setup_precision(struct tc_config *c, bool gpus);
 int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,
                   const int32_t *node_of_rank, int devices_per_node, struct tc_err *err);
 
-/* Local. Bytes that a rank sends on each axis in a step: the first or the last stage's first rank,
+/* Local. The ranks that the given sizes make at least. */
+double tc_setup_ranks(const struct tc_config *c);
+
+/* Local. Bytes that a rank sends in each named group in a step: the first or the last stage's first rank,
  * whichever sends more. */
-int tc_setup_traffic(int64_t bytes[TC_AXES], const struct tc_config *c, const struct tc_mesh *m,
+int tc_setup_traffic(int64_t bytes[TC_SETS], const struct tc_config *c, const struct tc_mesh *m,
                      struct tc_err *err);
 
 /* Local. The mesh that trains: micro-batches included (global_batch must split over dp and

@@ -177,15 +177,14 @@ static const char *css_of(const struct tc_timeline *t, const struct tc_span *s)
     [TC_EV_FORWARD] = "ev-f", [TC_EV_BACKWARD] = "ev-b", [TC_EV_WEIGHT] = "ev-w",
     [TC_EV_UPDATE] = "ev-u", [TC_EV_COPY] = "ev-copy", [TC_EV_EVAL] = "ev-u",
     [TC_EV_CKPT] = "ev-ckpt" };
-#define AXIS(id, name, role, if_auto) [TC_##id] = { " " #name, "ev-" #name },
-  static const struct { const char *name, *css; } axis[TC_AXES] = {
+#define SET(id, name, axes, if_auto, within, shown) { " " name, "ev-" name },
+  static const struct { const char *name, *css; } set[TC_SETS] = {
 #include "src/graph/axis.def"
   };
-#undef AXIS
   const char *name = t->track[s->track];
   if (s->kind != TC_EV_COMM && s->kind != TC_EV_CONTROL) return css[s->kind];
-  for (int a = TC_FIRST_AXIS; a < TC_AXES && name; a++)
-    if (strstr(name, axis[a].name)) return axis[a].css;
+  for (int k = 0; k < TC_SETS && name; k++)
+    if (strstr(name, set[k].name)) return set[k].css;
   return "ev-world";
 }
 

@@ -1,12 +1,16 @@
 /* layouts.c - on what a run ran from which step on: "layouts" of run.json, which has an entry for each change
  * of layout, batch or number of ranks between two starts. */
 #include "src/report/report.h"
+#include "src/graph/mesh.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const struct { const char *key, *name; } fields[] = {
-  { "ranks", "ranks" }, { "pp", "pp" }, { "dp", "dp" }, { "tp", "tp" }, { "system", "system" },
+  { "ranks", "ranks" },
+#define SET(id, name, axes, if_auto, within, shown) { name, name },
+#include "src/graph/axis.def"
+  { "system", "system" },
   { "schedule", "schedule" }, { "global_batch", "global batch" }, { "mb", "micro-batches" },
   { "device", "device" },
 };

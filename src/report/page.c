@@ -138,10 +138,11 @@ static void put_facts(FILE *f, const struct tc_page *p)
   const struct tc_metrics *m = p->m;
   fprintf(f, "<dl>\n");
   fact(f, "Model", tc_json_text(p->run, "model"));
-  int32_t size[TC_AXES];
-  for (int k = 0; k < TC_AXES; k++) size[k] = (int32_t)mesh_of(p, tc_axis_name[k]);
-  snprintf(v, sizeof v, "%s, %d micro-batch%s per step", tc_mesh_text(c, size, " ", " \xc3\x97 "), size[TC_MB],
-           size[TC_MB] == 1 ? "" : "es");
+  int32_t of_set[TC_SETS], size[TC_AXES], batches = (int32_t)mesh_of(p, "mb");
+  for (int k = 0; k < TC_SETS; k++) of_set[k] = (int32_t)tc_json_int(json_object_get(p->run, "mesh"), tc_set_name[k]);
+  tc_axes_from_sets(size, of_set);
+  snprintf(v, sizeof v, "%s, %d micro-batch%s per step", tc_mesh_text(c, size, " ", " \xc3\x97 "), batches,
+           batches == 1 ? "" : "es");
   fact(f, "Mesh", v);
   tc_run_key(p->run, "parallel", "schedule", a, sizeof a);
   bool pipe = mesh_of(p, "pp") > 1 && *a;
@@ -395,10 +396,10 @@ static void put_bytes(FILE *f, const struct tc_page *p)
 {
   const json_t *want = json_object_get(json_array_get(json_object_get(p->run, "ranks"), 0),
                                        "predicted_comm");
-  const char *axes[TC_AXES - TC_FIRST_AXIS + 1];
-  const int n_axes = TC_AXES - TC_FIRST_AXIS + 1;
-  for (int i = 0; i < n_axes - 1; i++) axes[i] = tc_axis_name[TC_FIRST_AXIS + i];
-  axes[n_axes - 1] = "ctl";
+  enum { n_axes = TC_SETS + 1 };
+  const char *axes[n_axes];
+  memcpy(axes, tc_set_name, sizeof tc_set_name);
+  axes[TC_SETS] = "ctl";
   double most = 1;
   const char *kind;
   json_t *v;

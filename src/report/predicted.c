@@ -28,11 +28,13 @@ static json_t *bytes_of(const json_t *comm)
 {
   json_t *o = json_object(), *v;
   const char *kind;
-  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
+  for (int s = 0; s < TC_SETS; s++) {
     json_int_t sum = 0;
-    json_object_foreach(json_object_get(comm, tc_axis_name[a]), kind, v)
+    json_t *on = json_object_get(comm, tc_set_name[s]);
+    if (!on && !tc_set_is_always(s)) continue;
+    json_object_foreach(on, kind, v)
       sum += json_integer_value(tc_metric_of(v, TC_METRIC_COMM_BYTES));
-    json_object_set_new(o, tc_axis_name[a], json_integer(sum));
+    json_object_set_new(o, tc_set_name[s], json_integer(sum));
   }
   return o;
 }
@@ -131,11 +133,11 @@ void tc_report_plan_table(FILE *f, const struct tc_page *p)
     if (piped || row[i].unit != PERCENT)
       put_row(f, row[i].name, json_object_get(want, row[i].key), json_object_get(got, row[i].key),
               row[i].unit);
-  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
+  for (int s = 0; s < TC_SETS; s++) {
     char name[64];
-    const json_t *x = json_object_get(json_object_get(want, "bytes"), tc_axis_name[a]);
-    const json_t *y = json_object_get(json_object_get(got, "bytes"), tc_axis_name[a]);
-    snprintf(name, sizeof name, "sent by rank 0 on %s per step", tc_axis_name[a]);
+    const json_t *x = json_object_get(json_object_get(want, "bytes"), tc_set_name[s]);
+    const json_t *y = json_object_get(json_object_get(got, "bytes"), tc_set_name[s]);
+    snprintf(name, sizeof name, "sent by rank 0 on %s per step", tc_set_name[s]);
     if (json_number_value(x) > 0 || json_number_value(y) > 0) put_row(f, name, x, y, BYTES);
   }
   fprintf(f, "</table>\n<p class=\"note\">Measured: the median of the last 50 steps%s. ",

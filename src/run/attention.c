@@ -32,8 +32,8 @@ const char *tc_run_attention_copied(const struct tc_graph *g, const struct tc_me
     const struct tc_node *n = &g->node[i];
     if (n->op != TC_OP_ATTN_BWD) continue;
     const struct tc_tensor *dqkv = &g->tensor[tc_out(g, n, 0)];
-    for (int axis = TC_DP; axis <= TC_TP; axis++)
-      if (m->size[axis] > 1 && dqkv->lay.on[axis].kind == TC_R) return dqkv->name;
+    for (int axis = TC_FIRST_AXIS; axis < TC_AXES; axis++)
+      if (axis != TC_PP && m->size[axis] > 1 && dqkv->lay.on[axis].kind == TC_R) return dqkv->name;
   }
   return NULL;
 }

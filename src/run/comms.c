@@ -1,5 +1,5 @@
-/* comms.c - a run's communicators: of each axis, of the world, the checkpoint writer's; and, where
- * the device has a library for it, of each axis between devices' memories. */
+/* comms.c - a run's communicators: of each set of axes with a name, of the world, the checkpoint writer's; and, where
+ * the device has a library for it, of each set between devices' memories. */
 #include "src/run/run.h"
 #include "src/comm/nccl.h"
 #include "src/monitor/trace.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* id: the axis, TC_AXES for the world, TC_AXES + 1 for the checkpoint writer's. */
+/* id: the set, TC_SETS for the world, TC_SETS + 1 for the checkpoint writer's. */
 static int make_comm(struct tc_run *r, struct tc_comm **out, int id, const char *name,
                      const int32_t *members, int size, struct tc_err *err)
 {
@@ -27,18 +27,19 @@ int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err)
   r->trace = trace;
   int32_t *members = tc_calloc((size_t)r->mesh->world, sizeof *members);
   for (int i = 0; i < r->mesh->world; i++) members[i] = i;
-  int rc = make_comm(r, &r->world, TC_AXES, "world", members, r->mesh->world, err);
+  int rc = make_comm(r, &r->world, TC_SETS, "world", members, r->mesh->world, err);
   /* Without the world's communicator the other ranks cannot learn that they must not wait for this one. */
   if (rc < 0 && r->mpi) tc_ranks_abort(-rc, err->text);
   if (rc < 0) {
     free(members);
     return rc;
   }
-  rc = make_comm(r, &r->ckpt_comm, TC_AXES + 1, "ckpt", members, r->mesh->world, err);
-  for (int a = TC_FIRST_AXIS; a < TC_AXES && !rc; a++) {
-    if (r->mesh->size[a] == 1) continue;
-    tc_mesh_group(r->mesh, r->rank, a, members);
-    rc = make_comm(r, &r->comm[a], a, tc_axis_name[a], members, r->mesh->size[a], err);
+  rc = make_comm(r, &r->ckpt_comm, TC_SETS + 1, "ckpt", members, r->mesh->world, err);
+  for (int s = 0; s < TC_SETS && !rc; s++) {
+    const struct tc_group *x = &r->mesh->group[s];
+    if (!x->named || x->size == 1) continue;
+    tc_mesh_group(r->mesh, r->rank, x->axes, members);
+    rc = make_comm(r, &r->comm[s], s, tc_set_name[s], members, x->size, err);
   }
   free(members);
   return tc_run_agree(r, rc, err);
@@ -55,17 +56,18 @@ int tc_run_native(struct tc_run *r, struct tc_err *err)
   int32_t *members = tc_calloc((size_t)r->mesh->world, sizeof *members);
   int rc = 0;
   struct tc_comm *last = NULL;
-  for (int a = TC_FIRST_AXIS; a < TC_AXES && !rc && use; a++) {
-    if (r->mesh->size[a] == 1) continue;
-    struct tc_comm_opts o = { .name = tc_axis_name[a], .deadline_s = r->cfg->run_deadline,
-                              .rank_names = r->names[a] };
-    tc_trace_comm(r->trace, tc_axis_name[a], &o);
-    tc_mesh_group(r->mesh, r->rank, a, members);
-    rc = tc_comm_nccl(&r->native[a], ops, r->device, r->comm[a], last, members, a == TC_PP, &o,
+  for (int s = 0; s < TC_SETS && !rc && use; s++) {
+    const struct tc_group *x = &r->mesh->group[s];
+    if (!x->named || x->size == 1) continue;
+    struct tc_comm_opts o = { .name = tc_set_name[s], .deadline_s = r->cfg->run_deadline,
+                              .rank_names = r->names[s] };
+    tc_trace_comm(r->trace, tc_set_name[s], &o);
+    tc_mesh_group(r->mesh, r->rank, x->axes, members);
+    rc = tc_comm_nccl(&r->native[s], ops, r->device, r->comm[s], last, members, s == TC_SET_PP, &o,
                       err);
-    /* One group of the axis may have failed; the others must not go on to the next without it. */
+    /* One group of the set may have failed; the others must not go on to the next without it. */
     if (rc != TC_EPEER) rc = tc_run_agree(r, rc, err);
-    last = r->native[a];
+    last = r->native[s];
   }
   free(members);
   return rc;
@@ -73,12 +75,12 @@ int tc_run_native(struct tc_run *r, struct tc_err *err)
 
 bool tc_run_comms_free(struct tc_run *r, bool keep_ckpt)
 {
-  struct tc_comm *comm[2 * TC_AXES + 2];
+  struct tc_comm *comm[2 * TC_SETS + 2];
   memcpy(comm, r->native, sizeof r->native);
-  memcpy(comm + TC_AXES, r->comm, sizeof r->comm);
-  comm[2 * TC_AXES] = r->world;
-  comm[2 * TC_AXES + 1] = keep_ckpt ? NULL : r->ckpt_comm;
-  if (!tc_comms_free(comm, 2 * TC_AXES + 2)) return false;
+  memcpy(comm + TC_SETS, r->comm, sizeof r->comm);
+  comm[2 * TC_SETS] = r->world;
+  comm[2 * TC_SETS + 1] = keep_ckpt ? NULL : r->ckpt_comm;
+  if (!tc_comms_free(comm, 2 * TC_SETS + 2)) return false;
   for (int id = 0; id < TC_COMMS - keep_ckpt; id++) free(r->names[id]);
   return true;
 }

@@ -65,7 +65,7 @@ static bool fits(const struct tc_config *c, int world, int64_t bytes)
  * micro-batches with very many sizes the smaller ones are looked at by halves. */
 static bool what_fits(const struct tc_run *r, int64_t bytes, char *text, size_t size)
 {
-  const int dp = r->mesh->size[TC_DP];
+  const int dp = tc_mesh_size(r->mesh, TC_ON_DP);
   const int64_t local = r->cfg->train_global_batch / dp, now = local / r->mesh->size[TC_MB];
   const double most = (double)bytes / least_bytes(r, 1);
   for (int i = 0; i < WAYS; i++) {
@@ -135,7 +135,7 @@ int tc_run_could_fit(const struct tc_run *r, struct tc_err *err)
 {
   struct tc_device *d = r->device;
   const struct tc_mesh *m = r->mesh;
-  const int64_t micro = r->cfg->train_global_batch / m->size[TC_DP] / m->size[TC_MB];
+  const int64_t micro = r->cfg->train_global_batch / tc_mesh_size(m, TC_ON_DP) / m->size[TC_MB];
   const double bytes = r->use != TC_TO_TRAIN ? 0 : least_bytes(r, micro);  /* inputs are not kept for a backward pass */
   int64_t left = 0, total = 0;
   char need[160];

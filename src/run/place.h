@@ -11,7 +11,7 @@ struct tc_run_place {                  /* zeroed by its owner */
   struct tc_ranks *ranks;          /* owned */
   struct tc_mesh *mesh;            /* owned */
   bool simulated, traffic;         /* traffic: sent_bytes is known */
-  int64_t sent_bytes[TC_AXES];     /* per rank and step */
+  int64_t sent_bytes[TC_SETS];     /* per rank and step */
   int *threads;                    /* [world], of each rank; owned */
   struct tc_warnings warnings;     /* owned */
 };

@@ -10,8 +10,7 @@
 /* Adds to the sentence how to start the ranks of the layout, where there are fewer. */
 static void suggest_ranks(const struct tc_run *r, struct tc_err *err)
 {
-  const struct tc_config *c = r->cfg;
-  const double n = (double)c->mesh_pp * (double)TC_MAX(c->mesh_tp, 1) * (double)TC_MAX(c->mesh_dp, 1);   /* auto: -1 */
+  const double n = tc_setup_ranks(r->cfg);
   if (n > r->ranks->world)
     tc_text_add(err->text, sizeof err->text, "; to start %.0f ranks: mpirun -n %.0f or srun -n %.0f, or "
                 "--run.ranks=%.0f for threads of one process", n, n, n, n);

@@ -21,7 +21,7 @@
 #include "src/launch/ranks.h"
 #include "src/program/program.h"
 
-enum { TC_COMMS = TC_AXES + 2 };   /* by axis; the world's; the checkpoint writer's of the world */
+enum { TC_COMMS = TC_SETS + 2 };   /* by set; the world's; the checkpoint writer's of the world */
 
 struct tc_run {
   /* One rank of a command: filled in by it, all borrowed. */
@@ -41,8 +41,8 @@ struct tc_run {
   struct tc_mesh *mesh;
   struct tc_program_opts opts;
   struct tc_annotation *rows;        /* that opts borrows */
-  struct tc_comm *world, *comm[TC_AXES], *ckpt_comm;
-  struct tc_comm *native[TC_AXES];   /* of the device's memory; NULL: through the host's */
+  struct tc_comm *world, *comm[TC_SETS], *ckpt_comm;
+  struct tc_comm *native[TC_SETS];   /* of the device's memory; NULL: through the host's */
   const char **names[TC_COMMS];      /* the ranks in each communicator, as in rank_names */
   struct tc_device *device, *host;   /* host: runs what is in host space; NULL: device does */
   struct tc_program *prog[TC_PROGRAMS];   /* NULL: not needed */
@@ -66,7 +66,7 @@ int tc_run_device(struct tc_run *r, struct tc_err *err);
  * expected, has taken the CPU. opts has the precision from here on. */
 int tc_run_precision(struct tc_run *r, struct tc_err *err);
 /* Collective, after tc_run_device. Communicators of the GPUs' memory (NCCL) as run.comm says,
- * beside those of the axes, which remain for what is in host memory. Agreed on, unless it returns
+ * beside those of the sets, which remain for what is in host memory. Agreed on, unless it returns
  * TC_EPEER. */
 int tc_run_native(struct tc_run *r, struct tc_err *err);
 /* Collective, after tc_run_native of a training. parallel.head_chunk = auto becomes a number of rows in opts if all ranks

@@ -3,7 +3,7 @@
  *
  * Invariants: a transfer is issued after all its inputs are made and waited for before any
  * reader of its outputs and before the step ends; every rank of a class has the same list, so
- * the transfers of an axis are issued in the same order on all ranks. */
+ * the transfers of a communicator are issued in the same order on all ranks. */
 #include "src/schedule/impl.h"
 
 /* The nodes in the order they run first, and how many of each are in flight at once. */

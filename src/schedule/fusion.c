@@ -78,7 +78,7 @@ static bool is_here(const struct finder *x, int32_t k)
 static bool does_nothing(const struct finder *x, int32_t k)
 {
   const struct tc_node *n = &x->g->node[x->s->action[k].node];
-  if (n->op != TC_OP_RESHARD || x->m->size[n->axis] > 1 || n->coll == TC_COPY || n->n_in != n->n_out) return false;
+  if (n->op != TC_OP_RESHARD || tc_mesh_size(x->m, n->axes) > 1 || n->coll == TC_COPY || n->n_in != n->n_out) return false;
   for (int i = 0; i < n->n_in; i++)
     if (x->g->tensor[tc_out(x->g, n, i)].overwrites != tc_in(x->g, n, i)) return false;
   return true;

@@ -13,7 +13,7 @@
 
 static inline bool tc_is_stage_send(const struct tc_node *n)
 {
-  return n->op == TC_OP_RESHARD && n->coll == TC_SEND && n->axis == TC_PP;
+  return n->op == TC_OP_RESHARD && n->coll == TC_SEND && n->axes == TC_ON_PP;
 }
 
 /* Between stages in every micro-batch; the others are of a tied weight, once a step. */

@@ -42,7 +42,7 @@ static struct tc_straggler *straggler_new(const struct tc_train *t)
 {
   int world = t->run.mesh->world;
   int32_t *stage = tc_malloc((size_t)world * sizeof *stage);
-  for (int r = 0; r < world; r++) stage[r] = tc_mesh_coord(t->run.mesh, r, TC_PP);
+  for (int r = 0; r < world; r++) stage[r] = tc_mesh_index(t->run.mesh, r, TC_ON_PP);
   const struct tc_straggler_opts o = { .world = world, .stage = stage,
                                        .node = t->run.ranks->node_of_rank,
                                        .rank_names = (const char *const *)t->run.rank_names };

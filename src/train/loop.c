@@ -115,7 +115,7 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
   r->step_ns = tc_now_ns() - t0;
   tc_iso_time(r->time, sizeof r->time);
   r->wait_ns = tc_exec_wait_ns(t->run.exec, -1);     /* an evaluation would overwrite it */
-  r->pp_wait_ns = tc_exec_wait_ns(t->run.exec, TC_PP);
+  r->pp_wait_ns = tc_exec_wait_ns(t->run.exec, TC_SET_PP);
   struct tc_event e = { .name = "step", .begin_ns = t0, .end_ns = t0 + r->step_ns, .bytes = -1,
                         .mb = -1, .track = TC_TRACK_STEP, .kind = TC_EV_STEP };
   tc_trace_add(t->trace, &e);

@@ -24,13 +24,13 @@ static void add_counters(struct tc_comm_counters *to, const struct tc_comm_count
 
 static void read_counters(const struct tc_train *t, struct tc_comm_counters c[TC_COMMS])
 {
-  for (int a = 0; a <= TC_AXES; a++) {
-    const struct tc_comm *m = a < TC_AXES ? t->run.comm[a] : t->run.world;
-    if (m) c[a] = *tc_comm_counters(m);
-    else memset(&c[a], 0, sizeof c[a]);
-    if (a < TC_AXES && t->run.native[a]) add_counters(&c[a], tc_comm_counters(t->run.native[a]));
+  for (int s = 0; s <= TC_SETS; s++) {
+    const struct tc_comm *m = s < TC_SETS ? t->run.comm[s] : t->run.world;
+    if (m) c[s] = *tc_comm_counters(m);
+    else memset(&c[s], 0, sizeof c[s]);
+    if (s < TC_SETS && t->run.native[s]) add_counters(&c[s], tc_comm_counters(t->run.native[s]));
   }
-  tc_writer_counters(t->ckpt.writer, &c[TC_AXES + 1]);
+  tc_writer_counters(t->ckpt.writer, &c[TC_SETS + 1]);
 }
 
 static struct tc_coll_count since(const struct tc_coll_count *now, const struct tc_coll_count *before)
@@ -38,15 +38,15 @@ static struct tc_coll_count since(const struct tc_coll_count *now, const struct 
   return (struct tc_coll_count){ now->calls - before->calls, now->bytes - before->bytes };
 }
 
-/* Figures of COMM are numbered through the axes, each with all collectives; those of CTL through all communicators. */
-static int axis_of(int i) { return TC_PP + i / TC_COLLS; }
+/* Figures of COMM are numbered through the sets, each with all collectives; those of CTL through all communicators. */
+static int set_of(int i) { return i / TC_COLLS; }
 static int coll_of(int i) { return i % TC_COLLS; }
 
 /* Sent since the last line: by the step, its control reduction, an evaluation; and between steps, such as to agree on a
  * checkpoint. */
 static struct tc_coll_count sent_on(const struct tc_train *t, int i)
 {
-  const int a = axis_of(i), k = coll_of(i);
+  const int a = set_of(i), k = coll_of(i);
   return since(&t->log.now[a].data[k], &t->log.counted[a].data[k]);
 }
 
@@ -121,7 +121,7 @@ static int count(const struct tc_train *t, const struct tc_step_report *r, enum 
   case VAL_SOURCES: return t->batches.train && r->validated ? blend(t->batches.val) : 0;
   case HASHES: return (int)json_object_size(t->batches.hashes);
   case TASKS: return t->tasks.step == r->step ? t->tasks.n : 0;
-  case COMM: return (TC_AXES - TC_PP) * TC_COLLS;
+  case COMM: return TC_SETS * TC_COLLS;
   case CTL: return TC_COMMS * TC_COLLS;
   case NONE: break;
   }
@@ -148,25 +148,27 @@ static void take(struct tc_sample *s, const struct tc_train *t, const struct tc_
 #undef METRIC
 }
 
-/* An axis and a collective, a collective alone, or the number of a sequence. */
+/* A set and a collective, a collective alone, or the number of a sequence. */
 static void set_words(struct tc_sample *s, enum of of, int i, void *hash)
 {
-  if (of == COMM) s->word[0] = tc_axis_name[axis_of(i)], s->word[1] = tc_coll_name[coll_of(i)];
+  if (of == COMM) s->word[0] = tc_set_name[set_of(i)], s->word[1] = tc_coll_name[coll_of(i)];
   if (of == CTL) s->word[0] = tc_coll_name[coll_of(i)];
   if (of == HASHES) s->word[0] = json_object_iter_key(hash);
 }
 
 void tc_metrics_each(const struct tc_train *t, const struct tc_step_report *r, tc_metric_sink *sink, void *ctx)
 {
+  const struct tc_group *group = t->run.mesh->group;
   for (int m = 0; m < TC_METRICS; m++) {
     const enum of of = of_metric[m];
     const int n = count(t, r, of);
     void *hash = of == HASHES ? json_object_iter(t->batches.hashes) : NULL;
     for (int i = 0; i < n; i++) {
       struct tc_sample s = { .metric = (enum tc_metric)m, .member = i };
+      if (of == COMM && !group[set_of(i)].named) continue;
       set_words(&s, of, i, hash);
       take(&s, t, r, i, hash);
-      /* A collective that was not called says only that its axis is there, which the axis's first one has said. */
+      /* A collective that was not called says only that its set is there, which the set's first one has said. */
       const bool again = s.there == TC_UNUSED && coll_of(i) > 0;
       if (s.there != TC_LEFT_OUT && !again) sink(ctx, &s);
       if (hash) hash = json_object_iter_next(t->batches.hashes, hash);

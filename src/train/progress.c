@@ -53,10 +53,10 @@ static void say_layout(const struct tc_train *t)
 {
   const struct tc_config *c = t->run.cfg;
   const int32_t *size = t->run.mesh->size;
-  const int64_t micro = c->train_global_batch / size[TC_DP] / size[TC_MB];
+  const int64_t micro = c->train_global_batch / tc_axes_size(size, TC_ON_DP) / size[TC_MB];
   char more[160] = "", mesh[TC_MESH_TEXT];
   if (size[TC_PP] > 1) tc_text_add(more, sizeof more, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
-  if (size[TC_TP] > 1 && c->parallel_sequence) tc_text_add(more, sizeof more, ", sequence parallel");
+  if (tc_axes_size(size, TC_ON_TP) > 1 && c->parallel_sequence) tc_text_add(more, sizeof more, ", sequence parallel");
   if (c->parallel_offload)
     tc_text_add(more, sizeof more, ", offload %s", tc_word_parallel_offload(c->parallel_offload));
   if (c->train_recompute) tc_text_add(more, sizeof more, ", recompute %s", tc_word_train_recompute(c->train_recompute));
@@ -65,20 +65,27 @@ static void say_layout(const struct tc_train *t)
          tc_word_train_precision(c->train_precision));
 }
 
-/* The built-in system whose placements on dp all parameters have; NULL: none. */
-static const char *system_of(const struct tc_graph *g)
+/* Whether all parameters have the system's placements. */
+static bool is_placed_by(const struct tc_graph *g, const struct tc_mesh *m, const struct tc_system *s)
 {
-  for (enum tc_data_parallel d = TC_DATA_DDP; d <= TC_DATA_NONE; d++) {
-    const struct tc_system *s = &tc_systems[d];
-    bool same = true;
-    for (int32_t i = 0; i < g->n_params && same; i++) {
-      const struct tc_param *p = &g->param[i];
-      const struct tc_layout *place[TC_PLACES] = { [TC_STORE] = &p->store, [TC_USE] = &p->use,
-                                                   [TC_ACC] = &p->acc_lay, [TC_UPDATE] = &p->update };
-      for (int k = 0; k < TC_PLACES; k++) same &= tc_place_equal(&place[k]->on[TC_DP], &s->rows->place[k]);
-    }
-    if (same) return s->name;
+  for (int32_t i = 0; i < g->n_params * TC_AXES; i++) {
+    const struct tc_param *p = &g->param[i / TC_AXES];
+    const struct tc_layout *place[TC_PLACES] = { [TC_STORE] = &p->store, [TC_USE] = &p->use,
+                                                 [TC_ACC] = &p->acc_lay, [TC_UPDATE] = &p->update };
+    const int a = i % TC_AXES;
+    for (const struct tc_annotation *row = s->rows; row->four && m->size[a] > 1; row++)
+      for (int k = 0; k < TC_PLACES && row->axes >> a & 1; k++)
+        if (!tc_place_equal(&place[k]->on[a], &row->place[k])) return false;
   }
+  return true;
+}
+
+/* The built-in system whose placements all parameters have, `was` if it does; NULL: none. */
+static const char *system_of(const struct tc_graph *g, const struct tc_mesh *m, const struct tc_system *was)
+{
+  if (is_placed_by(g, m, was)) return was->name;
+  for (enum tc_data_parallel d = TC_DATA_DDP; d <= TC_DATA_NONE; d++)
+    if (is_placed_by(g, m, &tc_systems[d])) return tc_systems[d].name;
   return NULL;
 }
 
@@ -86,14 +93,16 @@ static const char *system_of(const struct tc_graph *g)
 static void say_annotations(const struct tc_train *t)
 {
   const struct tc_graph *g = t->run.prog[TC_TRAIN]->graph;
-  const char *now = system_of(g), *was = t->run.opts.system->name;
-  int32_t placed[TC_AXES] = { 0 };
+  const char *was = t->run.opts.system->name, *now = system_of(g, t->run.mesh, t->run.opts.system);
+  int32_t on_dp = 0, on_tp = 0;
   char result[60] = " becomes a layout of its own";
   if (now) snprintf(result, sizeof result, now == was ? " stays" : " becomes %s", now);
-  for (int32_t i = 0; i < g->n_params; i++)
-    for (int a = 0; a < TC_AXES; a++) placed[a] += g->param[i].set_axes >> a & 1;
+  for (int32_t i = 0; i < g->n_params; i++) {
+    on_dp += (g->param[i].set_axes & TC_ON_DP) != 0;
+    on_tp += (g->param[i].set_axes & TC_ON_TP) != 0;
+  }
   tc_log("annotations: %s places %d of %d parameters on dp, %d on tp: parallel.data = %s%s",
-         t->run.cfg->parallel_annotations, placed[TC_DP], g->n_params, placed[TC_TP], was, result);
+         t->run.cfg->parallel_annotations, on_dp, g->n_params, on_tp, was, result);
 }
 
 static void say_output(const struct tc_train *t)

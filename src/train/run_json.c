@@ -59,7 +59,7 @@ int tc_train_plan(struct tc_train *t, struct tc_err *err)
   if (rc == 0) {
     double most = (double)p.cls[p.worst].memory.bytes[TC_DEVICE];
     t->plan.predicted = json_pack("{s:s,s:n}", "device", k.device.name, "device_bytes");
-    json_object_update_new(t->plan.predicted, tc_plan_time_json(&p.time));
+    json_object_update_new(t->plan.predicted, tc_plan_time_json(&p));
     tc_figure(t->plan.predicted, "device_bytes", most);
     t->plan.peak_s = p.time.mfu * p.time.step_s;
   } else {
@@ -112,13 +112,15 @@ static void add_counts(json_t *into, const struct tc_coll_count count[TC_COLLS])
 static json_t *predicted_comm_json(const struct tc_train *t)
 {
   json_t *o = json_object(), *ctl = json_object();
-  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
+  for (int s = 0; s < TC_SETS; s++) {
+    const struct tc_group *group = &t->run.mesh->group[s];
     struct tc_comm_counters c;
-    tc_program_bytes(t->run.prog[TC_TRAIN], t->run.mesh, t->run.rank, a, &c);
+    if (!group->named) continue;
+    tc_program_bytes(t->run.prog[TC_TRAIN], t->run.mesh, t->run.rank, group->axes, &c);
     json_t *x = json_object();
     add_counts(x, c.data);
     add_counts(ctl, c.ctl);
-    json_object_set_new(o, tc_axis_name[a], x);
+    json_object_set_new(o, tc_set_name[s], x);
   }
   json_object_set_new(o, "ctl", ctl);
   return o;
@@ -128,10 +130,9 @@ static json_t *predicted_comm_json(const struct tc_train *t)
 static json_t *rank_json(const struct tc_train *t)
 {
   const struct tc_rank_info *i = &t->run.ranks->info[t->run.rank];
-  const int32_t *c = t->run.mesh->coord + (size_t)t->run.rank * TC_AXES;
   json_t *o = json_pack("{s:i,s:s,s:i,s:i,s:i}", "rank", t->run.rank, "host", i->host, "pid", (int)getpid(), "node",
                         i->node, "local_rank", i->local_rank);
-  json_object_update_new(o, tc_mesh_json(c));
+  json_object_update_new(o, tc_mesh_place_json(t->run.mesh, t->run.rank));
   json_object_update_new(o, json_pack("{s:s,s:i,s:s,s:o,s:o}", "cpus", i->cpuset, "device", i->device, "uuid",
                                       i->dev.uuid, "memory", memory_json(t), "predicted_comm", predicted_comm_json(t)));
   return o;

@@ -14,7 +14,7 @@ void tc_train_trace_new(struct tc_train *t)
   if (!*c->run_trace || !strcmp(c->run_trace, "no") || c->run_trace_steps <= 0) return;
   char process[300], at[TC_MESH_TEXT];
   snprintf(process, sizeof process, "%.200s, %s", t->run.rank_names[t->run.rank],
-           tc_mesh_text(at, t->run.mesh->coord + (size_t)t->run.rank * TC_AXES, " ", " "));
+           tc_mesh_place(at, t->run.mesh, t->run.rank, " ", " "));
   struct tc_trace_opts o = { .file = c->run_trace, .process = process, .rank = t->run.rank,
                              .world = t->run.mesh->world, .steps = c->run_trace_steps };
   t->trace = tc_trace_new(&o);

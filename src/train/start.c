@@ -187,8 +187,8 @@ static void say_precision(const struct tc_train *t)
 
 const char *tc_train_comm_name(const struct tc_train *t)
 {
-  for (int a = 0; a < TC_AXES; a++)
-    if (t->run.native[a]) return "nccl";
+  for (int s = 0; s < TC_SETS; s++)
+    if (t->run.native[s]) return "nccl";
   return t->run.hub ? "thread" : t->run.mpi ? "mpi" : "self";
 }
 

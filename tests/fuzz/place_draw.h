@@ -17,6 +17,7 @@ struct draw {
   struct fuzz *f;
   char *flag[MOST_FLAGS];
   int n_flags, pp, dp, tp;
+  bool copies;                   /* mesh.shard is less than dp */
   char rows[2000];
   int family;                    /* enum tc_family */
   const char *device;
@@ -85,6 +86,7 @@ static void draw_row(struct draw *d)
 {
   char pattern[60], p[4][16], line[200];
   const char *axis = d->tp > 1 && (d->dp == 1 || chance(d, 2)) ? "tp" : chance(d, 20) ? "pp" : "dp";
+  if (d->copies && chance(d, 2)) axis = ONE_OF(d, "shard", "shard", "replicate", "replicate", "replicate+rest", "dp+tp");
   bool four = chance(d, 3);
   const struct tc_tensor *t = draw_pattern(d, pattern, sizeof pattern, four || chance(d, 3));
   if (four) {
@@ -205,12 +207,16 @@ static struct tc_graph *draw_program(const struct draw *d)
 static void draw_mesh(struct draw *d)
 {
   static const int mesh[][3] = { { 1, 2, 2 }, { 1, 2, 2 }, { 1, 2, 2 }, { 1, 3, 1 }, { 1, 1, 4 },
-    { 2, 1, 2 }, { 2, 2, 1 }, { 1, 2, 1 }, { 1, 1, 2 }, { 1, 4, 1 }, { 2, 2, 2 }, { 4, 1, 2 } };
+    { 2, 1, 2 }, { 2, 2, 1 }, { 1, 2, 1 }, { 1, 1, 2 }, { 1, 4, 1 }, { 2, 2, 2 }, { 4, 1, 2 },
+    { 1, 4, 1 }, { 1, 4, 2 }, { 1, 6, 1 }, { 2, 4, 1 } };
   const int *m = mesh[fuzz_below(d->f, sizeof mesh / sizeof *mesh)];
   d->pp = m[0], d->dp = m[1], d->tp = m[2];
   flag(d, "--mesh.pp=%d", d->pp);
   flag(d, "--mesh.dp=%d", d->dp);
   flag(d, "--mesh.tp=%d", d->tp);
+  const int shard = d->dp == 6 ? 2 + (int)fuzz_below(d->f, 2) : d->dp / 2;
+  d->copies = d->dp > 3 ? !chance(d, 4) : d->dp == 2 && chance(d, 4);
+  if (d->copies) flag(d, "--mesh.shard=%d", shard);
 }
 
 static void draw_pipeline(struct draw *d)
@@ -225,6 +231,7 @@ static void draw_layout(struct draw *d, bool rows)
 {
   const char *data = ONE_OF(d, "none", "none", "ddp", "ddp", "zero1", "zero2", "zero3", "zero3",
                             "server", "dataparallel");
+  if (d->copies && chance(d, 2)) data = ONE_OF(d, "zero1", "zero2", "zero3");
   if (!rows && !strcmp(data, "none")) data = "zero1";
   flag(d, "--parallel.data=%s", d->bare ? "none" : data);
   if (chance(d, rows ? 4 : 2) && !d->bare) flag(d, "--parallel.sequence=yes");

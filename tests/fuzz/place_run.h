@@ -208,13 +208,13 @@ static void check_memory(struct run *run, const struct fx_rank *r, struct tc_pro
 
 /* What a step added to the counters; before[axis]: as they were. */
 static void check_bytes(struct run *run, const struct fx_rank *r, const struct tc_program *p,
-                        const struct tc_comm_counters before[TC_AXES])
+                        const struct tc_comm_counters before[TC_SETS])
 {
-  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
+  for (int a = 0; a < TC_SETS; a++) {
     struct tc_comm_counters want;
     if (!r->comm[a]) continue;
     const struct tc_comm_counters *now = tc_comm_counters(r->comm[a]), *was = &before[a];
-    tc_program_bytes(p, r->mesh, r->rank, a, &want);
+    tc_program_bytes(p, r->mesh, r->rank, r->mesh->group[a].axes, &want);
     for (int k = TC_FIRST_COLL; k < TC_COLLS; k++) {
       char what[60];
       snprintf(what, sizeof what, "%s on %s in a step", tc_coll_name[k], tc_axis_name[a]);
@@ -231,8 +231,8 @@ static void check_bytes(struct run *run, const struct fx_rank *r, const struct t
 static int step(struct run *run, struct fx_rank *r, struct tc_program *const *p, struct tc_exec *x,
                 const struct tc_runtime *rt, struct tc_err *err)
 {
-  struct tc_comm_counters before[TC_AXES];
-  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
+  struct tc_comm_counters before[TC_SETS];
+  for (int a = 0; a < TC_SETS; a++)
     if (r->comm[a]) before[a] = *tc_comm_counters(r->comm[a]);
   TC_TRY(tc_exec_run(x, TC_TRAIN, rt, err));
   check_bytes(run, r, p[TC_TRAIN], before);
@@ -369,7 +369,7 @@ static void count_rows(struct outcome *o, const struct tc_config *c, const struc
         for (int k = 0; k < (a->four ? TC_PLACES : 1); k++) placed |= a->place[k].kind != TC_R;
         if (!placed || fnmatch(a->pattern, g->tensor[t].name, 0)) continue;
         hit = true;
-        axes |= 1u << a->axis;
+        axes |= a->axes;
       }
       o->tensors += hit;
     }

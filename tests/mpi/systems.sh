@@ -57,6 +57,7 @@ sizes() {
       flags="$flags --mesh.pp=$pp --parallel.schedule=${rest%%+*}" ;;
     tensor)   tp=2 flags="--mesh.tp=2" ;;
     sequence) tp=2 flags="--mesh.tp=2 --parallel.sequence=yes" ;;
+    *+hsdp)   flags="--parallel.data=${1%+hsdp} --mesh.shard=2" ;;
     zero3+*)  flags="--parallel.data=zero3 --parallel.offload=${1#zero3+}" ;;
     *)        flags="--parallel.data=$1" ;;
   esac
@@ -101,11 +102,12 @@ get() { awk -v a="$1" -v k="$2" -v c="$3" '$1 == a && $2 == k { x = $c } END { p
 
 # ---- what a row must show ----
 
-# own SYSTEM RANKS: rank 0's kinds on dp, and on tp.
+# own SYSTEM RANKS: rank 0's kinds on dp, on tp, and where dp is two copies of shards.
 own() {
-  on_dp= on_tp=
+  on_dp= on_tp= on_shard= on_copies=
   [ "$2" = 1 ] && return
   case $1 in
+    *+hsdp)            on_shard="all_gather reduce_scatter" on_copies="all_reduce" ;;
     ddp)               on_dp="all_reduce" ;;
     zero1|zero2|zero3*) on_dp="all_gather reduce_scatter" ;;
     server)            on_dp="broadcast reduce" ;;
@@ -123,13 +125,15 @@ own_kinds() {                    # SYSTEM RANKS ACC ROW; counted of each rank ar
     case $1 in pp*) is "$(kinds pp "$dir/rank$r")" "recv send" || return 1; continue ;; esac
     is "$(kinds dp "$dir/rank$r")" "$on_dp" || return 1
     is "$(kinds tp "$dir/rank$r")" "$on_tp" || return 1
+    is "$(kinds shard "$dir/rank$r")" "$on_shard" || return 1
+    is "$(kinds replicate "$dir/rank$r")" "$on_copies" || return 1
   done
   cp "$dir/rank0" "$dir/$4"
   [ "$2" -gt 1 ] || return 0
   link=${4##*-} type=fp32        # zero1 with the same ranks, accumulation, precision and link
   case $4 in *-bf16-*) type=bf16 ;; esac
   base=$dir/$family-zero1-$2-$3-$type-$link
-  case $1 in zero[23]*) [ -f "$base" ] || { echo "no row $base"; return 1; } ;; esac
+  case $1 in *+hsdp) return ;; zero[23]*) [ -f "$base" ] || { echo "no row $base"; return 1; } ;; esac
   case $1 in
     zero2) is "$(get dp reduce_scatter 3 "$dir/$4")" \
              $(($3 * $(get dp reduce_scatter 3 "$base"))) ;;
@@ -209,7 +213,8 @@ row() {
   loss=$(worst loss "$dir/one-$family-$4" "$dir/run" 20) norm=$(worst grad_norm "$dir/one-$family-$4" "$dir/run" 20)
   check "$label: losses within $loss_tol (worst $loss)" below "$loss" $loss_tol
   check "$label: gradient norms within $norm_tol (worst $norm)" below "$norm" $norm_tol
-  if [ "$4" != sgd ] && [ $full-$2 != no-4 ]; then         # the short form: m at 2 ranks alone
+  case $1 in *+hsdp) few=no ;; *) few=$full-$2 ;; esac
+  if [ "$4" != sgd ] && [ $few != no-4 ]; then             # the short form: m at 2 ranks alone, or where it takes 4
     adam_m "$4" "$5" "$2" $flags $more
     got=$?
     [ "$4" = fp32 ] || got=0                     # bf16: only shown
@@ -220,7 +225,7 @@ row() {
   check "$label: calls and bytes of each rank as predicted" own_bytes "$2"
   check "$label: memory of each rank as predicted" own_memory "$2"
   show=
-  for a in pp dp tp; do
+  for a in pp dp shard replicate tp; do
     k=$(awk -v a=$a '$1 == a { printf "%s%s x%s", sep, $2, $3; sep = ", " }' "$dir/rank0")
     [ -n "$k" ] && show="$show $a: $k"
   done

@@ -56,7 +56,7 @@ static void set_up_ranks(void)
 /* Pairs of ranks side by side: 0 2, 4 1 and 3 5. */
 static struct tc_mesh *a_mesh(int pp, int tp)
 {
-  const struct tc_mesh_want want = { .size = { [TC_PP] = pp, [TC_TP] = tp }, .tp_across_nodes = true };
+  const struct tc_mesh_want want = { .size = { [TC_SET_PP] = pp, [TC_SET_TP] = tp }, .tp_across_nodes = true };
   struct tc_mesh *m;
   struct tc_err err = { 0 };
   TC_ASSERT(tc_mesh_new(&m, RANKS, node_of, &want, &err) == 0);

@@ -60,10 +60,13 @@ static int64_t text_number(struct text_at *r)
   return n;
 }
 
+/* Where nothing else is said of dp, all its ranks are on the axis rest. */
+static const char *text_axis_name(int a) { return a == TC_REST ? "dp" : tc_axis_name[a]; }
+
 static int text_axis(struct text_at *r)
 {
   for (int a = 0; a < TC_AXES; a++)
-    if (text_take(r, tc_axis_name[a])) return a;
+    if (text_take(r, text_axis_name(a))) return a;
   return -1;
 }
 
@@ -286,13 +289,13 @@ static int text_op(const char *name, int *coll)
 }
 
 /* What placements say about a reshard. */
-static void text_reshard(struct tc_graph *g, struct tc_node *n, int coll, int axis)
+static void text_reshard(struct tc_graph *g, struct tc_node *n, int coll, unsigned axes)
 {
   const struct tc_tensor *a = &g->tensor[tc_in(g, n, 0)], *b = &g->tensor[tc_out(g, n, 0)];
   n->coll = (uint8_t)coll;
-  n->axis = (uint8_t)TC_MAX(axis, 0);
+  n->axes = (uint8_t)axes;
   if (coll == TC_COPY) return;
-  const struct tc_place from = a->lay.on[axis], to = b->lay.on[axis];
+  const struct tc_place from = *tc_place_on(&a->lay, axes), to = *tc_place_on(&b->lay, axes);
   n->to = to;
   n->red = from.kind == TC_P ? from.op : TC_SUM;
   n->root = to.kind == TC_AT ? to.at : from.at;
@@ -324,7 +327,8 @@ static void text_read_node(struct text_at *r, int mark, bool once)
 {
   struct tc_graph *g = r->g;
   int32_t out[16], in[64];
-  int n_out = 0, n_in = 0, coll, axis = -1, acc = 0;
+  int n_out = 0, n_in = 0, coll, acc = 0;
+  unsigned axes = 0;
   bool first = false;
   do {
     bool adds, begins = false;
@@ -343,7 +347,7 @@ static void text_read_node(struct text_at *r, int mark, bool once)
     snprintf(rule, sizeof rule, "%.*s", (int)(end - r->at), r->at);
     r->at = end + 1;
   }
-  if (coll >= 0) axis = text_axis(r);
+  for (bool more = coll >= 0 && coll != TC_COPY; more; more = text_take(r, "+")) axes |= 1u << text_axis(r);
   text_need(r, "(");
   for (bool more = !text_take(r, ")"); more; more = !text_take(r, ")")) {
     TC_ASSERT(n_in < 64);
@@ -352,7 +356,7 @@ static void text_read_node(struct text_at *r, int mark, bool once)
   }
   struct tc_node *n = tc_node_new(g, op, n_in, in, n_out, out);
   if (*rule) tc_node_rule(g, n, rule);
-  if (coll >= 0) text_reshard(g, n, coll, axis);
+  if (coll >= 0) text_reshard(g, n, coll, axes);
   n->mark = (uint8_t)mark;
   n->once_a_step = once;
   n->acc = (uint8_t)acc;
@@ -410,18 +414,20 @@ TAP_UNUSED
 static struct tc_mesh *read_mesh(const char *text)
 {
   struct text_at r = { NULL, text, text };
-  int32_t size[TC_AXES] = { 1, 1, 1, 1 }, node[64] = { 0 };
+  int32_t size[TC_AXES] = { 1, 1, 1, 1, 1, 1 }, node[64] = { 0 };
   for (text_blanks(&r); *r.at; text_blanks(&r)) {
     int a = 0;
-    while (a < TC_AXES && strncmp(r.at, tc_axis_name[a], 2)) a++;
+    while (a < TC_AXES && strncmp(r.at, text_axis_name(a), strlen(text_axis_name(a)))) a++;
     if (a == TC_AXES) text_bad(&r, "no such axis");
-    r.at += 2;
+    r.at += strlen(text_axis_name(a));
     size[a] = (int32_t)text_number(&r);
   }
-  const struct tc_mesh_want w = { .size = { [TC_PP] = size[TC_PP], [TC_DP] = size[TC_DP], [TC_TP] = size[TC_TP] } };
+  const int32_t dp = size[TC_REPLICATE] * size[TC_REST];
+  const struct tc_mesh_want w = { .size = { [TC_SET_PP] = size[TC_PP], [TC_SET_DP] = dp, [TC_SET_SHARD] = size[TC_REST],
+                                            [TC_SET_TP] = size[TC_TP] } };
   struct tc_mesh *m;
   struct tc_err err;
-  if (tc_mesh_new(&m, size[TC_PP] * size[TC_DP] * size[TC_TP], node, &w, &err) < 0) text_bad(&r, err.text);
+  if (tc_mesh_new(&m, size[TC_PP] * dp * size[TC_TP], node, &w, &err) < 0) text_bad(&r, err.text);
   m->size[TC_MB] = size[TC_MB];
   return m;
 }

@@ -50,6 +50,30 @@ static void text_put_name(const struct text_print *p, int32_t t)
   if (p->number[t] > 1) fprintf(p->f, "'%d", p->number[t]);
 }
 
+/* "mb:S(0) dp:P(sum)" */
+static void text_layout_of(char *buf, size_t size, const struct tc_layout *l)
+{
+  static const char *const kind[] = { [TC_R] = "R", [TC_FLAT] = "S(*)" };
+  snprintf(buf, size, "R");
+  for (int a = 0, any = 0; a < TC_AXES; a++) {
+    const struct tc_place *p = &l->on[a];
+    if (p->kind == TC_R) continue;
+    if (!any++) buf[0] = '\0';
+    tc_text_add(buf, size, "%s%s:", any > 1 ? " " : "", text_axis_name(a));
+    if (p->kind == TC_S) tc_text_add(buf, size, "S(%d)", p->dim);
+    else if (p->kind == TC_AT) tc_text_add(buf, size, "at(%d)", p->at);
+    else if (p->kind == TC_P) tc_text_add(buf, size, "P(%s)", p->op == TC_MAX_OP ? "max" : "sum");
+    else tc_text_add(buf, size, "%s", kind[p->kind]);
+  }
+}
+
+static void text_put_axes(FILE *f, unsigned axes)
+{
+  const char *before = " ";
+  for (int a = 0; a < TC_AXES; a++)
+    if (axes >> a & 1) fprintf(f, "%s%s", before, text_axis_name(a)), before = "+";
+}
+
 /* A name and what is printed where it is made; placements: parameters have rows of their own. */
 static void text_put_tensor(const struct text_print *p, int32_t t, bool placements)
 {
@@ -62,7 +86,7 @@ static void text_put_tensor(const struct text_print *p, int32_t t, bool placemen
     if (d == x->pad_dim) fprintf(p->f, "/%lld", (long long)x->pad_to);
   }
   if (x->rank) fputc(']', p->f);
-  tc_layout_text(lay, sizeof lay, &x->lay);
+  text_layout_of(lay, sizeof lay, &x->lay);
   if (placements && strcmp(lay, "R")) fprintf(p->f, " %s", lay);
   if (x->space == TC_HOST) fputs(" host", p->f);
 }
@@ -110,7 +134,7 @@ static void text_put_node(const struct text_print *p, const struct tc_node *n, b
   const bool bare = n->acc >> (n->n_out - 1) & !n->acc_first && p->g->tensor[tc_out(p->g, n, n->n_out - 1)].overwrites < 0;
   fprintf(p->f, "%s %s", bare ? "" : " =", n->op == TC_OP_RESHARD ? tc_coll_name[n->coll] : tc_op_info[n->op].name);
   if (n->rule) fprintf(p->f, "<%s>", n->rule);
-  if (n->op == TC_OP_RESHARD && n->coll != TC_COPY) fprintf(p->f, " %s", tc_axis_name[n->axis]);
+  if (n->op == TC_OP_RESHARD && n->coll != TC_COPY) text_put_axes(p->f, n->axes);
   fputc('(', p->f);
   for (int k = 0; k < n->n_in; k++) {
     if (k) fputs(", ", p->f);
@@ -140,10 +164,10 @@ static void text_put_param(const struct text_print *p, const struct tc_param *x)
     for (int k = 0; k < TC_PLACES; k++) any |= all[k]->on[a].kind != TC_R;
     for (int k = 1; k < TC_PLACES; k++) same &= tc_place_equal(&all[k]->on[a], &all[0]->on[a]);
     if (!any) continue;
-    fprintf(p->f, "%s %s", before, tc_axis_name[a]);
+    fprintf(p->f, "%s %s", before, text_axis_name(a));
     for (int k = 0; k < (same ? 1 : TC_PLACES); k++) text_put_place(p->f, &all[k]->on[a]);
     before = ",";
-    if (a == TC_DP && x->reshard_after != TC_AFTER_STEP) fprintf(p->f, " %s", tc_word_parallel_keep(x->reshard_after));
+    if (a == TC_REST && x->reshard_after != TC_AFTER_STEP) fprintf(p->f, " %s", tc_word_parallel_keep(x->reshard_after));
   }
   fputc('\n', p->f);
 }

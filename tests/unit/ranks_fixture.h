@@ -16,7 +16,7 @@ struct fx_rank {
   pthread_t thread;
   int rank;
   struct tc_mesh *mesh;          /* borrowed */
-  struct tc_comm *comm[TC_AXES];
+  struct tc_comm *comm[TC_SETS];
   struct tc_device *device;
   void *ctx;
   void (*body)(struct fx_rank *r);
@@ -29,16 +29,17 @@ static void *fx_main(void *arg)
   struct fx_rank *r = arg;
   struct tc_comm_opts o = { .name = "test", .deadline_s = 60 };
   struct tc_err err;
-  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
-    if (r->mesh->size[a] < 2) continue;
+  for (int s = 0; s < TC_SETS; s++) {
+    const struct tc_group *group = &r->mesh->group[s];
+    if (!group->named || group->size < 2) continue;
     int32_t members[64];
-    tc_mesh_group(r->mesh, r->rank, a, members);
-    r->comm[a] = tc_comm_thread(r->hub, a, r->rank, members, r->mesh->size[a], &o);
+    tc_mesh_group(r->mesh, r->rank, group->axes, members);
+    r->comm[s] = tc_comm_thread(r->hub, s, r->rank, members, group->size, &o);
   }
   if (tc_device_open(&r->device, r->device_name, 1, &err) < 0) abort();
   r->body(r);
   tc_device_close(r->device);
-  for (int a = 0; a < TC_AXES; a++) tc_comm_free(r->comm[a]);
+  for (int s = 0; s < TC_SETS; s++) tc_comm_free(r->comm[s]);
   return NULL;
 }
 
@@ -96,7 +97,7 @@ static struct tc_mesh *fx_mesh(int mb, int pp, int dp, int tp)
 {
   struct tc_mesh *m;
   struct tc_err err;
-  struct tc_mesh_want w = { .size = { [TC_PP] = pp, [TC_DP] = dp, [TC_TP] = tp } };
+  struct tc_mesh_want w = { .size = { [TC_SET_PP] = pp, [TC_SET_DP] = dp, [TC_SET_TP] = tp } };
   int32_t *node = calloc((size_t)(pp * dp * tp), sizeof *node);
   if (tc_mesh_new(&m, pp * dp * tp, node, &w, &err) < 0) {
     fprintf(stderr, "%s\n", err.text);

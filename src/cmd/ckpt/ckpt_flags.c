@@ -67,12 +67,14 @@ static const struct tc_flag list[] = {
     "a number >= 0", TC_FLAG_REAL, FIELD(atol), 0, INFINITY },
   { "--only PATTERN", "compare only tensors whose names match; e.g. --only 'optim.m.*'",
     "a pattern", TC_FLAG_TEXT, FIELD(only) },
-  { "--pp N", "ranks on axis pp, as --mesh.pp; e.g. --pp 2",
-    "a number of ranks", TC_FLAG_CALL, .set = set_mesh },
-  { "--dp N", "ranks on axis dp, as --mesh.dp; e.g. --dp 4",
-    "a number of ranks", TC_FLAG_CALL, .set = set_mesh },
-  { "--tp N", "ranks on axis tp, as --mesh.tp; e.g. --tp 8",
-    "a number of ranks", TC_FLAG_CALL, .set = set_mesh },
+#define FLAG_NO(name)
+#define FLAG_ONE(name) { "--" name " N", "ranks on axis " name ", as --mesh." name "; e.g. --" name " 2", \
+                         "a number of ranks", TC_FLAG_CALL, .set = set_mesh },
+#define FLAG_REST FLAG_ONE
+#define FLAG_NODE FLAG_ONE
+#define FLAG_WHOLE FLAG_ONE
+#define SET(id, name, axes, if_auto, within, shown) FLAG_##if_auto(name)
+#include "src/graph/axis.def"
   { "--world N", "total number of ranks, for mesh sizes of auto; e.g. --world 64",
     "a number of ranks", TC_FLAG_WHOLE, FIELD(world), 1, 1 << 24 },
   { "--simulate CLUSTER", "nodes and ranks per node instead of --world; e.g. --simulate \"4 nodes x 8\"",

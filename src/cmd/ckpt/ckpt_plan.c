@@ -12,20 +12,21 @@ enum { MOST_RANKS = 1 << 16 };
 /* ---- the layout asked for ---------------------------------------------------------- */
 
 /* The mesh of the saved run, as flags before the user's own. */
-static int default_flags(char *flag[TC_AXES], const struct tc_ckpt *c, bool dp_is_left)
+static int default_flags(char *flag[TC_SETS], const struct tc_ckpt *c, bool dp_is_left)
 {
   int32_t size[TC_AXES];
   int n = 0;
   if (!tc_mesh_parse(tc_ckpt_meta(c)->mesh, size)) return 0;
-  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
-    flag[n++] = a == TC_DP && dp_is_left ? tc_sprintf("--mesh.%s=auto", tc_axis_name[a])
-                                         : tc_sprintf("--mesh.%s=%d", tc_axis_name[a], size[a]);
+  for (int s = 0; s < TC_SETS; s++)
+    if (tc_set_is_shown(size, s))
+      flag[n++] = s == TC_SET_DP && dp_is_left ? tc_sprintf("--mesh.%s=auto", tc_set_name[s])
+                  : tc_sprintf("--mesh.%s=%d", tc_set_name[s], tc_axes_size(size, tc_set_axes[s]));
   return n;
 }
 
 static int make_config(struct tc_config **cfg, const struct tc_ckpt *c, const struct ckpt_args *a, struct tc_err *err)
 {
-  char *own[TC_AXES], **argv = tc_calloc((size_t)a->n_flags + TC_AXES, sizeof *argv);
+  char *own[TC_SETS], **argv = tc_calloc((size_t)a->n_flags + TC_SETS, sizeof *argv);
   int n_own = default_flags(own, c, a->world > 0 || a->cluster), argc = 0;
   argv[argc++] = a->flag[0];
   for (int i = 0; i < n_own; i++) argv[argc++] = own[i];
@@ -58,9 +59,7 @@ static int make_cluster(const struct tc_config *c, const struct ckpt_args *a, in
     if (c->mesh_dp == TC_AUTO || c->mesh_tp == TC_AUTO)
       return tc_fail(err, TC_EUSER, "ckpt plan: mesh.%s = auto needs --world N, or --simulate "
                      "CLUSTER", c->mesh_dp == TC_AUTO ? "dp" : "tp");
-    world = 1;
-    const int64_t size[] = { c->mesh_pp, c->mesh_dp, c->mesh_tp };
-    for (int i = 0; i < 3; i++) world = size[i] > MOST_RANKS ? size[i] : world * size[i];
+    world = (int64_t)TC_MIN(tc_setup_ranks(c), 1e9);
   }
   if (world < 1 || world > MOST_RANKS)
     return tc_fail(err, world < 1 ? TC_ELAYOUT : TC_EUSER, "ckpt plan: %lld ranks: from 1 to %d",
@@ -81,21 +80,23 @@ static void print_text(const struct plan *p)
   char a[32], b[32], mesh[TC_MESH_TEXT];
   printf("%s, saved by %s %s\nto %s %s, %d ranks\n\n", p->c->path, p->c->m->meta.mesh, p->c->m->meta.system,
          tc_mesh_text(mesh, m->size, "", " "), p->r.system, m->world);
-  printf("%-13s %4s %5s %4s %15s %15s %9s %7s\n", "rank", "pp", "dp", "tp", "needs", "reads",
-         "pieces", "files");
+  printf("%-13s", "rank");
+  for (int s = 0; s < TC_SETS; s++)
+    if (tc_set_is_shown(m->size, s)) printf(" %*s", s == TC_SET_DP ? 5 : 4, tc_set_name[s]);
+  printf(" %15s %15s %9s %7s\n", "needs", "reads", "pieces", "files");
   for (int r = 0, end; r < m->world && !ferror(stdout); r = end) {
     char ranks[32];
     for (end = r + 1; end < m->world && memcmp(&p->r.rank[r], &p->r.rank[end], sizeof *p->r.rank) == 0; end++) {}
     if (end == r + 1) snprintf(ranks, sizeof ranks, "%d", r);
     else snprintf(ranks, sizeof ranks, "%d-%d", r, end - 1);
-    const int at[] = { TC_PP, TC_DP, TC_TP }, width[] = { 4, 5, 4 };
     printf("%-13s", ranks);
-    for (int i = 0; i < 3; i++) {
+    for (int s = 0; s < TC_SETS; s++) {
+      const int at = tc_mesh_index(m, r, tc_set_axes[s]), width = s == TC_SET_DP ? 5 : TC_MAX((int)strlen(tc_set_name[s]), 4);
       bool one = true;
-      for (int k = r; k < end; k++)
-        one &= tc_mesh_coord(m, k, at[i]) == tc_mesh_coord(m, r, at[i]);
-      if (one) printf(" %*d", width[i], tc_mesh_coord(m, r, at[i]));
-      else printf(" %*s", width[i], "*");
+      if (!tc_set_is_shown(m->size, s)) continue;
+      for (int k = r; k < end; k++) one &= tc_mesh_index(m, k, tc_set_axes[s]) == at;
+      if (one) printf(" %*d", width, at);
+      else printf(" %*s", width, "*");
     }
     printf(" %15lld %15lld %9lld %7d\n", (long long)p->r.rank[r].need, (long long)p->r.rank[r].read,
            (long long)p->r.rank[r].pieces, (int)p->r.rank[r].files);
@@ -122,7 +123,7 @@ static void print_json(const struct plan *p)
   for (int r = 0; r < m->world; r++) {
     json_t *o = cost_json(&p->r.rank[r]);
     json_object_set_new(o, "rank", json_integer(r));
-    json_object_update_new(o, tc_mesh_json(m->coord + (size_t)r * TC_AXES));
+    json_object_update_new(o, tc_mesh_place_json(m, r));
     json_object_set_new(o, "files", json_integer(p->r.rank[r].files));
     json_array_append_new(ranks, o);
   }

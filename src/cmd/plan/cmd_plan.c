@@ -66,7 +66,7 @@ static int explain(const struct tc_plan_job *j, struct tc_err *err)
   else tc_plan_print(stdout, j, &p);
   TC_TRY(tc_emit_fits(j, &p, err));
   struct tc_config c = *j->cfg;                  /* with the values of auto */
-  c.mesh_tp = p.size[TC_TP];
+  c.mesh_tp = tc_axes_size(p.size, TC_ON_TP);
   return j->emit ? emit(j, &c, &p, err) : 0;
 }
 

@@ -108,8 +108,7 @@ static void from_slurm(struct tc_plan_job *j)
 static int own_ranks(struct tc_plan_job *j, struct tc_err *err)
 {
   const struct tc_config *c = j->cfg;
-  double world = (double)TC_MAX(c->mesh_pp, 1) * (double)TC_MAX(c->mesh_tp, 1) *
-                 (double)TC_MAX(c->mesh_dp, 1);
+  const double world = tc_setup_ranks(c);
   if (world > MAX_RANKS)
     return tc_fail(err, TC_EUSER, "mesh.pp x dp x tp = %.0f: at most %d ranks", world, MAX_RANKS);
   j->world = TC_MAX((int)world, (int)TC_MIN(c->run_ranks, MAX_RANKS));

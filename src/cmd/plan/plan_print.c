@@ -10,7 +10,7 @@ static void print_layout(FILE *f, const struct tc_plan_job *j, const struct tc_p
   const struct tc_config *c = j->cfg;
   char mesh[TC_MESH_TEXT];
   fprintf(f, "%-10s %d rank%s: %s%s, %s", "layout", p->world, tc_plural(p->world), tc_mesh_text(mesh, p->size, " ", " x "),
-          c->parallel_sequence && p->size[TC_TP] > 1 ? " (sequence)" : "", tc_word_parallel_data(c->parallel_data));
+          c->parallel_sequence && tc_axes_size(p->size, TC_ON_TP) > 1 ? " (sequence)" : "", tc_word_parallel_data(c->parallel_data));
   if (p->size[TC_PP] > 1) fprintf(f, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
   if (p->virtual_stages > 1) fprintf(f, " of %d virtual stages", p->virtual_stages);
   fprintf(f, "\n%-10s %d micro-batch%s of %d sequence%s on each rank of dp; recompute %s\n", "", p->n_mb,
@@ -54,18 +54,20 @@ static void print_memory(FILE *f, const struct tc_plan_job *j, const struct tc_p
 
 static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
 {
-  char a[32], b[32], c[32], d[32], e[32];
+  char a[32], d[32], e[32], waits[300] = "", sends[300] = "";
   const struct tc_plan_time *t = &p->time;
+  struct tc_group group[TC_SETS];
+  tc_mesh_groups(group, p->size);
+  for (int s = 0; s < TC_SETS; s++) {
+    if (!group[s].named) continue;
+    tc_text_add(waits, sizeof waits, "%s%s %s", *waits ? ", " : "", tc_set_name[s], tc_human_seconds(a, sizeof a, t->wait_s[s]));
+    tc_text_add(sends, sizeof sends, "%s%s on %s", *sends ? ", " : "", tc_human_bytes(a, sizeof a, t->bytes[s]), tc_set_name[s]);
+  }
   fprintf(f, "\ntime of a step on %s: %s; %.4g tokens/s, MFU %.1f %%\n", j->cluster.device.name,
           tc_human_seconds(a, sizeof a, t->step_s), t->tokens_per_s, 100 * t->mfu);
-  fprintf(f, "the busiest rank computes %s, waits for pp %s, dp %s, tp %s; bubble %.1f %%%s\n",
-          tc_human_seconds(a, sizeof a, t->compute_s), tc_human_seconds(b, sizeof b, t->wait_s[TC_PP]),
-          tc_human_seconds(c, sizeof c, t->wait_s[TC_DP]), tc_human_seconds(d, sizeof d, t->wait_s[TC_TP]), 100 * t->bubble,
-          t->simulated ? "" : " (estimated from sums over each stage)");
-  fprintf(f, "a rank sends at most %s on pp, %s on dp, %s on tp per step; ",
-          tc_human_bytes(a, sizeof a, t->bytes[TC_PP]), tc_human_bytes(b, sizeof b,
-              t->bytes[TC_DP]),
-          tc_human_bytes(c, sizeof c, t->bytes[TC_TP]));
+  fprintf(f, "the busiest rank computes %s, waits for %s; bubble %.1f %%%s\n",
+          tc_human_seconds(a, sizeof a, t->compute_s), waits, 100 * t->bubble, t->simulated ? "" : " (estimated from sums over each stage)");
+  fprintf(f, "a rank sends at most %s per step; ", sends);
   fprintf(f, "%s within its node, %s on the network",
           tc_human_bytes(d, sizeof d, t->wire_bytes[TC_WIRE_NODE]),
           tc_human_bytes(e, sizeof e, t->wire_bytes[TC_WIRE_NETWORK]));
@@ -134,7 +136,7 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
     "textbook=%p", p->world, j->cluster.device.name, (long long)p->parameters, (void *)layout, (void *)classes,
     (void *)json_null(), (void *)json_null(), tc_emit_fits(j, p, &why) == 0,
     tc_out_object("states_bytes=%g estimate_bytes=%g", tc_textbook_states((double)p->parameters), b.total));
-  json_object_update_new(o, tc_plan_time_json(&p->time));      /* before its own figures, which may add reasons */
+  json_object_update_new(o, tc_plan_time_json(p));      /* before its own figures, which may add reasons */
   tc_figure(o, "device_bytes", most);
   tc_figure(o, "host_bytes", tc_plan_host_bytes(p, &j->cluster));
   json_object_set_new(o, "run", run_json(j, p));

@@ -142,7 +142,7 @@ static void print_row(FILE *f, const struct tc_plan_job *j, const struct tc_plan
   tc_human_bytes(d, sizeof d - 1, tc_plan_host_bytes(p, &j->cluster));
   if (r->host_unchecked) strcat(d, "?");
   fprintf(f, "%2d %4d %5d %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %8s %6.1f%% %9s %9s\n", number,
-          p->size[TC_PP], p->size[TC_DP], p->size[TC_TP], tc_word_parallel_data(r->cfg.parallel_data), schedule, p->micro,
+          p->size[TC_PP], tc_axes_size(p->size, TC_ON_DP), tc_axes_size(p->size, TC_ON_TP), tc_word_parallel_data(r->cfg.parallel_data), schedule, p->micro,
           tc_word_train_recompute(r->cfg.train_recompute), r->cfg.parallel_sequence ? "yes" : "no",
           tc_word_parallel_offload(r->cfg.parallel_offload), step, 100 * p->time.mfu,
           tc_human_bytes(a, sizeof a, (double)p->cls[p->worst].memory.bytes[TC_DEVICE]), d,

@@ -47,7 +47,8 @@ static const void *lent[2 * 3]; /* what a thread that hangs may still use */
 static struct tc_comm *made(int id, int rank, const int32_t *members, int n,
                             const struct tc_comm_opts *o)
 {
-  note("open %s %d rank %d of %d:", o->name, id, rank, n);
+  TC_ASSERT(id <= TC_BENCH_WORLD && !strcmp(o->name, tc_bench_axis_name(id)));
+  note("open %s rank %d of %d:", o->name, rank, n);
   for (int i = 0; i < n; i++) note(" %d %s", members[i], o->rank_names[i]);
   note(" %g s\n", o->deadline_s);
   lent[2 * n_comms] = members;

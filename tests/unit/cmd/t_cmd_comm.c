@@ -19,7 +19,7 @@ static struct job job;
 static void set_up(int axis)
 {
   static const int32_t node[4];
-  const struct tc_mesh_want want = { .size = { [TC_PP] = 1, [TC_TP] = 2 } };
+  const struct tc_mesh_want want = { .size = { [TC_SET_PP] = 1, [TC_SET_TP] = 2 } };
   struct tc_err err;
   config = (struct tc_config){ .run_comm = TC_COMM_AUTO, .run_device = TC_DEVICE_CPU, .run_deadline = 2.5 };
   job = (struct job){ .axis = axis, .sweep = { .min_bytes = 8, .max_bytes = 40, .iters = 3 } };
@@ -130,7 +130,7 @@ static void test_printed(void)
   prints(1, 0, "", "another rank");
   is_int(n_rows, 6, "... measures, too");
   done();
-  set_up(TC_TP);
+  set_up(TC_SET_TP);
   job.json = true;
   job.sweep.op[TC_BENCH_REDUCE_BROADCAST] = true;
   job.sweep.max_bytes = 8;
@@ -146,11 +146,11 @@ static void test_printed(void)
          "]\n",
          "JSON");
   done();
-  set_up(TC_TP);
+  set_up(TC_SET_TP);
   job.json = true;
   prints(1, 0, "", "... which another rank has not");
   done();
-  set_up(TC_DP);
+  set_up(TC_SET_DP);
   job.mesh->n_nodes = 2;
   job.sweep.op[TC_BENCH_GATHER] = true;
   fail_row = 2;
@@ -285,7 +285,7 @@ static void test_opened(void)
 {
   set_up(WORLD);
   calls_are(2, 0, "",
-            "open world 4 rank 2 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "open world rank 2 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "agree auto 0 0 - world 1\n"
             "bench world in world: 0 rank 2, 40 bytes 3 times, host\n"
             "max world 0\n"
@@ -295,10 +295,10 @@ static void test_opened(void)
             "free bench 1\n"
             "close device 0\n",
             "the world");
-  set_up(TC_TP);
+  set_up(TC_SET_TP);
   calls_are(3, 0, "",
-            "open world 4 rank 3 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-            "open tp 3 rank 3 of 2: 2 r2 3 r3 2.5 s\n"
+            "open world rank 3 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "open tp rank 3 of 2: 2 r2 3 r3 2.5 s\n"
             "agree auto 0 0 - world 1\n"
             "bench axis in world: 2 rank 3, 40 bytes 3 times, host\n"
             "max world 0\n"
@@ -308,11 +308,11 @@ static void test_opened(void)
             "free bench 1\n"
             "close device 0\n",
             "an axis");
-  set_up(TC_DP);
+  set_up(TC_SET_DP);
   job.launch.hub = NULL;
   calls_are(3, 0, "",
-            "open world 4 rank -1 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-            "open dp 2 rank -1 of 2: 1 r1 3 r3 2.5 s\n"
+            "open world rank -1 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "open dp rank -1 of 2: 1 r1 3 r3 2.5 s\n"
             "agree auto 0 0 - world 1\n"
             "bench axis in world: 1 rank 3, 40 bytes 3 times, host\n"
             "max world 0\n"
@@ -322,12 +322,12 @@ static void test_opened(void)
             "free bench 1\n"
             "close device 0\n",
             "an axis by MPI");
-  set_up(TC_DP);
+  set_up(TC_SET_DP);
   hangs = 1;
   fail_at = 4;
   calls_are(0, TC_ENOCKPT, "fault 4",
-            "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-            "open dp 2 rank 0 of 2: 0 r0 2 r2 2.5 s\n"
+            "open world rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "open dp rank 0 of 2: 0 r0 2 r2 2.5 s\n"
             "agree auto 0 0 - world 1\n"
             "bench axis in world: 0 rank 0, 40 bytes 3 times, host\n"
             "max world 0\n"
@@ -336,12 +336,12 @@ static void test_opened(void)
             "free world\n",
             "a thread that hangs");
   for (int i = 0; i < 4; i++) free((void *)(uintptr_t)lent[i]);
-  set_up(TC_DP);
+  set_up(TC_SET_DP);
   missing = 1;
   calls_are(0, TC_EUSER,
             "out of memory: a GPU can't hold two arrays of --max = 40 bytes; lower it",
-            "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-            "open dp 2 rank 0 of 2: 0 r0 2 r2 2.5 s\n"
+            "open world rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "open dp rank 0 of 2: 0 r0 2 r2 2.5 s\n"
             "agree auto 0 0 - world 1\n"
             "bench axis in world: 0 rank 0, 40 bytes 3 times, host\n"
             "max world 0\n"
@@ -355,7 +355,7 @@ static void test_opened(void)
   missing = -1;
   calls_are(0, TC_EUSER,
             "out of memory: a GPU can't hold two arrays of --max = 40 bytes; lower it",
-            "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "open world rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "agree auto 0 0 - world 1\n"
             "bench world in world: 0 rank 0, 40 bytes 3 times, host\n"
             "max world 1\n"
@@ -367,27 +367,27 @@ static void test_opened(void)
             "no memory");
   for (int i = 1; i <= 5; i++) {
     static const char *const want[] = { "",
-                                        "open world 4 rank -1 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "open world rank -1 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
                                         "free none\n"
                                         "free none\n"
                                         "free world\n"
                                         "free bench 0\n"
                                         "close device 0\n",
-                                        "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "open world rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
                                         "free none\n"
                                         "free none\n"
                                         "free world\n"
                                         "free bench 0\n"
                                         "close device 0\n",
-                                        "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-                                        "open tp 3 rank 0 of 2: 0 r0 1 r1 2.5 s\n"
+                                        "open world rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "open tp rank 0 of 2: 0 r0 1 r1 2.5 s\n"
                                         "free none\n"
                                         "free axis\n"
                                         "free world\n"
                                         "free bench 0\n"
                                         "close device 0\n",
-                                        "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-                                        "open tp 3 rank 0 of 2: 0 r0 1 r1 2.5 s\n"
+                                        "open world rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "open tp rank 0 of 2: 0 r0 1 r1 2.5 s\n"
                                         "agree auto 0 0 - world 1\n"
                                         "bench axis in world: 0 rank 0, 40 bytes 3 times, host\n"
                                         "max world 0\n"
@@ -396,8 +396,8 @@ static void test_opened(void)
                                         "free world\n"
                                         "free bench 1\n"
                                         "close device 0\n",
-                                        "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-                                        "open tp 3 rank 0 of 2: 0 r0 1 r1 2.5 s\n"
+                                        "open world rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "open tp rank 0 of 2: 0 r0 1 r1 2.5 s\n"
                                         "agree auto 0 0 - world 1\n"
                                         "free none\n"
                                         "free axis\n"
@@ -406,7 +406,7 @@ static void test_opened(void)
                                         "close device 0\n" };
     char sentence[20];
     snprintf(sentence, sizeof sentence, "fault %d", i);
-    set_up(TC_TP);
+    set_up(TC_SET_TP);
     if (i == 1) job.launch.hub = NULL;
     fail_at = i;
     calls_are(0, TC_ENOCKPT, sentence, want[i], sentence);
@@ -459,7 +459,7 @@ static void test_gpus(void)
   }
   device_ops.nccl = (const struct tc_nccl_ops *)&device;
   for (int i = 0; i < 4; i++) {
-    static const int axis[] = { TC_PP, TC_DP, WORLD, TC_DP }, at[] = { 0, 6, 7, 9 },
+    static const int axis[] = { TC_SET_PP, TC_SET_DP, WORLD, TC_SET_DP }, at[] = { 0, 6, 7, 9 },
                      status[] = { 0, TC_ENOCKPT, TC_ENOCKPT, TC_EPEER };
     static const char *const want[] = { "device cuda:0 1\n"
                                         "agree auto 1 1 - world 1\n"
@@ -491,12 +491,12 @@ static void test_gpus(void)
     ok(g.native == &comm[2], "... the communicator is kept");
     done();
   }
-  set_up(TC_TP);
+  set_up(TC_SET_TP);
   agreed = 1;
   config.run_device = TC_DEVICE_CUDA;
   calls_are(3, 0, "",
-            "open world 4 rank 3 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-            "open tp 3 rank 3 of 2: 2 r2 3 r3 2.5 s\n"
+            "open world rank 3 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "open tp rank 3 of 2: 2 r2 3 r3 2.5 s\n"
             "device cuda:0 1\n"
             "agree auto 1 1 - world 1\n"
             "nccl tp axis 0 0 1: 3 r3 2.5 s\n"

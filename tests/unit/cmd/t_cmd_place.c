@@ -156,8 +156,8 @@ static void test_print_table(void)
          "warning: this is 1\n"
          "warning: and another\n", "the whole table");
   p.traffic = true;
-  p.sent_bytes[TC_TP] = 2000;
-  print_into(text, sizeof text, print_axes, &p);
+  p.sent_bytes[TC_SET_TP] = 2000;
+  print_into(text, sizeof text, print_groups, &p);
   is_str(text,
          "  tp: groups of 2 ranks on 2 nodes, a rank sends 2 KB per step\n"
          "  pp: groups of 3 ranks on 2 nodes, a rank sends 0 B per step\n", "what is sent");
@@ -170,14 +170,14 @@ static void axes_are(int pp, int tp, int dp_sends, int pp_sends, const char *wan
   char text[1000];
   lay_out(&p, pp, tp);
   p.traffic = dp_sends + pp_sends > 0;
-  p.sent_bytes[TC_DP] = dp_sends;
-  p.sent_bytes[TC_PP] = pp_sends;
-  print_into(text, sizeof text, print_axes, &p);
+  p.sent_bytes[TC_SET_DP] = dp_sends;
+  p.sent_bytes[TC_SET_PP] = pp_sends;
+  print_into(text, sizeof text, print_groups, &p);
   is_str(text, want, "%s", what);
   done(&p);
 }
 
-static void test_print_axes(void)
+static void test_print_groups(void)
 {
   set_up_ranks();
   axes_are(3, 1, 0, 0,
@@ -271,7 +271,7 @@ int main(void)
   test_links();
   test_table();
   test_print_table();
-  test_print_axes();
+  test_print_groups();
   test_print_json();
   return done_testing();
 }

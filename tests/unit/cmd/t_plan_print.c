@@ -19,13 +19,14 @@ static struct tc_plan_job a_job(void)
 
 static struct tc_plan a_plan(void)
 {
-  struct tc_plan p = { .world = 8, .n_mb = 4, .size = { [TC_PP] = 2, [TC_DP] = 2, [TC_TP] = 2 }, .micro = 3, .virtual_stages = 2,
+  struct tc_plan p = { .world = 8, .n_mb = 4, .size = { [TC_PP] = 2, 1, 2, 1, [TC_TP] = 2 }, .micro = 3, .virtual_stages = 2,
                        .batch = 24,
                        .parameters = 1000000000, .tokens = 1024, .n_cls = 2, .worst = 1, 
                        .model = { .layers = 2, .hidden = 32, .heads = 2, .context = 16, .vocab = 256 } };
   p.time = (struct tc_plan_time){ .step_s = 0.5, .tokens_per_s = 2048, .mfu = 0.25, .bubble = 0.125,
                                   .compute_s = 0.4, .simulated = true };
-  for (int i = 0; i < TC_AXES; i++) p.time.wait_s[i] = 0.001 * (i + 1), p.time.bytes[i] = 1e6 * (i + 1);
+  static const int set[] = { TC_SET_PP, TC_SET_DP, TC_SET_TP };
+  for (int i = 0; i < 3; i++) p.time.wait_s[set[i]] = 0.001 * (i + 2), p.time.bytes[set[i]] = 1e6 * (i + 2);
   for (int i = 0; i < TC_WIRES; i++) p.time.wire_bytes[i] = 1e9 * (i + 1);
   for (int i = 0; i < 2; i++) {
     p.cls[i] = (struct tc_plan_class){ .rank = 4 * i, .pp = i, .parameters = 5000000 * (i + 1) };

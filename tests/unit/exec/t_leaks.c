@@ -120,7 +120,7 @@ static int checks(const struct tc_program *p, const struct tc_mesh *m, int rank,
   const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
   struct tc_comm_counters c;
   tc_program_staging(p, m, rank);
-  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) tc_program_bytes(p, m, rank, a, &c);
+  for (int s = 0; s < TC_SETS; s++) tc_program_bytes(p, m, rank, m->group[s].axes, &c);
   TC_TRY(tc_graph_check(p->graph, m, "test", err));
   TC_TRY(tc_arena_check(p->arena, p->graph, p->actions, p->fusions, m, coord, err));
   return tc_actions_check(p->actions, p->graph, err);
@@ -137,7 +137,7 @@ static void break_checks(struct tc_program *p, const struct tc_mesh *m)
   s->n--;
   tc_actions_check(s, p->graph, &err);
   s->n++;
-  p->graph->tensor[p->graph->logits].lay.on[TC_DP].kind = TC_P;
+  p->graph->tensor[p->graph->logits].lay.on[TC_REST].kind = TC_P;
   tc_graph_check(p->graph, m, "test", &err);
 }
 

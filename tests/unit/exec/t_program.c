@@ -13,7 +13,7 @@ static const struct tc_model toy = { .layers = 4, .hidden = 32, .heads = 4, .con
 
 #define SPLIT(d) { { TC_S, d, 0, 0 } }
 #define WHOLE { { TC_R, 0, 0, 0 } }
-#define ROW(pattern, place) { pattern, TC_TP, place, false, 0, 0, true }
+#define ROW(pattern, place) { pattern, TC_ON_TP, place, false, 0, 0, true }
 #define END { NULL, 0, { { 0, 0, 0, 0 } }, false, 0, 0, true }
 
 static struct tc_program_opts options(const struct layout *l, int kind) { return layout_options(l, &toy, 8, kind); }
@@ -29,13 +29,13 @@ static struct tc_program *make(const struct layout *l, struct tc_mesh **m, const
   return p;
 }
 
-static int count(const struct tc_graph *g, int step, int axis, int rank, int64_t dim0)
+static int count(const struct tc_graph *g, int step, unsigned axes, int rank, int64_t dim0)
 {
   int n = 0;
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *x = &g->node[g->order[i]];
     const struct tc_tensor *t = x->n_in ? &g->tensor[tc_in(g, x, 0)] : NULL;
-    if (x->op == TC_OP_RESHARD && x->coll == step && x->axis == axis && !x->control &&
+    if (x->op == TC_OP_RESHARD && x->coll == step && x->axes == axes && !x->control &&
         (rank < 0 || (t->rank == rank && t->dim[0] == dim0))) n++;
   }
   return n;
@@ -46,7 +46,7 @@ static void test_ddp(void)
   struct layout l = { .name = "ddp", .system = "ddp", .mb = 2, .dp = 4, .tp = 1 };
   struct tc_mesh *m;
   struct tc_program *p = make(&l, &m, NULL);
-  is_int(count(p->graph, TC_ALL_REDUCE, TC_DP, -1, 0), toy.layers + 2,
+  is_int(count(p->graph, TC_ALL_REDUCE, TC_ON_REST, -1, 0), toy.layers + 2,
          "one all-reduce a unit: each layer, the embedding, the head");
   int issued = 0, waited = 0, f_after = 0;
   for (int32_t i = 0; i < p->actions->n; i++) {
@@ -73,21 +73,21 @@ static void test_tp(void)
   struct tc_program *p = make(&l, &m, NULL);
   int64_t N = 8 * toy.context;
   /* [N, C]: two a layer forward and two backward, the embedding, the head's input gradient. */
-  is_int(count(p->graph, TC_ALL_REDUCE, TC_TP, 2, N), 4 * toy.layers + 2,
+  is_int(count(p->graph, TC_ALL_REDUCE, TC_ON_TP, 2, N), 4 * toy.layers + 2,
          "megatron: four all-reduces of [N, C] a layer, one for the embedding, one for the head");
-  is_int(count(p->graph, TC_ALL_REDUCE, TC_TP, 1, N), 3,
+  is_int(count(p->graph, TC_ALL_REDUCE, TC_ON_TP, 1, N), 3,
          "split cross-entropy: max, picked logit and sum of exponentials");
-  is_int(count(p->graph, TC_ALL_GATHER, TC_TP, -1, 0), 0, "no gathers: no logits gathered");
+  is_int(count(p->graph, TC_ALL_GATHER, TC_ON_TP, -1, 0), 0, "no gathers: no logits gathered");
   tc_program_free(p);
   tc_mesh_free(m);
   l.sequence = true;
   l.name = "sequence";
   p = make(&l, &m, "buckets");
-  ok(count(p->graph, TC_REDUCE_SCATTER, TC_TP, 2, N) >= 4 * toy.layers,
+  ok(count(p->graph, TC_REDUCE_SCATTER, TC_ON_TP, 2, N) >= 4 * toy.layers,
      "sequence: reduce-scatters in place of all-reduces (%d)",
-     count(p->graph, TC_REDUCE_SCATTER, TC_TP, 2, N));
-  ok(count(p->graph, TC_ALL_GATHER, TC_TP, 2, N) >= 4 * toy.layers,
-     "sequence: and all-gathers (%d)", count(p->graph, TC_ALL_GATHER, TC_TP, 2, N));
+     count(p->graph, TC_REDUCE_SCATTER, TC_ON_TP, 2, N));
+  ok(count(p->graph, TC_ALL_GATHER, TC_ON_TP, 2, N) >= 4 * toy.layers,
+     "sequence: and all-gathers (%d)", count(p->graph, TC_ALL_GATHER, TC_ON_TP, 2, N));
   tc_program_free(p);
   tc_mesh_free(m);
 }
@@ -102,7 +102,7 @@ static void test_errors(void)
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_ELAYOUT, "4 heads over 3: %s",
          err.text);
   ok(strstr(err.text, "attn.qkv") && strstr(err.text, "tp = 3"), "... names tensor and axis");
-  const struct tc_annotation nothing[] = { { "nosuch*", TC_TP, SPLIT(0), false, 0, 1, false }, END };   /* of a file */
+  const struct tc_annotation nothing[] = { { "nosuch*", TC_ON_TP, SPLIT(0), false, 0, 1, false }, END };   /* of a file */
   o.annotation[0] = nothing;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_EUSER, "%s", err.text);
   const struct tc_annotation twice[] = { ROW("wte*", SPLIT(0)), ROW("wte*", SPLIT(1)), END };
@@ -128,7 +128,7 @@ static void test_errors(void)
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_ELAYOUT, "%s", err.text);
   ok(strstr(err.text, "h.1.attn.out") && strstr(err.text, "attn"), "... names both");
   /* The gradient of fc suggests a split of the columns, which those of qkv, of 3 by heads, have not. */
-  const struct tc_annotation uneven[] = { { "h.*.mlp.fc.weight", TC_TP,
+  const struct tc_annotation uneven[] = { { "h.*.mlp.fc.weight", TC_ON_TP,
     { { TC_S, 0, 0, 0 }, { TC_R, 0, 0, 0 }, { TC_S, 1, 0, 0 }, { TC_R, 0, 0, 0 } }, true, -1, 0, true }, END };
   o.annotation[0] = uneven;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), 0, "a split that others have to follow unevenly "
@@ -253,21 +253,21 @@ struct run {
 
 /* What the communicators counted since `before` against STEPS times what the program says. */
 static void count_bytes(struct fx_rank *r, const struct tc_program *p,
-                        const struct tc_comm_counters before[TC_AXES])
+                        const struct tc_comm_counters before[TC_SETS])
 {
   struct run *run = r->ctx;
   int bad = 0;
   int64_t dp = 0;
-  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
+  for (int a = 0; a < TC_SETS; a++) {
     if (!r->comm[a]) continue;
     struct tc_comm_counters want, now = *tc_comm_counters(r->comm[a]);
-    tc_program_bytes(p, r->mesh, r->rank, a, &want);
+    tc_program_bytes(p, r->mesh, r->rank, r->mesh->group[a].axes, &want);
     for (int k = 0; k < TC_COLLS; k++) {
       bad += now.data[k].calls - before[a].data[k].calls != STEPS * want.data[k].calls;
       bad += now.data[k].bytes - before[a].data[k].bytes != STEPS * want.data[k].bytes;
       bad += now.ctl[k].bytes - before[a].ctl[k].bytes != STEPS * want.ctl[k].bytes;
     }
-    if (a == TC_DP) dp = now.data[TC_ALL_REDUCE].bytes - before[a].data[TC_ALL_REDUCE].bytes;
+    if (a == TC_SET_DP) dp = now.data[TC_ALL_REDUCE].bytes - before[a].data[TC_ALL_REDUCE].bytes;
   }
   pthread_mutex_lock(&run->lock);
   run->miscounted += bad;
@@ -308,8 +308,8 @@ static void run_rank(struct fx_rank *r)
   struct tc_runtime rt = { .seed = 3, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
                            .weight_decay = 0.1f, .clip = 1 };
   if (!rc) rc = tc_exec_run(x, 1, &rt, &err);
-  struct tc_comm_counters before[TC_AXES] = { 0 };
-  for (int a = 0; a < TC_AXES; a++)
+  struct tc_comm_counters before[TC_SETS] = { 0 };
+  for (int a = 0; a < TC_SETS; a++)
     if (r->comm[a]) before[a] = *tc_comm_counters(r->comm[a]);
   for (int s = 0; s < STEPS && !rc; s++) {
     rt.step = s + 1;

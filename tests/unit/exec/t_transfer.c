@@ -120,7 +120,7 @@ static void body(struct fx_rank *r)
   p.graph->tensor[a].state = true;
   p.graph->tensor[a].lay = j->from;
   p.graph->cur_mark = TC_U;
-  int32_t b = tc_reshard(p.graph, a, &j->to, -1, &err);
+  int32_t b = tc_reshard(p.graph, r->mesh, a, &j->to, -1, &err);
   int bad = 0;
   struct tc_exec *x = NULL;
   if (j->apart) r->device->ops = &apart_ops;
@@ -153,11 +153,11 @@ static void body(struct fx_rank *r)
   tc_graph_free(p.graph);
 }
 
-static const char *text(const struct tc_place *p, char *buf)
+static const char *text(const struct tc_mesh *m, const struct tc_place *p, char *buf)
 {
   struct tc_layout l = tc_layout_r();
-  l.on[TC_DP] = *p;
-  return tc_layout_text(buf, 64, &l);
+  l.on[TC_REST] = *p;
+  return tc_layout_text(buf, 64, &l, m);
 }
 
 static void all_pairs(int n, int rank, const int64_t *dim, bool even, bool apart)
@@ -173,11 +173,11 @@ static void all_pairs(int n, int rank, const int64_t *dim, bool even, bool apart
   struct tc_mesh *m = fx_mesh(1, 1, n, 1);
   for (int f = 0; f < np; f++)
     for (int t = 0; t < np; t++) {
-      struct job j = { .apart = apart, .axis = TC_DP, .rank = rank, .lock = PTHREAD_MUTEX_INITIALIZER };
+      struct job j = { .apart = apart, .axis = TC_REST, .rank = rank, .lock = PTHREAD_MUTEX_INITIALIZER };
       memcpy(j.dim, dim, (size_t)rank * sizeof *dim);
       j.from = j.to = tc_layout_r();
-      j.from.on[TC_DP] = place[f];
-      j.to.on[TC_DP] = place[t];
+      j.from.on[TC_REST] = place[f];
+      j.to.on[TC_REST] = place[t];
       int64_t elems = 1;
       for (int d = 0; d < rank; d++) elems *= dim[d];
       j.sum = calloc((size_t)elems, sizeof *j.sum);
@@ -186,7 +186,7 @@ static void all_pairs(int n, int rank, const int64_t *dim, bool even, bool apart
       free(j.sum);
       char a[64], b[64];
       ok(!j.bad && !j.none && !*j.err, "%d ranks, rank-%d tensor: %s -> %s %s", n, rank,
-         text(&place[f], a), text(&place[t], b), j.err);
+         text(m, &place[f], a), text(m, &place[t], b), j.err);
     }
   tc_mesh_free(m);
 }
@@ -205,11 +205,11 @@ static void all_apart(int n, int rank, const int64_t *dim, bool even, int64_t wa
 static void refused(const char *what, int from, int to, bool alone, const char *want)
 {
   struct tc_mesh *m = fx_mesh(1, 1, 2, 1);
-  struct job j = { .apart = true, .alone = alone, .axis = TC_DP, .rank = 2, .dim = { 4, 6 },
+  struct job j = { .apart = true, .alone = alone, .axis = TC_REST, .rank = 2, .dim = { 4, 6 },
                    .lock = PTHREAD_MUTEX_INITIALIZER };
   j.from = j.to = tc_layout_r();
-  j.from.on[TC_DP] = (struct tc_place){ (uint8_t)from, from == TC_S, from == TC_P ? TC_SUM : 0, 0 };
-  j.to.on[TC_DP] = (struct tc_place){ (uint8_t)to, to == TC_S, 0, 0 };
+  j.from.on[TC_REST] = (struct tc_place){ (uint8_t)from, from == TC_S, from == TC_P ? TC_SUM : 0, 0 };
+  j.to.on[TC_REST] = (struct tc_place){ (uint8_t)to, to == TC_S, 0, 0 };
   fx_run(m, "ref", body, &j);
   is_int(j.bad, 2, "%s: both ranks refuse", what);
   is_str(j.err, want, "... in these words");
@@ -220,20 +220,22 @@ static void refused(const char *what, int from, int to, bool alone, const char *
 /* Placements as text, whole and as much as fits. */
 static void test_text(void)
 {
+  struct tc_mesh *m = fx_mesh(1, 4, 2, 2);
   struct tc_layout all = tc_layout_r(), sum = tc_layout_r(), none = tc_layout_r();
   all.on[TC_MB] = (struct tc_place){ TC_S, 1, 0, 0 };
   all.on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, 3 };
-  all.on[TC_DP] = (struct tc_place){ TC_P, 0, TC_MAX_OP, 0 };
+  all.on[TC_REST] = (struct tc_place){ TC_P, 0, TC_MAX_OP, 0 };
   all.on[TC_TP] = (struct tc_place){ TC_FLAT, 0, 0, 0 };
-  sum.on[TC_DP] = (struct tc_place){ TC_P, 0, TC_SUM, 0 };
+  sum.on[TC_REST] = (struct tc_place){ TC_P, 0, TC_SUM, 0 };
   const struct { const struct tc_layout *l; size_t size; const char *want; } row[] = {
     { &all, 64, "mb:S(1) pp:at(3) dp:P(max) tp:S(*)" }, { &all, 10, "mb:S(1) p" }, { &all, 8, "mb:S(1)" },
     { &all, 1, "" }, { &all, 0, "?" }, { &sum, 64, "dp:P(sum)" }, { &sum, 3, "dp" },
     { &none, 64, "R" }, { &none, 2, "R" }, { &none, 1, "" }, { &none, 0, "?" } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     char buf[64] = "?";
-    is_str(tc_layout_text(buf, row[i].size, row[i].l), row[i].want, "in %zu bytes", row[i].size);
+    is_str(tc_layout_text(buf, row[i].size, row[i].l, m), row[i].want, "in %zu bytes", row[i].size);
   }
+  tc_mesh_free(m);
 }
 
 int main(void)

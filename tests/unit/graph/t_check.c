@@ -80,7 +80,7 @@ static void break_node(struct bench *b, struct tc_node *n)
   TRY(say_graph, b, n->id, n->origin, (n->origin + 1) % g->n_nodes);
   if (n->op == TC_OP_RESHARD) {
     for (int step = 0; step < TC_COLLS; step++) TRY(say_graph, b, n->id, n->coll, step);
-    for (int axis = 0; axis < TC_AXES; axis++) TRY(say_graph, b, n->id, n->axis, axis);
+    for (int axis = 0; axis < TC_AXES; axis++) TRY(say_graph, b, n->id, n->axes, (uint8_t)(1u << axis));
     TRY(say_graph, b, n->id, n->n_in, n->n_in - 1);
   }
   for (int k = 0; k < n->n_in + n->n_out; k++) {

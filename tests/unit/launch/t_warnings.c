@@ -60,7 +60,7 @@ static void test_many(void)
   static int32_t node[256];
   static int one[256];
   struct tc_ranks r = { .world = 256, .n_nodes = 1, .info = many };
-  const struct tc_mesh_want want = { .size = { [TC_PP] = 1, [TC_TP] = 1 } };
+  const struct tc_mesh_want want = { .size = { [TC_SET_PP] = 1, [TC_SET_TP] = 1 } };
   struct tc_err err;
   for (int i = 0; i < 256; i++) many[i] = (struct tc_rank_info){ .host = "big", .cpuset = "0-255", .dev.name = "card" };
   struct tc_warnings w = { 0 };

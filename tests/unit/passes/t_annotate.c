@@ -35,26 +35,28 @@ static int read_back(struct tc_annotation **rows, const char *text, struct tc_er
 /* ---- rows ------------------------------------------------------------------------- */
 
 static const struct { const char *text; struct tc_annotation row; } good[] = {
-  { "wte.weight tp S(0)\n", { "wte.weight", TC_TP, { SPLIT(0) }, false, 0, 1, false } },
-  { "h.*.mlp.[fp]* dp R", { "h.*.mlp.[fp]*", TC_DP, { PLACE_R }, false, 0, 1, false } },
-  { "-wpe.* tp S(0)\n", { "wpe.*", TC_TP, { SPLIT(0) }, false, 0, 1, true } },
-  { "- tp R\n", { "-", TC_TP, { PLACE_R }, false, 0, 1, false } },
-  { "x-y tp R\n", { "x-y", TC_TP, { PLACE_R }, false, 0, 1, false } },
-  { "x pp at(0)\n", { "x", TC_PP, { AT(0) }, false, 0, 1, false } },
-  { "x pp at(2147483647)\n", { "x", TC_PP, { AT(2147483647) }, false, 0, 1, false } },
-  { "x tp S(5)\n", { "x", TC_TP, { SPLIT(5) }, false, 0, 1, false } },
-  { "\n# head\n\n \t x\ttp   S(1) \r\n\n", { "x", TC_TP, { SPLIT(1) }, false, 0, 4, false } },
-  { "x tp S(0)# tight", { "x", TC_TP, { SPLIT(0) }, false, 0, 1, false } },
+  { "wte.weight tp S(0)\n", { "wte.weight", TC_ON_TP, { SPLIT(0) }, false, 0, 1, false } },
+  { "h.*.mlp.[fp]* dp R", { "h.*.mlp.[fp]*", TC_ON_DP, { PLACE_R }, false, 0, 1, false } },
+  { "-wpe.* tp S(0)\n", { "wpe.*", TC_ON_TP, { SPLIT(0) }, false, 0, 1, true } },
+  { "- tp R\n", { "-", TC_ON_TP, { PLACE_R }, false, 0, 1, false } },
+  { "x-y tp R\n", { "x-y", TC_ON_TP, { PLACE_R }, false, 0, 1, false } },
+  { "x shard R\n", { "x", TC_ON_SHARD, { PLACE_R }, false, 0, 1, false } },
+  { "x replicate+tp R\n", { "x", TC_ON_REPLICATE | TC_ON_TP, { PLACE_R }, false, 0, 1, false } },
+  { "x pp at(0)\n", { "x", TC_ON_PP, { AT(0) }, false, 0, 1, false } },
+  { "x pp at(2147483647)\n", { "x", TC_ON_PP, { AT(2147483647) }, false, 0, 1, false } },
+  { "x tp S(5)\n", { "x", TC_ON_TP, { SPLIT(5) }, false, 0, 1, false } },
+  { "\n# head\n\n \t x\ttp   S(1) \r\n\n", { "x", TC_ON_TP, { SPLIT(1) }, false, 0, 4, false } },
+  { "x tp S(0)# tight", { "x", TC_ON_TP, { SPLIT(0) }, false, 0, 1, false } },
   { "x tp S(0) # dp, P and 8 other words are no fields\n",
-    { "x", TC_TP, { SPLIT(0) }, false, 0, 1, false } },
+    { "x", TC_ON_TP, { SPLIT(0) }, false, 0, 1, false } },
   { "* dp S(*) R S(*) S(*) use\n",
-    { "*", TC_DP, { PLACE_FLAT, PLACE_R, PLACE_FLAT, PLACE_FLAT }, true, TC_AFTER_USE, 1, false } },
+    { "*", TC_ON_DP, { PLACE_FLAT, PLACE_R, PLACE_FLAT, PLACE_FLAT }, true, TC_AFTER_USE, 1, false } },
   { "* dp S(*) R P S(*) mb\n",
-    { "*", TC_DP, { PLACE_FLAT, PLACE_R, PLACE_P, PLACE_FLAT }, true, TC_AFTER_MB, 1, false } },
+    { "*", TC_ON_DP, { PLACE_FLAT, PLACE_R, PLACE_P, PLACE_FLAT }, true, TC_AFTER_MB, 1, false } },
   { "* dp at(1) R P at(1) step\n",
-    { "*", TC_DP, { AT(1), PLACE_R, PLACE_P, AT(1) }, true, TC_AFTER_STEP, 1, false } },
+    { "*", TC_ON_DP, { AT(1), PLACE_R, PLACE_P, AT(1) }, true, TC_AFTER_STEP, 1, false } },
   { "* dp R S(3) S(2) S(1) # keep as long as it may be\n",
-    { "*", TC_DP, { PLACE_R, SPLIT(3), SPLIT(2), SPLIT(1) }, true, -1, 1, false } },
+    { "*", TC_ON_DP, { PLACE_R, SPLIT(3), SPLIT(2), SPLIT(1) }, true, -1, 1, false } },
 };
 
 static bool same_place(const struct tc_place *a, const struct tc_place *b)
@@ -71,7 +73,7 @@ static void test_good(void)
     if (!is_int(read_back(&rows, good[i].text, &err), 0, "row %zu is read %s", i, err.text))
       continue;
     is_str(rows[0].pattern, want->pattern, "its pattern");
-    is_int(rows[0].axis, want->axis, "its axis");
+    is_int(rows[0].axes, want->axes, "its axis");
     is_int(rows[0].four, want->four, "whether it has four placements");
     for (int k = 0; k < (want->four ? TC_PLACES : 1); k++)
       ok(same_place(&rows[0].place[k], &want->place[k]), "placement %d", k);
@@ -98,7 +100,7 @@ static void test_many(void)
     char name[20];
     snprintf(name, sizeof name, "name.%d", n);
     bad += strcmp(rows[n].pattern, name) != 0 || rows[n].place[0].at != n ||
-           rows[n].axis != (n % 2 ? TC_DP : TC_TP) || rows[n].line != n + n / 3 + 2;
+           rows[n].axes != (n % 2 ? TC_ON_DP : TC_ON_TP) || rows[n].line != n + n / 3 + 2;
   }
   is_int(n, 100, "are all there");
   is_int(bad, 0, "in order, with their lines");
@@ -219,7 +221,7 @@ static void test_examples(void)
 {
   static const struct { const char *name; int rows, four; } example[] = {
     { "ddp", 2, 0 }, { "hybrid", 9, 1 }, { "megatron", 9, 0 }, { "sequence", 12, 0 },
-    { "zero3", 3, 1 }, { "ulysses", 5, 0 }, { "hsdp", 6, 2 } };
+    { "zero3", 3, 1 }, { "ulysses", 5, 0 }, { "hsdp", 4, 2 } };
   const char *src = getenv("srcdir");
   for (size_t i = 0; i < sizeof example / sizeof *example; i++) {
     struct tc_annotation *rows;
@@ -306,8 +308,42 @@ static const struct { const char *name, *rows, *then, *want; } applied[] = {
     "would leave S(*) to tp" },
 };
 
+/* On two copies of three shards, and tp. */
+static const struct { const char *name, *rows, *want; } on_sets[] = {
+  { "dp is all axes that split sequences", "b dp S(0)\n", "param b [8] replicate S(0), dp S(0)\n" },
+  { "a part of it", "b shard S(*) R P S(*)\n", "param b [8] dp S(*) R P S(*)\n" },
+  { "... the other part", "b replicate S(*) R S(*) S(*)\n", "param b [8] replicate S(*) R S(*) S(*)\n" },
+  { "parts by their names", "b replicate+rest S(0)\n", "param b [8] replicate S(0), dp S(0)\n" },
+  { "several axes", "b shard+tp S(0)\n", "param b [8] dp S(0), tp S(0)\n" },
+  { "k of at(k) counts the inner axis first", "b dp at(4)\n", "param b [8] replicate at(1), dp at(1)\n" },
+  { "an axis of one rank places nothing", "b ep S(0)\n", "param b [8]\n" },
+  { "rows of a set and of its parts may agree", "b dp S(0)\nb shard S(0)\n", "param b [8] replicate S(0), dp S(0)\n" },
+  { "... but not contradict", "b dp S(0)\nb replicate R\n",
+    "annotation b (line 2) on replicate: b was already placed there by another row, which contradicts this one" },
+  { "a flat shard is on a set with a name", "b dp+tp S(*) R P R\n",
+    "b would be S(*) on dp and on tp, but only one axis can be:  the row '* dp R R P R', in place of the one for dp, would "
+    "leave S(*) to tp" },
+};
+
+static void test_sets(void)
+{
+  for (size_t i = 0; i < sizeof on_sets / sizeof *on_sets; i++) {
+    struct tc_graph *g = read_program("param b [8]\n");
+    struct tc_mesh *m = read_mesh("replicate2 dp3 tp2");
+    struct tc_annotation *rows;
+    struct tc_err err = { 0 };
+    TC_ASSERT(read_back(&rows, on_sets[i].rows, &err) == 0);
+    if (tc_annotate(g, m, rows, &err) < 0) is_str(err.text, on_sets[i].want, "%s", on_sets[i].name);
+    else is_program(g, TEXT_PARAMS, on_sets[i].want, on_sets[i].name);
+    tc_annotations_free(rows);
+    tc_mesh_free(m);
+    tc_graph_free(g);
+  }
+}
+
 static void test_applied(void)
 {
+  struct tc_mesh *m = read_mesh("pp2 dp2 tp2");
   for (size_t i = 0; i < sizeof applied / sizeof *applied; i++) {
     struct tc_graph *g = read_program(MODEL);
     struct tc_err err = { 0 };
@@ -317,7 +353,7 @@ static void test_applied(void)
       const char *text = k ? applied[i].then : applied[i].rows;
       if (!text) continue;
       TC_ASSERT(read_back(&rows, text, &err) == 0);
-      rc = tc_annotate(g, rows, &err);
+      rc = tc_annotate(g, m, rows, &err);
       tc_annotations_free(rows);
     }
     if (rc < 0) is_str(err.text, applied[i].want, "%s", applied[i].name);
@@ -328,8 +364,9 @@ static void test_applied(void)
   struct tc_annotation *rows;
   struct tc_err err = { 0 };
   TC_ASSERT(read_back(&rows, "embed tp S(0)\nw tp S(0)\n", &err) == 0);
-  is_int(tc_annotate(g, rows, &err), 0, "programs of parameters alone have no other tensors: rows for these are no mistake");
+  is_int(tc_annotate(g, m, rows, &err), 0, "programs of parameters alone have no other tensors: rows for these are no mistake");
   tc_annotations_free(rows);
+  tc_mesh_free(m);
   tc_graph_free(g);
 }
 
@@ -381,6 +418,7 @@ int main(void)
   test_files(dir);
   test_examples();
   test_applied();
+  test_sets();
   test_built_in();
   unlink(path);
   TC_ASSERT(rmdir(dir) == 0);

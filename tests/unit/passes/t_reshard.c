@@ -55,6 +55,28 @@ static const struct { const char *name, *mesh, *from, *to, *want; } cases[] = {
     "F1 x'2 [8,4] = broadcast dp(x)\n" },
   { "blocks are gathered by one rank", "dp4", "x [8,4] dp:S(0) = fill()\n", "dp:at(3)",
     "F1 x'2 [8,4] dp:at(3) = gather dp(x)\n" },
+  { "one change on both axes of dp is one collective", "replicate2 dp2", "x [8,4] replicate:P dp:P = fill()\n", "R",
+    "F1 x'2 [8,4] in x = all_reduce replicate+dp(x)\n" },
+  { "... of blocks, too, the outer axis counting by more", "replicate2 dp2", "x [8,4] replicate:S(0) dp:S(0) = fill()\n", "R",
+    "F1 x'2 [8,4] = all_gather replicate+dp(x)\n" },
+  { "... and of one rank's tensor", "replicate2 dp2", "x [8,4] replicate:at(1) dp:at(0) = fill()\n", "R",
+    "F1 x'2 [8,4] = broadcast replicate+dp(x)\n" },
+  { "tp is another collective", "dp2 tp2", "x [8,4] dp:P tp:P = fill()\n", "R",
+    "F1 x'2 [8,4] tp:P(sum) in x = all_reduce dp(x)\n"
+    "F1 x'3 [8,4] in x'2 = all_reduce tp(x'2)\n" },
+  { "a shard of a sum, then its copies", "replicate2 dp2", "x [8,4] replicate:P dp:P = fill()\n", "dp:S(*)",
+    "F1 x'2 [8,4] replicate:P(sum) dp:S(*) = reduce_scatter dp(x)\n"
+    "F1 x'3 [8,4] dp:S(*) in x'2 = all_reduce replicate(x'2)\n" },
+  { "... or a shard of both", "replicate2 dp2", "x [8,4] replicate:P dp:P = fill()\n", "replicate:S(*) dp:S(*)",
+    "F1 x'2 [8,4] replicate:S(*) dp:S(*) = reduce_scatter replicate+dp(x)\n" },
+  { "a flat shard goes to fewer axes through R", "replicate2 dp2", "x [8,4] replicate:S(*) dp:S(*) = fill()\n", "dp:S(*)",
+    "F1 x'2 [8,4] = all_gather replicate+dp(x)\n"
+    "F1 x'3 [8,4] dp:S(*) = slice dp(x'2)\n" },
+  { "... and where one of its axes has no collective to what is asked", "replicate2 dp2",
+    "x [8,4] replicate:S(*) dp:S(*) = fill()\n", "replicate:S(*) dp:P",
+    "F1 x'2 [8,4] = all_gather replicate+dp(x)\n"
+    "F1 x'3 [8,4] replicate:S(*) = slice replicate(x'2)\n"
+    "F1 x'4 [8,4] replicate:S(*) dp:P(sum) = zero dp(x'3)\n" },
   { "scalars are control traffic", "dp2", "x dp:P = fill()\n", "dp:R",
     "F1 x'2 in x = all_reduce dp(x) control\n" },
   { "nothing differs", "dp2", "x [8,4] dp:S(0) = fill()\n", "dp:S(0)", "" },
@@ -70,7 +92,7 @@ static void test_placements(void)
     char *like = tc_sprintf("x [8,4] %s = fill()\n", cases[i].to);
     struct tc_graph *to = read_program(like);
     struct tc_err err = { 0 };
-    const int32_t t = tc_reshard(g, text_find(g, "x"), &to->tensor[0].lay, -1, &err);
+    const int32_t t = tc_reshard(g, m, text_find(g, "x"), &to->tensor[0].lay, -1, &err);
     if (t < 0) {
       is_str(err.text, cases[i].want, "%s", cases[i].name);
     } else {
@@ -91,11 +113,13 @@ static void test_like(void)
   struct tc_graph *g = read_program("B h1: x [8,4] dp:P += fill() head\n");
   struct tc_layout r = tc_layout_r();
   struct tc_err err = { 0 };
-  const int32_t t = tc_reshard(g, 0, &r, 0, &err);
+  struct tc_mesh *m = read_mesh("dp2");
+  const int32_t t = tc_reshard(g, m, 0, &r, 0, &err);
   tc_reshard_space(g, t, TC_HOST, 0);
   is_program(g, TEXT_NODES, "B h1: x [8,4] dp:P(sum) += fill() head\n"
     "B1 h1: x'2 [8,4] in x = all_reduce dp(x) head\n"
     "B1 h1: x'3 [8,4] host = copy(x'2) head\n", "unit and mark, and a copy to the host");
+  tc_mesh_free(m);
   tc_graph_free(g);
 }
 

@@ -77,9 +77,33 @@ static void test_options(void)
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_graph *g = read_program("param w [4,4]\n");
     struct tc_err err = { 0 };
-    is_int(tc_system_apply(g, system_named(row[i].system), row[i].after, row[i].reduce_once, &err), 0, "%s with options",
+    struct tc_mesh *m = read_mesh("pp2 dp2");
+    is_int(tc_system_apply(g, m, system_named(row[i].system), row[i].after, row[i].reduce_once, &err), 0, "%s with options",
            row[i].system);
     is_program(g, TEXT_PARAMS, row[i].want, row[i].system);
+    tc_mesh_free(m);
+    tc_graph_free(g);
+  }
+}
+
+/* Where dp is copies of shards: axes of one rank have no placement. */
+static void test_copies(void)
+{
+  static const struct { const char *mesh, *system, *want; } row[] = {
+    { "replicate2 dp2", "zero1", "param w [4,4] replicate R R P R, dp R R P S(*)\n" },
+    { "replicate2 dp2", "zero2", "param w [4,4] replicate R R P R, dp R R S(*) S(*)\n" },
+    { "replicate2 dp2", "zero3", "param w [4,4] replicate R R P R, dp S(*) R S(*) S(*) use\n" },
+    { "replicate2 dp2", "ddp", "param w [4,4] replicate R R P R, dp R R P R\n" },
+    { "replicate2", "zero3", "param w [4,4] replicate R R P R\n" }, { "dp1", "zero3", "param w [4,4]\n" },
+    { "replicate2 dp2", "server", "param w [4,4] replicate at(0) R P at(0), dp at(0) R P at(0)\n" } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_graph *g = read_program("param w [4,4]\n");
+    struct tc_mesh *m = read_mesh(row[i].mesh);
+    struct tc_err err = { 0 };
+    is_int(tc_system_apply(g, m, system_named(row[i].system), TC_AFTER_AUTO, false, &err), 0, "%s on %s", row[i].system,
+           row[i].mesh);
+    is_program(g, TEXT_PARAMS, row[i].want, row[i].system);
+    tc_mesh_free(m);
     tc_graph_free(g);
   }
 }
@@ -89,9 +113,11 @@ int main(void)
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct tc_graph *g = read_program(cases[i].program);
     struct tc_err err = { 0 };
-    is_int(tc_system_apply(g, system_named(cases[i].system), TC_AFTER_AUTO, false, &err), 0, "%s",
+    struct tc_mesh *m = read_mesh("pp2 dp2");
+    is_int(tc_system_apply(g, m, system_named(cases[i].system), TC_AFTER_AUTO, false, &err), 0, "%s",
            cases[i].name);
     is_program(g, TEXT_STATES | TEXT_PARAMS | TEXT_NODES, cases[i].want, cases[i].name);
+    tc_mesh_free(m);
     for (int32_t p = 0; p < g->n_params; p++) {
       const struct tc_param *x = &g->param[p];
       ok(tc_layout_equal(&g->tensor[x->weight].lay, &x->store), "%s: the weight is stored there", cases[i].name);
@@ -100,5 +126,6 @@ int main(void)
     tc_graph_free(g);
   }
   test_options();
+  test_copies();
   return done_testing();
 }

@@ -236,7 +236,7 @@ static void test_time(void)
   double wire = 2 * 7.0 / 8 * 4 * (double)p.parameters / 1e6;
   ok(p.time.step_s > wire && p.time.step_s < wire + alone / 8, "a step takes as long as the wire: "
      "%g s, wire %g s, work %g s", p.time.step_s, wire, alone / 8);
-  near_f(p.time.bytes[TC_DP], wire * 1e6, 0.001, "bytes on dp");
+  near_f(p.time.bytes[TC_SET_DP], wire * 1e6, 0.001, "bytes on dp");
   near_f(p.time.wire_bytes[TC_WIRE_NODE], wire * 1e6, 0.001, "... stay in the node");
   k.devices = 4;
   is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "on two nodes: %s", err.text);
@@ -251,7 +251,7 @@ static void test_time(void)
   double gradients = wire * 1e6;
   near_f(p.time.wire_bytes[TC_WIRE_NETWORK], gradients * 6 / 7, 0.001, "... what leaves the node");
   near_f(p.time.wire_bytes[TC_WIRE_SPINE], gradients * 4 / 7, 0.001, "... and its switch");
-  near_f(p.time.bytes[TC_DP], gradients, 0.001, "... is no more on dp");
+  near_f(p.time.bytes[TC_SET_DP], gradients, 0.001, "... is no more on dp");
   double spine = gradients * 4 / 7 / 1e5;
   ok(p.time.step_s > spine && p.time.step_s < spine + alone / 8, "... takes as long as the spine: "
      "%g s, spine %g s", p.time.step_s, spine);
@@ -259,7 +259,7 @@ static void test_time(void)
   c->mesh_dp = 4;
   c->mesh_order = TC_TP_DP_PP;
   is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "a stage a switch: %s", err.text);
-  double sent = p.time.bytes[TC_PP];
+  double sent = p.time.bytes[TC_SET_PP];
   ok(sent > 0 && p.time.wire_bytes[TC_WIRE_SPINE] <= sent, "... only the boundary passes the spine: "
      "%g of %g bytes", p.time.wire_bytes[TC_WIRE_SPINE], sent);
   c->mesh_order = TC_ORDER_AUTO;
@@ -351,7 +351,7 @@ static void test_sums(void)
            tc_word_parallel_data(c->parallel_data), err.text);
     is_int(tc_plan_layout(&b, c, 8, &k, false, &err), 0, "... by sums: %s", err.text);
     near_f(b.time.step_s, a.time.step_s, 0.12, "... and near: work %g, dp waits %g",
-           a.time.compute_s, a.time.wait_s[TC_DP]);
+           a.time.compute_s, a.time.wait_s[TC_SET_DP]);
   }
   /* A schedule is for stages, of which there is one. */
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -418,7 +418,7 @@ static void test_orders(void)
     for (int i = 1; i < 3; i++) {
       ok(p[i].cls[0].memory.bytes[TC_DEVICE] > p[i + 1].cls[0].memory.bytes[TC_DEVICE],
          "%s takes more memory than %s", names[i], names[i + 1]);
-      double a = p[i].time.bytes[TC_DP], b = p[i + 1].time.bytes[TC_DP];
+      double a = p[i].time.bytes[TC_SET_DP], b = p[i + 1].time.bytes[TC_SET_DP];
       if (i == 1 && !accumulate) near_f(b, a, 1e-9, "%s sends what %s sends", names[2], names[1]);
       else ok(a < b, "%s sends less than %s: %g, %g", names[i], names[i + 1], a, b);
       if (accumulate || i == 2)
@@ -447,7 +447,7 @@ static void test_server(void)
       is_int(tc_plan_layout(&p[i], c, n, &k, true, &err), 0, "%d ranks: %s", n, err.text);
       if (n == 2) first[i] = p[i].time.step_s;
     }
-    near_f(p[1].time.bytes[TC_DP], (n - 1) * 4.0 * (double)p[1].parameters, 0.001,
+    near_f(p[1].time.bytes[TC_SET_DP], (n - 1) * 4.0 * (double)p[1].parameters, 0.001,
            "%d ranks: the server sends the weights to each", n);
   }
   ok(p[0].time.step_s < 1.5 * first[0], "DDP on 32 ranks: %.2f of 2", p[0].time.step_s / first[0]);

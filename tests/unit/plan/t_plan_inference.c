@@ -76,7 +76,7 @@ static void test_eval(void)
   is_int(p.sequences, 2048 / 256, "an evaluation takes 2048 tokens at once");
   is_int(p.stage[0].cache_bytes, 0, "... and has no cache");
   q = plan_of(c, TC_TO_EVALUATE, 3, 4, &four);
-  is_int(q.size[TC_DP] * 100 + q.sequences, 412, "3 sequences on each of 4 ranks of dp");
+  is_int(tc_axes_size(q.size, TC_ON_DP) * 100 + q.sequences, 412, "3 sequences on each of 4 ranks of dp");
   p = plan_of(c, TC_TO_EVALUATE, 3, 1, &one);
   is_int(q.stage[0].memory.bytes[TC_DEVICE] - q.stage[0].memory.staging_bytes, p.stage[0].memory.bytes[TC_DEVICE],
          "... each as one alone");

@@ -24,11 +24,41 @@ static void put_ints(FILE *f, const char *name, const void *at, int64_t n, size_
 }
 #define INTS(f, x, n) put_ints(f, #x, x, n, sizeof *(x))
 
-static void put_layout(FILE *f, const char *name, const struct tc_layout *l)
+/* The axes of a mesh that matter, in their order, into axis[TC_AXES]: an axis of one rank is one of these if it is always
+ * shown, so that what is made here does not change with a new axis. Returns their number. */
+static int shown(const struct tc_mesh *m, int axis[TC_AXES])
 {
-  fprintf(f, " %s", name);
+  int n = 0;
   for (int a = 0; a < TC_AXES; a++)
-    fprintf(f, " %d.%d.%d.%d", l->on[a].kind, l->on[a].dim, l->on[a].op, l->on[a].at);
+    if (a == TC_MB || a == TC_PP || a == TC_REST || a == TC_TP || m->size[a] > 1) axis[n++] = a;
+  return n;
+}
+
+/* What x has for each of these axes. */
+static void put_axes(FILE *f, const char *name, const int32_t *x, const struct tc_mesh *m)
+{
+  int axis[TC_AXES], n = shown(m, axis);
+  fputs(name, f);
+  for (int i = 0; i < n; i++) fprintf(f, " %d", x[axis[i]]);
+}
+
+/* A set as the place of its only axis among these; of several, as 100 and more. */
+static int number_of(const struct tc_mesh *m, unsigned axes)
+{
+  int axis[TC_AXES], n = shown(m, axis);
+  for (int i = 1; i < n; i++)
+    if (axes == 1u << axis[i]) return i;
+  return axes ? 100 + (int)axes : 0;
+}
+
+static void put_layout(FILE *f, const char *name, const struct tc_layout *l, const struct tc_mesh *m)
+{
+  int axis[TC_AXES], n = shown(m, axis);
+  fprintf(f, " %s", name);
+  for (int i = 0; i < n; i++) {
+    const struct tc_place *p = &l->on[axis[i]];
+    fprintf(f, " %d.%d.%d.%d", p->kind, p->dim, p->op, p->at);
+  }
 }
 
 static void put_boxes(FILE *f, const char *name, const struct tc_box *b, int n, int rank)
@@ -53,8 +83,8 @@ static void put_tensor(FILE *f, const struct tc_graph *g, int32_t t, const struc
   fprintf(f, " %d %d %d %d %lld root %d", x->state, x->saved, x->annotated, x->pad_dim,
           (long long)x->pad_to, tc_tensor_root(g, t));
   INTS(f, x->dim, x->rank);
-  put_layout(f, "lay", &x->lay);
-  put_layout(f, "want", &x->preferred);
+  put_layout(f, "lay", &x->lay, m);
+  put_layout(f, "want", &x->preferred, m);
   tc_tensor_local(x, m, coord, &l);
   INTS(f, l.dim, x->rank);
   INTS(f, l.off, x->rank);
@@ -68,13 +98,13 @@ static void put_tensor(FILE *f, const struct tc_graph *g, int32_t t, const struc
   fprintf(f, "\n");
 }
 
-static void put_node(FILE *f, const struct tc_graph *g, const struct tc_node *n)
+static void put_node(FILE *f, const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m)
 {
   char l[TC_RULE_MAX][TC_DIMS + 1];
   fprintf(f, "node %d %s %d %d %d %d %d %d %d %d %d %d %d", n->id, tc_op_info[n->op].name,
           n->origin, n->forward, n->unit, n->on_all_stages, n->mark, n->space, n->acc, n->acc_first,
           n->once_a_step, n->head, n->control);
-  fprintf(f, " move %d %d %d %d %d %d %.9g %.9g %lld %lld", n->coll, n->axis, n->red, n->role,
+  fprintf(f, " move %d %d %d %d %d %d %.9g %.9g %lld %lld", n->coll, number_of(m, n->axes), n->red, n->role,
           n->root, n->from_root, (double)n->attr.number, 0.0, (long long)n->attr.index,
           (long long)n->attr.rows);
   put_ints(f, "in", g->arg + n->in, n->n_in, 4);
@@ -87,16 +117,16 @@ static void put_node(FILE *f, const struct tc_graph *g, const struct tc_node *n)
 static void put_graph(FILE *f, const struct tc_graph *g, const struct tc_mesh *m, int rank)
 {
   for (int32_t t = 0; t < g->n_tensors; t++) put_tensor(f, g, t, m, rank);
-  for (int32_t i = 0; i < g->n_nodes; i++) put_node(f, g, &g->node[i]);
+  for (int32_t i = 0; i < g->n_nodes; i++) put_node(f, g, &g->node[i], m);
   for (int32_t i = 0; i < g->n_params; i++) {
     const struct tc_param *p = &g->param[i];
     fprintf(f, "param %s %d %d %d %d %d %d %d %d %d %d %d %.9g %.9g %d", p->name, p->weight,
             p->master, p->m, p->v, p->acc, p->grad, p->tied_acc, p->tied_grad, p->reshard_after, p->offload,
             p->decay, (double)p->init_std, (double)p->init_value, p->unit);
-    put_layout(f, "store", &p->store);
-    put_layout(f, "use", &p->use);
-    put_layout(f, "acc", &p->acc_lay);
-    put_layout(f, "update", &p->update);
+    put_layout(f, "store", &p->store, m);
+    put_layout(f, "use", &p->use, m);
+    put_layout(f, "acc", &p->acc_lay, m);
+    put_layout(f, "update", &p->update, m);
     fprintf(f, "\n");
   }
   for (int32_t i = 0; i < g->n_units; i++)
@@ -138,7 +168,7 @@ static void put_transfers(FILE *f, const struct tc_program *p, const struct tc_m
 {
   for (int32_t i = 0; i < p->graph->n_nodes; i++) {
     const struct tc_node *n = &p->graph->node[i];
-    int coord = tc_mesh_coord(m, rank, n->axis);
+    int coord = tc_mesh_index(m, rank, n->axes);
     if (n->op != TC_OP_RESHARD || tc_coll_is_local(n->coll) || n->coll == TC_COPY) continue;
     struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
     for (int k = 0; k < n->n_in; k++) {
@@ -156,9 +186,10 @@ static void put_transfers(FILE *f, const struct tc_program *p, const struct tc_m
     free(part);
   }
   fprintf(f, "staging %lld", (long long)tc_program_staging(p, m, rank));
-  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
+  for (int a = 0; a < TC_SETS; a++) {
     struct tc_comm_counters c;
-    tc_program_bytes(p, m, rank, a, &c);
+    if (!m->group[a].named) continue;
+    tc_program_bytes(p, m, rank, m->group[a].axes, &c);
     for (int k = TC_FIRST_COLL; k < TC_COLLS; k++)
       fprintf(f, " %lld.%lld.%lld.%lld", (long long)c.data[k].calls, (long long)c.data[k].bytes,
               (long long)c.ctl[k].calls, (long long)c.ctl[k].bytes);
@@ -169,17 +200,18 @@ static void put_transfers(FILE *f, const struct tc_program *p, const struct tc_m
 static void put_mesh(FILE *f, const struct tc_mesh *m)
 {
   fprintf(f, "mesh %d %d %d", m->world, m->n_nodes, m->order);
-  INTS(f, m->size, TC_AXES);
-  INTS(f, m->stride, TC_AXES);
+  put_axes(f, " m->size", m->size, m);
+  put_axes(f, " m->stride", m->stride, m);
   INTS(f, m->node, m->world);
   INTS(f, m->at, m->world);
-  INTS(f, m->coord, m->world * TC_AXES);
+  for (int r = 0; r < m->world; r++) put_axes(f, r ? "" : " m->coord", m->coord + (size_t)r * TC_AXES, m);
   for (int r = 0; r < m->world; r++)
-    for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
+    for (int a = 0; a < TC_SETS; a++) {
       int32_t group[64];
-      tc_mesh_group(m, r, a, group);
-      INTS(f, group, m->size[a]);
-      fprintf(f, " %d", tc_mesh_group_nodes(m, r, a));
+      if (!m->group[a].named) continue;
+      tc_mesh_group(m, r, m->group[a].axes, group);
+      INTS(f, group, m->group[a].size);
+      fprintf(f, " %d", tc_mesh_group_nodes(m, r, m->group[a].axes));
     }
   fprintf(f, "\n");
 }
@@ -219,7 +251,7 @@ static int put_layouts(FILE *f, const char *line, struct tc_err *err)
   struct tc_mesh *m = NULL;
   struct tc_annotation *rows = NULL;
   struct tc_program_opts o;
-  int64_t bytes[TC_AXES];
+  int64_t bytes[TC_SETS];
   int32_t *node;
   sscanf(line, "%39[^ /]/%9[a-z]", cluster, order);
   int world = tc_mesh_synthetic(cluster, order, &node, err);
@@ -229,10 +261,12 @@ static int put_layouts(FILE *f, const char *line, struct tc_err *err)
   if (!rc) put_mesh(f, m);
   if (!rc) rc = tc_setup_program(&o, c, m, &rows, err);
   if (!rc) rc = tc_setup_traffic(bytes, c, m, err);
-  if (!rc) INTS(f, bytes, TC_AXES);
+  if (!rc) fprintf(f, " bytes 0");
+  for (int s = 0; s < TC_SETS && !rc; s++)
+    if (m->group[s].named) fprintf(f, " %lld", (long long)bytes[s]);
   if (!rc) rc = put_programs(f, &o, m, 0, err);
   if (!rc && world > 1) rc = put_programs(f, &o, m, world - 1, err);
-  const bool many = !rc && (m->size[TC_PP] > 2 || m->size[TC_DP] > 4);
+  const bool many = !rc && (m->size[TC_PP] > 2 || tc_mesh_size(m, TC_ON_DP) > 4);
   if (many) rc = put_programs(f, &o, m, world / 3, err);
   tc_annotations_free(rows);
   tc_mesh_free(m);
@@ -284,17 +318,17 @@ static uint32_t draw(uint32_t *x, uint32_t below)
   return (*x >> 8) % below;
 }
 
-static struct tc_layout draw_layout(uint32_t *x)
+/* A flat shard is on axes that have a name together: of each group of the mesh, or of one axis. */
+static struct tc_layout draw_layout(const struct tc_mesh *m, uint32_t *x)
 {
   struct tc_layout l = tc_layout_r();
-  bool rows = false;
   for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) {
+    if (m->size[a] == 1) continue;
     l.on[a] = (struct tc_place){ .kind = (uint8_t)draw(x, 5) };
     if (a == TC_PP) l.on[a].kind = draw(x, 2) ? TC_AT : TC_R;
     if (l.on[a].kind == TC_S) l.on[a].dim = (uint8_t)draw(x, 2);
-    if (l.on[a].kind == TC_AT) l.on[a].at = (int32_t)draw(x, 2);
-    if (l.on[a].kind == TC_FLAT && rows) l.on[a].kind = TC_R;
-    rows |= l.on[a].kind == TC_FLAT;
+    if (l.on[a].kind == TC_AT) l.on[a].at = (int32_t)draw(x, (uint32_t)m->size[a]);
+    if (l.on[a].kind == TC_FLAT && tc_mesh_find(m, tc_layout_axes(&l, TC_FLAT)) < 0) l.on[a].kind = TC_R;
   }
   return l;
 }
@@ -302,27 +336,35 @@ static struct tc_layout draw_layout(uint32_t *x)
 /* moves SEED STATE: the steps from one layout to another. */
 static int put_moves(FILE *f, const char *line, struct tc_err *err)
 {
+  static const struct tc_mesh_want want = { .size = { [TC_SET_PP] = 2, [TC_SET_DP] = 4, [TC_SET_SHARD] = 2, [TC_SET_TP] = 2 } };
+  const int32_t node[16] = { 0 };
+  struct tc_mesh *m;
   uint32_t x = 0, state = 0;
+  TC_TRY(tc_mesh_new(&m, 16, node, &want, err));
   sscanf(line, "moves %u %u", &x, &state);
   for (int i = 0; i < 200; i++) {
     struct tc_graph *g = tc_graph_new();
     TC_GROW(g->unit, g->n_units, g->cap_units);
     g->unit[g->n_units++] = (struct tc_unit){ "all", -1, -1, 0, -1 };
     int32_t t = tc_tensor_new(g, "x", TC_F32, 2, (int64_t[]){ 24, 24 });
-    struct tc_layout from = draw_layout(&x), to = draw_layout(&x);
+    struct tc_layout from = draw_layout(m, &x), to = draw_layout(m, &x);
     g->tensor[t].lay = from;
     g->tensor[t].state = state;
-    int32_t d = tc_reshard(g, t, &to, -1, err);
-    if (d < 0) return d;
-    put_layout(f, "from", &from);
-    for (int32_t k = 0; k < g->n_nodes; k++) put_node(f, g, &g->node[k]);
+    int32_t d = tc_reshard(g, m, t, &to, -1, err);
+    if (d < 0) {
+      tc_mesh_free(m);
+      return d;
+    }
+    put_layout(f, "from", &from, m);
+    for (int32_t k = 0; k < g->n_nodes; k++) put_node(f, g, &g->node[k], m);
     for (int32_t k = 0; k < g->n_tensors; k++) {
       const struct tc_tensor *y = &g->tensor[k];
-      put_layout(f, "lay", &y->lay);
+      put_layout(f, "lay", &y->lay, m);
       fprintf(f, " %d %d %d\n", y->overwrites, y->base, y->block);
     }
     tc_graph_free(g);
   }
+  tc_mesh_free(m);
   return 0;
 }
 

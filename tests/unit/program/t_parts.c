@@ -59,7 +59,9 @@ static void test_gradient(void)
   refused(tc_grad(g, TC_F32, &err), &err, TC_EUSER, "op sqnorm has no gradient");
   struct tc_layout to = tc_layout_r();
   to.on[TC_MB] = (struct tc_place){ TC_S, 0, 0, 0 };
-  refused(tc_reshard(g, x, &to, -1, &err), &err, TC_ELAYOUT, "x can't change its placement in time");
+  struct tc_mesh *m = tc_mesh_one();
+  refused(tc_reshard(g, m, x, &to, -1, &err), &err, TC_ELAYOUT, "x can't change its placement in time");
+  tc_mesh_free(m);
   tc_graph_free(g);
 }
 

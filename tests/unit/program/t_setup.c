@@ -258,7 +258,7 @@ static void test_fields(void)
                "--parallel.schedule=interleaved --parallel.head_chunk=7 --parallel.sequence=yes",
                    8, 64, &o, size,
                NULL, &err), 0, "all of them others %s", err.text);
-  ok(size[TC_PP] == 2 && size[TC_DP] == 2 && size[TC_TP] == 2 && size[TC_MB] == 8,
+  ok(size[TC_PP] == 2 && tc_axes_size(size, TC_ON_DP) == 2 && size[TC_TP] == 2 && size[TC_MB] == 8,
      "pp 2, dp 2, tp 2, 8 micro-batches");
   ok(o.system == &tc_systems[TC_DATA_ZERO2] && !o.adamw && !o.overlap && o.reshard_after == 1 && o.reduce_once,
      "systems");
@@ -293,14 +293,14 @@ static void test_traffic(void)
   struct tc_program_opts o;
   struct tc_err err;
   struct tc_mesh *m = NULL;
-  int64_t bytes[TC_AXES];
+  int64_t bytes[TC_SETS];
   const char *flags = "--train.global_batch=8 --train.grad_type=fp32";
   if (!is_int(setup(flags, 4, 64, &o, NULL, &m, &err), 0, "dp 4 %s", err.text)) return;
   struct tc_config *c = config(flags, &err);
   is_int(tc_setup_traffic(bytes, c, m, &err), 0, "its traffic");
   const double params = 4.0 * (double)tc_model_params(&o.model);
-  near_f((double)bytes[TC_DP], 2 * params * 3 / 4, 0.01, "gradients there and back");
-  ok(bytes[TC_PP] == 0 && bytes[TC_TP] == 0, "nothing else");
+  near_f((double)bytes[TC_SET_DP], 2 * params * 3 / 4, 0.01, "gradients there and back");
+  ok(bytes[TC_SET_PP] == 0 && bytes[TC_SET_TP] == 0, "nothing else");
   tc_config_free(c);
   tc_mesh_free(m);
 }
@@ -324,8 +324,8 @@ static void test_order(void)
                 err.text)) continue;
     is_int(m->order, c[i].pp_near ? TC_TP_PP_DP : TC_TP_DP_PP, "... its order");
     if (m->size[TC_PP] == 2 && c[i].each == 2)
-      ok((tc_mesh_group_nodes(m, 0, TC_PP) == 1) == c[i].pp_near &&
-         (tc_mesh_group_nodes(m, 0, TC_DP) == 1) == !c[i].pp_near, "... %s within the node",
+      ok((tc_mesh_group_nodes(m, 0, TC_ON_PP) == 1) == c[i].pp_near &&
+         (tc_mesh_group_nodes(m, 0, TC_ON_DP) == 1) == !c[i].pp_near, "... %s within the node",
          c[i].pp_near ? "pp" : "dp");
     tc_mesh_free(m);
   }

@@ -78,7 +78,7 @@ static int64_t save_as(const char *dir, const struct layout *l, int64_t block_by
   const struct tc_comm_opts o = { .name = "world" };
   struct tc_comm *self = tc_comm_self(&o);
   char *model = tc_model_text(&m.opts.model), *config = tc_config_text(m.cfg);
-  char *mesh = tc_sprintf("pp%d dp%d tp%d", m.mesh->size[TC_PP], m.mesh->size[TC_DP],
+  char *mesh = tc_sprintf("pp%d dp%d tp%d", m.mesh->size[TC_PP], tc_mesh_size(m.mesh, TC_ON_DP),
                           m.mesh->size[TC_TP]);
   struct tc_ckpt_meta meta = { .step = 1, .model = model, .config = config, .mesh = mesh,
     .system = m.opts.system->name, .job = "", .rank_names = who, .block_bytes = block_bytes };

@@ -121,7 +121,7 @@ static void write_all(const struct bench *b, struct play *y, int32_t action, uin
 static bool is_idle(const struct bench *b, int32_t action)
 {
   const struct tc_node *n = &b->g->node[b->s->action[action].node];
-  bool idle = n->op == TC_OP_RESHARD && b->m->size[n->axis] == 1 && n->coll != TC_COPY;
+  bool idle = n->op == TC_OP_RESHARD && tc_mesh_size(b->m, n->axes) == 1 && n->coll != TC_COPY;
   for (int i = 0; i < n->n_in && idle; i++) {
     const struct bytes from = bytes_of(b, action, i), to = bytes_of(b, action, n->n_in + i);
     idle = n->n_in == n->n_out && from.region == to.region && from.at == to.at

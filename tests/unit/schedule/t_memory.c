@@ -29,11 +29,11 @@ static struct tc_program *make(const struct tc_model *model, const char *system,
   struct tc_program *p = NULL;
   struct tc_err err = { 0 };
   struct tc_program_opts o = {
-    .kind = TC_TRAIN, .model = *model, .gpt = { .batch = m->size[TC_DP], .dtype = TC_BF16,
+    .kind = TC_TRAIN, .model = *model, .gpt = { .batch = tc_mesh_size(m, TC_ON_DP), .dtype = TC_BF16,
     .grad_dtype = grad_dtype, .tp = 1 }, .system = system_named(system), .adamw = true,
     .overlap = true, .offload = offload, .reshard_after = -1, .prefetch = 1 };
   if (tc_program_new(&p, &o, m, rank, NULL, NULL, &err) == 0) return p;
-  ok(false, "%s over %d: %s", system, m->size[TC_DP], err.text);
+  ok(false, "%s over %d: %s", system, tc_mesh_size(m, TC_ON_DP), err.text);
   exit(1);
 }
 
@@ -51,7 +51,7 @@ static struct state state_of(const struct tc_program *p, const struct tc_mesh *m
     if (t->param < 0) continue;                  /* the loss */
     (t->space == TC_HOST ? s.host : s.device)[t->cls] += bytes;
     s.total += bytes;
-    if (t->lay.on[TC_DP].kind == TC_FLAT)
+    if (t->lay.on[TC_REST].kind == TC_FLAT)
       s.rows += (t->rank > 1 ? t->dim[t->rank - 1] : 1) * (int64_t)tc_dtype_bytes(t->dtype);
   }
   return s;
@@ -64,7 +64,7 @@ static struct state state_at(const struct tc_model *model, const char *system, i
   struct state s = state_of(p, m, rank);
   ok(p->arena->bytes[TC_STATE] == s.aligned[TC_DEVICE] &&
      p->arena->bytes[TC_HOST_STATE] == s.aligned[TC_HOST],
-     "%s, rank %d of %d: the plan holds this state and no other", system, rank, m->size[TC_DP]);
+     "%s, rank %d of %d: the plan holds this state and no other", system, rank, tc_mesh_size(m, TC_ON_DP));
   tc_program_free(p);
   return s;
 }

@@ -27,7 +27,7 @@ static void body(struct fx_rank *r)
                         .run.mesh = r->mesh,
                         .run.ranks = &ranks,
                         .run.rank_names = who,
-                        .run.world = r->comm[TC_DP] ? r->comm[TC_DP] : r->comm[TC_PP] };
+                        .run.world = r->comm[TC_SET_DP] ? r->comm[TC_SET_DP] : r->comm[TC_SET_PP] };
   struct tc_step_report s = { .step = 5, .step_ns = step_ns[r->rank], .wait_ns = wait_ns[r->rank] };
   struct tc_comm_opts self = { .name = "world" };
   if (!t.run.world) t.run.world = tc_comm_self(&self);

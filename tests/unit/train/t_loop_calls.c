@@ -75,7 +75,7 @@ static int device_open(struct tc_device **out, const char *name, int threads, st
 static int exec_new(struct tc_exec **out, const struct tc_exec_opts *o, struct tc_program *const *p,
                     int n, struct tc_err *err)
 {
-  for (int a = 0; a < TC_AXES; a++) note("axis %d: %d %d", a, no(o->comm[a]), no(o->native[a]));
+  for (int a = 0; a < TC_SETS; a++) note("set %d: %d %d", a, no(o->comm[a]), no(o->native[a]));
   *out = make();
   return call(err, "exec %d %d %d %d %d %d %d %d %d", o->device == train->run.device,
               o->host == train->run.host, o->mesh == &mesh, o->rank, o->no_fusion, o->no_capture, p == train->run.prog,
@@ -298,8 +298,9 @@ static void play(void *ctx)
   fakes = opened = steps = bads = 0;
   for (int i = 0; i < s->world; i++) info[i].device = s->index, info[i].n_node_devices = 2;
   mesh = (struct tc_mesh){ .world = s->world };
-  mesh.size[TC_PP] = s->pp, mesh.size[TC_DP] = s->dp, mesh.size[TC_TP] = s->tp,
-  mesh.size[TC_MB] = 1;
+  for (int a = 0; a < TC_AXES; a++) mesh.size[a] = 1;
+  mesh.size[TC_PP] = s->pp, mesh.size[TC_REST] = s->dp, mesh.size[TC_TP] = s->tp;
+  tc_mesh_groups(mesh.group, mesh.size);
   for (int i = 0; i < TC_PROGRAMS; i++) {
     graph[i] = (struct tc_graph){ .loss = i + 1, .grad_norm = i + 5 };
     program[i].graph = &graph[i];
@@ -319,7 +320,7 @@ static void play(void *ctx)
   fprintf(script.out, "%d %s; %d %d %d %d\n", rc, err.text, device[0].poison, device[0].tf32,
           ended.ckpt.borrowed, (int)ended.run.base_rss_bytes);
   if (!s->left) return;
-  free(ended.run.names[TC_AXES + 1]);
+  free(ended.run.names[TC_SETS + 1]);
   free(ended.out);
   free(ended.ckpt.lease);
   free(ended.ckpt.dir);

@@ -79,7 +79,8 @@ static void test_line(struct tc_writer *writer)
   const struct tc_straggler_opts o = { .world = 2,
                                   .stage = (int32_t[]){ 0, 0 },
                                   .node = (int32_t[]){ 0, 1 } };
-  struct tc_train t = { .run.ranks = &ranks, .ckpt.writer = writer };
+  struct tc_mesh *mesh = tc_mesh_one();
+  struct tc_train t = { .run.ranks = &ranks, .run.mesh = mesh, .ckpt.writer = writer };
   struct tc_step_report r = { .step = 3, .time = "2026-11-26T06:00:00Z",
                               .tokens = 1000,
                               .step_ns = 250000000,
@@ -105,28 +106,29 @@ static void test_line(struct tc_writer *writer)
   t.log.saved = (struct tc_log_save){ 2, 9000000 };
   t.ckpt.bytes = 64, t.log.stall_ns = 7000000;
   t.rollback.skipped = 5, t.rollback.rollbacks = 2;
-  t.log.counted[TC_PP].data[TC_SEND] = (struct tc_coll_count){ -3, -100 };
-  t.log.counted[TC_DP].data[TC_ALL_REDUCE] = (struct tc_coll_count){ -1, -8 };
-  t.log.counted[TC_TP].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -2, -4 };
-  t.log.counted[TC_AXES].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -5, -40 };
-  t.log.counted[TC_AXES + 1].ctl[TC_BARRIER] = (struct tc_coll_count){ -1, 0 };
+  t.log.counted[TC_SET_PP].data[TC_SEND] = (struct tc_coll_count){ -3, -100 };
+  t.log.counted[TC_SET_DP].data[TC_ALL_REDUCE] = (struct tc_coll_count){ -1, -8 };
+  t.log.counted[TC_SET_TP].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -2, -4 };
+  t.log.counted[TC_SETS].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -5, -40 };
+  t.log.counted[TC_SETS + 1].ctl[TC_BARRIER] = (struct tc_coll_count){ -1, 0 };
   line = tc_metrics_line(&t, &r);
   is_str(line, full, "a line with all there is");
   free(line);
   tc_metrics_forget(&t);
-  t.log.counted[TC_PP].ctl[TC_BARRIER] = t.log.counted[TC_AXES].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -1, -8 };
+  t.log.counted[TC_SET_PP].ctl[TC_BARRIER] = t.log.counted[TC_SETS].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -1, -8 };
   line = tc_metrics_line(&t, &r);
   ok(strstr(line, "\"ctl\": {\"barrier\": {\"calls\": 1, \"bytes\": 8}, \"all_reduce\": {\"calls\": 1, \"bytes\": 8}}}") != NULL,
      "control data stand in the order of communicators: %s", line);
   free(line);
   tc_metrics_forget(&t);
-  ok(!t.log.saved.step && !t.log.stall_ns && !t.log.copied && !t.log.counted[TC_PP].data[TC_SEND].calls,
+  ok(!t.log.saved.step && !t.log.stall_ns && !t.log.copied && !t.log.counted[TC_SET_PP].data[TC_SEND].calls,
      "what was reported is not reported again");
   test_tasks(&t, r);
   int last = 0;
   tc_metrics_each(&t, &r, in_order, &last);
   is_int(last, TC_METRIC_BUBBLE, "samples come in the table's order");
   tc_straggler_free(t.end.straggler);
+  tc_mesh_free(mesh);
 }
 
 /* ---- the file metrics.jsonl ---- */
@@ -337,7 +339,9 @@ int main(void)
   test_line(writer);
   mkdir("out", 0700);
   struct tc_config c = { 0 };
+  struct tc_mesh *mesh = tc_mesh_one();
   struct tc_train t = { .run.cfg = &c,
+                        .run.mesh = mesh,
                         .ckpt.writer = writer,
                         .out = (char *)(uintptr_t) "out",
                         .ckpt.lease = (char *)(uintptr_t) "home",
@@ -350,6 +354,7 @@ int main(void)
   tc_metrics_close(&t);
   is_int(descriptors(), open_now, "no descriptor is left open");
   tc_writer_free(writer, false);
+  tc_mesh_free(mesh);
   tc_comm_free(self);
   dup2(keep, STDERR_FILENO);
   if (chdir("/") == 0) fx_clean();

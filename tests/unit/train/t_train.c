@@ -142,11 +142,15 @@ static double difference(const char *folder, const char *whole)
 
 /* Rows that split the tokens on every axis, where a micro-batch has fewer sequences than ranks, or
  * not a multiple of them: sequences are split, too. */
-static void test_split_sequences(const char *rows)
+static void test_split_sequences(void)
 {
+  static const char rows[] = "tokens dp S(0)\ntargets dp S(0)\ntokens tp S(0)\ntargets tp S(0)\n"
+    "* tp S(*) R S(*) S(*) use\n* dp R R P R\n";
   static const struct { int batch, micro; const char *layout; } row[] = {
     { 2, 1, "--run.ranks=2 --mesh.tp=2" }, { 4, 1, "--run.ranks=4 --mesh.tp=2" },
     { 6, 3, "--run.ranks=4 --mesh.tp=2" }, { 4, 2, "--run.ranks=8 --mesh.tp=4" } };
+  FILE *f = fopen("rows", "w");
+  if (f) fputs(rows, f), fclose(f);
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     char one[20], split[20];
     snprintf(one, sizeof one, "one%zu", i);
@@ -155,7 +159,7 @@ static void test_split_sequences(const char *rows)
                     one, row[i].batch, row[i].micro), 0, "one rank");
     char *want = steps_of(one);
     is_status(train("--run.out=%s --ckpt.resume=no --train.eval_every=2 --train.global_batch=%d --train.micro_batch=%d "
-                    "--parallel.annotations=%s %s", split, row[i].batch, row[i].micro, rows, row[i].layout), 0,
+                    "--parallel.annotations=rows %s", split, row[i].batch, row[i].micro, row[i].layout), 0,
               row[i].layout);
     double d = difference(split, want);
     ok(d < 1e-4, "%d sequences, %d in a micro-batch, %s: losses of one rank to %.1e", row[i].batch,
@@ -252,10 +256,7 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 int main(void)
 {
   const char *tmp = getenv("TMPDIR");
-  const char *src = getenv("srcdir");
-  char dir[80], example[600], *rows;
-  snprintf(example, sizeof example, "%.500s/examples/annotations/hsdp.txt", src ? src : ".");
-  rows = realpath(example, NULL);
+  char dir[80];
   if (!getenv("TERCIO")) skip_all("TERCIO is not set");
   snprintf(dir, sizeof dir, "%.40s/t_train.XXXXXX", tmp ? tmp : "/tmp");
   if (!mkdtemp(dir) || chdir(dir) < 0) {
@@ -274,8 +275,7 @@ int main(void)
   is_int(count("a/ckpt", "step-"), 4, "... and 4 checkpoints");
   test_earlier(whole);
   free(whole);
-  if (ok(rows != NULL, "%s", example)) test_split_sequences(rows);
-  free(rows);
+  test_split_sequences();
   test_plan_device();
   test_report();
   test_no_room();
