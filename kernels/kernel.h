@@ -18,6 +18,7 @@
 #define TC_KERNEL_H
 
 #include "src/base/base.h"
+#include "src/graph/row_order.h"
 #include "src/graph/rule.h"
 
 struct tc_view {
@@ -49,6 +50,7 @@ struct tc_call {
   struct tc_gemm gemm;         /* TC_OP_MATMUL: C (+)= op(A) op(B) (+ bias[n]) */
   float f[2];
   int64_t k[2];
+  struct tc_row_order rows;    /* of the tokens, in the global tensor */
   const float *freq;           /* rope: [D/2] radians from position to position; borrowed from the graph */
   const struct tc_runtime *rt;
   void *plan;                  /* made by prepare, owned by the device until unprepare */
@@ -61,6 +63,29 @@ static inline const int32_t *tc_call_starts(const struct tc_call *c, int n_in)
 {
   TC_ASSERT(c->n_in <= n_in || c->in[n_in].dtype == TC_I32);
   return c->n_in > n_in ? (const int32_t *)c->in[n_in].data : NULL;
+}
+
+/* Attention's keys and values by themselves (op.def), the input after the n_in that it always has; NULL: they are behind the
+ * queries. */
+static inline const struct tc_view *tc_call_kv(const struct tc_call *c, int n_in)
+{
+  return c->n_in > n_in && c->in[n_in].rank > 1 ? &c->in[n_in] : NULL;
+}
+
+/* sequence * T + position of row n of a block of tokens. */
+static inline int64_t tc_call_row(const struct tc_call *c, const struct tc_view *x, int64_t n)
+{
+  return tc_natural_row(&c->rows, x->off[0] + n);
+}
+
+/* The global index of element i of a block of tokens in the natural order: what dropout is drawn by. */
+static inline int64_t tc_call_element(const struct tc_call *c, const struct tc_view *y, int64_t i)
+{
+  const int64_t g = tc_view_global(y, i);
+  int64_t columns = 1;
+  if (c->rows.cp <= 1) return g;
+  for (int d = 1; d < y->rank; d++) columns *= y->global[d];
+  return tc_natural_row(&c->rows, g / columns) * columns + g % columns;
 }
 
 /* Columns of x, the vocabulary's from x->off[1] on, before the padding, which begins at c->k[0]. */

@@ -312,6 +312,7 @@ libtercio_ir_a_SOURCES = \
   %D%/graph/print.c \
   %D%/graph/rule.c \
   %D%/graph/rule.h \
+  %D%/graph/row_order.h \
   %D%/graph/shard_box.c \
   %D%/graph/shard_box.h \
   %D%/coll/coll.c \

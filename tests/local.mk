@@ -52,6 +52,7 @@ unit_tests = \
   %D%/unit/graph/t_check.t \
   %D%/unit/graph/t_check_grad.t \
   %D%/unit/graph/t_mesh.t \
+  %D%/unit/graph/t_row_order.t \
   %D%/unit/io/t_blocks.t \
   %D%/unit/io/t_calls.t \
   %D%/unit/io/t_ckpt.t \
@@ -238,8 +239,10 @@ test_headers = \
   %D%/unit/plan/plan_rows.h \
   %D%/unit/kernels/kernels_documents.h \
   %D%/unit/kernels/kernels_llama.h \
+  %D%/unit/kernels/kernels_row_order.h \
   %D%/unit/kernels/t_kernels.h \
   %D%/unit/random.h \
+  %D%/unit/row_list.h \
   %D%/unit/seed.h \
   %D%/unit/kernels/views.h \
   %D%/unit/token_fixture.h \

@@ -7,8 +7,9 @@
  * from which backward recomputes the probabilities. No sum spans two (sequence, group) pairs: results don't
  * depend on threads.
  *
- * With documents a query's keys begin at starts[query], which never falls within a sequence: blocks in which no query
- * sees a key are left out, and of the others the columns before a query's first key are masked. */
+ * The queries of a sequence that are here, and the keys, are taken in the order of their positions, wherever their rows are
+ * (graph/row_order.h). With documents a query's keys begin at starts[query], which never falls within a sequence. Blocks in
+ * which no query sees a key are left out, and of the others the columns that a query does not see are masked. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
@@ -18,46 +19,100 @@
 enum { EDGE = 64 };                       /* rows and columns of a block of scores */
 
 struct shape {
-  int64_t T, H, D, ld, blocks;            /* blocks of EDGE tokens */
+  const struct tc_call *c;
+  const struct tc_view *x, *kv;           /* queries; keys and values: behind them or apart */
+  int64_t T, H, D, ld, blocks;            /* blocks of EDGE keys */
   int64_t sequences, K, G;                /* K groups of G heads that share a key and a value */
-  int64_t step, y_step;                   /* elements from token to token in qkv, in the output */
+  int64_t step, kv_step, key, y_step;     /* elements from token to token in qkv, in kv, to a group's key there; in the output */
+  int64_t most;                           /* queries of a sequence, at most */
   float scale;
 };
 
-static struct shape shape_of(const struct tc_view *qkv, int64_t T)
+/* qkv: its place among the inputs; more: where kv or starts would be. */
+static struct shape shape_of(const struct tc_call *c, int qkv, int more)
 {
-  TC_ASSERT(T > 0 && qkv->rank == 4 && qkv->dim[2] >= 3 && qkv->dim[0] % T == 0);
-  struct shape s = { .T = T, .K = qkv->dim[1], .G = qkv->dim[2] - 2, .D = qkv->dim[3] };
+  const struct tc_view *x = &c->in[qkv], *kv = tc_call_kv(c, more);
+  struct shape s = { .c = c, .x = x, .kv = kv ? kv : x, .T = c->k[0], .K = x->dim[1], .G = x->dim[2] - 2, .D = x->dim[3] };
+  TC_ASSERT(s.T > 0 && x->rank == 4 && x->dim[2] >= 3 && s.kv->dim[0] % s.T == 0);
   s.H = s.K * s.G;
   s.step = s.K * (s.G + 2) * s.D;
+  s.kv_step = kv ? s.K * 2 * s.D : s.step;
+  s.key = kv ? 0 : s.G * s.D;
   s.y_step = s.H * s.D;
   s.ld = tc_round_up(s.D, 16);
-  s.blocks = tc_ceil_div(T, EDGE);
-  s.sequences = qkv->dim[0] / T;
+  s.blocks = tc_ceil_div(s.T, EDGE);
+  s.sequences = s.kv->dim[0] / s.T;
+  s.most = TC_MIN(s.T, x->dim[0]);
   s.scale = 1.f / sqrtf((float)s.D);
   return s;
 }
 
-/* Where group k of the token that begins at n0 has its first query in qkv; its key follows its G queries. */
-static int64_t group_at(const struct shape *s, int64_t n0, int64_t k)
+/* Where group k has its first query in the qkv of a token; its key and value in kv. */
+static int64_t group_at(const struct shape *s, int64_t k) { return k * (s->G + 2) * s->D; }
+static int64_t key_at(const struct shape *s, int64_t k) { return k * (s->kv == s->x ? s->G + 2 : 2) * s->D + s->key; }
+
+/* Where nothing is, to ask how much would be needed. */
+static float *const sizes_alone = (float *)(uintptr_t)64;
+
+/* ---- the tokens of a sequence ---------------------------------------------------------- */
+
+/* The n queries of a sequence that are here, by position: row in qkv, position, where its document begins; and the rows of
+ * its T keys. */
+struct tokens { int32_t *row, *at, *begins, *key; int64_t n; bool documents; };
+
+static int64_t tokens_carve(struct tokens *t, float *at, const struct shape *s)
 {
-  return n0 * s->step + k * (s->G + 2) * s->D;
+  int32_t *p = (int32_t *)at;
+  t->row = p, p += s->most;
+  t->at = p, p += s->most;
+  t->begins = p, p += s->most;
+  t->key = p, p += s->T;
+  return tc_round_up(p - (int32_t *)at, 16);
 }
 
-/* Documents of one sequence: starts[T]; NULL: there are none. The first block of keys that query block qb sees, ... */
-static int64_t first_block(const int32_t *starts, int64_t qb) { return starts ? starts[qb * EDGE] / EDGE : 0; }
-
-/* ... and, where some of its queries begin later than that of key block kb, their starts. */
-static const int32_t *starts_within(const struct shape *s, const int32_t *starts, int64_t qb, int64_t kb)
+static void find_tokens(struct tokens *t, const struct shape *s, int64_t sequence, const int32_t *starts)
 {
-  const int64_t last = TC_MIN((qb + 1) * EDGE, s->T) - 1;
-  return starts && starts[last] > kb * EDGE ? starts + qb * EDGE : NULL;
+  const struct tc_row_order *o = &s->c->rows;
+  const int64_t first = tc_natural_row(o, s->kv->off[0]) / s->T + sequence;
+  t->n = 0;
+  t->documents = starts != NULL;
+  for (int64_t p = 0; p < s->T; p++) {
+    const bool natural = o->cp <= 1;             /* then rows need not begin with a sequence's number */
+    const int64_t row = natural ? s->kv->off[0] + sequence * s->T + p : tc_row_of(o, first * s->T + p);
+    const int64_t n = row - s->x->off[0];
+    t->key[p] = (int32_t)(row - s->kv->off[0]);
+    if (n < 0 || n >= s->x->dim[0]) continue;
+    t->row[t->n] = (int32_t)n;
+    t->at[t->n] = (int32_t)p;
+    t->begins[t->n++] = starts ? starts[n] : 0;
+  }
 }
 
-/* The first column of key block kb that row r sees. */
-static inline int first_column(const int32_t *starts, int64_t r, int64_t kb)
+/* A block of queries and a block of keys: which of these a query sees. */
+struct seen {
+  int64_t rows, cols;
+  int64_t first;                 /* position of the first key */
+  const int32_t *at, *begins;    /* [rows]; begins: NULL where all begin before these keys */
+  bool none, triangle;           /* no query sees one; query r sees keys 0 to r */
+};
+
+static struct seen see(const struct shape *s, const struct tokens *t, int64_t qb, int64_t kb)
 {
-  return starts ? (int)TC_MAX(0, TC_MIN(starts[r] - kb * EDGE, (int64_t)EDGE)) : 0;
+  struct seen x = { .rows = TC_MIN((int64_t)EDGE, t->n - qb * EDGE), .cols = TC_MIN((int64_t)EDGE, s->T - kb * EDGE),
+                    .first = kb * EDGE, .at = t->at + qb * EDGE };
+  const int32_t *begins = t->begins + qb * EDGE;
+  const int64_t last = x.at[x.rows - 1];
+  x.none = last < x.first || begins[0] / EDGE > kb;
+  x.triangle = x.at[0] == x.first && last - x.at[0] == x.rows - 1;
+  if (t->documents && begins[x.rows - 1] > x.first) x.begins = begins;
+  return x;
+}
+
+/* Query r sees the keys [*from, *end) of the block. */
+static inline void range_of(const struct seen *x, int64_t r, int *from, int *end)
+{
+  *end = (int)TC_MAX(0, TC_MIN(x->at[r] + 1 - x->first, x->cols));
+  *from = x->begins ? (int)TC_MAX(0, TC_MIN(x->begins[r] - x->first, (int64_t)EDGE)) : 0;
 }
 
 /* ---- packing ------------------------------------------------------------------------- */
@@ -73,16 +128,25 @@ TC_CLONES static void scale_rows(float *y, int64_t to, const float *x, int64_t f
   }
 }
 
-/* y[T][ld] = scale * D elements of v from `at`, one token per `step` elements. */
-static void pack_rows(float *y, const struct shape *s, const struct tc_view *v, int64_t at,
+/* Whether a block's rows are side by side, and floats. */
+static bool is_plain(const struct shape *s, const struct tc_view *v) { return v->dtype == TC_F32 && s->c->rows.cp <= 1; }
+
+/* y[n][ld] = scale * D elements from `at` of these rows of v, which have `step` elements. */
+static void pack_rows(float *y, const struct shape *s, const struct tc_view *v, const int32_t *row, int64_t n, int64_t at,
                       int64_t step, float scale)
 {
-  if (v->dtype == TC_F32) {
-    scale_rows(y, s->ld, tc_cpu_f32(v) + at, step, s->T, s->D, s->ld, scale);
+  if (is_plain(s, v) && n > 0) {
+    scale_rows(y, s->ld, tc_cpu_f32(v) + row[0] * step + at, step, n, s->D, s->ld, scale);
     return;
   }
-  for (int64_t t = 0; t < s->T; t++) tc_cpu_in(v, at + t * step, s->D, y + t * s->ld);
-  scale_rows(y, s->ld, y, s->ld, s->T, s->D, s->ld, scale);
+  for (int64_t t = 0; t < n; t++, y += s->ld) {
+    if (v->dtype == TC_F32) {
+      scale_rows(y, s->ld, tc_cpu_f32(v) + row[t] * step + at, step, 1, s->D, s->ld, scale);
+    } else {
+      tc_cpu_in(v, row[t] * step + at, s->D, y);
+      scale_rows(y, s->ld, y, s->ld, 1, s->D, s->ld, scale);
+    }
+  }
 }
 
 /* y[blocks][D][EDGE] = x[T][ld] transposed block by block, zeros past T. */
@@ -99,50 +163,52 @@ static void transpose(float *y, const struct shape *s, const float *x)
   }
 }
 
-/* D elements of v from `at`, a token every `step`, = scale * x[T][ld]. */
-static void unpack_rows(const struct tc_view *v, int64_t at, int64_t step, const struct shape *s,
-                        int64_t rows, const float *x, float scale)
+/* D elements from `at` of these rows of v, which have `step` elements, = scale * x[n][ld]; x NULL: 0. */
+static void unpack_rows(const struct tc_view *v, const int32_t *row, int64_t n, int64_t at, int64_t step,
+                        const struct shape *s, const float *x, float scale)
 {
-  float buf[TC_BLOCK];
+  float buf[TC_BLOCK] = { 0 };
   TC_ASSERT(s->D <= TC_BLOCK);
-  if (v->dtype == TC_F32) {
-    scale_rows(tc_cpu_f32(v) + at, step, x, s->ld, rows, s->D, s->D, scale);
+  if (is_plain(s, v) && n > 0 && x) {
+    scale_rows(tc_cpu_f32(v) + row[0] * step + at, step, x, s->ld, n, s->D, s->D, scale);
     return;
   }
-  for (int64_t t = 0; t < rows; t++, x += s->ld, at += step) {
-    scale_rows(buf, 0, x, 0, 1, s->D, s->D, scale);
-    tc_cpu_put(v, at, s->D, buf);
+  for (int64_t t = 0; t < n; t++) {
+    const int64_t to = row[t] * step + at;
+    float *y = v->dtype == TC_F32 ? tc_cpu_f32(v) + to : buf;
+    if (x) scale_rows(y, 0, x + t * s->ld, 0, 1, s->D, s->D, scale);
+    else memset(y, 0, (size_t)s->D * sizeof *y);
+    if (y == buf) tc_cpu_put(v, to, s->D, buf);
   }
 }
 
 /* ---- forward ------------------------------------------------------------------------- */
 
-/* One block of scores S[rows][EDGE] becomes exp(S - max so far); the running max, sum and
- * output rows o[rows][ld] are rescaled. On the diagonal row r uses columns 0..r, the
- * others are ignored; `cols` columns exist. starts: see starts_within. */
-TC_CLONES static void exp_scores(float *S, int64_t rows, int64_t cols, bool diagonal, const int32_t *starts,
-                             int64_t kb, float *max, float *sum, float *o, int64_t ld)
+/* One block of scores S[rows][EDGE] becomes exp(S - max so far), 0 where a query does not see a key; the running max, sum and
+ * output rows o[rows][ld] are rescaled. */
+TC_CLONES static void exp_scores(float *S, const struct seen *x, float *max, float *sum, float *o, int64_t ld)
 {
-  for (int64_t r = 0; r < rows; r++, S += EDGE, o += ld) {
-    const int live = (int)(diagonal ? TC_MIN(r + 1, cols) : cols), from = first_column(starts, r, kb);
-    if (from >= live) {
+  for (int64_t r = 0; r < x->rows; r++, S += EDGE, o += ld) {
+    int from, end;
+    range_of(x, r, &from, &end);
+    if (from >= end) {
       for (int j = 0; j < EDGE; j++) S[j] = 0;
       continue;
     }
     for (int j = 0; j < from; j++) S[j] = -INFINITY;
-    for (int j = live; j < EDGE; j++) S[j] = -INFINITY;
+    for (int j = end; j < EDGE; j++) S[j] = -INFINITY;
     tc_softmax_next(S, EDGE, &max[r], &sum[r], o, ld);
   }
 }
 
 /* q, k, v in the layout above; kt [blocks][D][EDGE]; one block of scores and output. */
-struct forward { float *q, *v, *kt, *S, *o, *max, *sum; };
+struct forward { struct tokens t; float *q, *k, *v, *kt, *S, *o, *max, *sum; };
 
 static int64_t forward_carve(struct forward *f, float *at, const struct shape *s)
 {
-  float *p = at;
-  f->q = p, p += s->T * s->ld;            /* k is packed here first, for its transpose */
-  f->v = p, p += s->T * s->ld;
+  float *p = at + tokens_carve(&f->t, at, s);
+  f->q = p, p += s->most * s->ld;
+  f->v = f->k = p, p += s->T * s->ld;     /* k is packed here first, for its transpose */
   f->kt = p, p += s->blocks * s->D * EDGE;
   f->S = p, p += EDGE * EDGE;
   f->o = p, p += EDGE * s->ld;
@@ -153,58 +219,55 @@ static int64_t forward_carve(struct forward *f, float *at, const struct shape *s
 
 int64_t tc_cpu_attn_scratch(struct tc_device *d, const struct tc_call *c)
 {
-  struct shape s = shape_of(&c->in[0], c->k[0]);
-  int64_t floats = (2 * s.T + EDGE) * s.ld + s.blocks * s.D * EDGE + EDGE * EDGE + 2 * EDGE;
-  return tc_round_up(floats, 16) * d->threads * (int64_t)sizeof(float);
+  const struct shape s = shape_of(c, 0, 1);
+  struct forward f;
+  return forward_carve(&f, sizes_alone, &s) * d->threads * (int64_t)sizeof(float);
 }
 
 /* The output rows of query block `qb`, not yet divided by their sums. */
-static void forward_block(struct tc_cpu *x, const struct shape *s, const struct forward *f, const int32_t *starts,
-                          int64_t qb)
+static void forward_block(struct tc_cpu *x, const struct shape *s, const struct forward *f, int64_t qb, int64_t rows)
 {
-  int64_t rows = TC_MIN((int64_t)EDGE, s->T - qb * EDGE);
+  const int64_t last = f->t.at[qb * EDGE + rows - 1] / EDGE;
   memset(f->o, 0, (size_t)(rows * s->ld) * sizeof *f->o);
   for (int64_t r = 0; r < rows; r++) f->max[r] = -INFINITY, f->sum[r] = 0;
-  for (int64_t kb = first_block(starts, qb); kb <= qb; kb++) {
-    bool diagonal = kb == qb;
-    int64_t cols = TC_MIN((int64_t)EDGE, s->T - kb * EDGE);
+  for (int64_t kb = f->t.begins[qb * EDGE] / EDGE; kb <= last; kb++) {
+    const struct seen see_them = see(s, &f->t, qb, kb);
     x->tile(&(struct tc_tile){ .m = rows, .n = EDGE, .k = s->D, .a = f->q + qb * EDGE * s->ld,
                                .a_row = s->ld, .a_col = 1, .b = f->kt + kb * s->D * EDGE,
                                .ldb = EDGE, .c = f->S, .ldc = EDGE,
-                               .tri = diagonal ? TC_TRI_N : TC_TRI_NONE });
-    exp_scores(f->S, rows, cols, diagonal, starts_within(s, starts, qb, kb), kb, f->max, f->sum, f->o, s->ld);
-    x->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = cols, .a = f->S, .a_row = EDGE,
+                               .tri = see_them.triangle ? TC_TRI_N : TC_TRI_NONE });
+    exp_scores(f->S, &see_them, f->max, f->sum, f->o, s->ld);
+    x->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = see_them.cols, .a = f->S, .a_row = EDGE,
                                .a_col = 1, .b = f->v + kb * EDGE * s->ld, .ldb = s->ld,
                                .c = f->o, .ldc = s->ld, .acc = true,
-                               .tri = diagonal ? TC_TRI_K_UPTO : TC_TRI_NONE });
+                               .tri = see_them.triangle ? TC_TRI_K_UPTO : TC_TRI_NONE });
   }
 }
 
 int tc_cpu_attn(struct tc_device *d, const struct tc_call *c)
 {
-  const struct tc_view *qkv = &c->in[0];
-  const struct shape s = shape_of(qkv, c->k[0]);
-  const int32_t *starts = tc_call_starts(c, 1);
+  const struct shape s = shape_of(c, 0, 1);
+  const int32_t *starts = tc_call_starts(c, 1 + (s.kv != s.x));
   float *lse = tc_cpu_f32(&c->out[1]);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
   for (int64_t pair = 0; pair < s.sequences * s.H; pair++) {
     struct forward f;
-    const int64_t n0 = pair / s.H * s.T, h = pair % s.H, group = group_at(&s, n0, h / s.G);
-    const int64_t query = group + h % s.G * s.D, key = group + s.G * s.D;
+    const int64_t h = pair % s.H, k = h / s.G;
     float *mine = c->scratch;
     mine += omp_get_thread_num() * forward_carve(&f, mine, &s);
     forward_carve(&f, mine, &s);
-    pack_rows(f.q, &s, qkv, key, s.step, 1.f);
-    transpose(f.kt, &s, f.q);
-    pack_rows(f.q, &s, qkv, query, s.step, s.scale);
-    pack_rows(f.v, &s, qkv, key + s.D, s.step, 1.f);
-    for (int64_t qb = 0; qb < s.blocks; qb++) {
-      int64_t t0 = qb * EDGE, rows = TC_MIN((int64_t)EDGE, s.T - t0);
-      forward_block(tc_cpu_of(d), &s, &f, starts ? starts + n0 : NULL, qb);
+    find_tokens(&f.t, &s, pair / s.H, starts);
+    pack_rows(f.k, &s, s.kv, f.t.key, s.T, key_at(&s, k), s.kv_step, 1.f);
+    transpose(f.kt, &s, f.k);
+    pack_rows(f.q, &s, s.x, f.t.row, f.t.n, group_at(&s, k) + h % s.G * s.D, s.step, s.scale);
+    pack_rows(f.v, &s, s.kv, f.t.key, s.T, key_at(&s, k) + s.D, s.kv_step, 1.f);
+    for (int64_t q0 = 0; q0 < f.t.n; q0 += EDGE) {
+      const int64_t rows = TC_MIN((int64_t)EDGE, f.t.n - q0);
+      forward_block(tc_cpu_of(d), &s, &f, q0 / EDGE, rows);
       for (int64_t r = 0; r < rows; r++) {
-        int64_t n = (n0 + t0 + r) * s.H + h;
-        unpack_rows(&c->out[0], n * s.D, 0, &s, 1, f.o + r * s.ld, 1.f / f.sum[r]);
-        lse[n] = f.max[r] + logf(f.sum[r]);
+        const int32_t *row = &f.t.row[q0 + r];
+        unpack_rows(&c->out[0], row, 1, h * s.D, s.y_step, &s, f.o + r * s.ld, 1.f / f.sum[r]);
+        lse[*row * s.H + h] = f.max[r] + logf(f.sum[r]);
       }
     }
   }
@@ -214,18 +277,18 @@ int tc_cpu_attn(struct tc_device *d, const struct tc_call *c)
 /* ---- backward ------------------------------------------------------------------------ */
 
 /* Makes P = exp(S - lse) and dS = P (dP - delta) of scores S and dP = dO V^T, all [rows][EDGE], each
- * in place; 0 for pairs that causality or documents exclude. starts: see starts_within. */
-TC_CLONES static void probabilities(float *S, float *dP, int64_t rows, int64_t cols, bool diagonal,
-                                    const int32_t *starts, int64_t kb, const float *lse, const float *delta)
+ * in place; 0 where a query does not see a key. */
+TC_CLONES static void probabilities(float *S, float *dP, const struct seen *x, const float *lse, const float *delta)
 {
-  for (int64_t r = 0; r < rows; r++, S += EDGE, dP += EDGE) {
-    const int live = (int)(diagonal ? TC_MIN(r + 1, cols) : cols), from = first_column(starts, r, kb);
+  for (int64_t r = 0; r < x->rows; r++, S += EDGE, dP += EDGE) {
+    int from, end;
+    range_of(x, r, &from, &end);
     const float l = lse[r], e = delta[r];
 #pragma omp simd
     for (int j = 0; j < EDGE; j++) {
       float p = tc_expf(S[j] - l), ds = p * (dP[j] - e);
-      S[j] = j >= from && j < live ? p : 0.f;
-      dP[j] = j >= from && j < live ? ds : 0.f;
+      S[j] = j >= from && j < end ? p : 0.f;
+      dP[j] = j >= from && j < end ? ds : 0.f;
     }
   }
 }
@@ -243,99 +306,94 @@ TC_CLONES static void row_dots(float *delta, const float *a, const float *b, int
 }
 
 /* q is scaled; g is dO; dk, dv are of one block of keys, or, where several heads add to them, of all. */
-struct backward { float *q, *k, *g, *dq, *kt, *vt, *S, *dP, *dk, *dv, *lse, *delta; };
+struct backward { struct tokens t; float *q, *k, *g, *dq, *any, *kt, *vt, *S, *dP, *dk, *dv, *lse, *delta; };
 
 static int64_t key_rows(const struct shape *s) { return s->G > 1 ? s->blocks * EDGE : EDGE; }
 
 static int64_t backward_carve(struct backward *b, float *at, const struct shape *s)
 {
-  float *p = at;
-  b->q = p, p += s->T * s->ld;
+  float *p = at + tokens_carve(&b->t, at, s);
+  b->q = p, p += s->most * s->ld;
   b->k = p, p += s->T * s->ld;
-  b->g = p, p += s->T * s->ld;
-  b->dq = p, p += s->T * s->ld;           /* v, then the output, are packed here first */
+  b->g = p, p += s->most * s->ld;
+  b->dq = b->any = p, p += s->T * s->ld;  /* v, then the output, are packed here first */
   b->kt = p, p += s->blocks * s->D * EDGE;
   b->vt = p, p += s->blocks * s->D * EDGE;
   b->S = p, p += EDGE * EDGE;
   b->dP = p, p += EDGE * EDGE;
   b->dk = p, p += key_rows(s) * s->ld;
   b->dv = p, p += key_rows(s) * s->ld;
-  b->lse = p, p += tc_round_up(s->T, 16);
-  b->delta = p, p += tc_round_up(s->T, 16);
+  b->lse = p, p += tc_round_up(s->most, 16);
+  b->delta = p, p += tc_round_up(s->most, 16);
   return tc_round_up(p - at, 16);
 }
 
 int64_t tc_cpu_attn_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
-  struct shape s = shape_of(&c->in[1], c->k[0]);
-  int64_t floats = (4 * s.T + 2 * key_rows(&s)) * s.ld + 2 * s.blocks * s.D * EDGE + 2 * EDGE * EDGE
-                   + 2 * tc_round_up(s.T, 16);
-  return tc_round_up(floats, 16) * d->threads * (int64_t)sizeof(float);
+  const struct shape s = shape_of(c, 1, 4);
+  struct backward b;
+  return backward_carve(&b, sizes_alone, &s) * d->threads * (int64_t)sizeof(float);
 }
 
 /* What all heads of a group share. */
-static void pack_keys(const struct shape *s, const struct backward *b, const struct tc_view *qkv, int64_t key)
+static void pack_keys(const struct shape *s, const struct backward *b, int64_t k)
 {
-  pack_rows(b->k, s, qkv, key, s->step, 1.f);
+  pack_rows(b->k, s, s->kv, b->t.key, s->T, key_at(s, k), s->kv_step, 1.f);
   transpose(b->kt, s, b->k);
-  pack_rows(b->dq, s, qkv, key + s->D, s->step, 1.f);
-  transpose(b->vt, s, b->dq);
+  pack_rows(b->any, s, s->kv, b->t.key, s->T, key_at(s, k) + s->D, s->kv_step, 1.f);
+  transpose(b->vt, s, b->any);
 }
 
 /* Head h, whose query is at `query`. */
-static void pack_query(const struct shape *s, const struct backward *b, const struct tc_call *c, int64_t n0,
-                       int64_t h, int64_t query)
+static void pack_query(const struct shape *s, const struct backward *b, int64_t h, int64_t query)
 {
-  const struct tc_view *dy = &c->in[0], *qkv = &c->in[1], *y = &c->in[2];
-  const float *lse = tc_cpu_f32(&c->in[3]);
-  const int64_t y_at = n0 * s->y_step + h * s->D;
-  pack_rows(b->q, s, qkv, query, s->step, s->scale);
-  pack_rows(b->g, s, dy, y_at, s->y_step, 1.f);
-  pack_rows(b->dq, s, y, y_at, s->y_step, 1.f);
-  row_dots(b->delta, b->g, b->dq, s->T, s->ld);
-  for (int64_t t = 0; t < s->T; t++) b->lse[t] = lse[(n0 + t) * s->H + h];
-  memset(b->dq, 0, (size_t)(s->T * s->ld) * sizeof *b->dq);
+  const struct tc_view *dy = &s->c->in[0], *y = &s->c->in[2];
+  const float *lse = tc_cpu_f32(&s->c->in[3]);
+  const struct tokens *t = &b->t;
+  pack_rows(b->q, s, s->x, t->row, t->n, query, s->step, s->scale);
+  pack_rows(b->g, s, dy, t->row, t->n, h * s->D, s->y_step, 1.f);
+  pack_rows(b->any, s, y, t->row, t->n, h * s->D, s->y_step, 1.f);
+  row_dots(b->delta, b->g, b->any, t->n, s->ld);
+  for (int64_t i = 0; i < t->n; i++) b->lse[i] = lse[t->row[i] * s->H + h];
+  memset(b->dq, 0, (size_t)(t->n * s->ld) * sizeof *b->dq);
 }
 
 /* Adds the contributions of query block qb and key block kb to dq, dk and dv. */
-static void backward_block(struct tc_cpu *x, const struct shape *s, const struct backward *b, const int32_t *starts,
+static void backward_block(struct tc_cpu *x, const struct shape *s, const struct backward *b, const struct seen *see_them,
                            int64_t qb, int64_t kb)
 {
-  const int64_t rows = TC_MIN((int64_t)EDGE, s->T - qb * EDGE), ld = s->ld;
-  const int64_t cols = TC_MIN((int64_t)EDGE, s->T - kb * EDGE);
-  const bool diagonal = qb == kb;
+  const int64_t rows = see_them->rows, cols = see_them->cols, ld = s->ld;
+  const bool triangle = see_them->triangle;
   float *q = b->q + qb * EDGE * ld, *g = b->g + qb * EDGE * ld;
   struct tc_tile t = { .m = rows, .n = EDGE, .k = s->D, .a = q, .a_row = ld, .a_col = 1,
                        .b = b->kt + kb * s->D * EDGE, .ldb = EDGE, .c = b->S, .ldc = EDGE,
-                       .tri = diagonal ? TC_TRI_N : TC_TRI_NONE };
+                       .tri = triangle ? TC_TRI_N : TC_TRI_NONE };
   x->tile(&t);                                             /* S = q k^T */
   t.a = g, t.b = b->vt + kb * s->D * EDGE, t.c = b->dP;
   x->tile(&t);                                             /* dP = dO v^T */
-  probabilities(b->S, b->dP, rows, cols, diagonal, starts_within(s, starts, qb, kb), kb, b->lse + qb * EDGE,
-                b->delta + qb * EDGE);
+  probabilities(b->S, b->dP, see_them, b->lse + qb * EDGE, b->delta + qb * EDGE);
   t = (struct tc_tile){ .m = cols, .n = ld, .k = rows, .a = b->S, .a_row = 1, .a_col = EDGE,
                         .b = g, .ldb = ld, .c = b->dv, .ldc = ld, .acc = true,
-                        .tri = diagonal ? TC_TRI_K_FROM : TC_TRI_NONE };
+                        .tri = triangle ? TC_TRI_K_FROM : TC_TRI_NONE };
   x->tile(&t);                                             /* dv += P^T dO */
   t.a = b->dP, t.b = q, t.c = b->dk;
   x->tile(&t);                                             /* dk += dS^T q */
   t = (struct tc_tile){ .m = rows, .n = ld, .k = cols, .a = b->dP, .a_row = EDGE, .a_col = 1,
                         .b = b->k + kb * EDGE * ld, .ldb = ld, .c = b->dq + qb * EDGE * ld,
                         .ldc = ld, .acc = true,
-                        .tri = diagonal ? TC_TRI_K_UPTO : TC_TRI_NONE };
+                        .tri = triangle ? TC_TRI_K_UPTO : TC_TRI_NONE };
   x->tile(&t);                                             /* dq += dS k */
 }
 
-/* Head g of a group: its dq, and what it adds to the group's dk and dv, which the last head writes. */
-static void backward_head(struct tc_device *d, const struct tc_call *c, const struct shape *s,
-                          const struct backward *all, int64_t n0, int64_t k, int64_t g)
+/* Head g of group k: its dq, and what it adds to the group's dk and dv, which the last head writes. */
+static void backward_head(struct tc_device *d, const struct shape *s, const struct backward *all, int64_t k, int64_t g)
 {
-  const struct tc_view *dqkv = &c->out[0];
-  const int64_t query = group_at(s, n0, k) + g * s->D, key = group_at(s, n0, k) + s->G * s->D;
-  const int32_t *starts = tc_call_starts(c, 4) ? tc_call_starts(c, 4) + n0 : NULL;
-  pack_query(s, all, c, n0, k * s->G + g, query);
+  const struct tokens *t = &all->t;
+  const struct tc_view *dqkv = &s->c->out[0], *dkv = &s->c->out[s->kv != s->x];
+  const int64_t query = group_at(s, k) + g * s->D, key = key_at(s, k);
+  pack_query(s, all, k * s->G + g, query);
   for (int64_t kb = 0; kb < s->blocks; kb++) {
-    const int64_t t0 = kb * EDGE, rows = TC_MIN((int64_t)EDGE, s->T - t0), at = t0 * s->step;
+    const int64_t t0 = kb * EDGE, rows = TC_MIN((int64_t)EDGE, s->T - t0);
     struct backward b = *all;
     if (s->G > 1) {
       b.dk += t0 * s->ld;
@@ -345,27 +403,51 @@ static void backward_head(struct tc_device *d, const struct tc_call *c, const st
       memset(b.dk, 0, (size_t)(EDGE * s->ld) * sizeof *b.dk);
       memset(b.dv, 0, (size_t)(EDGE * s->ld) * sizeof *b.dv);
     }
-    for (int64_t qb = kb; qb < s->blocks && first_block(starts, qb) <= kb; qb++)
-      backward_block(tc_cpu_of(d), s, &b, starts, qb, kb);
+    for (int64_t qb = 0; qb * EDGE < t->n; qb++) {
+      const struct seen see_them = see(s, t, qb, kb);
+      if (!see_them.none) backward_block(tc_cpu_of(d), s, &b, &see_them, qb, kb);
+    }
     if (g < s->G - 1) continue;
-    unpack_rows(dqkv, key + at, s->step, s, rows, b.dk, 1.f);
-    unpack_rows(dqkv, key + s->D + at, s->step, s, rows, b.dv, 1.f);
+    unpack_rows(dkv, t->key + t0, rows, key, s->kv_step, s, b.dk, 1.f);
+    unpack_rows(dkv, t->key + t0, rows, key + s->D, s->kv_step, s, b.dv, 1.f);
   }
-  unpack_rows(dqkv, query, s->step, s, s->T, all->dq, s->scale);
+  unpack_rows(dqkv, t->row, t->n, query, s->step, s, all->dq, s->scale);
+  for (int i = 0; i < 2 && g == 0 && dkv != dqkv; i++)     /* these are elsewhere */
+    unpack_rows(dqkv, t->row, t->n, group_at(s, k) + (s->G + i) * s->D, s->step, s, NULL, 0);
 }
 
 int tc_cpu_attn_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  const struct shape s = shape_of(&c->in[1], c->k[0]);
+  const struct shape s = shape_of(c, 1, 4);
+  const int32_t *starts = tc_call_starts(c, 4 + (s.kv != s.x));
 #pragma omp parallel for num_threads(d->threads) schedule(static)
   for (int64_t pair = 0; pair < s.sequences * s.K; pair++) {
     struct backward b;
-    const int64_t n0 = pair / s.K * s.T, k = pair % s.K;
+    const int64_t k = pair % s.K;
     float *mine = c->scratch;
     mine += omp_get_thread_num() * backward_carve(&b, mine, &s);
     backward_carve(&b, mine, &s);
-    pack_keys(&s, &b, &c->in[1], group_at(&s, n0, k) + s.G * s.D);
-    for (int64_t g = 0; g < s.G; g++) backward_head(d, c, &s, &b, n0, k, g);
+    find_tokens(&b.t, &s, pair / s.K, starts);
+    pack_keys(&s, &b, k);
+    for (int64_t g = 0; g < s.G; g++) backward_head(d, &s, &b, k, g);
   }
   return 0;
 }
+
+/* ---- keys and values by themselves ------------------------------------------------------ */
+
+/* Copies each group's key and value from qkv to kv, or back. */
+static int copy_keys(struct tc_device *d, const struct tc_view *x, const struct tc_view *kv, bool back)
+{
+  const int64_t D = x->dim[3], group = x->dim[2] * D, keys = 2 * D, size = (int64_t)tc_dtype_bytes(x->dtype);
+  char *behind = (char *)x->data + (group - keys) * size, *apart = kv->data;
+#pragma omp parallel for num_threads(tc_cpu_threads(d, kv->elems)) schedule(static)
+  for (int64_t i = 0; i < x->dim[0] * x->dim[1]; i++)
+    memcpy(back ? behind + i * group * size : apart + i * keys * size, back ? apart + i * keys * size : behind + i * group * size,
+           (size_t)(keys * size));
+  return 0;
+}
+
+int tc_cpu_kv(struct tc_device *d, const struct tc_call *c) { return copy_keys(d, &c->in[0], &c->out[0], false); }
+
+int tc_cpu_kv_bwd(struct tc_device *d, const struct tc_call *c) { return copy_keys(d, &c->out[0], &c->in[1], true); }

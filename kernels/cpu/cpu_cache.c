@@ -31,7 +31,7 @@ static struct sizes sizes_of(const struct tc_call *c)
 /* The position of new token n in its sequence. */
 static int64_t position(const struct tc_call *c, int64_t n)
 {
-  return (c->in[0].off[0] + n) % c->k[0] - tc_cpu_i32(&c->in[2])[n];
+  return tc_call_row(c, &c->in[0], n) % c->k[0] - tc_cpu_i32(&c->in[2])[n];
 }
 
 /* A thread's scratch. Of each query (rows of ld, zeros after D): it, its output, the largest score so far and the sum

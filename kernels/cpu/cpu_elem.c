@@ -212,7 +212,7 @@ int tc_cpu_dropout(struct tc_device *d, const struct tc_call *c)
     float *py = tc_cpu_out(y, i, n, out, false);
     for (int64_t j = 0; j < n; j += run) {       /* along a row the global index is consecutive */
       run = TC_MIN(n - j, last - (i + j) % last);
-      drop_run(py + j, x + j, run, &s, (uint64_t)tc_view_global(y, i + j));
+      drop_run(py + j, x + j, run, &s, (uint64_t)tc_call_element(c, y, i + j));
     }
     tc_cpu_put(y, i, n, py);
   }

@@ -107,7 +107,7 @@ int tc_cpu_pos(struct tc_device *d, const struct tc_call *c)
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * C)) schedule(static)
   for (int64_t n = 0; n < N; n++) {
     float a[TC_BLOCK], b[TC_BLOCK], out[TC_BLOCK];
-    int64_t t = (x->off[0] + n) % T - (starts ? starts[n] : 0);
+    int64_t t = tc_call_row(c, x, n) % T - (starts ? starts[n] : 0);
     for (int64_t j = 0; j < C; j += TC_BLOCK) {
       int64_t width = TC_MIN(TC_BLOCK, C - j);
       float *py = tc_cpu_out(y, n * C + j, width, out, false);
@@ -121,16 +121,17 @@ int tc_cpu_pos(struct tc_device *d, const struct tc_call *c)
 int64_t tc_cpu_pos_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
   const int64_t N = c->in[0].dim[0];
-  return c->n_in > 1 ? N * 4 + chains_bytes(&c->out[0], N) : 0;
+  return c->n_in > 1 || c->rows.cp > 1 ? N * 4 + chains_bytes(&c->out[0], N) : 0;
 }
 
-/* With documents many tokens, or none, are at a position: each is a row, as of a vocabulary. */
-static int document_pos_bwd(struct tc_device *d, const struct tc_call *c, const int32_t *starts)
+/* With documents, and where tokens are not in their natural order, many tokens, or none, are at a position: each is a row, as
+ * of a vocabulary. starts: NULL, or where documents begin. */
+static int any_pos_bwd(struct tc_device *d, const struct tc_call *c, const int32_t *starts)
 {
   const struct tc_view *dy = &c->in[0];
   const int64_t T = c->out[0].dim[0], N = dy->dim[0];
   int32_t *position = c->scratch;
-  for (int64_t n = 0; n < N; n++) position[n] = (int32_t)((dy->off[0] + n) % T) - starts[n];
+  for (int64_t n = 0; n < N; n++) position[n] = (int32_t)(tc_call_row(c, dy, n) % T) - (starts ? starts[n] : 0);
   sum_rows(d, &c->out[0], dy, position, N, position + N, c->acc & 1);
   return 0;
 }
@@ -140,7 +141,7 @@ int tc_cpu_pos_bwd(struct tc_device *d, const struct tc_call *c)
   const struct tc_view *dy = &c->in[0], *w = &c->out[0];
   const int64_t T = w->dim[0], C = w->dim[1], N = dy->dim[0];
   const bool acc = c->acc & 1;
-  if (tc_call_starts(c, 1)) return document_pos_bwd(d, c, tc_call_starts(c, 1));
+  if (c->n_in > 1 || c->rows.cp > 1) return any_pos_bwd(d, c, tc_call_starts(c, 1));
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * C)) schedule(static)
   for (int64_t t = 0; t < T; t++) {
     float sum[TC_BLOCK], buf[TC_BLOCK];

@@ -14,8 +14,17 @@
 /* Positions that a call needs: the rows of a sequence, or fewer. */
 static int64_t positions(const struct tc_call *c) { return TC_MIN(c->in[0].dim[0], c->k[0]); }
 
+/* Whether positions are not those of the rows from the first one on. */
+static bool in_any_order(const struct tc_call *c) { return c->n_in > 1 || c->rows.cp > 1; }
+
 /* Whether the table has a row for each token, since these are fewer than the positions that they may have. */
-static bool by_token(const struct tc_call *c) { return c->n_in > 1 && c->in[0].dim[0] < c->k[0]; }
+static bool by_token(const struct tc_call *c) { return in_any_order(c) && c->in[0].dim[0] < c->k[0]; }
+
+/* The position of row n. */
+static int64_t position(const struct tc_call *c, const int32_t *starts, int64_t n)
+{
+  return tc_call_row(c, &c->in[0], n) % c->k[0] - (starts ? starts[n] : 0);
+}
 
 /* [positions][D]: cosines, then sines of a position; two rows of E heads of D per thread. */
 int64_t tc_cpu_rope_scratch(struct tc_device *d, const struct tc_call *c)
@@ -44,20 +53,21 @@ static int rope(struct tc_device *d, const struct tc_call *c, float sign)
 {
   const struct tc_view *x = &c->in[0], *y = &c->out[0];
   const int64_t N = x->dim[0], K = x->dim[1], E = x->dim[2], D = x->dim[3], T = c->k[0], P = positions(c);
+  const bool any = in_any_order(c);
   const int32_t *starts = tc_call_starts(c, 1);
   const bool each = by_token(c);
-  const int64_t first = starts && !each ? 0 : x->off[0];   /* the position of the table's first row */
+  const int64_t first = any ? 0 : x->off[0];     /* the position of the table's first row, unless it is by token */
   float *table = c->scratch, *rows = table + P * D;
 #pragma omp parallel for num_threads(tc_cpu_threads(d, P * D)) schedule(static)
   for (int64_t p = 0; p < P; p++)
     for (int64_t i = 0; i < D / 2; i++) {
-      const float angle = (float)((first + p) % T - (each ? starts[p] : 0)) * c->freq[i];
+      const float angle = (float)(each ? position(c, starts, p) : (first + p) % T) * c->freq[i];
       table[p * D + i] = cosf(angle);
       table[p * D + D / 2 + i] = sinf(angle);
     }
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * K * E * D)) schedule(static)
   for (int64_t n = 0; n < N; n++) {
-    const float *at_n = table + (starts && !each ? (x->off[0] + n) % T - starts[n] : n % P) * D;
+    const float *at_n = table + (any && !each ? position(c, starts, n) : n % P) * D;
     float *buf = rows + 2 * omp_get_thread_num() * E * D;
     for (int64_t k = 0; k < K; k++) {
       const int64_t at = (n * K + k) * E * D;

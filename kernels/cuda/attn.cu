@@ -32,6 +32,9 @@ int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *
   const struct tc_view *qkv = &c->in[c->op == TC_OP_ATTN ? 0 : 1];
   const int64_t heads = qkv->dim[1] * (qkv->dim[2] - 2), T = c->k[0];
   const int64_t sequences = T > 0 ? qkv->dim[0] / T : 0;
+  if (c->rows.cp > 1 || tc_call_kv(c, c->op == TC_OP_ATTN ? 1 : 4))
+    return tc_fail(err, TC_EUSER, "device cuda: attention over mesh.cp = %d is not there yet; mesh.cp = 1 would do, or "
+                   "run.device = cpu", (int)c->rows.cp);
   if (sequences > GRID_MAX || heads > GRID_MAX)
     return tc_fail(err, TC_EUSER, "device cuda: attention over %lld sequences of %lld heads: more "
                    "than %d at once; use a smaller train.micro_batch",
@@ -102,4 +105,30 @@ int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
   return tc_cuda_launched(d, "attn_bwd");
 }
 
-void tc_cuda_load_attn(struct tc_device *d) { tc_load_kernels(d, row_dots); }
+/* Copies each group's key and value from qkv to kv, n elements, or back. */
+enum { COPY_THREADS = 256 };
+static __global__ void __launch_bounds__(COPY_THREADS)
+copy_keys(struct tc_arr x, struct tc_arr kv, int64_t n, int64_t keys, int64_t group, bool back)
+{
+  const int64_t i = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x, at = i / keys * group + group - keys + i % keys;
+  if (i >= n) return;
+  if (back) tc_put(x, at, tc_get(kv, i));
+  else tc_put(kv, i, tc_get(x, at));
+}
+
+static int run_copy_keys(struct tc_device *d, const struct tc_view *x, const struct tc_view *kv, bool back, const char *what)
+{
+  if (kv->elems == 0) return 0;
+  TC_LAUNCH(copy_keys, tc_blocks(kv->elems, COPY_THREADS), dim3(COPY_THREADS), 0, tc_stream(d), tc_arr_of(x), tc_arr_of(kv),
+            kv->elems, 2 * x->dim[3], x->dim[2] * x->dim[3], back);
+  return tc_cuda_launched(d, what);
+}
+
+int tc_cuda_kv(struct tc_device *d, const struct tc_call *c) { return run_copy_keys(d, &c->in[0], &c->out[0], false, "kv"); }
+
+int tc_cuda_kv_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  return run_copy_keys(d, &c->out[0], &c->in[1], true, "kv_bwd");
+}
+
+void tc_cuda_load_attn(struct tc_device *d) { tc_load_kernels(d, row_dots, copy_keys); }

@@ -437,7 +437,7 @@ static __device__ __forceinline__ int64_t tc_key_at(const struct tc_attn &a, int
 {
   return n * a.step + ((unsigned)h / (unsigned)a.G * (a.G + 2) + a.G) * a.D;
 }
-tc_cuda_fn tc_cuda_attn, tc_cuda_attn_bwd;
+tc_cuda_fn tc_cuda_attn, tc_cuda_attn_bwd, tc_cuda_kv, tc_cuda_kv_bwd;
 tc_cuda_size_fn tc_cuda_attn_scratch, tc_cuda_attn_bwd_scratch;
 int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
 /* cudnn.cu: attention by a library. After prepare c->plan is not NULL if it may take the call; `takes`: it does. */

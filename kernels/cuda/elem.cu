@@ -208,11 +208,15 @@ struct dropout {
   const struct tc_now *now;
   uint64_t stream;               /* of the step, but for its number */
   float p;
+  struct tc_row_order rows;
+  int64_t columns;
   __device__ void begin(int64_t i) { at.begin(i); }
   __device__ float operator()(float x, float)
   {
     uint32_t r[4];
-    philox(r, now->seed, (uint64_t)at.next(), stream | (uint32_t)now->step);
+    int64_t g = at.next();
+    if (rows.cp > 1) g = tc_natural_row(&rows, g / columns) * columns + g % columns;
+    philox(r, now->seed, (uint64_t)g, stream | (uint32_t)now->step);
     const float u = (float)(r[0] >> 8) * 0x1p-24f;
     return u >= p ? (float)((double)x / (1.0 - (double)p)) : 0.f;
   }
@@ -225,6 +229,8 @@ int tc_cuda_dropout(struct tc_device *d, const struct tc_call *c)
   f.now = tc_cuda_now(d, c->rt);
   f.stream = (uint64_t)(uint32_t)c->k[0] << 32;
   f.p = c->f[0];
+  f.rows = c->rows, f.columns = 1;
+  for (int j = 1; j < c->out[0].rank; j++) f.columns *= c->out[0].global[j];
   return run_map(d, c, f, "dropout");
 }
 

@@ -230,10 +230,10 @@ int tc_cuda_embed_bwd(struct tc_device *d, const struct tc_call *c)
 /* ---- positions ---------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
-pos(struct tc_arr y, struct tc_arr x, struct tc_arr w, const int32_t *starts, int64_t first, int64_t T, int64_t C,
-    bool wide)
+pos(struct tc_arr y, struct tc_arr x, struct tc_arr w, const int32_t *starts, struct tc_row_order rows, int64_t first,
+    int64_t T, int64_t C, bool wide)
 {
-  const int64_t n = blockIdx.x, t = (first + n) % T - (starts ? starts[n] : 0);
+  const int64_t n = blockIdx.x, t = tc_natural_row(&rows, first + n) % T - (starts ? starts[n] : 0);
   float a[8], b[8];
   for (int64_t j = ((int64_t)blockIdx.y * THREADS + threadIdx.x) * 8; j < C;
        j += (int64_t)gridDim.y * THREADS * 8) {
@@ -251,7 +251,7 @@ int tc_cuda_pos(struct tc_device *d, const struct tc_call *c)
   const int64_t T = w->dim[0], C = w->dim[1], N = x->dim[0];
   if (N * C == 0) return 0;
   TC_LAUNCH(pos, row_grid(N, C), dim3(THREADS), 0, tc_stream(d), tc_arr_of(y), tc_arr_of(x),
-            tc_arr_of(w), tc_call_starts(c, 2), x->off[0], T, C, tc_wide(C, x, w, y));
+            tc_arr_of(w), tc_call_starts(c, 2), c->rows, x->off[0], T, C, tc_wide(C, x, w, y));
   return tc_cuda_launched(d, "pos");
 }
 
@@ -274,20 +274,23 @@ pos_bwd(struct tc_arr dw, struct tc_arr dy, int64_t off, int64_t N, int64_t T, i
   }
 }
 
-/* With documents many tokens, or none, are at a position: each is a row, as of a vocabulary. */
+/* With documents, and where tokens are not in their natural order, many tokens, or none, are at a position: each is a row, as
+ * of a vocabulary. */
 static __global__ void __launch_bounds__(CHUNK)
-document_positions(int32_t *position, const int32_t *starts, int64_t off, int64_t N, int64_t T)
+positions(int32_t *position, const int32_t *starts, struct tc_row_order rows, int64_t off, int64_t N, int64_t T)
 {
   const int64_t n = (int64_t)blockIdx.x * CHUNK + threadIdx.x;
-  if (n < N) position[n] = (int32_t)((off + n) % T) - starts[n];
+  if (n < N) position[n] = (int32_t)(tc_natural_row(&rows, off + n) % T) - (starts ? starts[n] : 0);
 }
+
+static bool in_any_order(const struct tc_call *c) { return c->n_in > 1 || c->rows.cp > 1; }
 
 int64_t tc_cuda_pos_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
   struct sorted s;
   const int64_t N = c->in[0].dim[0];
   (void)d;
-  return c->n_in > 1 ? tc_round_up(N, 16) * 4 + carve(&s, &c->out[0], N, NULL) : 0;
+  return in_any_order(c) ? tc_round_up(N, 16) * 4 + carve(&s, &c->out[0], N, NULL) : 0;
 }
 
 int tc_cuda_pos_bwd(struct tc_device *d, const struct tc_call *c)
@@ -296,9 +299,9 @@ int tc_cuda_pos_bwd(struct tc_device *d, const struct tc_call *c)
   const int64_t T = w->dim[0], C = w->dim[1], N = dy->dim[0];
   const int32_t *starts = tc_call_starts(c, 1);
   if (T * C == 0) return 0;
-  if (starts) {
+  if (in_any_order(c)) {
     int32_t *position = (int32_t *)c->scratch;
-    TC_LAUNCH(document_positions, tc_blocks(N, CHUNK), dim3(CHUNK), 0, tc_stream(d), position, starts, dy->off[0], N, T);
+    TC_LAUNCH(positions, tc_blocks(N, CHUNK), dim3(CHUNK), 0, tc_stream(d), position, starts, c->rows, dy->off[0], N, T);
     return sum_rows(d, w, dy, position, N, position + tc_round_up(N, 16), (c->acc & 1) != 0, "pos_bwd");
   }
   TC_LAUNCH(pos_bwd, row_grid(T, C), dim3(THREADS), 0, tc_stream(d), tc_arr_of(w), tc_arr_of(dy),
@@ -309,5 +312,5 @@ int tc_cuda_pos_bwd(struct tc_device *d, const struct tc_call *c)
 void tc_cuda_load_embed(struct tc_device *d)
 {
   tc_load_kernels(d, embed, rank_in_chunk, rank_over_chunks, put_in_order, sum_pieces, join_pieces, pos, pos_bwd,
-                  document_positions);
+                  positions);
 }

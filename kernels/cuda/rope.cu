@@ -8,6 +8,7 @@ enum { ROPE_THREADS = 128, HALF_MAX = TC_CUDA_HEAD_MAX / 2 };
 struct rope {
   struct tc_arr y, x;
   const int32_t *starts;         /* [rows]; NULL: no documents */
+  struct tc_row_order rows;
   int64_t first, T;              /* the first row's global number; rows of a sequence */
   int heads, E, half;            /* rows of D of a token: K groups of E; D / 2 */
   float sign;                    /* -1: back */
@@ -20,7 +21,7 @@ static __global__ void __launch_bounds__(ROPE_THREADS) rotate(struct rope a)
 {
   __shared__ float cosine[HALF_MAX], sine[HALF_MAX];
   const int half = a.half, groups = (half + 7) / 8;
-  const float position = (float)((a.first + blockIdx.x) % a.T - (a.starts ? a.starts[blockIdx.x] : 0));
+  const float position = (float)(tc_natural_row(&a.rows, a.first + blockIdx.x) % a.T - (a.starts ? a.starts[blockIdx.x] : 0));
   for (int i = (int)threadIdx.x; i < half; i += ROPE_THREADS) {
     sincosf(position * a.freq[i], &sine[i], &cosine[i]);
     sine[i] *= a.sign;
@@ -53,7 +54,7 @@ static int run_rope(struct tc_device *d, const struct tc_call *c, float sign, co
   memset(&a, 0, sizeof a);
   TC_ASSERT(x->rank == 4 && x->dim[3] <= TC_CUDA_HEAD_MAX);    /* attention's prepare refuses larger ones */
   a.y = tc_arr_of(y), a.x = tc_arr_of(x);
-  a.starts = tc_call_starts(c, 1), a.first = x->off[0], a.T = c->k[0];
+  a.starts = tc_call_starts(c, 1), a.rows = c->rows, a.first = x->off[0], a.T = c->k[0];
   a.heads = (int)(x->dim[1] * x->dim[2]), a.E = (int)x->dim[2], a.half = (int)(x->dim[3] / 2);
   a.sign = sign, a.wide = tc_wide(a.half, x, y, NULL);
   memcpy(a.freq, c->freq, (size_t)a.half * sizeof *a.freq);

@@ -41,9 +41,10 @@ static inline int32_t tc_ref_int(const struct tc_view *v, int64_t i)
 }
 
 /* The position of row n of x in its sequence of T, or in its document. */
-static inline int64_t tc_ref_position(const struct tc_view *x, int64_t n, int64_t T, const int32_t *starts)
+static inline int64_t tc_ref_position(const struct tc_call *c, const struct tc_view *x, int64_t n, int64_t T,
+                                      const int32_t *starts)
 {
-  return (x->off[0] + n) % T - (starts ? starts[n] : 0);
+  return tc_call_row(c, x, n) % T - (starts ? starts[n] : 0);
 }
 
 /* Every op, and the function that runs it: tc_ref_NAME. */
@@ -53,8 +54,8 @@ static inline int64_t tc_ref_position(const struct tc_view *x, int64_t n, int64_
   K(GELU_BWD, gelu_bwd) K(FILL, fill) K(ACCUM, accum) K(SQNORM, sqnorm) K(CLIP, clip) K(ADAMW, adamw) K(SGD, sgd) \
   K(NORMAL, normal) \
   /* ref_model.c */ \
-  K(EMBED, embed) K(POS, pos) K(LAYERNORM, layernorm) K(MATMUL, matmul) K(ATTN_CACHE, attn_cache) K(ATTN, attn) \
-  K(LAYERNORM_BWD, layernorm_bwd) K(ATTN_BWD, attn_bwd) K(EMBED_BWD, embed_bwd) K(POS_BWD, pos_bwd) \
+  K(EMBED, embed) K(POS, pos) K(LAYERNORM, layernorm) K(MATMUL, matmul) K(ATTN_CACHE, attn_cache) K(ATTN, attn) K(KV, kv) \
+  K(LAYERNORM_BWD, layernorm_bwd) K(ATTN_BWD, attn_bwd) K(KV_BWD, kv_bwd) K(EMBED_BWD, embed_bwd) K(POS_BWD, pos_bwd) \
   /* ref_llama.c */ \
   K(RMSNORM, rmsnorm) K(RMSNORM_BWD, rmsnorm_bwd) K(QKNORM, qknorm) K(QKNORM_BWD, qknorm_bwd) K(ROPE, rope) \
   K(ROPE_BWD, rope_bwd) K(SWIGLU, swiglu) K(SWIGLU_BWD, swiglu_bwd) \

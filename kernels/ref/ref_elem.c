@@ -62,8 +62,7 @@ int tc_ref_dropout(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *y = &c->out[0];
   for (int64_t i = 0; i < y->elems; i++) {
-    float u = tc_uniform(c->rt->seed, (uint32_t)c->k[0], (uint32_t)c->rt->step,
-                         (uint64_t)tc_view_global(y, i));
+    float u = tc_uniform(c->rt->seed, (uint32_t)c->k[0], (uint32_t)c->rt->step, (uint64_t)tc_call_element(c, y, i));
     tc_ref_put(y, i, u >= c->f[0] ? tc_ref_get(&c->in[0], i) / (1.0 - (double)c->f[0]) : 0);
   }
   return 0;

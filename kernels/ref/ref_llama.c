@@ -107,7 +107,7 @@ static int rotate(const struct tc_call *c, double way)
     for (int64_t ke = 0; ke < K * E; ke++)
       for (int64_t i = 0; i < D / 2; i++) {
         const int64_t at = (n * K * E + ke) * D + i;
-        const float angle = (float)tc_ref_position(x, n, T, starts) * c->freq[i];
+        const float angle = (float)tc_ref_position(c, x, n, T, starts) * c->freq[i];
         const bool value = ke % E == E - 1;
         const double co = value ? 1 : cos((double)angle), si = value ? 0 : way * sin((double)angle);
         const double a = tc_ref_get(x, at), b = tc_ref_get(x, at + D / 2);

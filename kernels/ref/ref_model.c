@@ -38,7 +38,7 @@ int tc_ref_pos(struct tc_device *d, const struct tc_call *c)
   const int32_t *starts = tc_call_starts(c, 2);
   int64_t T = w->dim[0], C = w->dim[1];
   for (int64_t n = 0; n < x->dim[0]; n++) {
-    int64_t t = tc_ref_position(x, n, T, starts);
+    int64_t t = tc_ref_position(c, x, n, T, starts);
     for (int64_t j = 0; j < C; j++)
       tc_ref_put(&c->out[0], n * C + j, tc_ref_get(x, n * C + j) + tc_ref_get(w, t * C + j));
   }
@@ -54,7 +54,7 @@ int tc_ref_pos_bwd(struct tc_device *d, const struct tc_call *c)
     for (int64_t j = 0; j < C; j++) {
       double sum = 0;
       for (int64_t n = 0; n < dy->dim[0]; n++)
-        if (tc_ref_position(dy, n, T, starts) == t) sum += tc_ref_get(dy, n * C + j);
+        if (tc_ref_position(c, dy, n, T, starts) == t) sum += tc_ref_get(dy, n * C + j);
       tc_ref_out(c, 0, t * C + j, sum);
     }
   }
@@ -135,43 +135,70 @@ static int64_t qkv_at(const struct tc_view *qkv, int64_t n, int64_t k, int64_t e
   return ((n * qkv->dim[1] + k) * qkv->dim[2] + e) * qkv->dim[3] + j;
 }
 
-/* An element of head h, which is query h % G of group h / G. */
-static double qkv(const struct tc_view *x, int64_t n, int64_t h, char what, int64_t j)
+static int64_t heads(const struct tc_view *qkv) { return qkv->dim[1] * (qkv->dim[2] - 2); }
+
+/* An element of a query of head h, which is query h % G of group h / G. */
+static double query(const struct tc_view *x, int64_t n, int64_t h, int64_t j)
 {
   const int64_t G = x->dim[2] - 2;
-  return tc_ref_get(x, qkv_at(x, n, h / G, what == 'q' ? h % G : what == 'k' ? G : G + 1, j));
+  return tc_ref_get(x, qkv_at(x, n, h / G, h % G, j));
 }
 
-static double score(const struct tc_view *x, int64_t n, int64_t m, int64_t h)
+/* Attention's operands: queries of some tokens, and the keys and values of all tokens of their sequences, behind the queries
+ * or by themselves. */
+struct attn {
+  const struct tc_call *c;
+  const struct tc_view *x, *kv;
+  const int32_t *starts;         /* of the queries; NULL: no documents */
+  int64_t T, H, D, G, key;       /* key: the place of a group's key in kv, before that of its value */
+};
+
+static struct attn attn_of(const struct tc_call *c, int qkv, int more)
 {
-  const int64_t D = x->dim[3];
-  double sum = 0;
-  for (int64_t j = 0; j < D; j++) sum += qkv(x, n, h, 'q', j) * qkv(x, m, h, 'k', j);
-  return sum / sqrt((double)D);
+  const struct tc_view *x = &c->in[qkv], *kv = tc_call_kv(c, more);
+  const int64_t G = x->dim[2] - 2;
+  return (struct attn){ .c = c, .x = x, .kv = kv ? kv : x, .starts = tc_call_starts(c, more + (kv != NULL)), .T = c->k[0],
+                        .H = heads(x), .D = x->dim[3], .G = G, .key = kv ? 0 : G };
 }
 
-static int64_t heads(const struct tc_view *qkv) { return qkv->dim[1] * (qkv->dim[2] - 2); }
+/* An element of the key (what 0) or value (1) of head h and the token at this natural row. */
+static double keyed(const struct attn *a, int64_t natural, int64_t h, int what, int64_t j)
+{
+  const int64_t m = tc_row_of(&a->c->rows, natural) - a->kv->off[0];
+  TC_ASSERT(m >= 0 && m < a->kv->dim[0]);
+  return tc_ref_get(a->kv, qkv_at(a->kv, m, h / a->G, a->key + what, j));
+}
+
+/* The score of token n's query and the key at this natural row. */
+static double score(const struct attn *a, int64_t n, int64_t natural, int64_t h)
+{
+  double sum = 0;
+  for (int64_t j = 0; j < a->D; j++) sum += query(a->x, n, h, j) * keyed(a, natural, h, 0, j);
+  return sum / sqrt((double)a->D);
+}
 
 enum { HEAD_MAX = 1024 };
 
-/* The first token that token n sees, with sequences of T tokens. */
-static int64_t first_seen(int64_t n, int64_t T, const int32_t *starts)
+static int64_t natural(const struct attn *a, int64_t n) { return tc_call_row(a->c, a->x, n); }
+
+/* The natural row of the first token that token n sees; it sees those up to itself. */
+static int64_t first_seen(const struct attn *a, int64_t n)
 {
-  return n - n % T + (starts ? starts[n] : 0);
+  return natural(a, n) - natural(a, n) % a->T + (a->starts ? a->starts[n] : 0);
 }
 
-static void attn_row(const struct tc_call *c, int64_t n, int64_t h)
+static void attn_row(const struct attn *a, int64_t n, int64_t h)
 {
-  const struct tc_view *x = &c->in[0];
-  const int64_t H = heads(x), D = x->dim[3], first = first_seen(n, c->k[0], tc_call_starts(c, 1));
+  const struct tc_call *c = a->c;
+  const int64_t H = a->H, D = a->D, first = first_seen(a, n), last = natural(a, n);
   double max = -INFINITY, sum = 0, y[HEAD_MAX] = { 0 };
   TC_ASSERT(D <= HEAD_MAX);
-  for (int64_t m = first; m <= n; m++) max = fmax(max, score(x, n, m, h));
-  for (int64_t m = first; m <= n; m++) sum += exp(score(x, n, m, h) - max);
+  for (int64_t m = first; m <= last; m++) max = fmax(max, score(a, n, m, h));
+  for (int64_t m = first; m <= last; m++) sum += exp(score(a, n, m, h) - max);
   double lse = max + log(sum);
-  for (int64_t m = first; m <= n; m++) {
-    double p = exp(score(x, n, m, h) - lse);
-    for (int64_t j = 0; j < D; j++) y[j] += p * qkv(x, m, h, 'v', j);
+  for (int64_t m = first; m <= last; m++) {
+    double p = exp(score(a, n, m, h) - lse);
+    for (int64_t j = 0; j < D; j++) y[j] += p * keyed(a, m, h, 1, j);
   }
   for (int64_t j = 0; j < D; j++) tc_ref_put(&c->out[0], (n * H + h) * D + j, y[j]);
   tc_ref_put(&c->out[1], n * H + h, lse);
@@ -179,8 +206,29 @@ static void attn_row(const struct tc_call *c, int64_t n, int64_t h)
 
 int tc_ref_attn(struct tc_device *d, const struct tc_call *c)
 {
-  for (int64_t n = 0; n < c->in[0].dim[0]; n++)
-    for (int64_t h = 0; h < heads(&c->in[0]); h++) attn_row(c, n, h);
+  const struct attn a = attn_of(c, 0, 1);
+  for (int64_t n = 0; n < a.x->dim[0]; n++)
+    for (int64_t h = 0; h < a.H; h++) attn_row(&a, n, h);
+  return 0;
+}
+
+int tc_ref_kv(struct tc_device *d, const struct tc_call *c)
+{
+  const struct tc_view *x = &c->in[0], *kv = &c->out[0];
+  const int64_t G = x->dim[2] - 2, D = x->dim[3];
+  for (int64_t i = 0; i < x->dim[0] * x->dim[1]; i++)
+    for (int64_t j = 0; j < 2 * D; j++)
+      tc_ref_put(kv, i * 2 * D + j, tc_ref_get(x, (i * (G + 2) + G) * D + j));
+  return 0;
+}
+
+int tc_ref_kv_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  const struct tc_view *x = &c->out[0], *kv = &c->in[1];
+  const int64_t G = x->dim[2] - 2, D = x->dim[3];
+  for (int64_t i = 0; i < x->dim[0] * x->dim[1]; i++)
+    for (int64_t j = 0; j < 2 * D; j++)
+      tc_ref_put(x, (i * (G + 2) + G) * D + j, tc_ref_get(kv, i * 2 * D + j));
   return 0;
 }
 
@@ -188,7 +236,7 @@ static double cache_score(const struct tc_view *x, const struct tc_view *cache, 
 {
   const int64_t D = x->dim[3];
   double sum = 0;
-  for (int64_t j = 0; j < D; j++) sum += qkv(x, n, h, 'q', j) * tc_ref_get(cache, key + j);
+  for (int64_t j = 0; j < D; j++) sum += query(x, n, h, j) * tc_ref_get(cache, key + j);
   return sum / sqrt((double)D);
 }
 
@@ -216,7 +264,7 @@ int tc_ref_attn_cache(struct tc_device *d, const struct tc_call *c)
   for (int64_t n = 0; n < x->dim[0]; n++)
     for (int64_t h = 0; h < heads(x); h++) {
       const int64_t at = (n / (x->dim[0] / B) * K + h / G) * M * 2 * D;
-      const int64_t p = (x->off[0] + n) % c->k[0] - starts[n];
+      const int64_t p = tc_ref_position(c, x, n, c->k[0], starts);
       for (int64_t j = 0; h % G == 0 && j < 2 * D; j++)
         tc_ref_put(&c->out[1], at + p * 2 * D + j, tc_ref_get(x, ((n * K + h / G) * (G + 2) + G) * D + j));
       attn_cache_row(c, n, h, at, p + 1);
@@ -224,64 +272,64 @@ int tc_ref_attn_cache(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-/* The probability and the score's gradient, for token n as query and token m as key. */
-static void attn_pair(const struct tc_call *c, int64_t n, int64_t m, int64_t h, double *p,
-                      double *ds)
+/* The probability and the score's gradient, for token n as query and the token at a natural row as key. */
+static void attn_pair(const struct attn *a, int64_t n, int64_t key, int64_t h, double *p, double *ds)
 {
-  const struct tc_view *dy = &c->in[0], *x = &c->in[1], *y = &c->in[2], *lse = &c->in[3];
-  const int64_t H = heads(x), D = x->dim[3];
+  const struct tc_view *dy = &a->c->in[0], *y = &a->c->in[2], *lse = &a->c->in[3];
   double dp = 0, delta = 0;
-  for (int64_t j = 0; j < D; j++) {
-    double e = tc_ref_get(dy, (n * H + h) * D + j);
-    dp += e * qkv(x, m, h, 'v', j);
-    delta += e * tc_ref_get(y, (n * H + h) * D + j);
+  for (int64_t j = 0; j < a->D; j++) {
+    double e = tc_ref_get(dy, (n * a->H + h) * a->D + j);
+    dp += e * keyed(a, key, h, 1, j);
+    delta += e * tc_ref_get(y, (n * a->H + h) * a->D + j);
   }
-  *p = exp(score(x, n, m, h) - tc_ref_get(lse, n * H + h));
-  *ds = *p * (dp - delta) / sqrt((double)D);
+  *p = exp(score(a, n, key, h) - tc_ref_get(lse, n * a->H + h));
+  *ds = *p * (dp - delta) / sqrt((double)a->D);
 }
 
 /* The gradient of token n's query of head h. */
-static void attn_bwd_query(const struct tc_call *c, int64_t n, int64_t h)
+static void attn_bwd_query(const struct attn *a, int64_t n, int64_t h)
 {
-  const struct tc_view *x = &c->in[1];
-  const int64_t D = x->dim[3], G = x->dim[2] - 2;
+  const struct tc_view *x = a->x;
   double dq[HEAD_MAX] = { 0 }, p, ds;
-  for (int64_t m = first_seen(n, c->k[0], tc_call_starts(c, 4)); m <= n; m++) {
-    attn_pair(c, n, m, h, &p, &ds);
-    for (int64_t j = 0; j < D; j++) dq[j] += ds * qkv(x, m, h, 'k', j);
+  for (int64_t m = first_seen(a, n); m <= natural(a, n); m++) {
+    attn_pair(a, n, m, h, &p, &ds);
+    for (int64_t j = 0; j < a->D; j++) dq[j] += ds * keyed(a, m, h, 0, j);
   }
-  for (int64_t j = 0; j < D; j++) tc_ref_put(&c->out[0], qkv_at(x, n, h / G, h % G, j), dq[j]);
+  for (int64_t j = 0; j < a->D; j++) tc_ref_put(&a->c->out[0], qkv_at(x, n, h / a->G, h % a->G, j), dq[j]);
 }
 
-/* The gradients of token n's key and value of group k: over all later queries of the group, up to the first of
- * another document. */
-static void attn_bwd_group(const struct tc_call *c, int64_t n, int64_t k)
+/* The gradients of key and value of group k at row m of kv: of all queries here that see it, those of the group. */
+static void attn_bwd_group(const struct attn *a, int64_t m, int64_t k)
 {
-  const struct tc_view *dy = &c->in[0], *x = &c->in[1];
-  const int32_t *starts = tc_call_starts(c, 4);
-  const int64_t T = c->k[0], H = heads(x), D = x->dim[3], G = x->dim[2] - 2, end = n - n % T + T;
+  const struct tc_view *dy = &a->c->in[0], *to = &a->c->out[a->kv != a->x];
+  const int64_t at = tc_call_row(a->c, a->kv, m);
   double dk[HEAD_MAX] = { 0 }, dv[HEAD_MAX] = { 0 }, p, ds;
-  for (int64_t h = k * G; h < (k + 1) * G; h++)
-    for (int64_t m = n; m < end && first_seen(m, T, starts) <= n; m++) {
-      attn_pair(c, m, n, h, &p, &ds);
-      for (int64_t j = 0; j < D; j++) {
-        dk[j] += ds * qkv(x, m, h, 'q', j);
-        dv[j] += p * tc_ref_get(dy, (m * H + h) * D + j);
+  for (int64_t h = k * a->G; h < (k + 1) * a->G; h++)
+    for (int64_t later = at; later < at - at % a->T + a->T; later++) {
+      const int64_t n = tc_row_of(&a->c->rows, later) - a->x->off[0];
+      if (n < 0 || n >= a->x->dim[0] || first_seen(a, n) > at) continue;
+      attn_pair(a, n, at, h, &p, &ds);
+      for (int64_t j = 0; j < a->D; j++) {
+        dk[j] += ds * query(a->x, n, h, j);
+        dv[j] += p * tc_ref_get(dy, (n * a->H + h) * a->D + j);
       }
     }
-  for (int64_t j = 0; j < D; j++) {
-    tc_ref_put(&c->out[0], qkv_at(x, n, k, G, j), dk[j]);
-    tc_ref_put(&c->out[0], qkv_at(x, n, k, G + 1, j), dv[j]);
+  for (int64_t j = 0; j < a->D; j++) {
+    tc_ref_put(to, qkv_at(a->kv, m, k, a->key, j), dk[j]);
+    tc_ref_put(to, qkv_at(a->kv, m, k, a->key + 1, j), dv[j]);
   }
 }
 
 int tc_ref_attn_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  const struct tc_view *x = &c->in[1];
-  TC_ASSERT(x->dim[3] <= HEAD_MAX);
-  for (int64_t n = 0; n < x->dim[0]; n++) {
-    for (int64_t h = 0; h < heads(x); h++) attn_bwd_query(c, n, h);
-    for (int64_t k = 0; k < x->dim[1]; k++) attn_bwd_group(c, n, k);
+  const struct attn a = attn_of(c, 1, 4);
+  TC_ASSERT(a.D <= HEAD_MAX);
+  for (int64_t n = 0; n < a.x->dim[0]; n++) {
+    for (int64_t h = 0; h < a.H; h++) attn_bwd_query(&a, n, h);
+    for (int64_t k = 0; k < a.x->dim[1] && a.kv != a.x; k++)
+      for (int64_t j = 0; j < 2 * a.D; j++) tc_ref_put(&c->out[0], qkv_at(a.x, n, k, a.G, j), 0);
   }
+  for (int64_t m = 0; m < a.kv->dim[0]; m++)
+    for (int64_t k = 0; k < a.kv->dim[1]; k++) attn_bwd_group(&a, m, k);
   return 0;
 }

@@ -158,36 +158,52 @@ static json_t *links_json(const struct tc_run_place *p, int i)
 static const char rank_form[] = "rank=%6d  node=%5d  host=%-*s  local_rank:local=%5d{ local_size=%d}  :device=%6s  "
   "numa?=%4d  cpus?=%-*s{ n_cpus?=%d bound!=%d}  threads?=%7d  {device?=%d devices_visible=%d devices_on_node=%d "
   "device_name?=%s device_uuid?=%s device_pci?=%s device_numa?=%d device_distance?=%g device_memory_bytes?=%lld "
-  "nvlinks=%p }pp=%4d  dp=%5d  tp=%4d";
+  "nvlinks=%p }";
+
+enum { FORM = 1000 };
+
+/* The columns of a rank: rank_form, and its index in the group of each set that the mesh's text has. */
+static void form_of(char form[FORM], int32_t index[TC_SETS], const struct tc_mesh *m, int rank)
+{
+  snprintf(form, FORM, "%s", rank_form);
+  for (int s = 0, n = 0; s < TC_SETS; s++) {
+    if (!tc_set_is_shown(m->size, s)) continue;
+    tc_text_add(form, FORM, "%s%s=%%%dd", n ? "  " : "", tc_set_name[s], s == TC_SET_DP ? 5 : TC_MAX(4, (int)strlen(tc_set_name[s])));
+    index[n++] = tc_mesh_index(m, rank, tc_set_axes[s]);
+  }
+}
 
 static void print_rank(json_t *list, const struct tc_run_place *p, int i, int host_width, int cpus_width)
 {
   const struct tc_rank_info *x = &p->ranks->info[i];
   const struct tc_mesh *m = p->mesh;
   const bool has = x->device >= 0;
-  char device[32];
+  char device[32], form[FORM];
+  int32_t at[TC_SETS] = { 0 };
+  form_of(form, at, m, i);
   snprintf(device, sizeof device, "%d/%d", x->device, x->n_visible);
-  tc_out_row(list, rank_form, i, x->node, host_width, x->host, x->local_rank, x->local_size, has ? device : NULL, x->numa,
+  tc_out_row(list, form, i, x->node, host_width, x->host, x->local_rank, x->local_size, has ? device : NULL, x->numa,
              cpus_width, x->cpuset, x->n_cpus > 0 ? x->n_cpus : -1, x->bound, p->threads[i] > 0 ? p->threads[i] : -1, x->device,
              x->n_visible, x->n_node_devices, x->dev.name, x->dev.uuid, x->dev.pci, has ? x->dev.numa : -1,
              has ? x->dev.distance / 100.0 : -1, (long long)(x->dev.memory_bytes > 0 ? x->dev.memory_bytes : -1),
-             (void *)(list ? links_json(p, i) : NULL), tc_mesh_index(m, i, TC_ON_PP),
-             tc_mesh_index(m, i, TC_ON_DP), tc_mesh_index(m, i, TC_ON_TP));
-  if (list) json_object_update_new(json_array_get(list, (size_t)i), tc_mesh_place_json(m, i));
+             (void *)(list ? links_json(p, i) : NULL), at[0], at[1], at[2], at[3], at[4], at[5]);     /* all with an option */
 }
 
 static void print_table(const struct tc_run_place *p)
 {
   const struct tc_ranks *r = p->ranks;
   char mesh[TC_MESH_TEXT];
+  char form[FORM];
   int host_width = 4, cpus_width = 4;
+  int32_t at[TC_SETS];
+  form_of(form, at, p->mesh, 0);
   for (int i = 0; i < r->world; i++) {
     host_width = TC_MAX(host_width, (int)strlen(r->info[i].host));
     cpus_width = TC_MAX(cpus_width, (int)strlen(r->info[i].cpuset));
   }
   printf("%s, %d rank%s on %d node%s: %s\n", r->launcher, r->world, tc_plural(r->world), r->n_nodes,
          tc_plural(r->n_nodes), tc_mesh_text(mesh, p->mesh->size, " ", " x "));
-  tc_out_head(rank_form, host_width, cpus_width);
+  tc_out_head(form, host_width, cpus_width);
   for (int i = 0; i < r->world; i++) print_rank(NULL, p, i, host_width, cpus_width);
   print_devices(p);
   if (p->mesh->world > 1) print_groups(p);

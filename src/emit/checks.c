@@ -62,7 +62,10 @@ static void check_fewer_nodes(struct checks *l, const struct tc_plan_job *j, con
   struct tc_cluster k = j->cluster;
   struct tc_err none;
   struct tc_plan fewer;
-  const int tp = tc_axes_size(p->size, TC_ON_TP), all = k.nodes, group = p->size[TC_PP] * tp;
+  const int tp = tc_axes_size(p->size, TC_ON_TP), cp = tc_axes_size(p->size, TC_ON_CP), all = k.nodes;
+  const int group = p->size[TC_PP] * cp * tp;
+  char context[24] = "";
+  if (cp > 1) snprintf(context, sizeof context, "cp %d x ", cp);
   if (all < 2) return;
   for (k.nodes--; k.nodes > 0; k.nodes--) {
     const int world = k.nodes * k.devices;
@@ -70,8 +73,8 @@ static void check_fewer_nodes(struct checks *l, const struct tc_plan_job *j, con
     if (!tc_plan_layout(&fewer, c, world, &k, false, &none)) break;
   }
   if (!k.nodes)
-    add(l, false, "mesh.dp", "the layout (pp %d x tp %d, %lld sequences per step) is not possible on fewer nodes than "
-        "%d: if one is lost, the job is requeued and waits for all", p->size[TC_PP], tp, (long long)p->batch, all);
+    add(l, false, "mesh.dp", "the layout (pp %d x %stp %d, %lld sequences per step) is not possible on fewer nodes than "
+        "%d: if one is lost, the job is requeued and waits for all", p->size[TC_PP], context, tp, (long long)p->batch, all);
   else if (tc_emit_fits(j, &fewer, &none))
     add(l, false, "mesh.dp", "if a node is lost, the job goes on with %d, which have too little memory for the layout: "
         "TERCIO_ON_NODE_LOSS=requeue waits for all %d again", k.nodes, all);

@@ -12,16 +12,26 @@
 
 #define SHOW_NS INT64_C(5000000000)    /* between two progress lines */
 
-/* Rows are tokens of the batch. */
+/* All programs of a run have one order. */
+static const struct tc_row_order *rows_of(const struct tc_forward *x)
+{
+  int kind = 0;
+  while (!x->run.prog[kind]) kind++;
+  return &x->run.prog[kind]->graph->rows;
+}
+
+/* Rows are tokens of the batch, which has them in the natural order. */
 void tc_forward_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows, int32_t *tokens,
                      int32_t *targets, int32_t *starts)
 {
   const struct tc_forward *x = ctx;
   (void)rt;
-  memcpy(tokens, x->batch.tokens + row0, (size_t)rows * sizeof *tokens);
-  memcpy(targets, x->batch.targets + row0, (size_t)rows * sizeof *targets);
-  if (starts && x->batch.starts) memcpy(starts, x->batch.starts + row0, (size_t)rows * sizeof *starts);
-  else if (starts) memset(starts, 0, (size_t)rows * sizeof *starts);
+  for (int64_t i = 0; i < rows; i++) {
+    const int64_t at = tc_natural_row(rows_of(x), row0 + i);
+    tokens[i] = x->batch.tokens[at];
+    targets[i] = x->batch.targets[at];
+    if (starts) starts[i] = x->batch.starts ? x->batch.starts[at] : 0;
+  }
 }
 
 static int load(void *ctx, struct tc_ckpt *c, struct tc_err *err)
@@ -84,7 +94,7 @@ int64_t tc_forward_sequences(const struct tc_forward *x) { return x->sequences; 
 int64_t tc_forward_context(const struct tc_forward *x) { return x->run.opts.model.context; }
 const struct tc_run *tc_forward_run(const struct tc_forward *x) { return &x->run; }
 
-/* This rank's own losses of a micro-batch into loss[], at their places in it. */
+/* This rank's own losses of a micro-batch into loss[], at their rows in it. */
 static void take_own(struct tc_forward *x, int32_t mb, float *loss)
 {
   const struct tc_run *r = &x->run;
@@ -116,7 +126,13 @@ int tc_forward_losses(struct tc_forward *x, const struct tc_forward_batch *batch
   memset(loss, 0, (size_t)n * sizeof *loss);
   const int32_t micro_batches = x->run.prog[x->kind]->actions->n_mb;
   for (int32_t mb = 0; mb < micro_batches; mb++) take_own(x, mb, loss + mb * (n / micro_batches));
-  return tc_comm_run(x->run.world, &sum, err);
+  TC_TRY(tc_comm_run(x->run.world, &sum, err));
+  if (rows_of(x)->cp <= 1) return 0;
+  float *natural = tc_malloc((size_t)n * sizeof *natural);
+  for (int64_t i = 0; i < n; i++) natural[tc_natural_row(rows_of(x), i)] = loss[i];
+  memcpy(loss, natural, (size_t)n * sizeof *natural);
+  free(natural);
+  return 0;
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */

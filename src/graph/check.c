@@ -157,7 +157,7 @@ static bool splits_another(const struct on_axis *x, int k)
 static bool is_unsplittable(const struct on_axis *x, int k)
 {
   (void)k;
-  return x->split > 0 && strchr(tc_op_info[x->n->op].unsplittable, x->split);
+  return x->split > 0 && (x->split == 'N' || strchr(tc_op_info[x->n->op].unsplittable, x->split));
 }
 
 static bool is_not_split(const struct on_axis *x, int k)
@@ -222,13 +222,13 @@ static int check_places(const struct chk *c, const struct tc_node *n)
 {
   struct on_axis x = { .g = c->g, .n = n };
   if (n->n_in + n->n_out > TC_RULE_MAX) return 0;
-  tc_rule_parse(c->g, n, x.subs);
   for (int k = 0; k < n->n_in + n->n_out; k++) {
     int32_t t = tc_operand(c->g, n, k);
     if (c->g->tensor[t].space != n->space) return bad(c, n, t, "is in another space");
   }
   for (x.axis = 0; x.axis < TC_AXES; x.axis++) {
     bool placed = false;
+    tc_rule_on(x.subs, tc_rule_parse(c->g, n, x.subs), x.axis);
     x.split = 0;
     x.partial = false;
     for (int k = 0; k < n->n_in + n->n_out; k++) {

@@ -16,6 +16,7 @@ const struct tc_op_info tc_op_info[TC_OPS] = {
 #define ACC TC_OPF_ACC
 #define BLOCK TC_OPF_BLOCK
 #define UPDATE TC_OPF_UPDATE
+#define AGAIN TC_OPF_AGAIN
 #include "src/graph/op.def"
 #undef OP
 #undef LINEAR
@@ -24,6 +25,7 @@ const struct tc_op_info tc_op_info[TC_OPS] = {
 #undef ACC
 #undef BLOCK
 #undef UPDATE
+#undef AGAIN
 };
 
 const char *const tc_class_name[TC_CLASSES] = {
@@ -141,8 +143,11 @@ void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
 {
   *out = (struct tc_local){ .rows = -1, .here = true, .elems = 1 };
   for (int d = 0; d < t->rank; d++) out->dim[d] = tc_stored_dim(t, d);
-  for (int a = 0; a < TC_AXES; a++) {
+  for (int i = 0; i < 2 * TC_AXES; i++) {        /* from the outer axes to the inner ones (tc_nests_inside) */
+    const int a = i % TC_AXES;
     const struct tc_place *p = &t->lay.on[a];
+    const bool late = p->kind == TC_S && p->dim > 0 && tc_axis_role[a] == TC_ROLE_TOKENS;
+    if (late != (i >= TC_AXES)) continue;
     if (p->kind == TC_S) {
       TC_ASSERT(p->dim < t->rank);
       int64_t block = tc_ceil_div(out->dim[p->dim], m->size[a]);

@@ -15,6 +15,7 @@
 #define TC_GRAPH_H
 
 #include "src/base/base.h"
+#include "src/graph/row_order.h"
 #include "src/config/choices.h"
 #include "src/graph/placement.h"
 
@@ -26,7 +27,7 @@ enum tc_op {
 };
 
 enum tc_op_flags { TC_OPF_LINEAR = 1, TC_OPF_MAXRED = 2, TC_OPF_FLAT = 4, TC_OPF_ACC = 8,
-                   TC_OPF_BLOCK = 16, TC_OPF_UPDATE = 32 };
+                   TC_OPF_BLOCK = 16, TC_OPF_UPDATE = 32, TC_OPF_AGAIN = 64 };
 struct tc_op_info {
   const char *name;
   int n_in, n_out;
@@ -154,6 +155,7 @@ struct tc_graph {
   int32_t tokens, targets, logits, loss, grad_norm, grad_scale;   /* -1: none */
   int32_t nll;                   /* the loss of each token, if it is read after a run; else -1 */
   int32_t starts;                /* where documents begin (op.def); -1: attention is over the whole sequence */
+  struct tc_row_order rows;      /* of tokens */
   int32_t *root;                 /* [n_tensors] once the graph is final (tc_graph_freeze) */
 };
 

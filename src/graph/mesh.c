@@ -35,8 +35,8 @@ static const struct { uint8_t if_auto; int8_t within; bool always; } set_of[TC_S
 #include "src/graph/axis.def"
 };
 static const uint8_t near_to_far[][TC_AXES - TC_FIRST_AXIS] = {
-  [TC_TP_DP_PP] = { TC_TP, TC_EP, TC_REST, TC_REPLICATE, TC_PP },
-  [TC_TP_PP_DP] = { TC_TP, TC_PP, TC_EP, TC_REST, TC_REPLICATE } };
+  [TC_TP_DP_PP] = { TC_TP, TC_CP, TC_EP, TC_REST, TC_REPLICATE, TC_PP },
+  [TC_TP_PP_DP] = { TC_TP, TC_CP, TC_PP, TC_EP, TC_REST, TC_REPLICATE } };
 
 /* ---- sets ---------------------------------------------------------------------------- */
 

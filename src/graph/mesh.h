@@ -26,7 +26,7 @@ enum tc_on {                                       /* their axes */
   TC_ON_MB = 1u << TC_MB
 };
 enum { TC_FIRST_AXIS = TC_MB + 1 };                /* of those with groups: the ones after it have them, too */
-enum tc_axis_role { TC_ROLE_TIME, TC_ROLE_STAGE, TC_ROLE_BATCH, TC_ROLE_MODEL };
+enum tc_axis_role { TC_ROLE_TIME, TC_ROLE_STAGE, TC_ROLE_BATCH, TC_ROLE_TOKENS, TC_ROLE_MODEL };
 extern const uint8_t tc_axis_role[TC_AXES];        /* enum tc_axis_role */
 extern const char *const tc_axis_name[TC_AXES];
 extern const char *const tc_set_name[TC_SETS];

@@ -10,6 +10,12 @@ struct tc_layout tc_layout_r(void)
   return l;
 }
 
+bool tc_nests_inside(int a, int b, int d)
+{
+  const bool last_a = d > 0 && tc_axis_role[a] == TC_ROLE_TOKENS, last_b = d > 0 && tc_axis_role[b] == TC_ROLE_TOKENS;
+  return last_a != last_b ? last_a : a > b;
+}
+
 bool tc_place_equal(const struct tc_place *a, const struct tc_place *b)
 {
   if (a->kind != b->kind) return false;

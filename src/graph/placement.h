@@ -10,6 +10,8 @@
 enum tc_kind { TC_R, TC_S, TC_FLAT, TC_P, TC_AT };
 struct tc_place { uint8_t kind, dim, op; int32_t at; };   /* op: enum tc_reduce for TC_P */
 struct tc_layout { struct tc_place on[TC_AXES]; };
+/* Whether axis a is split inside the blocks of axis b, where both split dimension d. */
+bool tc_nests_inside(int a, int b, int d);
 static inline bool tc_is_split(int kind) { return kind == TC_S || kind == TC_FLAT; }
 
 struct tc_layout tc_layout_r(void);                           /* R on every axis */

@@ -33,6 +33,12 @@ int tc_rule_parse(const struct tc_graph *g, const struct tc_node *n,
   return k;
 }
 
+void tc_rule_on(char subs[TC_RULE_MAX][TC_DIMS + 1], int n, int axis)
+{
+  for (int i = 0; i < n && tc_axis_role[axis] != TC_ROLE_TOKENS; i++)
+    if (subs[i][0] == 'N') subs[i][0] = 'n';
+}
+
 static bool has(const char *subs, char c) { return c && strchr(subs, c) != NULL; }
 
 struct tc_gemm tc_rule_gemm(const struct tc_graph *g, const struct tc_node *n, const int64_t *a, const int64_t *c)

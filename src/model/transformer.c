@@ -215,14 +215,17 @@ static int32_t attn_out(struct build *b, const char *layer)
 
 static int32_t attend(struct build *b, int32_t qkv, const char *layer)
 {
-  const bool grouped = b->G > 1;
+  const bool grouped = b->G > 1, keys = b->o->keys, starts = b->g->starts >= 0;
+  int32_t in[3] = { qkv, -1, -1 }, n_in = 1;
+  if (keys) in[n_in++] = named(b, TC_OP_KV, 1, &qkv, layer, "attn.kv", 4, (int64_t[]){ b->N, b->K, 2, b->D });
+  if (starts) in[n_in++] = b->g->starts;
   const int32_t y = attn_out(b, layer);
   const int32_t lse = act(b, "lse", stat_type(b), grouped ? 3 : 2, (int64_t[]){ b->N, b->K, b->G });
-  const struct inputs in = with_starts(b, 1, &qkv, grouped ? "nhed,n->nhgd,nhg" : "nhed,n->nhd,nh");
-  struct tc_node *n = tc_node_new(b->g, TC_OP_ATTN, in.n, in.in, 2, (int32_t[]){ y, lse });
+  struct tc_node *n = tc_node_new(b->g, TC_OP_ATTN, n_in, in, 2, (int32_t[]){ y, lse });
   n->attr.sequence = b->m->context;
-  if (in.rule) tc_node_rule(b->g, n, in.rule);
-  else if (grouped) tc_node_rule(b->g, n, "nhed->nhgd,nhg");
+  char *rule = tc_sprintf("nhed%s%s->%s", keys ? ",Nhud" : "", starts ? ",n" : "", grouped ? "nhgd,nhg" : "nhd,nh");
+  if (n_in > 1 || grouped) tc_node_rule(b->g, n, rule);
+  free(rule);
   return y;
 }
 

@@ -216,17 +216,36 @@ static void grad_add(struct gctx *c, int32_t dy)
 /* Dropout and cast are linear and their own adjoints (the mask is computed again from its key). */
 static void grad_same(struct gctx *c, int32_t dy) { emit1(c, c->fwd->op, 0, 1, &dy); }
 
+/* Attention's inputs after qkv, keys and values by themselves and starts, if it has them, are those of its gradient, too. */
 static void grad_attn(struct gctx *c, int32_t dy)
 {
-  const int32_t ins[5] = { dy, in(c, 0), out(c, 0), out(c, 1), c->fwd->n_in > 1 ? in(c, 1) : -1 };
-  struct tc_node *n = emit1(c, TC_OP_ATTN_BWD, 0, c->fwd->n_in + 3, ins);
+  int32_t ins[6] = { dy, in(c, 0), out(c, 0), out(c, 1) }, o[2] = { grad_new(c, in(c, 0)), -1 };
+  const int more = c->fwd->n_in - 1;
+  const bool apart = more > 0 && c->g->tensor[in(c, 1)].rank > 1;
+  for (int i = 0; i < more; i++) ins[4 + i] = in(c, 1 + i);
+  if (apart) o[1] = grad_new(c, in(c, 1));
+  const int32_t id = emit(c, TC_OP_ATTN_BWD, 4 + more, ins, 1 + apart, o)->id;
+  add_grad(c, in(c, 0), o[0]);
+  if (apart) add_grad(c, in(c, 1), o[1]);
   if (!c->fwd->rule) return;
-  char l[TC_RULE_MAX][TC_DIMS + 1];
+  char l[TC_RULE_MAX][TC_DIMS + 1], with[2 * TC_DIMS + 3] = "", kv[TC_DIMS + 2] = "";
   tc_rule_parse(c->g, c->fwd, l);
   const char *x = l[0], *y = l[c->fwd->n_in], *lse = l[c->fwd->n_in + 1];
-  char *r = tc_sprintf("%s,%s,%s,%s%s->%s", y, x, y, lse, c->fwd->n_in > 1 ? ",n" : "", x);
-  tc_node_rule(c->g, n, r);
+  for (int i = 0; i < more; i++) tc_text_add(with, sizeof with, ",%s", l[1 + i]);
+  if (apart) snprintf(kv, sizeof kv, ",%s", l[1]);
+  char *r = tc_sprintf("%s,%s,%s,%s%s->%s%s", y, x, y, lse, with, x, kv);
+  tc_node_rule(c->g, &c->g->node[id], r);
   free(r);
+}
+
+/* Adds to the gradient that attention, which is later in the forward order, has already made. */
+static void grad_kv(struct gctx *c, int32_t dkv)
+{
+  const int32_t x = in(c, 0), before = c->grad[x], d = grad_new(c, x);
+  TC_ASSERT(before >= 0);
+  c->g->tensor[d].overwrites = before;
+  emit(c, TC_OP_KV_BWD, 2, (int32_t[]){ before, dkv }, 1, &d);
+  c->grad[x] = d;
 }
 
 static void grad_sumexp(struct gctx *c, int32_t ds)
@@ -264,7 +283,7 @@ static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
   [TC_OP_EMBED] = grad_embed,   [TC_OP_POS] = grad_pos,     [TC_OP_LAYERNORM] = grad_layernorm,
   [TC_OP_MATMUL] = grad_matmul, [TC_OP_BIAS] = grad_bias,   [TC_OP_GELU] = grad_activation,
   [TC_OP_ADD] = grad_add,       [TC_OP_CAST] = grad_same,   [TC_OP_DROPOUT] = grad_same,
-  [TC_OP_ATTN] = grad_attn,     [TC_OP_SUMEXP] = grad_sumexp, [TC_OP_PICK] = grad_pick,
+  [TC_OP_ATTN] = grad_attn,     [TC_OP_KV] = grad_kv,       [TC_OP_SUMEXP] = grad_sumexp, [TC_OP_PICK] = grad_pick,
   [TC_OP_NLL] = grad_nll,       [TC_OP_SUM] = grad_sum,     [TC_OP_RMSNORM] = grad_rmsnorm,
   [TC_OP_QKNORM] = grad_qknorm, [TC_OP_ROPE] = grad_rope,   [TC_OP_SWIGLU] = grad_activation,
 };

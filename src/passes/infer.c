@@ -44,6 +44,18 @@ static bool choose(const struct tc_place *p, const char *subs, struct choice *c)
   return choose_split(p, subs, c) || choose_at(p, c);
 }
 
+/* A node's rule on axes that split sequences [1], and on the others [0]. */
+struct rules { char on[2][TC_RULE_MAX][TC_DIMS + 1]; int n; };
+
+static void read_rules(struct rules *r, const struct tc_graph *g, const struct tc_node *n)
+{
+  r->n = tc_rule_parse(g, n, r->on[0]);
+  memcpy(r->on[1], r->on[0], sizeof r->on[0]);
+  tc_rule_on(r->on[0], r->n, TC_MB);
+}
+
+static char (*rules_on(struct rules *r, int axis))[TC_DIMS + 1] { return r->on[tc_axis_role[axis] == TC_ROLE_TOKENS]; }
+
 /* ---- up-sweep ---------------------------------------------------------------------- */
 
 static void prefer_node(struct sctx *s, const struct tc_node *n, int axis)
@@ -51,7 +63,7 @@ static void prefer_node(struct sctx *s, const struct tc_node *n, int axis)
   struct tc_graph *g = s->g;
   char l[TC_RULE_MAX][TC_DIMS + 1];
   if (n->n_in + n->n_out > TC_RULE_MAX) return;
-  tc_rule_parse(g, n, l);
+  tc_rule_on(l, tc_rule_parse(g, n, l), axis);
   struct choice c = { 0 };
   bool found = false;
   for (int i = 0; i < n->n_in && !found; i++) {
@@ -184,7 +196,7 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
     if (asks < 0 && !default_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
   }
   bool bad = (c->kind == TC_S && *op->unsplittable && strchr(op->unsplittable, c->sub)) ||
-             (c->kind == TC_FLAT && !(op->flags & TC_OPF_FLAT));
+             (c->kind == TC_FLAT && !(op->flags & TC_OPF_FLAT)) || (c->kind == TC_S && c->sub == 'N');
   if (bad && asks >= 0) {
     int32_t other = n->n_out && tc_out(g, n, 0) != asks ? tc_out(g, n, 0) : tc_in(g, n, 0);
     return tc_fail(s->err, TC_ELAYOUT, "%s is to be split on %s, but op %s, which makes it "
@@ -210,17 +222,33 @@ static void keep_one_flat(const struct sctx *s, const struct tc_node *n, struct 
     if (flat & ~keep & 1u << a) c[a].kind = TC_R;
 }
 
-/* Keeps sequences complete: removes splits of the first subscript, innermost axis first, until they are. */
-static void keep_blocks(struct sctx *s, const struct tc_node *n,
-                       char l[TC_RULE_MAX][TC_DIMS + 1], struct choice c[TC_AXES])
+/* Whether a node has the keys of all tokens in an input of their own (tc_rule_on). */
+static bool has_all_keys(const struct rules *r)
 {
+  for (int i = 0; i < r->n; i++)
+    if (r->on[1][i][0] == 'N') return true;
+  return false;
+}
+
+/* Keeps sequences complete: removes splits of the first subscript, innermost axis first, until they are. An axis that
+ * splits sequences may split those of queries where there are all keys. */
+static void keep_blocks(struct sctx *s, const struct tc_node *n, const struct rules *r, struct choice c[TC_AXES])
+{
+  const char rows_of = r->on[0][0][0];
+  const unsigned may = has_all_keys(r) ? tc_axes_of(TC_ROLE_TOKENS) : 0;
   if (!(tc_op_info[n->op].flags & TC_OPF_BLOCK)) return;
+  for (int a = 0; a < TC_AXES && s->g->rows.cp > 1; a++)     /* whose blocks of rows would not be of whole sequences */
+    if (tc_axis_role[a] == TC_ROLE_MODEL && c[a].kind == TC_S && c[a].sub == rows_of) c[a].kind = TC_R;
   for (int a = TC_AXES - 1; a >= 0; a--) {
     int64_t rows = s->g->tensor[tc_in(s->g, n, 0)].dim[0];
+    bool whole = true;
     for (int b = 0; b < TC_AXES; b++)
-      if (c[b].kind == TC_S && c[b].sub == l[0][0]) rows /= s->m->size[b];
-    if (rows % n->attr.sequence == 0) return;
-    if (c[a].kind == TC_S && c[a].sub == l[0][0]) c[a].kind = TC_R;
+      if (c[b].kind == TC_S && c[b].sub == rows_of && !(may >> b & 1)) {
+        rows /= s->m->size[b];
+        whole &= tc_axis_role[b] != TC_ROLE_TOKENS || s->m->size[b] == 1;
+      }
+    if (whole && rows % n->attr.sequence == 0) return;
+    if (c[a].kind == TC_S && c[a].sub == rows_of && !(may >> a & 1)) c[a].kind = TC_R;
   }
 }
 
@@ -248,17 +276,15 @@ static bool stays_partial(struct sctx *s, const struct tc_node *n, int axis)
 }
 
 /* The layout of output k, as the node makes it. */
-static struct tc_layout output_layout(const struct sctx *s, int32_t node, int k,
-                                      char l[TC_RULE_MAX][TC_DIMS + 1],
-                                      const struct choice c[TC_AXES], const bool partial[TC_AXES])
+static struct tc_layout output_layout(const struct sctx *s, int32_t node, int k, struct rules *r, const struct choice c[TC_AXES], const bool partial[TC_AXES])
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
   const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
   struct tc_layout lay;
-  const char *lo = n->n_in + k < TC_RULE_MAX ? l[n->n_in + k] : "";
   bool max = tc_op_info[n->op].flags & TC_OPF_MAXRED;
   for (int a = 0; a < TC_AXES; a++) {
+    const char *lo = n->n_in + k < TC_RULE_MAX ? rules_on(r, a)[n->n_in + k] : "";
     struct tc_place p = placed(&c[a], lo, t->rank);
     bool contracted = tc_is_split(c[a].kind) && p.kind == TC_R;
     if (contracted || partial[a])
@@ -272,15 +298,15 @@ static struct tc_layout output_layout(const struct sctx *s, int32_t node, int k,
 static int infer_node(struct sctx *s, int32_t node)
 {
   struct tc_graph *g = s->g;
-  char l[TC_RULE_MAX][TC_DIMS + 1] = { "" };
-  tc_rule_parse(g, &g->node[node], l);
+  struct rules r = { .n = 0 };
+  read_rules(&r, g, &g->node[node]);
   struct choice c[TC_AXES];
   bool partial[TC_AXES] = { false };
   for (int a = 0; a < TC_AXES; a++) {
-    TC_TRY(choose_axis(s, &g->node[node], a, l, &c[a]));
+    TC_TRY(choose_axis(s, &g->node[node], a, rules_on(&r, a), &c[a]));
     partial[a] = c[a].kind == TC_R && stays_partial(s, &g->node[node], a);
   }
-  keep_blocks(s, &g->node[node], l, c);
+  keep_blocks(s, &g->node[node], &r, c);
   keep_one_flat(s, &g->node[node], c);
   memcpy(s->choice[node], c, sizeof c);
   int n_in = g->node[node].n_in, n_out = g->node[node].n_out;
@@ -288,10 +314,10 @@ static int infer_node(struct sctx *s, int32_t node)
   for (int i = 0; i < n_in; i++) {
     int32_t t = s->now[tc_in(g, &g->node[node], i)];
     /* Where there are more inputs than subscripts (sqnorm, clip), the last one is that of all the others. */
-    const char *li = l[TC_MIN(i, TC_RULE_MAX - 2)];
+    const int li = TC_MIN(i, TC_RULE_MAX - 2);
     struct tc_layout need;
     for (int a = 0; a < TC_AXES; a++)
-      need.on[a] = partial[a] ? g->tensor[t].lay.on[a] : placed(&c[a], li, g->tensor[t].rank);
+      need.on[a] = partial[a] ? g->tensor[t].lay.on[a] : placed(&c[a], rules_on(&r, a)[li], g->tensor[t].rank);
     if (i < TC_RULE_MAX) before[i] = tc_in(g, &g->node[node], i);
     TC_TRY(tc_place_input(s, node, i, &need));
   }
@@ -302,7 +328,7 @@ static int infer_node(struct sctx *s, int32_t node)
   for (int k = 0; k < n_out; k++) {
     struct tc_tensor *t = &g->tensor[tc_out(g, &g->node[node], k)];
     const struct tc_layout asked = t->lay;
-    t->lay = output_layout(s, node, k, l, c, partial);
+    t->lay = output_layout(s, node, k, &r, c, partial);
     t->space = g->node[node].space;
     struct sum *sum = tc_sum_of(s, node, k);
     TC_TRY(sum ? tc_sum_add(s, node, k, sum) : tc_place_output(s, node, k, &asked, before));

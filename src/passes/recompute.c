@@ -1,4 +1,5 @@
-/* recompute.c - clones forward nodes into the backward pass.
+/* recompute.c - clones forward nodes into the backward pass: those that the user asks for, and, always, ops that op.def marks
+ * with what is gathered from them.
  *
  * A backward node that reads a tensor made by a forward node of its own layer reads a clone's output
  * instead; clones are placed directly before their first reader, inputs first. Tensors from outside the
@@ -22,9 +23,19 @@ static int32_t outermost(const struct tc_graph *g, int32_t unit)
   return unit;
 }
 
+/* A node that op.def marks as made again, or the reshard of what one makes. */
+static bool is_made_again(const struct tc_graph *g, const struct tc_node *n)
+{
+  while (n->op == TC_OP_RESHARD && n->n_in == 1 && g->tensor[tc_in(g, n, 0)].node >= 0)
+    n = &g->node[g->tensor[tc_in(g, n, 0)].node];
+  return tc_op_info[n->op].flags & TC_OPF_AGAIN;
+}
+
 static bool is_candidate(const struct rctx *c, const struct tc_node *n)
 {
   if (n->mark != TC_F || n->head || !c->layer[outermost(c->g, n->unit)]) return false;
+  if (is_made_again(c->g, n)) return true;
+  if (c->what == TC_RECOMPUTE_NONE) return false;
   if (c->what == TC_RECOMPUTE_SELECTIVE)
     return n->op == TC_OP_ATTN || n->op == TC_OP_GELU || n->op == TC_OP_SWIGLU;
   if (n->op == TC_OP_RESHARD && n->axes == TC_ON_PP) return false;         /* a receive is not repeated */
@@ -74,8 +85,10 @@ static bool gathered_again(struct rctx *c, const struct tc_node *n, int32_t n_ol
 
 void tc_recompute(struct tc_graph *g, enum tc_recompute what)
 {
-  if (what == TC_RECOMPUTE_NONE) return;
   int32_t n_order = g->n_order, n_old = g->n_nodes;
+  bool any = what != TC_RECOMPUTE_NONE;
+  for (int32_t i = 0; i < n_order && !any; i++) any = tc_op_info[g->node[g->order[i]].op].flags & TC_OPF_AGAIN;
+  if (!any) return;
   int32_t *order = tc_malloc((size_t)n_order * sizeof *order);
   memcpy(order, g->order, (size_t)n_order * sizeof *order);
   struct rctx c = { .g = g, .what = what };

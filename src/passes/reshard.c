@@ -97,11 +97,11 @@ static bool cuts_same(const struct tc_place *a, const struct tc_place *other)
   return a->kind == TC_FLAT || other->kind == TC_FLAT || a->dim == other->dim;
 }
 
-/* Whether axis a is split inside axis b's blocks: a flat shard is innermost, else the later axis. */
+/* Whether axis a is split inside axis b's blocks: a flat shard is innermost. */
 static bool is_inside(const struct tc_place *pa, int a, const struct tc_place *pb, int b)
 {
   if (pa->kind == TC_FLAT) return true;
-  return pb->kind != TC_FLAT && a > b;
+  return pb->kind != TC_FLAT && tc_nests_inside(a, b, pa->dim);
 }
 
 /* Axis a, and those that change with it: one flat shard is cut by all of its axes. */
@@ -145,14 +145,15 @@ static unsigned next_axes(const struct tc_layout *now, const struct tc_layout *g
   return 0;
 }
 
-/* Whether the same change of placement may be one collective on both axes: those that split sequences are not told apart
- * where nothing is said of one of them. */
+/* Whether the same change of placement may be one collective on both axes: those that split the batch or its sequences are not told
+ * apart where nothing is said of one of them. */
 static bool is_one_change(const struct tc_layout *now, const struct tc_layout *goal, int a, int b)
 {
   struct tc_place was = now->on[b], to = goal->on[b];
   was.at = now->on[a].at;
   to.at = goal->on[a].at;
-  return tc_axis_role[a] == TC_ROLE_BATCH && tc_axis_role[b] == TC_ROLE_BATCH && tc_place_equal(&was, &now->on[a]) &&
+  const unsigned rows = tc_axes_of(TC_ROLE_BATCH) | tc_axes_of(TC_ROLE_TOKENS);
+  return rows >> a & 1 && rows >> b & 1 && tc_place_equal(&was, &now->on[a]) &&
          tc_place_equal(&to, &goal->on[a]);
 }
 
@@ -172,13 +173,27 @@ static unsigned next_set(const struct tc_mesh *m, const struct tc_layout *now, c
   return found;
 }
 
-/* The axes of the innermost split, which blocks the others; 0: nothing is split. */
-static unsigned innermost_split(const struct tc_layout *now)
+/* Whether the split on axis a is inside one that has yet to be made or undone. */
+static bool blocks_one(const struct tc_layout *now, const struct tc_layout *goal, int a)
+{
+  const struct tc_place *pa = &now->on[a];
+  for (int b = TC_FIRST_AXIS; b < TC_AXES; b++) {
+    const struct tc_place *from = &now->on[b], *to = &goal->on[b];
+    if (b == a || tc_place_equal(from, to)) continue;
+    if ((cuts_same(pa, from) && is_inside(pa, a, from, b)) || (cuts_same(pa, to) && is_inside(pa, a, to, b))) return true;
+  }
+  return false;
+}
+
+/* The axes of the innermost of the splits that block others. */
+static unsigned blocking_axes(const struct tc_layout *now, const struct tc_layout *goal)
 {
   int in = -1;
   for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
-    if (tc_is_split(now->on[a].kind) && (in < 0 || is_inside(&now->on[a], a, &now->on[in], in))) in = a;
-  return in < 0 ? 0 : now->on[in].kind == TC_FLAT ? tc_layout_axes(now, TC_FLAT) : 1u << in;
+    if (tc_is_split(now->on[a].kind) && blocks_one(now, goal, a) &&
+        (in < 0 || (cuts_same(&now->on[a], &now->on[in]) && is_inside(&now->on[a], a, &now->on[in], in)))) in = a;
+  TC_ASSERT(in >= 0);
+  return now->on[in].kind == TC_FLAT ? tc_layout_axes(now, TC_FLAT) : 1u << in;
 }
 
 /* A flat shard is made, or undone, by one collective: its axes go through R unless they all stay, or all change alike. */
@@ -218,8 +233,7 @@ int32_t tc_reshard(struct tc_graph *g, const struct tc_mesh *m, int32_t t, const
         t = reshard_axes(g, m, t, axes, goal, like);
         continue;
       }
-      axes = innermost_split(&now);              /* it is gathered, and split again afterwards */
-      TC_ASSERT(axes);
+      axes = blocking_axes(&now, goal);          /* its blocks are gathered, and split again afterwards */
       t = reshard_axes(g, m, t, axes, &r, like);
     }
   }

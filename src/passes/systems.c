@@ -20,18 +20,18 @@
 #define END { NULL, 0, { R }, false, 0, 0, true }
 #define ROWS(...) (const struct tc_annotation[]){ __VA_ARGS__, END }
 
-/* States split over shard, and copies of the shards that split the batch, too. */
+/* States split over shard and cp, whose ranks use the same weights, too; copies of the shards have other sequences. */
 #define COPIES PARAMS(REPLICATE, R, R, P, R, AUTO)
 
 const struct tc_system tc_systems[TC_DATA_NONE + 1] = {
   /*                                     on     store  use acc   update after */
-  [TC_DATA_DDP] = { "ddp",   ROWS(PARAMS(DP,    R,     R,  P,    R,     STEP),         BATCH(DP, S(0))),
+  [TC_DATA_DDP] = { "ddp",   ROWS(PARAMS(DP_CP, R,     R,  P,    R,     STEP),         BATCH(DP_CP, S(0))),
     "every rank has all tensors; gradients are all-reduced" },
-  [TC_DATA_ZERO1] = { "zero1", ROWS(PARAMS(SHARD, R,   R,  P,    FLAT,  STEP), COPIES, BATCH(DP, S(0))),
+  [TC_DATA_ZERO1] = { "zero1", ROWS(PARAMS(FSDP, R,    R,  P,    FLAT,  STEP), COPIES, BATCH(DP_CP, S(0))),
     "the optimizer's state is split" },
-  [TC_DATA_ZERO2] = { "zero2", ROWS(PARAMS(SHARD, R,   R,  FLAT, FLAT,  STEP), COPIES, BATCH(DP, S(0))),
+  [TC_DATA_ZERO2] = { "zero2", ROWS(PARAMS(FSDP, R,    R,  FLAT, FLAT,  STEP), COPIES, BATCH(DP_CP, S(0))),
     "gradients are split too, reduce-scattered as they are made" },
-  [TC_DATA_ZERO3] = { "zero3", ROWS(PARAMS(SHARD, FLAT, R, FLAT, FLAT,  USE),  COPIES, BATCH(DP, S(0))),
+  [TC_DATA_ZERO3] = { "zero3", ROWS(PARAMS(FSDP, FLAT, R,  FLAT, FLAT,  USE),  COPIES, BATCH(DP_CP, S(0))),
     "weights are split too, gathered unit by unit before use (FSDP)" },
   [TC_DATA_SERVER] = { "server", ROWS(PARAMS(DP, RANK0, R, P,    RANK0, STEP),         BATCH(DP, S(0))),
     "a parameter server: rank 0 of dp has weights and optimizer" },
@@ -39,7 +39,7 @@ const struct tc_system tc_systems[TC_DATA_NONE + 1] = {
   [TC_DATA_DATAPARALLEL] = { "dataparallel", ROWS(PARAMS(DP, RANK0, R, P, RANK0, MB),  BATCH(DP, RANK0),
                                                   ROW("embed", DP, S(0)), ROW("logits", DP, RANK0)),
     "device 0 scatters inputs, gathers outputs, computes loss and update" },
-  [TC_DATA_NONE] = { "none", ROWS(PARAMS(DP,    R,     R,  R,    R,     STEP)),
+  [TC_DATA_NONE] = { "none", ROWS(PARAMS(DP_CP, R,     R,  R,    R,     STEP)),
     "places nothing: only annotations do" },
 };
 
@@ -51,6 +51,12 @@ const struct tc_annotation tc_rows_tensor[] = {
   ROW("*.mlp.proj.weight", TP, S(1)),   END };
 const struct tc_annotation tc_rows_sequence[] = {
   ROW("embed", TP, S(0)), ROW("pos", TP, S(0)), ROW("*.residual", TP, S(0)), END };
+
+/* Context parallelism: the rows of tokens are split on cp as they are on dp. With heads, attention has all tokens of its
+ * sequences and some of its heads (Jacobs et al., DeepSpeed-Ulysses, 2023); with keys each rank attends from its own tokens
+ * to all keys and values, by the rule of op ATTN. */
+const struct tc_annotation tc_rows_heads[] = { ROW("*.attn.out", CP, S(1)), ROW("*.attn.proj", CP, S(0)), END };
+const struct tc_annotation tc_rows_keys[] = { ROW("*.attn.kv", CP, S(0)), END };
 
 static const struct tc_annotation rows_in_time[] = { BATCH(MB, S(0)), END };
 
@@ -105,7 +111,8 @@ int tc_system_apply(struct tc_graph *g, const struct tc_mesh *m, const struct tc
   return tc_annotate(g, m, s->rows + n, err);
 }
 
-bool tc_system_has_copies(const struct tc_system *s) { return s->rows->axes != TC_ON_DP; }
+bool tc_system_has_copies(const struct tc_system *s) { return s->rows->axes == TC_ON_FSDP; }
+bool tc_system_has_context(const struct tc_system *s) { return s->rows->axes & TC_ON_CP; }
 
 static int refuse(const struct tc_annotation *a, const char *name, const char *what,
                   struct tc_err *err)

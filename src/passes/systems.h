@@ -28,10 +28,12 @@ struct tc_system {
 };
 /* Whether its states are split over shard, and replicated over the rest of dp. */
 bool tc_system_has_copies(const struct tc_system *s);
+/* Whether it places parameters on cp. */
+bool tc_system_has_context(const struct tc_system *s);
 extern const struct tc_system tc_systems[TC_DATA_NONE + 1];     /* by enum tc_data_parallel */
 /* Tensor parallelism (Shoeybi et al., 2019) as rows for all families: a model has tensors for some of them.
  * Sequence parallelism on top of it (Korthikanti et al., 2022): the residual stream, from the embedding on. */
-extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
+extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[], tc_rows_heads[], tc_rows_keys[];
 
 /* annotate.c: a file of rows, one per line:
  *   PATTERN AXIS PLACE                            e.g.  wte.weight  tp  S(0)

@@ -8,7 +8,7 @@
 
 static const int64_t chunk_bytes = INT64_C(2) << 30;      /* the logits of a chunk on a rank, at most */
 
-/* tokens: of a micro-batch; row_bytes: of a token's logits on a rank of tp. Without making a program. */
+/* tokens: of a micro-batch on a rank; row_bytes: of a token's logits on a rank of tp. Without making a program. */
 static int find_sizes(int64_t *tokens, int64_t *row_bytes, const struct tc_config *c, int world,
                       const int32_t *node_of_rank, int devices_per_node)
 {
@@ -17,7 +17,8 @@ static int find_sizes(int64_t *tokens, int64_t *row_bytes, const struct tc_confi
   struct tc_mesh *m;
   TC_TRY(tc_setup_model(c, &model, &err));
   TC_TRY(tc_setup_axes(&m, c, world, node_of_rank, devices_per_node, &err));
-  *tokens = (c->train_micro_batch > 0 ? c->train_micro_batch : c->train_global_batch / tc_mesh_size(m, TC_ON_DP)) * model.context;
+  *tokens = (c->train_micro_batch > 0 ? c->train_micro_batch : c->train_global_batch / tc_mesh_size(m, TC_ON_DP)) *
+            model.context / tc_mesh_size(m, TC_ON_CP);
   *row_bytes = 2 * tc_ceil_div(model.vocab, tc_mesh_size(m, TC_ON_TP));
   tc_mesh_free(m);
   return 0;

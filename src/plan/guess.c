@@ -1,6 +1,6 @@
-/* guess.c - see guess.h. Programs of one and of two layers are compiled on a node of tp ranks: their difference
+/* guess.c - see guess.h. Programs of one and of two layers are compiled on a node of cp x tp ranks: their difference
  * is the price of a layer, the rest that of embedding and head. Pipelines are then estimated by formulas,
- * states by the table of systems, transfers on dp by their bytes on the wire. */
+ * states by the table of systems, transfers on dp and cp by their bytes on the wire. */
 #include "src/plan/guess.h"
 #include "src/schedule/pipeline.h"
 
@@ -26,6 +26,13 @@ struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand 
 static double use_bytes(const struct tc_guess *g) { return g->cfg->train_precision == TC_BF16 ? 2 : 4; }
 static double grad_bytes(const struct tc_guess *g) { return g->cfg->train_grad_type == TC_BF16 ? 2 : 4; }
 
+/* The ranks that have the same weights, and of these those that states are split on. */
+static int32_t copies(const struct tc_cand *x) { return x->dp * TC_MAX(x->cp, 1); }
+static int32_t shards(const struct tc_guess *g, const struct tc_cand *x)
+{
+  return g->cfg->mesh_shard > 0 ? (int32_t)g->cfg->mesh_shard * TC_MAX(x->cp, 1) : copies(x);
+}
+
 /* Layers of the rank that has most. */
 static double most_layers(const struct tc_guess *g, const struct tc_cand *x)
 {
@@ -35,7 +42,7 @@ static double most_layers(const struct tc_guess *g, const struct tc_cand *x)
 void tc_guess_order(const struct tc_guess *g, struct tc_cand *x)
 {
   const double on_pp = 2.0 * x->n_mb * x->micro * x->virtual_stages * use_bytes(g) *
-                       (double)(g->model.context * g->model.hidden);
+                       (double)(g->model.context / TC_MAX(x->cp, 1) * g->model.hidden);
   const double on_dp = 8 * (g->layer_params * (double)g->model.layers / x->pp + g->rest_params) / x->tp;
   x->near_pp = x->pp > 1 && x->dp > 1 && on_pp > on_dp;
 }
@@ -58,7 +65,8 @@ static void make_price(struct tc_guess *g, struct tc_price *p, const struct tc_c
     struct tc_config c = tc_cand_config(g->cfg, &one);
     c.model_layers = i + 1;
     c.train_global_batch = x->micro;
-    p->status = tc_plan_unit(&u[i], &c, x->tp, g->k, &p->err);
+    c.mesh_shard = TC_AUTO;
+    p->status = tc_plan_unit(&u[i], &c, TC_MAX(x->cp, 1) * x->tp, g->k, &p->err);
   }
   if (p->status) return;
   struct tc_layer_price a = price_of(&u[0]), b = price_of(&u[1]);
@@ -113,9 +121,9 @@ static struct flight_row in_flight(struct tc_guess *g, const struct tc_cand *x)
   return *r;
 }
 
-static double share(const struct tc_system *s, int place, double dp)
+static double share(const struct tc_system *s, int place, double n)
 {
-  return s->rows->place[place].kind == TC_FLAT ? 1 / dp : 1;
+  return s->rows->place[place].kind == TC_FLAT ? 1 / n : 1;
 }
 
 /* Memory of the rank that needs most; *params: the parameters that it computes with. */
@@ -125,10 +133,9 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   const struct tc_config *c = g->cfg;
   const struct tc_system *s = &tc_systems[x->data];
   bool bf16 = c->train_precision == TC_BF16;
-  double grad = grad_bytes(g), use = use_bytes(g), dp = x->dp, layers = most_layers(g, x);
+  double grad = grad_bytes(g), use = use_bytes(g), n = shards(g, x), layers = most_layers(g, x);
   double psi = (layers * g->layer_params + g->rest_params) / x->tp;
-  double store = share(s, TC_STORE, dp), acc = share(s, TC_ACC, dp), update = share(s, TC_UPDATE,
-      dp);
+  double store = share(s, TC_STORE, n), acc = share(s, TC_ACC, n), update = share(s, TC_UPDATE, n);
   double opt = (c->train_optimizer == TC_OPTIMIZER_ADAMW ? 8 : 0) + (bf16 || update != store ? 4 : 0);
   const int stored = s->rows->place[TC_STORE].kind;
   const bool sharded = stored != s->rows->place[TC_USE].kind;      /* weights are stored elsewhere than used */
@@ -147,12 +154,13 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
 
 /* ---- time ------------------------------------------------------------------------ */
 
-/* Seconds of a collective of `coll` of an array of `bytes` on the dp group's wires, without latencies. */
-static double dp_s(const struct tc_guess *g, const struct tc_cand *x, int coll, double bytes)
+/* Seconds of a collective of `coll` of an array of `bytes` on the wires of a group of n ranks of dp and cp, without
+ * latencies. */
+static double dp_s(const struct tc_guess *g, const struct tc_cand *x, int n, int coll, double bytes)
 {
   int each = TC_MAX(g->k->devices / x->tp / (x->near_pp ? x->pp : 1), 1);
-  double near = g->k->switch_nodes >= 1 ? each * g->k->switch_nodes : x->dp, s = 0, on[TC_WIRES];
-  tc_wire_bytes(on, tc_coll_busiest(coll, x->dp, bytes), x->dp, TC_MIN(x->dp, each), TC_MIN(x->dp, near));
+  double near = g->k->switch_nodes >= 1 ? each * g->k->switch_nodes : n, s = 0, on[TC_WIRES];
+  tc_wire_bytes(on, tc_coll_busiest(coll, n, bytes), n, TC_MIN(n, each), TC_MIN(n, near));
   for (int w = 0; w < TC_WIRES; w++)
     if (on[w] > 0) s = TC_MAX(s, on[w] / g->k->link[w].bytes_per_s[coll]);
   return s;
@@ -176,7 +184,7 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   const struct tc_price *p = price(g, x);
   if (p->status) return tc_fail(err, p->status, "%s", p->err.text);
   const struct tc_plan_device *d = &g->k->device;
-  double psi, pp = x->pp, dp = x->dp, m = x->n_mb;
+  double psi, pp = x->pp, n = shards(g, x), m = x->n_mb;
   x->bytes = memory(g, x, p, &psi);
   /* The first and the last stage have embedding and head in addition to layers, and fewer layers if that
    * balances the stages. */
@@ -187,19 +195,20 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   double f = stage * p->layer.f / one, b = stage * p->layer.b / one, w = stage * p->layer.w / one;
   double use = use_bytes(g), grad = grad_bytes(g), comm = 0, gather = 0, scatter = 0;
   const struct tc_system *s = &tc_systems[x->data];
-  if (s->rows->place[TC_STORE].kind == TC_FLAT) gather = dp_s(g, x, TC_ALL_GATHER, psi * use);
-  if (s->rows->place[TC_ACC].kind == TC_FLAT) scatter = dp_s(g, x, TC_REDUCE_SCATTER, psi * grad);
+  if (s->rows->place[TC_STORE].kind == TC_FLAT) gather = dp_s(g, x, (int)n, TC_ALL_GATHER, psi * use);
+  if (s->rows->place[TC_ACC].kind == TC_FLAT) scatter = dp_s(g, x, (int)n, TC_REDUCE_SCATTER, psi * grad);
   else if (s->rows->place[TC_UPDATE].kind == TC_FLAT)
-    comm += dp_s(g, x, TC_REDUCE_SCATTER, psi * grad);
-  else comm += dp_s(g, x, TC_ALL_REDUCE, psi * grad);
-  double update = tc_memory_s(d, psi * share(s, TC_UPDATE, dp) * 28);
+    comm += dp_s(g, x, (int)n, TC_REDUCE_SCATTER, psi * grad);
+  else comm += dp_s(g, x, copies(x), TC_ALL_REDUCE, psi * grad);
+  if (copies(x) > n) comm += dp_s(g, x, copies(x) / (int)n, TC_ALL_REDUCE, psi * grad / n);
+  double update = tc_memory_s(d, psi * share(s, TC_UPDATE, n) * 28);
   if (s->rows->place[TC_UPDATE].kind == TC_FLAT && s->rows->place[TC_STORE].kind != TC_FLAT)
-    update += dp_s(g, x, TC_ALL_GATHER, psi * use);   /* updated weights: no work overlaps their gather */
-  if (x->offload != TC_OFFLOAD_NO) update += psi * 24 / dp / d->copy_bytes_per_s;
+    update += dp_s(g, x, (int)n, TC_ALL_GATHER, psi * use);   /* updated weights: no work overlaps their gather */
+  if (x->offload != TC_OFFLOAD_NO) update += psi * 24 / n / d->copy_bytes_per_s;
   int wire = x->near_pp && g->k->devices >= x->tp * 2 ? TC_WIRE_NODE : TC_WIRE_NETWORK;
-  if (g->k->devices >= x->tp * x->dp * x->pp) wire = TC_WIRE_NODE;
+  if (g->k->devices >= x->tp * copies(x) * x->pp) wire = TC_WIRE_NODE;
   double send = (double)x->micro * (double)g->model.context * (double)g->model.hidden * use /
-                (x->sequence ? x->tp : 1) / g->k->link[wire].bytes_per_s[TC_SEND];
+                TC_MAX(x->cp, 1) / (x->sequence ? x->tp : 1) / g->k->link[wire].bytes_per_s[TC_SEND];
   x->s = m * (TC_MAX(f, gather) + TC_MAX(b + w, gather + scatter)) + bubble_s(x, f, b, w) +
          tc_exposed_s(comm, b + w, TC_MAX(most, 1)) + update +
          (x->pp > 1 ? 2 * (pp - 1) * send * x->virtual_stages : 0);

@@ -5,7 +5,11 @@
 #include <math.h>
 #include <stdarg.h>
 
-static int world_of(const struct search *s) { return s->nodes * s->k->devices; }
+/* mesh.cp, which is not searched. */
+static int cp_of(const struct search *s) { return (int)TC_MAX(s->c->mesh_cp, 1); }
+
+/* The ranks of pp, dp and tp. */
+static int world_of(const struct search *s) { return s->nodes * s->k->devices / cp_of(s); }
 
 /* A rank's sequences. */
 static int64_t local_of(const struct search *s, const struct tc_cand *x)
@@ -43,7 +47,7 @@ static enum tried take_pp(const struct search *s, struct tc_cand *x, int64_t v)
 /* dp is what is left of the ranks. */
 static enum tried take_dp(const struct search *s, struct tc_cand *x, int64_t v)
 {
-  *x = (struct tc_cand){ .pp = x->pp, .dp = world_of(s) / x->tp / x->pp, .tp = x->tp };
+  *x = (struct tc_cand){ .pp = x->pp, .dp = world_of(s) / x->tp / x->pp, .cp = cp_of(s), .tp = x->tp };
   if (tc_is_fixed(s, TC_KEY_DP)) return v == x->dp ? TRY : SKIP;
   return v > 0 ? END : TRY;
 }
@@ -163,7 +167,8 @@ static bool leaves_node(const struct search *s, const struct tc_cand *x, char *w
 static bool cuts_heads(const struct search *s, const struct tc_cand *x, char *why)
 {
   char heads[64];
-  return s->g.model.kv_heads % x->tp &&
+  const int64_t parts = x->tp * (s->c->parallel_context == TC_CONTEXT_HEADS ? cp_of(s) : 1);
+  return s->g.model.kv_heads % parts &&
          say(why, "does not divide %s", tc_setup_heads(heads, sizeof heads, &s->g.model));
 }
 
@@ -171,6 +176,20 @@ static bool cuts_batch(const struct search *s, const struct tc_cand *x, char *wh
 {
   const int64_t batch = s->c->train_global_batch;
   return batch % x->dp && say(why, "does not divide train.global_batch = %lld", (long long)batch);
+}
+
+static bool cuts_copies(const struct search *s, const struct tc_cand *x, char *why)
+{
+  const int64_t shard = s->c->mesh_shard;
+  return shard > 0 && x->dp % shard && say(why, "is no multiple of mesh.shard = %lld", (long long)shard);
+}
+
+static bool has_no_place(const struct search *s, const struct tc_cand *x, char *why)
+{
+  const struct tc_system *y = &tc_systems[x->data];
+  const bool copies = s->c->mesh_shard > 0 && s->c->mesh_shard < x->dp && !tc_system_has_copies(y);
+  if (copies) return say(why, "does not split states, which mesh.shard = %lld does", (long long)s->c->mesh_shard);
+  return x->cp > 1 && !tc_system_has_context(y) && say(why, "has no place for the ranks of mesh.cp = %d", x->cp);
 }
 
 static bool cuts_local(const struct search *s, const struct tc_cand *x, char *why)
@@ -199,6 +218,8 @@ static const struct {
   { TC_KEY_TP, leaves_node },
   { TC_KEY_TP, cuts_heads },
   { TC_KEY_DP, cuts_batch },
+  { TC_KEY_DP, cuts_copies },
+  { TC_KEY_DATA, has_no_place },
   { TC_KEY_MICRO, cuts_local },
   { TC_KEY_SCHEDULE, cuts_rounds },
   { TC_KEY_VIRTUAL_STAGES, exceeds_layers },
@@ -250,13 +271,14 @@ int tc_search_contradicts(const struct search *s, struct tc_err *err)
   const struct tc_config *c = s->c;
   const bool pp = tc_is_fixed(s, TC_KEY_PP), dp = tc_is_fixed(s, TC_KEY_DP), tp = tc_is_fixed(s, TC_KEY_TP);
   const double world = (double)s->nodes * s->k->devices;
-  const double ranks = (pp ? (double)c->mesh_pp : 1) * (tp ? (double)c->mesh_tp : 1) * (dp ? (double)c->mesh_dp : 1);
+  const double ranks = (pp ? (double)c->mesh_pp : 1) * (tp ? (double)c->mesh_tp : 1) * (dp ? (double)c->mesh_dp : 1) *
+                       cp_of(s);
   const long long stages = tc_is_fixed(s, TC_KEY_VIRTUAL_STAGES) ? c->parallel_virtual_stages : 0;
   if (ranks > world || fmod(world, ranks) > 0)
-    return tc_fail(err, TC_ELAYOUT, "the given values of mesh.pp, dp and tp make %.0f ranks, which do not divide the "
+    return tc_fail(err, TC_ELAYOUT, "the given values of mesh.pp, dp, cp and tp make %.0f ranks, which do not divide the "
                    "%d nodes x %d devices = %.0f", ranks, s->nodes, s->k->devices, world);
   if (pp && dp && tp && ranks < world)
-    return tc_fail(err, TC_ELAYOUT, "mesh.pp x dp x tp = %.0f ranks leave some of the %d nodes x %d devices = %.0f "
+    return tc_fail(err, TC_ELAYOUT, "mesh.pp x dp x cp x tp = %.0f ranks leave some of the %d nodes x %d devices = %.0f "
                    "without one", ranks, s->nodes, s->k->devices, world);
   if (is_given(s, TC_KEY_SEQUENCE, true) && is_given(s, TC_KEY_TP, 1))
     return tc_fail(err, TC_ELAYOUT, "parallel.sequence = yes splits over tp, and mesh.tp = 1");

@@ -13,20 +13,23 @@ enum { MOST_VIRTUAL_STAGES = 1000 };          /* the maximum of parallel.virtual
 
 /* Seconds of one rank by virtual stage and mark, and once per step. */
 struct sums {
-  double work[MOST_VIRTUAL_STAGES][4];           /* [virtual stage][F, B, W]: computation, and transfers on tp */
-  double hidden[MOST_VIRTUAL_STAGES][4];         /* ... transfers on dp */
+  double work[MOST_VIRTUAL_STAGES][4];           /* [virtual stage][F, B, W]: computation, and transfers of activations */
+  double hidden[MOST_VIRTUAL_STAGES][4];         /* ... those of weights and gradients */
   double once_work, once_dp, last_dp, send;      /* last_dp: after the backward passes */
-  double tp_wait;                                /* per micro-batch */
+  double wait[TC_SETS];                          /* per micro-batch */
 };
 
 /* Packing and local reshards are left out. */
 static void add_node(struct sums *s, const struct tc_graph *g, const struct tc_node *n,
-                     const struct tc_node_price *price, int pp)
+                     const struct tc_node_price *price, const struct tc_mesh *m)
 {
+  const int pp = m->size[TC_PP];
   int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
   int virtual_stage = TC_MIN(TC_MAX(stage, 0) / pp, MOST_VIRTUAL_STAGES - 1);
   const bool once = n->once_a_step || n->mark == TC_U;
-  const bool on_batch = n->axes && !(n->axes & ~(unsigned)tc_axes_of(TC_ROLE_BATCH));
+  const unsigned tokens = tc_axes_of(TC_ROLE_TOKENS), batch = tc_axes_of(TC_ROLE_BATCH);
+  const bool of_weights = n->n_in > 0 && g->tensor[tc_in(g, n, 0)].param >= 0;     /* attention waits for others on cp */
+  const bool hides = n->axes && !(n->axes & ~(batch | tokens)) && (of_weights || n->axes & batch);
   const double seconds = price->reshard.seconds;
   if (n->op != TC_OP_RESHARD) {
     *(once ? &s->once_work : &s->work[virtual_stage][n->mark]) += price->run_s;
@@ -37,12 +40,12 @@ static void add_node(struct sums *s, const struct tc_graph *g, const struct tc_n
     else s->once_work += seconds;
   } else if (once) {
     bool last = n->mark == TC_U;
-    *(!on_batch ? &s->once_work : last ? &s->last_dp : &s->once_dp) += seconds;
-  } else if (on_batch) {
+    *(!hides ? &s->once_work : last ? &s->last_dp : &s->once_dp) += seconds;
+  } else if (hides) {
     s->hidden[virtual_stage][n->mark] += seconds;
   } else {
     s->work[virtual_stage][n->mark] += seconds;
-    s->tp_wait += seconds;
+    s->wait[tc_mesh_find(m, n->axes)] += seconds;
   }
 }
 
@@ -52,7 +55,7 @@ static void add_program(struct sums *s, const struct tc_program *p, const struct
   struct tc_prices *prices = tc_prices_new(p, m, rank, k);
   for (int32_t b = 0; b < p->actions->n_body; b++) {
     const struct tc_node *n = &p->graph->node[p->actions->body[b]];
-    add_node(s, p->graph, n, tc_price_of(prices, n), m->size[TC_PP]);
+    add_node(s, p->graph, n, tc_price_of(prices, n), m);
   }
   tc_prices_free(prices);
 }
@@ -109,8 +112,8 @@ int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, co
     double exposed = tc_exposed_s(s[most].once_dp, backward, layers) + s[most].last_dp;
     once = s[most].once_work + exposed;
     *out = (struct tc_plan_step){ .step_s = sim->makespan + once, .busy_s = busy };
+    for (int k = 0; k < TC_SETS; k++) out->wait_s[k] = s[most].wait[k] * n_mb;
     out->wait_s[TC_SET_DP] = exposed;
-    out->wait_s[TC_SET_TP] = s[most].tp_wait * n_mb;
     out->bubble = sim->bubble * sim->makespan / out->step_s;
     out->wait_s[TC_SET_PP] = out->bubble * out->step_s;
   }

@@ -19,7 +19,11 @@ struct ctx {
 
 static int pass_build(struct ctx *c)
 {
+  const struct tc_mesh *m = c->m;
+  const int64_t blocks = (int64_t)tc_mesh_size(m, tc_axes_of(TC_ROLE_BATCH)) * m->size[TC_MB];
   tc_model_build(c->p->graph, &c->o->model, &c->o->gpt);
+  c->p->graph->rows = (struct tc_row_order){ .T = c->o->model.context, .sequences = c->o->gpt.batch / blocks,
+                                             .cp = tc_mesh_size(m, tc_axes_of(TC_ROLE_TOKENS)), .zigzag = c->o->zigzag };
   return 0;
 }
 

@@ -41,6 +41,7 @@ struct tc_program_opts {
   int prefetch;                  /* units whose weights are gathered ahead of their use */
   bool regather;                 /* activations gathered in forward are gathered again in backward */
   bool adamw, overlap;
+  bool zigzag;                   /* of the parts of a sequence (graph/row_order.h) */
   bool tasks;                    /* a training has TC_TASKS */
   bool unchecked;                /* without the checks after the passes: a planner's candidates, never
                                   * what is run */

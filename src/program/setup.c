@@ -185,7 +185,7 @@ int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
   int64_t bytes[TC_SETS] = { 0 }, on_batch = 0;
   if (!rc && choose) rc = tc_setup_traffic(bytes, c, m, err);
   for (int s = 0; s < TC_SETS; s++)
-    if (!(tc_set_axes[s] & ~(unsigned)tc_axes_of(TC_ROLE_BATCH))) on_batch += bytes[s];
+    if (tc_set_axes[s] & tc_axes_of(TC_ROLE_BATCH)) on_batch += bytes[s];
   if (!rc && bytes[TC_SET_PP] > on_batch) {      /* the same mesh, with pp nearer than dp */
     tc_mesh_free(m);
     TC_TRY(make_axes(&m, c, TC_TP_PP_DP, world, node_of_rank, devices_per_node, err));
@@ -210,6 +210,7 @@ static int check_split(const struct tc_config *c, const struct tc_model *model,
 {
   int64_t tp = tc_mesh_size(m, TC_ON_TP), heads = model->kv_heads;
   int64_t local = c->train_global_batch / tc_mesh_size(m, TC_ON_DP) / m->size[TC_MB];
+  const int64_t tokens = local * model->context / tc_mesh_size(m, TC_ON_CP);
   if (heads % tp) {
     char fit[128] = "";
     for (int64_t t = 1, n = 0; t <= heads && n < 12; t++)
@@ -219,10 +220,9 @@ static int check_split(const struct tc_config *c, const struct tc_model *model,
     return tc_fail(err, TC_ELAYOUT, "mesh.tp = %lld does not divide %s; tp = %s would fit", (long long)tp,
                    tc_setup_heads(what, sizeof what, model), fit);
   }
-  if (c->parallel_sequence && local * model->context % tp)
+  if (c->parallel_sequence && tokens % tp)
     return tc_fail(err, TC_ELAYOUT, "parallel.sequence: the %lld tokens of a micro-batch do not split "
-                   "over tp = %lld; parallel.sequence = no would fit",
-                   (long long)(local * model->context), (long long)tp);
+                   "over tp = %lld; parallel.sequence = no would fit", (long long)tokens, (long long)tp);
   return 0;
 }
 
@@ -280,6 +280,26 @@ static bool names_axes(const struct tc_annotation *a, unsigned axes)
   return false;
 }
 
+/* Sequences are split into equal parts; heads, which tp has split already, too. */
+static int check_context(const struct tc_program_opts *o, const struct tc_config *c, const struct tc_mesh *m, bool all_own,
+                         struct tc_err *err)
+{
+  const struct tc_model *x = &o->model;
+  const int64_t cp = tc_mesh_size(m, TC_ON_CP), parts = cp * (o->zigzag ? 2 : 1), heads = x->kv_heads / tc_mesh_size(m, TC_ON_TP);
+  if (cp == 1) return 0;
+  if (x->context % parts)
+    return tc_fail(err, TC_ELAYOUT, "mesh.cp = %lld makes %lld parts of a sequence%s, which do not divide model.context = %lld; "
+                   "model.context = %lld would fit", (long long)cp, (long long)parts, o->zigzag ? " (parallel.zigzag)" : "",
+                   (long long)x->context, (long long)tc_round_up(x->context, parts));
+  if (!tc_system_has_context(o->system) && !all_own)
+    return tc_fail(err, TC_ELAYOUT, "mesh.cp = %lld: parallel.data = %s has no place for its ranks; ddp, zero1, zero2 or zero3 "
+                   "would fit, or mesh.cp = 1", (long long)cp, o->system->name);
+  if (c->parallel_context == TC_CONTEXT_KEYS || all_own || heads % cp == 0) return 0;
+  char what[64];
+  return tc_fail(err, TC_ELAYOUT, "parallel.context = heads: mesh.cp x tp = %lld does not divide %s; parallel.context = keys "
+                 "would fit", (long long)(cp * tc_mesh_size(m, TC_ON_TP)), tc_setup_heads(what, sizeof what, x));
+}
+
 /* Copies of shards are for systems that split states, or for rows that say what the copies have. */
 static int check_copies(const struct tc_program_opts *o, const struct tc_mesh *m, const struct tc_annotation *own,
                         struct tc_err *err)
@@ -306,6 +326,10 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
     TC_TRY(check_own_rows(*own, m, file, err));
   }
   TC_TRY(check_copies(o, m, *own, err));
+  const bool own_context = names_axes(*own, TC_ON_CP);
+  TC_TRY(check_context(o, c, m, own_context, err));
+  if (tc_mesh_size(m, TC_ON_CP) > 1 && !own_context)
+    o->annotation[n++] = c->parallel_context == TC_CONTEXT_HEADS ? tc_rows_heads : tc_rows_keys;
   const bool all_own = *own && (names_axes(*own, TC_ON_TP) || c->parallel_data == TC_DATA_NONE);
   if (tc_mesh_size(m, TC_ON_TP) > 1 && (c->parallel_sequence || !all_own)) {
     TC_TRY(check_split(c, &o->model, m, err));
@@ -326,13 +350,14 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
     .reshard_after = c->parallel_keep, .reduce_once = c->parallel_reduce == TC_REDUCE_STEP,
     .offload = c->parallel_offload, .recompute = c->train_recompute, .prefetch = (int)c->parallel_prefetch,
     .regather = c->parallel_regather, .schedule = c->parallel_schedule, .stages = c->mesh_stages,
-    .tasks = c->train_eval_tasks.n > 0,
+    .tasks = c->train_eval_tasks.n > 0, .zigzag = c->parallel_zigzag,
     .head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk };
   TC_TRY(tc_setup_model(c, &o->model, err));
   o->gpt = (struct tc_build_opts){
     .batch = c->train_global_batch, .dtype = c->train_precision == TC_BF16 ? TC_BF16 : TC_F32,
     .grad_dtype = c->train_grad_type,
     .dropout = (float)c->train_dropout, .tp = tc_mesh_size(m, TC_ON_TP),
+    .keys = tc_mesh_size(m, TC_ON_CP) > 1 && c->parallel_context == TC_CONTEXT_KEYS,
     .nest = c->parallel_unit == TC_UNIT_BLOCK, .documents = c->data_documents == TC_DOCUMENTS_MASK };
   TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));
   return setup_rows(o, c, m, own, err);
@@ -373,6 +398,9 @@ int tc_setup_sampling(struct tc_config *c, int64_t sequences, int world, const i
                       int devices_per_node, struct tc_err *err)
 {
   int dp;
+  if (c->mesh_cp > 1)
+    return tc_fail(err, TC_ELAYOUT, "sampling makes one token of a text at a time, of which mesh.cp = %lld ranks can't have parts; "
+                   "mesh.cp = 1 would fit", (long long)c->mesh_cp);
   if (world > 1 && c->mesh_tp == 1 && c->mesh_pp == 1) {
     const int64_t heads = c->model_kv_heads ? c->model_kv_heads : c->model_heads;
     int nodes = 1;

@@ -47,7 +47,7 @@ static double least_bytes(const struct tc_run *r, int64_t micro)
 {
   const struct tc_model *m = &r->opts.model;
   const struct tc_config *c = r->cfg;
-  double split = c->parallel_sequence ? r->mesh->size[TC_TP] : 1;
+  double split = tc_mesh_size(r->mesh, TC_ON_CP) * (c->parallel_sequence ? tc_mesh_size(r->mesh, TC_ON_TP) : 1);
   if (*c->parallel_annotations) split = r->mesh->world;    /* they may split anything */
   return (double)micro * (double)m->context * (double)m->hidden * (double)m->layers
          * (double)tc_dtype_bytes(r->opts.gpt.dtype) / r->mesh->size[TC_PP] / split;

@@ -194,14 +194,16 @@ static int take(struct tc_train *t, const struct tc_runtime *rt, int64_t b0, int
   return 0;
 }
 
-/* Rows may begin and end inside a sequence: an annotation file can split tokens over any axis. starts: NULL, or what
- * tc_documents_starts says. */
+/* Rows may begin and end inside a sequence: mesh.cp and an annotation file can split tokens over any axis. starts: NULL, or
+ * what tc_documents_starts says. */
 static int read_rows(struct tc_train *t, const struct tc_runtime *rt, int64_t row0, int64_t rows,
                      const struct tc_batch *to, int32_t *starts, struct tc_err *err)
 {
-  const int64_t T = t->run.opts.model.context, b0 = row0 / T, n = (row0 + rows + T - 1) / T - b0;
+  const struct tc_row_order *order = &t->run.prog[TC_TRAIN]->graph->rows;
+  const int64_t T = order->T, each = order->cp > 1 ? order->sequences : 1, block = each * T;      /* sequences that are mixed */
+  const int64_t b0 = row0 / block * each, n = tc_ceil_div(row0 + rows, block) * each - b0;
   const int32_t end = t->batches.end_token;
-  if (rows == n * T) {
+  if (rows == n * T && order->cp <= 1) {
     TC_TRY(take(t, rt, b0, n, to, err));
     if (starts) tc_documents_starts(to->tokens, rows, T, end, starts);
     return 0;
@@ -211,7 +213,8 @@ static int read_rows(struct tc_train *t, const struct tc_runtime *rt, int64_t ro
   int rc = take(t, rt, b0, n, &(struct tc_batch){ whole, whole + n * T }, err);
   if (rc == 0) tc_documents_starts(whole, n * T, T, end, whole + 2 * n * T);
   for (int k = 0; k < 3 && rc == 0; k++)
-    if (part[k]) memcpy(part[k], whole + k * n * T + (row0 - b0 * T), (size_t)rows * sizeof *whole);
+    for (int64_t i = 0; i < rows && part[k]; i++)
+      part[k][i] = whole[k * n * T + tc_natural_row(order, row0 + i) - b0 * T];
   free(whole);
   return rc;
 }

@@ -57,6 +57,9 @@ static void say_layout(const struct tc_train *t)
   char more[160] = "", mesh[TC_MESH_TEXT];
   if (size[TC_PP] > 1) tc_text_add(more, sizeof more, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
   if (tc_axes_size(size, TC_ON_TP) > 1 && c->parallel_sequence) tc_text_add(more, sizeof more, ", sequence parallel");
+  if (tc_axes_size(size, TC_ON_CP) > 1)
+    tc_text_add(more, sizeof more, ", attention by %s%s", tc_word_parallel_context(c->parallel_context),
+                c->parallel_zigzag ? ", zigzag" : "");
   if (c->parallel_offload)
     tc_text_add(more, sizeof more, ", offload %s", tc_word_parallel_offload(c->parallel_offload));
   if (c->train_recompute) tc_text_add(more, sizeof more, ", recompute %s", tc_word_train_recompute(c->train_recompute));

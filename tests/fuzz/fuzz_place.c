@@ -73,7 +73,7 @@ static void write_case(const char *dir, const struct fuzz *f, const struct draw 
   for (int i = 0; i < d->n_flags; i++)
     if (strncmp(d->flag[i], "--parallel.annotations", 22))
       fprintf(out[is_own(d->flag[i]) ? 1 : 2], "%s\n", d->flag[i]);
-  fprintf(out[2], "--run.ranks=%d\n--run.device=%s\n", d->pp * d->dp * d->tp, d->device);
+  fprintf(out[2], "--run.ranks=%d\n--run.device=%s\n", ranks_of(d), d->device);
   for (int i = 0; i < 3; i++) TC_ASSERT(fclose(out[i]) == 0);
 }
 
@@ -81,7 +81,7 @@ static void write_case(const char *dir, const struct fuzz *f, const struct draw 
 static int try_one(int argc, char **argv, bool verbose, struct outcome *out)
 {
   struct fuzz f = { 0 };
-  struct draw d = { .f = &f, .pp = 1, .dp = 1, .tp = 1, .device = "ref" };
+  struct draw d = { .f = &f, .pp = 1, .dp = 1, .cp = 1, .tp = 1, .device = "ref" };
   static const char *const toy[] = { "--model.layers=1", "--model.hidden=16", "--model.heads=4",
     "--model.context=8", "--model.vocab=32", "--train.global_batch=4", "--parallel.data=none" };
   for (size_t i = 0; i < sizeof toy / sizeof *toy; i++) flag(&d, "%s", toy[i]);
@@ -93,6 +93,7 @@ static int try_one(int argc, char **argv, bool verbose, struct outcome *out)
     if (!strncmp(argv[i], "--run.device=", 13)) d.device = argv[i] + 13;
     if (!strncmp(argv[i], "--mesh.pp=", 10)) d.pp = atoi(argv[i] + 10);
     if (!strncmp(argv[i], "--mesh.dp=", 10)) d.dp = atoi(argv[i] + 10);
+    if (!strncmp(argv[i], "--mesh.cp=", 10)) d.cp = atoi(argv[i] + 10);
     if (!strncmp(argv[i], "--mesh.tp=", 10)) d.tp = atoi(argv[i] + 10);
   }
   if (*argv[2]) flag(&d, "--parallel.annotations=%s", argv[2]);

@@ -16,7 +16,7 @@ enum { MOST_FLAGS = 60 };
 struct draw {
   struct fuzz *f;
   char *flag[MOST_FLAGS];
-  int n_flags, pp, dp, tp;
+  int n_flags, pp, dp, cp, tp;
   bool copies;                   /* mesh.shard is less than dp */
   char rows[2000];
   int family;                    /* enum tc_family */
@@ -26,6 +26,8 @@ struct draw {
   bool bf16;
   bool f64;                      /* in double precision */
 };
+
+static int ranks_of(const struct draw *d) { return d->pp * d->dp * d->cp * d->tp; }
 
 /* ---- drawing -------------------------------------------------------------------------- */
 
@@ -86,7 +88,8 @@ static void draw_row(struct draw *d)
 {
   char pattern[60], p[4][16], line[200];
   const char *axis = d->tp > 1 && (d->dp == 1 || chance(d, 2)) ? "tp" : chance(d, 20) ? "pp" : "dp";
-  if (d->copies && chance(d, 2)) axis = ONE_OF(d, "shard", "shard", "replicate", "replicate", "replicate+rest", "dp+tp");
+  if (d->cp > 1 && chance(d, 4)) axis = ONE_OF(d, "cp", "cp", "dp+cp", "fsdp");
+  else if (d->copies && chance(d, 2)) axis = ONE_OF(d, "shard", "shard", "replicate", "replicate", "replicate+rest", "dp+tp");
   bool four = chance(d, 3);
   const struct tc_tensor *t = draw_pattern(d, pattern, sizeof pattern, four || chance(d, 3));
   if (four) {
@@ -211,6 +214,11 @@ static void draw_mesh(struct draw *d)
     { 1, 4, 1 }, { 1, 4, 2 }, { 1, 6, 1 }, { 2, 4, 1 } };
   const int *m = mesh[fuzz_below(d->f, sizeof mesh / sizeof *mesh)];
   d->pp = m[0], d->dp = m[1], d->tp = m[2];
+  const int most = 16 / (d->pp * d->dp * d->tp);
+  d->cp = chance(d, 3) ? 1 : most >= 4 && chance(d, 4) ? 4 : 2;
+  if (d->cp > 1) flag(d, "--mesh.cp=%d", d->cp);
+  if (chance(d, d->cp > 1 ? 2 : 20)) flag(d, "--parallel.context=heads");
+  if (chance(d, d->cp > 1 ? 3 : 20)) flag(d, "--parallel.zigzag=no");
   flag(d, "--mesh.pp=%d", d->pp);
   flag(d, "--mesh.dp=%d", d->dp);
   flag(d, "--mesh.tp=%d", d->tp);
@@ -251,7 +259,7 @@ static void draw_layout(struct draw *d, bool rows)
 static void draw_device(struct draw *d)
 {
   const int k = (int)fuzz_below(d->f, 10);
-  const bool emulated = *tc_env("TC_EMU_MODULES") && d->pp * d->dp * d->tp <= 4;
+  const bool emulated = *tc_env("TC_EMU_MODULES") && ranks_of(d) <= 4 && d->cp == 1;
   d->device = k == 0 ? "cpu" : k == 1 && emulated ? "cuda" : "ref";
   d->bf16 = k == 2 || k == 3;
   flag(d, "--train.precision=%s", d->bf16 ? "bf16" : "fp32");      /* on an emulated GPU bf16 would be the default */

@@ -33,6 +33,7 @@ enum { FIGURES = 2 * STEPS + 1 };  /* losses of the steps and of an evaluation; 
 struct run {
   struct outcome *out;
   const struct tc_config *c;
+  struct tc_row_order rows;      /* of tokens, the same on all ranks */
   bool poison;
   int vocab;
   bool bf16;
@@ -113,10 +114,11 @@ static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t r
                  int32_t *tokens, int32_t *targets, int32_t *starts)
 {
   const struct run *run = ctx;
-  if (starts) fx_starts(starts, row0, rows, run->c->model_context);
   for (int64_t i = 0; i < rows; i++) {
     uint32_t r[4];
-    tc_philox(r, 5, (uint64_t)rt->step, (uint64_t)(row0 + i));
+    const int64_t n = tc_natural_row(&run->rows, row0 + i);
+    if (starts) fx_starts(starts + i, n, 1, run->c->model_context);
+    tc_philox(r, 5, (uint64_t)rt->step, (uint64_t)n);
     tokens[i] = (int32_t)(r[0] % (uint32_t)run->vocab);
     targets[i] = r[2] % 9 ? (int32_t)(r[1] % (uint32_t)run->vocab) : -1;
   }
@@ -258,6 +260,9 @@ static void run_rank(struct fx_rank *r)
   r->device->poison = run->poison;
   int rc = make_programs(run, r, p, &err);
   if (rc) refuse(run, rc, err.text);
+  pthread_mutex_lock(&run->lock);
+  if (!rc) run->rows = p[TC_TRAIN]->graph->rows;
+  pthread_mutex_unlock(&run->lock);
   pthread_barrier_wait(run->made);
   if (rc || run->status) goto end;
   struct tc_exec_opts o = { .device = r->device, .host = host, .mesh = r->mesh, .rank = r->rank, .fill = fill,
@@ -393,7 +398,7 @@ static void run_case(struct draw *d, struct outcome *out)
   TC_ASSERT(rc == 0);
   run.vocab = (int)c->model_vocab;
   rc = run_alone(&run, d, &err);                 /* fails where there is no such model */
-  if (!rc) rc = tc_setup_mesh(&m, c, d->pp * d->dp * d->tp, node, 0, &err);
+  if (!rc) rc = tc_setup_mesh(&m, c, ranks_of(d), node, 0, &err);
   if (!rc) {
     run.c = c;
     run.poison = true;

@@ -12,7 +12,8 @@ heads=4 hidden=64 context=32 vocab=256 batch=16
 # elements: $wte of an embedding, $matrices of the layers, $gains of all norms, $psi of all. $untied: whether
 # the head has a matrix of its own. What layers are made of: heads of keys and values, their size, the MLP's
 # width, its first products (2: with a gate), tensors of a norm (2: with a bias), and whether there are
-# biases, norms of queries and keys, and learned positions. $norm_within: of norms of the gradient after 20 steps;
+# biases, norms of queries and keys, and learned positions. $keys and $outputs: elements of a token's keys, or of all its
+# heads' outputs. $norm_within: of norms of the gradient after 20 steps;
 # norms of queries make attention sharp from the start, and rounding comes back 20 times as large as without
 # them, on one rank with more micro-batches, too. Losses and the first gradient have one tolerance for all.
 model() {
@@ -26,7 +27,7 @@ model() {
     qwen3) set -- 2 32 192 2 1 0 1 0 0 ;;
   esac
   kv=$1 d=$2 ffn=$3 up=$4 norm=$5 bias=$6 qk=$7 learned=$8 untied=$9
-  qkv=$(((heads + 2 * kv) * d))
+  qkv=$(((heads + 2 * kv) * d)) keys=$((kv * d)) outputs=$((heads * d))
   tiny="$(small_model $layers $hidden $heads $context $vocab) $(family_options $family)
     --data.train=$dir/text --train.global_batch=$batch --train.steps=30 --train.eval_batches=1 --run.all_ranks=yes"
   tensors=$((layers * (4 + 4 * bias + 2 * norm + 2 * qk) + norm + 1 + learned + untied))
@@ -39,9 +40,9 @@ model() {
 }
 model gpt2
 
-# sizes SYSTEM RANKS ACC: $tp, $pp, $dp, $flags. A pipeline is named "pp2-1f1b+zero1+tp2+params".
+# sizes SYSTEM RANKS ACC: $tp, $pp, $dp, $cp, $flags. A pipeline is named "pp2-1f1b+zero1+tp2+params".
 sizes() {
-  tp=1 pp=1
+  tp=1 pp=1 cp=1
   case $1 in
     pp*)
       rest=${1#pp} flags=
@@ -53,15 +54,17 @@ sizes() {
           params|update) flags="$flags --parallel.offload=$part" ;;
         esac
       done
+      case $rest in *+keys|*+heads) cp=2 flags="$flags --mesh.cp=2 --parallel.context=${rest##*+}" ;; esac
       case $rest in *+near) flags="$flags --mesh.order=tp-pp-dp" ;; esac
       flags="$flags --mesh.pp=$pp --parallel.schedule=${rest%%+*}" ;;
     tensor)   tp=2 flags="--mesh.tp=2" ;;
     sequence) tp=2 flags="--mesh.tp=2 --parallel.sequence=yes" ;;
     *+hsdp)   flags="--parallel.data=${1%+hsdp} --mesh.shard=2" ;;
+    *+keys|*+heads) cp=2 flags="--parallel.data=${1%+*} --mesh.cp=2 --parallel.context=${1#*+}" ;;
     zero3+*)  flags="--parallel.data=zero3 --parallel.offload=${1#zero3+}" ;;
     *)        flags="--parallel.data=$1" ;;
   esac
-  dp=$(($2 / tp / pp))
+  dp=$(($2 / tp / pp / cp))
   flags="$flags --train.micro_batch=$((batch / dp / $3))"
 }
 
@@ -102,11 +105,15 @@ get() { awk -v a="$1" -v k="$2" -v c="$3" '$1 == a && $2 == k { x = $c } END { p
 
 # ---- what a row must show ----
 
-# own SYSTEM RANKS: rank 0's kinds on dp, on tp, and where dp is two copies of shards.
+# own SYSTEM RANKS: rank 0's kinds on dp, on tp, where dp is two copies of shards, on cp, and on dp and cp together.
 own() {
-  on_dp= on_tp= on_shard= on_copies=
+  on_dp= on_tp= on_shard= on_copies= on_cp= on_both=
   [ "$2" = 1 ] && return
   case $1 in
+    *+keys|*+heads)
+      case $1 in *+keys) on_cp="all_gather reduce_scatter" ;; *) on_cp="all_to_all" ;; esac
+      case $1 in ddp+*) on_both="all_reduce" ;; *) on_both="all_gather reduce_scatter" ;; esac
+      if [ "$dp" = 1 ]; then on_cp=$(echo $on_cp $on_both | tr ' ' '\n' | sort -u | paste -sd' ') on_both=; fi ;;
     *+hsdp)            on_shard="all_gather reduce_scatter" on_copies="all_reduce" ;;
     ddp)               on_dp="all_reduce" ;;
     zero1|zero2|zero3*) on_dp="all_gather reduce_scatter" ;;
@@ -127,13 +134,15 @@ own_kinds() {                    # SYSTEM RANKS ACC ROW; counted of each rank ar
     is "$(kinds tp "$dir/rank$r")" "$on_tp" || return 1
     is "$(kinds shard "$dir/rank$r")" "$on_shard" || return 1
     is "$(kinds replicate "$dir/rank$r")" "$on_copies" || return 1
+    is "$(kinds cp "$dir/rank$r")" "$on_cp" || return 1
+    is "$(kinds dp+cp "$dir/rank$r")" "$on_both" || return 1
   done
   cp "$dir/rank0" "$dir/$4"
   [ "$2" -gt 1 ] || return 0
   link=${4##*-} type=fp32        # zero1 with the same ranks, accumulation, precision and link
   case $4 in *-bf16-*) type=bf16 ;; esac
   base=$dir/$family-zero1-$2-$3-$type-$link
-  case $1 in *+hsdp) return ;; zero[23]*) [ -f "$base" ] || { echo "no row $base"; return 1; } ;; esac
+  case $1 in *+hsdp|*+keys|*+heads) return ;; zero[23]*) [ -f "$base" ] || { echo "no row $base"; return 1; } ;; esac
   case $1 in
     zero2) is "$(get dp reduce_scatter 3 "$dir/$4")" \
              $(($3 * $(get dp reduce_scatter 3 "$base"))) ;;
@@ -213,7 +222,7 @@ row() {
   loss=$(worst loss "$dir/one-$family-$4" "$dir/run" 20) norm=$(worst grad_norm "$dir/one-$family-$4" "$dir/run" 20)
   check "$label: losses within $loss_tol (worst $loss)" below "$loss" $loss_tol
   check "$label: gradient norms within $norm_tol (worst $norm)" below "$norm" $norm_tol
-  case $1 in *+hsdp) few=no ;; *) few=$full-$2 ;; esac
+  case $1 in *+hsdp|*+keys|*+heads) few=no ;; *) few=$full-$2 ;; esac
   if [ "$4" != sgd ] && [ $few != no-4 ]; then             # the short form: m at 2 ranks alone, or where it takes 4
     adam_m "$4" "$5" "$2" $flags $more
     got=$?
@@ -225,7 +234,7 @@ row() {
   check "$label: calls and bytes of each rank as predicted" own_bytes "$2"
   check "$label: memory of each rank as predicted" own_memory "$2"
   show=
-  for a in pp dp shard replicate tp; do
+  for a in pp dp shard replicate cp dp+cp tp; do
     k=$(awk -v a=$a '$1 == a { printf "%s%s x%s", sep, $2, $3; sep = ", " }' "$dir/rank0")
     [ -n "$k" ] && show="$show $a: $k"
   done

@@ -414,7 +414,8 @@ TAP_UNUSED
 static struct tc_mesh *read_mesh(const char *text)
 {
   struct text_at r = { NULL, text, text };
-  int32_t size[TC_AXES] = { 1, 1, 1, 1, 1, 1 }, node[64] = { 0 };
+  int32_t size[TC_AXES], node[64] = { 0 };
+  for (int a = 0; a < TC_AXES; a++) size[a] = 1;
   for (text_blanks(&r); *r.at; text_blanks(&r)) {
     int a = 0;
     while (a < TC_AXES && strncmp(r.at, text_axis_name(a), strlen(text_axis_name(a)))) a++;
@@ -422,12 +423,14 @@ static struct tc_mesh *read_mesh(const char *text)
     r.at += strlen(text_axis_name(a));
     size[a] = (int32_t)text_number(&r);
   }
-  const int32_t dp = size[TC_REPLICATE] * size[TC_REST];
-  const struct tc_mesh_want w = { .size = { [TC_SET_PP] = size[TC_PP], [TC_SET_DP] = dp, [TC_SET_SHARD] = size[TC_REST],
-                                            [TC_SET_TP] = size[TC_TP] } };
+  struct tc_mesh_want w = { .order = TC_TP_DP_PP };
+  int32_t world = 1;
+  for (int k = 0; k < TC_SETS; k++)
+    if (tc_set_has_option(k)) w.size[k] = tc_axes_size(size, tc_set_axes[k]);
+  for (int a = TC_FIRST_AXIS; a < TC_AXES; a++) world *= size[a];
   struct tc_mesh *m;
   struct tc_err err;
-  if (tc_mesh_new(&m, size[TC_PP] * dp * size[TC_TP], node, &w, &err) < 0) text_bad(&r, err.text);
+  if (tc_mesh_new(&m, world, node, &w, &err) < 0) text_bad(&r, err.text);
   m->size[TC_MB] = size[TC_MB];
   return m;
 }

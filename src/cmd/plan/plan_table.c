@@ -167,8 +167,9 @@ static void print_legend(FILE *f, const struct tc_plan_found *found)
 void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found)
 {
   tc_plan_head_print(f, j);
-  fprintf(f, "%-10s %lld are possible, %lld fit\n", "layouts", (long long)found->possible,
-          (long long)found->fitting);
+  fprintf(f, "%-10s %lld are possible, %lld fit", "layouts", (long long)found->possible, (long long)found->fitting);
+  if (j->cfg->mesh_cp > 1) fprintf(f, "; each with cp %lld", (long long)j->cfg->mesh_cp);
+  fprintf(f, "\n");
   if (!found->n_rows) print_nothing(f, j, found);
   else
     fprintf(f, "\n%2s %4s %5s %3s %-6s %-14s %5s %-9s %3s %-7s %9s %6s %9s %8s %7s %9s %9s\n", "", "pp", "dp", "tp",

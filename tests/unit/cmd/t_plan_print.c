@@ -19,7 +19,7 @@ static struct tc_plan_job a_job(void)
 
 static struct tc_plan a_plan(void)
 {
-  struct tc_plan p = { .world = 8, .n_mb = 4, .size = { [TC_PP] = 2, 1, 2, 1, [TC_TP] = 2 }, .micro = 3, .virtual_stages = 2,
+  struct tc_plan p = { .world = 8, .n_mb = 4, .size = { [TC_PP] = 2, 1, 2, 1, 1, [TC_TP] = 2 }, .micro = 3, .virtual_stages = 2,
                        .batch = 24,
                        .parameters = 1000000000, .tokens = 1024, .n_cls = 2, .worst = 1, 
                        .model = { .layers = 2, .hidden = 32, .heads = 2, .context = 16, .vocab = 256 } };

@@ -128,6 +128,8 @@ static const struct good {
     1, 32, 1, 8 },
   { "3:4,4,2", "block", { { [TC_SET_PP] = 1, [TC_SET_SHARD] = 1, [TC_SET_TP] = 1 }, 0, false, 0 }, 1, 10, 1, 1 },
   { "2 nodes x 6", "block", { { [TC_SET_PP] = 1, [TC_SET_SHARD] = 6, [TC_SET_EP] = 3, [TC_SET_TP] = 1 }, 0, false, 0 }, 1, 12, 1, 6 },
+  { "4 nodes x 8", "cyclic", { { [TC_SET_PP] = 2, [TC_SET_CP] = 2, [TC_SET_SHARD] = 2, [TC_SET_TP] = 2 }, 0, false, 0 }, 2, 4, 2, 2 },
+  { "3:4,4,2", "block", { { [TC_SET_PP] = 1, [TC_SET_CP] = 5, [TC_SET_TP] = 1 }, 0, false, TC_TP_PP_DP }, 1, 2, 1, 0 },
 };
 
 /* The inner of dp and pp stays within the node where it fits beside tp. */
@@ -337,20 +339,27 @@ static void test_synthetic(void)
 static void test_text(void)
 {
   static const char *const bad[] = { "", "pp", "pp0", "pp1 ", " pp1", "pp1  dp2", "pp1dp2", "dp2 pp1", "pp1 pp2", "ppp1", "p1",
-                                     "pp-1 dp2", "pp1 dp2 tp2 qq3", "mb2 pp1", "pp99999999 dp1", "pp1 dp2 tp", "pp01", "PP1", "dp4 shard3", "dp6 shard4", "replicate2", "shard2 dp2" };
-  static const struct { int32_t size[TC_AXES]; const char *text, *groups; } good[] = {
-    { { [TC_MB] = 1, [TC_PP] = 3, 1, 16777216, 1, 8 }, "pp3 dp16777216 tp8", "pp dp tp" },
-    { { [TC_MB] = 1, [TC_PP] = 1, 2, 4, 1, 1 }, "pp1 dp8 shard4 tp1", "pp dp shard replicate tp" },
-    { { [TC_MB] = 1, [TC_PP] = 1, 4, 1, 1, 2 }, "pp1 dp4 shard1 tp2", "pp dp tp" },
-    { { [TC_MB] = 1, [TC_PP] = 1, 1, 1, 4, 1 }, "pp1 dp4 ep4 tp1", "pp dp tp" },
-    { { [TC_MB] = 1, [TC_PP] = 1, 2, 3, 2, 1 }, "pp1 dp12 shard6 ep2 tp1", "pp dp shard replicate ep rest tp" },
-    { { [TC_MB] = 1, [TC_PP] = 1, 1, 1, 1, 1 }, "pp1 dp1 tp1", "pp dp tp" } };
+                                     "pp-1 dp2", "pp1 dp2 tp2 qq3", "mb2 pp1", "pp99999999 dp1", "pp1 dp2 tp", "pp01", "PP1", "dp4 shard3", "dp6 shard4", "replicate2", "shard2 dp2",
+                                     "fsdp2", "dp+cp4", "cp2 dp2" };
+  static const struct { int32_t size[TC_AXES];       /* 0: 1 */
+                        const char *text, *groups; } good[] = {
+    { { [TC_PP] = 3, [TC_REST] = 16777216, [TC_TP] = 8 }, "pp3 dp16777216 tp8", "pp dp tp" },
+    { { [TC_REPLICATE] = 2, [TC_REST] = 4 }, "pp1 dp8 shard4 tp1", "pp dp shard replicate tp" },
+    { { [TC_REPLICATE] = 4, [TC_TP] = 2 }, "pp1 dp4 shard1 tp2", "pp dp tp" },
+    { { [TC_EP] = 4 }, "pp1 dp4 ep4 tp1", "pp dp tp" },
+    { { [TC_REPLICATE] = 2, [TC_REST] = 3, [TC_EP] = 2 }, "pp1 dp12 shard6 ep2 tp1", "pp dp shard replicate ep rest tp" },
+    { { [TC_REPLICATE] = 2, [TC_REST] = 3, [TC_CP] = 4 }, "pp1 dp6 shard3 cp4 tp1", "pp dp shard replicate cp dp+cp fsdp tp" },
+    { { [TC_REST] = 3, [TC_CP] = 4 }, "pp1 dp3 cp4 tp1", "pp dp cp dp+cp tp" },
+    { { [TC_CP] = 4, [TC_TP] = 2 }, "pp1 dp1 cp4 tp2", "pp dp cp tp" },
+    { { 0 }, "pp1 dp1 tp1", "pp dp tp" } };
   char text[TC_MESH_TEXT], named[80];
   int32_t n[TC_AXES];
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
     struct tc_group group[TC_SETS];
-    is_str(tc_mesh_text(text, good[i].size, "", " "), good[i].text, "a mesh as text");
-    ok(tc_mesh_parse(text, n) && !memcmp(n, good[i].size, sizeof n), "... and read again");
+    int32_t size[TC_AXES];
+    for (int a = 0; a < TC_AXES; a++) size[a] = good[i].size[a] ? good[i].size[a] : 1;
+    is_str(tc_mesh_text(text, size, "", " "), good[i].text, "a mesh as text");
+    ok(tc_mesh_parse(text, n) && !memcmp(n, size, sizeof n), "... and read again");
     tc_mesh_groups(group, n);
     named[0] = '\0';
     for (int s = 0; s < TC_SETS; s++)
@@ -360,7 +369,7 @@ static void test_text(void)
   ok(tc_mesh_parse("dp4", n) && n[TC_PP] == 1 && n[TC_REST] == 4 && n[TC_TP] == 1 && n[TC_MB] == 1,
      "an axis that is not named is 1");
   is_str(tc_mesh_text(text, n, " ", " x "), "pp 1 x dp 4 x tp 1", "... in a sentence");
-  static const char *const set[] = { "dp", "tp", "shard", "replicate+ep", "dp+tp", "pp" };
+  static const char *const set[] = { "dp", "tp", "shard", "replicate+ep", "dp+tp", "pp", "cp", "fsdp", "dp+cp", "cp+tp" };
   for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
     char again[TC_AXES_TEXT];
     is_str(tc_axes_text(again, tc_axes_named(set[i])), set[i], "a set of axes, and its name");

@@ -10,6 +10,7 @@
 
 #include "tests/unit/kernels/kernels_documents.h"
 #include "tests/unit/kernels/kernels_llama.h"
+#include "tests/unit/kernels/kernels_row_order.h"
 #include "tests/unit/kernels/t_kernels.h"
 
 /* ---- element by element -------------------------------------------------------------- */
@@ -579,5 +580,6 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof per_lane / sizeof *per_lane; i++) norms(types[a], 5, per_lane[i], 0);
   }
   for (size_t a = 0; a < sizeof types / sizeof *types; a++) document_attention(types[a]);
+  for (size_t a = 0; a < sizeof types / sizeof *types; a++) row_orders(types[a]);
   return done_testing();
 }

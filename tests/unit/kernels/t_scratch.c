@@ -34,13 +34,13 @@ static const struct row rows[] = {
     { { 14, 2, 3, 5 } },
     { 0 },
     7,
-    (14 * 16 + 5 * 64 + 64 * 64 + 64 * 16 + 128) * F },
+    (32 + 14 * 16 + 5 * 64 + 64 * 64 + 64 * 16 + 128) * F },
   { TC_OP_ATTN,
     3,
     { { 130, 1, 3, 20 } },
     { 0 },
     65,
-    3 * (130 * 32 + 2 * 20 * 64 + 64 * 64 + 64 * 32 + 128) * F },
+    3 * (272 + 130 * 32 + 2 * 20 * 64 + 64 * 64 + 64 * 32 + 128) * F },
 };
 
 int main(void)
@@ -73,7 +73,7 @@ int main(void)
            "layernorm_bwd, %d threads", threads);
     c = (struct tc_call){ .op = TC_OP_ATTN_BWD, .in = attn, .n_in = 4, .k = { 65 } };
     is_int(d->ops->kernel[c.op].scratch(d, &c),
-           threads * (4 * 65 * 32 + 2 * 64 * 32 + 2 * 2 * 20 * 64 + 2 * 64 * 64 + 2 * 80) * F,
+           threads * (272 + 4 * 65 * 32 + 2 * 64 * 32 + 2 * 2 * 20 * 64 + 2 * 64 * 64 + 2 * 80) * F,
            "attn_bwd, %d threads", threads);
     tc_device_close(d);
   }

@@ -5,11 +5,12 @@
 #include "tests/unit/ckpt_fixture.h"
 #include "tests/unit/tap.h"
 
+enum { T = 8, N = 4 };
+
 /* Rows of a batch, from the middle of a sequence to that of another, are the rows of the whole batch; after
  * a fault all are 0. */
 static void test_rows(struct tc_train *t, struct tc_data *d)
 {
-  enum { T = 8, N = 4 };
   static const int64_t row[][2] = { { 0, N * T }, { 3, 10 }, { 8, 8 },   { 8, 9 },
                                     { 7, 1 },     { 7, 2 },  { 15, 17 }, { 31, 1 } };
   struct tc_runtime rt = { .seed = 7, .step = 5 };
@@ -44,8 +45,28 @@ static void test_rows(struct tc_train *t, struct tc_data *d)
   t->batches.err.status = 0;
   t->batches.eval_batch = -1;
   t->rollback.skipped = 0;
-  t->batches.val = NULL; /* which is d, too */
-  tc_train_data_close(t);
+}
+
+/* Two ranks of cp and two of dp: what each has is, by hand, these parts of these sequences, with their documents' starts. */
+static void test_parts(struct tc_train *t, struct tc_graph *g)
+{
+  static const int at[2][8] = { { 0, 1, 2, 3, 4, 5, 6, 7 }, { 0, 1, 6, 7, 2, 3, 4, 5 } };      /* positions, part after part */
+  struct tc_runtime rt = { .seed = 7, .step = 5 };
+  int32_t all[3][N * T], got[3][N * T];
+  tc_train_fill(t, &rt, 0, N * T, all[0], all[1], all[2]);
+  for (int zigzag = 0; zigzag < 2; zigzag++) {
+    g->rows = (struct tc_row_order){ T, N / 2, 2, zigzag };
+    for (int part = 0; part < 4; part++) {
+      const int row0 = part * N * T / 4;
+      bool same = true;
+      tc_train_fill(t, &rt, row0, N * T / 4, got[0], got[1], got[2]);
+      for (int i = 0; i < N * T / 4; i++)
+        for (int k = 0; k < 3; k++)
+          same &= got[k][i] == all[k][(part / 2 * 2 + i / 4) * T + at[zigzag][part % 2 * 4 + i % 4]];
+      ok(same, "dp %d, cp %d%s", part / 2, part % 2, zigzag ? ", zigzag" : "");
+    }
+  }
+  g->rows = (struct tc_row_order){ .T = T };
 }
 
 int main(void)
@@ -53,7 +74,9 @@ int main(void)
   static char *text = "text";
   const struct tc_config cfg = { .train_steps = 10, .train_seed = 7 };
   const struct tc_data_opts opts = { &text, 1, TC_FORMAT_TEXT, 1, 8, 256, 0, false, false };
-  struct tc_train t = { .run.cfg = &cfg };
+  struct tc_graph graph = { .rows = { .T = T } };
+  struct tc_program program = { .graph = &graph };
+  struct tc_train t = { .run = { .cfg = &cfg, .prog = { [TC_TRAIN] = &program } } };
   struct tc_data *d;
   struct tc_err err = { 0 };
   FILE *file = chdir(fx_folder()) == 0 ? fopen("text", "w") : NULL;
@@ -65,6 +88,9 @@ int main(void)
   }
   t.batches.train = t.batches.val = d;
   test_rows(&t, d);
+  test_parts(&t, &graph);
+  t.batches.val = NULL; /* which is d, too */
+  tc_train_data_close(&t);
   if (chdir("/") == 0) fx_clean();
   return done_testing();
 }

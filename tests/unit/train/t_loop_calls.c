@@ -75,7 +75,8 @@ static int device_open(struct tc_device **out, const char *name, int threads, st
 static int exec_new(struct tc_exec **out, const struct tc_exec_opts *o, struct tc_program *const *p,
                     int n, struct tc_err *err)
 {
-  for (int a = 0; a < TC_SETS; a++) note("set %d: %d %d", a, no(o->comm[a]), no(o->native[a]));
+  for (int a = 0; a < TC_SETS; a++)
+    if (o->comm[a] || o->native[a]) note("set %s: %d %d", tc_set_name[a], no(o->comm[a]), no(o->native[a]));
   *out = make();
   return call(err, "exec %d %d %d %d %d %d %d %d %d", o->device == train->run.device,
               o->host == train->run.host, o->mesh == &mesh, o->rank, o->no_fusion, o->no_capture, p == train->run.prog,
@@ -251,7 +252,8 @@ static double val_loss[2];
 
 static bool all_free(struct tc_comm *const *c, int n)
 {
-  for (int i = 0; i < n; i++) note("no comm %d", no(c[i]));
+  for (int i = 0; i < n; i++)
+    if (c[i]) note("no comm %d", no(c[i]));
   return true;
 }
 

@@ -1,0 +1,410 @@
+/* kernels_row_order.h - t_kernels.c's cases of context parallelism: keys and values by themselves, and tokens whose rows
+ * have another order (graph/row_order.h).
+ *
+ * A case has the tokens of a block in their natural order, of which each rank takes its part by a list of rows
+ * (unit/row_list.h). Each rank's call is compared with ref's, and the results of all, put together in the natural order,
+ * with those of one call for all tokens, on every device. */
+#ifndef TC_KERNELS_ROW_ORDER_H
+#define TC_KERNELS_ROW_ORDER_H
+
+#include "tests/unit/kernels/kernels_documents.h"
+#include "tests/unit/row_list.h"
+
+/* ---- keys and values by themselves ----------------------------------------------------- */
+
+/* Copies: to the last bit. */
+static void key_copies(int dtype, int64_t N, int64_t K, int64_t G, int64_t D)
+{
+  const int64_t group = (G + 2) * D, keys = 2 * D;
+  for (int back = 0; back < 2; back++) {
+    struct test t = new_test(back ? TC_OP_KV_BWD : TC_OP_KV, "N%lld K%lld G%lld D%lld %s", (long long)N, (long long)K,
+                             (long long)G, (long long)D, tc_dtype_name(dtype));
+    input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH);
+    if (back) input(&t, dtype, DIMS(N, K, 2, D), NORMALISH);
+    output(&t, dtype, back ? DIMS(N, K, G + 2, D) : DIMS(N, K, 2, D));
+    if (back) t.over[0] = 0;
+    for (int i = 0; i < 2 && chosen(t.c.op); i++) {
+      struct tc_device *d = dev(device_name[i], 2);
+      struct tc_view none[ARGS] = { 0 }, y;
+      int64_t wrong = !run_on(d, &t, none, false, &y);
+      for (int64_t at = 0; at < y.elems; at++) {
+        const int64_t of = back ? at / group : at / keys, in_group = back ? at % group : group - keys + at % keys;
+        const bool key = in_group >= group - keys;
+        const double want = back && key ? get(&t.in[1], of * keys + in_group - (group - keys))
+                                        : get(&t.in[0], of * group + in_group);
+        wrong += get(&y, at) != want;
+      }
+      is_int(wrong, 0, "%s: copies on %s", t.label, device_name[i]);
+      drop(&y, 1);
+      tc_device_close(d);
+    }
+    check(&t);
+  }
+}
+
+/* ---- parts ------------------------------------------------------------------------------ */
+
+/* A block of sequences, the blocks before it, and how it is split. each: documents begin at one token in so many, 0:
+ * there are none. */
+struct split { int64_t sequences, T, block; int cp; bool zigzag; int64_t each; };
+/* by_token: bit i for input i, OUTPUT for output 0: it has a row for each token. */
+enum { ROWS_MOST = 1024, OUTPUT = 1 << ARGS };
+
+static int64_t tokens_of(const struct split *s) { return s->sequences * s->T; }
+static int64_t part_of(const struct split *s) { return tokens_of(s) / s->cp; }
+
+static const char *words(const struct split *s)
+{
+  static char text[100];
+  snprintf(text, sizeof text, "%lld of T%lld, block %lld, cp %d%s, documents of %lld", (long long)s->sequences,
+           (long long)s->T, (long long)s->block, s->cp, s->zigzag ? " zigzag" : "", (long long)s->each);
+  return text;
+}
+
+/* The tokens of x are the n from row `first` of the block on. */
+static void set_rows(struct tc_view *x, const struct split *s, int64_t first, int64_t n)
+{
+  x->elems = x->elems / x->dim[0] * n;
+  x->dim[0] = n;
+  x->off[0] = s->block * tokens_of(s) + first, x->global[0] = (s->block + 1) * tokens_of(s);
+}
+
+/* n rows from `first` on, of x, which has the whole block in the natural order. Owned. */
+static struct tc_view take_rows(const struct tc_view *x, const struct split *s, const int64_t *list, int64_t first,
+                                int64_t n)
+{
+  struct tc_view y = *x;
+  const int64_t columns = x->elems / x->dim[0];
+  set_rows(&y, s, first, n);
+  back(&y);
+  for (int64_t i = 0; i < y.elems; i++) put(&y, i, get(x, list[first + i / columns] * columns + i % columns));
+  return y;
+}
+
+/* The way back: sets y's rows, or adds to them. */
+static void return_rows(const struct tc_view *y, const struct tc_view *x, const int64_t *list, int64_t first, bool add)
+{
+  const int64_t columns = x->elems / x->dim[0];
+  for (int64_t i = 0; i < x->elems; i++) {
+    const int64_t at = list[first + i / columns] * columns + i % columns;
+    put(y, at, get(x, i) + (add ? get(y, at) : 0));
+  }
+}
+
+/* The call of a rank. Its inputs are owned. */
+static struct test rank_of(const struct test *whole, const struct split *s, const int64_t *list, int rank,
+                           unsigned by_token)
+{
+  struct test t = *whole;
+  const int64_t n = part_of(s), at = strlen(t.label);
+  t.c.rows = (struct tc_row_order){ .T = s->T, .sequences = s->sequences, .cp = s->cp, .zigzag = s->zigzag };
+  snprintf(t.label + at, sizeof t.label - (size_t)at, ", rank %d", rank);
+  for (int i = 0; i < t.c.n_in; i++) {
+    if (by_token >> i & 1) {
+      t.in[i] = take_rows(&whole->in[i], s, list, rank * n, n);
+      continue;
+    }
+    back(&t.in[i]);
+    for (int64_t j = 0; j < t.in[i].elems; j++) put(&t.in[i], j, get(&whole->in[i], j));
+  }
+  if (by_token & OUTPUT) set_rows(&t.out[0], s, rank * n, n);
+  return t;
+}
+
+static struct tc_view zeros(int dtype, const struct tc_view *like)
+{
+  struct tc_view v = *like;
+  v.dtype = (uint8_t)dtype;
+  back(&v);
+  for (int64_t i = 0; i < v.elems; i++) put(&v, i, 0);
+  return v;
+}
+
+/* Each rank's result has the rows of one call for all tokens, to the last bit; without a row for each token, the results
+ * add up to the one call's. Frees the inputs. */
+static void split_rows(struct test *whole, const struct split *s, unsigned by_token)
+{
+  int64_t list[ROWS_MOST], wrong[2] = { 0, 0 };
+  const bool sums = !(by_token & OUTPUT);
+  struct tc_view all[2], put_together[2], none[ARGS] = { 0 };
+  struct tc_device *d[2] = { dev(device_name[0], 1), dev(device_name[1], 2) };
+  TC_ASSERT(tokens_of(s) <= ROWS_MOST);
+  list_rows(list, s->sequences, s->T, s->cp, s->zigzag);
+  for (int i = 0; i < whole->c.n_in; i++)
+    if (by_token >> i & 1) set_rows(&whole->in[i], s, 0, tokens_of(s));
+  if (!sums) set_rows(&whole->out[0], s, 0, tokens_of(s));
+  for (int i = 0; i < 2 && chosen(whole->c.op); i++) {
+    wrong[i] += !run_on(d[i], whole, none, false, &all[i]);
+    put_together[i] = zeros(TC_F64, &all[i]);
+  }
+  for (int rank = 0; rank < s->cp; rank++) {
+    struct test t = rank_of(whole, s, list, rank, by_token);
+    for (int i = 0; i < 2 && chosen(t.c.op); i++) {
+      struct tc_view y;
+      t.c.acc = 0;
+      wrong[i] += !run_on(d[i], &t, none, false, &y);
+      if (!sums) return_rows(&put_together[i], &y, list, rank * part_of(s), false);
+      for (int64_t j = 0; sums && j < y.elems; j++) put(&put_together[i], j, get(&put_together[i], j) + get(&y, j));
+      drop(&y, 1);
+    }
+    t.c.acc = sums;
+    check(&t);
+  }
+  for (int i = 0; i < 2; i++) {
+    tc_device_close(d[i]);
+    if (!chosen(whole->c.op)) continue;
+    for (int64_t j = 0; j < all[i].elems && !sums; j++) wrong[i] += get(&put_together[i], j) != get(&all[i], j);
+    wrong[i] += sums && !close_to(&put_together[i], &all[i], 2e-6, 0);
+    is_int(wrong[i], 0, "%s: the ranks have what one has, on %s", whole->label, device_name[i]);
+    drop(&all[i], 1);
+    drop(&put_together[i], 1);
+  }
+  drop(whole->in, whole->c.n_in);
+}
+
+/* [N, C]; dropout also of the second half of the columns. */
+static void split_columns(int dtype, const struct split *s, int64_t C)
+{
+  const int64_t N = tokens_of(s);
+  struct test t = new_test(TC_OP_POS, "%s, C%lld %s", words(s), (long long)C, tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(N, C), NORMALISH);
+  input(&t, dtype, DIMS(s->T, C), NORMALISH);
+  if (s->each) input_starts(&t, N, 0, s->T, s->each);
+  output(&t, dtype, DIMS(N, C));
+  split_rows(&t, s, 1 | (s->each ? 4 : 0) | OUTPUT);
+  t = new_test(TC_OP_POS_BWD, "%s, C%lld %s", words(s), (long long)C, tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(N, C), NORMALISH);
+  if (s->each) input_starts(&t, N, 0, s->T, s->each);
+  output(&t, TC_F32, DIMS(s->T, C));
+  split_rows(&t, s, 1 | (s->each ? 2 : 0));
+  for (int half = 0; half < 2 && !s->each; half++) {
+    t = new_test(TC_OP_DROPOUT, "%s, C%lld%s %s", words(s), (long long)C, half ? " of twice as many" : "",
+                 tc_dtype_name(dtype));
+    struct tc_view *x = input(&t, dtype, DIMS(N, C), POSITIVE), *y = output(&t, dtype, DIMS(N, C));
+    if (half) x->off[1] = y->off[1] = C, x->global[1] = y->global[1] = 2 * C;
+    t.c.f[0] = 0.4f, t.c.k[0] = 5;
+    split_rows(&t, s, 1 | OUTPUT);
+  }
+}
+
+static void split_heads(int dtype, const struct split *s, int64_t K, int64_t G, int64_t D)
+{
+  float freq[64];
+  for (int64_t i = 0; i < D / 2; i++) freq[i] = 1.f / powf(500000.f, (float)(2 * i) / (float)D);
+  for (int back = 0; back < 2; back++) {
+    struct test t = new_test(back ? TC_OP_ROPE_BWD : TC_OP_ROPE, "%s, K%lld G%lld D%lld %s", words(s), (long long)K,
+                             (long long)G, (long long)D, tc_dtype_name(dtype));
+    input(&t, dtype, DIMS(tokens_of(s), K, G + 2, D), NORMALISH);
+    if (s->each) input_starts(&t, tokens_of(s), 0, s->T, s->each);
+    output(&t, dtype, DIMS(tokens_of(s), K, G + 2, D));
+    t.c.k[0] = s->T, t.c.freq = freq;
+    split_rows(&t, s, 1 | (s->each ? 2 : 0) | OUTPUT);
+  }
+  struct test t = new_test(TC_OP_DROPOUT, "%s, K%lld G%lld D%lld %s", words(s), (long long)K, (long long)G, (long long)D,
+                           tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(tokens_of(s), K * G, D), POSITIVE);
+  output(&t, dtype, DIMS(tokens_of(s), K * G, D));
+  t.c.f[0] = 0.4f, t.c.k[0] = 5;
+  split_rows(&t, s, 1 | OUTPUT);
+}
+
+/* ---- attention -------------------------------------------------------------------------- */
+
+/* Attention over a block: operands in the natural order, what ref makes of them in one call, and what the ranks' calls
+ * make of them on each device, put together in the natural order. */
+struct context {
+  struct split s;
+  int dtype;
+  int64_t K, G, D;
+  bool apart;                    /* keys and values have an input of their own; else one rank has all rows */
+  int64_t list[ROWS_MOST];
+  struct tc_view qkv, dy, y, lse, starts;
+  struct tc_view want[3], got[2][3];       /* y, lse, dqkv */
+  int64_t wrong[2];              /* of the parts: calls that fail, gradients that ought to be 0 */
+  char label[150];
+};
+
+static int64_t ranks_of(const struct context *x) { return x->apart ? x->s.cp : 1; }
+static int64_t rows_of(const struct context *x) { return tokens_of(&x->s) / ranks_of(x); }
+
+static double rounding(const struct context *x, bool back)
+{
+  const bool rounds = x->dtype == TC_BF16 && strcmp(T_DEVICE, "cuda") == 0;      /* see masked_attention */
+  return rounds ? back ? 1.0 / 20 : 1.0 / 32 : back ? 1e-5 : 4e-6;
+}
+
+static struct test context_test(const struct context *x, bool back, const char *who)
+{
+  struct test t = new_test(back ? TC_OP_ATTN_BWD : TC_OP_ATTN, "%s, %s", x->label, who);
+  t.c.k[0] = x->s.T;
+  t.tol = rounding(x, back);
+  return t;
+}
+
+/* All tokens in the natural order on one rank, by ref in fp64. */
+static void context_whole(struct context *x)
+{
+  const int64_t N = tokens_of(&x->s), H = x->K * x->G;
+  struct tc_view none[ARGS] = { 0 };
+  struct tc_device *ref = dev("ref", 1);
+  struct test t = context_test(x, false, "whole");
+  input(&t, x->dtype, DIMS(N, x->K, x->G + 2, x->D), NORMALISH);
+  for (int64_t i = 0; i < t.in[0].elems; i++) put(&t.in[0], i, 2 * get(&t.in[0], i));
+  if (x->s.each) input_starts(&t, N, 0, x->s.T, x->s.each);
+  output(&t, x->dtype, DIMS(N, H, x->D));
+  output(&t, TC_F32, DIMS(N, H));
+  for (int i = 0; i < t.c.n_in; i++) set_rows(&t.in[i], &x->s, 0, N);
+  x->wrong[0] += !run_on(ref, &t, none, true, x->want);
+  x->qkv = t.in[0], x->starts = t.in[1];
+  x->y = owned(x->dtype, DIMS(N, H, x->D)), x->lse = owned(TC_F32, DIMS(N, H));
+  for (int64_t i = 0; i < x->y.elems; i++) put(&x->y, i, get(&x->want[0], i));
+  for (int64_t i = 0; i < x->lse.elems; i++) put(&x->lse, i, get(&x->want[1], i));
+  t = context_test(x, true, "whole");
+  x->dy = *input(&t, x->dtype, DIMS(N, H, x->D), NORMALISH);
+  const struct tc_view in[] = { x->dy, x->qkv, x->y, x->lse, x->starts };
+  memcpy(t.in, in, sizeof in);
+  t.c.n_in = 4 + (x->s.each > 0);
+  output(&t, x->dtype, DIMS(N, x->K, x->G + 2, x->D));
+  x->wrong[0] += !run_on(ref, &t, none, true, &x->want[2]);
+  for (int i = 0; i < 2; i++)
+    for (int k = 0; k < 3; k++) x->got[i][k] = zeros(TC_F64, &x->want[k]);
+  tc_device_close(ref);
+}
+
+static void add_rows(struct test *t, const struct context *x, const struct tc_view *v, int rank)
+{
+  t->in[t->c.n_in++] = take_rows(v, &x->s, x->list, rank * rows_of(x), rows_of(x));
+}
+
+/* The keys and values of all tokens, in the order of their rows. */
+static void add_keys(struct test *t, const struct context *x)
+{
+  const int64_t N = tokens_of(&x->s), K = x->K, keys = 2 * x->D, group = (x->G + 2) * x->D;
+  struct tc_view *kv = input(t, x->dtype, DIMS(N, K, 2, x->D), NORMALISH);
+  set_rows(kv, &x->s, 0, N);
+  for (int64_t i = 0; i < kv->elems; i++) {
+    const int64_t row = i / (K * keys), k = i / keys % K;
+    put(kv, i, get(&x->qkv, (x->list[row] * K + k) * group + group - keys + i % keys));
+  }
+}
+
+/* A rank's outputs take their places in what device i made: those of the queries are set, keys' gradients added up. */
+static void context_results(struct context *x, int i, const struct test *t, const struct tc_view *result, int rank)
+{
+  const int64_t first = rank * rows_of(x), keys = 2 * x->D, group = (x->G + 2) * x->D;
+  if (t->c.op == TC_OP_ATTN) {
+    for (int k = 0; k < 2; k++) return_rows(&x->got[i][k], &result[k], x->list, first, false);
+    return;
+  }
+  return_rows(&x->got[i][2], &result[0], x->list, first, true);
+  if (!x->apart) return;
+  for (int64_t j = 0; j < result[0].elems; j++)
+    x->wrong[i] += j % group >= group - keys && get(&result[0], j) != 0;
+  for (int64_t j = 0; j < result[1].elems; j++) {
+    const int64_t row = j / (x->K * keys), k = j / keys % x->K;
+    const int64_t at = (x->list[row] * x->K + k) * group + group - keys + j % keys;
+    put(&x->got[i][2], at, get(&x->got[i][2], at) + get(&result[1], j));
+  }
+}
+
+/* One rank's call, forward or back, on each device, and beside ref's. */
+static void context_rank(struct context *x, bool back, int rank)
+{
+  struct tc_view none[ARGS] = { 0 }, result[2];
+  char who[20];
+  snprintf(who, sizeof who, "rank %d", rank);
+  struct test t = context_test(x, back, who);
+  t.c.rows = (struct tc_row_order){ .T = x->s.T, .sequences = x->s.sequences, .cp = x->s.cp, .zigzag = x->s.zigzag };
+  if (back) add_rows(&t, x, &x->dy, rank);
+  add_rows(&t, x, &x->qkv, rank);
+  if (back) add_rows(&t, x, &x->y, rank), add_rows(&t, x, &x->lse, rank);
+  if (x->apart) add_keys(&t, x);
+  if (x->s.each) add_rows(&t, x, &x->starts, rank);
+  output(&t, x->dtype, back ? DIMS(1, x->K, x->G + 2, x->D) : DIMS(1, x->K * x->G, x->D));
+  set_rows(&t.out[0], &x->s, rank * rows_of(x), rows_of(x));
+  if (!back) set_rows(output(&t, TC_F32, DIMS(1, x->K * x->G)), &x->s, rank * rows_of(x), rows_of(x));
+  else if (x->apart) set_rows(output(&t, x->dtype, DIMS(1, x->K, 2, x->D)), &x->s, 0, tokens_of(&x->s));
+  for (int i = 0; i < 2 && chosen(t.c.op); i++) {
+    struct tc_device *d = dev(device_name[i], 2);
+    x->wrong[i] += !run_on(d, &t, none, i == 0, result);
+    context_results(x, i, &t, result, rank);
+    drop(result, t.c.n_out);
+    tc_device_close(d);
+  }
+  check(&t);
+}
+
+static void split_attention(int dtype, const struct split *s, int64_t K, int64_t G, int64_t D, bool apart)
+{
+  struct context x = { .s = *s, .dtype = dtype, .K = K, .G = G, .D = D, .apart = apart };
+  TC_ASSERT(tokens_of(s) <= ROWS_MOST);
+  snprintf(x.label, sizeof x.label, "%s%s, K%lld G%lld D%lld %s", words(s), apart ? "" : ", one rank", (long long)K,
+           (long long)G, (long long)D, tc_dtype_name(dtype));
+  list_rows(x.list, s->sequences, s->T, s->cp, s->zigzag);
+  context_whole(&x);
+  for (int back = 0; back < 2; back++)
+    for (int rank = 0; rank < ranks_of(&x); rank++) context_rank(&x, back, rank);
+  for (int i = 0; i < 2; i++) {
+    bool good = x.wrong[i] == 0;
+    for (int k = 0; k < 3; k++) {
+      if (!chosen(k < 2 ? TC_OP_ATTN : TC_OP_ATTN_BWD)) continue;
+      double tol = i == 0 ? 1e-12 : rounding(&x, k == 2);
+      if (i > 0 && dtype == TC_BF16 && k != 1)   /* each rank's is rounded */
+        tol = TC_MAX(tol, k == 2 ? 1.0 / 64 : 1.0 / 256);
+      good = close_to(&x.got[i][k], &x.want[k], tol, k) && good;
+    }
+    ok(good, "attention, %s: the ranks have what one has, on %s", x.label, device_name[i]);
+    drop(x.got[i], 3);
+  }
+  struct tc_view operands[] = { x.qkv, x.dy, x.y, x.lse, x.starts };
+  drop(operands, 5);
+  drop(x.want, 3);
+}
+
+/* Parts that end within a block of 64 keys or queries, and at its end; lengths below, at and above it. */
+static void context_attention(int dtype)
+{
+  static const struct { struct split s; int64_t K, G, D; } rows[] = {
+    { { 2, 16, 0, 1, false, 0 }, 1, 4, 5 },
+    { { 3, 8, 1, 1, false, 0 }, 4, 1, 64 },
+    { { 2, 24, 0, 1, false, 6 }, 2, 2, 20 },
+    { { 1, 136, 0, 1, false, 0 }, 2, 2, 2 },
+    { { 2, 72, 2, 1, false, 20 }, 1, 2, 7 },
+    { { 1, 256, 1, 1, false, 0 }, 1, 1, 2 },
+    { { 1, 128, 0, 1, false, 40 }, 2, 1, 9 },
+    { { 1, 200, 0, 1, false, 2 }, 1, 3, 4 },
+    { { 1, 264, 1, 1, false, 70 }, 2, 1, 3 },
+  };
+  if (strcmp(T_DEVICE, "cuda") == 0) return;     /* it refuses mesh.cp > 1 */
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct split s = rows[i].s;
+    split_attention(dtype, &s, rows[i].K, rows[i].G, rows[i].D, true);
+    for (s.cp = 2; s.cp <= 4; s.cp += 2)
+      for (int zigzag = 0; zigzag < 2; zigzag++) {
+        s.zigzag = zigzag;
+        split_attention(dtype, &s, rows[i].K, rows[i].G, rows[i].D, true);
+        if ((i + (size_t)zigzag) % 2) split_attention(dtype, &s, rows[i].K, rows[i].G, rows[i].D, false);
+      }
+  }
+}
+
+/* ---- all -------------------------------------------------------------------------------- */
+
+static void row_orders(int dtype)
+{
+  static const struct split splits[] = {
+    { 1, 8, 0, 1, false, 0 }, { 2, 12, 1, 2, false, 0 }, { 2, 12, 0, 2, false, 4 }, { 3, 8, 1, 4, true, 0 },
+    { 1, 48, 2, 3, true, 5 }, { 3, 100, 0, 2, true, 9 },
+  };
+  key_copies(dtype, 3, 1, 1, 1);
+  key_copies(dtype, 37, 2, 3, 6);
+  key_copies(dtype, 130, 4, 1, 80);
+  for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+    split_columns(dtype, &splits[i], 33);
+    split_heads(dtype, &splits[i], 2, 3, 16);
+  }
+  split_columns(dtype, &(struct split){ 2, 16, 1, 4, true, 0 }, 1801);
+  context_attention(dtype);
+}
+
+#endif
