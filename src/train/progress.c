@@ -97,15 +97,16 @@ static void say_annotations(const struct tc_train *t)
 {
   const struct tc_graph *g = t->run.prog[TC_TRAIN]->graph;
   const char *was = t->run.opts.system->name, *now = system_of(g, t->run.mesh, t->run.opts.system);
-  int32_t on_dp = 0, on_tp = 0;
-  char result[60] = " becomes a layout of its own";
+  char result[60] = " becomes a layout of its own", placed[120] = "";
   if (now) snprintf(result, sizeof result, now == was ? " stays" : " becomes %s", now);
-  for (int32_t i = 0; i < g->n_params; i++) {
-    on_dp += (g->param[i].set_axes & TC_ON_DP) != 0;
-    on_tp += (g->param[i].set_axes & TC_ON_TP) != 0;
+  for (int s = 0; s < TC_SETS; s++) {
+    int32_t n = 0;
+    if (s == TC_SET_PP || !tc_set_is_factor(s) || !tc_set_is_shown(t->run.mesh->size, s)) continue;
+    for (int32_t i = 0; i < g->n_params; i++) n += (g->param[i].set_axes & tc_set_axes[s]) != 0;
+    if (*placed) tc_text_add(placed, sizeof placed, ", %d on %s", n, tc_set_name[s]);
+    else tc_text_add(placed, sizeof placed, "%d of %d parameters on %s", n, g->n_params, tc_set_name[s]);
   }
-  tc_log("annotations: %s places %d of %d parameters on dp, %d on tp: parallel.data = %s%s",
-         t->run.cfg->parallel_annotations, on_dp, g->n_params, on_tp, was, result);
+  tc_log("annotations: %s places %s: parallel.data = %s%s", t->run.cfg->parallel_annotations, placed, was, result);
 }
 
 static void say_output(const struct tc_train *t)

@@ -66,6 +66,13 @@ static const struct { const char *name, *program, *want; } cases[] = {
     "B d.y [8,1,2,4] = fill()\n"
     "B h0: d.qkv [8,1,4,4] = attn_bwd<nhgd,nhed,nhgd,nhg,n->nhed>(d.y, qkv, y, lse, starts) k=4 of y\n"
     "B h0: d.x [8,1,4,4] = gelu_bwd(d.qkv, x) of qkv\n" },
+  { "... with keys and values by themselves: their gradients are copied to what has none yet",
+    "state x [8,2,3,4]\nh0: qkv [8,2,3,4] = gelu(x)\nh0: kv [8,2,2,4] = kv(qkv)\n"
+    "h0: y [8,2,4], lse [8,2] = attn<nhed,Nhud->nhd,nh>(qkv, kv) k=4\nloss += sum<nhd->>(y)\n",
+    "B d.y [8,2,4] = fill()\n"
+    "B h0: d.qkv [8,2,3,4], d.kv [8,2,2,4] = attn_bwd<nhd,nhed,nhd,nh,Nhud->nhed,Nhud>(d.y, qkv, y, lse, kv) k=4 of y\n"
+    "B h0: d.qkv'2 [8,2,3,4] in d.qkv = kv_bwd(d.qkv, d.kv) of kv\n"
+    "B h0: d.x [8,2,3,4] = gelu_bwd(d.qkv'2, x) of qkv\n" },
   { "the loss head: what pick adds at the targets is added in place to what sumexp has made",
     "tokens i32[8], targets i32[8] = data()\nstate x [8,4]\nparam w [16,4]\nlogits [8,16] = matmul<nc,vc->nv>(x, w) head\n"
     "max [8] = rowmax(logits) head k=15\npick [8] = pick(logits, targets) head\nsumexp [8] = sumexp(logits, max) head k=15\n"

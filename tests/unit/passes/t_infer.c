@@ -77,6 +77,19 @@ static const struct { const char *name, *mesh, *program; bool train; const char 
   { "... 4 of them are", "dp2",
     "state qkv [16,2,3,2] dp:S(0)\nh0: y [16,2,2], lse [16,2] = attn(qkv) k=4\n", false,
     "F1 h0: y [16,2,2] dp:S(0), lse [16,2] dp:S(0) = attn(qkv)\n" },
+  { "attention over parts of sequences needs all keys and values; its outputs are of the part", "cp2",
+    "state qkv [16,2,3,2] cp:S(0)\nh0: kv [16,2,2,2] = kv(qkv)\nh0: y [16,2,2], lse [16,2] = attn<nhed,Nhud->nhd,nh>(qkv, kv) k=4\n",
+    false,
+    "F1 h0: kv [16,2,2,2] cp:S(0) = kv(qkv)\n"
+    "F1 h0: kv'2 [16,2,2,2] = all_gather cp(kv)\n"
+    "F1 h0: y [16,2,2] cp:S(0), lse [16,2] cp:S(0) = attn<nhed,Nhud->nhd,nh>(qkv, kv'2)\n" },
+  { "... and without them by themselves all of it", "cp2",
+    "state qkv [16,2,3,2] cp:S(0)\nh0: y [16,2,2], lse [16,2] = attn(qkv) k=4\n", false,
+    "F1 h0: qkv'2 [16,2,3,2] = all_gather cp(qkv)\n"
+    "F1 h0: y [16,2,2], lse [16,2] = attn(qkv'2)\n" },
+  { "... or of heads those of the rank", "cp2",
+    "state qkv [16,2,3,2] cp:S(1)\nh0: y [16,2,2], lse [16,2] = attn(qkv) k=4\n", false,
+    "F1 h0: y [16,2,2] cp:S(1), lse [16,2] cp:S(1) = attn(qkv)\n" },
   { "a stage has its units; what another stage made is received", "pp2",
     "unit h0 at 0\nunit h1 stage 1 at 1\nstate x [8,4] pp:at(0)\nh0: a [8,4] = gelu(x)\nh1: b [8,4] = gelu(a)\n", false,
     "F1 h0: a [8,4] pp:at(0) = gelu(x)\n"

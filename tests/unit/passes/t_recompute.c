@@ -52,6 +52,17 @@ static const struct { const char *name, *program; enum tc_recompute what; const 
     "B h0: d.y [8,2,2] = gelu_bwd(d.r, y'2)\n"
     "B h0: d.qkv [8,2,3,2] = attn_bwd(d.y, qkv, y'2, lse'2)\n"
     "B embed: d.s [8,2,3,2] = gelu_bwd(d.qkv, x)\n" },
+  { "none: keys and values by themselves, and their gather, are made again all the same",
+    "state s [8,2,3,2]\nh0: qkv [8,2,3,2] = gelu(s)\nh0: kv [8,2,2,2] = kv(qkv)\n"
+    "h0: y [8,2,2], lse [8,2] = attn<nhed,Nhud->nhd,nh>(qkv, kv) k=4\nB h0: d.y [8,2,2] = fill()\n"
+    "B h0: d.qkv [8,2,3,2], d.kv [8,2,2,2] = attn_bwd<nhd,nhed,nhd,nh,Nhud->nhed,Nhud>(d.y, qkv, y, lse, kv) k=4\n",
+    TC_RECOMPUTE_NONE,
+    "F h0: qkv [8,2,3,2] = gelu(s)\n"
+    "F h0: kv [8,2,2,2] = kv(qkv)\n"
+    "F h0: y [8,2,2], lse [8,2] = attn<nhed,Nhud->nhd,nh>(qkv, kv)\n"
+    "B h0: d.y [8,2,2] = fill()\n"
+    "B h0: kv'2 [8,2,2,2] = kv(qkv)\n"
+    "B h0: d.qkv [8,2,3,2], d.kv [8,2,2,2] = attn_bwd<nhd,nhed,nhd,nh,Nhud->nhed,Nhud>(d.y, qkv, y, lse, kv'2)\n" },
   { "a unit without attention is no layer",
     "state s [8,4]\nh0: x [8,4] = gelu(s)\nh0: y [8,4] = gelu(x)\nB h0: d.y [8,4] = fill()\nB h0: d.x [8,4] = gelu_bwd(d.y, x)\n",
     TC_RECOMPUTE_FULL,
