@@ -160,7 +160,7 @@ static const char rank_form[] = "rank=%6d  node=%5d  host=%-*s  local_rank:local
   "device_name?=%s device_uuid?=%s device_pci?=%s device_numa?=%d device_distance?=%g device_memory_bytes?=%lld "
   "nvlinks=%p }";
 
-enum { FORM = 1000 };
+enum { FORM = 1000, INDICES = 6 };       /* INDICES: as many sets have an option */
 
 /* The columns of a rank: rank_form, and its index in the group of each set that the mesh's text has. */
 static void form_of(char form[FORM], int32_t index[TC_SETS], const struct tc_mesh *m, int rank)
@@ -168,7 +168,9 @@ static void form_of(char form[FORM], int32_t index[TC_SETS], const struct tc_mes
   snprintf(form, FORM, "%s", rank_form);
   for (int s = 0, n = 0; s < TC_SETS; s++) {
     if (!tc_set_is_shown(m->size, s)) continue;
-    tc_text_add(form, FORM, "%s%s=%%%dd", n ? "  " : "", tc_set_name[s], s == TC_SET_DP ? 5 : TC_MAX(4, (int)strlen(tc_set_name[s])));
+    TC_ASSERT(n < INDICES);
+    const int width = s == TC_SET_DP ? 5 : TC_MAX(4, (int)strlen(tc_set_name[s]));
+    tc_text_add(form, FORM, "%s%s=%%%dd", n ? "  " : "", tc_set_name[s], width);
     index[n++] = tc_mesh_index(m, rank, tc_set_axes[s]);
   }
 }
@@ -186,7 +188,7 @@ static void print_rank(json_t *list, const struct tc_run_place *p, int i, int ho
              cpus_width, x->cpuset, x->n_cpus > 0 ? x->n_cpus : -1, x->bound, p->threads[i] > 0 ? p->threads[i] : -1, x->device,
              x->n_visible, x->n_node_devices, x->dev.name, x->dev.uuid, x->dev.pci, has ? x->dev.numa : -1,
              has ? x->dev.distance / 100.0 : -1, (long long)(x->dev.memory_bytes > 0 ? x->dev.memory_bytes : -1),
-             (void *)(list ? links_json(p, i) : NULL), at[0], at[1], at[2], at[3], at[4], at[5]);     /* all with an option */
+             (void *)(list ? links_json(p, i) : NULL), at[0], at[1], at[2], at[3], at[4], at[5]);
 }
 
 static void print_table(const struct tc_run_place *p)

@@ -59,7 +59,7 @@ static const struct {
       "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },
     HELP_OPTIONS, tc_flags_plan, NULL },
   { { "place", "[RUN.ini] [--json] [--simulate CLUSTER [--order ORDER]] [--section.key=value ...]",
-      "Shows the placement of every rank: node, device, NUMA node and coordinates (pp, dp, tp), "
+      "Shows the placement of every rank: node, device, NUMA node and coordinates on the axes, "
       "with warnings.",
       "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, HELP_OPTIONS,
     tc_flags_place, NULL },

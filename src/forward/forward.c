@@ -25,9 +25,10 @@ void tc_forward_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64
                      int32_t *targets, int32_t *starts)
 {
   const struct tc_forward *x = ctx;
+  const struct tc_row_order *order = rows_of(x);
   (void)rt;
   for (int64_t i = 0; i < rows; i++) {
-    const int64_t at = tc_natural_row(rows_of(x), row0 + i);
+    const int64_t at = tc_natural_row(order, row0 + i);
     tokens[i] = x->batch.tokens[at];
     targets[i] = x->batch.targets[at];
     if (starts) starts[i] = x->batch.starts ? x->batch.starts[at] : 0;
@@ -127,9 +128,10 @@ int tc_forward_losses(struct tc_forward *x, const struct tc_forward_batch *batch
   const int32_t micro_batches = x->run.prog[x->kind]->actions->n_mb;
   for (int32_t mb = 0; mb < micro_batches; mb++) take_own(x, mb, loss + mb * (n / micro_batches));
   TC_TRY(tc_comm_run(x->run.world, &sum, err));
-  if (rows_of(x)->cp <= 1) return 0;
+  const struct tc_row_order *order = rows_of(x);
+  if (order->cp <= 1) return 0;
   float *natural = tc_malloc((size_t)n * sizeof *natural);
-  for (int64_t i = 0; i < n; i++) natural[tc_natural_row(rows_of(x), i)] = loss[i];
+  for (int64_t i = 0; i < n; i++) natural[tc_natural_row(order, i)] = loss[i];
   memcpy(loss, natural, (size_t)n * sizeof *natural);
   free(natural);
   return 0;

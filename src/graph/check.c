@@ -157,7 +157,7 @@ static bool splits_another(const struct on_axis *x, int k)
 static bool is_unsplittable(const struct on_axis *x, int k)
 {
   (void)k;
-  return x->split > 0 && (x->split == 'N' || strchr(tc_op_info[x->n->op].unsplittable, x->split));
+  return x->split > 0 && strchr(tc_op_info[x->n->op].unsplittable, x->split);
 }
 
 static bool is_not_split(const struct on_axis *x, int k)
@@ -218,6 +218,21 @@ static int check_axis(const struct chk *c, const struct on_axis *x)
   return 0;
 }
 
+/* A subscript that is split on two axes has the same blocks in all operands. */
+static int check_nesting(const struct chk *c, const struct tc_node *n)
+{
+  for (int a = 0; a < TC_AXES * TC_AXES; a++) {
+    unsigned inside = 0;
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+      const struct tc_place *on = c->g->tensor[tc_operand(c->g, n, k)].lay.on, *x = &on[a / TC_AXES], *y = &on[a % TC_AXES];
+      if (a / TC_AXES < a % TC_AXES && x->kind == TC_S && y->kind == TC_S && x->dim == y->dim)
+        inside |= 1u << tc_nests_inside(a / TC_AXES, a % TC_AXES, x->dim);
+    }
+    if (inside == 3) return bad(c, n, -1, "a subscript's blocks on two axes nest otherwise in another operand");
+  }
+  return 0;
+}
+
 static int check_places(const struct chk *c, const struct tc_node *n)
 {
   struct on_axis x = { .g = c->g, .n = n };
@@ -241,7 +256,7 @@ static int check_places(const struct chk *c, const struct tc_node *n)
     }
     if (placed) TC_TRY(check_axis(c, &x));
   }
-  return 0;
+  return check_nesting(c, n);
 }
 
 /* A sum of squares has any number of inputs: its output is partial where all of them are split. */

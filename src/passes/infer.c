@@ -121,16 +121,22 @@ static int32_t required_split(const struct sctx *s, const struct tc_node *n, int
   return -1;
 }
 
-/* Whether a split on `axis` cuts all operands and results into even blocks. */
+/* Whether a split on `axis` cuts all operands and results into even blocks; of an op on all elements of tensors of several
+ * shapes each has to be cut. */
 static bool cuts_evenly(const struct sctx *s, const struct tc_node *n, int axis,
                         char l[TC_RULE_MAX][TC_DIMS + 1], const struct choice *c)
 {
+  const struct tc_op_info *op = &tc_op_info[n->op];
+  const bool all = op->n_in < 0 && *op->rule == '*';
   for (int i = 0; c->kind == TC_S && axis != TC_MB && i < n->n_in + n->n_out; i++) {
     const bool in = i < n->n_in;
     const struct tc_tensor *t = &s->g->tensor[in ? tc_in(s->g, n, i) : tc_out(s->g, n, i - n->n_in)];
     const char *li = in ? l[TC_MIN(i, TC_RULE_MAX - 2)] : i < TC_RULE_MAX ? l[i] : "";
     const char *at = strchr(li, c->sub);
-    if (!at || at - li >= t->rank) continue;
+    if (!at || at - li >= t->rank) {
+      if (all && in) return false;
+      continue;
+    }
     if (tc_stored_dim(t, (int)(at - li)) % s->m->size[axis]) return false;
   }
   return true;
@@ -196,7 +202,7 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
     if (asks < 0 && !default_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
   }
   bool bad = (c->kind == TC_S && *op->unsplittable && strchr(op->unsplittable, c->sub)) ||
-             (c->kind == TC_FLAT && !(op->flags & TC_OPF_FLAT)) || (c->kind == TC_S && c->sub == 'N');
+             (c->kind == TC_FLAT && !(op->flags & TC_OPF_FLAT));
   if (bad && asks >= 0) {
     int32_t other = n->n_out && tc_out(g, n, 0) != asks ? tc_out(g, n, 0) : tc_in(g, n, 0);
     return tc_fail(s->err, TC_ELAYOUT, "%s is to be split on %s, but op %s, which makes it "
@@ -220,6 +226,21 @@ static void keep_one_flat(const struct sctx *s, const struct tc_node *n, struct 
   }
   for (int a = 0; a < TC_AXES; a++)
     if (flat & ~keep & 1u << a) c[a].kind = TC_R;
+}
+
+/* Two axes nest otherwise in rows than in other dimensions (tc_nests_inside): a subscript that operands have in both is split
+ * on the inner one alone. */
+static void keep_one_nesting(struct rules *r, struct choice c[TC_AXES])
+{
+  for (int k = 0; k < TC_AXES * TC_AXES; k++) {
+    const int a = k / TC_AXES, b = k % TC_AXES;
+    unsigned inside = 0;
+    for (int i = 0; i < r->n && b > a && c[a].kind == TC_S && c[b].kind == TC_S && c[a].sub == c[b].sub; i++) {
+      const char *subs = rules_on(r, a)[i], *at = strchr(subs, c[a].sub);
+      if (at) inside |= 1u << tc_nests_inside(a, b, (int)(at - subs));
+    }
+    if (inside == 3) c[a].kind = TC_R;
+  }
 }
 
 /* Whether a node has the keys of all tokens in an input of their own (tc_rule_on). */
@@ -276,7 +297,8 @@ static bool stays_partial(struct sctx *s, const struct tc_node *n, int axis)
 }
 
 /* The layout of output k, as the node makes it. */
-static struct tc_layout output_layout(const struct sctx *s, int32_t node, int k, struct rules *r, const struct choice c[TC_AXES], const bool partial[TC_AXES])
+static struct tc_layout output_layout(const struct sctx *s, int32_t node, int k, struct rules *r,
+                                      const struct choice c[TC_AXES], const bool partial[TC_AXES])
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
@@ -307,6 +329,7 @@ static int infer_node(struct sctx *s, int32_t node)
     partial[a] = c[a].kind == TC_R && stays_partial(s, &g->node[node], a);
   }
   keep_blocks(s, &g->node[node], &r, c);
+  keep_one_nesting(&r, c);
   keep_one_flat(s, &g->node[node], c);
   memcpy(s->choice[node], c, sizeof c);
   int n_in = g->node[node].n_in, n_out = g->node[node].n_out;

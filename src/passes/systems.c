@@ -112,7 +112,10 @@ int tc_system_apply(struct tc_graph *g, const struct tc_mesh *m, const struct tc
 }
 
 bool tc_system_has_copies(const struct tc_system *s) { return s->rows->axes == TC_ON_FSDP; }
-bool tc_system_has_context(const struct tc_system *s) { return s->rows->axes & TC_ON_CP; }
+bool tc_system_has_context(const struct tc_system *s)
+{
+  return s->rows->axes & TC_ON_CP && s->rows->place[TC_ACC].kind != TC_R;
+}
 
 static int refuse(const struct tc_annotation *a, const char *name, const char *what,
                   struct tc_err *err)

@@ -33,6 +33,18 @@ int tc_ranks_on_node(const struct tc_mesh *m, int rank)
   return hi - lo + 1;
 }
 
+/* Keys that a query of the rank's part of a sequence reads on average, counted twice: they come before it. Where parts are
+ * whole sequences, or an early and a late piece (row_order.h), that is T; else later parts have more. */
+static double keys_read(const struct tc_graph *g, const struct tc_node *n, const int32_t *coord, const struct tc_tensor *y)
+{
+  const double T = (double)n->attr.sequence;
+  double share = 1;
+  for (int a = 0; a < TC_AXES; a++)
+    if (tc_axis_role[a] == TC_ROLE_TOKENS && y->lay.on[a].kind == TC_S && y->lay.on[a].dim == 0 && !g->rows.zigzag)
+      share = (2.0 * coord[a] + 1) / g->rows.cp;
+  return T * share;
+}
+
 void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct tc_node *n,
                 const struct tc_mesh *m, int rank, bool *none)
 {
@@ -55,18 +67,18 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
     if (i >= n->n_in && l.here) *none = false;
   }
   out->bytes = in_bytes + out_bytes;
-  const double T = (double)n->attr.sequence;
+  const double T = (double)n->attr.sequence, keys = keys_read(g, n, coord, &g->tensor[tc_out(g, n, 0)]);
   switch (n->op) {
   case TC_OP_MATMUL: product(out, g, n, &first, &y); break;
   /* Causal: half of the scores; two products in forward, five in backward. */
-  case TC_OP_ATTN: out->flops = 2 * T * (double)y.elems; break;
+  case TC_OP_ATTN: out->flops = 2 * keys * (double)y.elems; break;
   /* New tokens of a text that fills the context: on average they read half of the cache, which is input 1 and again
    * output 1, and write their own rows. */
   case TC_OP_ATTN_CACHE:
     out->flops = 2 * T * (double)y.elems;
     out->bytes -= 1.5 * (double)tc_tensor_local_bytes(&g->tensor[tc_in(g, n, 1)], m, coord);
     break;
-  case TC_OP_ATTN_BWD: out->flops = 5 * T * (double)first.elems; break;
+  case TC_OP_ATTN_BWD: out->flops = 5 * keys * (double)first.elems; break;
   case TC_OP_EMBED: out->bytes = 2 * out_bytes; break;         /* only some rows of the table are read */
   case TC_OP_POS: out->bytes = 2 * out_bytes; break;
   default: break;

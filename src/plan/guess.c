@@ -155,10 +155,10 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
 /* ---- time ------------------------------------------------------------------------ */
 
 /* Seconds of a collective of `coll` of an array of `bytes` on the wires of a group of n ranks of dp and cp, without
- * latencies. */
-static double dp_s(const struct tc_guess *g, const struct tc_cand *x, int n, int coll, double bytes)
+ * latencies. apart: from one to the next of them. */
+static double group_s(const struct tc_guess *g, const struct tc_cand *x, int n, int apart, int coll, double bytes)
 {
-  int each = TC_MAX(g->k->devices / x->tp / (x->near_pp ? x->pp : 1), 1);
+  int each = TC_MAX(g->k->devices / x->tp / (x->near_pp ? x->pp : 1) / apart, 1);
   double near = g->k->switch_nodes >= 1 ? each * g->k->switch_nodes : n, s = 0, on[TC_WIRES];
   tc_wire_bytes(on, tc_coll_busiest(coll, n, bytes), n, TC_MIN(n, each), TC_MIN(n, near));
   for (int w = 0; w < TC_WIRES; w++)
@@ -195,15 +195,15 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   double f = stage * p->layer.f / one, b = stage * p->layer.b / one, w = stage * p->layer.w / one;
   double use = use_bytes(g), grad = grad_bytes(g), comm = 0, gather = 0, scatter = 0;
   const struct tc_system *s = &tc_systems[x->data];
-  if (s->rows->place[TC_STORE].kind == TC_FLAT) gather = dp_s(g, x, (int)n, TC_ALL_GATHER, psi * use);
-  if (s->rows->place[TC_ACC].kind == TC_FLAT) scatter = dp_s(g, x, (int)n, TC_REDUCE_SCATTER, psi * grad);
+  if (s->rows->place[TC_STORE].kind == TC_FLAT) gather = group_s(g, x, (int)n, 1, TC_ALL_GATHER, psi * use);
+  if (s->rows->place[TC_ACC].kind == TC_FLAT) scatter = group_s(g, x, (int)n, 1, TC_REDUCE_SCATTER, psi * grad);
   else if (s->rows->place[TC_UPDATE].kind == TC_FLAT)
-    comm += dp_s(g, x, (int)n, TC_REDUCE_SCATTER, psi * grad);
-  else comm += dp_s(g, x, copies(x), TC_ALL_REDUCE, psi * grad);
-  if (copies(x) > n) comm += dp_s(g, x, copies(x) / (int)n, TC_ALL_REDUCE, psi * grad / n);
+    comm += group_s(g, x, (int)n, 1, TC_REDUCE_SCATTER, psi * grad);
+  else comm += group_s(g, x, copies(x), 1, TC_ALL_REDUCE, psi * grad);
+  if (copies(x) > n) comm += group_s(g, x, copies(x) / (int)n, (int)n, TC_ALL_REDUCE, psi * grad / n);
   double update = tc_memory_s(d, psi * share(s, TC_UPDATE, n) * 28);
   if (s->rows->place[TC_UPDATE].kind == TC_FLAT && s->rows->place[TC_STORE].kind != TC_FLAT)
-    update += dp_s(g, x, (int)n, TC_ALL_GATHER, psi * use);   /* updated weights: no work overlaps their gather */
+    update += group_s(g, x, (int)n, 1, TC_ALL_GATHER, psi * use);   /* updated weights: no work overlaps their gather */
   if (x->offload != TC_OFFLOAD_NO) update += psi * 24 / n / d->copy_bytes_per_s;
   int wire = x->near_pp && g->k->devices >= x->tp * 2 ? TC_WIRE_NODE : TC_WIRE_NETWORK;
   if (g->k->devices >= x->tp * copies(x) * x->pp) wire = TC_WIRE_NODE;

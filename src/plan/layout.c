@@ -11,10 +11,11 @@
  * layers than the one before; from such a stage on, memory only falls until the next. */
 enum { STAGES_EACH = 8 };
 
+/* On cp the last rank, whose part of a sequence is most work. */
 static struct tc_plan_class class_at(const struct tc_mesh *m, int pp, int dp)
 {
-  const int first = m->at[pp * m->stride[TC_PP]];
-  return (struct tc_plan_class){ .pp = pp, .dp = dp, .rank = tc_mesh_member(m, first, TC_ON_DP, dp) };
+  const int first = m->at[pp * m->stride[TC_PP]], of_dp = tc_mesh_member(m, first, TC_ON_DP, dp);
+  return (struct tc_plan_class){ .pp = pp, .dp = dp, .rank = tc_mesh_member(m, of_dp, TC_ON_CP, tc_mesh_size(m, TC_ON_CP) - 1) };
 }
 
 /* Lists the ranks whose programs may differ from the first rank's, g: other stages and, where dp has a root,

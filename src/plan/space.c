@@ -167,9 +167,11 @@ static bool leaves_node(const struct search *s, const struct tc_cand *x, char *w
 static bool cuts_heads(const struct search *s, const struct tc_cand *x, char *why)
 {
   char heads[64];
-  const int64_t parts = x->tp * (s->c->parallel_context == TC_CONTEXT_HEADS ? cp_of(s) : 1);
-  return s->g.model.kv_heads % parts &&
-         say(why, "does not divide %s", tc_setup_heads(heads, sizeof heads, &s->g.model));
+  const int64_t kv_heads = s->g.model.kv_heads;
+  if (kv_heads % x->tp) return say(why, "does not divide %s", tc_setup_heads(heads, sizeof heads, &s->g.model));
+  return s->c->parallel_context == TC_CONTEXT_HEADS && kv_heads % (x->tp * cp_of(s)) &&
+         say(why, "x mesh.cp = %d does not divide %s (parallel.context = heads)", cp_of(s),
+             tc_setup_heads(heads, sizeof heads, &s->g.model));
 }
 
 static bool cuts_batch(const struct search *s, const struct tc_cand *x, char *why)
@@ -187,6 +189,7 @@ static bool cuts_copies(const struct search *s, const struct tc_cand *x, char *w
 static bool has_no_place(const struct search *s, const struct tc_cand *x, char *why)
 {
   const struct tc_system *y = &tc_systems[x->data];
+  if (*s->c->parallel_annotations) return false;           /* which may give them one */
   const bool copies = s->c->mesh_shard > 0 && s->c->mesh_shard < x->dp && !tc_system_has_copies(y);
   if (copies) return say(why, "does not split states, which mesh.shard = %lld does", (long long)s->c->mesh_shard);
   return x->cp > 1 && !tc_system_has_context(y) && say(why, "has no place for the ranks of mesh.cp = %d", x->cp);

@@ -280,24 +280,26 @@ static bool names_axes(const struct tc_annotation *a, unsigned axes)
   return false;
 }
 
-/* Sequences are split into equal parts; heads, which tp has split already, too. */
-static int check_context(const struct tc_program_opts *o, const struct tc_config *c, const struct tc_mesh *m, bool all_own,
+/* mesh.cp: parts of a sequence are equal, and what the options make of heads is whole. by_rows: a file places on cp. */
+static int check_context(const struct tc_program_opts *o, const struct tc_config *c, const struct tc_mesh *m, bool by_rows,
                          struct tc_err *err)
 {
   const struct tc_model *x = &o->model;
-  const int64_t cp = tc_mesh_size(m, TC_ON_CP), parts = cp * (o->zigzag ? 2 : 1), heads = x->kv_heads / tc_mesh_size(m, TC_ON_TP);
-  if (cp == 1) return 0;
-  if (x->context % parts)
+  const int64_t cp = tc_mesh_size(m, TC_ON_CP), tp = tc_mesh_size(m, TC_ON_TP), each = o->zigzag ? 2 : 1;
+  char what[64], fit[64] = "parallel.zigzag = no";
+  if (x->context % (cp * each)) {
+    if (!o->zigzag || x->context % cp)
+      snprintf(fit, sizeof fit, "mesh.cp = %lld", (long long)tc_divisor(x->context % each ? 1 : x->context / each, cp));
     return tc_fail(err, TC_ELAYOUT, "mesh.cp = %lld makes %lld parts of a sequence%s, which do not divide model.context = %lld; "
-                   "model.context = %lld would fit", (long long)cp, (long long)parts, o->zigzag ? " (parallel.zigzag)" : "",
-                   (long long)x->context, (long long)tc_round_up(x->context, parts));
-  if (!tc_system_has_context(o->system) && !all_own)
+                   "%s would fit", (long long)cp, (long long)(cp * each), o->zigzag ? " (parallel.zigzag)" : "",
+                   (long long)x->context, fit);
+  }
+  if (!by_rows && !tc_system_has_context(o->system))
     return tc_fail(err, TC_ELAYOUT, "mesh.cp = %lld: parallel.data = %s has no place for its ranks; ddp, zero1, zero2 or zero3 "
                    "would fit, or mesh.cp = 1", (long long)cp, o->system->name);
-  if (c->parallel_context == TC_CONTEXT_KEYS || all_own || heads % cp == 0) return 0;
-  char what[64];
+  if (c->parallel_context == TC_CONTEXT_KEYS || x->kv_heads % (cp * tp) == 0) return 0;
   return tc_fail(err, TC_ELAYOUT, "parallel.context = heads: mesh.cp x tp = %lld does not divide %s; parallel.context = keys "
-                 "would fit", (long long)(cp * tc_mesh_size(m, TC_ON_TP)), tc_setup_heads(what, sizeof what, x));
+                 "would fit", (long long)(cp * tp), tc_setup_heads(what, sizeof what, x));
 }
 
 /* Copies of shards are for systems that split states, or for rows that say what the copies have. */
@@ -326,15 +328,16 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
     TC_TRY(check_own_rows(*own, m, file, err));
   }
   TC_TRY(check_copies(o, m, *own, err));
-  const bool own_context = names_axes(*own, TC_ON_CP);
-  TC_TRY(check_context(o, c, m, own_context, err));
-  if (tc_mesh_size(m, TC_ON_CP) > 1 && !own_context)
-    o->annotation[n++] = c->parallel_context == TC_CONTEXT_HEADS ? tc_rows_heads : tc_rows_keys;
   const bool all_own = *own && (names_axes(*own, TC_ON_TP) || c->parallel_data == TC_DATA_NONE);
   if (tc_mesh_size(m, TC_ON_TP) > 1 && (c->parallel_sequence || !all_own)) {
     TC_TRY(check_split(c, &o->model, m, err));
     o->annotation[n++] = tc_rows_tensor;
     if (c->parallel_sequence) o->annotation[n++] = tc_rows_sequence;
+  }
+  if (tc_mesh_size(m, TC_ON_CP) > 1) {
+    TC_TRY(check_context(o, c, m, names_axes(*own, TC_ON_CP), err));
+    if (tc_system_has_context(o->system))
+      o->annotation[n++] = c->parallel_context == TC_CONTEXT_HEADS ? tc_rows_heads : tc_rows_keys;
   }
   if (*own) o->annotation[n++] = *own;
   return 0;

@@ -211,7 +211,7 @@ static int read_rows(struct tc_train *t, const struct tc_runtime *rt, int64_t ro
   int32_t *whole = tc_malloc((size_t)(3 * n * T) * sizeof *whole);
   int32_t *const part[3] = { to->tokens, to->targets, starts };
   int rc = take(t, rt, b0, n, &(struct tc_batch){ whole, whole + n * T }, err);
-  if (rc == 0) tc_documents_starts(whole, n * T, T, end, whole + 2 * n * T);
+  if (rc == 0 && starts) tc_documents_starts(whole, n * T, T, end, whole + 2 * n * T);
   for (int k = 0; k < 3 && rc == 0; k++)
     for (int64_t i = 0; i < rows && part[k]; i++)
       part[k][i] = whole[k * n * T + tc_natural_row(order, row0 + i) - b0 * T];

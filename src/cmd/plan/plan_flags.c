@@ -110,7 +110,7 @@ static int own_ranks(struct tc_plan_job *j, struct tc_err *err)
   const struct tc_config *c = j->cfg;
   const double world = tc_setup_ranks(c);
   if (world > MAX_RANKS)
-    return tc_fail(err, TC_EUSER, "mesh.pp x dp x tp = %.0f: at most %d ranks", world, MAX_RANKS);
+    return tc_fail(err, TC_EUSER, "mesh.pp x dp x cp x tp = %.0f: at most %d ranks", world, MAX_RANKS);
   j->world = TC_MAX((int)world, (int)TC_MIN(c->run_ranks, MAX_RANKS));
   j->cluster.devices = j->world;
   j->cluster.nodes = 1;
