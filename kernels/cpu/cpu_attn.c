@@ -51,7 +51,7 @@ static struct shape shape_of(const struct tc_call *c, int qkv, int more)
 static int64_t group_at(const struct shape *s, int64_t k) { return k * (s->G + 2) * s->D; }
 static int64_t key_at(const struct shape *s, int64_t k) { return k * (s->kv == s->x ? s->G + 2 : 2) * s->D + s->key; }
 
-/* Where nothing is, to ask how much would be needed. */
+/* An address that is not read: scratch is carved from it only to add up the sizes. */
 static float *const sizes_alone = (float *)(uintptr_t)64;
 
 /* ---- the tokens of a sequence ---------------------------------------------------------- */
@@ -96,7 +96,7 @@ struct seen {
   bool none, triangle;           /* no query sees one; query r sees keys 0 to r */
 };
 
-static struct seen see(const struct shape *s, const struct tokens *t, int64_t qb, int64_t kb)
+static struct seen seen_of(const struct shape *s, const struct tokens *t, int64_t qb, int64_t kb)
 {
   struct seen x = { .rows = TC_MIN((int64_t)EDGE, t->n - qb * EDGE), .cols = TC_MIN((int64_t)EDGE, s->T - kb * EDGE),
                     .first = kb * EDGE, .at = t->at + qb * EDGE };
@@ -231,16 +231,16 @@ static void forward_block(struct tc_cpu *x, const struct shape *s, const struct 
   memset(f->o, 0, (size_t)(rows * s->ld) * sizeof *f->o);
   for (int64_t r = 0; r < rows; r++) f->max[r] = -INFINITY, f->sum[r] = 0;
   for (int64_t kb = f->t.begins[qb * EDGE] / EDGE; kb <= last; kb++) {
-    const struct seen see_them = see(s, &f->t, qb, kb);
+    const struct seen block = seen_of(s, &f->t, qb, kb);
     x->tile(&(struct tc_tile){ .m = rows, .n = EDGE, .k = s->D, .a = f->q + qb * EDGE * s->ld,
                                .a_row = s->ld, .a_col = 1, .b = f->kt + kb * s->D * EDGE,
                                .ldb = EDGE, .c = f->S, .ldc = EDGE,
-                               .tri = see_them.triangle ? TC_TRI_N : TC_TRI_NONE });
-    exp_scores(f->S, &see_them, f->max, f->sum, f->o, s->ld);
-    x->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = see_them.cols, .a = f->S, .a_row = EDGE,
+                               .tri = block.triangle ? TC_TRI_N : TC_TRI_NONE });
+    exp_scores(f->S, &block, f->max, f->sum, f->o, s->ld);
+    x->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = block.cols, .a = f->S, .a_row = EDGE,
                                .a_col = 1, .b = f->v + kb * EDGE * s->ld, .ldb = s->ld,
                                .c = f->o, .ldc = s->ld, .acc = true,
-                               .tri = see_them.triangle ? TC_TRI_K_UPTO : TC_TRI_NONE });
+                               .tri = block.triangle ? TC_TRI_K_UPTO : TC_TRI_NONE });
   }
 }
 
@@ -359,11 +359,11 @@ static void pack_query(const struct shape *s, const struct backward *b, int64_t 
 }
 
 /* Adds the contributions of query block qb and key block kb to dq, dk and dv. */
-static void backward_block(struct tc_cpu *x, const struct shape *s, const struct backward *b, const struct seen *see_them,
+static void backward_block(struct tc_cpu *x, const struct shape *s, const struct backward *b, const struct seen *block,
                            int64_t qb, int64_t kb)
 {
-  const int64_t rows = see_them->rows, cols = see_them->cols, ld = s->ld;
-  const bool triangle = see_them->triangle;
+  const int64_t rows = block->rows, cols = block->cols, ld = s->ld;
+  const bool triangle = block->triangle;
   float *q = b->q + qb * EDGE * ld, *g = b->g + qb * EDGE * ld;
   struct tc_tile t = { .m = rows, .n = EDGE, .k = s->D, .a = q, .a_row = ld, .a_col = 1,
                        .b = b->kt + kb * s->D * EDGE, .ldb = EDGE, .c = b->S, .ldc = EDGE,
@@ -371,7 +371,7 @@ static void backward_block(struct tc_cpu *x, const struct shape *s, const struct
   x->tile(&t);                                             /* S = q k^T */
   t.a = g, t.b = b->vt + kb * s->D * EDGE, t.c = b->dP;
   x->tile(&t);                                             /* dP = dO v^T */
-  probabilities(b->S, b->dP, see_them, b->lse + qb * EDGE, b->delta + qb * EDGE);
+  probabilities(b->S, b->dP, block, b->lse + qb * EDGE, b->delta + qb * EDGE);
   t = (struct tc_tile){ .m = cols, .n = ld, .k = rows, .a = b->S, .a_row = 1, .a_col = EDGE,
                         .b = g, .ldb = ld, .c = b->dv, .ldc = ld, .acc = true,
                         .tri = triangle ? TC_TRI_K_FROM : TC_TRI_NONE };
@@ -404,8 +404,8 @@ static void backward_head(struct tc_device *d, const struct shape *s, const stru
       memset(b.dv, 0, (size_t)(EDGE * s->ld) * sizeof *b.dv);
     }
     for (int64_t qb = 0; qb * EDGE < t->n; qb++) {
-      const struct seen see_them = see(s, t, qb, kb);
-      if (!see_them.none) backward_block(tc_cpu_of(d), s, &b, &see_them, qb, kb);
+      const struct seen block = seen_of(s, t, qb, kb);
+      if (!block.none) backward_block(tc_cpu_of(d), s, &b, &block, qb, kb);
     }
     if (g < s->G - 1) continue;
     unpack_rows(dkv, t->key + t0, rows, key, s->kv_step, s, b.dk, 1.f);

@@ -11,8 +11,8 @@ enum { TC_RULE_MAX = 16 };
 int tc_rule_parse(const struct tc_graph *g, const struct tc_node *n,
                   char subs[TC_RULE_MAX][TC_DIMS + 1]);
 
-/* The same as the rule is on one axis. N is n on axes that split a batch by whole sequences; on those that split sequences (TOKENS)
- * it is a subscript of its own, which no operand splits: attention's keys are of all tokens then. */
+/* The same as the rule is on one axis. N is n on axes that split a batch by whole sequences; on those that split sequences
+ * (TOKENS) it is a subscript of its own, which cannot be split: attention's keys are of all tokens then. */
 void tc_rule_on(char subs[TC_RULE_MAX][TC_DIMS + 1], int n, int axis);
 
 /* A product C[m,n] = op(A) op(B), row-major, dense: A is [m,k], or [k,m] if ta; B is [k,n], or [n,k] if tb. */

@@ -238,7 +238,8 @@ static void grad_attn(struct gctx *c, int32_t dy)
   free(r);
 }
 
-/* Adds to the gradient that attention, which is later in the forward order, has already made. */
+/* Attention's backward pass, which came before, has made the gradient of the queries, with zeros for keys and values: theirs
+ * are copied into it. */
 static void grad_kv(struct gctx *c, int32_t dkv)
 {
   const int32_t x = in(c, 0), before = c->grad[x], d = grad_new(c, x);

@@ -251,25 +251,26 @@ static bool has_all_keys(const struct rules *r)
   return false;
 }
 
-/* Keeps sequences complete: removes splits of the first subscript, innermost axis first, until they are. An axis that
- * splits sequences may split those of queries where there are all keys. */
+/* Keeps sequences complete: removes splits of the first subscript, innermost axis first, until they are. Where there are
+ * all keys, axes that split sequences (TOKENS) may split the queries'. */
 static void keep_blocks(struct sctx *s, const struct tc_node *n, const struct rules *r, struct choice c[TC_AXES])
 {
   const char rows_of = r->on[0][0][0];
-  const unsigned may = has_all_keys(r) ? tc_axes_of(TC_ROLE_TOKENS) : 0;
+  const unsigned free_axes = has_all_keys(r) ? tc_axes_of(TC_ROLE_TOKENS) : 0;
   if (!(tc_op_info[n->op].flags & TC_OPF_BLOCK)) return;
-  for (int a = 0; a < TC_AXES && s->g->rows.cp > 1; a++)     /* whose blocks of rows would not be of whole sequences */
+  /* In the order of rows under cp (row_order.h) a block of an axis inside cp has pieces of several sequences. */
+  for (int a = 0; a < TC_AXES && s->g->rows.cp > 1; a++)
     if (tc_axis_role[a] == TC_ROLE_MODEL && c[a].kind == TC_S && c[a].sub == rows_of) c[a].kind = TC_R;
   for (int a = TC_AXES - 1; a >= 0; a--) {
     int64_t rows = s->g->tensor[tc_in(s->g, n, 0)].dim[0];
     bool whole = true;
     for (int b = 0; b < TC_AXES; b++)
-      if (c[b].kind == TC_S && c[b].sub == rows_of && !(may >> b & 1)) {
+      if (c[b].kind == TC_S && c[b].sub == rows_of && !(free_axes >> b & 1)) {
         rows /= s->m->size[b];
         whole &= tc_axis_role[b] != TC_ROLE_TOKENS || s->m->size[b] == 1;
       }
     if (whole && rows % n->attr.sequence == 0) return;
-    if (c[a].kind == TC_S && c[a].sub == rows_of && !(may >> a & 1)) c[a].kind = TC_R;
+    if (c[a].kind == TC_S && c[a].sub == rows_of && !(free_axes >> a & 1)) c[a].kind = TC_R;
   }
 }
 

@@ -28,7 +28,7 @@ struct tc_system {
 };
 /* Whether its states are split over shard, and replicated over the rest of dp. */
 bool tc_system_has_copies(const struct tc_system *s);
-/* Whether it places parameters on cp. */
+/* Whether it sums gradients over cp. */
 bool tc_system_has_context(const struct tc_system *s);
 extern const struct tc_system tc_systems[TC_DATA_NONE + 1];     /* by enum tc_data_parallel */
 /* Tensor parallelism (Shoeybi et al., 2019) as rows for all families: a model has tensors for some of them.

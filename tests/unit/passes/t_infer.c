@@ -90,6 +90,18 @@ static const struct { const char *name, *mesh, *program; bool train; const char 
   { "... or of heads those of the rank", "cp2",
     "state qkv [16,2,3,2] cp:S(1)\nh0: y [16,2,2], lse [16,2] = attn(qkv) k=4\n", false,
     "F1 h0: y [16,2,2] cp:S(1), lse [16,2] cp:S(1) = attn(qkv)\n" },
+  { "what cp and tp would split in another order in rows than in columns is split on tp alone", "cp2 tp2",
+    "state x [8,4]\nparam w [8,4] cp S(0) tp S(0)\nh0: y [8,8] = matmul<nc,fc->nf>(x, w)\n", false,
+    "F1 h0: w'2 [8,4] cp:S(0) = all_gather tp(w) gather\n"
+    "F1 h0: w'3 [8,4] = all_gather cp(w'2) gather\n"
+    "F1 h0: w'4 [8,4] tp:S(0) = slice tp(w'3) gather\n"
+    "F1 h0: y [8,8] tp:S(1) = matmul<nc,fc->nf>(x, w'4)\n" },
+  { "a norm is of tensors that are all split, or of none", "dp2",
+    "state x [4,4] dp:S(1)\nstate b [4]\nh0: a [4,4] = gelu(x)\nh0: c [4] = gelu(b)\nh0: n = sqnorm(c, a)\n", false,
+    "F1 h0: a [4,4] dp:S(1) = gelu(x)\n"
+    "F1 h0: c [4] = gelu(b)\n"
+    "F1 h0: a'2 [4,4] = all_gather dp(a)\n"
+    "F1 h0: n = sqnorm(c, a'2)\n" },
   { "a stage has its units; what another stage made is received", "pp2",
     "unit h0 at 0\nunit h1 stage 1 at 1\nstate x [8,4] pp:at(0)\nh0: a [8,4] = gelu(x)\nh1: b [8,4] = gelu(a)\n", false,
     "F1 h0: a [8,4] pp:at(0) = gelu(x)\n"
