@@ -78,14 +78,22 @@ static inline int64_t tc_call_row(const struct tc_call *c, const struct tc_view 
   return tc_natural_row(&c->rows, x->off[0] + n);
 }
 
+/* Whether tokens' positions are not those of the rows from the first one on: they have another order, or, in the input after
+ * the n_in that the op always has, documents' starts. */
+static inline bool tc_call_any_order(const struct tc_call *c, int n_in) { return c->n_in > n_in || c->rows.cp > 1; }
+
+/* Elements of a row of the global tensor. */
+static inline int64_t tc_view_columns(const struct tc_view *v)
+{
+  int64_t columns = 1;
+  for (int d = 1; d < v->rank; d++) columns *= v->global[d];
+  return columns;
+}
+
 /* The global index of element i of a block of tokens in the natural order: what dropout is drawn by. */
 static inline int64_t tc_call_element(const struct tc_call *c, const struct tc_view *y, int64_t i)
 {
-  const int64_t g = tc_view_global(y, i);
-  int64_t columns = 1;
-  if (c->rows.cp <= 1) return g;
-  for (int d = 1; d < y->rank; d++) columns *= y->global[d];
-  return tc_natural_row(&c->rows, g / columns) * columns + g % columns;
+  return tc_natural_element(&c->rows, tc_view_global(y, i), tc_view_columns(y));
 }
 
 /* Columns of x, the vocabulary's from x->off[1] on, before the padding, which begins at c->k[0]. */

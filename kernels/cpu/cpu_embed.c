@@ -121,7 +121,7 @@ int tc_cpu_pos(struct tc_device *d, const struct tc_call *c)
 int64_t tc_cpu_pos_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
   const int64_t N = c->in[0].dim[0];
-  return c->n_in > 1 || c->rows.cp > 1 ? N * 4 + chains_bytes(&c->out[0], N) : 0;
+  return tc_call_any_order(c, 1) ? N * 4 + chains_bytes(&c->out[0], N) : 0;
 }
 
 /* With documents, and where tokens are not in their natural order, many tokens, or none, are at a position: each is a row, as
@@ -141,7 +141,7 @@ int tc_cpu_pos_bwd(struct tc_device *d, const struct tc_call *c)
   const struct tc_view *dy = &c->in[0], *w = &c->out[0];
   const int64_t T = w->dim[0], C = w->dim[1], N = dy->dim[0];
   const bool acc = c->acc & 1;
-  if (c->n_in > 1 || c->rows.cp > 1) return any_pos_bwd(d, c, tc_call_starts(c, 1));
+  if (tc_call_any_order(c, 1)) return any_pos_bwd(d, c, tc_call_starts(c, 1));
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * C)) schedule(static)
   for (int64_t t = 0; t < T; t++) {
     float sum[TC_BLOCK], buf[TC_BLOCK];

@@ -14,11 +14,8 @@
 /* Positions that a call needs: the rows of a sequence, or fewer. */
 static int64_t positions(const struct tc_call *c) { return TC_MIN(c->in[0].dim[0], c->k[0]); }
 
-/* Whether positions are not those of the rows from the first one on. */
-static bool in_any_order(const struct tc_call *c) { return c->n_in > 1 || c->rows.cp > 1; }
-
 /* Whether the table has a row for each token, since these are fewer than the positions that they may have. */
-static bool by_token(const struct tc_call *c) { return in_any_order(c) && c->in[0].dim[0] < c->k[0]; }
+static bool by_token(const struct tc_call *c) { return tc_call_any_order(c, 1) && c->in[0].dim[0] < c->k[0]; }
 
 /* The position of row n. */
 static int64_t position(const struct tc_call *c, const int32_t *starts, int64_t n)
@@ -53,7 +50,7 @@ static int rope(struct tc_device *d, const struct tc_call *c, float sign)
 {
   const struct tc_view *x = &c->in[0], *y = &c->out[0];
   const int64_t N = x->dim[0], K = x->dim[1], E = x->dim[2], D = x->dim[3], T = c->k[0], P = positions(c);
-  const bool any = in_any_order(c);
+  const bool any = tc_call_any_order(c, 1);
   const int32_t *starts = tc_call_starts(c, 1);
   const bool each = by_token(c);
   const int64_t first = any ? 0 : x->off[0];     /* the position of the table's first row, unless it is by token */

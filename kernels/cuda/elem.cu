@@ -214,8 +214,7 @@ struct dropout {
   __device__ float operator()(float x, float)
   {
     uint32_t r[4];
-    int64_t g = at.next();
-    if (rows.cp > 1) g = tc_natural_row(&rows, g / columns) * columns + g % columns;
+    const int64_t g = tc_natural_element(&rows, at.next(), columns);
     philox(r, now->seed, (uint64_t)g, stream | (uint32_t)now->step);
     const float u = (float)(r[0] >> 8) * 0x1p-24f;
     return u >= p ? (float)((double)x / (1.0 - (double)p)) : 0.f;
@@ -229,8 +228,7 @@ int tc_cuda_dropout(struct tc_device *d, const struct tc_call *c)
   f.now = tc_cuda_now(d, c->rt);
   f.stream = (uint64_t)(uint32_t)c->k[0] << 32;
   f.p = c->f[0];
-  f.rows = c->rows, f.columns = 1;
-  for (int j = 1; j < c->out[0].rank; j++) f.columns *= c->out[0].global[j];
+  f.rows = c->rows, f.columns = tc_view_columns(&c->out[0]);
   return run_map(d, c, f, "dropout");
 }
 

@@ -283,14 +283,12 @@ positions(int32_t *position, const int32_t *starts, struct tc_row_order rows, in
   if (n < N) position[n] = (int32_t)(tc_natural_row(&rows, off + n) % T) - (starts ? starts[n] : 0);
 }
 
-static bool in_any_order(const struct tc_call *c) { return c->n_in > 1 || c->rows.cp > 1; }
-
 int64_t tc_cuda_pos_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
   struct sorted s;
   const int64_t N = c->in[0].dim[0];
   (void)d;
-  return in_any_order(c) ? tc_round_up(N, 16) * 4 + carve(&s, &c->out[0], N, NULL) : 0;
+  return tc_call_any_order(c, 1) ? tc_round_up(N, 16) * 4 + carve(&s, &c->out[0], N, NULL) : 0;
 }
 
 int tc_cuda_pos_bwd(struct tc_device *d, const struct tc_call *c)
@@ -299,7 +297,7 @@ int tc_cuda_pos_bwd(struct tc_device *d, const struct tc_call *c)
   const int64_t T = w->dim[0], C = w->dim[1], N = dy->dim[0];
   const int32_t *starts = tc_call_starts(c, 1);
   if (T * C == 0) return 0;
-  if (in_any_order(c)) {
+  if (tc_call_any_order(c, 1)) {
     int32_t *position = (int32_t *)c->scratch;
     TC_LAUNCH(positions, tc_blocks(N, CHUNK), dim3(CHUNK), 0, tc_stream(d), position, starts, c->rows, dy->off[0], N, T);
     return sum_rows(d, w, dy, position, N, position + tc_round_up(N, 16), (c->acc & 1) != 0, "pos_bwd");

@@ -67,7 +67,7 @@ const struct tc_flag tc_flags_comm[] = {
     "one_by_one, a send to each member, are baselines; send is point to point, from each even coordinate of the axis "
     "to the next; e.g. tercio comm --op send --axis pp", .kind = TC_FLAG_CALL, .set = set_ops },
   { "--axis tp|dp|pp|world", "the axis whose groups communicate, all groups at the same time; world: one group "
-    "of all ranks (default world); with mesh.shard also shard and replicate; e.g. --axis dp --mesh.tp=4",
+    "of all ranks (default world); with mesh.shard also shard and replicate, with mesh.cp also cp; e.g. --axis dp --mesh.tp=4",
     " is not an axis: give tp, dp, pp or world", TC_FLAG_CALL,
     .set = set_axis },
   { "--min SIZE", "the first size of the whole array, in bytes or with K, M or G for powers of 1024 "

@@ -169,8 +169,7 @@ static void form_of(char form[FORM], int32_t index[TC_SETS], const struct tc_mes
   for (int s = 0, n = 0; s < TC_SETS; s++) {
     if (!tc_set_is_shown(m->size, s)) continue;
     TC_ASSERT(n < INDICES);
-    const int width = s == TC_SET_DP ? 5 : TC_MAX(4, (int)strlen(tc_set_name[s]));
-    tc_text_add(form, FORM, "%s%s=%%%dd", n ? "  " : "", tc_set_name[s], width);
+    tc_text_add(form, FORM, "%s%s=%%%dd", n ? "  " : "", tc_set_name[s], tc_set_width(s));
     index[n++] = tc_mesh_index(m, rank, tc_set_axes[s]);
   }
 }

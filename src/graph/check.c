@@ -218,18 +218,23 @@ static int check_axis(const struct chk *c, const struct on_axis *x)
   return 0;
 }
 
-/* A subscript that is split on two axes has the same blocks in all operands. */
+/* Whether a subscript that is split on axes a and b has its blocks in the same order in all operands. */
+static bool nest_alike(const struct chk *c, const struct tc_node *n, int a, int b)
+{
+  unsigned inside = 0;
+  for (int k = 0; k < n->n_in + n->n_out; k++) {
+    const struct tc_layout *l = &c->g->tensor[tc_operand(c->g, n, k)].lay;
+    const bool both = l->on[a].kind == TC_S && l->on[b].kind == TC_S && l->on[a].dim == l->on[b].dim;
+    if (both) inside |= 1u << tc_nests_inside(a, b, l->on[a].dim);
+  }
+  return inside != 3;
+}
+
 static int check_nesting(const struct chk *c, const struct tc_node *n)
 {
-  for (int a = 0; a < TC_AXES * TC_AXES; a++) {
-    unsigned inside = 0;
-    for (int k = 0; k < n->n_in + n->n_out; k++) {
-      const struct tc_place *on = c->g->tensor[tc_operand(c->g, n, k)].lay.on, *x = &on[a / TC_AXES], *y = &on[a % TC_AXES];
-      if (a / TC_AXES < a % TC_AXES && x->kind == TC_S && y->kind == TC_S && x->dim == y->dim)
-        inside |= 1u << tc_nests_inside(a / TC_AXES, a % TC_AXES, x->dim);
-    }
-    if (inside == 3) return bad(c, n, -1, "a subscript's blocks on two axes nest otherwise in another operand");
-  }
+  for (int a = 0; a < TC_AXES; a++)
+    for (int b = a + 1; b < TC_AXES; b++)
+      if (!nest_alike(c, n, a, b)) return bad(c, n, -1, "a subscript's blocks on two axes nest otherwise in another operand");
   return 0;
 }
 

@@ -162,6 +162,7 @@ struct fit {
 
 bool tc_set_is_factor(int set) { return tc_set_has_option(set) && set_of[set].within == TC_SET_NONE; }
 static bool has_rest(int s) { return set_of[s].if_auto == REST; }
+int tc_set_width(int set) { return TC_MAX((int)strlen(tc_set_name[set]), has_rest(set) ? 5 : 4); }
 
 /* Whether the set could have so many ranks where `left` are left for it and the sets after it. */
 static bool would_fit(const struct fit *f, int s, int32_t left, int32_t n)

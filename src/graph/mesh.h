@@ -31,11 +31,12 @@ extern const uint8_t tc_axis_role[TC_AXES];        /* enum tc_axis_role */
 extern const char *const tc_axis_name[TC_AXES];
 extern const char *const tc_set_name[TC_SETS];
 extern const uint8_t tc_set_axes[TC_SETS];
-/* The axes that split sequences; those that split a layer's dimensions. */
+/* The axes of this role. */
 uint8_t tc_axes_of(enum tc_axis_role role);
-/* The axes of the set of this name, or of names joined by +; 0: there is none. And their text again. Returns buf. */
+/* The axes of the set of this name, or of several sets, "dp+cp"; 0: no such name. */
 uint8_t tc_axes_named(const char *text);
 enum { TC_AXES_TEXT = 48 };
+/* The names of sets that have these axes between them, joined by +. Returns buf. */
 char *tc_axes_text(char buf[TC_AXES_TEXT], unsigned axes);
 
 /* What a set is in a mesh: its axes of more than one rank, the ranks of a group, and whether these axes are called by this
@@ -120,7 +121,10 @@ bool tc_set_has_option(int set);
 /* Whether the ranks are the product of its size and those of others like it. */
 bool tc_set_is_factor(int set);
 bool tc_set_is_shown(const int32_t size[TC_AXES], int set);
-bool tc_set_is_always(int set);                    /* ... any mesh */
+/* Whether every mesh names the set in texts. */
+bool tc_set_is_always(int set);
+/* Characters of a column with its name and ranks' indices. */
+int tc_set_width(int set);
 /* The sizes of axes from those of the sets with an option (0: the default). False: one does not divide that of which it is a part. */
 bool tc_axes_from_sets(int32_t size[TC_AXES], const int32_t of_set[TC_SETS]);
 

@@ -31,6 +31,13 @@ TC_BOTH static inline int64_t tc_natural_row(const struct tc_row_order *o, int64
   return (row / block * o->sequences + s) * o->T + at;
 }
 
+/* The same of an element of a tensor whose rows have so many columns. */
+TC_BOTH static inline int64_t tc_natural_element(const struct tc_row_order *o, int64_t element, int64_t columns)
+{
+  if (o->cp <= 1) return element;
+  return tc_natural_row(o, element / columns) * columns + element % columns;
+}
+
 /* The row of a sequence's position, given sequence * T + position. */
 TC_BOTH static inline int64_t tc_row_of(const struct tc_row_order *o, int64_t natural)
 {

@@ -228,8 +228,8 @@ static void keep_one_flat(const struct sctx *s, const struct tc_node *n, struct 
     if (flat & ~keep & 1u << a) c[a].kind = TC_R;
 }
 
-/* Two axes nest otherwise in rows than in other dimensions (tc_nests_inside): a subscript that operands have in both is split
- * on the inner one alone. */
+/* Two axes may nest in one order in rows and in the other in columns (tc_nests_inside). A subscript that is the rows of one
+ * operand and the columns of another is then split on the later axis alone. */
 static void keep_one_nesting(struct rules *r, struct choice c[TC_AXES])
 {
   for (int k = 0; k < TC_AXES * TC_AXES; k++) {

@@ -145,8 +145,8 @@ static unsigned next_axes(const struct tc_layout *now, const struct tc_layout *g
   return 0;
 }
 
-/* Whether the same change of placement may be one collective on both axes: those that split the batch or its sequences
- * are not told apart where nothing is said of one of them. */
+/* Whether one collective makes the change of placement on both axes: it is the same, and both split the batch or its
+ * sequences. */
 static bool is_one_change(const struct tc_layout *now, const struct tc_layout *goal, int a, int b)
 {
   struct tc_place was = now->on[b], to = goal->on[b];

@@ -27,10 +27,10 @@ static double use_bytes(const struct tc_guess *g) { return g->cfg->train_precisi
 static double grad_bytes(const struct tc_guess *g) { return g->cfg->train_grad_type == TC_BF16 ? 2 : 4; }
 
 /* The ranks that have the same weights, and of these those that states are split on. */
-static int32_t copies(const struct tc_cand *x) { return x->dp * TC_MAX(x->cp, 1); }
+static int32_t copies(const struct tc_cand *x) { return x->dp * x->cp; }
 static int32_t shards(const struct tc_guess *g, const struct tc_cand *x)
 {
-  return g->cfg->mesh_shard > 0 ? (int32_t)g->cfg->mesh_shard * TC_MAX(x->cp, 1) : copies(x);
+  return g->cfg->mesh_shard > 0 ? (int32_t)g->cfg->mesh_shard * x->cp : copies(x);
 }
 
 /* Layers of the rank that has most. */
@@ -42,7 +42,7 @@ static double most_layers(const struct tc_guess *g, const struct tc_cand *x)
 void tc_guess_order(const struct tc_guess *g, struct tc_cand *x)
 {
   const double on_pp = 2.0 * x->n_mb * x->micro * x->virtual_stages * use_bytes(g) *
-                       (double)(g->model.context / TC_MAX(x->cp, 1) * g->model.hidden);
+                       (double)(g->model.context / x->cp * g->model.hidden);
   const double on_dp = 8 * (g->layer_params * (double)g->model.layers / x->pp + g->rest_params) / x->tp;
   x->near_pp = x->pp > 1 && x->dp > 1 && on_pp > on_dp;
 }
@@ -66,7 +66,7 @@ static void make_price(struct tc_guess *g, struct tc_price *p, const struct tc_c
     c.model_layers = i + 1;
     c.train_global_batch = x->micro;
     c.mesh_shard = TC_AUTO;
-    p->status = tc_plan_unit(&u[i], &c, TC_MAX(x->cp, 1) * x->tp, g->k, &p->err);
+    p->status = tc_plan_unit(&u[i], &c, x->cp * x->tp, g->k, &p->err);
   }
   if (p->status) return;
   struct tc_layer_price a = price_of(&u[0]), b = price_of(&u[1]);
@@ -208,7 +208,7 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   int wire = x->near_pp && g->k->devices >= x->tp * 2 ? TC_WIRE_NODE : TC_WIRE_NETWORK;
   if (g->k->devices >= x->tp * copies(x) * x->pp) wire = TC_WIRE_NODE;
   double send = (double)x->micro * (double)g->model.context * (double)g->model.hidden * use /
-                TC_MAX(x->cp, 1) / (x->sequence ? x->tp : 1) / g->k->link[wire].bytes_per_s[TC_SEND];
+                x->cp / (x->sequence ? x->tp : 1) / g->k->link[wire].bytes_per_s[TC_SEND];
   x->s = m * (TC_MAX(f, gather) + TC_MAX(b + w, gather + scatter)) + bubble_s(x, f, b, w) +
          tc_exposed_s(comm, b + w, TC_MAX(most, 1)) + update +
          (x->pp > 1 ? 2 * (pp - 1) * send * x->virtual_stages : 0);

@@ -13,7 +13,7 @@ struct tc_cand {
   enum tc_offload offload;
   bool sequence, near_pp;        /* near_pp: mesh.order = tp-pp-dp */
   double s, bytes, host_bytes;   /* per step; of a device; of its host, at least */
-  int32_t cp;                    /* mesh.cp, which is not searched; 0: 1 */
+  int32_t cp;                    /* mesh.cp, which is not searched */
 };
 
 /* The price of a layer, or of all ops outside the layers, for one micro-batch. */

@@ -1,7 +1,7 @@
 /* sums.c - the time of a step if a pipeline is too long to simulate every action: the times of each
  * kind of work (F, B, W) of a virtual stage are summed over its nodes, and the simulation of schedules
- * (schedule/pipeline.h) runs with these sums. Transfers of activations are exposed; those of weights and
- * gradients in every micro-batch overlap with that micro-batch's work; those once per step are added, less the part that overlaps with a
+ * (schedule/pipeline.h) runs with these sums. Transfers of activations are exposed; those of weights and gradients in every
+ * micro-batch overlap with that micro-batch's work; those once per step are added, less the part that overlaps with a
  * backward pass: most of the gradients', none of the updated weights'. */
 #include "src/plan/impl.h"
 #include "src/program/predict.h"

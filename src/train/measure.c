@@ -168,7 +168,7 @@ void tc_metrics_each(const struct tc_train *t, const struct tc_step_report *r, t
       if (of == COMM && !group[set_of(i)].named) continue;
       set_words(&s, of, i, hash);
       take(&s, t, r, i, hash);
-      /* A collective that was not called says only that its set is there, which the set's first one has said. */
+      /* A set's first collective is always written, so that the set is there; the others only where they were called. */
       const bool again = s.there == TC_UNUSED && coll_of(i) > 0;
       if (s.there != TC_LEFT_OUT && !again) sink(ctx, &s);
       if (hash) hash = json_object_iter_next(t->batches.hashes, hash);

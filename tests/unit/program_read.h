@@ -60,7 +60,7 @@ static int64_t text_number(struct text_at *r)
   return n;
 }
 
-/* Where nothing else is said of dp, all its ranks are on the axis rest. */
+/* In these texts dp is the axis rest, which has all ranks of dp unless mesh.shard or mesh.ep divide them. */
 static const char *text_axis_name(int a) { return a == TC_REST ? "dp" : tc_axis_name[a]; }
 
 static int text_axis(struct text_at *r)

@@ -224,7 +224,7 @@ static const struct ckpt_sub subs[] = {
     "compares two checkpoints of any layouts: prints ||A-B|| / ||B|| of each tensor; exit status 1 if a tensor "
     "exceeds the tolerances",
     "tercio ckpt diff run1/ckpt run2/ckpt --rtol 1e-5 --only 'optim.m.*'" },
-  { "plan", "[DIR] [--pp N] [--dp N] [--tp N] [--world N | --simulate CLUSTER] "
+  { "plan", "[DIR] [--pp N] [--dp N] [--shard N] [--cp N] [--tp N] [--world N | --simulate CLUSTER] "
     "[--section.key=value ...] [--json]", 0, 1, ckpt_cmd_plan,
     "prints the bytes, pieces and files that each rank of another layout would read, without running it; "
     "defaults are the saved run's options; exit status 6: the layout is impossible",

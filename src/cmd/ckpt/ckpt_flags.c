@@ -41,11 +41,13 @@ static int set_mesh(void *args, const struct tc_flag *f, const char *s, struct t
 {
   struct ckpt_args *a = args;
   (void)err;
-  a->flag[a->n_flags++] = tc_sprintf("--mesh.%.2s=%s", f->form + 2, s);
+  a->flag[a->n_flags++] = tc_sprintf("--mesh.%.*s=%s", (int)strcspn(f->form + 2, " "), f->form + 2, s);
   return !*s;
 }
 
 #define FIELD(f) .field = offsetof(struct ckpt_args, f)
+#define MESH(name) { "--" name " N", "ranks on axis " name ", as --mesh." name "; e.g. --" name " 2", "a number of ranks", \
+                     TC_FLAG_CALL, .set = set_mesh }
 static const struct tc_flag list[] = {
   { "--owners", "print which rank on which node has which slice of each tensor, and the bytes of each rank",
     .kind = TC_FLAG_YES, FIELD(owners) },
@@ -67,14 +69,7 @@ static const struct tc_flag list[] = {
     "a number >= 0", TC_FLAG_REAL, FIELD(atol), 0, INFINITY },
   { "--only PATTERN", "compare only tensors whose names match; e.g. --only 'optim.m.*'",
     "a pattern", TC_FLAG_TEXT, FIELD(only) },
-#define FLAG_NO(name)
-#define FLAG_ONE(name) { "--" name " N", "ranks on axis " name ", as --mesh." name "; e.g. --" name " 2", \
-                         "a number of ranks", TC_FLAG_CALL, .set = set_mesh },
-#define FLAG_REST FLAG_ONE
-#define FLAG_NODE FLAG_ONE
-#define FLAG_WHOLE FLAG_ONE
-#define SET(id, name, axes, if_auto, within, shown) FLAG_##if_auto(name)
-#include "src/graph/axis.def"
+  MESH("pp"), MESH("dp"), MESH("shard"), MESH("cp"), MESH("tp"),
   { "--world N", "total number of ranks, for mesh sizes of auto; e.g. --world 64",
     "a number of ranks", TC_FLAG_WHOLE, FIELD(world), 1, 1 << 24 },
   { "--simulate CLUSTER", "nodes and ranks per node instead of --world; e.g. --simulate \"4 nodes x 8\"",

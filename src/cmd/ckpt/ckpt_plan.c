@@ -82,7 +82,7 @@ static void print_text(const struct plan *p)
          tc_mesh_text(mesh, m->size, "", " "), p->r.system, m->world);
   printf("%-13s", "rank");
   for (int s = 0; s < TC_SETS; s++)
-    if (tc_set_is_shown(m->size, s)) printf(" %*s", s == TC_SET_DP ? 5 : 4, tc_set_name[s]);
+    if (tc_set_is_shown(m->size, s)) printf(" %*s", tc_set_width(s), tc_set_name[s]);
   printf(" %15s %15s %9s %7s\n", "needs", "reads", "pieces", "files");
   for (int r = 0, end; r < m->world && !ferror(stdout); r = end) {
     char ranks[32];
@@ -91,7 +91,7 @@ static void print_text(const struct plan *p)
     else snprintf(ranks, sizeof ranks, "%d-%d", r, end - 1);
     printf("%-13s", ranks);
     for (int s = 0; s < TC_SETS; s++) {
-      const int at = tc_mesh_index(m, r, tc_set_axes[s]), width = s == TC_SET_DP ? 5 : TC_MAX((int)strlen(tc_set_name[s]), 4);
+      const int at = tc_mesh_index(m, r, tc_set_axes[s]), width = tc_set_width(s);
       bool one = true;
       if (!tc_set_is_shown(m->size, s)) continue;
       for (int k = r; k < end; k++) one &= tc_mesh_index(m, k, tc_set_axes[s]) == at;

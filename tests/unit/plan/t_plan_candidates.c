@@ -45,7 +45,7 @@ static void done(void)
 
 static struct tc_cand cand(void)
 {
-  return (struct tc_cand){ .pp = 2,
+  return (struct tc_cand){ .cp = 1, .pp = 2,
                            .dp = 2,
                            .tp = 2,
                            .micro = 3,
@@ -142,7 +142,7 @@ static void test_values(void)
     [TC_KEY_VIRTUAL_STAGES] = "6",      [TC_KEY_SEQUENCE] = "yes", [TC_KEY_RECOMPUTE] = "full",
     [TC_KEY_OFFLOAD] = "params"
   };
-  struct tc_cand x = { .pp = 2,
+  struct tc_cand x = { .cp = 1, .pp = 2,
                        .dp = 3,
                        .tp = 4,
                        .micro = 5,
