@@ -219,7 +219,7 @@ static void check_bytes(struct run *run, const struct fx_rank *r, const struct t
     tc_program_bytes(p, r->mesh, r->rank, r->mesh->group[a].axes, &want);
     for (int k = TC_FIRST_COLL; k < TC_COLLS; k++) {
       char what[60];
-      snprintf(what, sizeof what, "%s on %s in a step", tc_coll_name[k], tc_axis_name[a]);
+      snprintf(what, sizeof what, "%s on %s in a step", tc_coll_name[k], tc_set_name[a]);
       unpredicted(run, r->rank, what, now->data[k].calls - was->data[k].calls, want.data[k].calls);
       unpredicted(run, r->rank, what, now->ctl[k].calls - was->ctl[k].calls, want.ctl[k].calls);
       unpredicted(run, r->rank, what, now->data[k].bytes - was->data[k].bytes, want.data[k].bytes);
