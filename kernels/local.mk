@@ -42,7 +42,7 @@ cuda_sources = \
   %D%/cuda/capture.cu \
   %D%/cuda/clock.cu \
   %D%/cuda/copy.cu \
-  %D%/cuda/cudnn.cu \
+  %D%/cudnn/cudnn.cu \
   %D%/cuda/device.cu \
   %D%/cuda/elem.cu \
   %D%/cuda/embed.cu \
@@ -56,7 +56,7 @@ cuda_sources = \
   %D%/cuda/rows.cu \
   %D%/cuda/tune.cu \
   %D%/cuda/xent.cu
-EXTRA_DIST += $(cuda_sources) %D%/cuda/dev.h %D%/cuda/gemm.h %D%/cuda/ptx.h
+EXTRA_DIST += $(cuda_sources) %D%/cuda/attn.h %D%/cuda/dev.h %D%/cuda/gemm.h %D%/cuda/ptx.h
 CUDA_FLAGS = -std=c++17 -O3 -lineinfo \
   -Xcompiler '-Wall -fPIC -fvisibility=hidden -fno-exceptions -fno-threadsafe-statics'
 SUFFIXES = .cu

@@ -2,28 +2,53 @@
  *
  * bf16 with a head size that suits tensor cores uses attn_fwd.cu and attn_bwd.cu, all
  * other calls attn_plain.cu; but those that a library takes (cudnn.cu) are its own. */
-#include "kernels/cuda/dev.h"
+#include "kernels/cuda/attn.h"
 
 enum { GRID_MAX = 65535 };                       /* of attn_plain.cu's y and z: heads and sequences */
-enum { ROWS_LEAST = 64 };                        /* of a block of attn_fwd.cu and attn_bwd.cu */
+enum { ROWS_LEAST = 64 };                        /* of a block of attn_fwd.cu and attn_bwd.cu; of runs, just so many */
 
 static bool on_tensor_cores(const struct tc_attn *a)
 {
   const bool size = a->D == 32 || a->D == 64 || a->D == 80 || a->D == 96 || a->D == 128;
   const uintptr_t bits = (uintptr_t)a->qkv.p | (uintptr_t)a->y.p | (uintptr_t)a->dy.p
-                         | (uintptr_t)a->dqkv.p;
-  return size && a->qkv.bf16 && bits % 16 == 0;
+                         | (uintptr_t)a->dqkv.p | (uintptr_t)a->kv.p | (uintptr_t)a->dkv.p;
+  return size && a->qkv.bf16 && bits % 16 == 0 && (!a->runs || a->run % ROWS_LEAST == 0);
 }
 
-static struct tc_attn attn_of(const struct tc_view *qkv, int64_t T)
+/* Where its tokens are. False: in no order that the kernels know. */
+static bool set_order(struct tc_attn *a, const struct tc_call *c, const struct tc_view *qkv, const struct tc_view *kv)
+{
+  const struct tc_row_order *o = &c->rows;
+  const int64_t T = c->k[0];
+  a->here = T;
+  if (o->cp <= 1) {
+    a->runs = qkv != kv, a->run = (uint32_t)T, a->cp = 1, a->sequences = (uint32_t)TC_MAX(1, qkv->dim[0] / T);
+    return qkv->dim[0] == kv->dim[0] && qkv->dim[0] % T == 0;
+  }
+  const int64_t part = T / o->cp, block = o->sequences * T;
+  a->here = qkv->dim[0] == kv->dim[0] ? T : part;
+  a->runs = o->zigzag ? 2 : 1, a->run = (uint32_t)(part / a->runs);
+  a->cp = (uint32_t)o->cp, a->sequences = (uint32_t)o->sequences;
+  a->part = (uint32_t)(qkv->off[0] % block / (o->sequences * part));
+  return kv->off[0] % block == 0 && kv->dim[0] % block == 0 && qkv->dim[0] * T == kv->dim[0] * a->here
+         && qkv->off[0] == kv->off[0] + (a->here == T ? 0 : a->part * o->sequences * part);
+}
+
+/* qkv: its place among the inputs; more: where kv or starts would be. */
+static struct tc_attn attn_of(const struct tc_call *c, int qkv, int more)
 {
   struct tc_attn a;
   memset(&a, 0, sizeof a);
-  TC_ASSERT(T > 0 && qkv->rank == 4 && qkv->dim[2] >= 3 && qkv->dim[0] % T == 0);
-  a.T = T, a.N = qkv->dim[0], a.K = qkv->dim[1], a.G = qkv->dim[2] - 2, a.D = qkv->dim[3];
+  const struct tc_view *x = &c->in[qkv], *apart = tc_call_kv(c, more), *kv = apart ? apart : x;
+  TC_ASSERT(c->k[0] > 0 && x->rank == 4 && x->dim[2] >= 3);
+  a.T = c->k[0], a.N = x->dim[0], a.K = x->dim[1], a.G = x->dim[2] - 2, a.D = x->dim[3];
   a.H = a.K * a.G, a.step = a.K * (a.G + 2) * a.D;
+  a.kv_group = apart ? 2 * a.D : (a.G + 2) * a.D, a.kv_first = apart ? 0 : a.G * a.D, a.kv_step = a.K * a.kv_group;
   a.scale = 1.f / sqrtf((float)a.D);
-  a.qkv = tc_arr_of(qkv);
+  a.qkv = tc_arr_of(x), a.kv = tc_arr_of(kv);
+  const bool known = set_order(&a, c, x, kv);
+  TC_ASSERT(known);
+  a.starts = tc_call_starts(c, more + (apart != NULL));
   return a;
 }
 
@@ -31,10 +56,14 @@ int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *
 {
   const struct tc_view *qkv = &c->in[c->op == TC_OP_ATTN ? 0 : 1];
   const int64_t heads = qkv->dim[1] * (qkv->dim[2] - 2), T = c->k[0];
-  const int64_t sequences = T > 0 ? qkv->dim[0] / T : 0;
-  if (c->rows.cp > 1 || tc_call_kv(c, c->op == TC_OP_ATTN ? 1 : 4))
-    return tc_fail(err, TC_EUSER, "device cuda: attention over mesh.cp = %d is not there yet; mesh.cp = 1 would do, or "
-                   "run.device = cpu", (int)c->rows.cp);
+  const struct tc_view *apart = tc_call_kv(c, c->op == TC_OP_ATTN ? 1 : 4), *kv = apart ? apart : qkv;
+  const int64_t sequences = T > 0 ? kv->dim[0] / T : 0;
+  struct tc_attn order;
+  memset(&order, 0, sizeof order);
+  if (!set_order(&order, c, qkv, kv))
+    return tc_fail(err, TC_EUSER, "device cuda: attention over mesh.cp = %d can't take queries that are split otherwise than "
+                   "by parallel.context; a file of annotations without rows for attn would do, or run.device = cpu",
+                   (int)c->rows.cp);
   if (sequences > GRID_MAX || heads > GRID_MAX)
     return tc_fail(err, TC_EUSER, "device cuda: attention over %lld sequences of %lld heads: more "
                    "than %d at once; use a smaller train.micro_batch",
@@ -42,7 +71,7 @@ int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *
   if (tc_ceil_div(T, ROWS_LEAST) * heads * sequences > INT32_MAX)
     return tc_fail(err, TC_EUSER, "device cuda: attention over %lld sequences of %lld heads and %lld tokens: more than "
                    "2^31 blocks; use a smaller train.micro_batch", (long long)sequences, (long long)heads, (long long)T);
-  tc_cuda_library_prepare(d, c);
+  if (!order.runs) tc_cuda_library_prepare(d, c);
   if (qkv->dim[3] <= TC_CUDA_HEAD_MAX) return 0;
   return tc_fail(err, TC_EUSER, "device cuda: heads of size %lld: the largest is %d; use more "
                  "heads (model.heads)", (long long)qkv->dim[3], TC_CUDA_HEAD_MAX);
@@ -53,15 +82,35 @@ int64_t tc_cuda_attn_scratch(struct tc_device *d, const struct tc_call *c) { ret
 int tc_cuda_attn(struct tc_device *d, const struct tc_call *c)
 {
   if (tc_cuda_library_takes(d, c)) return tc_cuda_library_attn(d, c);
-  struct tc_attn a = attn_of(&c->in[0], c->k[0]);
+  struct tc_attn a = attn_of(c, 0, 1);
   a.y = tc_arr_of(&c->out[0]);
   a.lse = tc_f32_of(&c->out[1]);
-  a.starts = tc_call_starts(c, 1);
   if (a.N * a.H == 0) return 0;
   TC_ASSERT(a.y.bf16 == a.qkv.bf16);
   if (on_tensor_cores(&a)) tc_cuda_attn_fwd(d, &a);
   else tc_cuda_attn_plain(d, &a);
   return tc_cuda_launched(d, "attn");
+}
+
+/* Copies each group's key and value from qkv to kv, n elements, or back; back without kv: zeros. */
+enum { COPY_THREADS = 256 };
+static __global__ void __launch_bounds__(COPY_THREADS)
+copy_keys(struct tc_arr x, struct tc_arr kv, int64_t n, int64_t keys, int64_t group, bool back)
+{
+  const int64_t i = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x, at = i / keys * group + group - keys + i % keys;
+  if (i >= n) return;
+  if (back) tc_put(x, at, kv.p ? tc_get(kv, i) : 0.f);
+  else tc_put(kv, i, tc_get(x, at));
+}
+
+static int run_copy_keys(struct tc_device *d, const struct tc_view *x, const struct tc_view *kv, bool back, const char *what)
+{
+  const int64_t n = x->dim[0] * x->dim[1] * 2 * x->dim[3];
+  struct tc_arr keys = { NULL, false };
+  if (n == 0) return 0;
+  if (kv) keys = tc_arr_of(kv);
+  TC_LAUNCH(copy_keys, tc_blocks(n, COPY_THREADS), dim3(COPY_THREADS), 0, tc_stream(d), tc_arr_of(x), keys, n, 2 * x->dim[3], x->dim[2] * x->dim[3], back);
+  return tc_cuda_launched(d, what);
 }
 
 /* delta[n,h] = sum over D of dy y: 8 threads per row, 8 columns each at a time. */
@@ -89,12 +138,12 @@ int64_t tc_cuda_attn_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
 {
   if (tc_cuda_library_takes(d, c)) return tc_cuda_library_attn(d, c);
-  struct tc_attn a = attn_of(&c->in[1], c->k[0]);
+  struct tc_attn a = attn_of(c, 1, 4);
   a.dy = tc_arr_of(&c->in[0]);
   a.y = tc_arr_of(&c->in[2]);
   a.lse = tc_f32_of(&c->in[3]);
-  a.starts = tc_call_starts(c, 4);
   a.dqkv = tc_arr_of(&c->out[0]);
+  a.dkv = tc_arr_of(&c->out[c->n_out - 1]);
   a.delta = (float *)c->scratch;
   if (a.N * a.H == 0) return 0;
   TC_ASSERT(a.dy.bf16 == a.qkv.bf16 && a.dqkv.bf16 == a.qkv.bf16);
@@ -102,26 +151,7 @@ int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
             tc_wide(a.D, &c->in[0], &c->in[2], NULL));
   if (on_tensor_cores(&a)) tc_cuda_attn_bwd_bf16(d, &a);
   else tc_cuda_attn_plain_bwd(d, &a);
-  return tc_cuda_launched(d, "attn_bwd");
-}
-
-/* Copies each group's key and value from qkv to kv, n elements, or back. */
-enum { COPY_THREADS = 256 };
-static __global__ void __launch_bounds__(COPY_THREADS)
-copy_keys(struct tc_arr x, struct tc_arr kv, int64_t n, int64_t keys, int64_t group, bool back)
-{
-  const int64_t i = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x, at = i / keys * group + group - keys + i % keys;
-  if (i >= n) return;
-  if (back) tc_put(x, at, tc_get(kv, i));
-  else tc_put(kv, i, tc_get(x, at));
-}
-
-static int run_copy_keys(struct tc_device *d, const struct tc_view *x, const struct tc_view *kv, bool back, const char *what)
-{
-  if (kv->elems == 0) return 0;
-  TC_LAUNCH(copy_keys, tc_blocks(kv->elems, COPY_THREADS), dim3(COPY_THREADS), 0, tc_stream(d), tc_arr_of(x), tc_arr_of(kv),
-            kv->elems, 2 * x->dim[3], x->dim[2] * x->dim[3], back);
-  return tc_cuda_launched(d, what);
+  return c->n_out > 1 ? run_copy_keys(d, &c->out[0], NULL, true, "attn_bwd") : tc_cuda_launched(d, "attn_bwd");
 }
 
 int tc_cuda_kv(struct tc_device *d, const struct tc_call *c) { return run_copy_keys(d, &c->in[0], &c->out[0], false, "kv"); }

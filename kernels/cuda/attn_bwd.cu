@@ -13,24 +13,41 @@
  * The block that owns keys and values which a group of heads shares processes the queries of each head in turn.
  * With documents, tiles of which no pair is within one are left out. The scores are computed twice; in return each
  * sum is computed by one warp, in a fixed order. */
-#include "kernels/cuda/dev.h"
+#include "kernels/cuda/attn.h"
 #include "kernels/cuda/ptx.h"
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
 
-/* What a tile of other rows needs: Y1, Y2, and for keys the queries' lse (as a power of 2) and
- * delta (past the end an infinite lse: P is 0). */
-template <int D, int BN, bool KV>
-static __device__ __forceinline__ void fetch(uint16_t *y, float *stat, const struct tc_attn &a,
-                                             const uint16_t *y1, const uint16_t *y2, int64_t t0,
-                                             int64_t n0, int64_t h)
+template <bool RUNS>
+static __device__ __forceinline__ struct tc_attn_place place(const struct tc_attn &a, bool queries, int64_t sequence, int64_t t)
 {
-  const int64_t wide = a.step, narrow = a.H * D;
-  tc_tile_fetch<D, BN, THREADS>(y, y1, t0, a.T, wide);
-  tc_tile_fetch<D, BN, THREADS>(y + BN * (D + 8), y2, t0, a.T, KV ? narrow : wide);
+  return queries ? tc_query_place<RUNS>(a, sequence, t) : tc_key_place<RUNS>(a, sequence, t);
+}
+
+/* Where queries' q and dy, or keys' k and v, are, from the row on that position 0 would have in the run of x. */
+struct operands { const uint16_t *one, *two; int64_t step, step_two; };
+
+template <int D, bool RUNS>
+static __device__ __forceinline__ struct operands operands_of(const struct tc_attn &a, bool queries, struct tc_attn_place x,
+                                                              int64_t h)
+{
+  const int64_t n0 = x.row - x.at, narrow = a.H * D;
+  const uint16_t *key = (const uint16_t *)(RUNS ? a.kv : a.qkv).p + tc_key_at<RUNS>(a, n0, h);
+  if (!queries) return { key, key + D, tc_kv_step<RUNS>(a), tc_kv_step<RUNS>(a) };
+  return { (const uint16_t *)a.qkv.p + tc_query_at(a, n0, h), (const uint16_t *)a.dy.p + n0 * narrow + h * D, a.step, narrow };
+}
+
+/* What a tile of other rows needs, from x on, in one run: Y1, Y2, head g of theirs, and for keys the queries' lse (as a
+ * power of 2) and delta (past the end an infinite lse: P is 0). */
+template <int D, int BN, bool KV>
+static __device__ __forceinline__ void fetch(uint16_t *y, float *stat, const struct tc_attn &a, const struct operands &theirs,
+                                             int g, struct tc_attn_place x, int64_t h)
+{
+  tc_tile_fetch<D, BN, THREADS>(y, theirs.one + g * D, x.at, a.T, theirs.step);
+  tc_tile_fetch<D, BN, THREADS>(y + BN * (D + 8), theirs.two + g * D, x.at, a.T, theirs.step_two);
   tc_copies_commit();
   if (KV && threadIdx.x < BN) {
-    const int64_t t = t0 + threadIdx.x, at = (n0 + t) * a.H + h;
+    const int64_t t = x.at + threadIdx.x, at = (x.row + threadIdx.x) * a.H + h;
     stat[threadIdx.x] = t < a.T ? a.lse[at] * TC_LOG2_E : INFINITY;
     stat[BN + threadIdx.x] = t < a.T ? a.delta[at] : 0.f;
   }
@@ -51,10 +68,11 @@ template <int BN, bool KV> static __device__ __forceinline__ void mask(float S[B
 }
 
 /* So do scores of keys before their queries' documents. Apart from the above, since queries' documents begin where memory
- * says. A lane has two rows, and two columns of each 8: a row, or a column, is one query. */
+ * says. A lane has two rows, and two columns of each 8: a row, or a column, is one query. `queries`: the first of the block's,
+ * or of the tile. */
 template <int BN, bool KV>
-static __device__ __forceinline__ void mask_documents(float S[BN / 8][4], const struct tc_attn &a, int64_t n0,
-                                                      int64_t own, int64_t t0, int lane)
+static __device__ __forceinline__ void mask_documents(float S[BN / 8][4], const struct tc_attn &a,
+                                                      struct tc_attn_place queries, int64_t own, int64_t t0, int lane)
 {
   enum { EIGHTS = BN / 8, OUTER = KV ? EIGHTS : 1, INNER = KV ? 1 : EIGHTS };    /* of columns; for queries, for keys */
 #pragma unroll
@@ -62,7 +80,7 @@ static __device__ __forceinline__ void mask_documents(float S[BN / 8][4], const 
 #pragma unroll
     for (int k = 0; k < 2; k++) {
       const int64_t query = KV ? t0 + o * 8 + lane % 4 * 2 + k : own + lane / 4 + k * 8;
-      const int seen = (int)(tc_first_key(a, n0, query) - (KV ? own : t0));      /* the first key, as `key` below */
+      const int seen = (int)(tc_first_key(a, queries, query) - (KV ? own : t0));      /* the first key, as `key` below */
 #pragma unroll
       for (int n = o; n < o + INNER; n++)
 #pragma unroll
@@ -71,6 +89,22 @@ static __device__ __forceinline__ void mask_documents(float S[BN / 8][4], const 
           if (key < seen) S[n][KV ? j * 2 + k : k * 2 + j] = -INFINITY;
         }
     }
+}
+
+/* Both, of a warp's 16 M rows from position `own` on and the tile at t0. */
+template <int BN, int M, bool KV>
+static __device__ __forceinline__ void mask_all(float S[M][BN / 8][4], const struct tc_attn &a, struct tc_attn_place queries,
+                                                int64_t own, int64_t t0, int lane)
+{
+  const int ahead = (int)(own - t0);
+  const bool later = KV ? ahead > 1 - 16 * M : ahead < BN - 1;   /* some keys are later than some queries */
+  const int64_t last = KV ? t0 + BN - 1 : own + 16 * M - 1;      /* its first key is after the first key of the pairs */
+  const bool documents = a.starts && tc_first_key(a, queries, last) > (KV ? own : t0);
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+    if (later) mask<BN, KV>(S[m], ahead + 16 * m, lane);
+    if (documents) mask_documents<BN, KV>(S[m], a, queries, own + 16 * m, t0, lane);
+  }
 }
 
 /* S, dP -> P, dS in place. scale and lse are for powers of 2. */
@@ -92,16 +126,17 @@ static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8
   }
 }
 
-/* Loads lse, as a power of 2, and delta of the queries in this lane's rows. Past the end P is to be 0. */
+/* Loads lse, as a power of 2, and delta of the queries in this lane's rows, so many behind their positions. Past the end P is
+ * to be 0. */
 template <int M>
 static __device__ __forceinline__ void load_stats(float lse[M][2], float delta[M][2], const struct tc_attn &a,
-                                                  int64_t own, int64_t n0, int64_t h, int lane)
+                                                  int64_t own, int64_t behind, int64_t h, int lane)
 {
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const int64_t row = own + m * 16 + half * 8 + lane / 4, at = (n0 + row) * a.H + h;
+      const int64_t row = own + m * 16 + half * 8 + lane / 4, at = (behind + row) * a.H + h;
       lse[m][half] = row < a.T ? a.lse[at] * TC_LOG2_E : INFINITY;
       delta[m][half] = row < a.T ? a.delta[at] : 0.f;
     }
@@ -125,11 +160,21 @@ static __device__ __forceinline__ void put_rows(uint16_t *out, int64_t stride, c
     }
 }
 
+/* Once they have come, a warp's own rows from `first` on; those of X2 are `apart` from those of X1. */
+template <class OWN_ROWS>
+static __device__ __forceinline__ void load_both(OWN_ROWS &x1, OWN_ROWS &x2, const uint16_t *x, int apart, int first, int lane)
+{
+  tc_copies_wait<0>();
+  __syncthreads();
+  tc_load_own(x1, x, first, lane);
+  tc_load_own(x2, x + apart, first, lane);
+}
+
 /* Blocks of a multiprocessor at a time. Three share the registers and, on sm_90, the shared memory; two, where a warp's
  * sums have 2 x 128 columns, or 32 rows. */
 static constexpr int blocks_at_once(int D, int M, bool KV) { return M == 2 || (KV && D == 128) ? 2 : 3; }
 
-template <int D, int BN, int M, bool KV>
+template <int D, int BN, int M, bool KV, bool RUNS>
 static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn_backward(struct tc_attn a)
 {
   enum { ROWS = 16 * M * WARPS, LD = D + 8, OWN = ROWS * LD, TILE = BN * LD };
@@ -138,86 +183,101 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
   uint16_t *x = memory, *y = x + 2 * OWN;
   float *stat = (float *)(y + 4 * TILE);
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
-  const int heads = KV ? (int)a.G : 1;           /* from h on, which is a group's first for keys */
+  const int group = KV ? (int)a.G : 1;           /* heads from h on, which is a group's first for keys */
   const struct tc_attn_block block = tc_attn_block_of(a.order, blockIdx.x);
-  const int64_t h = (int64_t)block.head * heads, n0 = block.sequence * a.T, wide = a.step, narrow = a.H * D;
-  const int64_t query = tc_query_at(a, n0, h), key = tc_key_at(a, n0, h);
-  const uint16_t *qkv = (const uint16_t *)a.qkv.p, *dy = (const uint16_t *)a.dy.p + (n0 * a.H + h) * D;
-  const uint16_t *y1 = qkv + (KV ? query : key), *y2 = KV ? dy : qkv + key + D;
-  const int64_t r0 = (int64_t)(KV ? block.turn : a.order.turns - 1 - block.turn) * ROWS;   /* most work first */
-  const int64_t own = r0 + w * 16 * M, last = own + 16 * M - 1, rows_end = TC_MIN(r0 + ROWS, a.T);
-  const int begin = (int)((KV ? r0 : tc_first_key(a, n0, r0)) / BN);
-  const int end = (int)(((KV ? tc_end_of_queries(a, n0, rows_end - 1, r0) : rows_end) + BN - 1) / BN);
+  const int64_t h = (int64_t)block.head * group, sequence = block.sequence;
+  /* Most work first. */
+  const struct tc_attn_place rows = place<RUNS>(a, !KV, sequence, (KV ? block.turn : a.order.turns - 1 - block.turn) * ROWS);
+  const int64_t r0 = rows.at, behind = rows.row - rows.at;
+  const int64_t own = r0 + w * 16 * M, rows_end = TC_MIN(r0 + ROWS, a.T);
+  const int64_t from = KV ? tc_queries_before<RUNS>(a, r0) : tc_first_key(a, rows, r0);
+  const int64_t upto = KV ? tc_end_of_queries<RUNS>(a, sequence, rows_end - 1, from) : rows_end;
+  const int begin = (int)(from / BN), end = (int)((upto + BN - 1) / BN);
+  const int heads = !RUNS || begin < end ? group : 0;    /* 0: all queries that are here are before the keys */
+  const auto tile_at = [&](int t) { return place<RUNS>(a, KV, sequence, (int64_t)t * BN); };
+  struct tc_attn_place next = tile_at(begin);
   float acc1[M][D / 8][4], acc2[KV ? M : 1][KV ? D / 8 : 1][4], S[M][BN / 8][4], dP[M][BN / 8][4];
   float lse[M][2] = {}, delta[M][2] = {};
   tc_own_rows<D, HELD ? M : 1> x1, x2;
   tc_clear<M, D / 8>(acc1);
   if constexpr (KV) tc_clear<M, D / 8>(acc2);
-  else load_stats<M>(lse, delta, a, own, n0, h, lane);
-  tc_tile_fetch<D, ROWS, THREADS>(x, qkv + (KV ? key : query), r0, a.T, wide);
-  tc_tile_fetch<D, ROWS, THREADS>(x + OWN, KV ? qkv + key + D : dy, r0, a.T, KV ? wide : narrow);
-  fetch<D, BN, KV>(y, stat, a, y1, y2, (int64_t)begin * BN, n0, h);
-  if constexpr (HELD) {
-    tc_copies_wait<0>();
-    __syncthreads();
-    tc_load_own(x1, x, w * 16 * M, lane);
-    tc_load_own(x2, x + OWN, w * 16 * M, lane);
+  else load_stats<M>(lse, delta, a, own, behind, h, lane);
+  const struct operands mine = operands_of<D, RUNS>(a, !KV, rows, h);
+  struct operands theirs = operands_of<D, RUNS>(a, KV, next, h);
+  if (heads) {
+    tc_tile_fetch<D, ROWS, THREADS>(x, mine.one, r0, a.T, mine.step);
+    tc_tile_fetch<D, ROWS, THREADS>(x + OWN, mine.two, r0, a.T, mine.step_two);
+    fetch<D, BN, KV>(y, stat, a, theirs, 0, next, h);
   }
+  if constexpr (HELD) load_both(x1, x2, x, OWN, w * 16 * M, lane);
   for (int t = begin, g = 0, turn = 0; g < heads; turn ^= 1) {
-    const int64_t t0 = (int64_t)t * BN;
+    const struct tc_attn_place tile = RUNS || KV ? next : tile_at(t);    /* queries have no registers to keep it */
+    const int64_t t0 = tile.at;
     const uint16_t *now = y + turn * 2 * TILE;
     tc_copies_wait<0>();
     __syncthreads();                             /* all have this tile, none needs the last */
     if (++t == end) t = begin, g++;
+    next = tile_at(t);
+    if constexpr (RUNS) theirs = operands_of<D, RUNS>(a, KV, next, h);
     if (g < heads)
-      fetch<D, BN, KV>(y + (turn ^ 1) * 2 * TILE, stat + (turn ^ 1) * 2 * BN, a, y1 + g * D, y2 + g * D,
-                       (int64_t)t * BN, n0, h + g);
+      fetch<D, BN, KV>(y + (turn ^ 1) * 2 * TILE, stat + (turn ^ 1) * 2 * BN, a, theirs, g, next, h + g);
     const int ahead = (int)(own - t0);           /* this warp's first row, from the tile's start */
     if (KV ? ahead >= BN : ahead <= -16 * M) continue;           /* all keys are later than the queries */
     tc_product<D, BN, M, HELD>(S, x1, x, w * 16 * M, now, lane);
     tc_product<D, BN, M, HELD>(dP, x2, x + OWN, w * 16 * M, now + TILE, lane);
-    /* The last query's first key is after the first key of the pairs. */
-    const bool documents = a.starts && (KV ? tc_first_key(a, n0, t0 + BN - 1) > own
-                                           : tc_first_key(a, n0, last) > t0);
-    const bool later = KV ? ahead > 1 - 16 * M : ahead < BN - 1; /* some keys are later than some queries */
+    mask_all<BN, M, KV>(S, a, KV ? tile : rows, own, t0, lane);
 #pragma unroll
-    for (int m = 0; m < M; m++) {
-      if (later) mask<BN, KV>(S[m], ahead + 16 * m, lane);
-      if (documents) mask_documents<BN, KV>(S[m], a, n0, own + 16 * m, t0, lane);
+    for (int m = 0; m < M; m++)
       weigh<BN, KV>(S[m], dP[m], lse[m], delta[m], stat + turn * 2 * BN, a.scale * TC_LOG2_E, lane);
-    }
     tc_add_product<D, BN, M>(acc1, dP, now, lane);
     if constexpr (KV) tc_add_product<D, BN, M>(acc2, S, now + TILE, lane);
   }
-  uint16_t *out = (uint16_t *)a.dqkv.p;
-  put_rows<D, M>(out + (KV ? key : query), wide, acc1, a.scale, own, a.T, lane);
-  if constexpr (KV) put_rows<D, M>(out + key + D, wide, acc2, 1.f, own, a.T, lane);
+  uint16_t *out = (uint16_t *)(RUNS && KV ? a.dkv : a.dqkv).p;
+  out += KV ? tc_key_at<RUNS>(a, behind, h) : tc_query_at(a, behind, h);
+  put_rows<D, M>(out, mine.step, acc1, a.scale, own, a.T, lane);
+  if constexpr (KV) put_rows<D, M>(out + D, mine.step, acc2, 1.f, own, a.T, lane);
 }
 
 /* Shared memory of a block. */
 template <int D, int BN, int M>
 static constexpr int BLOCK_BYTES = (2 * 16 * M * WARPS + 4 * BN) * (D + 8) * 2 + 4 * BN * 4;
 
-template <int D, int BN, int M, bool KV> static void launch(struct tc_device *d, const struct tc_attn *a)
+template <int D, int BN, int M, bool KV, bool RUNS> static void launch(struct tc_device *d, const struct tc_attn *a)
 {
   const size_t bytes = BLOCK_BYTES<D, BN, M>;
   struct tc_attn with = *a;
-  const dim3 grid = tc_attn_blocks(&with, 16 * M * WARPS, KV ? a->K : a->H);
-  auto kernel = attn_backward<D, BN, M, KV>;
+  const dim3 grid = tc_attn_blocks(&with, 16 * M * WARPS, KV ? a->T : a->here, KV ? a->K : a->H);
+  auto kernel = attn_backward<D, BN, M, KV, RUNS>;
   tc_allow_shared(d, kernel, bytes);
   TC_LAUNCH(kernel, grid, dim3(THREADS), bytes, tc_stream(d), with);
 }
 
 /* Queries, then keys. */
-template <int D, int BN_QUERIES, int M_QUERIES, int BN_KEYS, int M_KEYS>
+template <int D, int BN_QUERIES, int M_QUERIES, int BN_KEYS, int M_KEYS, bool RUNS = false>
 static void launch_both(struct tc_device *d, const struct tc_attn *a)
 {
-  launch<D, BN_QUERIES, M_QUERIES, false>(d, a);
-  launch<D, BN_KEYS, M_KEYS, true>(d, a);
+  launch<D, BN_QUERIES, M_QUERIES, false, RUNS>(d, a);
+  launch<D, BN_KEYS, M_KEYS, true, RUNS>(d, a);
+}
+
+/* Rows in runs. */
+static void launch_runs(struct tc_device *d, const struct tc_attn *a)
+{
+  switch (a->D) {
+  case 32: launch_both<32, 32, 1, 32, 1, true>(d, a); break;
+  case 64: launch_both<64, 32, 1, 32, 1, true>(d, a); break;
+  case 80: launch_both<80, 32, 1, 32, 1, true>(d, a); break;
+  case 96: launch_both<96, 32, 1, 32, 1, true>(d, a); break;
+  default: launch_both<128, 32, 1, 32, 1, true>(d, a);
+  }
 }
 
 void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a)
 {
+  if (a->runs) {
+    launch_runs(d, a);
+    return;
+  }
   switch (a->D) {
   case 32: launch_both<32, 32, 2, 32, 2>(d, a); break;
   case 64: launch_both<64, 32, 2, 64, 1>(d, a); break;
@@ -229,11 +289,20 @@ void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a)
   }
 }
 
+template <bool KV> static void load_runs(struct tc_device *d)
+{
+  tc_load_kernels(d, attn_backward<32, 32, 1, KV, true>, attn_backward<64, 32, 1, KV, true>,
+                  attn_backward<80, 32, 1, KV, true>, attn_backward<96, 32, 1, KV, true>, attn_backward<128, 32, 1, KV, true>);
+}
+
 void tc_cuda_load_attn_bwd(struct tc_device *d)
 {
-  tc_load_kernels(d, attn_backward<32, 32, 2, false>, attn_backward<64, 32, 2, false>, attn_backward<80, 32, 1, false>,
-                  attn_backward<96, 32, 1, false>, attn_backward<128, 32, 1, false>,
-                  attn_backward<128, 32, 2, false>);
-  tc_load_kernels(d, attn_backward<32, 32, 2, true>, attn_backward<64, 64, 1, true>, attn_backward<80, 32, 1, true>,
-                  attn_backward<96, 32, 1, true>, attn_backward<128, 32, 1, true>);
+  tc_load_kernels(d, attn_backward<32, 32, 2, false, false>, attn_backward<64, 32, 2, false, false>,
+                  attn_backward<80, 32, 1, false, false>, attn_backward<96, 32, 1, false, false>,
+                  attn_backward<128, 32, 1, false, false>, attn_backward<128, 32, 2, false, false>);
+  tc_load_kernels(d, attn_backward<32, 32, 2, true, false>, attn_backward<64, 64, 1, true, false>,
+                  attn_backward<80, 32, 1, true, false>, attn_backward<96, 32, 1, true, false>,
+                  attn_backward<128, 32, 1, true, false>);
+  load_runs<false>(d);
+  load_runs<true>(d);
 }

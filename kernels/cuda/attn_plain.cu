@@ -6,7 +6,7 @@
  * a lane has columns, for the sums. No sum crosses warps. The block that owns keys and values
  * which a group of heads shares processes the queries of each head in turn. With documents, tiles that no row of the
  * block sees are left out. */
-#include "kernels/cuda/dev.h"
+#include "kernels/cuda/attn.h"
 
 enum { WARPS = 8, TILE = 32, COLS = 8 };         /* COLS * 32: the largest head */
 
@@ -29,13 +29,21 @@ static size_t shared_bytes(int64_t D)
   return (size_t)(WARPS * 2 * D + 2 * TILE * (D + 1) + WARPS * 2 * TILE + 2 * TILE) * sizeof(float);
 }
 
-/* A tile of rows of x, which are `step` elements apart: `rows` of them from element `at` on, then 0. */
-static __device__ void fetch(float *tile, struct tc_arr x, int64_t at, int64_t step, int64_t rows, int D)
+/* A tile of rows of x: `rows` of them, of which row r begins at element at(r), then 0. */
+template <typename At> static __device__ __forceinline__ void fetch(float *tile, struct tc_arr x, int64_t rows, int D, At at)
 {
   for (int i = (int)(threadIdx.y * 32 + threadIdx.x); i < TILE * D; i += WARPS * 32) {
     const int r = i / D, j = i % D;
-    tile[r * (D + 1) + j] = r < rows ? tc_get(x, at + r * step + j) : 0.f;
+    tile[r * (D + 1) + j] = r < rows ? tc_get(x, at(r) + j) : 0.f;
   }
+}
+
+/* The same of the keys from position t on, as of their values, which are behind them. */
+static __device__ __forceinline__ void fetch_keys(float *tile, const struct tc_attn &a, int64_t sequence, int64_t h, int64_t t,
+                                                  int64_t behind, int D)
+{
+  fetch(tile, a.kv, a.T - t, D,
+        [&](int r) { return tc_key_at<true>(a, tc_key_place<true>(a, sequence, t + r).row, h) + behind; });
 }
 
 static __device__ __forceinline__ float dot(const float *x, const float *y, int D)
@@ -61,19 +69,22 @@ static __global__ void __launch_bounds__(WARPS * 32) attn_plain_forward(struct t
   TC_DYNAMIC_SHARED(float, memory);
   const int D = (int)a.D, lane = (int)threadIdx.x, w = (int)threadIdx.y;
   const struct shared s = carve(memory, D);
-  const int64_t h = blockIdx.y, n0 = blockIdx.z * a.T;
-  const int64_t first = (int64_t)blockIdx.x * WARPS, q = first + w, n = n0 + q;
+  const int64_t h = blockIdx.y, sequence = blockIdx.z;
+  const int64_t first = (int64_t)blockIdx.x * WARPS, q = first + w, last = TC_MIN(first + WARPS, a.here) - 1;
+  const struct tc_attn_place begin = tc_query_place<true>(a, sequence, first);
+  const struct tc_attn_place mine = tc_query_place<true>(a, sequence, TC_MIN(q, last));
+  const int64_t n = mine.row, end = tc_query_place<true>(a, sequence, last).at + 1;
   float *own = s.own + w * D, *tile_v = s.tile + TILE * (D + 1), *weight = s.weight + w * TILE;
   float acc[COLS] = { 0 }, max = -INFINITY, sum = 0;
-  const int64_t query = tc_query_at(a, n, h), key = tc_key_at(a, n0, h), seen = tc_first_key(a, n0, q);
-  for (int j = lane; j < D; j += 32) own[j] = q < a.T ? tc_get(a.qkv, query + j) : 0.f;
-  for (int64_t k0 = tc_first_key(a, n0, first) / TILE * TILE; k0 < TC_MIN(first + WARPS, a.T); k0 += TILE) {
+  const int64_t query = tc_query_at(a, n, h), seen = tc_first_key(a, mine, mine.at);
+  for (int j = lane; j < D; j += 32) own[j] = tc_get(a.qkv, query + j);
+  for (int64_t k0 = tc_first_key(a, begin, begin.at) / TILE * TILE; k0 < end; k0 += TILE) {
     __syncthreads();
-    fetch(s.tile, a.qkv, key + k0 * a.step, a.step, a.T - k0, D);
-    fetch(tile_v, a.qkv, key + D + k0 * a.step, a.step, a.T - k0, D);
+    fetch_keys(s.tile, a, sequence, h, k0, 0, D);
+    fetch_keys(tile_v, a, sequence, h, k0, D, D);
     __syncthreads();
     float score = dot(own, s.tile + lane * (D + 1), D) * a.scale;
-    if (k0 + lane > q || k0 + lane < seen) score = -INFINITY;
+    if (k0 + lane > mine.at || k0 + lane < seen) score = -INFINITY;
     const float high = fmaxf(max, tc_warp_max(score)), base = high == -INFINITY ? 0.f : high;
     const float shrink = expf(max - base), p = expf(score - base);
     sum = sum * shrink + tc_warp_sum(p);
@@ -84,7 +95,7 @@ static __global__ void __launch_bounds__(WARPS * 32) attn_plain_forward(struct t
     for (int i = 0; i < COLS; i++) acc[i] *= shrink;
     add_rows(acc, weight, tile_v, D, lane);
   }
-  if (q >= a.T) return;
+  if (q > last) return;
 #pragma unroll
   for (int i = 0; i < COLS; i++)
     if (lane + 32 * i < D) tc_put(a.y, (n * a.H + h) * D + lane + 32 * i, acc[i] / sum);
@@ -104,44 +115,66 @@ static __device__ __forceinline__ void weigh(float *weight, const struct shared 
   weight[TILE + lane] = p;
 }
 
+/* Queries from the t-th on, and gradients of what they give. */
+static __device__ __forceinline__ void fetch_queries(float *q, float *dy, const struct tc_attn &a, int64_t sequence, int64_t h,
+                                                     int64_t t, int D)
+{
+  fetch(q, a.qkv, a.here - t, D, [&](int r) { return tc_query_at(a, tc_query_place<true>(a, sequence, t + r).row, h); });
+  fetch(dy, a.dy, a.here - t, D, [&](int r) { return (tc_query_place<true>(a, sequence, t + r).row * a.H + h) * a.D; });
+}
+
+/* The queries that see a key from `first` to `last`, or the keys that such queries see, and some more. */
+struct range { int64_t from, end; };
+
+template <bool KV>
+static __device__ struct range others_of(const struct tc_attn &a, int64_t sequence, int64_t first, int64_t last)
+{
+  if (KV) {
+    const int64_t from = tc_queries_before<true>(a, first);
+    return { from, tc_end_of_queries<true>(a, sequence, last, from) };
+  }
+  const struct tc_attn_place begin = tc_query_place<true>(a, sequence, first);
+  return { tc_first_key(a, begin, begin.at), tc_query_place<true>(a, sequence, last).at + 1 };
+}
+
 /* KV: the warp's row is a key, the others are queries of its group's heads; else the other way round. */
 template <bool KV> static __global__ void __launch_bounds__(WARPS * 32) attn_plain_backward(struct tc_attn a)
 {
   TC_DYNAMIC_SHARED(float, memory);
   const int D = (int)a.D, lane = (int)threadIdx.x, w = (int)threadIdx.y;
   const struct shared s = carve(memory, D);
-  const int64_t h0 = blockIdx.y * (KV ? a.G : 1), n0 = blockIdx.z * a.T;
-  const int64_t first = (int64_t)blockIdx.x * WARPS, own_t = first + w, n = n0 + own_t;
-  const int64_t key0 = tc_key_at(a, n0, h0), key = key0 + own_t * a.step;
-  const int64_t query = tc_query_at(a, n, h0);
-  const bool here = own_t < a.T;
+  const int64_t h0 = blockIdx.y * (KV ? a.G : 1), sequence = blockIdx.z;
+  const int64_t first = (int64_t)blockIdx.x * WARPS, all = KV ? a.T : a.here, last = TC_MIN(first + WARPS, all) - 1;
+  const bool here = first + w <= last;
+  const struct tc_attn_place mine = KV ? tc_key_place<true>(a, sequence, TC_MIN(first + w, last))
+                                       : tc_query_place<true>(a, sequence, TC_MIN(first + w, last));
+  const int64_t n = mine.row, key = tc_key_at<true>(a, n, h0), query = tc_query_at(a, n, h0);
   float *own1 = s.own + w * 2 * D, *own2 = own1 + D, *tile2 = s.tile + TILE * (D + 1);
   float *weight = s.weight + w * 2 * TILE;
   float acc1[COLS] = { 0 }, acc2[COLS] = { 0 };
   for (int j = lane; j < D; j += 32) {
-    own1[j] = here ? tc_get(a.qkv, (KV ? key : query) + j) : 0.f;
-    own2[j] = !here ? 0.f : KV ? tc_get(a.qkv, key + D + j) : tc_get(a.dy, (n * a.H + h0) * D + j);
+    own1[j] = KV ? tc_get(a.kv, key + j) : tc_get(a.qkv, query + j);
+    own2[j] = KV ? tc_get(a.kv, key + D + j) : tc_get(a.dy, (n * a.H + h0) * D + j);
   }
-  const float own_lse = here ? a.lse[n * a.H + h0] : 0.f;
-  const float own_delta = here ? a.delta[n * a.H + h0] : 0.f;
-  const int64_t begin = (KV ? first : tc_first_key(a, n0, first)) / TILE * TILE;
-  const int64_t end = KV ? tc_end_of_queries(a, n0, TC_MIN(first + WARPS, a.T) - 1, first) : TC_MIN(first + WARPS, a.T);
-  const int64_t seen = tc_first_key(a, n0, own_t);
+  const float own_lse = KV ? 0.f : a.lse[n * a.H + h0];
+  const float own_delta = KV ? 0.f : a.delta[n * a.H + h0];
+  const struct range others = others_of<KV>(a, sequence, first, last);
+  const int64_t seen = KV ? 0 : tc_first_key(a, mine, mine.at);
   for (int64_t h = h0; h < h0 + (KV ? a.G : 1); h++)
-    for (int64_t t0 = begin; t0 < end; t0 += TILE) {
-      const int64_t rows = a.T - t0, t = t0 + lane, at = (n0 + t) * a.H + h;
+    for (int64_t t0 = others.from / TILE * TILE; t0 < others.end; t0 += TILE) {
+      const int64_t rows = (KV ? a.here : a.T) - t0, t = t0 + TC_MIN((int64_t)lane, rows - 1);
+      const struct tc_attn_place other = KV ? tc_query_place<true>(a, sequence, t) : tc_key_place<true>(a, sequence, t);
       __syncthreads();
-      fetch(s.tile, a.qkv, KV ? tc_query_at(a, n0 + t0, h) : key0 + t0 * a.step, a.step, rows, D);
-      if (KV) fetch(tile2, a.dy, ((n0 + t0) * a.H + h) * D, a.H * D, rows, D);
-      else fetch(tile2, a.qkv, key0 + D + t0 * a.step, a.step, rows, D);
-      if (w == 0) {
-        s.stat[lane] = lane < rows ? a.lse[at] : 0.f;
-        s.stat[TILE + lane] = lane < rows ? a.delta[at] : 0.f;
+      if (KV) fetch_queries(s.tile, tile2, a, sequence, h, t0, D);
+      else fetch_keys(s.tile, a, sequence, h, t0, 0, D), fetch_keys(tile2, a, sequence, h, t0, D, D);
+      if (w == 0 && KV) {
+        s.stat[lane] = a.lse[other.row * a.H + h];
+        s.stat[TILE + lane] = a.delta[other.row * a.H + h];
       }
       __syncthreads();
-      weigh<KV>(weight, s, own1, own2, D, a.scale, own_lse, own_delta,
-                here && lane < rows && (KV ? own_t <= t && own_t >= tc_first_key(a, n0, t)
-                                           : t <= own_t && t >= seen), lane);
+      const bool pair = KV ? mine.at <= other.at && mine.at >= tc_first_key(a, other, other.at)
+                           : other.at <= mine.at && other.at >= seen;
+      weigh<KV>(weight, s, own1, own2, D, a.scale, own_lse, own_delta, here && lane < rows && pair, lane);
       __syncwarp();
       add_rows(acc1, weight, s.tile, D, lane);
       if (KV) add_rows(acc2, weight + TILE, tile2, D, lane);
@@ -151,21 +184,21 @@ template <bool KV> static __global__ void __launch_bounds__(WARPS * 32) attn_pla
   for (int i = 0; i < COLS; i++) {
     const int j = lane + 32 * i;
     if (j >= D) continue;
-    tc_put(a.dqkv, (KV ? key : query) + j, acc1[i] * a.scale);
-    if (KV) tc_put(a.dqkv, key + D + j, acc2[i]);
+    tc_put(KV ? a.dkv : a.dqkv, (KV ? key : query) + j, acc1[i] * a.scale);
+    if (KV) tc_put(a.dkv, key + D + j, acc2[i]);
   }
 }
 
-static dim3 grid_of(const struct tc_attn *a, int64_t heads)
+static dim3 grid_of(const struct tc_attn *a, int64_t rows, int64_t heads)
 {
-  return dim3((unsigned)tc_ceil_div(a->T, WARPS), (unsigned)heads, (unsigned)(a->N / a->T));
+  return dim3((unsigned)tc_ceil_div(rows, WARPS), (unsigned)heads, (unsigned)(a->N / a->here));
 }
 
 void tc_cuda_attn_plain(struct tc_device *d, const struct tc_attn *a)
 {
   const size_t bytes = shared_bytes(a->D);
   tc_allow_shared(d, attn_plain_forward, bytes);
-  TC_LAUNCH(attn_plain_forward, grid_of(a, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
+  TC_LAUNCH(attn_plain_forward, grid_of(a, a->here, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
 }
 
 void tc_cuda_attn_plain_bwd(struct tc_device *d, const struct tc_attn *a)
@@ -173,8 +206,8 @@ void tc_cuda_attn_plain_bwd(struct tc_device *d, const struct tc_attn *a)
   const size_t bytes = shared_bytes(a->D);
   tc_allow_shared(d, attn_plain_backward<false>, bytes);
   tc_allow_shared(d, attn_plain_backward<true>, bytes);
-  TC_LAUNCH(attn_plain_backward<false>, grid_of(a, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
-  TC_LAUNCH(attn_plain_backward<true>, grid_of(a, a->K), dim3(32, WARPS), bytes, tc_stream(d), *a);
+  TC_LAUNCH(attn_plain_backward<false>, grid_of(a, a->here, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
+  TC_LAUNCH(attn_plain_backward<true>, grid_of(a, a->T, a->K), dim3(32, WARPS), bytes, tc_stream(d), *a);
 }
 
 void tc_cuda_load_attn_plain(struct tc_device *d)

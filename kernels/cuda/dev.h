@@ -24,7 +24,6 @@
 extern "C" {
 #include "kernels/kernel.h"
 }
-#include "kernels/attn_order.h"
 
 #define TC_LOG2_E 1.44269504088896341f      /* exp(x) = exp2(x log2 e) */
 
@@ -389,54 +388,8 @@ int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part, int
 /* tune.cu */
 int tc_cuda_tune(struct tc_device *d, const char *known, bool time, void (*again)(void), char **text, int *timed,
                  struct tc_err *err);
-/* attn.cu: chooses; attn_plain.cu: any type and head size; attn_fwd.cu and
- * attn_bwd.cu: bf16 on tensor cores, head sizes 32, 64, 80, 96, 128. */
+/* attn.cu; what its kernels share is in attn.h. */
 enum { TC_CUDA_HEAD_MAX = 256 };
-struct tc_attn {
-  int64_t T, D, N;               /* sequence, head size; tokens: a multiple of T */
-  int64_t K, G, H;               /* K groups of G heads that share a key and a value; H = K G */
-  int64_t step;                  /* elements from token to token in qkv */
-  float scale;                   /* 1 / sqrt(D) */
-  struct tc_arr qkv, dqkv;       /* [N,K,G+2,D]: G queries, their key, their value */
-  struct tc_arr y, dy;           /* [N,H,D] */
-  float *lse, *delta;            /* [N,H]; delta = sum of dy y over D */
-  const int32_t *starts;         /* [N]: where in its sequence a token's document begins; NULL: no documents */
-  struct tc_attn_order order;    /* of the blocks of the kernel that is launched (attn_fwd.cu, attn_bwd.cu) */
-};
-/* Sets the order of blocks of `rows` rows of H heads, or K groups; how many there are. */
-static inline dim3 tc_attn_blocks(struct tc_attn *a, int64_t rows, int64_t heads)
-{
-  a->order = tc_attn_order_of(a->T, a->D, rows, a->N / a->T, heads, a->K);
-  return dim3(a->order.turns * a->order.all);
-}
-/* The first key that query q sees, in its sequence, which begins at token n0 and has q or ends before. Never falls
- * with q. */
-static __device__ __forceinline__ int64_t tc_first_key(const struct tc_attn &a, int64_t n0, int64_t q)
-{
-  return a.starts ? a.starts[n0 + TC_MIN(q, a.T - 1)] : 0;
-}
-/* The first query that does not see key k, nor any before it: of those from `from` on. */
-static __device__ __forceinline__ int64_t tc_end_of_queries(const struct tc_attn &a, int64_t n0, int64_t k,
-                                                            int64_t from)
-{
-  int64_t end = a.T;
-  while (a.starts && from < end) {
-    const int64_t middle = (from + end) / 2;
-    if (a.starts[n0 + middle] > k) end = middle;
-    else from = middle + 1;
-  }
-  return end;
-}
-/* Where head h of token n has its query in qkv, and where its group has the key. In 32 bits: a division of
- * 64 is a call, which costs the kernels registers. */
-static __device__ __forceinline__ int64_t tc_query_at(const struct tc_attn &a, int64_t n, int64_t h)
-{
-  return n * a.step + (h + (unsigned)h / (unsigned)a.G * 2) * a.D;
-}
-static __device__ __forceinline__ int64_t tc_key_at(const struct tc_attn &a, int64_t n, int64_t h)
-{
-  return n * a.step + ((unsigned)h / (unsigned)a.G * (a.G + 2) + a.G) * a.D;
-}
 tc_cuda_fn tc_cuda_attn, tc_cuda_attn_bwd, tc_cuda_kv, tc_cuda_kv_bwd;
 tc_cuda_size_fn tc_cuda_attn_scratch, tc_cuda_attn_bwd_scratch;
 int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
@@ -448,9 +401,5 @@ bool tc_cuda_library_takes(struct tc_device *d, const struct tc_call *c);
 tc_cuda_fn tc_cuda_library_attn;                 /* both ways */
 tc_cuda_size_fn tc_cuda_library_scratch;
 int tc_cuda_library_version(struct tc_device *d);
-void tc_cuda_attn_plain(struct tc_device *d, const struct tc_attn *a);
-void tc_cuda_attn_plain_bwd(struct tc_device *d, const struct tc_attn *a);
-void tc_cuda_attn_fwd(struct tc_device *d, const struct tc_attn *a);
-void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a);
 
 #endif

@@ -1,5 +1,5 @@
 /* attention.h - attention by cuDNN: the table of functions of tercio-cudnn.so, which the CUDA module opens where it is
- * there (kernels/cuda/cudnn.cu).
+ * there (kernels/cudnn/cudnn.cu).
  *
  * The module is C++ with the C++ library, as cudnn-frontend needs it, and is linked with cuDNN; the CUDA module is
  * neither. What crosses is in C: no exception, no type of either library.

@@ -375,7 +375,6 @@ static void context_attention(int dtype)
     { { 1, 200, 0, 1, false, 2 }, 1, 3, 4 },
     { { 1, 264, 1, 1, false, 70 }, 2, 1, 3 },
   };
-  if (strcmp(T_DEVICE, "cuda") == 0) return;     /* it refuses mesh.cp > 1 */
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct split s = rows[i].s;
     split_attention(dtype, &s, rows[i].K, rows[i].G, rows[i].D, true);
@@ -386,6 +385,14 @@ static void context_attention(int dtype)
         if ((i + (size_t)zigzag) % 2) split_attention(dtype, &s, rows[i].K, rows[i].G, rows[i].D, false);
       }
   }
+}
+
+/* Runs of 64, whole blocks of queries, which tensor cores take. */
+static void long_runs(void)
+{
+  split_attention(TC_BF16, &(struct split){ 1, 256, 0, 2, true, 150 }, 1, 1, 32, true);
+  split_attention(TC_BF16, &(struct split){ 2, 128, 1, 2, false, 0 }, 1, 2, 64, true);
+  split_attention(TC_BF16, &(struct split){ 2, 256, 0, 2, true, 90 }, 1, 1, 128, false);
 }
 
 /* ---- all -------------------------------------------------------------------------------- */
@@ -405,6 +412,7 @@ static void row_orders(int dtype)
   }
   split_columns(dtype, &(struct split){ 2, 16, 1, 4, true, 0 }, 1801);
   context_attention(dtype);
+  if (dtype == TC_BF16) long_runs();
 }
 
 #endif

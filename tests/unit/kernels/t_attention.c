@@ -26,7 +26,7 @@ static void attention(struct scene *s, const struct sizes *z)
   const int64_t dim[4] = { N, K, z->groups + 2, D };
   memcpy(qkv.dim, dim, sizeof dim);
   memcpy(dqkv.dim, dim, sizeof dim);
-  starts.dtype = TC_I32;
+  starts.dtype = TC_I32, starts.rank = 1;
   memset(starts.data, 0, (size_t)N * 4);
   call(s, TC_OP_ATTN, 1 + z->documents, 2, z->documents ? VIEW(qkv, starts, y, lse) : VIEW(qkv, y, lse))->k[0] = z->T;
   call(s, TC_OP_ATTN_BWD, 4 + z->documents, 1,
