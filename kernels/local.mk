@@ -3,6 +3,7 @@ noinst_LIBRARIES += libtercio_kernels.a
 libtercio_kernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(DNNL_CFLAGS) -DTC_PKGLIBDIR='"$(pkglibdir)"'
 libtercio_kernels_a_SOURCES = \
   %D%/cpu/cpu_attn.c \
+  %D%/cpu/cpu_kv.c \
   %D%/cpu/cpu_cache.c \
   %D%/cpu/cpu.h \
   %D%/cpu/cpu_device.c \

@@ -161,4 +161,39 @@ int tc_cuda_kv_bwd(struct tc_device *d, const struct tc_call *c)
   return run_copy_keys(d, &c->out[0], &c->in[1], true, "kv_bwd");
 }
 
-void tc_cuda_load_attn(struct tc_device *d) { tc_load_kernels(d, row_dots, copy_keys); }
+/* x[N,K,G+2,D], y[N,K r,G/r+2,D]: each group's queries in r parts, each part with a copy of the key and the value; back: the
+ * copies are summed. A thread has element j, e of a group of x: it reads or writes its r copies. */
+static __global__ void __launch_bounds__(COPY_THREADS)
+spread(struct tc_arr x, struct tc_arr y, int64_t n, int64_t D, int64_t G, int64_t copies, bool back)
+{
+  const int64_t i = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x, part = G / copies;
+  const int64_t j = i % D, e = i / D % (G + 2), group = i / D / (G + 2) * copies;
+  if (i >= n) return;
+  float sum = 0;
+  for (int64_t r = e < G ? e / part : 0; r < (e < G ? e / part + 1 : copies); r++) {
+    const int64_t at = ((group + r) * (part + 2) + (e < G ? e % part : part + e - G)) * D + j;
+    if (back) sum += tc_get(y, at);
+    else tc_put(y, at, tc_get(x, i));
+  }
+  if (back) tc_put(x, i, sum);
+}
+
+static int run_spread(struct tc_device *d, const struct tc_view *x, const struct tc_view *y, bool back, const char *what)
+{
+  if (x->elems == 0) return 0;
+  TC_LAUNCH(spread, tc_blocks(x->elems, COPY_THREADS), dim3(COPY_THREADS), 0, tc_stream(d), tc_arr_of(x), tc_arr_of(y), x->elems,
+            x->dim[3], x->dim[2] - 2, y->dim[1] / x->dim[1], back);
+  return tc_cuda_launched(d, what);
+}
+
+int tc_cuda_spread(struct tc_device *d, const struct tc_call *c)
+{
+  return run_spread(d, &c->in[0], &c->out[0], false, "spread");
+}
+
+int tc_cuda_spread_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  return run_spread(d, &c->out[0], &c->in[0], true, "spread_bwd");
+}
+
+void tc_cuda_load_attn(struct tc_device *d) { tc_load_kernels(d, row_dots, copy_keys, spread); }

@@ -4,6 +4,7 @@
 #include "kernels/ref/ref.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 int tc_ref_embed(struct tc_device *d, const struct tc_call *c)
 {
@@ -229,6 +230,37 @@ int tc_ref_kv_bwd(struct tc_device *d, const struct tc_call *c)
   for (int64_t i = 0; i < x->dim[0] * x->dim[1]; i++)
     for (int64_t j = 0; j < 2 * D; j++)
       tc_ref_put(x, (i * (G + 2) + G) * D + j, tc_ref_get(kv, i * 2 * D + j));
+  return 0;
+}
+
+/* Where element e, j of group k of row n of y, which has `copies` groups for each of x, comes from; from the copies of a key or a
+ * value, the first. */
+static int64_t spread_from(const struct tc_view *x, const struct tc_view *y, int64_t n, int64_t k, int64_t e, int64_t j)
+{
+  const int64_t copies = y->dim[1] / x->dim[1], G = y->dim[2] - 2;
+  return ((n * x->dim[1] + k / copies) * x->dim[2] + (e < G ? k % copies * G + e : x->dim[2] - 2 + e - G)) * x->dim[3] + j;
+}
+
+int tc_ref_spread(struct tc_device *d, const struct tc_call *c)
+{
+  const struct tc_view *x = &c->in[0], *y = &c->out[0];
+  for (int64_t i = 0; i < y->elems; i++) {
+    const int64_t j = i % y->dim[3], e = i / y->dim[3] % y->dim[2], k = i / (y->dim[3] * y->dim[2]) % y->dim[1];
+    tc_ref_put(y, i, tc_ref_get(x, spread_from(x, y, i / (y->dim[3] * y->dim[2] * y->dim[1]), k, e, j)));
+  }
+  return 0;
+}
+
+int tc_ref_spread_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  const struct tc_view *dy = &c->in[0], *dx = &c->out[0];
+  double *sum = tc_calloc((size_t)dx->elems, sizeof *sum);
+  for (int64_t i = 0; i < dy->elems; i++) {
+    const int64_t j = i % dy->dim[3], e = i / dy->dim[3] % dy->dim[2], k = i / (dy->dim[3] * dy->dim[2]) % dy->dim[1];
+    sum[spread_from(dx, dy, i / (dy->dim[3] * dy->dim[2] * dy->dim[1]), k, e, j)] += tc_ref_get(dy, i);
+  }
+  for (int64_t i = 0; i < dx->elems; i++) tc_ref_put(dx, i, sum[i]);
+  free(sum);
   return 0;
 }
 

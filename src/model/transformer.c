@@ -203,12 +203,12 @@ static int32_t qk_norm(struct build *b, int32_t qkv, const char *layer, const in
   return out[0];
 }
 
-/* The output of attention, which has G heads a group: [N, K, D], or [N, K, G, D] with shared keys. */
-static int32_t attn_out(struct build *b, const char *layer)
+/* The output of attention, K groups of G heads: [N, K, D], or [N, K, G, D] in a model with shared keys. */
+static int32_t attn_out(struct build *b, const char *layer, int64_t K, int64_t G)
 {
   char *name = tc_sprintf("%sattn.out", layer);
-  const int32_t y = b->G > 1 ? act(b, name, b->o->dtype, 4, (int64_t[]){ b->N, b->K, b->G, b->D })
-                             : act(b, name, b->o->dtype, 3, (int64_t[]){ b->N, b->K, b->D });
+  const int32_t y = b->G > 1 ? act(b, name, b->o->dtype, 4, (int64_t[]){ b->N, K, G, b->D })
+                             : act(b, name, b->o->dtype, 3, (int64_t[]){ b->N, K, b->D });
   free(name);
   return y;
 }
@@ -216,11 +216,13 @@ static int32_t attn_out(struct build *b, const char *layer)
 static int32_t attend(struct build *b, int32_t qkv, const char *layer)
 {
   const bool grouped = b->G > 1, keys = b->o->keys, starts = b->g->starts >= 0;
+  const int64_t copies = TC_MAX(1, b->o->key_copies), K = b->K * copies, G = b->G / copies;
+  if (copies > 1) qkv = named(b, TC_OP_SPREAD, 1, &qkv, layer, "attn.spread", 4, (int64_t[]){ b->N, K, G + 2, b->D });
   int32_t in[3] = { qkv, -1, -1 }, n_in = 1;
-  if (keys) in[n_in++] = named(b, TC_OP_KV, 1, &qkv, layer, "attn.kv", 4, (int64_t[]){ b->N, b->K, 2, b->D });
+  if (keys) in[n_in++] = named(b, TC_OP_KV, 1, &qkv, layer, "attn.kv", 4, (int64_t[]){ b->N, K, 2, b->D });
   if (starts) in[n_in++] = b->g->starts;
-  const int32_t y = attn_out(b, layer);
-  const int32_t lse = act(b, "lse", stat_type(b), grouped ? 3 : 2, (int64_t[]){ b->N, b->K, b->G });
+  const int32_t y = attn_out(b, layer, K, G);
+  const int32_t lse = act(b, "lse", stat_type(b), grouped ? 3 : 2, (int64_t[]){ b->N, K, G });
   struct tc_node *n = tc_node_new(b->g, TC_OP_ATTN, n_in, in, 2, (int32_t[]){ y, lse });
   n->attr.sequence = b->m->context;
   char *rule = tc_sprintf("nhed%s%s->%s", keys ? ",Nhud" : "", starts ? ",n" : "", grouped ? "nhgd,nhg" : "nhd,nh");
@@ -235,7 +237,7 @@ static int32_t attend_cache(struct build *b, int32_t qkv, const char *layer)
   struct tc_graph *g = b->g;
   const int64_t dim[4] = { b->o->batch, b->K, b->m->context, 2 * b->D };
   const int32_t cache = state(b, layer, "attn.cache", b->o->dtype, TC_CLS_ACT, 4, dim, -1);
-  const int32_t y = attn_out(b, layer), next = tc_tensor_new(g, g->tensor[cache].name, b->o->dtype, 4, dim);
+  const int32_t y = attn_out(b, layer, b->K, b->G), next = tc_tensor_new(g, g->tensor[cache].name, b->o->dtype, 4, dim);
   g->tensor[next].overwrites = cache;
   struct tc_node *n = tc_node_new(g, TC_OP_ATTN_CACHE, 3, (int32_t[]){ qkv, cache, g->starts }, 2,
                                   (int32_t[]){ y, next });

@@ -19,6 +19,7 @@ struct tc_build_opts {
                                   * are state, and makes logits instead of a loss; with documents */
   bool inference;                /* parameters are stored in `dtype` alone, without fp32 copies */
   bool losses;                   /* g->nll, the loss of each token, is kept to the end */
+  int64_t key_copies;            /* above 1: so many copies of each key and value, for as many parts of its group's queries */
   bool keys;                     /* attention has keys and values of all tokens in a tensor of their own (op.def) */
   bool documents;                /* attention within documents, positions from their beginning: the input `starts` */
 };

@@ -249,6 +249,8 @@ static void grad_kv(struct gctx *c, int32_t dkv)
   c->grad[x] = d;
 }
 
+static void grad_spread(struct gctx *c, int32_t dy) { emit1(c, TC_OP_SPREAD_BWD, 0, 1, &dy); }
+
 static void grad_sumexp(struct gctx *c, int32_t ds)
 {
   emit1(c, TC_OP_SUMEXP_BWD, 0, 3, (int32_t[]){ in(c, 0), in(c, 1), ds });
@@ -287,6 +289,7 @@ static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
   [TC_OP_ATTN] = grad_attn,     [TC_OP_KV] = grad_kv,       [TC_OP_SUMEXP] = grad_sumexp, [TC_OP_PICK] = grad_pick,
   [TC_OP_NLL] = grad_nll,       [TC_OP_SUM] = grad_sum,     [TC_OP_RMSNORM] = grad_rmsnorm,
   [TC_OP_QKNORM] = grad_qknorm, [TC_OP_ROPE] = grad_rope,   [TC_OP_SWIGLU] = grad_activation,
+  [TC_OP_SPREAD] = grad_spread,
 };
 
 /* Adds gradients of tied weights, which another stage has summed over the step, to the owner's. */

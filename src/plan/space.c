@@ -167,11 +167,11 @@ static bool leaves_node(const struct search *s, const struct tc_cand *x, char *w
 static bool cuts_heads(const struct search *s, const struct tc_cand *x, char *why)
 {
   char heads[64];
-  const int64_t kv_heads = s->g.model.kv_heads;
-  if (kv_heads % x->tp) return say(why, "does not divide %s", tc_setup_heads(heads, sizeof heads, &s->g.model));
-  return s->c->parallel_context == TC_CONTEXT_HEADS && kv_heads % (x->tp * cp_of(s)) &&
-         say(why, "x mesh.cp = %d does not divide %s (parallel.context = heads)", cp_of(s),
-             tc_setup_heads(heads, sizeof heads, &s->g.model));
+  const struct tc_model *m = &s->g.model;
+  if (m->kv_heads % x->tp) return say(why, "does not divide %s", tc_setup_heads(heads, sizeof heads, m));
+  return s->c->parallel_context == TC_CONTEXT_HEADS && !tc_setup_key_copies(m, cp_of(s), x->tp) &&
+         say(why, "x mesh.cp = %d does not split %s evenly (parallel.context = heads)", cp_of(s),
+             tc_setup_heads(heads, sizeof heads, m));
 }
 
 static bool cuts_batch(const struct search *s, const struct tc_cand *x, char *why)

@@ -204,6 +204,12 @@ char *tc_setup_heads(char *buf, size_t size, const struct tc_model *m)
   return buf;
 }
 
+int64_t tc_setup_key_copies(const struct tc_model *m, int64_t cp, int64_t tp)
+{
+  const int64_t parts = cp * tp;
+  return m->kv_heads % parts == 0 ? 1 : parts % m->kv_heads == 0 && m->heads % parts == 0 ? parts / m->kv_heads : 0;
+}
+
 /* The built-in rows of tensor parallelism split heads; the vocabulary is padded. */
 static int check_split(const struct tc_config *c, const struct tc_model *model,
                        const struct tc_mesh *m, struct tc_err *err)
@@ -286,7 +292,7 @@ static int check_context(const struct tc_program_opts *o, const struct tc_config
 {
   const struct tc_model *x = &o->model;
   const int64_t cp = tc_mesh_size(m, TC_ON_CP), tp = tc_mesh_size(m, TC_ON_TP), each = o->zigzag ? 2 : 1;
-  char what[64], fit[64] = "parallel.zigzag = no";
+  char fit[64] = "parallel.zigzag = no";
   if (x->context % (cp * each)) {
     if (!o->zigzag || x->context % cp)
       snprintf(fit, sizeof fit, "mesh.cp = %lld", (long long)tc_divisor(x->context % each ? 1 : x->context / each, cp));
@@ -297,9 +303,12 @@ static int check_context(const struct tc_program_opts *o, const struct tc_config
   if (!by_rows && !tc_system_has_context(o->system))
     return tc_fail(err, TC_ELAYOUT, "mesh.cp = %lld: parallel.data = %s has no place for its ranks; ddp, zero1, zero2 or zero3 "
                    "would fit, or mesh.cp = 1", (long long)cp, o->system->name);
-  if (c->parallel_context == TC_CONTEXT_KEYS || x->kv_heads % (cp * tp) == 0) return 0;
-  return tc_fail(err, TC_ELAYOUT, "parallel.context = heads: mesh.cp x tp = %lld does not divide %s; parallel.context = keys "
-                 "would fit", (long long)(cp * tp), tc_setup_heads(what, sizeof what, x));
+  if (c->parallel_context == TC_CONTEXT_KEYS || tc_setup_key_copies(x, cp, tp)) return 0;
+  char each_has[100] = "";
+  if (x->kv_heads < x->heads)
+    snprintf(each_has, sizeof each_has, " with the %lld that they share as keys and values", (long long)x->kv_heads);
+  return tc_fail(err, TC_ELAYOUT, "parallel.context = heads: the %lld heads%s do not go evenly to mesh.cp x tp = %lld ranks; "
+                 "parallel.context = keys would fit", (long long)x->heads, each_has, (long long)(cp * tp));
 }
 
 /* Copies of shards are for systems that split states, or for rows that say what the copies have. */
@@ -361,6 +370,8 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
     .grad_dtype = c->train_grad_type,
     .dropout = (float)c->train_dropout, .tp = tc_mesh_size(m, TC_ON_TP),
     .keys = tc_mesh_size(m, TC_ON_CP) > 1 && c->parallel_context == TC_CONTEXT_KEYS,
+    .key_copies = c->parallel_context == TC_CONTEXT_KEYS || tc_mesh_size(m, TC_ON_CP) == 1 ? 1 :
+      tc_setup_key_copies(&o->model, tc_mesh_size(m, TC_ON_CP), tc_mesh_size(m, TC_ON_TP)),
     .nest = c->parallel_unit == TC_UNIT_BLOCK, .documents = c->data_documents == TC_DOCUMENTS_MASK };
   TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));
   return setup_rows(o, c, m, own, err);

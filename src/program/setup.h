@@ -40,6 +40,10 @@ int tc_setup_traffic(int64_t bytes[TC_SETS], const struct tc_config *c, const st
 int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
                   const int32_t *node_of_rank, int devices_per_node, struct tc_err *err);
 
+/* Local. How many copies of each key and value parallel.context = heads needs, for them to go evenly to cp x tp ranks, with
+ * their queries; 1: none but itself; 0: the heads do not go evenly. */
+int64_t tc_setup_key_copies(const struct tc_model *m, int64_t cp, int64_t tp);
+
 /* Local. What tensor parallelism splits, for a sentence: "the 8 key and value heads", into buf. Returns buf. */
 char *tc_setup_heads(char *buf, size_t size, const struct tc_model *m);
 

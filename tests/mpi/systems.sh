@@ -12,8 +12,8 @@ heads=4 hidden=64 context=32 vocab=256 batch=16
 # elements: $wte of an embedding, $matrices of the layers, $gains of all norms, $psi of all. $untied: whether
 # the head has a matrix of its own. What layers are made of: heads of keys and values, their size, the MLP's
 # width, its first products (2: with a gate), tensors of a norm (2: with a bias), and whether there are
-# biases, norms of queries and keys, and learned positions. $keys and $outputs: elements of a token's keys, or of all its
-# heads' outputs. $norm_within: of norms of the gradient after 20 steps;
+# biases, norms of queries and keys, and learned positions. $keys and $outputs: elements of a token's keys, of
+# which it has $kv_heads, or of all its heads' outputs. $norm_within: of norms of the gradient after 20 steps;
 # norms of queries make attention sharp from the start, and rounding comes back 20 times as large as without
 # them, on one rank with more micro-batches, too. Losses and the first gradient have one tolerance for all.
 model() {
@@ -27,7 +27,7 @@ model() {
     qwen3) set -- 2 32 192 2 1 0 1 0 0 ;;
   esac
   kv=$1 d=$2 ffn=$3 up=$4 norm=$5 bias=$6 qk=$7 learned=$8 untied=$9
-  qkv=$(((heads + 2 * kv) * d)) keys=$((kv * d)) outputs=$((heads * d))
+  qkv=$(((heads + 2 * kv) * d)) kv_heads=$kv keys=$((kv * d)) outputs=$((heads * d))
   tiny="$(small_model $layers $hidden $heads $context $vocab) $(family_options $family)
     --data.train=$dir/text --train.global_batch=$batch --train.steps=30 --train.eval_batches=1 --run.all_ranks=yes"
   tensors=$((layers * (4 + 4 * bias + 2 * norm + 2 * qk) + norm + 1 + learned + untied))
@@ -61,6 +61,7 @@ sizes() {
     sequence) tp=2 flags="--mesh.tp=2 --parallel.sequence=yes" ;;
     *+hsdp)   flags="--parallel.data=${1%+hsdp} --mesh.shard=2" ;;
     *+keys|*+heads) cp=2 flags="--parallel.data=${1%+*} --mesh.cp=2 --parallel.context=${1#*+}" ;;
+    *+heads4) cp=4 flags="--parallel.data=${1%+*} --mesh.cp=4 --parallel.context=heads" ;;
     zero3+*)  flags="--parallel.data=zero3 --parallel.offload=${1#zero3+}" ;;
     *)        flags="--parallel.data=$1" ;;
   esac
@@ -110,7 +111,7 @@ own() {
   on_dp= on_tp= on_shard= on_copies= on_cp= on_both=
   [ "$2" = 1 ] && return
   case $1 in
-    *+keys|*+heads)
+    *+keys|*+heads*)
       case $1 in *+keys) on_cp="all_gather reduce_scatter" ;; *) on_cp="all_to_all" ;; esac
       case $1 in ddp+*) on_both="all_reduce" ;; *) on_both="all_gather reduce_scatter" ;; esac
       if [ "$dp" = 1 ]; then on_cp=$(echo $on_cp $on_both | tr ' ' '\n' | sort -u | paste -sd' ') on_both=; fi ;;
@@ -142,7 +143,7 @@ own_kinds() {                    # SYSTEM RANKS ACC ROW; counted of each rank ar
   link=${4##*-} type=fp32        # zero1 with the same ranks, accumulation, precision and link
   case $4 in *-bf16-*) type=bf16 ;; esac
   base=$dir/$family-zero1-$2-$3-$type-$link
-  case $1 in *+hsdp|*+keys|*+heads) return ;; zero[23]*) [ -f "$base" ] || { echo "no row $base"; return 1; } ;; esac
+  case $1 in *+hsdp|*+keys|*+heads*) return ;; zero[23]*) [ -f "$base" ] || { echo "no row $base"; return 1; } ;; esac
   case $1 in
     zero2) is "$(get dp reduce_scatter 3 "$dir/$4")" \
              $(($3 * $(get dp reduce_scatter 3 "$base"))) ;;
@@ -222,7 +223,7 @@ row() {
   loss=$(worst loss "$dir/one-$family-$4" "$dir/run" 20) norm=$(worst grad_norm "$dir/one-$family-$4" "$dir/run" 20)
   check "$label: losses within $loss_tol (worst $loss)" below "$loss" $loss_tol
   check "$label: gradient norms within $norm_tol (worst $norm)" below "$norm" $norm_tol
-  case $1 in *+hsdp|*+keys|*+heads) few=no ;; *) few=$full-$2 ;; esac
+  case $1 in *+hsdp|*+keys|*+heads*) few=no ;; *) few=$full-$2 ;; esac
   if [ "$4" != sgd ] && [ $few != no-4 ]; then             # the short form: m at 2 ranks alone, or where it takes 4
     adam_m "$4" "$5" "$2" $flags $more
     got=$?

@@ -42,6 +42,40 @@ static void key_copies(int dtype, int64_t N, int64_t K, int64_t G, int64_t D)
   }
 }
 
+/* A group's queries in `copies` parts, each with its key and value; back: these are summed. */
+static void spreads(int dtype, int64_t N, int64_t K, int64_t part, int64_t copies, int64_t D)
+{
+  const int64_t G = part * copies;
+  for (int back = 0; back < 2; back++) {
+    struct test t = new_test(back ? TC_OP_SPREAD_BWD : TC_OP_SPREAD, "N%lld K%lld G%lld D%lld in %lld %s", (long long)N,
+                             (long long)K, (long long)G, (long long)D, (long long)copies, tc_dtype_name(dtype));
+    input(&t, dtype, back ? DIMS(N, K * copies, part + 2, D) : DIMS(N, K, G + 2, D), NORMALISH);
+    output(&t, dtype, back ? DIMS(N, K, G + 2, D) : DIMS(N, K * copies, part + 2, D));
+    for (int i = 0; i < 2 && chosen(t.c.op); i++) {
+      struct tc_device *d = dev(device_name[i], 2);
+      struct tc_view none[ARGS] = { 0 }, y;
+      int64_t wrong = !run_on(d, &t, none, false, &y), at = 0;
+      struct tc_view *whole = back ? &y : &t.in[0], *parts = back ? &t.in[0] : &y;
+      for (int64_t g = 0; g < N * K; g++)
+        for (int64_t e = 0; e < G + 2; e++)
+          for (int64_t j = 0; j < D; j++, at++) {
+            double sum = 0, big = 0;
+            for (int64_t r = 0; r < copies; r++) {
+              if (e < G && e / part != r) continue;
+              const double x = get(parts, ((g * copies + r) * (part + 2) + (e < G ? e % part : part + e - G)) * D + j);
+              if (!back) wrong += x != get(whole, at);
+              sum += x, big += fabs(x);
+            }
+            if (back) wrong += fabs(sum - get(whole, at)) > (dtype == TC_BF16 ? 0x1p-8 : 0x1p-22) * big;
+          }
+      is_int(wrong, 0, "%s: %s on %s", t.label, back ? "sums" : "copies", device_name[i]);
+      drop(&y, 1);
+      tc_device_close(d);
+    }
+    check(&t);
+  }
+}
+
 /* ---- parts ------------------------------------------------------------------------------ */
 
 /* A block of sequences, the blocks before it, and how it is split. each: documents begin at one token in so many, 0:
@@ -406,6 +440,9 @@ static void row_orders(int dtype)
   key_copies(dtype, 3, 1, 1, 1);
   key_copies(dtype, 37, 2, 3, 6);
   key_copies(dtype, 130, 4, 1, 80);
+  spreads(dtype, 3, 1, 1, 2, 1);
+  spreads(dtype, 29, 2, 3, 2, 6);
+  spreads(dtype, 40, 3, 2, 4, 80);
   for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
     split_columns(dtype, &splits[i], 33);
     split_heads(dtype, &splits[i], 2, 3, 16);
