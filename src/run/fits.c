@@ -7,21 +7,25 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* What the user may be asked to set, the cheapest first. 0, the default of each: as it is. */
+/* What the user may be asked to set, the cheapest first. 0, the default of each: as it is. cp: so many ranks of dp for each of
+ * cp, instead. */
 static const struct way {
   enum tc_data_parallel data;
   enum tc_recompute recompute;
   enum tc_offload offload;
+  int cp;
 } ways[] = {
-  { 0, 0, 0 },
-  { 0, TC_RECOMPUTE_SELECTIVE, 0 },
-  { 0, TC_RECOMPUTE_FULL, 0 },
-  { TC_DATA_ZERO1, 0, 0 },
-  { TC_DATA_ZERO2, 0, 0 },
-  { TC_DATA_ZERO3, 0, 0 },
-  { TC_DATA_ZERO3, TC_RECOMPUTE_FULL, 0 },
-  { 0, TC_RECOMPUTE_FULL, TC_OFFLOAD_PARAMS },
-  { TC_DATA_ZERO3, TC_RECOMPUTE_FULL, TC_OFFLOAD_PARAMS },
+  { .data = 0 },
+  { .recompute = TC_RECOMPUTE_SELECTIVE },
+  { .recompute = TC_RECOMPUTE_FULL },
+  { .data = TC_DATA_ZERO1 },
+  { .data = TC_DATA_ZERO2 },
+  { .data = TC_DATA_ZERO3 },
+  { .data = TC_DATA_ZERO3, .recompute = TC_RECOMPUTE_FULL },
+  { .recompute = TC_RECOMPUTE_FULL, .offload = TC_OFFLOAD_PARAMS },
+  { .data = TC_DATA_ZERO3, .recompute = TC_RECOMPUTE_FULL, .offload = TC_OFFLOAD_PARAMS },
+  { .cp = 2 }, { .cp = 4 }, { .cp = 8 }, { .cp = 16 }, { .cp = 32 }, { .cp = 64 },
+  { .data = TC_DATA_ZERO3, .recompute = TC_RECOMPUTE_FULL, .cp = 8 },
 };
 _Static_assert(TC_DATA_DDP == 0 && TC_RECOMPUTE_NONE == 0 && TC_OFFLOAD_NO == 0, "0 asks for nothing");
 enum { WAYS = sizeof ways / sizeof *ways, TRIES = 16 };
@@ -31,6 +35,9 @@ static void apply(struct tc_config *c, const struct way *w)
   if (w->data) c->parallel_data = w->data;
   if (w->recompute) c->train_recompute = w->recompute;
   if (w->offload) c->parallel_offload = w->offload;
+  if (!w->cp) return;
+  c->mesh_cp *= w->cp;
+  if (c->mesh_dp != TC_AUTO) c->mesh_dp /= w->cp;
 }
 
 static bool changes(const struct tc_config *c, const struct way *w, int dp)
@@ -38,7 +45,7 @@ static bool changes(const struct tc_config *c, const struct way *w, int dp)
   return !(w->data && (dp == 1 || c->parallel_data == w->data))
          && !(w->recompute && (c->train_recompute == w->recompute
                                || c->train_recompute == TC_RECOMPUTE_FULL) && !w->data && !w->offload)
-         && !(w->offload && c->parallel_offload != TC_OFFLOAD_NO);
+         && !(w->offload && c->parallel_offload != TC_OFFLOAD_NO) && !(w->cp && dp % w->cp);
 }
 
 /* What every program needs for a micro-batch at least, on the rank that has most: the input of each
@@ -66,10 +73,11 @@ static bool fits(const struct tc_config *c, int world, int64_t bytes)
 static bool what_fits(const struct tc_run *r, int64_t bytes, char *text, size_t size)
 {
   const int dp = tc_mesh_size(r->mesh, TC_ON_DP);
-  const int64_t local = r->cfg->train_global_batch / dp, now = local / r->mesh->size[TC_MB];
-  const double most = (double)bytes / least_bytes(r, 1);
+  const int64_t now = r->cfg->train_global_batch / dp / r->mesh->size[TC_MB];
   for (int i = 0; i < WAYS; i++) {
     const struct way *w = &ways[i];
+    const int64_t cp = TC_MAX(w->cp, 1), local = r->cfg->train_global_batch / dp * cp;
+    const double most = (double)bytes / least_bytes(r, 1) * (double)cp;
     int64_t micro = i ? now : now - 1;
     if (i && !changes(r->cfg, w, dp)) continue;
     if ((double)micro > most) micro = (int64_t)most;
@@ -89,6 +97,8 @@ static bool what_fits(const struct tc_run *r, int64_t bytes, char *text, size_t 
                                     tc_word_parallel_offload(w->offload) };
       for (int k = 0; k < 3; k++)
         if (asked[k]) tc_text_add(text, size, " and %s = %s", key[k], value[k]);
+      if (w->cp) tc_text_add(text, size, " and mesh.cp = %lld", (long long)c.mesh_cp);
+      if (w->cp && c.mesh_dp != TC_AUTO) tc_text_add(text, size, " and mesh.dp = %lld", (long long)c.mesh_dp);
       return true;
     }
   }
@@ -119,14 +129,14 @@ static int refuse(const struct tc_run *r, const char *need, int64_t left, int64_
   char other[200], of[40] = "";
   if (left != total) snprintf(of, sizeof of, " free of %.4g", (double)total * 1e-9);
   if (r->use != TC_TO_TRAIN)
-    return tc_fail(err, TC_EUSER, "out of memory: %s; device %s has %.4g GB%s; use more ranks (mesh.tp, mesh.pp), "
+    return tc_fail(err, TC_EUSER, "out of memory: %s; device %s has %.4g GB%s; use more ranks (mesh.tp, mesh.pp, mesh.cp), "
                    "parallel.data = zero3, or fewer sequences at once (train.global_batch)", need,
                    r->device->ops->name, (double)left * 1e-9, of);
   const bool found = what_fits(r, left - tc_run_for_others(total), other, sizeof other);
   return tc_fail(err, TC_EUSER, "out of memory: %s; device %s has %.4g GB%s; %s%s", need,
                  r->device->ops->name, (double)left * 1e-9, of,
                  found ? other : "no smaller train.micro_batch, recomputation, ZeRO stage or "
-                 "offloading would do: use more ranks (mesh.tp, mesh.pp), a smaller model or "
+                 "offloading would do: use more ranks (mesh.tp, mesh.pp, mesh.cp), a smaller model or "
                  "train.global_batch",
                  found ? " would fit" : "");
 }

@@ -83,7 +83,7 @@ struct least {
 };
 #define NONE                                                                                       \
   "no smaller train.micro_batch, recomputation, ZeRO stage or offloading would do: use "           \
-  "more ranks (mesh.tp, mesh.pp), a smaller model or train.global_batch"
+  "more ranks (mesh.tp, mesh.pp, mesh.cp), a smaller model or train.global_batch"
 
 static void test_run(const char *name, struct tc_config *cfg, int world, const struct least *want)
 {
@@ -164,6 +164,8 @@ static const struct least zero2[] = {
 };
 
 static const struct least zero3[] = {
+  { 837599, "train.micro_batch = 1 and mesh.cp = 4 would fit" },
+  { 873098, "train.micro_batch = 1 and mesh.cp = 2 would fit" },
   { 912302, "train.micro_batch = 1 and train.recompute = full would fit" },
   { 952222, "train.micro_batch = 1 and train.recompute = selective would fit" },
   { 1016263, "train.micro_batch = 1 would fit" },
