@@ -7,7 +7,7 @@
 #include <string.h>
 
 const char *const tc_plan_key_name[TC_KEYS] = {
-  "mesh.pp", "mesh.dp", "mesh.tp", "train.micro_batch", "parallel.data", "parallel.schedule",
+  "mesh.pp", "mesh.dp", "mesh.cp", "mesh.tp", "train.micro_batch", "parallel.data", "parallel.schedule",
   "parallel.virtual_stages", "parallel.sequence", "train.recompute", "parallel.offload"
 };
 
@@ -26,7 +26,7 @@ static struct tc_plan_family *family(struct tc_plan_found *f, int key, const cha
 
 static void value_text(char *buf, size_t size, const struct tc_cand *x, int key)
 {
-  const int32_t n[] = { [TC_KEY_PP] = x->pp, [TC_KEY_DP] = x->dp, [TC_KEY_TP] = x->tp,
+  const int32_t n[] = { [TC_KEY_PP] = x->pp, [TC_KEY_DP] = x->dp, [TC_KEY_CP] = x->cp, [TC_KEY_TP] = x->tp,
                         [TC_KEY_MICRO] = x->micro, [TC_KEY_VIRTUAL_STAGES] = x->virtual_stages };
   switch (key) {
   case TC_KEY_DATA: snprintf(buf, size, "%s", tc_word_parallel_data(x->data)); break;
@@ -54,7 +54,8 @@ static void count_in(struct tc_plan_found *out, const struct tc_cand *x, int key
 
 static void count_layout(struct search *s, const struct tc_cand *x, const char *why, bool fits)
 {
-  for (int key = 0; s->out && key < TC_KEYS; key++) count_in(s->out, x, key, why, fits);
+  for (int key = 0; s->out && key < TC_KEYS; key++)
+    if (key != TC_KEY_CP || tc_splits_context(s)) count_in(s->out, x, key, why, fits);
 }
 
 void tc_search_refuse(struct search *s, const struct tc_cand *x, int key, const char *why)

@@ -9,6 +9,7 @@ struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand 
   struct tc_config r = *c;
   r.mesh_pp = x->pp;
   r.mesh_dp = x->dp;
+  r.mesh_cp = x->cp;
   r.mesh_tp = x->tp;
   if (x->pp != c->mesh_pp) r.mesh_stages = "auto";         /* given ranges are for mesh.pp only */
   r.mesh_order = x->near_pp ? TC_TP_PP_DP : TC_TP_DP_PP;
@@ -80,13 +81,13 @@ static const struct tc_price *price(struct tc_guess *g, const struct tc_cand *x)
 {
   for (int i = 0; i < g->n; i++) {
     const struct price_row *r = &g->row[i];
-    if (r->tp == x->tp && r->micro == x->micro && r->sequence == x->sequence &&
+    if (r->cp == x->cp && r->tp == x->tp && r->micro == x->micro && r->sequence == x->sequence &&
         r->recompute == x->recompute)
       return &r->p;
   }
   TC_GROW(g->row, g->n, g->cap);
   struct price_row *r = &g->row[g->n++];
-  *r = (struct price_row){ x->tp, x->micro, x->recompute, x->sequence, { .status = 0 } };
+  *r = (struct price_row){ x->cp, x->tp, x->micro, x->recompute, x->sequence, { .status = 0 } };
   make_price(g, &r->p, x);
   return &r->p;
 }

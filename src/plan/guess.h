@@ -6,14 +6,13 @@
 #include "src/plan/impl.h"
 
 struct tc_cand {
-  int32_t pp, dp, tp, micro, virtual_stages, n_mb;
+  int32_t pp, dp, cp, tp, micro, virtual_stages, n_mb;
   enum tc_data_parallel data;
   enum tc_schedule schedule;
   enum tc_recompute recompute;
   enum tc_offload offload;
   bool sequence, near_pp;        /* near_pp: mesh.order = tp-pp-dp */
   double s, bytes, host_bytes;   /* per step; of a device; of its host, at least */
-  int32_t cp;                    /* mesh.cp, which is not searched */
 };
 
 /* The price of a layer, or of all ops outside the layers, for one micro-batch. */
@@ -25,7 +24,7 @@ struct tc_guess {
   const struct tc_cluster *k;
   struct tc_model model;
   double layer_params, rest_params;
-  struct price_row { int32_t tp, micro; enum tc_recompute recompute; bool sequence; struct tc_price p;
+  struct price_row { int32_t cp, tp, micro; enum tc_recompute recompute; bool sequence; struct tc_price p;
                      } *row;
   int n, cap;
   struct flight_row { enum tc_schedule schedule; int32_t pp, virtual_stages, n_mb; double first, last; } *flight;

@@ -212,7 +212,7 @@ int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *c, enum
 /* ---- search.c: layouts for a cluster ---------------------------------------- */
 
 /* Options that the search may have to leave as they are: the configuration's value is fixed. */
-enum tc_plan_key { TC_KEY_PP, TC_KEY_DP, TC_KEY_TP, TC_KEY_MICRO, TC_KEY_DATA, TC_KEY_SCHEDULE,
+enum tc_plan_key { TC_KEY_PP, TC_KEY_DP, TC_KEY_CP, TC_KEY_TP, TC_KEY_MICRO, TC_KEY_DATA, TC_KEY_SCHEDULE,
                    TC_KEY_VIRTUAL_STAGES, TC_KEY_SEQUENCE, TC_KEY_RECOMPUTE, TC_KEY_OFFLOAD, TC_KEYS };
 extern const char *const tc_plan_key_name[TC_KEYS];        /* "mesh.pp", ... */
 

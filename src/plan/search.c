@@ -19,7 +19,8 @@ static int by_step(const void *a, const void *b)
 
 static bool alike(const struct tc_cand *x, const struct tc_plan_row *y)
 {
-  return x->pp == y->plan.size[TC_PP] && x->tp == tc_axes_size(y->plan.size, TC_ON_TP) && x->micro == y->plan.micro &&
+  return x->pp == y->plan.size[TC_PP] && x->tp == tc_axes_size(y->plan.size, TC_ON_TP) &&
+         x->cp == tc_axes_size(y->plan.size, TC_ON_CP) && x->micro == y->plan.micro &&
          x->virtual_stages == y->plan.virtual_stages && x->schedule == y->cfg.parallel_schedule &&
          x->data == y->cfg.parallel_data && fabs(x->s - y->guess_s) < 0.002 * x->s;
 }

@@ -17,7 +17,16 @@ struct search {
   struct tc_err wrong;           /* the first layout that is refused for a reason in the configuration; status 0: none */
 };
 
+/* Tokens that a part of a sequence has at least, where mesh.cp is searched. */
+enum { TC_CONTEXT_PART = 4096 };
+
 static inline bool tc_is_fixed(const struct search *s, int key) { return s->fixed >> key & 1; }
+
+/* Whether mesh.cp has more than one value, or one that is given. */
+static inline bool tc_splits_context(const struct search *s)
+{
+  return tc_is_fixed(s, TC_KEY_CP) || s->g.model.context >= 2 * TC_CONTEXT_PART;
+}
 
 /* candidates.c: estimates a layout, counts it in the families of its values, and keeps it if it may fit. */
 void tc_search_add(struct search *s, struct tc_cand *x);

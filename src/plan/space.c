@@ -5,11 +5,7 @@
 #include <math.h>
 #include <stdarg.h>
 
-/* mesh.cp, which is not searched. */
-static int cp_of(const struct search *s) { return (int)TC_MAX(s->c->mesh_cp, 1); }
-
-/* The ranks of pp, dp and tp. */
-static int world_of(const struct search *s) { return s->nodes * s->k->devices / cp_of(s); }
+static int world_of(const struct search *s) { return s->nodes * s->k->devices; }
 
 /* A rank's sequences. */
 static int64_t local_of(const struct search *s, const struct tc_cand *x)
@@ -35,19 +31,28 @@ static enum tried take_tp(const struct search *s, struct tc_cand *x, int64_t v)
   return tc_is_fixed(s, TC_KEY_TP) || !(v & (v - 1)) || devices % v == 0 ? TRY : SKIP;
 }
 
+static enum tried take_cp(const struct search *s, struct tc_cand *x, int64_t v)
+{
+  const int64_t T = s->g.model.context, parts = s->c->parallel_zigzag ? 2 * v : v;
+  x->cp = (int32_t)v;
+  if (tc_is_fixed(s, TC_KEY_CP) || v == 1) return TRY;
+  if (v > world_of(s) / x->tp || T / v < TC_CONTEXT_PART) return END;
+  return !(v & (v - 1)) && T % parts == 0 && world_of(s) % (v * x->tp) == 0 ? TRY : SKIP;
+}
+
 static enum tried take_pp(const struct search *s, struct tc_cand *x, int64_t v)
 {
-  const int world = world_of(s);
+  const int world = world_of(s), within = x->cp * x->tp;
   x->pp = (int32_t)v;
-  if (v > TC_MIN(world / x->tp, s->g.model.layers)) return END;
-  if (!tc_is_fixed(s, TC_KEY_PP) && world / x->tp % v) return SKIP;
-  return world % (v * x->tp) ? SKIP : TRY;
+  if (v > TC_MIN(world / within, s->g.model.layers)) return END;
+  if (!tc_is_fixed(s, TC_KEY_PP) && world / within % v) return SKIP;
+  return world % (v * within) ? SKIP : TRY;
 }
 
 /* dp is what is left of the ranks. */
 static enum tried take_dp(const struct search *s, struct tc_cand *x, int64_t v)
 {
-  *x = (struct tc_cand){ .pp = x->pp, .dp = world_of(s) / x->tp / x->pp, .cp = cp_of(s), .tp = x->tp };
+  *x = (struct tc_cand){ .pp = x->pp, .dp = world_of(s) / x->tp / x->cp / x->pp, .cp = x->cp, .tp = x->tp };
   if (tc_is_fixed(s, TC_KEY_DP)) return v == x->dp ? TRY : SKIP;
   return v > 0 ? END : TRY;
 }
@@ -65,7 +70,7 @@ static enum tried take_micro(const struct search *s, struct tc_cand *x, int64_t 
 static enum tried take_data(const struct search *s, struct tc_cand *x, int64_t v)
 {
   x->data = (enum tc_data_parallel)v;
-  return tc_is_fixed(s, TC_KEY_DATA) || v <= (x->dp > 1 ? TC_DATA_ZERO3 : TC_DATA_DDP) ? TRY : END;
+  return tc_is_fixed(s, TC_KEY_DATA) || v <= (x->dp * x->cp > 1 ? TC_DATA_ZERO3 : TC_DATA_DDP) ? TRY : END;
 }
 
 /* Without a pipeline all are the same. A given number of virtual stages is fixed for every row: only interleaved has
@@ -120,6 +125,7 @@ static const struct {
   enum tried (*take)(const struct search *s, struct tc_cand *x, int64_t v);
 } keys[] = {
   { TC_KEY_TP, 1, take_tp },
+  { TC_KEY_CP, 1, take_cp },
   { TC_KEY_PP, 1, take_pp },
   { TC_KEY_DP, 0, take_dp },
   { TC_KEY_MICRO, 1, take_micro },
@@ -135,7 +141,7 @@ static const struct {
 static int64_t given(const struct tc_config *c, enum tc_plan_key key)
 {
   const int64_t of[TC_KEYS] = {
-    [TC_KEY_PP] = c->mesh_pp, [TC_KEY_DP] = c->mesh_dp, [TC_KEY_TP] = c->mesh_tp,
+    [TC_KEY_PP] = c->mesh_pp, [TC_KEY_DP] = c->mesh_dp, [TC_KEY_CP] = c->mesh_cp, [TC_KEY_TP] = c->mesh_tp,
     [TC_KEY_MICRO] = c->train_micro_batch, [TC_KEY_DATA] = c->parallel_data,
     [TC_KEY_SCHEDULE] = c->parallel_schedule, [TC_KEY_VIRTUAL_STAGES] = c->parallel_virtual_stages,
     [TC_KEY_SEQUENCE] = c->parallel_sequence, [TC_KEY_RECOMPUTE] = c->train_recompute,
@@ -168,9 +174,15 @@ static bool cuts_heads(const struct search *s, const struct tc_cand *x, char *wh
 {
   char heads[64];
   const struct tc_model *m = &s->g.model;
-  if (m->kv_heads % x->tp) return say(why, "does not divide %s", tc_setup_heads(heads, sizeof heads, m));
-  return s->c->parallel_context == TC_CONTEXT_HEADS && !tc_setup_key_copies(m, cp_of(s), x->tp) &&
-         say(why, "x mesh.cp = %d does not split %s evenly (parallel.context = heads)", cp_of(s),
+  return m->kv_heads % x->tp && say(why, "does not divide %s", tc_setup_heads(heads, sizeof heads, m));
+}
+
+static bool cuts_key_heads(const struct search *s, const struct tc_cand *x, char *why)
+{
+  char heads[64];
+  const struct tc_model *m = &s->g.model;
+  return x->cp > 1 && s->c->parallel_context == TC_CONTEXT_HEADS && !tc_setup_key_copies(m, x->cp, x->tp) &&
+         say(why, "x mesh.tp = %d does not split %s evenly (parallel.context = heads)", x->tp,
              tc_setup_heads(heads, sizeof heads, m));
 }
 
@@ -220,6 +232,7 @@ static const struct {
 } rules[] = {
   { TC_KEY_TP, leaves_node },
   { TC_KEY_TP, cuts_heads },
+  { TC_KEY_CP, cuts_key_heads },
   { TC_KEY_DP, cuts_batch },
   { TC_KEY_DP, cuts_copies },
   { TC_KEY_DATA, has_no_place },
@@ -274,8 +287,8 @@ int tc_search_contradicts(const struct search *s, struct tc_err *err)
   const struct tc_config *c = s->c;
   const bool pp = tc_is_fixed(s, TC_KEY_PP), dp = tc_is_fixed(s, TC_KEY_DP), tp = tc_is_fixed(s, TC_KEY_TP);
   const double world = (double)s->nodes * s->k->devices;
-  const double ranks = (pp ? (double)c->mesh_pp : 1) * (tp ? (double)c->mesh_tp : 1) * (dp ? (double)c->mesh_dp : 1) *
-                       cp_of(s);
+  const double cp = tc_is_fixed(s, TC_KEY_CP) ? (double)c->mesh_cp : 1;
+  const double ranks = (pp ? (double)c->mesh_pp : 1) * (tp ? (double)c->mesh_tp : 1) * (dp ? (double)c->mesh_dp : 1) * cp;
   const long long stages = tc_is_fixed(s, TC_KEY_VIRTUAL_STAGES) ? c->parallel_virtual_stages : 0;
   if (ranks > world || fmod(world, ranks) > 0)
     return tc_fail(err, TC_ELAYOUT, "the given values of mesh.pp, dp, cp and tp make %.0f ranks, which do not divide the "

@@ -9,13 +9,14 @@
 static char *flags_of(const struct tc_plan_job *j, const struct tc_config *c)
 {
   const bool own = strcmp(c->mesh_stages, j->cfg->mesh_stages) != 0;   /* other than the given ones */
-  char chunk[60] = "";
+  char chunk[60] = "", cp[40] = "";
+  if (c->mesh_cp != j->cfg->mesh_cp) snprintf(cp, sizeof cp, " --mesh.cp=%lld", (long long)c->mesh_cp);
   if (c->parallel_head_chunk != j->cfg->parallel_head_chunk)
     snprintf(chunk, sizeof chunk, " --parallel.head_chunk=%lld", (long long)c->parallel_head_chunk);
-  return tc_sprintf("--mesh.pp=%lld --mesh.dp=%lld --mesh.tp=%lld --mesh.order=%s "
+  return tc_sprintf("--mesh.pp=%lld --mesh.dp=%lld%s --mesh.tp=%lld --mesh.order=%s "
                     "--train.micro_batch=%lld --train.recompute=%s --parallel.data=%s "
                     "--parallel.schedule=%s --parallel.virtual_stages=%lld --parallel.sequence=%s "
-                    "--parallel.offload=%s%s%s%s", (long long)c->mesh_pp, (long long)c->mesh_dp,
+                    "--parallel.offload=%s%s%s%s", (long long)c->mesh_pp, (long long)c->mesh_dp, cp,
                     (long long)c->mesh_tp, tc_word_mesh_order(c->mesh_order),
                     (long long)c->train_micro_batch, tc_word_train_recompute(c->train_recompute),
                     tc_word_parallel_data(c->parallel_data),
@@ -132,17 +133,27 @@ static void print_nothing(FILE *f, const struct tc_plan_job *j, const struct tc_
             " More nodes of this kind would not help; more memory, or a smaller model, would.\n");
 }
 
-static void print_row(FILE *f, const struct tc_plan_job *j, const struct tc_plan_row *r, int number)
+/* Whether a layout splits sequences: the table then has a column for it. */
+static bool has_context(const struct tc_plan_found *found)
+{
+  for (int i = 0; i < found->n_rows; i++)
+    if (found->row[i].cfg.mesh_cp > 1) return true;
+  return false;
+}
+
+static void print_row(FILE *f, const struct tc_plan_job *j, const struct tc_plan_row *r, int number, bool context)
 {
   const struct tc_plan *p = &r->plan;
-  char schedule[32], step[32], a[32], b[32], c[32], d[32];
+  char schedule[32], step[32], cp[16] = "", a[32], b[32], c[32], d[32];
   snprintf(schedule, sizeof schedule, p->virtual_stages > 1 ? "%s %d" : "%s",
            p->size[TC_PP] > 1 ? tc_word_parallel_schedule(r->cfg.parallel_schedule) : "-", p->virtual_stages);
   snprintf(step, sizeof step, "%.4g s", p->time.step_s);
   tc_human_bytes(d, sizeof d - 1, tc_plan_host_bytes(p, &j->cluster));
   if (r->host_unchecked) strcat(d, "?");
-  fprintf(f, "%2d %4d %5d %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %8s %6.1f%% %9s %9s\n", number,
-          p->size[TC_PP], tc_axes_size(p->size, TC_ON_DP), tc_axes_size(p->size, TC_ON_TP), tc_word_parallel_data(r->cfg.parallel_data), schedule, p->micro,
+  if (context) snprintf(cp, sizeof cp, " %4d", tc_axes_size(p->size, TC_ON_CP));
+  fprintf(f, "%2d %4d %5d%s %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %8s %6.1f%% %9s %9s\n", number,
+          p->size[TC_PP], tc_axes_size(p->size, TC_ON_DP), cp, tc_axes_size(p->size, TC_ON_TP),
+          tc_word_parallel_data(r->cfg.parallel_data), schedule, p->micro,
           tc_word_train_recompute(r->cfg.train_recompute), r->cfg.parallel_sequence ? "yes" : "no",
           tc_word_parallel_offload(r->cfg.parallel_offload), step, 100 * p->time.mfu,
           tc_human_bytes(a, sizeof a, (double)p->cls[p->worst].memory.bytes[TC_DEVICE]), d,
@@ -155,12 +166,12 @@ static void print_legend(FILE *f, const struct tc_plan_found *found)
   bool unchecked = false;
   for (int i = 0; i < found->n_rows; i++) unchecked |= found->row[i].host_unchecked;
   fprintf(f,
-          "\npp, dp, tp: ranks on each axis; micro: sequences per micro-batch; seq: sequence parallelism\n"
+          "\npp, dp, %stp: ranks on each axis; micro: sequences per micro-batch; seq: sequence parallelism\n"
           "step: estimated time of a step; MFU: model operations / (time x peak rate of the devices)\n"
           "memory: of the rank that needs most, without kernel workspace, driver and libraries; "
           "host: of a node, for offloaded state\n"
           "bubble: part of the step in which stages wait for each other; "
-          "in node, network: the most bytes that a rank sends per step\n");
+          "in node, network: the most bytes that a rank sends per step\n", has_context(found) ? "cp, " : "");
   if (unchecked) fprintf(f, "?: host memory unknown: offload not checked (--host-memory says what a node has)\n");
 }
 
@@ -168,14 +179,13 @@ void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_p
 {
   tc_plan_head_print(f, j);
   fprintf(f, "%-10s %lld are possible, %lld fit", "layouts", (long long)found->possible, (long long)found->fitting);
-  if (j->cfg->mesh_cp > 1) fprintf(f, "; each with cp %lld", (long long)j->cfg->mesh_cp);
   fprintf(f, "\n");
   if (!found->n_rows) print_nothing(f, j, found);
   else
-    fprintf(f, "\n%2s %4s %5s %3s %-6s %-14s %5s %-9s %3s %-7s %9s %6s %9s %8s %7s %9s %9s\n", "", "pp", "dp", "tp",
-            "data", "schedule", "micro", "recompute", "seq", "offload", "step", "MFU", "memory", "host", "bubble",
+    fprintf(f, "\n%2s %4s %5s%s %3s %-6s %-14s %5s %-9s %3s %-7s %9s %6s %9s %8s %7s %9s %9s\n", "", "pp", "dp",
+            has_context(found) ? "   cp" : "", "tp", "data", "schedule", "micro", "recompute", "seq", "offload", "step", "MFU", "memory", "host", "bubble",
             "in node", "network");
-  for (int i = 0; i < found->n_rows; i++) print_row(f, j, &found->row[i], i + 1);
+  for (int i = 0; i < found->n_rows; i++) print_row(f, j, &found->row[i], i + 1, has_context(found));
   if (found->n_rows) print_legend(f, found);
   print_families(f, j, found);
   if (!found->n_rows) return;

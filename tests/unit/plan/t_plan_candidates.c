@@ -26,7 +26,7 @@ static void set_up(void)
   config = (struct tc_config){ .train_precision = TC_F32 };
   cluster = (struct tc_cluster){ .nodes = 1, .devices = 4, .device = { .memory_bytes = 100 } };
   found = (struct tc_plan_found){ .least_bytes = INFINITY };
-  s = (struct search){ .out = &found, .c = &config, .k = &cluster, .nodes = 1 };
+  s = (struct search){ .out = &found, .c = &config, .k = &cluster, .nodes = 1, .fixed = 1u << TC_KEY_CP };
   s.g.cfg = &config;
   s.g.model.context = 2;
   s.g.model.hidden = 4;
@@ -137,12 +137,12 @@ static void test_fitting(void)
 static void test_values(void)
 {
   static const char *const want[TC_KEYS] = {
-    [TC_KEY_PP] = "2",          [TC_KEY_DP] = "3",         [TC_KEY_TP] = "4",
+    [TC_KEY_PP] = "2",          [TC_KEY_DP] = "3",         [TC_KEY_CP] = "7",     [TC_KEY_TP] = "4",
     [TC_KEY_MICRO] = "5",       [TC_KEY_DATA] = "zero2",   [TC_KEY_SCHEDULE] = "zb",
     [TC_KEY_VIRTUAL_STAGES] = "6",      [TC_KEY_SEQUENCE] = "yes", [TC_KEY_RECOMPUTE] = "full",
     [TC_KEY_OFFLOAD] = "params"
   };
-  struct tc_cand x = { .cp = 1, .pp = 2,
+  struct tc_cand x = { .pp = 2, .cp = 7,
                        .dp = 3,
                        .tp = 4,
                        .micro = 5,
@@ -186,15 +186,15 @@ static void test_alike(void)
   static struct tc_plan_row r;
   struct tc_cand x = cand();
   x.s = 100;
-  r.plan.size[TC_PP] = 2, r.plan.size[TC_TP] = 2, r.plan.micro = 3, r.plan.virtual_stages = 1, r.guess_s = 100.19;
+  r.plan.size[TC_PP] = 2, r.plan.size[TC_CP] = 1, r.plan.size[TC_TP] = 2, r.plan.micro = 3, r.plan.virtual_stages = 1, r.guess_s = 100.19;
   r.cfg.parallel_schedule = TC_SCHEDULE_1F1B;
   r.cfg.parallel_data = TC_DATA_DDP;
   ok(alike(&x, &r), "rows that differ by less than 0.2 %%");
   r.guess_s = 100.21;
   ok(!alike(&x, &r), "... by more");
   r.guess_s = 100;
-  int32_t *const part[] = { &x.pp, &x.tp, &x.micro, &x.virtual_stages };
-  for (int i = 0; i < 4; i++) {
+  int32_t *const part[] = { &x.pp, &x.cp, &x.tp, &x.micro, &x.virtual_stages };
+  for (int i = 0; i < 5; i++) {
     ++*part[i];
     ok(!alike(&x, &r), "another number, %d", i);
     --*part[i];

@@ -24,8 +24,8 @@ static const struct {
 } rows[] = {
 #define R(kind, pp, dp, tp, micro, virtual_stages, n_mb, data, schedule, recompute, offload, sequence, \
           near, s, bytes, host) \
-  { kind, { pp, dp, tp, micro, virtual_stages, n_mb, data, schedule, recompute, offload, sequence, near, \
-            0, 0, 0, 1 }, s, bytes, host },
+  { kind, { pp, dp, 1, tp, micro, virtual_stages, n_mb, data, schedule, recompute, offload, sequence, near, \
+            0, 0, 0 }, s, bytes, host },
   R(0, 1, 1, 1, 4, 1, 24, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0946774589", "236673024", "0")
   R(0, 1, 8, 1, 2, 1, 6, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,

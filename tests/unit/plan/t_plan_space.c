@@ -6,7 +6,7 @@
 #include "tests/unit/plan/plan_list.h"
 
 static struct {
-  int guesses, layouts;
+  int guesses, layouts, cp;        /* cp: bit 1 << N: mesh.cp = N was tried */
   int64_t most_world;
   double world_that_fits, world_that_is_made;    /* 0: not asked */
   const struct made { double step_s, bytes, host; int status; } *made;
@@ -20,6 +20,7 @@ static int my_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   const int64_t world = (int64_t)x->pp * x->dp * x->tp;
   seen.guesses++;
   seen.most_world = TC_MAX(seen.most_world, world);
+  seen.cp |= 1 << x->cp;
   x->s = 1;
   if (seen.world_that_fits > 0) {
     x->bytes = (double)world >= seen.world_that_fits ? 100 : 101;
@@ -39,7 +40,8 @@ static int my_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
 static int my_layout(struct tc_plan *out, const struct tc_config *c, int world,
                      const struct tc_cluster *k, bool exact, struct tc_err *err)
 {
-  *out = (struct tc_plan){ .world = world, .n_cls = 2, .size = { [TC_PP] = (int)c->mesh_pp, [TC_TP] = (int)c->mesh_tp },
+  *out = (struct tc_plan){ .world = world, .n_cls = 2,
+                           .size = { [TC_PP] = (int)c->mesh_pp, [TC_CP] = (int)c->mesh_cp, [TC_TP] = (int)c->mesh_tp },
                            .virtual_stages = 1, .micro = (int)c->train_micro_batch, .worst = 1 };
   note("%s pp %d on %d%s\n", tc_word_parallel_data(c->parallel_data), out->size[TC_PP], world, exact ? " exactly" : "");
   const struct made one = { 1, (double)world >= seen.world_that_is_made ? 100 : 101, 0, 0 };
@@ -227,9 +229,36 @@ static void test_nodes(void)
   }
 }
 
+/* cp of so many ranks, of 8, is tried where bit 1 << cp is set. */
+static void test_context(void)
+{
+  static const struct { int64_t context; bool zigzag, heads; int given, want; const char *what; } list[] = {
+    { 8190, false, false, 0, 1 << 1, "parts of less than 4,096 tokens" },
+    { 8192, true, false, 0, 1 << 1 | 1 << 2, "two parts of 4,096" },
+    { 8194, false, false, 0, 1 << 1 | 1 << 2, "two parts of 4,097" },
+    { 8194, true, false, 0, 1 << 1, "... which have no halves" },
+    { 16384, true, false, 0, 1 << 1 | 1 << 2 | 1 << 4, "four parts" },
+    { 1 << 20, true, false, 0, 1 << 1 | 1 << 2 | 1 << 4 | 1 << 8, "as many as ranks" },
+    { 1 << 20, true, true, 0, 1 << 1 | 1 << 2, "two heads, of which each part has one" },
+    { 64, true, false, 4, 1 << 4, "a cp that is given" },
+  };
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    set_up(1, 8);
+    s.g.model.context = list[i].context;
+    s.g.model.heads = s.g.model.kv_heads = 2;
+    cfg.parallel_zigzag = list[i].zigzag;
+    cfg.parallel_context = list[i].heads ? TC_CONTEXT_HEADS : TC_CONTEXT_KEYS;
+    cfg.mesh_cp = list[i].given;
+    s.fixed = list[i].given ? 1u << TC_KEY_CP : 0;
+    tc_search_all(&s);
+    is_int(seen.cp, list[i].want, "cp: %s", list[i].what);
+    done();
+  }
+}
+
 /* ---- the best, made ------------------------------------------------------------------------ */
 
-static const struct tc_cand plain = { .pp = 1, .dp = 2, .tp = 1, .micro = 1, .virtual_stages = 1,
+static const struct tc_cand plain = { .pp = 1, .dp = 2, .cp = 1, .tp = 1, .micro = 1, .virtual_stages = 1,
                                       .n_mb = 4, .data = TC_DATA_DDP, .schedule = TC_SCHEDULE_1F1B,
                                       .recompute = TC_RECOMPUTE_NONE,
                                       .offload = TC_OFFLOAD_NO };
@@ -395,6 +424,7 @@ int main(void)
 {
   test_config();
   test_rows();
+  test_context();
   test_contradictions();
   test_nodes();
   test_best();
