@@ -372,6 +372,7 @@ static void split_attention(int dtype, const struct split *s, int64_t K, int64_t
 {
   struct context x = { .s = *s, .dtype = dtype, .K = K, .G = G, .D = D, .apart = apart };
   TC_ASSERT(tokens_of(s) <= ROWS_MOST);
+  if (left_out(TC_OP_ATTN)) return;
   snprintf(x.label, sizeof x.label, "%s%s, K%lld G%lld D%lld %s", words(s), apart ? "" : ", one rank", (long long)K,
            (long long)G, (long long)D, tc_dtype_name(dtype));
   list_rows(x.list, s->sequences, s->T, s->cp, s->zigzag);
