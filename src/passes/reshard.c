@@ -185,13 +185,16 @@ static bool blocks_one(const struct tc_layout *now, const struct tc_layout *goal
   return false;
 }
 
-/* The axes of the innermost of the splits that block others. */
+/* The axes of the innermost of the splits that block others; where none does, each waits for another to make place, such as two
+ * that change places: of one that changes. */
 static unsigned blocking_axes(const struct tc_layout *now, const struct tc_layout *goal)
 {
   int in = -1;
   for (int a = TC_FIRST_AXIS; a < TC_AXES; a++)
     if (tc_is_split(now->on[a].kind) && blocks_one(now, goal, a) &&
         (in < 0 || (cuts_same(&now->on[a], &now->on[in]) && is_inside(&now->on[a], a, &now->on[in], in)))) in = a;
+  for (int a = TC_AXES - 1; in < 0 && a >= TC_FIRST_AXIS; a--)
+    if (tc_is_split(now->on[a].kind) && !tc_place_equal(&now->on[a], &goal->on[a])) in = a;
   TC_ASSERT(in >= 0);
   return now->on[in].kind == TC_FLAT ? tc_layout_axes(now, TC_FLAT) : 1u << in;
 }

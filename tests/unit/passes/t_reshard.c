@@ -93,6 +93,10 @@ static const struct { const char *name, *mesh, *from, *to, *want; } cases[] = {
     "F1 x'3 [16,4] replicate:S(0) tp:S(1) = all_gather dp(x'2)\n"
     "F1 x'4 [16,4] replicate:at(0) tp:S(1) = gather replicate(x'3)\n"
     "F1 x'5 [16,4] replicate:at(0) dp:S(0) cp:S(0) tp:S(1) = slice dp+cp(x'4)\n" },
+  { "two that change places: one is gathered", "cp2 tp2", "x [8,4] cp:S(0) tp:S(1) = fill()\n", "cp:S(1) tp:S(0)",
+    "F1 x'2 [8,4] cp:S(0) = all_gather tp(x)\n"
+    "F1 x'3 [8,4] cp:S(1) = all_to_all cp(x'2)\n"
+    "F1 x'4 [8,4] cp:S(1) tp:S(0) = slice tp(x'3)\n" },
   { "scalars are control traffic", "dp2", "x dp:P = fill()\n", "dp:R",
     "F1 x'2 in x = all_reduce dp(x) control\n" },
   { "nothing differs", "dp2", "x [8,4] dp:S(0) = fill()\n", "dp:S(0)", "" },
@@ -139,9 +143,47 @@ static void test_like(void)
   tc_graph_free(g);
 }
 
+/* Layout number i of four axes, each R, S(0), S(1), S(*) or P. False: its flat shard is of axes that have no name together. */
+static bool layout_of(struct tc_layout *l, const struct tc_mesh *m, int i)
+{
+  static const struct tc_place place[] = { { .kind = TC_R }, { TC_S, 0, 0, 0 }, { TC_S, 1, 0, 0 }, { .kind = TC_FLAT },
+                                           { TC_P, 0, TC_SUM, 0 } };
+  static const int axis[] = { TC_REPLICATE, TC_REST, TC_CP, TC_TP };
+  *l = tc_layout_r();
+  for (int k = 0; k < 4; k++, i /= 5) l->on[axis[k]] = place[i % 5];
+  const unsigned flat = tc_layout_axes(l, TC_FLAT);
+  return !flat || tc_mesh_find(m, flat) >= 0;
+}
+
+/* From each layout to each: it comes to an end, there. */
+static void test_all(void)
+{
+  enum { LAYOUTS = 5 * 5 * 5 * 5, MOST = 12 };
+  struct tc_mesh *m = read_mesh("replicate2 dp2 cp2 tp2");
+  int pairs = 0, elsewhere = 0, most = 0;
+  for (int i = 0; i < LAYOUTS; i++) {
+    struct tc_graph *g = read_program("x [32,32] = fill()\n");
+    struct tc_layout to;
+    for (int k = 0; layout_of(&g->tensor[0].lay, m, i) && k < LAYOUTS; k++) {
+      struct tc_err err = { 0 };
+      const int32_t before = g->n_nodes;
+      if (!layout_of(&to, m, k) || tc_layout_axes(&to, TC_P)) continue;
+      const int32_t t = tc_reshard(g, m, 0, &to, -1, &err);
+      elsewhere += t < 0 || !tc_layout_equal(&g->tensor[t].lay, &to);
+      most = TC_MAX(most, g->n_nodes - before);
+      pairs++;
+    }
+    tc_graph_free(g);
+  }
+  is_int(elsewhere, 0, "of %d pairs of layouts, each leads from one to the other", pairs);
+  ok(most <= MOST, "... by %d collectives at most", most);
+  tc_mesh_free(m);
+}
+
 int main(void)
 {
   test_placements();
+  test_all();
   test_like();
   return done_testing();
 }
