@@ -5,14 +5,13 @@
 #include "kernels/cuda/attn.h"
 
 enum { GRID_MAX = 65535 };                       /* of attn_plain.cu's y and z: heads and sequences */
-enum { ROWS_LEAST = 64 };                        /* of a block of attn_fwd.cu and attn_bwd.cu; of runs, just so many */
 
 static bool on_tensor_cores(const struct tc_attn *a)
 {
   const bool size = a->D == 32 || a->D == 64 || a->D == 80 || a->D == 96 || a->D == 128;
   const uintptr_t bits = (uintptr_t)a->qkv.p | (uintptr_t)a->y.p | (uintptr_t)a->dy.p
                          | (uintptr_t)a->dqkv.p | (uintptr_t)a->kv.p | (uintptr_t)a->dkv.p;
-  return size && a->qkv.bf16 && bits % 16 == 0 && (!a->runs || a->run % ROWS_LEAST == 0);
+  return size && a->qkv.bf16 && bits % 16 == 0 && (!a->runs || a->run % TC_ATTN_ROWS == 0);
 }
 
 /* Where its tokens are. False: in no order that the kernels know. */
@@ -30,6 +29,7 @@ static bool set_order(struct tc_attn *a, const struct tc_call *c, const struct t
   a->runs = o->zigzag ? 2 : 1, a->run = (uint32_t)(part / a->runs);
   a->cp = (uint32_t)o->cp, a->sequences = (uint32_t)o->sequences;
   a->part = (uint32_t)(qkv->off[0] % block / (o->sequences * part));
+  if (a->here < T && kv->dim[0] != block) return false;          /* of several blocks, rows of a part do not follow each other */
   return kv->off[0] % block == 0 && kv->dim[0] % block == 0 && qkv->dim[0] * T == kv->dim[0] * a->here
          && qkv->off[0] == kv->off[0] + (a->here == T ? 0 : a->part * o->sequences * part);
 }
@@ -57,7 +57,7 @@ int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *
   const struct tc_view *qkv = &c->in[c->op == TC_OP_ATTN ? 0 : 1];
   const int64_t heads = qkv->dim[1] * (qkv->dim[2] - 2), T = c->k[0];
   const struct tc_view *apart = tc_call_kv(c, c->op == TC_OP_ATTN ? 1 : 4), *kv = apart ? apart : qkv;
-  const int64_t sequences = T > 0 ? kv->dim[0] / T : 0;
+  const int64_t sequences = kv->dim[0] / T;
   struct tc_attn order;
   memset(&order, 0, sizeof order);
   if (!set_order(&order, c, qkv, kv))
@@ -68,7 +68,7 @@ int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *
     return tc_fail(err, TC_EUSER, "device cuda: attention over %lld sequences of %lld heads: more "
                    "than %d at once; use a smaller train.micro_batch",
                    (long long)sequences, (long long)heads, GRID_MAX);
-  if (tc_ceil_div(T, ROWS_LEAST) * heads * sequences > INT32_MAX)
+  if (tc_ceil_div(T, TC_ATTN_ROWS) * heads * sequences > INT32_MAX)
     return tc_fail(err, TC_EUSER, "device cuda: attention over %lld sequences of %lld heads and %lld tokens: more than "
                    "2^31 blocks; use a smaller train.micro_batch", (long long)sequences, (long long)heads, (long long)T);
   if (!order.runs) tc_cuda_library_prepare(d, c);

@@ -13,6 +13,10 @@
 #include "kernels/attn_order.h"
 #include "kernels/cuda/dev.h"
 
+/* Rows of a block on tensor cores, at least; of runs just so many: where they divide a run, no block and no tile has rows of
+ * two. */
+enum { TC_ATTN_ROWS = 64 };
+
 struct tc_attn {
   int64_t T, D, N;               /* positions of a sequence, head size; tokens whose queries are here */
   int64_t here;                  /* queries of a sequence that are here */

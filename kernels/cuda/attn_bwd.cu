@@ -244,6 +244,7 @@ static constexpr int BLOCK_BYTES = (2 * 16 * M * WARPS + 4 * BN) * (D + 8) * 2 +
 
 template <int D, int BN, int M, bool KV, bool RUNS> static void launch(struct tc_device *d, const struct tc_attn *a)
 {
+  static_assert(!RUNS || (16 * M * WARPS == TC_ATTN_ROWS && TC_ATTN_ROWS % BN == 0), "within a run");
   const size_t bytes = BLOCK_BYTES<D, BN, M>;
   struct tc_attn with = *a;
   const dim3 grid = tc_attn_blocks(&with, 16 * M * WARPS, KV ? a->T : a->here, KV ? a->K : a->H);

@@ -175,6 +175,7 @@ template <int D, int MT, bool RUNS> static __global__ void __launch_bounds__(THR
 
 template <int D, int MT, bool RUNS = false> static void launch(struct tc_device *d, const struct tc_attn *a)
 {
+  static_assert(!RUNS || (64 * MT == TC_ATTN_ROWS && TC_ATTN_ROWS % BN == 0), "within a run");
   const size_t bytes = BLOCK_BYTES<D, MT>;
   struct tc_attn with = *a;
   const dim3 grid = tc_attn_blocks(&with, 64 * MT, a->here, a->H);

@@ -185,8 +185,8 @@ static bool blocks_one(const struct tc_layout *now, const struct tc_layout *goal
   return false;
 }
 
-/* The axes of the innermost of the splits that block others; where none does, each waits for another to make place, such as two
- * that change places: of one that changes. */
+/* The axes of the innermost of the splits that block others. Where none does, two or more wait for each other, such as two
+ * that change places: the last axis that changes. */
 static unsigned blocking_axes(const struct tc_layout *now, const struct tc_layout *goal)
 {
   int in = -1;

@@ -1,4 +1,4 @@
-/* guess.c - see guess.h. Programs of one and of two layers are compiled on a node of cp x tp ranks: their difference
+/* guess.c - see guess.h. Programs of one and of two layers are compiled on cp x tp ranks: their difference
  * is the price of a layer, the rest that of embedding and head. Pipelines are then estimated by formulas,
  * states by the table of systems, transfers on dp and cp by their bytes on the wire. */
 #include "src/plan/guess.h"

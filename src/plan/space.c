@@ -34,9 +34,11 @@ static enum tried take_tp(const struct search *s, struct tc_cand *x, int64_t v)
 static enum tried take_cp(const struct search *s, struct tc_cand *x, int64_t v)
 {
   const int64_t T = s->g.model.context, parts = s->c->parallel_zigzag ? 2 * v : v;
+  const bool no_place = tc_is_fixed(s, TC_KEY_DATA) && !*s->c->parallel_annotations &&
+                        !tc_system_has_context(&tc_systems[s->c->parallel_data]);
   x->cp = (int32_t)v;
   if (tc_is_fixed(s, TC_KEY_CP) || v == 1) return TRY;
-  if (v > world_of(s) / x->tp || T / v < TC_CONTEXT_PART) return END;
+  if (v > world_of(s) / x->tp || T / v < TC_CONTEXT_PART || no_place) return END;
   return !(v & (v - 1)) && T % parts == 0 && world_of(s) % (v * x->tp) == 0 ? TRY : SKIP;
 }
 
@@ -177,13 +179,19 @@ static bool cuts_heads(const struct search *s, const struct tc_cand *x, char *wh
   return m->kv_heads % x->tp && say(why, "does not divide %s", tc_setup_heads(heads, sizeof heads, m));
 }
 
+static bool cuts_sequences(const struct search *s, const struct tc_cand *x, char *why)
+{
+  const int64_t T = s->g.model.context, parts = s->c->parallel_zigzag ? 2 * (int64_t)x->cp : x->cp;
+  return x->cp > 1 && T % parts && say(why, "makes %lld parts of a sequence, which do not divide model.context = %lld",
+                                       (long long)parts, (long long)T);
+}
+
 static bool cuts_key_heads(const struct search *s, const struct tc_cand *x, char *why)
 {
-  char heads[64];
   const struct tc_model *m = &s->g.model;
   return x->cp > 1 && s->c->parallel_context == TC_CONTEXT_HEADS && !tc_setup_key_copies(m, x->cp, x->tp) &&
-         say(why, "x mesh.tp = %d does not split %s evenly (parallel.context = heads)", x->tp,
-             tc_setup_heads(heads, sizeof heads, m));
+         say(why, "x mesh.tp = %d does not split the %lld heads evenly (parallel.context = heads)", x->tp,
+             (long long)m->heads);
 }
 
 static bool cuts_batch(const struct search *s, const struct tc_cand *x, char *why)
@@ -232,6 +240,7 @@ static const struct {
 } rules[] = {
   { TC_KEY_TP, leaves_node },
   { TC_KEY_TP, cuts_heads },
+  { TC_KEY_CP, cuts_sequences },
   { TC_KEY_CP, cuts_key_heads },
   { TC_KEY_DP, cuts_batch },
   { TC_KEY_DP, cuts_copies },
@@ -293,7 +302,7 @@ int tc_search_contradicts(const struct search *s, struct tc_err *err)
   if (ranks > world || fmod(world, ranks) > 0)
     return tc_fail(err, TC_ELAYOUT, "the given values of mesh.pp, dp, cp and tp make %.0f ranks, which do not divide the "
                    "%d nodes x %d devices = %.0f", ranks, s->nodes, s->k->devices, world);
-  if (pp && dp && tp && ranks < world)
+  if (pp && dp && tp && ranks < world && (tc_is_fixed(s, TC_KEY_CP) || !tc_splits_context(s)))
     return tc_fail(err, TC_ELAYOUT, "mesh.pp x dp x cp x tp = %.0f ranks leave some of the %d nodes x %d devices = %.0f "
                    "without one", ranks, s->nodes, s->k->devices, world);
   if (is_given(s, TC_KEY_SEQUENCE, true) && is_given(s, TC_KEY_TP, 1))

@@ -132,7 +132,8 @@ int tc_plan_unit(struct tc_plan_unit *out, const struct tc_config *c, int world,
   struct tc_annotation *rows = NULL;
   struct tc_program *p = NULL;
   struct sums s = { .send = 0 };
-  int rc = tc_setup_mesh(&m, c, world, node, world, err);
+  for (int i = 0; i < world; i++) node[i] = i / k->devices;
+  int rc = tc_setup_mesh(&m, c, world, node, TC_MIN(world, k->devices), err);
   if (!rc) rc = tc_setup_program(&o, c, m, &rows, err);
   if (!rc) {
     o.unchecked = true;

@@ -206,8 +206,9 @@ char *tc_setup_heads(char *buf, size_t size, const struct tc_model *m)
 
 int64_t tc_setup_key_copies(const struct tc_model *m, int64_t cp, int64_t tp)
 {
-  const int64_t parts = cp * tp;
-  return m->kv_heads % parts == 0 ? 1 : parts % m->kv_heads == 0 && m->heads % parts == 0 ? parts / m->kv_heads : 0;
+  int64_t copies = 1;                            /* the fewest with which ranks have as many */
+  while (copies * m->kv_heads % (cp * tp)) copies++;
+  return m->heads / m->kv_heads % copies ? 0 : copies;
 }
 
 /* The built-in rows of tensor parallelism split heads; the vocabulary is padded. */

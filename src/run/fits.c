@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* What the user may be asked to set, the cheapest first. 0, the default of each: as it is. cp: so many ranks of dp for each of
- * cp, instead. */
+/* What the user may be asked to set: what changes least first. 0, the default of each: as it is. cp: mesh.cp times so much, of
+ * ranks of dp. */
 static const struct way {
   enum tc_data_parallel data;
   enum tc_recompute recompute;
@@ -129,7 +129,7 @@ static int refuse(const struct tc_run *r, const char *need, int64_t left, int64_
   char other[200], of[40] = "";
   if (left != total) snprintf(of, sizeof of, " free of %.4g", (double)total * 1e-9);
   if (r->use != TC_TO_TRAIN)
-    return tc_fail(err, TC_EUSER, "out of memory: %s; device %s has %.4g GB%s; use more ranks (mesh.tp, mesh.pp, mesh.cp), "
+    return tc_fail(err, TC_EUSER, "out of memory: %s; device %s has %.4g GB%s; use more ranks (mesh.tp, mesh.pp), "
                    "parallel.data = zero3, or fewer sequences at once (train.global_batch)", need,
                    r->device->ops->name, (double)left * 1e-9, of);
   const bool found = what_fits(r, left - tc_run_for_others(total), other, sizeof other);

@@ -10,7 +10,7 @@ static char *flags_of(const struct tc_plan_job *j, const struct tc_config *c)
 {
   const bool own = strcmp(c->mesh_stages, j->cfg->mesh_stages) != 0;   /* other than the given ones */
   char chunk[60] = "", cp[40] = "";
-  if (c->mesh_cp != j->cfg->mesh_cp) snprintf(cp, sizeof cp, " --mesh.cp=%lld", (long long)c->mesh_cp);
+  if (c->mesh_cp > 1 || c->mesh_cp != j->cfg->mesh_cp) snprintf(cp, sizeof cp, " --mesh.cp=%lld", (long long)c->mesh_cp);
   if (c->parallel_head_chunk != j->cfg->parallel_head_chunk)
     snprintf(chunk, sizeof chunk, " --parallel.head_chunk=%lld", (long long)c->parallel_head_chunk);
   return tc_sprintf("--mesh.pp=%lld --mesh.dp=%lld%s --mesh.tp=%lld --mesh.order=%s "
@@ -49,7 +49,7 @@ static void print_families(FILE *f, const struct tc_plan_job *j, const struct tc
 {
   bool any = false;
   /* If nothing fits, only the keys that save most memory are printed. */
-  const unsigned few = 1u << TC_KEY_PP | 1u << TC_KEY_TP | 1u << TC_KEY_DATA |
+  const unsigned few = 1u << TC_KEY_PP | 1u << TC_KEY_CP | 1u << TC_KEY_TP | 1u << TC_KEY_DATA |
                        1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_OFFLOAD;
   for (int key = 0; key < TC_KEYS; key++) {
     if (!found->fitting && found->possible && !(few >> key & 1)) continue;
@@ -178,8 +178,7 @@ static void print_legend(FILE *f, const struct tc_plan_found *found)
 void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found)
 {
   tc_plan_head_print(f, j);
-  fprintf(f, "%-10s %lld are possible, %lld fit", "layouts", (long long)found->possible, (long long)found->fitting);
-  fprintf(f, "\n");
+  fprintf(f, "%-10s %lld are possible, %lld fit\n", "layouts", (long long)found->possible, (long long)found->fitting);
   if (!found->n_rows) print_nothing(f, j, found);
   else
     fprintf(f, "\n%2s %4s %5s%s %3s %-6s %-14s %5s %-9s %3s %-7s %9s %6s %9s %8s %7s %9s %9s\n", "", "pp", "dp",

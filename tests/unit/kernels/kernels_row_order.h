@@ -372,7 +372,6 @@ static void split_attention(int dtype, const struct split *s, int64_t K, int64_t
 {
   struct context x = { .s = *s, .dtype = dtype, .K = K, .G = G, .D = D, .apart = apart };
   TC_ASSERT(tokens_of(s) <= ROWS_MOST);
-  if (left_out(TC_OP_ATTN)) return;
   snprintf(x.label, sizeof x.label, "%s%s, K%lld G%lld D%lld %s", words(s), apart ? "" : ", one rank", (long long)K,
            (long long)G, (long long)D, tc_dtype_name(dtype));
   list_rows(x.list, s->sequences, s->T, s->cp, s->zigzag);
@@ -428,6 +427,8 @@ static void long_runs(void)
   split_attention(TC_BF16, &(struct split){ 1, 256, 0, 2, true, 150 }, 1, 1, 32, true);
   split_attention(TC_BF16, &(struct split){ 2, 128, 1, 2, false, 0 }, 1, 2, 64, true);
   split_attention(TC_BF16, &(struct split){ 2, 256, 0, 2, true, 90 }, 1, 1, 128, false);
+  split_attention(TC_BF16, &(struct split){ 1, 128, 0, 2, false, 0 }, 1, 1, 80, true);
+  split_attention(TC_BF16, &(struct split){ 1, 128, 0, 2, false, 60 }, 1, 1, 96, true);
 }
 
 /* ---- all -------------------------------------------------------------------------------- */

@@ -254,6 +254,15 @@ static void test_context(void)
     is_int(seen.cp, list[i].want, "cp: %s", list[i].what);
     done();
   }
+  struct tc_err err = { 0 };
+  set_up(1, 8);
+  cfg.mesh_pp = cfg.mesh_tp = 1, cfg.mesh_dp = 4;
+  s.fixed = 1u << TC_KEY_PP | 1u << TC_KEY_DP | 1u << TC_KEY_TP;
+  s.g.model.context = 4096;
+  is_int(tc_search_contradicts(&s, &err), TC_ELAYOUT, "pp, dp and tp that leave ranks");
+  s.g.model.context = 8192;
+  is_int(tc_search_contradicts(&s, &err), 0, "... which cp can have");
+  done();
 }
 
 /* ---- the best, made ------------------------------------------------------------------------ */
