@@ -3,7 +3,6 @@ noinst_LIBRARIES += libtercio_kernels.a
 libtercio_kernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(DNNL_CFLAGS) -DTC_PKGLIBDIR='"$(pkglibdir)"'
 libtercio_kernels_a_SOURCES = \
   %D%/cpu/cpu_attn.c \
-  %D%/cpu/cpu_kv.c \
   %D%/cpu/cpu_cache.c \
   %D%/cpu/cpu.h \
   %D%/cpu/cpu_device.c \
@@ -12,6 +11,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/cpu/cpu_embed.c \
   %D%/cpu/cpu_few.c \
   %D%/cpu/cpu_head.c \
+  %D%/cpu/cpu_kv.c \
   %D%/cpu/math.h \
   %D%/cpu/cpu_norm.c \
   %D%/cpu/cpu_rms.c \

@@ -11,8 +11,8 @@ static int copy_keys(struct tc_device *d, const struct tc_view *x, const struct 
   char *behind = (char *)x->data + (group - keys) * size, *apart = kv->data;
 #pragma omp parallel for num_threads(tc_cpu_threads(d, kv->elems)) schedule(static)
   for (int64_t i = 0; i < x->dim[0] * x->dim[1]; i++)
-    memcpy(back ? behind + i * group * size : apart + i * keys * size, back ? apart + i * keys * size : behind + i * group * size,
-           (size_t)(keys * size));
+    memcpy(back ? behind + i * group * size : apart + i * keys * size,
+           back ? apart + i * keys * size : behind + i * group * size, (size_t)(keys * size));
   return 0;
 }
 

@@ -29,7 +29,7 @@ static bool set_order(struct tc_attn *a, const struct tc_call *c, const struct t
   a->runs = o->zigzag ? 2 : 1, a->run = (uint32_t)(part / a->runs);
   a->cp = (uint32_t)o->cp, a->sequences = (uint32_t)o->sequences;
   a->part = (uint32_t)(qkv->off[0] % block / (o->sequences * part));
-  if (a->here < T && kv->dim[0] != block) return false;          /* of several blocks, rows of a part do not follow each other */
+  if (a->here < T && kv->dim[0] != block) return false;  /* of several blocks, a part's rows do not follow each other */
   return kv->off[0] % block == 0 && kv->dim[0] % block == 0 && qkv->dim[0] * T == kv->dim[0] * a->here
          && qkv->off[0] == kv->off[0] + (a->here == T ? 0 : a->part * o->sequences * part);
 }
@@ -109,7 +109,8 @@ static int run_copy_keys(struct tc_device *d, const struct tc_view *x, const str
   struct tc_arr keys = { NULL, false };
   if (n == 0) return 0;
   if (kv) keys = tc_arr_of(kv);
-  TC_LAUNCH(copy_keys, tc_blocks(n, COPY_THREADS), dim3(COPY_THREADS), 0, tc_stream(d), tc_arr_of(x), keys, n, 2 * x->dim[3], x->dim[2] * x->dim[3], back);
+  TC_LAUNCH(copy_keys, tc_blocks(n, COPY_THREADS), dim3(COPY_THREADS), 0, tc_stream(d), tc_arr_of(x), keys, n,
+            2 * x->dim[3], x->dim[2] * x->dim[3], back);
   return tc_cuda_launched(d, what);
 }
 
@@ -181,8 +182,8 @@ spread(struct tc_arr x, struct tc_arr y, int64_t n, int64_t D, int64_t G, int64_
 static int run_spread(struct tc_device *d, const struct tc_view *x, const struct tc_view *y, bool back, const char *what)
 {
   if (x->elems == 0) return 0;
-  TC_LAUNCH(spread, tc_blocks(x->elems, COPY_THREADS), dim3(COPY_THREADS), 0, tc_stream(d), tc_arr_of(x), tc_arr_of(y), x->elems,
-            x->dim[3], x->dim[2] - 2, y->dim[1] / x->dim[1], back);
+  TC_LAUNCH(spread, tc_blocks(x->elems, COPY_THREADS), dim3(COPY_THREADS), 0, tc_stream(d), tc_arr_of(x), tc_arr_of(y),
+            x->elems, x->dim[3], x->dim[2] - 2, y->dim[1] / x->dim[1], back);
   return tc_cuda_launched(d, what);
 }
 

@@ -55,7 +55,8 @@ static inline int64_t tc_ref_position(const struct tc_call *c, const struct tc_v
   K(NORMAL, normal) \
   /* ref_model.c */ \
   K(EMBED, embed) K(POS, pos) K(LAYERNORM, layernorm) K(MATMUL, matmul) K(ATTN_CACHE, attn_cache) K(ATTN, attn) K(KV, kv) \
-  K(LAYERNORM_BWD, layernorm_bwd) K(ATTN_BWD, attn_bwd) K(KV_BWD, kv_bwd) K(SPREAD, spread) K(SPREAD_BWD, spread_bwd) K(EMBED_BWD, embed_bwd) K(POS_BWD, pos_bwd) \
+  K(LAYERNORM_BWD, layernorm_bwd) K(ATTN_BWD, attn_bwd) K(KV_BWD, kv_bwd) K(SPREAD, spread) \
+  K(SPREAD_BWD, spread_bwd) K(EMBED_BWD, embed_bwd) K(POS_BWD, pos_bwd) \
   /* ref_llama.c */ \
   K(RMSNORM, rmsnorm) K(RMSNORM_BWD, rmsnorm_bwd) K(QKNORM, qknorm) K(QKNORM_BWD, qknorm_bwd) K(ROPE, rope) \
   K(ROPE_BWD, rope_bwd) K(SWIGLU, swiglu) K(SWIGLU_BWD, swiglu_bwd) \

@@ -233,8 +233,8 @@ int tc_ref_kv_bwd(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-/* Where element e, j of group k of row n of y, which has `copies` groups for each of x, comes from; from the copies of a key or a
- * value, the first. */
+/* The element of x that is element e, j of group k of row n of y, which has several groups for each of x: those of one group
+ * have the same key and value. */
 static int64_t spread_from(const struct tc_view *x, const struct tc_view *y, int64_t n, int64_t k, int64_t e, int64_t j)
 {
   const int64_t copies = y->dim[1] / x->dim[1], G = y->dim[2] - 2;

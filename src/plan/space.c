@@ -31,15 +31,23 @@ static enum tried take_tp(const struct search *s, struct tc_cand *x, int64_t v)
   return tc_is_fixed(s, TC_KEY_TP) || !(v & (v - 1)) || devices % v == 0 ? TRY : SKIP;
 }
 
+/* Parts of a sequence that cp ranks make of it. */
+static int64_t parts_of(const struct search *s, int64_t cp) { return cp > 1 && s->c->parallel_zigzag ? 2 * cp : cp; }
+
+/* Whether a system has a place for the ranks of mesh.cp; a file of annotations may give them one. */
+static bool places_context(const struct search *s, enum tc_data_parallel data)
+{
+  return *s->c->parallel_annotations || tc_system_has_context(&tc_systems[data]);
+}
+
 static enum tried take_cp(const struct search *s, struct tc_cand *x, int64_t v)
 {
-  const int64_t T = s->g.model.context, parts = s->c->parallel_zigzag ? 2 * v : v;
-  const bool no_place = tc_is_fixed(s, TC_KEY_DATA) && !*s->c->parallel_annotations &&
-                        !tc_system_has_context(&tc_systems[s->c->parallel_data]);
+  const int64_t T = s->g.model.context;
   x->cp = (int32_t)v;
   if (tc_is_fixed(s, TC_KEY_CP) || v == 1) return TRY;
-  if (v > world_of(s) / x->tp || T / v < TC_CONTEXT_PART || no_place) return END;
-  return !(v & (v - 1)) && T % parts == 0 && world_of(s) % (v * x->tp) == 0 ? TRY : SKIP;
+  if (v > world_of(s) / x->tp || T / v < TC_CONTEXT_PART) return END;
+  if (tc_is_fixed(s, TC_KEY_DATA) && !places_context(s, s->c->parallel_data)) return END;
+  return !(v & (v - 1)) && T % parts_of(s, v) == 0 && world_of(s) % (v * x->tp) == 0 ? TRY : SKIP;
 }
 
 static enum tried take_pp(const struct search *s, struct tc_cand *x, int64_t v)
@@ -181,9 +189,9 @@ static bool cuts_heads(const struct search *s, const struct tc_cand *x, char *wh
 
 static bool cuts_sequences(const struct search *s, const struct tc_cand *x, char *why)
 {
-  const int64_t T = s->g.model.context, parts = s->c->parallel_zigzag ? 2 * (int64_t)x->cp : x->cp;
-  return x->cp > 1 && T % parts && say(why, "makes %lld parts of a sequence, which do not divide model.context = %lld",
-                                       (long long)parts, (long long)T);
+  const int64_t T = s->g.model.context, parts = parts_of(s, x->cp);
+  return T % parts && say(why, "makes %lld parts of a sequence, which do not divide model.context = %lld",
+                          (long long)parts, (long long)T);
 }
 
 static bool cuts_key_heads(const struct search *s, const struct tc_cand *x, char *why)
@@ -212,7 +220,7 @@ static bool has_no_place(const struct search *s, const struct tc_cand *x, char *
   if (*s->c->parallel_annotations) return false;           /* which may give them one */
   const bool copies = s->c->mesh_shard > 0 && s->c->mesh_shard < x->dp && !tc_system_has_copies(y);
   if (copies) return say(why, "does not split states, which mesh.shard = %lld does", (long long)s->c->mesh_shard);
-  return x->cp > 1 && !tc_system_has_context(y) && say(why, "has no place for the ranks of mesh.cp = %d", x->cp);
+  return x->cp > 1 && !places_context(s, x->data) && say(why, "has no place for the ranks of mesh.cp = %d", x->cp);
 }
 
 static bool cuts_local(const struct search *s, const struct tc_cand *x, char *why)

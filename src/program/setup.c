@@ -366,13 +366,13 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
     .tasks = c->train_eval_tasks.n > 0, .zigzag = c->parallel_zigzag,
     .head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk };
   TC_TRY(tc_setup_model(c, &o->model, err));
+  const int64_t cp = tc_mesh_size(m, TC_ON_CP), tp = tc_mesh_size(m, TC_ON_TP);
+  const bool keys = c->parallel_context == TC_CONTEXT_KEYS;
   o->gpt = (struct tc_build_opts){
     .batch = c->train_global_batch, .dtype = c->train_precision == TC_BF16 ? TC_BF16 : TC_F32,
     .grad_dtype = c->train_grad_type,
-    .dropout = (float)c->train_dropout, .tp = tc_mesh_size(m, TC_ON_TP),
-    .keys = tc_mesh_size(m, TC_ON_CP) > 1 && c->parallel_context == TC_CONTEXT_KEYS,
-    .key_copies = c->parallel_context == TC_CONTEXT_KEYS || tc_mesh_size(m, TC_ON_CP) == 1 ? 1 :
-      tc_setup_key_copies(&o->model, tc_mesh_size(m, TC_ON_CP), tc_mesh_size(m, TC_ON_TP)),
+    .dropout = (float)c->train_dropout, .tp = (int)tp,
+    .keys = cp > 1 && keys, .key_copies = cp == 1 || keys ? 1 : tc_setup_key_copies(&o->model, cp, tp),
     .nest = c->parallel_unit == TC_UNIT_BLOCK, .documents = c->data_documents == TC_DOCUMENTS_MASK };
   TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));
   return setup_rows(o, c, m, own, err);

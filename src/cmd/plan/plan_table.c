@@ -182,8 +182,8 @@ void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_p
   if (!found->n_rows) print_nothing(f, j, found);
   else
     fprintf(f, "\n%2s %4s %5s%s %3s %-6s %-14s %5s %-9s %3s %-7s %9s %6s %9s %8s %7s %9s %9s\n", "", "pp", "dp",
-            has_context(found) ? "   cp" : "", "tp", "data", "schedule", "micro", "recompute", "seq", "offload", "step", "MFU", "memory", "host", "bubble",
-            "in node", "network");
+            has_context(found) ? "   cp" : "", "tp", "data", "schedule", "micro", "recompute", "seq", "offload", "step",
+            "MFU", "memory", "host", "bubble", "in node", "network");
   for (int i = 0; i < found->n_rows; i++) print_row(f, j, &found->row[i], i + 1, has_context(found));
   if (found->n_rows) print_legend(f, found);
   print_families(f, j, found);

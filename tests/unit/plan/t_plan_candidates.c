@@ -186,7 +186,8 @@ static void test_alike(void)
   static struct tc_plan_row r;
   struct tc_cand x = cand();
   x.s = 100;
-  r.plan.size[TC_PP] = 2, r.plan.size[TC_CP] = 1, r.plan.size[TC_TP] = 2, r.plan.micro = 3, r.plan.virtual_stages = 1, r.guess_s = 100.19;
+  r.plan.size[TC_PP] = 2, r.plan.size[TC_CP] = 1, r.plan.size[TC_TP] = 2;
+  r.plan.micro = 3, r.plan.virtual_stages = 1, r.guess_s = 100.19;
   r.cfg.parallel_schedule = TC_SCHEDULE_1F1B;
   r.cfg.parallel_data = TC_DATA_DDP;
   ok(alike(&x, &r), "rows that differ by less than 0.2 %%");
