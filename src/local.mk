@@ -19,6 +19,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/cmd_eval.c \
   %D%/cmd/cmd_graph.c \
   %D%/cmd/cmd_place.c \
+  %D%/cmd/cmd_prove.c \
   %D%/cmd/cmd_report.c \
   %D%/cmd/cmd_sample.c \
   %D%/cmd/cmd_save.c \
@@ -55,6 +56,19 @@ libtercio_app_a_SOURCES = \
   %D%/emit/emit.h \
   %D%/emit/paths.c \
   %D%/emit/share.c \
+  %D%/prove/blame.c \
+  %D%/prove/breaks.c \
+  %D%/prove/parameters.c \
+  %D%/prove/differences.c \
+  %D%/prove/drawn.c \
+  %D%/prove/impl.h \
+  %D%/prove/inputs.c \
+  %D%/prove/judge.c \
+  %D%/prove/proof.c \
+  %D%/prove/prove.h \
+  %D%/prove/side.c \
+  %D%/prove/scale.c \
+  %D%/prove/trail.c \
   %D%/calibrate/calibrate.c \
   %D%/calibrate/calibrate.h \
   %D%/calibrate/timings.c \

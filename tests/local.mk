@@ -125,6 +125,7 @@ unit_tests = \
   %D%/unit/passes/t_reshard.t \
   %D%/unit/passes/t_stages.t \
   %D%/unit/passes/t_systems.t \
+  %D%/unit/prove/t_prove.t \
   %D%/unit/plan/t_plan.t \
   %D%/unit/plan/t_plan_candidates.t \
   %D%/unit/plan/t_plan_cluster.t \
@@ -265,6 +266,7 @@ script_tests = \
   %D%/mpi/m_train \
   %D%/mpi/m_hang \
   %D%/mpi/m_plan \
+  %D%/mpi/m_prove \
   %D%/mpi/m_signals \
   %D%/fuzz/f_signals \
   %D%/mpi/m_start \

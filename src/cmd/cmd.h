@@ -86,7 +86,10 @@ int tc_args_read(const char **word, const struct tc_flags *flags, void *fields, 
 int tc_args_run(struct tc_config **c, const struct tc_flags *flags, void *fields, int argc, char **argv, struct tc_err *err);
 /* The value of the flag, such as "--top"; "" if it takes none, NULL: it is not given. */
 const char *tc_args_given(const struct tc_args *a, const char *flag);
-extern const struct tc_flag tc_flags_plan[], tc_flags_place[], tc_flags_graph[], tc_flags_comm[], tc_flags_report[],
+/* Local. --world: a number of ranks, all on one node, or nodes and ranks, as in "3x8", "3 nodes x 8" or "2:8,4". *node is
+ * owned by the caller. TC_EUSER. */
+int tc_args_world(int *world, int32_t **node, const char *text, struct tc_err *err);
+extern const struct tc_flag tc_flags_prove[], tc_flags_plan[], tc_flags_place[], tc_flags_graph[], tc_flags_comm[], tc_flags_report[],
   tc_flags_save[], tc_flags_eval[], tc_flags_sample[];
 
 /* Rows of struct tc_flag for a command's struct with a struct tc_trained m. */
@@ -113,6 +116,7 @@ int tc_cmd_report(int argc, char **argv);
 int tc_cmd_save(int argc, char **argv);
 int tc_cmd_comm(int argc, char **argv);
 int tc_cmd_plan(int argc, char **argv);
+int tc_cmd_prove(int argc, char **argv);
 /* The commands of `tercio ckpt` as a section of the man page. */
 void tc_cmd_ckpt_man(FILE *f);
 /* flag_help.c. Local. The flags of a list, of which `takes` is as above, a line each behind the margin, `width` for its

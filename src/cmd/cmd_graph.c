@@ -55,23 +55,6 @@ static void print_memory(const struct tc_program *p)
              tc_region_name[p->arena->region[t]], (long long)p->arena->off[t]);
 }
 
-/* --world: a number of ranks, all on one node, or nodes and ranks as in place --simulate. */
-static int find_world(int *world, int32_t **node, const char *text, struct tc_err *err)
-{
-  char *end;
-  long n = strtol(text, &end, 10);
-  if (*text && !*end) {
-    if (n < 1 || n > INT32_MAX)
-      return tc_fail(err, TC_EUSER, "--world %s: give 1 or more ranks", text);
-    *world = (int)n;
-    *node = tc_calloc((size_t)n, sizeof **node);
-    return 0;
-  }
-  int rc = tc_mesh_synthetic(text, NULL, node, err);
-  if (rc > 0) *world = rc;
-  return rc < 0 ? rc : 0;
-}
-
 struct ask { const char *after, *world; int rank; bool dot; };
 #define FIELD(f) .field = offsetof(struct ask, f)
 const struct tc_flag tc_flags_graph[] = {
@@ -101,7 +84,7 @@ int tc_cmd_graph(int argc, char **argv)
   int32_t *node = NULL;
   int rc = tc_args_run(&c, &flags, &ask, argc, argv, &err);
   if (!rc) rc = tc_trained_of_run(c, &err);
-  if (!rc) rc = find_world(&world, &node, ask.world, &err);
+  if (!rc) rc = tc_args_world(&world, &node, ask.world, &err);
   const char *after = ask.after;
   bool known = false;
   for (int i = 0; tc_pass_names[i]; i++) known |= !strcmp(after, tc_pass_names[i]);

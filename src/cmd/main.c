@@ -58,6 +58,13 @@ static const struct {
       "layouts for a cluster. Layout options on the command line are fixed; the search replaces those of the run file.",
       "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },
     HELP_OPTIONS, tc_flags_plan, NULL },
+  { { "prove", "[RUN.ini] [--world NODESxRANKS] [--steps N] [--full-width | --as-is] [--against float64] [--fuzz N] "
+      "[--seed N] [-o FILE] [--json] [--section.key=value ...]",
+      "Shows that a layout computes what one rank computes, before the job is submitted: runs some steps of the run file's "
+      "model, made small, with its mesh, system and all other options, on ranks that are threads of this machine, and compares "
+      "gradients, losses, norms, weights and moments with those of one rank, tensor by tensor. Exit status 1: they differ; the "
+      "axis, option or row that goes with the difference is named, and FILE is a run file that repeats it.",
+      "tercio prove run.ini --world 3x8", tc_cmd_prove }, HELP_OPTIONS, tc_flags_prove, NULL },
   { { "place", "[RUN.ini] [--json] [--simulate CLUSTER [--order ORDER]] [--section.key=value ...]",
       "Shows the placement of every rank: node, device, NUMA node and coordinates on the axes, "
       "with warnings.",
@@ -121,7 +128,7 @@ enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static const struct { int status; const char *meaning; } statuses[] = {
   { 0, "success: the run is complete or reached stop_at; ckpt diff: no difference" },
-  { 1, "ckpt diff: the checkpoints differ" },
+  { 1, "ckpt diff: the checkpoints differ; prove: the layout does not compute what one rank computes" },
   { 2, "usage, configuration or I/O error" },
   { 3, "checkpoint incomplete" },
   { 4, "checksum wrong" },

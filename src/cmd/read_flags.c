@@ -2,6 +2,7 @@
  * others, reads values into the command's struct. Nothing is read before all are sorted, so that the run file and its
  * options can be read between. */
 #include "src/cmd/cmd.h"
+#include "src/graph/mesh.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -298,4 +299,24 @@ int tc_args_model(struct tc_trained *m, const struct tc_flags *flags, void *fiel
   for (int i = a.n_words; i < a.argc; i++) m->flag[m->n_flags++] = a.argv[i];
   free(a.given);
   return rc;
+}
+
+/* ---- a world --------------------------------------------------------------------------- */
+
+int tc_args_world(int *world, int32_t **node, const char *text, struct tc_err *err)
+{
+  char *end, *cluster = NULL;
+  const long n = strtol(text, &end, 10);
+  if (*text && !*end) {
+    if (n < 1 || n > INT32_MAX) return tc_fail(err, TC_EUSER, "--world %s: give 1 or more ranks", text);
+    *world = (int)n;
+    *node = tc_calloc((size_t)n, sizeof **node);
+    return 0;
+  }
+  const size_t digits = *end == 'x' ? strspn(end + 1, "0123456789") : 0;
+  if (end > text && digits && !end[1 + digits]) cluster = tc_sprintf("%ld nodes x %s", n, end + 1);
+  const int rc = tc_mesh_synthetic(cluster ? cluster : text, NULL, node, err);
+  free(cluster);
+  if (rc > 0) *world = rc;
+  return TC_MIN(rc, 0);
 }

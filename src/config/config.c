@@ -41,6 +41,12 @@ int64_t tc_config_int(const struct tc_config *c, const char *name)
   return *(const int64_t *)tc_opt_field(c, o);
 }
 
+void tc_config_set_int(struct tc_config *c, const char *name, int64_t value)
+{
+  const struct tc_opt *o = tc_opt_find(name);
+  *(int64_t *)(uintptr_t)tc_opt_field(c, o) = value;
+}
+
 static int read_file(struct tc_config *c, const char *path, struct tc_err *err)
 {
   char *text;

@@ -59,6 +59,7 @@ char *tc_config_text_of(const struct tc_config *c, const char *(*note)(const voi
 enum tc_config_source_kind { TC_FROM_DEFAULT, TC_FROM_FILE, TC_FROM_FLAG };
 /* Local. The value of an option of type INT, such as "mesh.pp". */
 int64_t tc_config_int(const struct tc_config *c, const char *name);
+void tc_config_set_int(struct tc_config *c, const char *name, int64_t value);      /* Local. Its limits are not checked */
 enum tc_config_source_kind tc_config_source(const struct tc_config *c, const char *name);
 /* Local. The first option, from number `from` on, that was given and names a file or a folder; its number, or -1: none.
  * *name and *path are borrowed. */

@@ -34,6 +34,12 @@ struct tc_exec_opts {
   tc_fill_fn *fill;
   void *fill_ctx;
   struct tc_trace *trace;        /* borrowed; NULL: off */
+  /* A test hook: called before a collective begins, of which it may change *a; 1: it is not to begin, all is done. */
+  int (*tamper)(void *ctx, const struct tc_node *n, struct tc_coll_args *a, struct tc_err *err);
+  void *tamper_ctx;
+  /* Called when a node's outputs are there; NULL: no calls. */
+  void (*watch)(void *ctx, const struct tc_graph *g, const struct tc_node *n, int32_t mb);
+  void *watch_ctx;
   bool no_fusion;                /* no calls are fused (kernel.h) */
   bool no_capture;               /* no segments are captured (capture.c) */
 };

@@ -22,6 +22,7 @@ struct xpart {
 
 struct tc_xreshard {
   const struct tc_exec_opts *o;
+  const struct tc_node *node;
   struct xpart *part;
   struct tc_part *send;          /* merged where parts are adjacent */
   int n_parts, n_send;
@@ -178,7 +179,7 @@ int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const st
   struct tc_xreshard *x = tc_calloc(1, sizeof *x);
   const struct tc_mesh *m = o->mesh;
   *x = (struct tc_xreshard){
-    .o = o, .n_parts = n->n_in, .n_send = n->n_in, .coll = n->coll, .to = n->to, .root = n->root,
+    .o = o, .node = n, .n_parts = n->n_in, .n_send = n->n_in, .coll = n->coll, .to = n->to, .root = n->root,
     .from_root = n->from_root, .size = n->coll == TC_COPY ? 1 : tc_mesh_size(m, n->axes),
     .coord = tc_mesh_index(m, o->rank, n->axes), .part = tc_calloc((size_t)n->n_in, sizeof *x->part),
     .send = tc_calloc((size_t)n->n_in, sizeof *x->send) };
@@ -288,7 +289,9 @@ int tc_xreshard_issue(struct tc_xreshard *x, struct tc_err *err)
   }
   if (x->args.coll == TC_COLLS) return 0;        /* at(j) -> at(k): between other ranks */
   copy_staged(x, true);
-  return tc_comm_start(x->comm, &x->args, &x->ticket, err);
+  struct tc_coll_args args = x->args;
+  const int done = x->o->tamper ? x->o->tamper(x->o->tamper_ctx, x->node, &args, err) : 0;
+  return done ? TC_MIN(done, 0) : tc_comm_start(x->comm, &args, &x->ticket, err);
 }
 
 int tc_exec_end_copy(struct tc_device *d, int64_t *copy, bool host_waits, const char *what, struct tc_err *err)

@@ -94,6 +94,8 @@ static int run_action(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct t
   tc_exec_range_end(x, ranged);
   if (rc < 0) return rc;
   tc_exec_time_end(x, p, k, f, begin);
+  const struct tc_action *a = &p->p->actions->action[k];
+  if (x->o.watch && a->kind != TC_ISSUE) x->o.watch(x->o.watch_ctx, p->p->graph, &p->p->graph->node[a->node], a->mb);
   if (x->o.device->poison) poison(x, p, k);
   return 0;
 }

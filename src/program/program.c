@@ -149,6 +149,7 @@ static int micro_batches(const struct ctx *c)
 
 static int pass_schedule(struct ctx *c)
 {
+  if (c->o->tamper) c->o->tamper(c->o->tamper_ctx, c->p->graph, c->o->kind);
   tc_graph_freeze(c->p->graph);
   const struct tc_actions_opts o = {
     .n_mb = micro_batches(c), .overlap = c->o->overlap,

@@ -45,6 +45,9 @@ struct tc_program_opts {
   bool tasks;                    /* a training has TC_TASKS */
   bool unchecked;                /* without the checks after the passes: a planner's candidates, never
                                   * what is run */
+  /* A test hook (src/prove/breaks.c): changes the graph of a kind of program, after the passes and their checks. */
+  void (*tamper)(void *ctx, struct tc_graph *g, int kind);
+  void *tamper_ctx;
   int64_t prefill;               /* tokens of a sequence in a run of TC_PREFILL */
   int64_t head_chunk;             /* most rows of the logits at once; 0: about 64 MB of them, 512 in bf16. A training on
                                   * GPUs has set it where there is memory for more (tc_run_head_chunk) */

@@ -1,0 +1,454 @@
+/* cmd_prove.c - `tercio prove`: a run's layout beside one rank, on threads of this machine. No MPI. */
+#include "src/cmd/cmd.h"
+#include "src/cmd/out.h"
+#include "src/prove/prove.h"
+
+#include "kernels/kernel.h"
+#include "src/files/output.h"
+#include "src/program/setup.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_RANKS = 1024 };
+static const char own_words[] = "# Written by tercio prove";
+static const struct tc_output_kind run_file = { "a run file that tercio prove has written", { own_words } };
+
+struct ask {
+  const char *world, *against, *file;
+  int steps, number;
+  int64_t seed, fuzz;
+  bool json, full_width, as_is;
+};
+
+#define FIELD(f) .field = offsetof(struct ask, f)
+const struct tc_flag tc_flags_prove[] = {
+  { "--world NODESxRANKS", "the job's nodes and ranks of each, as in 3x8, \"2:8,4\", or a number of ranks of one node; without it "
+    "the ranks that the mesh options give", .kind = TC_FLAG_TEXT, FIELD(world) },
+  { "--steps N", "steps that are compared (default 3)", "a number from 2 to 64", TC_FLAG_INT, FIELD(steps), 2, TC_PROOF_STEPS },
+  { "--full-width", "keep the sizes of a layer: hidden, heads, ffn", .kind = TC_FLAG_YES, FIELD(full_width) },
+  { "--as-is", "keep all sizes: of a run file that prove wrote, or of a small model", .kind = TC_FLAG_YES, FIELD(as_is),
+    .drops = "--full-width" },
+  { "--against float64", "also compare one rank's gradient with differences of its loss in double precision", "float64",
+    TC_FLAG_TEXT, FIELD(against) },
+  { "--fuzz N", "also N other layouts of the same model and ranks, drawn", "a number", TC_FLAG_WHOLE, FIELD(fuzz), 1, 1e6 },
+  { "--seed N", "of tokens, weights and what --fuzz draws (default 1)", "a number", TC_FLAG_WHOLE, FIELD(seed), 0, 1e18 },
+  { "-o FILE", "the run file that repeats a difference (default tercio-prove.ini)", .kind = TC_FLAG_TEXT, FIELD(file) },
+  { "--json", "print JSON", .kind = TC_FLAG_YES, FIELD(json) },
+  { "--break N", "a test hook: plant fault number N of src/prove/breaks.c in the layout's program, to see that it is found",
+    "a number from 1 on", TC_FLAG_INT, FIELD(number), 1, 1000 },
+  { .form = NULL }
+};
+static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_prove, "prove");
+
+/* ---- progress -------------------------------------------------------------------------- */
+
+/* A line each second, of what is being done, by a thread of its own: programs take a while to make, too. */
+struct ticker {
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t stopped;
+  bool stop, terminal;
+  char what[200];
+  int64_t begin_ns;
+};
+
+static void *tick(void *arg)
+{
+  struct ticker *t = arg;
+  pthread_mutex_lock(&t->lock);
+  for (int64_t next = t->begin_ns; !t->stop;) {
+    next += INT64_C(1000000000);
+    while (!t->stop && tc_now_ns() < next) tc_cond_wait_until(&t->stopped, &t->lock, next);
+    if (t->stop) break;
+    const long long s = (long long)((tc_now_ns() - t->begin_ns) / 1000000000);
+    tc_say(t->terminal ? "\r" : "", t->terminal ? "\033[K" : "\n", "%lld s: %s", s, t->what);
+  }
+  pthread_mutex_unlock(&t->lock);
+  return NULL;
+}
+
+static int ticker_start(struct ticker *t, struct tc_err *err)
+{
+  *t = (struct ticker){ .terminal = isatty(STDERR_FILENO), .begin_ns = tc_now_ns(), .what = "reading the run" };
+  pthread_mutex_init(&t->lock, NULL);
+  tc_cond_init(&t->stopped);
+  return tc_thread_start(&t->thread, tick, t, err);
+}
+
+static void ticker_stop(struct ticker *t)
+{
+  pthread_mutex_lock(&t->lock);
+  t->stop = true;
+  pthread_cond_signal(&t->stopped);
+  pthread_mutex_unlock(&t->lock);
+  pthread_join(t->thread, NULL);
+  if (t->terminal) tc_say("\r", "\033[K", "%s", "");
+}
+
+static void doing(void *ctx, const char *what)
+{
+  struct ticker *t = ctx;
+  pthread_mutex_lock(&t->lock);
+  snprintf(t->what, sizeof t->what, "%s", what);
+  pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- what is proved -------------------------------------------------------------------- */
+
+struct proving {
+  struct ask ask;
+  struct ticker ticker;
+  struct tc_config *cfg;         /* as given, complete */
+  struct tc_scaled scaled;
+  struct tc_mesh *mesh;
+  int world;
+  int32_t *node;
+  char title[200];               /* of what runs, for progress */
+  json_t *out;
+  int status;                    /* the first that is not 0: 1 */
+};
+
+static void stepped(void *ctx, int rank, int step)
+{
+  struct proving *p = ctx;
+  char what[160];
+  if (rank) return;
+  snprintf(what, sizeof what, "%.100s: step %d of %d", p->title, step, p->ask.steps);
+  doing(&p->ticker, what);
+}
+
+static void entitle(struct proving *p, const char *title)
+{
+  snprintf(p->title, sizeof p->title, "%s", title);
+  doing(&p->ticker, title);
+}
+
+static int find_ranks(struct proving *p, struct tc_err *err)
+{
+  const struct tc_config *c = p->cfg;
+  char text[32];
+  if (p->ask.world) TC_TRY(tc_args_world(&p->world, &p->node, p->ask.world, err));
+  const double given = tc_setup_ranks(c);
+  if (!p->ask.world && c->mesh_dp == TC_AUTO && c->run_ranks == 1)
+    return tc_fail(err, TC_EUSER, "mesh.dp = auto takes the ranks that are left: of how many? --world 3x8 says 3 nodes of 8 "
+                   "ranks, --mesh.dp=N the size itself");
+  if (!p->ask.world) {
+    snprintf(text, sizeof text, "%.0f", c->run_ranks > 1 ? (double)c->run_ranks : given);
+    TC_TRY(tc_args_world(&p->world, &p->node, text, err));
+  }
+  if (p->world <= MOST_RANKS) return 0;
+  return tc_fail(err, TC_EUSER, "%d ranks are more than the %d threads that a proof starts: a smaller mesh.dp with the same "
+                 "mesh.shard, tp, pp and cp proves as much", p->world, MOST_RANKS);
+}
+
+/* The device of all ranks: bf16 on a CPU that multiplies none is the reference's. */
+static const char *device_of(const struct proving *p, bool bf16)
+{
+  struct tc_device *d;
+  struct tc_err err;
+  if (p->cfg->run_device == TC_DEVICE_CUDA) return "cuda";
+  if (p->cfg->run_device == TC_DEVICE_REF) return "ref";
+  if (!bf16 || tc_device_open(&d, "cpu", 1, &err) < 0) return "cpu";
+  const bool has = d->ops->has_bf16(d);
+  tc_device_close(d);
+  return has ? "cpu" : "ref";
+}
+
+static struct tc_proof_run run_of(struct proving *p, const struct tc_config *c, bool bf16)
+{
+  return (struct tc_proof_run){
+    .cfg = c, .world = p->world, .node_of_rank = p->node, .device = device_of(p, bf16), .steps = p->ask.steps,
+    .seed = (uint64_t)p->ask.seed, .fault = p->ask.number, .poison = true, .progress = stepped, .progress_ctx = p };
+}
+
+/* ---- printing -------------------------------------------------------------------------- */
+
+static void print_scaled(const struct proving *p)
+{
+  if (p->ask.json) return;
+  char mesh[TC_MESH_TEXT];
+  printf("%d rank%s on %d node%s: %s, parallel.data = %s\n", p->world, tc_plural(p->world), p->mesh->n_nodes,
+         tc_plural(p->mesh->n_nodes), tc_mesh_text(mesh, p->mesh->size, " ", " x "), tc_word_parallel_data(p->cfg->parallel_data));
+  if (p->scaled.n_notes) printf("made small, since only what divides and what does not makes a difference to a layout:\n");
+  for (int i = 0; i < p->scaled.n_notes; i++) {
+    const struct tc_scale_note *n = &p->scaled.note[i];
+    printf("  %-18s %8lld -> %-6lld %s\n", n->name, (long long)n->was, (long long)n->is, n->why);
+  }
+}
+
+/* The worst of a class; below 0: there is none. */
+static double worst_of(const struct tc_proof *f, int part, int class)
+{
+  double worst = -1;
+  for (int i = 0; i < f->n_params; i++)
+    if (f->param[i].class == class && !isnan(worst) && !(f->param[i].off[part] <= worst)) worst = f->param[i].off[part];
+  return worst;
+}
+
+static const char *figure(char buf[16], double x)
+{
+  if (x < 0) return "-";
+  snprintf(buf, 16, "%.1e", x);
+  return buf;
+}
+
+static void print_proof(const struct tc_proof *f)
+{
+  char b[TC_PROOF_CLASSES + 1][16];
+  printf("  %-14s", "differs by");
+  for (int k = 0; k < TC_PROOF_CLASSES; k++) printf(" %10s", tc_proof_class_name[k]);
+  printf("  tolerance\n");
+  for (int part = 0; part < TC_PROOF_PARTS; part++) {
+    bool any = false;
+    for (int k = 0; k < TC_PROOF_CLASSES; k++) any |= worst_of(f, part, k) >= 0;
+    printf("  %-14s", tc_proof_part_name[part]);
+    for (int k = 0; k < TC_PROOF_CLASSES; k++) printf(" %10s", figure(b[k], worst_of(f, part, k)));
+    printf("  %9s\n", figure(b[TC_PROOF_CLASSES], any ? f->tolerance[part] : -1));
+  }
+  printf("  %-14s %10s%45s%9s\n", "loss", figure(b[0], tc_proof_largest(f->loss, f->steps + 1)), "", figure(b[1], f->loss_tolerance));
+  printf("  %-14s %10s%45s%9s\n", "gradient norm", figure(b[0], tc_proof_largest(f->norm, f->steps)), "", figure(b[1], f->norm_tolerance));
+  printf("  memory and bytes sent: %s\n", *f->unpredicted ? f->unpredicted : "as predicted, to the byte");
+}
+
+static json_t *proof_json(const struct tc_proof *f, const char *precision, const struct tc_blame *b)
+{
+  json_t *parts = json_object(), *params = json_array(), *with = json_array();
+  for (int part = 0; part < TC_PROOF_PARTS; part++)
+    tc_figure(parts, tc_proof_part_name[part], f->tolerance[part]);
+  for (int i = 0; i < f->n_params; i++)
+    tc_out_row(params, "name=%s gradient=%g weight=%g m=%g v=%g", f->param[i].name, f->param[i].off[0], f->param[i].off[1],
+               f->param[i].off[2], f->param[i].off[3]);
+  for (int i = 0; b && i < b->n; i++) json_array_append_new(with, json_string(b->what[i]));
+  return tc_out_object("precision=%s equal!=%d worst?=%s worst_step=%d loss=%g loss_tolerance=%g norm=%g norm_tolerance=%g "
+                       "unpredicted?=%s fault?=%s tolerance=%p goes_with=%p parameters=%p", precision, f->equal, f->worst, f->worst_step,
+                       tc_proof_largest(f->loss, f->steps + 1), f->loss_tolerance, tc_proof_largest(f->norm, f->steps), f->norm_tolerance,
+                       f->unpredicted, f->fault, (void *)parts, (void *)with, (void *)params);
+}
+
+/* ---- a difference ---------------------------------------------------------------------- */
+
+static const char *note_changed(const void *arg, const char *name)
+{
+  const struct tc_config *const *two = arg;
+  struct tc_config_change change;
+  for (int i = -1; (i = tc_config_next_change(two[0], two[1], i + 1, &change)) >= 0;)
+    if (!strcmp(change.name, name)) return "";
+  return NULL;
+}
+
+/* The run file that repeats it. */
+static int write_run(struct proving *p, const struct tc_config *c, struct tc_err *err)
+{
+  const char *path = p->ask.file ? p->ask.file : "tercio-prove.ini";
+  const struct tc_output_opts o = { .kind = &run_file, .flag = "-o" };
+  const struct tc_config *two[2] = { c, p->scaled.defaults };
+  char *text = tc_config_text_of(c, note_changed, two);
+  char *all = tc_sprintf("%s: tercio prove %s --as-is --world \"%s\" --steps %d --seed %lld%s%.0d\n%s", own_words, path,
+                         p->ask.world ? p->ask.world : "", p->ask.steps, (long long)p->ask.seed, p->ask.number ? " --break " : "",
+                         p->ask.number, text);
+  if (!p->ask.world) {
+    free(all);
+    all = tc_sprintf("%s: tercio prove %s --as-is --world %d --steps %d --seed %lld%s%.0d\n%s", own_words, path, p->world,
+                     p->ask.steps, (long long)p->ask.seed, p->ask.number ? " --break " : "", p->ask.number, text);
+  }
+  const int rc = tc_output_text(path, &o, all, err);
+  if (!rc && !p->ask.json) printf("repeat it: %.*s\n", (int)strcspn(all + strlen(own_words) + 2, "\n"), all + strlen(own_words) + 2);
+  TC_FREE(text, all);
+  return rc;
+}
+
+static int explain(struct proving *p, const struct tc_proof *f, const struct tc_reference *ref, const struct tc_proof_run *run,
+                   struct tc_blame *b, struct tc_err *err)
+{
+  int wrong = 0;
+  p->status = 1;
+  for (int i = 0; i < f->n_params; i++) wrong += !(f->param[i].off[TC_PROOF_GRADIENT] <= f->tolerance[TC_PROOF_GRADIENT]);
+  if (!p->ask.json) {
+    printf("DIFFERS: %s%s%.0d", f->worst, f->worst_step ? " in step " : "", f->worst_step);
+    if (wrong) printf("; gradients of %d of %d parameters differ", wrong, f->n_params);
+    printf("\n");
+    for (int i = 0, n = 0; i < f->n_params && n < 8; i++)
+      if (!(f->param[i].off[TC_PROOF_GRADIENT] <= f->tolerance[TC_PROOF_GRADIENT]) && ++n)
+        printf("  gradient of %s: %.1e\n", f->param[i].name, f->param[i].off[TC_PROOF_GRADIENT]);
+    fflush(stdout);
+  }
+  if (!(f->loss[0] <= f->loss_tolerance)) {
+    struct tc_trail_end end;
+    bool found;
+    doing(&p->ticker, "comparing activations");
+    TC_TRY(tc_trail_find(&end, &found, run, err));
+    if (found && !p->ask.json)
+      printf("it begins in the forward pass, at %s, which %s makes (rank %d, micro-batch %d: %.1e)\n", end.tensor, end.made, end.rank,
+             end.mb, end.off);
+  }
+  TC_TRY(tc_blame_find(b, ref, run, doing, &p->ticker, err));
+  for (int i = 0; i < b->n && !p->ask.json; i++) printf("it goes with %s\n", b->what[i]);
+  if (!b->n && !p->ask.json) printf("it does not go away with any one axis, option or row left out\n");
+  return write_run(p, run->cfg, err);
+}
+
+/* ---- proofs ---------------------------------------------------------------------------- */
+
+/* The layout in one precision. */
+static int prove_in(struct proving *p, enum tc_dtype type, struct tc_err *err)
+{
+  struct tc_config c = p->scaled.cfg;
+  struct tc_reference *ref = NULL;
+  struct tc_proof proof = { 0 };
+  struct tc_blame b = { .n = 0 };
+  bool ran;
+  c.train_precision = type;
+  if (type == TC_F32) c.train_grad_type = TC_F32;
+  struct tc_proof_run run = run_of(p, &c, type == TC_BF16);
+  const char *precision = type == TC_BF16 ? "bf16" : "fp32";
+  entitle(p, "one rank");
+  TC_TRY(tc_reference_new(&ref, &run, err));
+  entitle(p, "the layout");
+  int rc = tc_prove(&proof, ref, &run, &ran, err);
+  if (!rc && p->ask.number && !proof.faulted)
+    rc = tc_fail(err, TC_EUSER, "--break %d: %s: this layout has no place for that", p->ask.number, tc_break_what(p->ask.number));
+  if (!rc && !p->ask.json) {
+    printf("%s, %d steps, device %s, beside one rank:\n", precision, p->ask.steps, run.device);
+    print_proof(&proof);
+    if (p->ask.number) printf("  planted: %s\n", proof.fault);
+  }
+  if (*proof.fault_at.tensor) run.fault_at = &proof.fault_at;
+  if (!rc && !proof.equal) rc = explain(p, &proof, ref, &run, &b, err);
+  if (!rc && p->out) json_array_append_new(json_object_get(p->out, "proofs"), proof_json(&proof, precision, &b));
+  tc_blame_free(&b);
+  tc_proof_free(&proof);
+  tc_reference_free(ref);
+  return rc;
+}
+
+/* One rank beside differences of its loss, without dropout, whose masks an evaluation does not have. */
+static int against_differences(struct proving *p, struct tc_err *err)
+{
+  struct tc_config c = p->scaled.cfg;
+  struct tc_reference *ref = NULL;
+  const char *name;
+  double worst;
+  c.train_precision = c.train_grad_type = TC_F32;
+  c.train_dropout = 0;
+  struct tc_proof_run run = run_of(p, &c, false);
+  run.f64 = true;
+  run.device = "ref";
+  entitle(p, "one rank in double precision, beside differences of its loss");
+  TC_TRY(tc_reference_new(&ref, &run, err));
+  const int n = tc_reference_differences(ref, &worst, &name);
+  const bool good = worst <= 1e-6;
+  if (!good) p->status = 1;
+  if (!p->ask.json)
+    printf("one rank in double precision: %d elements of its gradient are %.1e off differences of the loss at most (%s); "
+           "tolerance 1e-6: %s\n", n, worst, name, good ? "equal" : "DIFFERS");
+  if (p->out) json_object_set_new(p->out, "against_float64", tc_out_object("elements=%d worst=%g parameter=%s equal!=%d", n, worst, name, good));
+  tc_reference_free(ref);
+  return 0;
+}
+
+static char *layout_words(const struct tc_config *c, const struct tc_config *than)
+{
+  struct tc_config_change change;
+  char text[900] = "";
+  for (int i = -1; (i = tc_config_next_change(than, c, i + 1, &change)) >= 0;)
+    if (!strncmp(change.name, "mesh.", 5) || !strncmp(change.name, "parallel.", 9) || !strncmp(change.name, "train.", 6))
+      tc_text_add(text, sizeof text, "%s--%s=%s", *text ? " " : "", change.name, change.is);
+  return tc_strdup(text);
+}
+
+static int prove_others(struct proving *p, struct tc_err *err)
+{
+  struct tc_config base = p->scaled.cfg;
+  struct tc_reference *ref = NULL;
+  int64_t equal = 0, refused = 0, differ = 0;
+  base.train_precision = base.train_grad_type = TC_F32;
+  base.parallel_annotations = p->scaled.defaults->parallel_annotations;
+  base.train_global_batch = tc_round_up(base.train_global_batch, p->world);
+  base.mesh_stages = p->scaled.defaults->mesh_stages;
+  struct tc_proof_run run = run_of(p, &base, false);
+  run.fault = 0;
+  entitle(p, "one rank");
+  TC_TRY(tc_reference_new(&ref, &run, err));
+  run.progress = NULL;
+  for (int64_t i = 0; i < p->ask.fuzz; i++) {
+    struct tc_config c;
+    struct tc_proof proof;
+    struct tc_err why = { 0 };
+    bool ran;
+    char what[80];
+    snprintf(what, sizeof what, "layout %lld of %lld: %lld equal, %lld differ", (long long)i + 1, (long long)p->ask.fuzz,
+             (long long)equal, (long long)differ);
+    doing(&p->ticker, what);
+    tc_draw_layout(&c, &base, p->world, (uint64_t)p->ask.seed, (uint32_t)i);
+    run.cfg = &c;
+    const int rc = tc_prove(&proof, ref, &run, &ran, &why);
+    const bool wrong = rc ? ran : !proof.equal;
+    *(rc && !ran ? &refused : wrong ? &differ : &equal) += 1;
+    if (wrong) {
+      char *words = layout_words(&c, p->scaled.defaults);
+      if (!p->ask.json) printf("DIFFERS: %s: %s\n", words, rc ? why.text : proof.worst);
+      free(words);
+      p->status = 1;
+    }
+    tc_proof_free(&proof);
+  }
+  if (!p->ask.json)
+    printf("%lld layouts drawn from seed %lld: %lld equal one rank, %lld are impossible, %lld differ\n", (long long)p->ask.fuzz,
+           (long long)p->ask.seed, (long long)equal, (long long)refused, (long long)differ);
+  if (p->out)
+    json_object_set_new(p->out, "fuzz", tc_out_object("layouts=%lld seed=%lld equal=%lld impossible=%lld differ=%lld",
+      (long long)p->ask.fuzz, (long long)p->ask.seed, (long long)equal, (long long)refused, (long long)differ));
+  tc_reference_free(ref);
+  return 0;
+}
+
+/* In fp32 first, where smaller faults show; then as the run computes. */
+static int prove_all(struct proving *p, struct tc_err *err)
+{
+  struct tc_scaled *s = &p->scaled;
+  TC_TRY(find_ranks(p, err));
+  TC_TRY(tc_scale(s, p->cfg, p->world, p->node, p->ask.as_is ? TC_SCALE_NOTHING : p->ask.full_width ? TC_SCALE_DEPTH : TC_SCALE_ALL, err));
+  TC_TRY(tc_setup_mesh(&p->mesh, &s->cfg, p->world, p->node, 0, err));
+  print_scaled(p);
+  fflush(stdout);
+  TC_TRY(prove_in(p, TC_F32, err));
+  if (!p->status && (p->cfg->train_precision == TC_BF16 || p->cfg->train_grad_type == TC_BF16)) TC_TRY(prove_in(p, TC_BF16, err));
+  if (p->ask.against) TC_TRY(against_differences(p, err));
+  if (p->ask.fuzz) TC_TRY(prove_others(p, err));
+  if (!p->status && !p->ask.json) printf("equal: this layout computes what one rank computes\n");
+  return 0;
+}
+
+static int check(const struct proving *p, struct tc_err *err)
+{
+  if (p->ask.against && strcmp(p->ask.against, "float64") != 0)
+    return tc_fail(err, TC_EUSER, "--against = %s: float64 is what there is", p->ask.against);
+  if (p->ask.number && !tc_break_what(p->ask.number))
+    return tc_fail(err, TC_EUSER, "--break %d: there is no such fault", p->ask.number);
+  return 0;
+}
+
+int tc_cmd_prove(int argc, char **argv)
+{
+  struct proving p = { .ask = { .steps = 3, .seed = 1 } };
+  struct tc_err err = { 0 };
+  int rc = tc_args_run(&p.cfg, &flags, &p.ask, argc, argv, &err);
+  if (!rc) rc = check(&p, &err);
+  if (!rc) rc = tc_trained_of_run(p.cfg, &err);
+  if (!rc) rc = ticker_start(&p.ticker, &err);
+  if (!rc) {
+    if (p.ask.json) p.out = json_pack("{s:[]}", "proofs");
+    rc = prove_all(&p, &err);
+    ticker_stop(&p.ticker);
+  }
+  if (!rc && p.out) tc_out_json(p.out, JSON_INDENT(1));
+  else json_decref(p.out);
+  tc_mesh_free(p.mesh);
+  tc_scaled_free(&p.scaled);
+  tc_config_free(p.cfg);
+  free(p.node);
+  return rc < 0 ? tc_say_failure(&err) : p.status;
+}

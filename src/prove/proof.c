@@ -1,0 +1,111 @@
+/* proof.c - one rank's figures, and a layout beside them. */
+#include "src/prove/impl.h"
+
+#include "src/program/setup.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An option of the model, its data and its arithmetic: one rank has it, too. All others lay a run out. */
+static bool is_own(const char *name)
+{
+  static const char *const own[] = { "model.", "data.", "train." }, *const not[] = { "train.micro_batch", "train.recompute" };
+  bool is = false;
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) is |= !strncmp(name, own[i], strlen(own[i]));
+  for (size_t i = 0; i < sizeof not / sizeof *not; i++) is &= strcmp(name, not[i]) != 0;
+  return is;
+}
+
+/* The same run on one rank, in one micro-batch. Owned by the caller; strings are the original's. */
+int tc_alone_of(struct tc_config **out, const struct tc_config *c, struct tc_err *err)
+{
+  char *none[] = { (char *)(uintptr_t)"prove" };
+  struct tc_config_change change;
+  TC_TRY(tc_config_new(out, 1, none, err));
+  for (int i = -1; (i = tc_config_next_change(*out, c, i + 1, &change)) >= 0;)
+    if (is_own(change.name)) tc_config_copy(*out, c, i);
+  return 0;
+}
+
+void tc_side_begin(struct tc_side *s)
+{
+  pthread_mutex_init(&s->lock, NULL);
+  pthread_cond_init(&s->changed, NULL);
+}
+
+void tc_side_end(struct tc_side *s)
+{
+  pthread_mutex_destroy(&s->lock);
+  pthread_cond_destroy(&s->changed);
+  free(s->off);
+  tc_mesh_free(s->mesh);
+  if (s->own) tc_config_free(s->own);
+}
+
+/* The longest sum behind a gradient: over tokens, and over the widths of each layer. */
+static int64_t longest_sum(const struct tc_config *c)
+{
+  return c->train_global_batch * c->model_context + c->model_layers * (c->model_hidden + c->model_ffn) + c->model_vocab;
+}
+
+int tc_reference_new(struct tc_reference **out, const struct tc_proof_run *run, struct tc_err *err)
+{
+  static const int32_t node[1] = { 0 };
+  struct tc_reference *r = tc_calloc(1, sizeof *r);
+  struct tc_side s = { .run = run, .ref = r, .alone = true };
+  struct tc_proof unused = { .steps = run->steps };
+  s.out = &unused;
+  tc_side_begin(&s);
+  TC_ASSERT(run->steps > 0 && run->steps <= TC_PROOF_STEPS);
+  int rc = tc_alone_of(&s.own, run->cfg, err);
+  s.cfg = s.own;
+  if (!rc) rc = tc_setup_mesh(&s.mesh, s.cfg, 1, node, 0, err);
+  r->steps = run->steps;
+  r->f64 = run->f64;
+  r->bf16 = !run->f64 && (run->cfg->train_precision == TC_BF16 || run->cfg->train_grad_type == TC_BF16);
+  r->terms = longest_sum(run->cfg);
+  r->of_gradient = run->cfg->train_optimizer == TC_OPTIMIZER_ADAMW ? 1 - (double)(float)run->cfg->train_beta1 : 1;
+  if (!rc) rc = tc_side_run(&s, err);
+  for (int k = 0; k < TC_PROOF_PARTS && !rc; k++) {
+    for (int i = 0; i < r->n_params; i++) r->all[k] += r->param[i].norm[k];
+    r->all[k] = sqrt(r->all[k]);
+  }
+  tc_side_end(&s);
+  if (rc) tc_reference_free(r);
+  else *out = r;
+  return rc;
+}
+
+void tc_reference_free(struct tc_reference *r)
+{
+  if (!r) return;
+  for (int i = 0; i < r->n_params; i++) {
+    free(r->param[i].name);
+    for (int k = 0; k < TC_PROOF_PARTS; k++) free(r->param[i].part[k]);
+  }
+  TC_FREE(r->param, r->difference, r);
+}
+
+int tc_prove(struct tc_proof *out, const struct tc_reference *ref, const struct tc_proof_run *run, bool *ran,
+             struct tc_err *err)
+{
+  struct tc_side s = { .run = run, .cfg = run->cfg, .ref = (struct tc_reference *)(uintptr_t)ref, .out = out };
+  *out = (struct tc_proof){ .steps = run->steps };
+  *ran = false;
+  TC_TRY(tc_setup_mesh(&s.mesh, run->cfg, run->world, run->node_of_rank, 0, err));
+  tc_side_begin(&s);
+  s.off = tc_calloc((size_t)(ref->n_params * TC_PROOF_PARTS), sizeof *s.off);
+  const int rc = tc_side_run(&s, err);
+  *ran = s.ran;
+  if (!rc) tc_judge(&s);
+  tc_side_end(&s);
+  return rc;
+}
+
+void tc_proof_free(struct tc_proof *p)
+{
+  for (int i = 0; i < p->n_params; i++) free(p->param[i].name);
+  free(p->param);
+  *p = (struct tc_proof){ 0 };
+}

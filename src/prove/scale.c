@@ -1,0 +1,269 @@
+/* scale.c - a run made small, so that threads of one machine can run it beside one rank.
+ *
+ * Each size becomes the smallest that what depends on it cannot tell from the whole one: the same numbers of ranks divide it
+ * or do not, it is one or more than one where that makes a difference, and it is padded or not. The mesh, the system, the
+ * schedule and all other options stay as they are. Of what scales no further (micro-batches, loss chunks) there are enough
+ * for a first, one between and a last.
+ *
+ * A number of ranks is that of an axis or of several: where only tensor and context parallelism split a size, theirs; where a
+ * file of annotations may split any, all. */
+#include "src/prove/prove.h"
+
+#include "src/program/setup.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sizes below which kernels' own cases (a vector, a tile's edge) would be missed, or nothing is left to add up. */
+enum { LEAST_HIDDEN = 16, LEAST_FFN = 24, LEAST_HEAD_DIM = 8, LEAST_CHUNK = 4, LEAST_CONTEXT = 16, LEAST_VOCAB = 40,
+       MOST_NUMBERS = 64 };
+
+struct scale {
+  struct tc_scaled *out;
+  struct tc_config *c;
+  const struct tc_mesh *m;       /* of the whole run */
+  struct tc_model was;
+  int64_t number[MOST_NUMBERS];  /* of ranks that may split a dimension of a layer */
+  int n_numbers;
+  bool any;                      /* annotations may split anything */
+};
+
+static void note(struct scale *s, const char *name, int64_t *option, int64_t is, const char *why, ...)
+  __attribute__((format(printf, 5, 6)));
+/* Sets an option, and says why its new value does as well as the old one. */
+static void note(struct scale *s, const char *name, int64_t *option, int64_t is, const char *why, ...)
+{
+  struct tc_scaled *out = s->out;
+  va_list args;
+  if (*option == is) return;
+  TC_ASSERT(out->n_notes < TC_SCALE_NOTES);
+  struct tc_scale_note *n = &out->note[out->n_notes++];
+  *n = (struct tc_scale_note){ .name = name, .was = *option, .is = is };
+  va_start(args, why);
+  vsnprintf(n->why, sizeof n->why, why, args);
+  va_end(args);
+  *option = is;
+}
+
+static void add_number(struct scale *s, int64_t n)
+{
+  for (int i = 0; i < s->n_numbers; i++)
+    if (s->number[i] == n) return;
+  if (n > 1 && s->n_numbers < MOST_NUMBERS) s->number[s->n_numbers++] = n;
+}
+
+/* The sizes of sets of axes: of those that split layers or sequences, or of all. */
+static void find_numbers(struct scale *s)
+{
+  const unsigned model = tc_axes_of(TC_ROLE_MODEL) | tc_axes_of(TC_ROLE_TOKENS);
+  const unsigned of = s->any ? model | tc_axes_of(TC_ROLE_BATCH) : model;
+  for (unsigned axes = of;; axes = (axes - 1) & of) {      /* all of its subsets */
+    add_number(s, tc_mesh_size(s->m, axes));
+    if (!axes) return;
+  }
+}
+
+/* Whether the same numbers of ranks divide both, and neither or both are one of them, or less. */
+static bool is_alike(const struct scale *s, int64_t a, int64_t b)
+{
+  for (int i = 0; i < s->n_numbers; i++) {
+    const int64_t n = s->number[i];
+    if ((a % n == 0) != (b % n == 0) || (a > n) != (b > n) || (a < n) != (b < n)) return false;
+  }
+  return (a == 1) == (b == 1);
+}
+
+/* The smallest size from `least` on in steps of `by` that is like the whole one; the whole one if none below it is. */
+static int64_t smallest(const struct scale *s, int64_t was, int64_t least, int64_t by)
+{
+  for (int64_t n = tc_round_up(least, by); n < was; n += by)
+    if (is_alike(s, n, was)) return n;
+  return was;
+}
+
+/* ---- a layer's sizes ------------------------------------------------------------------- */
+
+/* Groups of queries and keys: both counts, and that of the groups, have to be alike. */
+static void scale_heads(struct scale *s)
+{
+  const int64_t K = s->was.kv_heads, G = s->was.heads / K, cp = tc_mesh_size(s->m, tc_axes_of(TC_ROLE_TOKENS));
+  const int64_t tp = tc_mesh_size(s->m, tc_axes_of(TC_ROLE_MODEL));
+  const int64_t copies = tc_setup_key_copies(&s->was, cp, tp);
+  struct tc_config *c = s->c;
+  int64_t best_k = K, best_g = G;
+  for (int64_t k = 1; k <= K; k++)
+    for (int64_t g = 1; g <= G && k * g < best_k * best_g; g++) {
+      struct tc_model m = s->was;
+      m.heads = k * g;
+      m.kv_heads = k;
+      if (is_alike(s, k, K) && is_alike(s, k * g, K * G) && (g == 1) == (G == 1) && tc_setup_key_copies(&m, cp, tp) == copies)
+        best_k = k, best_g = g;
+    }
+  note(s, "model.heads", &c->model_heads, best_k * best_g, "the same numbers of ranks divide heads and groups of heads");
+  note(s, "model.kv_heads", &c->model_kv_heads, best_k, "as before");
+  note(s, "model.head_dim", &c->model_head_dim, smallest(s, s->was.head_dim, LEAST_HEAD_DIM, 2), "a head is split by no axis");
+}
+
+/* Some flat shards (S(*)) have to be uneven and some empty: of vectors of so few elements those of several ranks are. */
+static void scale_widths(struct scale *s)
+{
+  struct tc_config *c = s->c;
+  note(s, "model.hidden", &c->model_hidden, smallest(s, s->was.hidden, LEAST_HIDDEN, 4),
+       "flat shards of small vectors are uneven, or empty");
+  note(s, "model.ffn", &c->model_ffn, smallest(s, s->was.ffn, LEAST_FFN, 4), "the same numbers of ranks divide it");
+}
+
+/* A vocabulary is padded to a multiple of the ranks that split it (transformer.c: pad_v); it then is here, too. */
+static void scale_vocab(struct scale *s)
+{
+  const int64_t tp = tc_mesh_size(s->m, tc_axes_of(TC_ROLE_MODEL)), V = s->was.vocab;
+  const bool padded = V % ((V >= 4096 ? 128 : 1) * tp) != 0;
+  int64_t is = tc_round_up(LEAST_VOCAB, tp) + (padded && tp > 1 ? tp / 2 : 0);
+  if (s->any) is = smallest(s, V, is, 1);
+  if (is >= V) return;
+  note(s, "model.vocab", &s->c->model_vocab, is, "%s; the padding to a multiple of 128 is the same on one rank",
+       padded && tp > 1 ? "padded, as before" : "it is split as before");
+}
+
+/* ---- depth, sequences, batch ----------------------------------------------------------- */
+
+/* "0-3,4-11": the stages have 1 layer, or 2 where they had more than the smallest. */
+static void scale_stages(struct scale *s, int64_t *layers)
+{
+  char *text = tc_calloc(1, 16 * (size_t)s->was.layers + 16);
+  int64_t least = s->was.layers, at = 0;
+  for (int pass = 0; pass < 2; pass++)
+    for (const char *x = s->c->mesh_stages; *x; x += strcspn(x, ",") + (x[strcspn(x, ",")] == ',')) {
+      char *end;
+      const int64_t lo = strtoll(x, &end, 10), hi = *end == '-' ? strtoll(end + 1, NULL, 10) : lo;
+      const int64_t n = hi - lo + 1 > least ? 2 : 1;
+      if (pass == 0) least = TC_MIN(least, hi - lo + 1);
+      else tc_text_add(text, 16 * (size_t)s->was.layers + 16, "%s%lld-%lld", at ? "," : "", (long long)at, (long long)(at + n - 1));
+      if (pass) at += n;
+    }
+  if (at > 0 && at < *layers) {
+    *layers = at;
+    s->c->mesh_stages = tc_pool_strdup(s->out->pool, text);
+  }
+  free(text);
+}
+
+static void scale_layers(struct scale *s)
+{
+  struct tc_config *c = s->c;
+  int64_t stages = c->parallel_virtual_stages > 0 ? c->parallel_virtual_stages
+                 : c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 2 : 1;
+  stages = s->m->size[TC_PP] > 1 ? stages * s->m->size[TC_PP] : 1;
+  int64_t layers = stages * TC_MIN(s->was.layers / TC_MAX(stages, 1), stages > 4 ? 1 : 2) + s->was.layers % stages;
+  layers = TC_MIN(TC_MAX(layers, 2), s->was.layers);
+  if (strcmp(c->mesh_stages, "auto") && *c->mesh_stages) {
+    layers = s->was.layers;
+    scale_stages(s, &layers);
+  }
+  note(s, "model.layers", &c->model_layers, layers, "%lld stage%s, %s", (long long)stages, tc_plural((int)stages),
+       s->was.layers % stages ? "of unequal depth, as before" : "of the same depth");
+}
+
+/* A sequence in parts of mesh.cp, rows that tensor parallelism splits. */
+static void scale_context(struct scale *s)
+{
+  const int64_t cp = tc_mesh_size(s->m, tc_axes_of(TC_ROLE_TOKENS)), parts = cp * (s->c->parallel_zigzag && cp > 1 ? 2 : 1);
+  const int64_t tp = tc_mesh_size(s->m, tc_axes_of(TC_ROLE_MODEL)), T = s->was.context;
+  int64_t by = T % parts ? 1 : parts;
+  if (s->c->parallel_sequence && T % (parts * tp) == 0) by = parts * tp;
+  const int64_t is = smallest(s, T, TC_MAX(LEAST_CONTEXT, LEAST_CHUNK * parts), by);
+  note(s, "model.context", &s->c->model_context, is, parts > 1 ? "%lld parts of %lld tokens, with borders of documents inside"
+       : "%lld sequence of %lld tokens", (long long)parts, (long long)(is / parts));
+}
+
+/* At least two micro-batches more than stages, if there are so many. */
+static void scale_batch(struct scale *s)
+{
+  struct tc_config *c = s->c;
+  const int64_t dp = tc_mesh_size(s->m, tc_axes_of(TC_ROLE_BATCH)), n = s->m->size[TC_MB], pp = s->m->size[TC_PP];
+  const int64_t each = c->train_global_batch / dp / n;
+  int64_t batches = pp > 1 ? pp + 2 : 3;
+  if (pp > 1 && n % pp == 0) batches = tc_round_up(batches, pp);
+  batches = TC_MIN(batches, n);
+  const int64_t few = TC_MIN(each, s->any ? each : 2);
+  if (c->train_micro_batch) note(s, "train.micro_batch", &c->train_micro_batch, few, "one sequence, or more than one");
+  note(s, "train.global_batch", &c->train_global_batch, dp * batches * few, "%lld micro-batch%s of %lld sequence%s on each of "
+       "%lld data-parallel ranks", (long long)batches, batches == 1 ? "" : "es", (long long)few, tc_plural((int)few), (long long)dp);
+}
+
+/* Two loss chunks at least, of unequal size. */
+static void scale_head(struct scale *s, int64_t micro)
+{
+  const int64_t rows = micro * s->c->model_context / tc_mesh_size(s->m, tc_axes_of(TC_ROLE_TOKENS));
+  s->c->parallel_head_chunk = TC_MAX(1, rows * 3 / 5);
+}
+
+/* What a proof does not read, so that it need not be there. */
+static void leave_out(struct tc_config *c, const struct tc_config *defaults)
+{
+  static const char *const not[] = { "data.train", "data.val", "data.format", "train.eval_tasks", "model.preset", "model.config",
+                                     "ckpt.", "run.trace", "run.fault" };
+  struct tc_config_change change;
+  for (int i = -1; (i = tc_config_next_change(c, defaults, i + 1, &change)) >= 0;)
+    for (size_t k = 0; k < sizeof not / sizeof *not; k++)
+      if (!strncmp(change.name, not[k], strlen(not[k]))) tc_config_copy(c, defaults, i);
+}
+
+static int scale_all(struct scale *s, enum tc_scale_what what, int world, const int32_t *node_of_rank, struct tc_err *err)
+{
+  struct tc_mesh *m;
+  find_numbers(s);
+  if (what == TC_SCALE_ALL) {
+    scale_heads(s);
+    scale_widths(s);
+  }
+  scale_vocab(s);
+  scale_layers(s);
+  scale_context(s);
+  scale_batch(s);
+  TC_TRY(tc_setup_mesh(&m, s->c, world, node_of_rank, 0, err));
+  scale_head(s, s->c->train_global_batch / tc_mesh_size(m, tc_axes_of(TC_ROLE_BATCH)) / m->size[TC_MB]);
+  tc_mesh_free(m);
+  return 0;
+}
+
+/* What the whole run's own sizes do not allow is said of them, not of smaller ones. */
+static int check_whole(const struct tc_config *c, const struct tc_mesh *m, struct tc_err *err)
+{
+  struct tc_program_opts o;
+  struct tc_annotation *rows;
+  struct tc_program *p = NULL;
+  int rc = tc_setup_program(&o, c, m, &rows, err);
+  if (!rc) rc = tc_program_new(&p, &o, m, 0, NULL, "buckets", err);
+  if (!rc) tc_program_free(p);
+  tc_annotations_free(rows);
+  return rc;
+}
+
+int tc_scale(struct tc_scaled *out, const struct tc_config *cfg, int world, const int32_t *node_of_rank,
+             enum tc_scale_what what, struct tc_err *err)
+{
+  char *none[] = { (char *)(uintptr_t)"prove" };
+  struct tc_mesh *m = NULL;
+  struct scale s = { .out = out, .c = &out->cfg, .any = *cfg->parallel_annotations != 0 };
+  *out = (struct tc_scaled){ .cfg = *cfg, .pool = tc_pool_new() };
+  TC_TRY(tc_setup_model(cfg, &s.was, err));
+  TC_TRY(tc_config_new(&out->defaults, 1, none, err));
+  tc_setup_fill_model(&out->cfg, &s.was);
+  leave_out(&out->cfg, out->defaults);
+  int rc = tc_setup_mesh(&m, cfg, world, node_of_rank, 0, err);
+  s.m = m;
+  if (!rc) rc = check_whole(cfg, m, err);
+  if (!rc && what != TC_SCALE_NOTHING) rc = scale_all(&s, what, world, node_of_rank, err);
+  tc_mesh_free(m);
+  return rc;
+}
+
+void tc_scaled_free(struct tc_scaled *s)
+{
+  tc_config_free(s->defaults);
+  tc_pool_free(s->pool);
+  s->defaults = NULL;
+  s->pool = NULL;
+}

@@ -1,0 +1,176 @@
+/* trail.c - where a difference of the forward pass begins.
+ *
+ * Each rank compares its block of an activation when it is there with what one rank had. Compared are tensors with a name
+ * that no other one of the forward pass has, but for those that a reshard made of them; in the loss head, whose chunks
+ * share names, none. What is a partial sum is left out. */
+#include "src/prove/impl.h"
+
+#include "src/program/setup.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct kept { char *name; int64_t elems; double norm, *value; };
+struct tc_trail {
+  struct kept *kept; int n, cap;
+  bool found;
+  int32_t first;                 /* place of the node in the program's order */
+  struct tc_trail_end end;
+};
+
+struct tc_follower { struct tc_side *side; int rank; struct tc_device *device; struct tc_exec *exec; };
+
+static bool is_alone_of_its_name(const struct tc_graph *g, const char *name)
+{
+  int n = 0;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *x = &g->node[g->order[i]];
+    for (int k = 0; k < x->n_out && x->mark == TC_F && x->op != TC_OP_RESHARD; k++)
+      n += !strcmp(g->tensor[tc_out(g, x, k)].name, name);
+  }
+  return n == 1;
+}
+
+static struct kept *find(struct tc_trail *t, const char *name)
+{
+  for (int i = 0; i < t->n; i++)
+    if (!strcmp(t->kept[i].name, name)) return &t->kept[i];
+  return NULL;
+}
+
+static bool is_partial(const struct tc_tensor *t, const struct tc_mesh *m)
+{
+  for (int a = 0; a < TC_AXES; a++)
+    if (t->lay.on[a].kind == TC_P && (a == TC_MB || m->size[a] > 1)) return true;
+  return false;
+}
+
+static double value_at(const void *x, int dtype, int64_t i)
+{
+  return dtype == TC_F64 ? ((const double *)x)[i] : dtype == TC_BF16 ? (double)tc_bf16_to_f32(((const uint16_t *)x)[i])
+       : (double)((const float *)x)[i];
+}
+
+static void keep(struct tc_trail *t, const struct tc_tensor *x, const struct tc_graph *g, const void *data)
+{
+  if (find(t, x->name) || !is_alone_of_its_name(g, x->name)) return;
+  struct kept k = { .name = tc_strdup(x->name), .elems = tc_tensor_elems(x) };
+  k.value = tc_malloc((size_t)k.elems * sizeof *k.value);
+  for (int64_t i = 0; i < k.elems; i++) {
+    k.value[i] = value_at(data, x->dtype, i);
+    k.norm += k.value[i] * k.value[i];
+  }
+  TC_APPEND(t->kept, t->n, t->cap, k);
+}
+
+/* The index in the natural order of rows of element e. */
+static int64_t natural_index(const struct tc_tensor *t, const struct tc_local *l, const struct tc_row_order *rows, int64_t e)
+{
+  const int64_t i = tc_whole_index(t, l, e);
+  int64_t columns = 1;
+  for (int d = 1; d < t->rank; d++) columns *= t->dim[d];
+  return i < 0 ? -1 : tc_natural_row(rows, i / columns) * columns + i % columns;
+}
+
+static void note(struct tc_follower *f, const struct tc_graph *g, const struct tc_node *n, const char *name, int32_t mb, double off)
+{
+  struct tc_side *s = f->side;
+  struct tc_trail *t = s->trail;
+  int32_t at = 0;
+  while (g->order[at] != n->id) at++;
+  pthread_mutex_lock(&s->lock);
+  if (!t->found || at < t->first) {
+    t->found = true;
+    t->first = at;
+    t->end = (struct tc_trail_end){ .mb = mb, .rank = f->rank, .off = off };
+    snprintf(t->end.tensor, sizeof t->end.tensor, "%s", name);
+    if (n->op == TC_OP_RESHARD) snprintf(t->end.made, sizeof t->end.made, "%s on %s", tc_coll_name[n->coll], tc_mesh_name(s->mesh, n->axes));
+    else snprintf(t->end.made, sizeof t->end.made, "op %s", tc_op_info[n->op].name);
+  }
+  pthread_mutex_unlock(&s->lock);
+}
+
+static void compare(struct tc_follower *f, const struct tc_graph *g, const struct tc_node *n, const struct tc_tensor *x,
+                    const struct tc_local *l, const void *data, int32_t mb)
+{
+  const struct kept *k = find(f->side->trail, x->name);
+  const double u = x->dtype == TC_BF16 ? 3e-2 : 1e-5;
+  double off = 0, size = 0;
+  if (!k || is_partial(x, f->side->mesh)) return;
+  for (int64_t e = 0; e < l->elems; e++) {
+    const int64_t i = natural_index(x, l, &g->rows, e);
+    if (i < 0) continue;
+    const double by = value_at(data, x->dtype, e) - k->value[i];
+    off += by * by;
+    size += k->value[i] * k->value[i];
+  }
+  off = sqrt(off) / (sqrt(size) + 1e-3 * sqrt(k->norm) + 1e-30);
+  if (!(off <= u)) note(f, g, n, x->name, mb, off);
+}
+
+static void watch(void *ctx, const struct tc_graph *g, const struct tc_node *n, int32_t mb)
+{
+  struct tc_follower *f = ctx;
+  struct tc_side *s = f->side;
+  int32_t coord[TC_AXES];
+  if (g->loss < 0 || n->mark != TC_F || n->head || n->op == TC_OP_DATA) return;
+  memcpy(coord, s->mesh->coord + (size_t)f->rank * TC_AXES, sizeof coord);
+  coord[TC_MB] = mb;
+  for (int k = 0; k < n->n_out; k++) {
+    const struct tc_tensor *x = &g->tensor[tc_out(g, n, k)];
+    struct tc_local l;
+    if (x->param >= 0 || x->rank < 2 || x->space != TC_DEVICE) continue;
+    tc_tensor_local(x, s->mesh, coord, &l);
+    if (!l.elems) continue;
+    const int64_t bytes = l.elems * (int64_t)tc_dtype_bytes(x->dtype);
+    struct tc_device *d = f->device;
+    void *data = tc_malloc((size_t)bytes);
+    d->ops->copy(d, data, tc_exec_tensor_of(f->exec, TC_TRAIN, x->id, mb), bytes);
+    if (s->alone) keep(s->trail, x, g, data);
+    else compare(f, g, n, x, &l, data, mb);
+    free(data);
+  }
+}
+
+struct tc_follower *tc_follow(struct tc_side *s, int rank, struct tc_exec_opts *o)
+{
+  struct tc_follower *f = tc_calloc(1, sizeof *f);
+  *f = (struct tc_follower){ .side = s, .rank = rank, .device = o->device };
+  o->watch = watch;
+  o->watch_ctx = f;
+  o->no_fusion = o->no_capture = true;           /* outputs within a group may be nowhere */
+  return f;
+}
+
+void tc_follow_exec(struct tc_follower *f, struct tc_exec *x) { f->exec = x; }
+
+static int run_side(struct tc_side *s, int world, const int32_t *node_of_rank, struct tc_err *err)
+{
+  int rc = tc_setup_mesh(&s->mesh, s->cfg, world, node_of_rank, 0, err);
+  if (!rc) rc = tc_side_run(s, err);
+  tc_side_end(s);
+  return rc;
+}
+
+int tc_trail_find(struct tc_trail_end *out, bool *found, const struct tc_proof_run *run, struct tc_err *err)
+{
+  static const int32_t node[1] = { 0 };
+  struct tc_trail t = { .n = 0 };
+  struct tc_reference *r = tc_calloc(1, sizeof *r);
+  struct tc_proof unused = { .n_params = 0 };
+  struct tc_side alone = { .run = run, .ref = r, .alone = true, .trail = &t, .out = &unused };
+  struct tc_side side = { .run = run, .ref = r, .trail = &t, .out = &unused, .cfg = run->cfg };
+  tc_side_begin(&alone);
+  tc_side_begin(&side);
+  int rc = tc_alone_of(&alone.own, run->cfg, err);
+  alone.cfg = alone.own;
+  if (!rc) rc = run_side(&alone, 1, node, err);
+  if (!rc) rc = run_side(&side, run->world, run->node_of_rank, err);
+  *found = t.found;
+  *out = t.end;
+  for (int i = 0; i < t.n; i++) TC_FREE(t.kept[i].name, t.kept[i].value);
+  free(t.kept);
+  tc_reference_free(r);
+  return rc;
+}
