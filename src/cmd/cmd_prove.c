@@ -4,7 +4,7 @@
 #include "src/prove/prove.h"
 
 #include "kernels/kernel.h"
-#include "src/files/output.h"
+#include "src/files/files.h"
 #include "src/program/setup.h"
 
 #include <math.h>
@@ -14,13 +14,14 @@
 
 enum { MOST_RANKS = 1024 };
 static const char own_words[] = "# Written by tercio prove";
+static const struct tc_output_kind mark_kind = { "the mark of an earlier proof", { "proved " } };
 static const struct tc_output_kind run_file = { "a run file that tercio prove has written", { own_words } };
 
 struct ask {
   const char *world, *against, *file;
   int steps, number;
   int64_t seed, fuzz;
-  bool json, full_width, as_is;
+  bool json, full_width, as_is, once;
 };
 
 #define FIELD(f) .field = offsetof(struct ask, f)
@@ -36,6 +37,8 @@ const struct tc_flag tc_flags_prove[] = {
   { "--fuzz N", "also N other layouts of the same model and ranks, drawn", "a number", TC_FLAG_WHOLE, FIELD(fuzz), 1, 1e6 },
   { "--seed N", "of tokens, weights and what --fuzz draws (default 1)", "a number", TC_FLAG_WHOLE, FIELD(seed), 0, 1e18 },
   { "-o FILE", "the run file that repeats a difference (default tercio-prove.ini)", .kind = TC_FLAG_TEXT, FIELD(file) },
+  { "--once", "do nothing if this run file with these nodes was proved before: OUT/proved says so (train.sbatch)",
+    .kind = TC_FLAG_YES, FIELD(once) },
   { "--json", "print JSON", .kind = TC_FLAG_YES, FIELD(json) },
   { "--break N", "a test hook: plant fault number N of src/prove/breaks.c in the layout's program, to see that it is found",
     "a number from 1 on", TC_FLAG_INT, FIELD(number), 1, 1000 },
@@ -405,11 +408,45 @@ static int prove_others(struct proving *p, struct tc_err *err)
   return 0;
 }
 
+/* ---- once ------------------------------------------------------------------------------ */
+
+/* OUT/proved: "proved " and a hash of the run, the nodes and the rows of annotations. Both are owned by the caller. */
+static int mark_of(char **path, char **text, const struct proving *p, struct tc_err *err)
+{
+  char *run = tc_config_text(p->cfg), *rows = NULL;
+  size_t bytes = 0;
+  if (*p->cfg->parallel_annotations)
+    TC_TRY(tc_read_text(&rows, &bytes, p->cfg->parallel_annotations, "annotation file", TC_MOST_CONFIG, err));
+  uint64_t h = tc_hash64(run);
+  for (int i = 0; i < p->world; i++) h = tc_hash64_add(h, (uint64_t)p->node[i]);
+  for (size_t i = 0; i < bytes; i++) h = tc_hash64_add(h, (unsigned char)rows[i]);
+  *path = tc_sprintf("%s/proved", p->cfg->run_out);
+  *text = tc_sprintf("proved %016llx\n", (unsigned long long)h);
+  TC_FREE(run, rows);
+  return 0;
+}
+
+static bool is_marked(const char *path, const char *text)
+{
+  char *was = NULL;
+  size_t bytes;
+  struct tc_err none;
+  const bool is = tc_read_text(&was, &bytes, path, "mark", 100, &none) == 0 && !strcmp(was, text);
+  free(was);
+  return is;
+}
+
+static int mark(const struct proving *p, const char *path, const char *text, struct tc_err *err)
+{
+  const struct tc_output_opts o = { .kind = &mark_kind };
+  TC_TRY(tc_folder_make(p->cfg->run_out, err));
+  return tc_output_text(path, &o, text, err);
+}
+
 /* In fp32 first, where smaller faults show; then as the run computes. */
 static int prove_all(struct proving *p, struct tc_err *err)
 {
   struct tc_scaled *s = &p->scaled;
-  TC_TRY(find_ranks(p, err));
   TC_TRY(tc_scale(s, p->cfg, p->world, p->node, p->ask.as_is ? TC_SCALE_NOTHING : p->ask.full_width ? TC_SCALE_DEPTH : TC_SCALE_ALL, err));
   TC_TRY(tc_setup_mesh(&p->mesh, &s->cfg, p->world, p->node, 0, err));
   print_scaled(p);
@@ -420,6 +457,21 @@ static int prove_all(struct proving *p, struct tc_err *err)
   if (p->ask.fuzz) TC_TRY(prove_others(p, err));
   if (!p->status && !p->ask.json) printf("equal: this layout computes what one rank computes\n");
   return 0;
+}
+
+static int prove_once(struct proving *p, struct tc_err *err)
+{
+  char *path = NULL, *text = NULL;
+  TC_TRY(find_ranks(p, err));
+  if (!p->ask.once) return prove_all(p, err);
+  TC_TRY(mark_of(&path, &text, p, err));
+  const bool before = is_marked(path, text);
+  int rc = 0;
+  if (before) printf("proved before: %s\n", path);
+  else rc = prove_all(p, err);
+  if (!before && !rc && !p->status) rc = mark(p, path, text, err);
+  TC_FREE(path, text);
+  return rc;
 }
 
 static int check(const struct proving *p, struct tc_err *err)
@@ -441,7 +493,7 @@ int tc_cmd_prove(int argc, char **argv)
   if (!rc) rc = ticker_start(&p.ticker, &err);
   if (!rc) {
     if (p.ask.json) p.out = json_pack("{s:[]}", "proofs");
-    rc = prove_all(&p, &err);
+    rc = prove_once(&p, &err);
     ticker_stop(&p.ticker);
   }
   if (!rc && p.out) tc_out_json(p.out, JSON_INDENT(1));

@@ -107,7 +107,9 @@ static void put_line(FILE *f, const char *line, const struct emit *e, const char
   }
   if (strcmp(line, "set -u\n")) return;
   fprintf(f, "\n# Filled in by tercio plan: the run file, and the program that planned it.\n"
-          "set -- %s \"$@\"\n[ -n \"${TERCIO-}\" ] || TERCIO=%s\nexport TERCIO\n", ini, program);
+          "set -- %s \"$@\"\n[ -n \"${TERCIO-}\" ] || TERCIO=%s\nexport TERCIO\n"
+          "# Before the first start, in seconds: does this layout compute what one rank computes?\n"
+          "#export TERCIO_PROVE=yes\n", ini, program);
 }
 
 /* The job's script, of a run file in `dir`, into *text; owned by the caller. */

@@ -54,8 +54,8 @@ static void find_worst(struct tc_proof *p)
     look(p, &most, p->norm[s], p->norm_tolerance, s + 1, "norm of the gradient", "");
     if (s) look(p, &most, p->loss[s], p->loss_tolerance, s + 1, "loss", "");
   }
-  for (int part = TC_PROOF_WEIGHT; part < TC_PROOF_PARTS; part++)
-    for (int i = 0; i < p->n_params && !most; i++)
+  for (int part = TC_PROOF_WEIGHT; part < TC_PROOF_PARTS && p->equal; part++)
+    for (int i = 0; i < p->n_params; i++)
       look(p, &most, p->param[i].off[part], p->tolerance[part], p->steps, tc_proof_part_name[part], p->param[i].name);
   if (p->equal) look(p, &most, p->loss[p->steps], p->loss_tolerance, p->steps, "loss of an evaluation", "");
   if (p->equal && *p->unpredicted) {

@@ -114,7 +114,7 @@ submit() {                           # NAME SBATCH-OPTIONS... -- FLAGS... -> $jo
   out=$shared/$name log=$shared/$name.log
   job=$(on_head env TERCIO="$program" TERCIO_RESTART_DELAY=1 \
     TERCIO_QUICK_SECONDS="${QUICK:-10}" TERCIO_WATCH_SECONDS=5 TERCIO_ANSWER_SECONDS=24 \
-    TERCIO_ON_NODE_LOSS="${ON_LOSS:-shrink}" TERCIO_MIN_NODES="${MIN_NODES-}" sbatch --parsable --output="$log" \
+    TERCIO_ON_NODE_LOSS="${ON_LOSS:-shrink}" TERCIO_MIN_NODES="${MIN_NODES-}" TERCIO_PROVE="${PROVE-}" sbatch --parsable --output="$log" \
     "${options[@]}" "$shared/bin/train.sbatch" "$shared/run.ini" --run.out="$out" "$@")
   [ -n "$job" ]
 }

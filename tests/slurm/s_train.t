@@ -22,14 +22,14 @@ is "$(starts 'starting the ranks again')" 1 "killed rank: started again in its a
   note_file "$log" 60
 is "$(job_field "$job" Restarts)" 0 "killed rank: without a requeue"
 
-# A request to stop, as the time limit's: save, leave with 85, requeue, finish.
-# No other checkpoint is made before the last step.
+# A request to stop, as the time limit's: save, leave with 85, requeue, finish. Its layout is proved once, before the first
+# start. No other checkpoint is made before the last step.
 stopped_at() { sed -n 's/.*saved step \([0-9]*\) and stopped on request.*/\1/p' "$log" | head -n 1; }
 saved_at_once() {
   saved=$(stopped_at)
   [ "${saved:-0}" -ge 13 ] && [ -d "$out/ckpt/step-$(printf %08d "$saved")" ]
 }
-submit stop "${ranks[@]}" -- --ckpt.keep=0 --ckpt.every=1000
+PROVE=yes submit stop "${ranks[@]}" -- --ckpt.keep=0 --ckpt.every=1000
 wait_step "$out" 13 100
 on_head scancel --batch --signal=USR2 "$job"
 requeued() { [ "$(job_field "$job" Restarts)" = 1 ]; }
@@ -38,6 +38,8 @@ saved_at_once
 ok $? "USR2: a checkpoint was made at once (step $saved), not at the next interval" || note_file "$log" 40
 check_end "USR2" 200
 is "$(job_field "$job" Restarts)" 1 "USR2: requeued once"
+is "$(grep -c '^equal: this layout' "$log") $(grep -c '^proved before: ' "$log")" "1 1" "TERCIO_PROVE: once, not after the requeue" ||
+  note_file "$log" 40
 grep -q 'saved and stopped: requeueing' "$log"
 ok $? "USR2: the batch script requeued it" || note_file "$log" 40
 
@@ -72,6 +74,18 @@ cluster revive node3
 check_end "lost first node" 200
 job=${jobs[0]} out=${jobs[1]} log=${jobs[2]}
 check_end "lost second node" 200
+
+# A proof that finds a difference ends the job before any rank starts.
+{ echo '#!/bin/bash'; echo '[ "$1" != prove ] || set -- "$@" --break 1'; echo 'exec "'"$program"'" "$@"'; } > "$shared/broken"
+chmod +x "$shared/broken"
+sound=$program program=$shared/broken
+PROVE=yes submit broken "${ranks[@]}" --
+program=$sound
+is "$(wait_job "$job" 60)" FAILED "TERCIO_PROVE: a layout that differs: the job fails"
+is "$(grep -c '^DIFFERS' "$log") $(grep -c 'does not compute what one rank computes (see above' "$log")" "1 1" "... and the log says why" ||
+  note_file "$log" 40
+[ ! -e "$out/metrics.jsonl" ]
+ok $? "... before any rank starts"
 
 # Nothing to be gained by starting again: reported, and not requeued.
 submit wrong "${ranks[@]}" -- --model.heads=7

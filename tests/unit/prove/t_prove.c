@@ -164,12 +164,92 @@ static void check_drawn(int n)
   done(&x);
 }
 
+/* ---- scale.c: whole runs, drawn --------------------------------------------------------- */
+
+static int64_t pick(uint64_t number, uint32_t what, int n, const int64_t *of)
+{
+  uint32_t r[4];
+  tc_philox(r, test_seed(full), number, what);
+  return of[r[0] % (uint32_t)n];
+}
+#define PICK(number, what, ...) \
+  pick(number, what, sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t), (int64_t[]){ __VA_ARGS__ })
+
+/* A run as people have it, on a drawn layout. */
+static struct tc_config *draw_whole(struct tc_config *out, uint64_t i, int world)
+{
+  char *none[] = { (char *)(uintptr_t)"t" };
+  struct tc_config *c;
+  struct tc_err err;
+  if (tc_config_new(&c, 1, none, &err) < 0) abort();
+  const int64_t kv = PICK(i, 0, 1, 2, 4, 8, 12, 25, 40), groups = PICK(i, 1, 1, 1, 2, 4, 5, 8);
+  c->model_family = (int)PICK(i, 2, TC_FAMILY_GPT2, TC_FAMILY_LLAMA, TC_FAMILY_QWEN3);
+  c->model_kv_heads = kv;
+  c->model_heads = kv * groups;
+  c->model_head_dim = PICK(i, 3, 64, 128, 80);
+  c->model_hidden = PICK(i, 4, 768, 1600, 4096, 8192);
+  c->model_ffn = PICK(i, 5, 3072, 14336, 11008);
+  c->model_layers = PICK(i, 6, 12, 13, 24, 32, 48);
+  c->model_vocab = PICK(i, 7, 256, 32000, 50257, 128256);
+  c->model_context = PICK(i, 8, 1024, 2048, 8192, 1536);
+  c->train_global_batch = world * PICK(i, 9, 1, 4, 12);
+  tc_draw_layout(out, c, world, test_seed(full), (uint32_t)i);
+  return c;
+}
+
+/* What has to divide alike. */
+static bool is_scaled_alike(const struct tc_config *a, const struct tc_config *b)
+{
+  const int64_t by[] = { a->mesh_tp, a->mesh_cp, a->mesh_tp * a->mesh_cp };
+  const int64_t stages = a->mesh_pp * (a->mesh_pp == 1 ? 1 : a->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 2 : 1);
+  bool alike = a->model_layers % stages == b->model_layers % stages && b->model_layers >= TC_MIN(2, a->model_layers);
+  for (int i = 0; i < 3; i++)
+    alike &= (a->model_heads % by[i] == 0) == (b->model_heads % by[i] == 0) && (a->model_ffn % by[i] == 0) == (b->model_ffn % by[i] == 0)
+          && (a->model_kv_heads % by[i] == 0) == (b->model_kv_heads % by[i] == 0)
+          && (a->model_kv_heads > by[i]) == (b->model_kv_heads > by[i]);
+  return alike && (a->model_heads > a->model_kv_heads) == (b->model_heads > b->model_kv_heads);
+}
+
+static void check_scaled(int n)
+{
+  int possible = 0, equal = 0, alike = 0;
+  for (int i = 0; possible < n && i < 100 * n; i++) {
+    const int world = (int)PICK((uint64_t)i, 20, 2, 4, 6, 8, 12, 16);
+    struct tc_config whole, *base = draw_whole(&whole, (uint64_t)i, world);
+    int32_t node[16];
+    struct tc_scaled s;
+    struct tc_err err;
+    for (int k = 0; k < world; k++) node[k] = k * 2 / world;
+    int rc = tc_scale(&s, &whole, world, node, TC_SCALE_ALL, &err);
+    if (!rc) {
+      struct tc_reference *ref = NULL;
+      struct tc_proof p = { .n_params = 0 };
+      const struct tc_proof_run run = { .cfg = &s.cfg, .world = world, .node_of_rank = node, .device = "ref", .steps = 2, .seed = 5 };
+      bool ran = false;
+      possible++;
+      alike += is_scaled_alike(&whole, &s.cfg);
+      rc = tc_reference_new(&ref, &run, &err);
+      if (!rc) rc = tc_prove(&p, ref, &run, &ran, &err);
+      equal += !rc && p.equal;
+      if (rc || !p.equal || !is_scaled_alike(&whole, &s.cfg)) printf("# whole run %d: %s\n", i, rc ? err.text : p.worst);
+      tc_proof_free(&p);
+      tc_reference_free(ref);
+    }
+    tc_scaled_free(&s);
+    tc_config_free(base);
+  }
+  ok(possible > 0, "some of the whole runs that are drawn are possible");
+  is_int(equal, possible, "... all of these are possible, and equal one rank, when they are made small");
+  is_int(alike, possible, "... in which the same numbers of ranks divide heads, groups, MLP and layers");
+}
+
 int main(int argc, char **argv)
 {
   bf16 = argc > 3 && !strcmp(argv[3], "--bf16");
   full = argc > 1 && !strcmp(argv[1], "--full");
   check_sound();
   check_faults(full ? 1 : 11);
+  check_scaled(full ? 200 : 20);
   check_drawn(!full ? 10 : argc > 2 ? atoi(argv[2]) : 200);
   return done_testing();
 }
