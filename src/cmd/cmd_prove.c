@@ -286,6 +286,7 @@ static int explain(struct proving *p, const struct tc_proof *f, const struct tc_
     if (found && !p->ask.json)
       printf("it begins in the forward pass, at %s, which %s makes (rank %d, micro-batch %d: %.1e)\n", end.tensor, end.made, end.rank,
              end.mb, end.off);
+    else if (!p->ask.json) printf("the activations of all layers are equal: it begins in the loss head\n");
   }
   TC_TRY(tc_blame_find(b, ref, run, doing, &p->ticker, err));
   for (int i = 0; i < b->n && !p->ask.json; i++) printf("it goes with %s\n", b->what[i]);

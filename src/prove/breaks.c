@@ -43,7 +43,7 @@ static const struct fault { unsigned roles, colls, marks, is; int how; const cha
   { ROLE(NONE), GATHERS, BACKWARD, NOT_STAGES | DATA, ROTATE, "an activation's gradient is put together of the wrong blocks" },
   { ROLE(NONE), COLL(ALL_TO_ALL), FORWARD, NOT_STAGES, SKIP, "an exchange of activations does not take place" },
   { ROLE(NONE), COLL(ALL_TO_ALL), BACKWARD, NOT_STAGES, ROTATE, "an exchange of gradients gives the wrong blocks" },
-  { ROLE(NONE), SUMS, FORWARD, NOT_STAGES | HEAD, SKIP, "a sum over the parts of the vocabulary is left out" },
+  { ROLE(NONE), SUMS, ANY, NOT_STAGES | HEAD, SKIP, "a sum over the parts of the vocabulary is left out" },
   { ROLE(NONE), COLL(SEND), FORWARD, STAGES | EACH_MB, LATE, "a stage gets the activation of the micro-batch before" },
   { ROLE(NONE), COLL(SEND), BACKWARD, STAGES | EACH_MB, SKIP, "a stage gets no gradient of its output" },
   { ANY, COLL(SEND), BACKWARD, STAGES | ONCE, SKIP, "a tied weight gets the gradient of one of its stages alone" },
