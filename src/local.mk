@@ -19,7 +19,11 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/cmd_eval.c \
   %D%/cmd/cmd_graph.c \
   %D%/cmd/cmd_place.c \
-  %D%/cmd/cmd_prove.c \
+  %D%/cmd/prove/cmd_prove.c \
+  %D%/cmd/prove/prove.h \
+  %D%/cmd/prove/prove_mark.c \
+  %D%/cmd/prove/prove_print.c \
+  %D%/cmd/prove/ticker.c \
   %D%/cmd/cmd_report.c \
   %D%/cmd/cmd_sample.c \
   %D%/cmd/cmd_save.c \

@@ -1,7 +1,5 @@
 /* cmd_prove.c - `tercio prove`: a run's layout beside one rank, on threads of this machine. No MPI. */
-#include "src/cmd/cmd.h"
-#include "src/cmd/out.h"
-#include "src/prove/prove.h"
+#include "src/cmd/prove/prove.h"
 
 #include "kernels/kernel.h"
 #include "src/files/files.h"
@@ -14,17 +12,9 @@
 
 enum { MOST_RANKS = 1024 };
 static const char own_words[] = "# Written by tercio prove";
-static const struct tc_output_kind mark_kind = { "the mark of an earlier proof", { "proved " } };
 static const struct tc_output_kind run_file = { "a run file that tercio prove has written", { own_words } };
 
-struct ask {
-  const char *world, *against, *file;
-  int steps, number;
-  int64_t seed, fuzz;
-  bool json, full_width, as_is, once;
-};
-
-#define FIELD(f) .field = offsetof(struct ask, f)
+#define FIELD(f) .field = offsetof(struct tc_prove_ask, f)
 const struct tc_flag tc_flags_prove[] = {
   { "--world NODESxRANKS", "the job's nodes and ranks of each, as in 3x8, \"2:8,4\", or a number of ranks of one node; without it "
     "the ranks that the mesh options give", .kind = TC_FLAG_TEXT, FIELD(world) },
@@ -46,90 +36,24 @@ const struct tc_flag tc_flags_prove[] = {
 };
 static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_prove, "prove");
 
-/* ---- progress -------------------------------------------------------------------------- */
-
-/* A line each second, of what is being done, by a thread of its own: programs take a while to make, too. */
-struct ticker {
-  pthread_t thread;
-  pthread_mutex_t lock;
-  pthread_cond_t stopped;
-  bool stop, terminal;
-  char what[200];
-  int64_t begin_ns;
-};
-
-static void *tick(void *arg)
-{
-  struct ticker *t = arg;
-  pthread_mutex_lock(&t->lock);
-  for (int64_t next = t->begin_ns; !t->stop;) {
-    next += INT64_C(1000000000);
-    while (!t->stop && tc_now_ns() < next) tc_cond_wait_until(&t->stopped, &t->lock, next);
-    if (t->stop) break;
-    const long long s = (long long)((tc_now_ns() - t->begin_ns) / 1000000000);
-    tc_say(t->terminal ? "\r" : "", t->terminal ? "\033[K" : "\n", "%lld s: %s", s, t->what);
-  }
-  pthread_mutex_unlock(&t->lock);
-  return NULL;
-}
-
-static int ticker_start(struct ticker *t, struct tc_err *err)
-{
-  *t = (struct ticker){ .terminal = isatty(STDERR_FILENO), .begin_ns = tc_now_ns(), .what = "reading the run" };
-  pthread_mutex_init(&t->lock, NULL);
-  tc_cond_init(&t->stopped);
-  return tc_thread_start(&t->thread, tick, t, err);
-}
-
-static void ticker_stop(struct ticker *t)
-{
-  pthread_mutex_lock(&t->lock);
-  t->stop = true;
-  pthread_cond_signal(&t->stopped);
-  pthread_mutex_unlock(&t->lock);
-  pthread_join(t->thread, NULL);
-  if (t->terminal) tc_say("\r", "\033[K", "%s", "");
-}
-
-static void doing(void *ctx, const char *what)
-{
-  struct ticker *t = ctx;
-  pthread_mutex_lock(&t->lock);
-  snprintf(t->what, sizeof t->what, "%s", what);
-  pthread_mutex_unlock(&t->lock);
-}
-
 /* ---- what is proved -------------------------------------------------------------------- */
-
-struct proving {
-  struct ask ask;
-  struct ticker ticker;
-  struct tc_config *cfg;         /* as given, complete */
-  struct tc_scaled scaled;
-  struct tc_mesh *mesh;
-  int world;
-  int32_t *node;
-  char title[200];               /* of what runs, for progress */
-  json_t *out;
-  int status;                    /* the first that is not 0: 1 */
-};
 
 static void stepped(void *ctx, int rank, int step)
 {
-  struct proving *p = ctx;
+  struct tc_proving *p = ctx;
   char what[160];
   if (rank) return;
   snprintf(what, sizeof what, "%.100s: step %d of %d", p->title, step, p->ask.steps);
-  doing(&p->ticker, what);
+  tc_ticker_say(&p->ticker, what);
 }
 
-static void entitle(struct proving *p, const char *title)
+static void entitle(struct tc_proving *p, const char *title)
 {
   snprintf(p->title, sizeof p->title, "%s", title);
-  doing(&p->ticker, title);
+  tc_ticker_say(&p->ticker, title);
 }
 
-static int find_ranks(struct proving *p, struct tc_err *err)
+static int find_ranks(struct tc_proving *p, struct tc_err *err)
 {
   const struct tc_config *c = p->cfg;
   char text[32];
@@ -148,7 +72,7 @@ static int find_ranks(struct proving *p, struct tc_err *err)
 }
 
 /* The device of all ranks: bf16 on a CPU that multiplies none is the reference's. */
-static const char *device_of(const struct proving *p, bool bf16)
+static const char *device_of(const struct tc_proving *p, bool bf16)
 {
   struct tc_device *d;
   struct tc_err err;
@@ -160,75 +84,11 @@ static const char *device_of(const struct proving *p, bool bf16)
   return has ? "cpu" : "ref";
 }
 
-static struct tc_proof_run run_of(struct proving *p, const struct tc_config *c, bool bf16)
+static struct tc_proof_run run_of(struct tc_proving *p, const struct tc_config *c, bool bf16)
 {
   return (struct tc_proof_run){
     .cfg = c, .world = p->world, .node_of_rank = p->node, .device = device_of(p, bf16), .steps = p->ask.steps,
     .seed = (uint64_t)p->ask.seed, .fault = p->ask.number, .poison = true, .progress = stepped, .progress_ctx = p };
-}
-
-/* ---- printing -------------------------------------------------------------------------- */
-
-static void print_scaled(const struct proving *p)
-{
-  if (p->ask.json) return;
-  char mesh[TC_MESH_TEXT];
-  printf("%d rank%s on %d node%s: %s, parallel.data = %s\n", p->world, tc_plural(p->world), p->mesh->n_nodes,
-         tc_plural(p->mesh->n_nodes), tc_mesh_text(mesh, p->mesh->size, " ", " x "), tc_word_parallel_data(p->cfg->parallel_data));
-  if (p->scaled.n_notes) printf("made small, since only what divides and what does not makes a difference to a layout:\n");
-  for (int i = 0; i < p->scaled.n_notes; i++) {
-    const struct tc_scale_note *n = &p->scaled.note[i];
-    printf("  %-18s %8lld -> %-6lld %s\n", n->name, (long long)n->was, (long long)n->is, n->why);
-  }
-}
-
-/* The worst of a class; below 0: there is none. */
-static double worst_of(const struct tc_proof *f, int part, int class)
-{
-  double worst = -1;
-  for (int i = 0; i < f->n_params; i++)
-    if (f->param[i].class == class && !isnan(worst) && !(f->param[i].off[part] <= worst)) worst = f->param[i].off[part];
-  return worst;
-}
-
-static const char *figure(char buf[16], double x)
-{
-  if (x < 0) return "-";
-  snprintf(buf, 16, "%.1e", x);
-  return buf;
-}
-
-static void print_proof(const struct tc_proof *f)
-{
-  char b[TC_PROOF_CLASSES + 1][16];
-  printf("  %-14s", "differs by");
-  for (int k = 0; k < TC_PROOF_CLASSES; k++) printf(" %10s", tc_proof_class_name[k]);
-  printf("  tolerance\n");
-  for (int part = 0; part < TC_PROOF_PARTS; part++) {
-    bool any = false;
-    for (int k = 0; k < TC_PROOF_CLASSES; k++) any |= worst_of(f, part, k) >= 0;
-    printf("  %-14s", tc_proof_part_name[part]);
-    for (int k = 0; k < TC_PROOF_CLASSES; k++) printf(" %10s", figure(b[k], worst_of(f, part, k)));
-    printf("  %9s\n", figure(b[TC_PROOF_CLASSES], any ? f->tolerance[part] : -1));
-  }
-  printf("  %-14s %10s%45s%9s\n", "loss", figure(b[0], tc_proof_largest(f->loss, f->steps + 1)), "", figure(b[1], f->loss_tolerance));
-  printf("  %-14s %10s%45s%9s\n", "gradient norm", figure(b[0], tc_proof_largest(f->norm, f->steps)), "", figure(b[1], f->norm_tolerance));
-  printf("  memory and bytes sent: %s\n", *f->unpredicted ? f->unpredicted : "as predicted, to the byte");
-}
-
-static json_t *proof_json(const struct tc_proof *f, const char *precision, const struct tc_blame *b)
-{
-  json_t *parts = json_object(), *params = json_array(), *with = json_array();
-  for (int part = 0; part < TC_PROOF_PARTS; part++)
-    tc_figure(parts, tc_proof_part_name[part], f->tolerance[part]);
-  for (int i = 0; i < f->n_params; i++)
-    tc_out_row(params, "name=%s gradient=%g weight=%g m=%g v=%g", f->param[i].name, f->param[i].off[0], f->param[i].off[1],
-               f->param[i].off[2], f->param[i].off[3]);
-  for (int i = 0; b && i < b->n; i++) json_array_append_new(with, json_string(b->what[i]));
-  return tc_out_object("precision=%s equal!=%d worst?=%s worst_step=%d loss=%g loss_tolerance=%g norm=%g norm_tolerance=%g "
-                       "unpredicted?=%s fault?=%s tolerance=%p goes_with=%p parameters=%p", precision, f->equal, f->worst, f->worst_step,
-                       tc_proof_largest(f->loss, f->steps + 1), f->loss_tolerance, tc_proof_largest(f->norm, f->steps), f->norm_tolerance,
-                       f->unpredicted, f->fault, (void *)parts, (void *)with, (void *)params);
 }
 
 /* ---- a difference ---------------------------------------------------------------------- */
@@ -243,7 +103,7 @@ static const char *note_changed(const void *arg, const char *name)
 }
 
 /* The run file that repeats it. */
-static int write_run(struct proving *p, const struct tc_config *c, struct tc_err *err)
+static int write_run(struct tc_proving *p, const struct tc_config *c, struct tc_err *err)
 {
   const char *path = p->ask.file ? p->ask.file : "tercio-prove.ini";
   const struct tc_output_opts o = { .kind = &run_file, .flag = "-o" };
@@ -263,7 +123,7 @@ static int write_run(struct proving *p, const struct tc_config *c, struct tc_err
   return rc;
 }
 
-static int explain(struct proving *p, const struct tc_proof *f, const struct tc_reference *ref, const struct tc_proof_run *run,
+static int explain(struct tc_proving *p, const struct tc_proof *f, const struct tc_reference *ref, const struct tc_proof_run *run,
                    struct tc_blame *b, struct tc_err *err)
 {
   int wrong = 0;
@@ -281,14 +141,14 @@ static int explain(struct proving *p, const struct tc_proof *f, const struct tc_
   if (!(f->loss[0] <= f->loss_tolerance)) {
     struct tc_trail_end end;
     bool found;
-    doing(&p->ticker, "comparing activations");
+    tc_ticker_say(&p->ticker, "comparing activations");
     TC_TRY(tc_trail_find(&end, &found, run, err));
     if (found && !p->ask.json)
       printf("it begins in the forward pass, at %s, which %s makes (rank %d, micro-batch %d: %.1e)\n", end.tensor, end.made, end.rank,
              end.mb, end.off);
     else if (!p->ask.json) printf("the activations of all layers are equal: it begins in the loss head\n");
   }
-  TC_TRY(tc_blame_find(b, ref, run, doing, &p->ticker, err));
+  TC_TRY(tc_blame_find(b, ref, run, tc_ticker_say, &p->ticker, err));
   for (int i = 0; i < b->n && !p->ask.json; i++) printf("it goes with %s\n", b->what[i]);
   if (!b->n && !p->ask.json) printf("it does not go away with any one axis, option or row left out\n");
   return write_run(p, run->cfg, err);
@@ -297,7 +157,7 @@ static int explain(struct proving *p, const struct tc_proof *f, const struct tc_
 /* ---- proofs ---------------------------------------------------------------------------- */
 
 /* The layout in one precision. */
-static int prove_in(struct proving *p, enum tc_dtype type, struct tc_err *err)
+static int prove_in(struct tc_proving *p, enum tc_dtype type, struct tc_err *err)
 {
   struct tc_config c = p->scaled.cfg;
   struct tc_reference *ref = NULL;
@@ -316,12 +176,12 @@ static int prove_in(struct proving *p, enum tc_dtype type, struct tc_err *err)
     rc = tc_fail(err, TC_EUSER, "--break %d: %s: this layout has no place for that", p->ask.number, tc_break_what(p->ask.number));
   if (!rc && !p->ask.json) {
     printf("%s, %d steps, device %s, beside one rank:\n", precision, p->ask.steps, run.device);
-    print_proof(&proof);
+    tc_prove_print(&proof);
     if (p->ask.number) printf("  planted: %s\n", proof.fault);
   }
   if (*proof.fault_at.tensor) run.fault_at = &proof.fault_at;
   if (!rc && !proof.equal) rc = explain(p, &proof, ref, &run, &b, err);
-  if (!rc && p->out) json_array_append_new(json_object_get(p->out, "proofs"), proof_json(&proof, precision, &b));
+  if (!rc && p->out) json_array_append_new(json_object_get(p->out, "proofs"), tc_prove_json(&proof, precision, &b));
   tc_blame_free(&b);
   tc_proof_free(&proof);
   tc_reference_free(ref);
@@ -329,7 +189,7 @@ static int prove_in(struct proving *p, enum tc_dtype type, struct tc_err *err)
 }
 
 /* One rank beside differences of its loss, without dropout, whose masks an evaluation does not have. */
-static int against_differences(struct proving *p, struct tc_err *err)
+static int against_differences(struct tc_proving *p, struct tc_err *err)
 {
   struct tc_config c = p->scaled.cfg;
   struct tc_reference *ref = NULL;
@@ -363,7 +223,7 @@ static char *layout_words(const struct tc_config *c, const struct tc_config *tha
   return tc_strdup(text);
 }
 
-static int prove_others(struct proving *p, struct tc_err *err)
+static int prove_others(struct tc_proving *p, struct tc_err *err)
 {
   struct tc_config base = p->scaled.cfg;
   struct tc_reference *ref = NULL;
@@ -385,7 +245,7 @@ static int prove_others(struct proving *p, struct tc_err *err)
     char what[80];
     snprintf(what, sizeof what, "layout %lld of %lld: %lld equal, %lld differ", (long long)i + 1, (long long)p->ask.fuzz,
              (long long)equal, (long long)differ);
-    doing(&p->ticker, what);
+    tc_ticker_say(&p->ticker, what);
     tc_draw_layout(&c, &base, p->world, (uint64_t)p->ask.seed, (uint32_t)i);
     run.cfg = &c;
     const int rc = tc_prove(&proof, ref, &run, &ran, &why);
@@ -409,48 +269,13 @@ static int prove_others(struct proving *p, struct tc_err *err)
   return 0;
 }
 
-/* ---- once ------------------------------------------------------------------------------ */
-
-/* OUT/proved: "proved " and a hash of the run, the nodes and the rows of annotations. Both are owned by the caller. */
-static int mark_of(char **path, char **text, const struct proving *p, struct tc_err *err)
-{
-  char *run = tc_config_text(p->cfg), *rows = NULL;
-  size_t bytes = 0;
-  if (*p->cfg->parallel_annotations)
-    TC_TRY(tc_read_text(&rows, &bytes, p->cfg->parallel_annotations, "annotation file", TC_MOST_CONFIG, err));
-  uint64_t h = tc_hash64(run);
-  for (int i = 0; i < p->world; i++) h = tc_hash64_add(h, (uint64_t)p->node[i]);
-  for (size_t i = 0; i < bytes; i++) h = tc_hash64_add(h, (unsigned char)rows[i]);
-  *path = tc_sprintf("%s/proved", p->cfg->run_out);
-  *text = tc_sprintf("proved %016llx\n", (unsigned long long)h);
-  TC_FREE(run, rows);
-  return 0;
-}
-
-static bool is_marked(const char *path, const char *text)
-{
-  char *was = NULL;
-  size_t bytes;
-  struct tc_err none;
-  const bool is = tc_read_text(&was, &bytes, path, "mark", 100, &none) == 0 && !strcmp(was, text);
-  free(was);
-  return is;
-}
-
-static int mark(const struct proving *p, const char *path, const char *text, struct tc_err *err)
-{
-  const struct tc_output_opts o = { .kind = &mark_kind };
-  TC_TRY(tc_folder_make(p->cfg->run_out, err));
-  return tc_output_text(path, &o, text, err);
-}
-
 /* In fp32 first, where smaller faults show; then as the run computes. */
-static int prove_all(struct proving *p, struct tc_err *err)
+static int prove_all(struct tc_proving *p, struct tc_err *err)
 {
   struct tc_scaled *s = &p->scaled;
   TC_TRY(tc_scale(s, p->cfg, p->world, p->node, p->ask.as_is ? TC_SCALE_NOTHING : p->ask.full_width ? TC_SCALE_DEPTH : TC_SCALE_ALL, err));
   TC_TRY(tc_setup_mesh(&p->mesh, &s->cfg, p->world, p->node, 0, err));
-  print_scaled(p);
+  tc_prove_print_scaled(p);
   fflush(stdout);
   TC_TRY(prove_in(p, TC_F32, err));
   if (!p->status && (p->cfg->train_precision == TC_BF16 || p->cfg->train_grad_type == TC_BF16)) TC_TRY(prove_in(p, TC_BF16, err));
@@ -460,22 +285,22 @@ static int prove_all(struct proving *p, struct tc_err *err)
   return 0;
 }
 
-static int prove_once(struct proving *p, struct tc_err *err)
+static int prove_once(struct tc_proving *p, struct tc_err *err)
 {
   char *path = NULL, *text = NULL;
   TC_TRY(find_ranks(p, err));
   if (!p->ask.once) return prove_all(p, err);
-  TC_TRY(mark_of(&path, &text, p, err));
-  const bool before = is_marked(path, text);
+  TC_TRY(tc_prove_mark_of(&path, &text, p, err));
+  const bool before = tc_prove_is_marked(path, text);
   int rc = 0;
   if (before) printf("proved before: %s\n", path);
   else rc = prove_all(p, err);
-  if (!before && !rc && !p->status) rc = mark(p, path, text, err);
+  if (!before && !rc && !p->status) rc = tc_prove_mark(p, path, text, err);
   TC_FREE(path, text);
   return rc;
 }
 
-static int check(const struct proving *p, struct tc_err *err)
+static int check(const struct tc_proving *p, struct tc_err *err)
 {
   if (p->ask.against && strcmp(p->ask.against, "float64") != 0)
     return tc_fail(err, TC_EUSER, "--against = %s: float64 is what there is", p->ask.against);
@@ -486,16 +311,16 @@ static int check(const struct proving *p, struct tc_err *err)
 
 int tc_cmd_prove(int argc, char **argv)
 {
-  struct proving p = { .ask = { .steps = 3, .seed = 1 } };
+  struct tc_proving p = { .ask = { .steps = 3, .seed = 1 } };
   struct tc_err err = { 0 };
   int rc = tc_args_run(&p.cfg, &flags, &p.ask, argc, argv, &err);
   if (!rc) rc = check(&p, &err);
   if (!rc) rc = tc_trained_of_run(p.cfg, &err);
-  if (!rc) rc = ticker_start(&p.ticker, &err);
+  if (!rc) rc = tc_ticker_start(&p.ticker, &err);
   if (!rc) {
     if (p.ask.json) p.out = json_pack("{s:[]}", "proofs");
     rc = prove_once(&p, &err);
-    ticker_stop(&p.ticker);
+    tc_ticker_stop(&p.ticker);
   }
   if (!rc && p.out) tc_out_json(p.out, JSON_INDENT(1));
   else json_decref(p.out);
