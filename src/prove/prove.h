@@ -22,6 +22,8 @@
 enum { TC_SCALE_NOTES = 16 };
 struct tc_scale_note { const char *name; int64_t was, is; char why[200]; };
 struct tc_scaled {
+  int world;
+  int32_t *node_of_rank;         /* [world]; owned */
   struct tc_config cfg;          /* borrows from the configuration that it was made of, but for what `pool` has */
   struct tc_config *defaults;    /* owned; some strings are its */
   struct tc_pool *pool;

@@ -17,14 +17,14 @@
 
 /* Sizes below which kernels' own cases (a vector, a tile's edge) would be missed, or nothing is left to add up. */
 enum { LEAST_HIDDEN = 16, LEAST_FFN = 24, LEAST_HEAD_DIM = 8, LEAST_CHUNK = 4, LEAST_CONTEXT = 16, LEAST_VOCAB = 40,
-       MOST_NUMBERS = 64 };
+       MOST_NUMBERS = 64, MOST_WORLD = 256 };
 
 struct scale {
   struct tc_scaled *out;
   struct tc_config *c;
-  const struct tc_mesh *m;       /* of the whole run */
+  const struct tc_mesh *whole, *m;       /* the run's; that of the proof */
   struct tc_model was;
-  int64_t number[MOST_NUMBERS];  /* of ranks that may split a dimension of a layer */
+  struct { int64_t was, is; } number[MOST_NUMBERS];      /* of ranks that may split a dimension of a layer */
   int n_numbers;
   bool any;                      /* annotations may split anything */
 };
@@ -46,11 +46,13 @@ static void note(struct scale *s, const char *name, int64_t *option, int64_t is,
   *option = is;
 }
 
-static void add_number(struct scale *s, int64_t n)
+static void add_number(struct scale *s, int64_t was, int64_t is)
 {
   for (int i = 0; i < s->n_numbers; i++)
-    if (s->number[i] == n) return;
-  if (n > 1 && s->n_numbers < MOST_NUMBERS) s->number[s->n_numbers++] = n;
+    if (s->number[i].was == was && s->number[i].is == is) return;
+  if (was == 1 || s->n_numbers == MOST_NUMBERS) return;
+  s->number[s->n_numbers].was = was;
+  s->number[s->n_numbers++].is = is;
 }
 
 /* The sizes of sets of axes: of those that split layers or sequences, or of all. */
@@ -59,27 +61,53 @@ static void find_numbers(struct scale *s)
   const unsigned model = tc_axes_of(TC_ROLE_MODEL) | tc_axes_of(TC_ROLE_TOKENS);
   const unsigned of = s->any ? model | tc_axes_of(TC_ROLE_BATCH) : model;
   for (unsigned axes = of;; axes = (axes - 1) & of) {      /* all of its subsets */
-    add_number(s, tc_mesh_size(s->m, axes));
+    add_number(s, tc_mesh_size(s->whole, axes), tc_mesh_size(s->m, axes));
     if (!axes) return;
   }
 }
 
-/* Whether the same numbers of ranks divide both, and neither or both are one of them, or less. */
-static bool is_alike(const struct scale *s, int64_t a, int64_t b)
+/* Whether the same numbers of ranks divide a size of the whole run and one of the proof, and neither or both are one of
+ * them, or less. */
+static bool is_alike(const struct scale *s, int64_t was, int64_t is)
 {
   for (int i = 0; i < s->n_numbers; i++) {
-    const int64_t n = s->number[i];
-    if ((a % n == 0) != (b % n == 0) || (a > n) != (b > n) || (a < n) != (b < n)) return false;
+    const int64_t n = s->number[i].was, k = s->number[i].is;
+    if ((was % n == 0) != (is % k == 0) || (was > n) != (is > k) || (was < n) != (is < k)) return false;
   }
-  return (a == 1) == (b == 1);
+  return (was == 1) == (is == 1);
 }
 
 /* The smallest size from `least` on in steps of `by` that is like the whole one; the whole one if none below it is. */
 static int64_t smallest(const struct scale *s, int64_t was, int64_t least, int64_t by)
 {
   for (int64_t n = tc_round_up(least, by); n < was; n += by)
-    if (is_alike(s, n, was)) return n;
+    if (is_alike(s, was, n)) return n;
   return was;
+}
+
+/* ---- ranks ------------------------------------------------------------------------------ */
+
+/* More data-parallel ranks than a few compute nothing else: of many, an even or odd number as before, and two groups of
+ * copies where there were several. */
+static int scale_world(struct scale *s, struct tc_mesh **smaller, int world, const int32_t *node_of_rank, struct tc_err *err)
+{
+  struct tc_config *c = s->c;
+  struct tc_scaled *out = s->out;
+  const int64_t dp = tc_mesh_size(s->whole, TC_ON_DP), shard = tc_mesh_size(s->whole, TC_ON_SHARD), copies = TC_MIN(dp / shard, 2);
+  const int64_t few = world <= MOST_WORLD ? dp : copies * TC_MIN(shard, shard % 2 ? 3 : 4);
+  int each = 0;
+  out->world = (int)(world / dp * few);
+  out->node_of_rank = tc_malloc((size_t)out->world * sizeof *out->node_of_rank);
+  while (each < world && node_of_rank[each] == node_of_rank[0]) each++;
+  for (int i = 0; i < out->world; i++) out->node_of_rank[i] = few == dp ? node_of_rank[i] : i / each;
+  if (few != dp) {
+    const int64_t batch = c->train_global_batch / dp * few;
+    c->mesh_dp = dp;
+    note(s, "mesh.dp", &c->mesh_dp, few, "several data-parallel ranks, %s as before", shard % 2 ? "an odd number" : "an even number");
+    if (c->mesh_shard != TC_AUTO) c->mesh_shard = few / copies;
+    note(s, "train.global_batch", &c->train_global_batch, batch, "as many sequences on each data-parallel rank");
+  }
+  return tc_setup_mesh(smaller, c, out->world, out->node_of_rank, 0, err);
 }
 
 /* ---- a layer's sizes ------------------------------------------------------------------- */
@@ -97,7 +125,7 @@ static void scale_heads(struct scale *s)
       struct tc_model m = s->was;
       m.heads = k * g;
       m.kv_heads = k;
-      if (is_alike(s, k, K) && is_alike(s, k * g, K * G) && (g == 1) == (G == 1) && tc_setup_key_copies(&m, cp, tp) == copies)
+      if (is_alike(s, K, k) && is_alike(s, K * G, k * g) && (g == 1) == (G == 1) && tc_setup_key_copies(&m, cp, tp) == copies)
         best_k = k, best_g = g;
     }
   note(s, "model.heads", &c->model_heads, best_k * best_g, "the same numbers of ranks divide heads and groups of heads");
@@ -212,7 +240,9 @@ static void leave_out(struct tc_config *c, const struct tc_config *defaults)
 
 static int scale_all(struct scale *s, enum tc_scale_what what, int world, const int32_t *node_of_rank, struct tc_err *err)
 {
-  struct tc_mesh *m;
+  struct tc_mesh *m, *small;
+  TC_TRY(scale_world(s, &small, world, node_of_rank, err));
+  s->m = small;
   find_numbers(s);
   if (what == TC_SCALE_ALL) {
     scale_heads(s);
@@ -222,10 +252,11 @@ static int scale_all(struct scale *s, enum tc_scale_what what, int world, const 
   scale_layers(s);
   scale_context(s);
   scale_batch(s);
-  TC_TRY(tc_setup_mesh(&m, s->c, world, node_of_rank, 0, err));
-  scale_head(s, s->c->train_global_batch / tc_mesh_size(m, tc_axes_of(TC_ROLE_BATCH)) / m->size[TC_MB]);
-  tc_mesh_free(m);
-  return 0;
+  const int rc = tc_setup_mesh(&m, s->c, s->out->world, s->out->node_of_rank, 0, err);
+  if (!rc) scale_head(s, s->c->train_global_batch / tc_mesh_size(m, tc_axes_of(TC_ROLE_BATCH)) / m->size[TC_MB]);
+  if (!rc) tc_mesh_free(m);
+  tc_mesh_free(small);
+  return rc;
 }
 
 /* What the whole run's own sizes do not allow is said of them, not of smaller ones. */
@@ -253,15 +284,21 @@ int tc_scale(struct tc_scaled *out, const struct tc_config *cfg, int world, cons
   tc_setup_fill_model(&out->cfg, &s.was);
   leave_out(&out->cfg, out->defaults);
   int rc = tc_setup_mesh(&m, cfg, world, node_of_rank, 0, err);
-  s.m = m;
+  s.whole = m;
   if (!rc) rc = check_whole(cfg, m, err);
   if (!rc && what != TC_SCALE_NOTHING) rc = scale_all(&s, what, world, node_of_rank, err);
+  if (!rc && what == TC_SCALE_NOTHING) {
+    out->world = world;
+    out->node_of_rank = tc_malloc((size_t)world * sizeof *node_of_rank);
+    memcpy(out->node_of_rank, node_of_rank, (size_t)world * sizeof *node_of_rank);
+  }
   tc_mesh_free(m);
   return rc;
 }
 
 void tc_scaled_free(struct tc_scaled *s)
 {
+  free(s->node_of_rank);
   tc_config_free(s->defaults);
   tc_pool_free(s->pool);
   s->defaults = NULL;

@@ -66,9 +66,7 @@ static int find_ranks(struct tc_proving *p, struct tc_err *err)
     snprintf(text, sizeof text, "%.0f", c->run_ranks > 1 ? (double)c->run_ranks : given);
     TC_TRY(tc_args_world(&p->world, &p->node, text, err));
   }
-  if (p->world <= MOST_RANKS) return 0;
-  return tc_fail(err, TC_EUSER, "%d ranks are more than the %d threads that a proof starts: a smaller mesh.dp with the same "
-                 "mesh.shard, tp, pp and cp proves as much", p->world, MOST_RANKS);
+  return 0;
 }
 
 /* The device of all ranks: bf16 on a CPU that multiplies none is the reference's. */
@@ -87,7 +85,7 @@ static const char *device_of(const struct tc_proving *p, bool bf16)
 static struct tc_proof_run run_of(struct tc_proving *p, const struct tc_config *c, bool bf16)
 {
   return (struct tc_proof_run){
-    .cfg = c, .world = p->world, .node_of_rank = p->node, .device = device_of(p, bf16), .steps = p->ask.steps,
+    .cfg = c, .world = p->scaled.world, .node_of_rank = p->scaled.node_of_rank, .device = device_of(p, bf16), .steps = p->ask.steps,
     .seed = (uint64_t)p->ask.seed, .fault = p->ask.number, .poison = true, .progress = stepped, .progress_ctx = p };
 }
 
@@ -109,14 +107,12 @@ static int write_run(struct tc_proving *p, const struct tc_config *c, struct tc_
   const struct tc_output_opts o = { .kind = &run_file, .flag = "-o" };
   const struct tc_config *two[2] = { c, p->scaled.defaults };
   char *text = tc_config_text_of(c, note_changed, two);
+  char world[40];
+  const bool whole = p->ask.world && p->scaled.world == p->world;
+  snprintf(world, sizeof world, "%dx%d", p->mesh->n_nodes, p->scaled.world / p->mesh->n_nodes);
   char *all = tc_sprintf("%s: tercio prove %s --as-is --world \"%s\" --steps %d --seed %lld%s%.0d\n%s", own_words, path,
-                         p->ask.world ? p->ask.world : "", p->ask.steps, (long long)p->ask.seed, p->ask.number ? " --break " : "",
+                         whole ? p->ask.world : world, p->ask.steps, (long long)p->ask.seed, p->ask.number ? " --break " : "",
                          p->ask.number, text);
-  if (!p->ask.world) {
-    free(all);
-    all = tc_sprintf("%s: tercio prove %s --as-is --world %d --steps %d --seed %lld%s%.0d\n%s", own_words, path, p->world,
-                     p->ask.steps, (long long)p->ask.seed, p->ask.number ? " --break " : "", p->ask.number, text);
-  }
   const int rc = tc_output_text(path, &o, all, err);
   if (!rc && !p->ask.json) printf("repeat it: %.*s\n", (int)strcspn(all + strlen(own_words) + 2, "\n"), all + strlen(own_words) + 2);
   TC_FREE(text, all);
@@ -230,7 +226,7 @@ static int prove_others(struct tc_proving *p, struct tc_err *err)
   int64_t equal = 0, refused = 0, differ = 0;
   base.train_precision = base.train_grad_type = TC_F32;
   base.parallel_annotations = p->scaled.defaults->parallel_annotations;
-  base.train_global_batch = tc_round_up(base.train_global_batch, p->world);
+  base.train_global_batch = tc_round_up(base.train_global_batch, p->scaled.world);
   base.mesh_stages = p->scaled.defaults->mesh_stages;
   struct tc_proof_run run = run_of(p, &base, false);
   run.fault = 0;
@@ -246,7 +242,7 @@ static int prove_others(struct tc_proving *p, struct tc_err *err)
     snprintf(what, sizeof what, "layout %lld of %lld: %lld equal, %lld differ", (long long)i + 1, (long long)p->ask.fuzz,
              (long long)equal, (long long)differ);
     tc_ticker_say(&p->ticker, what);
-    tc_draw_layout(&c, &base, p->world, (uint64_t)p->ask.seed, (uint32_t)i);
+    tc_draw_layout(&c, &base, p->scaled.world, (uint64_t)p->ask.seed, (uint32_t)i);
     run.cfg = &c;
     const int rc = tc_prove(&proof, ref, &run, &ran, &why);
     const bool wrong = rc ? ran : !proof.equal;
@@ -274,7 +270,10 @@ static int prove_all(struct tc_proving *p, struct tc_err *err)
 {
   struct tc_scaled *s = &p->scaled;
   TC_TRY(tc_scale(s, p->cfg, p->world, p->node, p->ask.as_is ? TC_SCALE_NOTHING : p->ask.full_width ? TC_SCALE_DEPTH : TC_SCALE_ALL, err));
-  TC_TRY(tc_setup_mesh(&p->mesh, &s->cfg, p->world, p->node, 0, err));
+  if (s->world > MOST_RANKS)
+    return tc_fail(err, TC_EUSER, "%d ranks, without most of the data-parallel ones, are more than the %d threads that a proof "
+                   "starts: a smaller mesh.pp, with the same layers a stage, proves as much", s->world, MOST_RANKS);
+  TC_TRY(tc_setup_mesh(&p->mesh, &s->cfg, s->world, s->node_of_rank, 0, err));
   tc_prove_print_scaled(p);
   fflush(stdout);
   TC_TRY(prove_in(p, TC_F32, err));

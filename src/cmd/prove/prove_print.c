@@ -8,7 +8,7 @@ void tc_prove_print_scaled(const struct tc_proving *p)
 {
   if (p->ask.json) return;
   char mesh[TC_MESH_TEXT];
-  printf("%d rank%s on %d node%s: %s, parallel.data = %s\n", p->world, tc_plural(p->world), p->mesh->n_nodes,
+  printf("%d rank%s on %d node%s: %s, parallel.data = %s\n", p->scaled.world, tc_plural(p->scaled.world), p->mesh->n_nodes,
          tc_plural(p->mesh->n_nodes), tc_mesh_text(mesh, p->mesh->size, " ", " x "), tc_word_parallel_data(p->cfg->parallel_data));
   if (p->scaled.n_notes) printf("made small, since only what divides and what does not makes a difference to a layout:\n");
   for (int i = 0; i < p->scaled.n_notes; i++) {

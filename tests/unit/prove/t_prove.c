@@ -224,7 +224,7 @@ static void check_scaled(int n)
     if (!rc) {
       struct tc_reference *ref = NULL;
       struct tc_proof p = { .n_params = 0 };
-      const struct tc_proof_run run = { .cfg = &s.cfg, .world = world, .node_of_rank = node, .device = "ref", .steps = 2, .seed = 5 };
+      const struct tc_proof_run run = { .cfg = &s.cfg, .world = s.world, .node_of_rank = s.node_of_rank, .device = "ref", .steps = 2, .seed = 5 };
       bool ran = false;
       possible++;
       alike += is_scaled_alike(&whole, &s.cfg);
