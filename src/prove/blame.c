@@ -36,12 +36,11 @@ static bool is_equal(const struct blamer *b, const struct tc_reference *ref, con
   struct tc_proof_run run = *b->run;
   struct tc_proof p;
   struct tc_err err;
-  bool ran;
   if (b->say) b->say(b->ctx, what);
   run.cfg = c;
   run.world = world;
   run.progress = NULL;
-  const int rc = tc_prove(&p, ref, &run, &ran, &err);
+  const int rc = tc_prove(&p, ref, &run, &err);
   const bool equal = !rc && p.equal;
   tc_proof_free(&p);
   return equal;

@@ -2,19 +2,29 @@
  * taken on faith. */
 #include "src/prove/impl.h"
 
+#include <stdlib.h>
+
 enum { EACH = 4 };               /* elements of a parameter */
 
-void tc_perturb(const struct tc_graph *g, const struct tc_mesh *m, int rank, struct tc_exec *x)
+void tc_perturb(const struct tc_graph *g, const struct tc_mesh *m, int rank, struct tc_exec *x, struct tc_device *d)
 {
   for (int32_t i = 0; i < g->n_params; i++) {
     const struct tc_tensor *t = &g->tensor[g->param[i].master];
-    double *w = tc_exec_tensor(x, TC_TRAIN, t->id);
     struct tc_local l;
     tc_tensor_local(t, m, m->coord + (size_t)rank * TC_AXES, &l);
+    const bool f64 = t->dtype == TC_F64;
+    const int64_t bytes = l.elems * (int64_t)tc_dtype_bytes(t->dtype);
+    void *w = tc_malloc((size_t)bytes + 1), *there = tc_exec_tensor(x, TC_TRAIN, t->id);
+    d->ops->copy(d, w, there, bytes);
     for (int64_t e = 0; e < l.elems; e++) {
       const int64_t k = tc_whole_index(t, &l, e);
-      if (k >= 0) w[e] += 0.3 * tc_normal(77, (uint32_t)i, 0, (uint64_t)k);
+      if (k < 0) continue;
+      const double by = (f64 ? 0.3 : 0.1) * tc_normal(77, (uint32_t)i, 0, (uint64_t)k);
+      if (f64) ((double *)w)[e] += by;
+      else ((float *)w)[e] += (float)by;
     }
+    d->ops->copy(d, there, w, bytes);
+    free(w);
   }
 }
 
@@ -41,7 +51,10 @@ int tc_differentiate(struct tc_reference *r, const struct tc_graph *g, struct tc
   for (int32_t i = 0; i < g->n_params; i++) {
     double *w = tc_exec_tensor(x, TC_TRAIN, g->param[i].master);
     const int64_t n = tc_tensor_elems(&g->tensor[g->param[i].master]);
-    for (int64_t k = 0; k < n; k += TC_MAX(1, n / EACH)) {
+    for (int e = 0; e < TC_MIN(EACH, n); e++) {
+      uint32_t drawn[4];
+      tc_philox(drawn, rt->seed, (uint64_t)i, (uint64_t)e);
+      const int64_t k = (int64_t)(drawn[0] % (uint64_t)n);
       struct tc_difference d = { .param = i, .at = k };
       TC_TRY(at_element(&d.value, &w[k], x, eval->graph->loss, rt, err));
       TC_APPEND(r->difference, r->n_differences, r->cap_differences, d);

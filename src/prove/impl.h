@@ -93,7 +93,7 @@ int tc_side_run(struct tc_side *s, struct tc_err *err);
 int tc_differentiate(struct tc_reference *r, const struct tc_graph *g, struct tc_exec *x, const struct tc_program *eval,
                      const struct tc_runtime *rt, struct tc_err *err);
 /* Local. Weights far from their symmetric start, so that every gradient has a size; on every layout the same. */
-void tc_perturb(const struct tc_graph *g, const struct tc_mesh *m, int rank, struct tc_exec *x);
+void tc_perturb(const struct tc_graph *g, const struct tc_mesh *m, int rank, struct tc_exec *x, struct tc_device *d);
 
 /* ---- breaks.c ---- */
 

@@ -52,6 +52,7 @@ struct tc_proof_run {
   int steps;
   uint64_t seed;
   bool f64;                      /* all tensors in double precision, and finite differences of the loss; device ref */
+  bool large;                    /* one rank computes by the device cpu, which is faster than ref */
   bool poison;                   /* buffers that are free are filled with NaN */
   int fault;                     /* of breaks.c, from 1; 0: none */
   const struct tc_fault_place *fault_at;   /* where it was before; NULL: where it first fits */
@@ -75,21 +76,22 @@ struct tc_proof_param {
   double off[TC_PROOF_PARTS];
 };
 
-enum { TC_PROOF_STEPS = 64 };
+enum { TC_PROOF_STEPS = 8 };            /* at most: what is rounding by then is large */
 struct tc_proof {
   struct tc_proof_param *param;  /* [n_params]; owned */
   int n_params, steps;
   /* By step, and of an evaluation after them ([steps]); of the gradient's norm by step. Relative differences. */
   double loss[TC_PROOF_STEPS + 1], norm[TC_PROOF_STEPS];
-  double tolerance[TC_PROOF_PARTS], loss_tolerance, norm_tolerance;
+  double tolerance[TC_PROOF_PARTS], loss_tolerance[TC_PROOF_STEPS + 1], norm_tolerance[TC_PROOF_STEPS];
   char unpredicted[300];         /* memory or bytes of a rank that are not those predicted; "" */
   bool faulted;                  /* the fault that was asked for found its place */
   char fault[300];               /* where it is, in words */
   struct tc_fault_place fault_at;
+  bool failed;                   /* a rank failed while it ran; worst: its sentence */
   bool equal;                    /* all is within tolerance, and as predicted */
   /* The worst, by its tolerance; what is first in a step: a parameter's name with its part, "loss" or "gradient norm"; or
    * "memory and bytes". Empty if all are equal. */
-  char worst[200];
+  char worst[400];
   int worst_step;                /* from 1; 0: unknown */
 };
 void tc_proof_free(struct tc_proof *p);
@@ -103,19 +105,18 @@ void tc_reference_free(struct tc_reference *r);
 /* Local. In double precision: how many elements of the gradient were compared with differences of the loss, the largest
  * relative difference, and of which parameter, into *name (borrowed). */
 int tc_reference_differences(const struct tc_reference *r, double *worst, const char **name);
-/* Local. The layout beside it. A status that is not 0 is the layout's own: it is refused (TC_EUSER, TC_ELAYOUT), or a rank
- * failed while it ran (*ran is then true). */
-int tc_prove(struct tc_proof *out, const struct tc_reference *ref, const struct tc_proof_run *run, bool *ran,
-             struct tc_err *err);
+/* Local. The layout beside it. A status that is not 0: it is refused (TC_EUSER, TC_ELAYOUT), or can't be run here. A rank that
+ * fails while it runs is a difference. */
+int tc_prove(struct tc_proof *out, const struct tc_reference *ref, const struct tc_proof_run *run, struct tc_err *err);
 
 /* ---- trail.c ---- */
 
 /* Where a difference of the forward pass begins, in the order of the program: the first activation that differs, and how it
  * was made. */
-struct tc_trail_end { char tensor[100], made[60]; int mb, rank; double off; };
-/* Local. Runs a step of both once more, and compares each activation that has a name of its own and is not a partial sum.
- * False in *found: none of them differs. */
-int tc_trail_find(struct tc_trail_end *out, bool *found, const struct tc_proof_run *run, struct tc_err *err);
+struct tc_trail_end { bool found; char tensor[100], made[80]; int mb, rank, compared; double off; };
+/* Local. Runs a step of both once more, and compares each activation that has a name of its own and is not a partial sum: so
+ * many. found false: none of them differs. */
+int tc_trail_find(struct tc_trail_end *out, const struct tc_proof_run *run, struct tc_err *err);
 
 /* ---- blame.c ---- */
 

@@ -133,12 +133,14 @@ static void scale_heads(struct scale *s)
   note(s, "model.head_dim", &c->model_head_dim, smallest(s, s->was.head_dim, LEAST_HEAD_DIM, 2), "a head is split by no axis");
 }
 
-/* Some flat shards (S(*)) have to be uneven and some empty: of vectors of so few elements those of several ranks are. */
+/* A size that the ranks of flat shards (S(*)) do not divide becomes one that they do not divide. */
 static void scale_widths(struct scale *s)
 {
   struct tc_config *c = s->c;
-  note(s, "model.hidden", &c->model_hidden, smallest(s, s->was.hidden, LEAST_HIDDEN, 4),
-       "flat shards of small vectors are uneven, or empty");
+  const int64_t was = tc_mesh_size(s->whole, TC_ON_FSDP), is = tc_mesh_size(s->m, TC_ON_FSDP);
+  int64_t hidden = smallest(s, s->was.hidden, LEAST_HIDDEN, s->was.hidden % was ? 2 : 4);
+  while (s->was.hidden % was && hidden % is == 0 && hidden < s->was.hidden) hidden = smallest(s, s->was.hidden, hidden + 1, 2);
+  note(s, "model.hidden", &c->model_hidden, hidden, "the same numbers of ranks divide it");
   note(s, "model.ffn", &c->model_ffn, smallest(s, s->was.ffn, LEAST_FFN, 4), "the same numbers of ranks divide it");
 }
 
@@ -147,7 +149,10 @@ static void scale_vocab(struct scale *s)
 {
   const int64_t tp = tc_mesh_size(s->m, tc_axes_of(TC_ROLE_MODEL)), V = s->was.vocab;
   const bool padded = V % ((V >= 4096 ? 128 : 1) * tp) != 0;
-  int64_t is = tc_round_up(LEAST_VOCAB, tp) + (padded && tp > 1 ? tp / 2 : 0);
+  const int64_t flat = tc_mesh_size(s->m, TC_ON_FSDP);
+  int64_t is = tc_round_up(LEAST_VOCAB, tp);
+  while (flat > 1 && is / tp % flat == 0) is += tp;      /* some flat shard is uneven */
+  is -= padded && tp > 1 ? (tp + 1) / 2 : 0;
   if (s->any) is = smallest(s, V, is, 1);
   if (is >= V) return;
   note(s, "model.vocab", &s->c->model_vocab, is, "%s; the padding to a multiple of 128 is the same on one rank",
@@ -212,9 +217,11 @@ static void scale_batch(struct scale *s)
   const int64_t dp = tc_mesh_size(s->m, tc_axes_of(TC_ROLE_BATCH)), n = s->m->size[TC_MB], pp = s->m->size[TC_PP];
   const int64_t each = c->train_global_batch / dp / n;
   int64_t batches = pp > 1 ? pp + 2 : 3;
-  if (pp > 1 && n % pp == 0) batches = tc_round_up(batches, pp);
+  while (pp > 1 && batches % pp != n % pp) batches++;    /* interleaved schedules need a multiple */
   batches = TC_MIN(batches, n);
-  const int64_t few = TC_MIN(each, s->any ? each : 2);
+  const int64_t tp = tc_mesh_size(s->m, tc_axes_of(TC_ROLE_MODEL)), cp = tc_mesh_size(s->m, tc_axes_of(TC_ROLE_TOKENS));
+  int64_t few = TC_MIN(each, s->any ? smallest(s, each, 2, 1) : 2);
+  while (c->parallel_sequence && few < each && few * c->model_context / cp % tp) few++;   /* its tokens split over tp */
   if (c->train_micro_batch) note(s, "train.micro_batch", &c->train_micro_batch, few, "one sequence, or more than one");
   note(s, "train.global_batch", &c->train_global_batch, dp * batches * few, "%lld micro-batch%s of %lld sequence%s on each of "
        "%lld data-parallel ranks", (long long)batches, batches == 1 ? "" : "es", (long long)few, tc_plural((int)few), (long long)dp);
@@ -224,7 +231,7 @@ static void scale_batch(struct scale *s)
 static void scale_head(struct scale *s, int64_t micro)
 {
   const int64_t rows = micro * s->c->model_context / tc_mesh_size(s->m, tc_axes_of(TC_ROLE_TOKENS));
-  s->c->parallel_head_chunk = TC_MAX(1, rows * 3 / 5);
+  note(s, "parallel.head_chunk", &s->c->parallel_head_chunk, TC_MAX(1, rows * 3 / 5), "two loss chunks of unequal size");
 }
 
 /* What a proof does not read, so that it need not be there. */

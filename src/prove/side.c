@@ -11,9 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RATE 0.01f              /* a step changes weights by about this */
+#define RATE 0.003f             /* a step changes weights by about this */
 #define EPS 1e-4f               /* of AdamW: rounding of what is almost 0 is not made as large as a gradient */
-#define DEADLINE_S 120.0        /* of a collective */
+#define DEADLINE_S 600.0        /* of a collective */
+#define SGD_RATE 8192.0f        /* with which a step of SGD is the gradient: the weight's own rounding counts less */
 
 struct rank {
   pthread_t thread;
@@ -90,7 +91,7 @@ static int open_rank(struct rank *r, struct tc_err *err)
 {
   struct tc_side *s = r->side;
   struct tc_exec_opts o = { .mesh = s->mesh, .rank = r->rank, .fill = tc_inputs_fill, .fill_ctx = &s->inputs };
-  TC_TRY(tc_device_open(&r->device, s->alone ? "ref" : s->run->device, 1, err));
+  TC_TRY(tc_device_open(&r->device, !s->alone ? s->run->device : s->run->large ? "cpu" : "ref", 1, err));
   if (r->device->ops->separate) TC_TRY(tc_device_open(&r->host, "ref", 1, err));
   r->device->poison = s->run->poison;
   o.device = r->device;
@@ -108,9 +109,9 @@ static int begin(struct rank *r, struct tc_err *err)
 {
   r->rt.step = 0;
   TC_TRY(tc_exec_run(r->exec, TC_INIT, &r->rt, err));
-  if (r->side->run->f64) tc_perturb(r->program[TC_TRAIN]->graph, r->side->mesh, r->rank, r->exec);
+  tc_perturb(r->program[TC_TRAIN]->graph, r->side->mesh, r->rank, r->exec, r->device);
   r->rt.step = 1;
-  return 0;
+  return tc_exec_run(r->exec, TC_REFRESH, &r->rt, err);
 }
 
 static int step(struct rank *r, struct tc_err *err)
@@ -139,7 +140,7 @@ static int run_gradient(struct rank *r, struct tc_err *err)
   if (s->alone && s->run->f64)
     TC_TRY(tc_differentiate(s->ref, r->program[TC_TRAIN]->graph, r->exec, r->program[TC_EVAL], &r->rt, err));
   r->rt.clip = r->rt.weight_decay = 0;
-  if (s->cfg->train_optimizer == TC_OPTIMIZER_SGD) r->rt.lr = 1;
+  if (s->cfg->train_optimizer == TC_OPTIMIZER_SGD) r->rt.lr = SGD_RATE;
   TC_TRY(step(r, err));
   if (s->trail) return 0;
   compare(r, TC_PROOF_GRADIENT);
@@ -206,9 +207,10 @@ static void *run_rank(void *arg)
   struct tc_err err = { 0 };
   if (all_made(r, make_programs(r, &err), &err)) {
     int rc = open_rank(r, &err);
+    const bool opened = !rc;
     if (!rc && !r->broken) check_memory(r);
     if (!rc) rc = run_steps(r, &err);
-    if (rc) failed(r, rc, &err, true);
+    if (rc) failed(r, rc, &err, opened);
     if (rc && s->hub) tc_hub_leave(s->hub, r->rank);
   }
   tc_exec_free(r->exec);

@@ -1,8 +1,8 @@
 /* trail.c - where a difference of the forward pass begins.
  *
- * Each rank compares its block of an activation when it is there with what one rank had. Compared are tensors with a name
- * that no other one of the forward pass has, but for those that a reshard made of them; in the loss head, whose chunks
- * share names, none. What is a partial sum is left out. */
+ * Each rank compares its block of an activation when it is there with what one rank had. Several versions of a tensor may
+ * have one name, such as a product before and after its bias, which one rank adds in the product: the last one counts, and
+ * what reshards make of it. In the loss head, whose chunks share names, nothing is compared, and no partial sum is. */
 #include "src/prove/impl.h"
 
 #include "src/program/setup.h"
@@ -14,22 +14,29 @@
 struct kept { char *name; int64_t elems; double norm, *value; };
 struct tc_trail {
   struct kept *kept; int n, cap;
-  bool found;
   int32_t first;                 /* place of the node in the program's order */
   struct tc_trail_end end;
 };
 
 struct tc_follower { struct tc_side *side; int rank; struct tc_device *device; struct tc_exec *exec; };
 
-static bool is_alone_of_its_name(const struct tc_graph *g, const char *name)
+/* The place of a node in the program's order. */
+static int32_t place_of(const struct tc_graph *g, const struct tc_node *n)
 {
-  int n = 0;
-  for (int32_t i = 0; i < g->n_order; i++) {
+  int32_t at = 0;
+  while (g->order[at] != n->id) at++;
+  return at;
+}
+
+/* Whether no operation of the forward pass makes a later version of a tensor of this name. */
+static bool is_last(const struct tc_graph *g, const struct tc_node *n, const char *name)
+{
+  for (int32_t i = place_of(g, n) + 1; i < g->n_order; i++) {
     const struct tc_node *x = &g->node[g->order[i]];
     for (int k = 0; k < x->n_out && x->mark == TC_F && x->op != TC_OP_RESHARD; k++)
-      n += !strcmp(g->tensor[tc_out(g, x, k)].name, name);
+      if (!strcmp(g->tensor[tc_out(g, x, k)].name, name)) return false;
   }
-  return n == 1;
+  return true;
 }
 
 static struct kept *find(struct tc_trail *t, const char *name)
@@ -52,9 +59,9 @@ static double value_at(const void *x, int dtype, int64_t i)
        : (double)((const float *)x)[i];
 }
 
-static void keep(struct tc_trail *t, const struct tc_tensor *x, const struct tc_graph *g, const void *data)
+static void keep(struct tc_trail *t, const struct tc_tensor *x, const void *data)
 {
-  if (find(t, x->name) || !is_alone_of_its_name(g, x->name)) return;
+  if (find(t, x->name)) return;
   struct kept k = { .name = tc_strdup(x->name), .elems = tc_tensor_elems(x) };
   k.value = tc_malloc((size_t)k.elems * sizeof *k.value);
   for (int64_t i = 0; i < k.elems; i++) {
@@ -73,20 +80,31 @@ static int64_t natural_index(const struct tc_tensor *t, const struct tc_local *l
   return i < 0 ? -1 : tc_natural_row(rows, i / columns) * columns + i % columns;
 }
 
+/* How a tensor was made: an operation, a reshard, or one after a reshard of an earlier version. */
+static void describe(char *text, size_t size, const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m,
+                     const char *name)
+{
+  if (n->op == TC_OP_RESHARD) snprintf(text, size, "%s on %s", tc_coll_name[n->coll], tc_mesh_name(m, n->axes));
+  else snprintf(text, size, "op %s", tc_op_info[n->op].name);
+  for (int k = 0; k < n->n_in; k++) {
+    const struct tc_tensor *x = &g->tensor[tc_in(g, n, k)];
+    const struct tc_node *by = x->node < 0 ? NULL : &g->node[x->node];
+    if (by && by->op == TC_OP_RESHARD && !strcmp(x->name, name) && n->op != TC_OP_RESHARD)
+      tc_text_add(text, size, " after %s on %s", tc_coll_name[by->coll], tc_mesh_name(m, by->axes));
+  }
+}
+
 static void note(struct tc_follower *f, const struct tc_graph *g, const struct tc_node *n, const char *name, int32_t mb, double off)
 {
   struct tc_side *s = f->side;
   struct tc_trail *t = s->trail;
-  int32_t at = 0;
-  while (g->order[at] != n->id) at++;
+  const int32_t at = place_of(g, n);
   pthread_mutex_lock(&s->lock);
-  if (!t->found || at < t->first) {
-    t->found = true;
+  if (!t->end.found || at < t->first) {
     t->first = at;
-    t->end = (struct tc_trail_end){ .mb = mb, .rank = f->rank, .off = off };
+    t->end = (struct tc_trail_end){ .found = true, .mb = mb, .rank = f->rank, .off = off };
     snprintf(t->end.tensor, sizeof t->end.tensor, "%s", name);
-    if (n->op == TC_OP_RESHARD) snprintf(t->end.made, sizeof t->end.made, "%s on %s", tc_coll_name[n->coll], tc_mesh_name(s->mesh, n->axes));
-    else snprintf(t->end.made, sizeof t->end.made, "op %s", tc_op_info[n->op].name);
+    describe(t->end.made, sizeof t->end.made, g, n, s->mesh, name);
   }
   pthread_mutex_unlock(&s->lock);
 }
@@ -120,14 +138,14 @@ static void watch(void *ctx, const struct tc_graph *g, const struct tc_node *n, 
   for (int k = 0; k < n->n_out; k++) {
     const struct tc_tensor *x = &g->tensor[tc_out(g, n, k)];
     struct tc_local l;
-    if (x->param >= 0 || x->rank < 2 || x->space != TC_DEVICE) continue;
+    if (x->param >= 0 || x->rank < 2 || x->space != TC_DEVICE || !is_last(g, n, x->name)) continue;
     tc_tensor_local(x, s->mesh, coord, &l);
     if (!l.elems) continue;
     const int64_t bytes = l.elems * (int64_t)tc_dtype_bytes(x->dtype);
     struct tc_device *d = f->device;
     void *data = tc_malloc((size_t)bytes);
     d->ops->copy(d, data, tc_exec_tensor_of(f->exec, TC_TRAIN, x->id, mb), bytes);
-    if (s->alone) keep(s->trail, x, g, data);
+    if (s->alone) keep(s->trail, x, data);
     else compare(f, g, n, x, &l, data, mb);
     free(data);
   }
@@ -153,7 +171,7 @@ static int run_side(struct tc_side *s, int world, const int32_t *node_of_rank, s
   return rc;
 }
 
-int tc_trail_find(struct tc_trail_end *out, bool *found, const struct tc_proof_run *run, struct tc_err *err)
+int tc_trail_find(struct tc_trail_end *out, const struct tc_proof_run *run, struct tc_err *err)
 {
   static const int32_t node[1] = { 0 };
   struct tc_trail t = { .n = 0 };
@@ -167,8 +185,8 @@ int tc_trail_find(struct tc_trail_end *out, bool *found, const struct tc_proof_r
   alone.cfg = alone.own;
   if (!rc) rc = run_side(&alone, 1, node, err);
   if (!rc) rc = run_side(&side, run->world, run->node_of_rank, err);
-  *found = t.found;
   *out = t.end;
+  out->compared = t.n;
   for (int i = 0; i < t.n; i++) TC_FREE(t.kept[i].name, t.kept[i].value);
   free(t.kept);
   tc_reference_free(r);

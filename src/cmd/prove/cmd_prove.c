@@ -6,6 +6,7 @@
 #include "src/program/setup.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,13 +19,13 @@ static const struct tc_output_kind run_file = { "a run file that tercio prove ha
 const struct tc_flag tc_flags_prove[] = {
   { "--world NODESxRANKS", "the job's nodes and ranks of each, as in 3x8, \"2:8,4\", or a number of ranks of one node; without it "
     "the ranks that the mesh options give", .kind = TC_FLAG_TEXT, FIELD(world) },
-  { "--steps N", "steps that are compared (default 3)", "a number from 2 to 64", TC_FLAG_INT, FIELD(steps), 2, TC_PROOF_STEPS },
+  { "--steps N", "steps that are compared (default 3)", "a number from 2 to 8", TC_FLAG_INT, FIELD(steps), 2, TC_PROOF_STEPS },
   { "--full-width", "keep the sizes of a layer: hidden, heads, ffn", .kind = TC_FLAG_YES, FIELD(full_width) },
   { "--as-is", "keep all sizes: of a run file that prove wrote, or of a small model", .kind = TC_FLAG_YES, FIELD(as_is),
     .drops = "--full-width" },
   { "--against float64", "also compare one rank's gradient with differences of its loss in double precision", "float64",
     TC_FLAG_TEXT, FIELD(against) },
-  { "--fuzz N", "also N other layouts of the same model and ranks, drawn", "a number", TC_FLAG_WHOLE, FIELD(fuzz), 1, 1e6 },
+  { "--fuzz N", "also N other layouts of the same model and ranks, drawn, without annotations and in fp32", "a number", TC_FLAG_WHOLE, FIELD(fuzz), 1, 1e6 },
   { "--seed N", "of tokens, weights and what --fuzz draws (default 1)", "a number", TC_FLAG_WHOLE, FIELD(seed), 0, 1e18 },
   { "-o FILE", "the run file that repeats a difference (default tercio-prove.ini)", .kind = TC_FLAG_TEXT, FIELD(file) },
   { "--once", "do nothing if this run file with these nodes was proved before: OUT/proved says so (train.sbatch)",
@@ -51,6 +52,19 @@ static void entitle(struct tc_proving *p, const char *title)
 {
   snprintf(p->title, sizeof p->title, "%s", title);
   tc_ticker_say(&p->ticker, title);
+}
+
+/* Prints a line, unless JSON is asked for. */
+static void say(struct tc_proving *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct tc_proving *p, const char *fmt, ...)
+{
+  va_list args;
+  if (p->ask.json) return;
+  tc_ticker_clear(&p->ticker);
+  va_start(args, fmt);
+  vprintf(fmt, args);
+  va_end(args);
+  fflush(stdout);
 }
 
 static int find_ranks(struct tc_proving *p, struct tc_err *err)
@@ -82,11 +96,21 @@ static const char *device_of(const struct tc_proving *p, bool bf16)
   return has ? "cpu" : "ref";
 }
 
+/* Roughly the operations of one rank's step; naive kernels do some 1e9 of them a second. */
+static double work_of(const struct tc_config *c)
+{
+  struct tc_model m;
+  struct tc_err none;
+  if (tc_setup_model(c, &m, &none) < 0) return 0;
+  return 6.0 * (double)tc_model_params(&m) * (double)c->train_global_batch * (double)c->model_context;
+}
+
 static struct tc_proof_run run_of(struct tc_proving *p, const struct tc_config *c, bool bf16)
 {
   return (struct tc_proof_run){
     .cfg = c, .world = p->scaled.world, .node_of_rank = p->scaled.node_of_rank, .device = device_of(p, bf16), .steps = p->ask.steps,
-    .seed = (uint64_t)p->ask.seed, .fault = p->ask.number, .poison = true, .progress = stepped, .progress_ctx = p };
+    .seed = (uint64_t)p->ask.seed, .fault = p->ask.number, .poison = true, .large = !bf16 && work_of(c) > 2e9, .progress = stepped,
+    .progress_ctx = p };
 }
 
 /* ---- a difference ---------------------------------------------------------------------- */
@@ -100,84 +124,83 @@ static const char *note_changed(const void *arg, const char *name)
   return NULL;
 }
 
-/* The run file that repeats it. */
-static int write_run(struct tc_proving *p, const struct tc_config *c, struct tc_err *err)
+/* The run file that repeats it. The difference is what counts, also where the file can't be written. */
+static void write_run(struct tc_proving *p, const struct tc_config *c)
 {
   const char *path = p->ask.file ? p->ask.file : "tercio-prove.ini";
   const struct tc_output_opts o = { .kind = &run_file, .flag = "-o" };
   const struct tc_config *two[2] = { c, p->scaled.defaults };
   char *text = tc_config_text_of(c, note_changed, two);
+  struct tc_err err;
   char world[40];
   const bool whole = p->ask.world && p->scaled.world == p->world;
   snprintf(world, sizeof world, "%dx%d", p->mesh->n_nodes, p->scaled.world / p->mesh->n_nodes);
-  char *all = tc_sprintf("%s: tercio prove %s --as-is --world \"%s\" --steps %d --seed %lld%s%.0d\n%s", own_words, path,
-                         whole ? p->ask.world : world, p->ask.steps, (long long)p->ask.seed, p->ask.number ? " --break " : "",
-                         p->ask.number, text);
-  const int rc = tc_output_text(path, &o, all, err);
-  if (!rc && !p->ask.json) printf("repeat it: %.*s\n", (int)strcspn(all + strlen(own_words) + 2, "\n"), all + strlen(own_words) + 2);
-  TC_FREE(text, all);
-  return rc;
+  char *words = tc_sprintf("tercio prove \"%s\" --as-is --world \"%s\" --steps %d --seed %lld%s%.0d", path,
+                           whole ? p->ask.world : world, p->ask.steps, (long long)p->ask.seed, p->ask.number ? " --break " : "",
+                           p->ask.number);
+  char *all = tc_sprintf("%s: %s\n%s", own_words, words, text);
+  if (tc_output_text(path, &o, all, &err) < 0) tc_warn("there is no run file that repeats it: %s", err.text);
+  else say(p, "repeat it: %s\n", words);
+  if (p->out) json_object_set_new(p->out, "repeat", json_string(words));
+  TC_FREE(text, words, all);
+}
+
+static void say_where(struct tc_proving *p, const struct tc_proof *f)
+{
+  int wrong = 0;
+  for (int i = 0; i < f->n_params; i++) wrong += !(f->param[i].off[TC_PROOF_GRADIENT] <= f->tolerance[TC_PROOF_GRADIENT]);
+  say(p, "DIFFERS: %s%s%.0d", f->worst, f->worst_step ? " in step " : "", f->worst_step);
+  if (wrong) say(p, "; gradients of %d of %d parameters differ", wrong, f->n_params);
+  say(p, "\n");
+  for (int i = 0, n = 0; i < f->n_params && n < 8; i++)
+    if (!(f->param[i].off[TC_PROOF_GRADIENT] <= f->tolerance[TC_PROOF_GRADIENT]) && ++n)
+      say(p, "  gradient of %s: %.1e\n", f->param[i].name, f->param[i].off[TC_PROOF_GRADIENT]);
 }
 
 static int explain(struct tc_proving *p, const struct tc_proof *f, const struct tc_reference *ref, const struct tc_proof_run *run,
                    struct tc_blame *b, struct tc_err *err)
 {
-  int wrong = 0;
+  struct tc_trail_end end = { .found = false };
   p->status = 1;
-  for (int i = 0; i < f->n_params; i++) wrong += !(f->param[i].off[TC_PROOF_GRADIENT] <= f->tolerance[TC_PROOF_GRADIENT]);
-  if (!p->ask.json) {
-    printf("DIFFERS: %s%s%.0d", f->worst, f->worst_step ? " in step " : "", f->worst_step);
-    if (wrong) printf("; gradients of %d of %d parameters differ", wrong, f->n_params);
-    printf("\n");
-    for (int i = 0, n = 0; i < f->n_params && n < 8; i++)
-      if (!(f->param[i].off[TC_PROOF_GRADIENT] <= f->tolerance[TC_PROOF_GRADIENT]) && ++n)
-        printf("  gradient of %s: %.1e\n", f->param[i].name, f->param[i].off[TC_PROOF_GRADIENT]);
-    fflush(stdout);
-  }
-  if (!(f->loss[0] <= f->loss_tolerance)) {
-    struct tc_trail_end end;
-    bool found;
-    tc_ticker_say(&p->ticker, "comparing activations");
-    TC_TRY(tc_trail_find(&end, &found, run, err));
-    if (found && !p->ask.json)
-      printf("it begins in the forward pass, at %s, which %s makes (rank %d, micro-batch %d: %.1e)\n", end.tensor, end.made, end.rank,
-             end.mb, end.off);
-    else if (!p->ask.json) printf("the activations of all layers are equal: it begins in the loss head\n");
-  }
+  say_where(p, f);
+  tc_ticker_say(&p->ticker, "comparing activations");
+  if (!f->failed) TC_TRY(tc_trail_find(&end, run, err));
+  if (end.found)
+    say(p, "it begins in the forward pass, at %s, which %s makes (rank %d, micro-batch %d: %.1e)\n", end.tensor, end.made, end.rank,
+        end.mb, end.off);
+  else if (!f->failed) say(p, "of %d activations of layers that were compared none differs\n", end.compared);
   TC_TRY(tc_blame_find(b, ref, run, tc_ticker_say, &p->ticker, err));
-  for (int i = 0; i < b->n && !p->ask.json; i++) printf("it goes with %s\n", b->what[i]);
-  if (!b->n && !p->ask.json) printf("it does not go away with any one axis, option or row left out\n");
-  return write_run(p, run->cfg, err);
+  for (int i = 0; i < b->n; i++) say(p, "it goes with %s\n", b->what[i]);
+  if (!b->n) say(p, "it does not go away with any one axis, option or row left out\n");
+  write_run(p, run->cfg);
+  return 0;
 }
 
 /* ---- proofs ---------------------------------------------------------------------------- */
 
-/* The layout in one precision. */
-static int prove_in(struct tc_proving *p, enum tc_dtype type, struct tc_err *err)
+/* The layout with these types of activations and of gradients. */
+static int prove_in(struct tc_proving *p, enum tc_dtype type, enum tc_dtype grad_type, struct tc_err *err)
 {
   struct tc_config c = p->scaled.cfg;
   struct tc_reference *ref = NULL;
   struct tc_proof proof = { 0 };
   struct tc_blame b = { .n = 0 };
-  bool ran;
   c.train_precision = type;
-  if (type == TC_F32) c.train_grad_type = TC_F32;
+  c.train_grad_type = grad_type;
   struct tc_proof_run run = run_of(p, &c, type == TC_BF16);
-  const char *precision = type == TC_BF16 ? "bf16" : "fp32";
+  const char *precision = type == TC_BF16 ? "bf16" : grad_type == TC_BF16 ? "fp32 with gradients in bf16" : "fp32";
   entitle(p, "one rank");
   TC_TRY(tc_reference_new(&ref, &run, err));
   entitle(p, "the layout");
-  int rc = tc_prove(&proof, ref, &run, &ran, err);
+  int rc = tc_prove(&proof, ref, &run, err);
   if (!rc && p->ask.number && !proof.faulted)
     rc = tc_fail(err, TC_EUSER, "--break %d: %s: this layout has no place for that", p->ask.number, tc_break_what(p->ask.number));
-  if (!rc && !p->ask.json) {
-    printf("%s, %d steps, device %s, beside one rank:\n", precision, p->ask.steps, run.device);
-    tc_prove_print(&proof);
-    if (p->ask.number) printf("  planted: %s\n", proof.fault);
-  }
+  if (!rc) say(p, "%s, %d steps, device %s, beside one rank:\n", precision, p->ask.steps, run.device);
+  if (!rc && !p->ask.json && !proof.failed) tc_prove_print(&proof);
+  if (!rc && p->ask.number) say(p, "  planted: %s\n", proof.fault);
   if (*proof.fault_at.tensor) run.fault_at = &proof.fault_at;
   if (!rc && !proof.equal) rc = explain(p, &proof, ref, &run, &b, err);
-  if (!rc && p->out) json_array_append_new(json_object_get(p->out, "proofs"), tc_prove_json(&proof, precision, &b));
+  if (!rc && p->out) json_array_append_new(json_object_get(p->out, "proofs"), tc_prove_json(&proof, precision, run.device, &b));
   tc_blame_free(&b);
   tc_proof_free(&proof);
   tc_reference_free(ref);
@@ -193,17 +216,18 @@ static int against_differences(struct tc_proving *p, struct tc_err *err)
   double worst;
   c.train_precision = c.train_grad_type = TC_F32;
   c.train_dropout = 0;
+  c.train_optimizer = TC_OPTIMIZER_ADAMW;        /* whose first moment is the gradient */
   struct tc_proof_run run = run_of(p, &c, false);
   run.f64 = true;
+  run.large = false;
   run.device = "ref";
   entitle(p, "one rank in double precision, beside differences of its loss");
   TC_TRY(tc_reference_new(&ref, &run, err));
   const int n = tc_reference_differences(ref, &worst, &name);
   const bool good = worst <= 1e-6;
   if (!good) p->status = 1;
-  if (!p->ask.json)
-    printf("one rank in double precision: %d elements of its gradient are %.1e off differences of the loss at most (%s); "
-           "tolerance 1e-6: %s\n", n, worst, name, good ? "equal" : "DIFFERS");
+  say(p, "one rank in double precision: %d elements of its gradient are %.1e off differences of the loss at most (%s); "
+      "tolerance 1e-6: %s\n", n, worst, name, good ? "equal" : "DIFFERS");
   if (p->out) json_object_set_new(p->out, "against_float64", tc_out_object("elements=%d worst=%g parameter=%s equal!=%d", n, worst, name, good));
   tc_reference_free(ref);
   return 0;
@@ -219,53 +243,64 @@ static char *layout_words(const struct tc_config *c, const struct tc_config *tha
   return tc_strdup(text);
 }
 
+/* Draws until so many layouts are possible. */
 static int prove_others(struct tc_proving *p, struct tc_err *err)
 {
+  enum { DRAWS_EACH = 40 };
   struct tc_config base = p->scaled.cfg;
+  const struct tc_config *defaults = p->scaled.defaults;
   struct tc_reference *ref = NULL;
   int64_t equal = 0, refused = 0, differ = 0;
   base.train_precision = base.train_grad_type = TC_F32;
-  base.parallel_annotations = p->scaled.defaults->parallel_annotations;
+  base.parallel_annotations = defaults->parallel_annotations;
+  base.mesh_stages = defaults->mesh_stages;
   base.train_global_batch = tc_round_up(base.train_global_batch, p->scaled.world);
-  base.mesh_stages = p->scaled.defaults->mesh_stages;
   struct tc_proof_run run = run_of(p, &base, false);
   run.fault = 0;
   entitle(p, "one rank");
   TC_TRY(tc_reference_new(&ref, &run, err));
   run.progress = NULL;
-  for (int64_t i = 0; i < p->ask.fuzz; i++) {
+  for (int64_t i = 0; equal + differ < p->ask.fuzz && i < DRAWS_EACH * p->ask.fuzz; i++) {
     struct tc_config c;
     struct tc_proof proof;
     struct tc_err why = { 0 };
-    bool ran;
     char what[80];
-    snprintf(what, sizeof what, "layout %lld of %lld: %lld equal, %lld differ", (long long)i + 1, (long long)p->ask.fuzz,
-             (long long)equal, (long long)differ);
+    snprintf(what, sizeof what, "layout %lld of %lld: %lld equal, %lld differ", (long long)(equal + differ + 1),
+             (long long)p->ask.fuzz, (long long)equal, (long long)differ);
     tc_ticker_say(&p->ticker, what);
     tc_draw_layout(&c, &base, p->scaled.world, (uint64_t)p->ask.seed, (uint32_t)i);
     run.cfg = &c;
-    const int rc = tc_prove(&proof, ref, &run, &ran, &why);
-    const bool wrong = rc ? ran : !proof.equal;
-    *(rc && !ran ? &refused : wrong ? &differ : &equal) += 1;
-    if (wrong) {
-      char *words = layout_words(&c, p->scaled.defaults);
-      if (!p->ask.json) printf("DIFFERS: %s: %s\n", words, rc ? why.text : proof.worst);
+    const int rc = tc_prove(&proof, ref, &run, &why);
+    *(rc ? &refused : proof.equal ? &equal : &differ) += 1;
+    if (!rc && !proof.equal) {
+      char *words = layout_words(&c, defaults);
+      say(p, "DIFFERS: %s: %s\n", words, proof.worst);
       free(words);
+      if (!p->status) write_run(p, &c);
       p->status = 1;
     }
     tc_proof_free(&proof);
   }
-  if (!p->ask.json)
-    printf("%lld layouts drawn from seed %lld: %lld equal one rank, %lld are impossible, %lld differ\n", (long long)p->ask.fuzz,
-           (long long)p->ask.seed, (long long)equal, (long long)refused, (long long)differ);
+  say(p, "%lld layouts drawn from seed %lld: %lld equal one rank, %lld differ; %lld more are impossible\n",
+      (long long)(equal + differ), (long long)p->ask.seed, (long long)equal, (long long)differ, (long long)refused);
   if (p->out)
     json_object_set_new(p->out, "fuzz", tc_out_object("layouts=%lld seed=%lld equal=%lld impossible=%lld differ=%lld",
-      (long long)p->ask.fuzz, (long long)p->ask.seed, (long long)equal, (long long)refused, (long long)differ));
+      (long long)(equal + differ), (long long)p->ask.seed, (long long)equal, (long long)refused, (long long)differ));
   tc_reference_free(ref);
   return 0;
 }
 
-/* In fp32 first, where smaller faults show; then as the run computes. */
+/* In fp32 first, where smaller faults show; then in the types in which the run computes: precision = auto is bf16 on GPUs. */
+static int prove_types(struct tc_proving *p, struct tc_err *err)
+{
+  const struct tc_config *c = p->cfg;
+  const bool may_be_gpus = c->run_device == TC_DEVICE_AUTO || c->run_device == TC_DEVICE_CUDA;
+  const enum tc_dtype type = c->train_precision != TC_DTYPE_AUTO ? (enum tc_dtype)c->train_precision : may_be_gpus ? TC_BF16 : TC_F32;
+  TC_TRY(prove_in(p, TC_F32, TC_F32, err));
+  if (p->status || (type == TC_F32 && c->train_grad_type == TC_F32)) return 0;
+  return prove_in(p, type, c->train_grad_type, err);
+}
+
 static int prove_all(struct tc_proving *p, struct tc_err *err)
 {
   struct tc_scaled *s = &p->scaled;
@@ -275,12 +310,11 @@ static int prove_all(struct tc_proving *p, struct tc_err *err)
                    "starts: a smaller mesh.pp, with the same layers a stage, proves as much", s->world, MOST_RANKS);
   TC_TRY(tc_setup_mesh(&p->mesh, &s->cfg, s->world, s->node_of_rank, 0, err));
   tc_prove_print_scaled(p);
-  fflush(stdout);
-  TC_TRY(prove_in(p, TC_F32, err));
-  if (!p->status && (p->cfg->train_precision == TC_BF16 || p->cfg->train_grad_type == TC_BF16)) TC_TRY(prove_in(p, TC_BF16, err));
+  if (p->out) tc_prove_json_run(p);
+  TC_TRY(prove_types(p, err));
   if (p->ask.against) TC_TRY(against_differences(p, err));
   if (p->ask.fuzz) TC_TRY(prove_others(p, err));
-  if (!p->status && !p->ask.json) printf("equal: this layout computes what one rank computes\n");
+  if (!p->status) say(p, "equal: this layout computes what one rank computes\n");
   return 0;
 }
 
@@ -292,7 +326,9 @@ static int prove_once(struct tc_proving *p, struct tc_err *err)
   TC_TRY(tc_prove_mark_of(&path, &text, p, err));
   const bool before = tc_prove_is_marked(path, text);
   int rc = 0;
-  if (before) printf("proved before: %s\n", path);
+  if (before) say(p, "proved before: %s\n", path);
+  if (p->out) json_object_set_new(p->out, "proved_before", json_boolean(before));
+  if (before) rc = 0;
   else rc = prove_all(p, err);
   if (!before && !rc && !p->status) rc = tc_prove_mark(p, path, text, err);
   TC_FREE(path, text);
@@ -301,6 +337,8 @@ static int prove_once(struct tc_proving *p, struct tc_err *err)
 
 static int check(const struct tc_proving *p, struct tc_err *err)
 {
+  const struct tc_output_opts o = { .kind = &run_file, .flag = "-o" };
+  if (p->ask.file) TC_TRY(tc_output_check(p->ask.file, &o, err));
   if (p->ask.against && strcmp(p->ask.against, "float64") != 0)
     return tc_fail(err, TC_EUSER, "--against = %s: float64 is what there is", p->ask.against);
   if (p->ask.number && !tc_break_what(p->ask.number))

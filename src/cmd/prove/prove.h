@@ -24,10 +24,11 @@ struct tc_ticker {
   char what[200];
   int64_t begin_ns;
 };
-/* ticker.c. Local, all three. */
+/* ticker.c. Local, all. _clear: before something else is printed. */
 int tc_ticker_start(struct tc_ticker *t, struct tc_err *err);
 void tc_ticker_stop(struct tc_ticker *t);
 void tc_ticker_say(void *ticker, const char *what);
+void tc_ticker_clear(struct tc_ticker *t);
 
 struct tc_proving {
   struct tc_prove_ask ask;
@@ -42,10 +43,13 @@ struct tc_proving {
   int status;                    /* the first that is not 0: 1 */
 };
 
-/* prove_print.c. Local, all three. The mesh, and what was made small; unless JSON is asked for. */
+/* prove_print.c. Local, all. The mesh, and what was made small; unless JSON is asked for. */
 void tc_prove_print_scaled(const struct tc_proving *p);
 void tc_prove_print(const struct tc_proof *f);
-json_t *tc_prove_json(const struct tc_proof *f, const char *precision, const struct tc_blame *b);   /* owned by the caller */
+/* Owned by the caller. */
+json_t *tc_prove_json(const struct tc_proof *f, const char *precision, const char *device, const struct tc_blame *b);
+/* The mesh and the sizes that are proved, in p->out. */
+void tc_prove_json_run(const struct tc_proving *p);
 
 /* prove_mark.c: OUT/proved, "proved " and a hash of the run, the nodes and the rows of annotations. Local. *path and *text
  * are owned by the caller. TC_EUSER. */

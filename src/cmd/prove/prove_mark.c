@@ -1,6 +1,8 @@
 /* prove_mark.c - whether a run was proved before. */
+#include "ac_config.h"
 #include "src/cmd/prove/prove.h"
 #include "src/files/files.h"
+#include "src/program/setup.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,16 +11,20 @@ static const struct tc_output_kind mark_kind = { "the mark of an earlier proof",
 
 int tc_prove_mark_of(char **path, char **text, const struct tc_proving *p, struct tc_err *err)
 {
-  char *run = tc_config_text(p->cfg), *rows = NULL;
+  struct tc_config c = *p->cfg;
+  struct tc_model m;
+  char *rows = NULL;
   size_t bytes = 0;
-  if (*p->cfg->parallel_annotations)
-    TC_TRY(tc_read_text(&rows, &bytes, p->cfg->parallel_annotations, "annotation file", TC_MOST_CONFIG, err));
-  uint64_t h = tc_hash64(run);
+  TC_TRY(tc_setup_model(&c, &m, err));           /* what model.config says is the model, wherever it stands */
+  tc_setup_fill_model(&c, &m);
+  if (*c.parallel_annotations) TC_TRY(tc_read_text(&rows, &bytes, c.parallel_annotations, "annotation file", TC_MOST_CONFIG, err));
+  char *run = tc_config_text(&c), *all = tc_sprintf("%s %s", PACKAGE_VERSION, run);
+  uint64_t h = tc_hash64(all);
   for (int i = 0; i < p->world; i++) h = tc_hash64_add(h, (uint64_t)p->node[i]);
   for (size_t i = 0; i < bytes; i++) h = tc_hash64_add(h, (unsigned char)rows[i]);
-  *path = tc_sprintf("%s/proved", p->cfg->run_out);
+  *path = tc_sprintf("%s/proved", c.run_out);
   *text = tc_sprintf("proved %016llx\n", (unsigned long long)h);
-  TC_FREE(run, rows);
+  TC_FREE(run, all, rows);
   return 0;
 }
 

@@ -34,6 +34,11 @@ void tc_ticker_stop(struct tc_ticker *t)
   pthread_cond_signal(&t->stopped);
   pthread_mutex_unlock(&t->lock);
   pthread_join(t->thread, NULL);
+  tc_ticker_clear(t);
+}
+
+void tc_ticker_clear(struct tc_ticker *t)
+{
   if (t->terminal) tc_say("\r", "\033[K", "%s", "");
 }
 

@@ -30,6 +30,10 @@ static const struct layout layouts[] = {
                     "--parallel.schedule=1f1b" } },
   { "zb x tp", 2, 2, { SMALL, "--mesh.pp=2", "--mesh.tp=2", "--train.global_batch=6", "--train.micro_batch=1",
                        "--parallel.schedule=zb", "--parallel.sequence=yes" } },
+  { "sgd x tp", 1, 4, { SMALL, "--mesh.tp=2", "--parallel.data=zero1", "--train.global_batch=8", "--train.optimizer=sgd",
+                        "--model.family=llama" } },
+  { "deep", 1, 4, { SMALL, "--model.layers=31", "--mesh.pp=4", "--train.global_batch=24", "--train.micro_batch=1",
+                    "--parallel.schedule=interleaved", "--parallel.virtual_stages=7" } },
 };
 static bool full, bf16;
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
@@ -46,8 +50,8 @@ static void make(struct one *x, const struct layout *l, const char *more)
   if (bf16) argv[n++] = (char *)(uintptr_t)"--train.precision=bf16";
   if (tc_config_new(&x->c, n, argv, &err) < 0) printf("# %s\n", err.text), abort();
   for (int i = 0; i < l->nodes * l->ranks; i++) x->node[i] = i / l->ranks;
-  x->run = (struct tc_proof_run){ .cfg = x->c, .world = l->nodes * l->ranks, .node_of_rank = x->node, .device = "ref", .steps = 3,
-                                  .seed = test_seed(full), .poison = true };
+  x->run = (struct tc_proof_run){ .cfg = x->c, .world = l->nodes * l->ranks, .node_of_rank = x->node, .device = bf16 || l->ranks % 4 ? "ref" : "cpu",
+                                  .steps = 3, .seed = test_seed(full), .poison = true };
   if (tc_reference_new(&x->ref, &x->run, &err) < 0) printf("# %s\n", err.text), abort();
 }
 
@@ -61,8 +65,7 @@ static struct tc_proof prove(const struct one *x)
 {
   struct tc_proof p;
   struct tc_err err;
-  bool ran;
-  const int rc = tc_prove(&p, x->ref, &x->run, &ran, &err);
+  const int rc = tc_prove(&p, x->ref, &x->run, &err);
   if (rc) printf("# %s\n", err.text);
   if (rc) p.equal = false, snprintf(p.worst, sizeof p.worst, "%.190s", err.text);
   return p;
@@ -73,8 +76,20 @@ static void nearest(double most[TC_PROOF_PARTS + 2], const struct tc_proof *p)
 {
   for (int k = 0; k < TC_PROOF_PARTS; k++)
     for (int i = 0; i < p->n_params; i++) most[k] = TC_MAX(most[k], p->param[i].off[k] / p->tolerance[k]);
-  for (int i = 0; i <= p->steps; i++) most[TC_PROOF_PARTS] = TC_MAX(most[TC_PROOF_PARTS], p->loss[i] / p->loss_tolerance);
-  for (int i = 0; i < p->steps; i++) most[TC_PROOF_PARTS + 1] = TC_MAX(most[TC_PROOF_PARTS + 1], p->norm[i] / p->norm_tolerance);
+  for (int i = 0; i <= p->steps; i++) most[TC_PROOF_PARTS] = TC_MAX(most[TC_PROOF_PARTS], p->loss[i] / p->loss_tolerance[i]);
+  for (int i = 0; i < p->steps; i++) most[TC_PROOF_PARTS + 1] = TC_MAX(most[TC_PROOF_PARTS + 1], p->norm[i] / p->norm_tolerance[i]);
+}
+
+/* That what is rounding is far from what is not. */
+static void check_margins(const double most[TC_PROOF_PARTS + 2])
+{
+  double all = 0;
+  for (int k = 0; k < TC_PROOF_PARTS + 2; k++) {
+    all = TC_MAX(all, most[k]);
+    printf("# %s: %.3f of the tolerance at most\n", k < TC_PROOF_PARTS ? tc_proof_part_name[k] : k == TC_PROOF_PARTS ? "loss" : "norm",
+           most[k]);
+  }
+  ok(all < 0.5, "sound layouts are below half of the tolerances: %.3f", all);
 }
 
 static void check_sound(void)
@@ -85,12 +100,18 @@ static void check_sound(void)
     make(&x, &layouts[i], NULL);
     struct tc_proof p = prove(&x);
     ok(p.equal, "%s equals one rank: %s %s", layouts[i].name, p.worst, p.unpredicted);
-    nearest(most, &p);
+    if (!p.failed) nearest(most, &p);
     tc_proof_free(&p);
     done(&x);
   }
-  for (int k = 0; k < TC_PROOF_PARTS + 2; k++)
-    printf("# %s: %.3f of the tolerance at most\n", k < TC_PROOF_PARTS ? tc_proof_part_name[k] : k == TC_PROOF_PARTS ? "loss" : "norm", most[k]);
+  check_margins(most);
+}
+
+static bool names_parameter(const struct tc_proof *p)
+{
+  for (int i = 0; i < p->n_params; i++)
+    if (strstr(p->worst, p->param[i].name)) return true;
+  return false;
 }
 
 struct tally { int planted, found, named, placed; };
@@ -104,7 +125,7 @@ static void plant(struct one *x, const struct layout *l, int fault, struct tally
   if (p.faulted) {
     t->planted++;
     t->found += !p.equal;
-    t->named += !p.equal && *p.worst;
+    t->named += !p.equal && names_parameter(&p);
     x->run.fault_at = *p.fault_at.tensor ? &p.fault_at : NULL;
     if (!p.equal && tc_blame_find(&b, x->ref, &x->run, NULL, NULL, &err) < 0) printf("# %s\n", err.text);
     t->placed += b.n > 0;
@@ -148,17 +169,16 @@ static void check_drawn(int n)
     struct tc_config c;
     struct tc_proof p;
     struct tc_err err;
-    bool ran;
-    tc_draw_layout(&c, x.c, 8, test_seed(full), (uint32_t)i);
+      tc_draw_layout(&c, x.c, 8, test_seed(full), (uint32_t)i);
     x.run.cfg = &c;
-    const int rc = tc_prove(&p, x.ref, &x.run, &ran, &err);
-    if (rc && !ran) refused++;
-    else if (rc || !p.equal) wrong++, printf("# layout %d: %s\n", i, rc ? err.text : p.worst);
+    const int rc = tc_prove(&p, x.ref, &x.run, &err);
+    if (rc) refused++;
+    else if (!p.equal) wrong++, printf("# layout %d: %s\n", i, rc ? err.text : p.worst);
     else equal++, nearest(most, &p);
     tc_proof_free(&p);
   }
-  printf("# %d equal, %d impossible; gradients %.3f, weights %.3f, moments %.3f, loss %.3f, norm %.3f of their tolerances\n", equal, refused,
-       most[0], most[1], TC_MAX(most[2], most[3]), most[4], most[5]);
+  printf("# %d equal, %d impossible\n", equal, refused);
+  check_margins(most);
   ok(equal > 0, "some of the layouts that are drawn are possible");
   is_int(wrong, 0, "none of %d layouts is accused", equal + wrong);
   done(&x);
@@ -225,11 +245,10 @@ static void check_scaled(int n)
       struct tc_reference *ref = NULL;
       struct tc_proof p = { .n_params = 0 };
       const struct tc_proof_run run = { .cfg = &s.cfg, .world = s.world, .node_of_rank = s.node_of_rank, .device = "ref", .steps = 2, .seed = 5 };
-      bool ran = false;
       possible++;
       alike += is_scaled_alike(&whole, &s.cfg);
       rc = tc_reference_new(&ref, &run, &err);
-      if (!rc) rc = tc_prove(&p, ref, &run, &ran, &err);
+      if (!rc) rc = tc_prove(&p, ref, &run, &err);
       equal += !rc && p.equal;
       if (rc || !p.equal || !is_scaled_alike(&whole, &s.cfg)) printf("# whole run %d: %s\n", i, rc ? err.text : p.worst);
       tc_proof_free(&p);
