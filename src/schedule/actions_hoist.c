@@ -1,5 +1,6 @@
 /* actions_hoist.c - the second walk: transfers come as early as they may. All-gathers of weights are moved ahead of their
- * use, by groups of a unit's, `prefetch` groups at most. What is sent between stages in every micro-batch is added, in
+ * use, by groups of a unit's, `prefetch` groups at most. Those of activations follow what makes or reads these, where the
+ * program has other work before them. What is sent between stages in every micro-batch is added, in
  * the one order that all ranks keep (tc_pipeline_transfers): what an item makes after it, what it needs before it, or
  * earlier, `prefetch` + 1 receives at most. */
 #include "src/schedule/impl.h"
@@ -22,6 +23,9 @@ struct hoist {
   int32_t *free_at;              /* task after which the result of each may be overwritten; parallel */
   int32_t *group, n_groups;      /* first index in gather[] of each group */
   int32_t prefetched, reached;   /* groups issued; groups whose place in the order was reached */
+  /* Transfers of activations, by task. */
+  int32_t *follows;              /* the task that a transfer follows; -1: the one before it */
+  int32_t *follower, *next;      /* the first transfer that follows a task; the next one of the same; -1 */
   /* The pipeline. */
   struct stage_send *send; int32_t n_sends, cap_sends;
   int32_t head;                  /* of this rank's queue of transfers: the next to issue */
@@ -115,6 +119,48 @@ static void prefetch_groups(struct hoist *c, int32_t at)
   c->reached++;
 }
 
+/* ---- activations ----------------------------------------------------------------------- */
+
+/* A transfer of an activation into storage of its own: nothing else is written earlier than before if it is. */
+static bool is_early(const struct hoist *c, const struct tc_node *n)
+{
+  bool early = c->st->o.overlap && n->op == TC_OP_RESHARD && !tc_coll_is_local(n->coll) && n->role == TC_ROLE_NONE &&
+               n->mark != TC_U && !tc_is_stage_send(n);
+  for (int k = 0; k < n->n_out && early; k++) early = tc_shares_with(&c->g->tensor[tc_out(c->g, n, k)]) < 0;
+  return early;
+}
+
+/* A transfer of what its own item makes follows the last task before it that has to do with that. */
+static void find_followers(struct hoist *c)
+{
+  const struct tc_graph *g = c->g;
+  const struct task *task = c->in->task;
+  const size_t n_tasks = (size_t)c->in->n;
+  int32_t *made = tc_no_indices((size_t)g->n_tensors), *had = tc_no_indices((size_t)g->n_tensors);     /* by which task last */
+  c->follows = tc_no_indices(n_tasks);
+  c->follower = tc_no_indices(n_tasks);
+  c->next = tc_no_indices(n_tasks);
+  for (int32_t i = 0; i < c->in->n; i++) {
+    const struct tc_node *n = &g->node[task[i].node];
+    int32_t after = -1;
+    bool here = is_early(c, n);
+    for (int k = 0; k < n->n_in && here; k++) {
+      const int32_t t = tc_in(g, n, k);
+      here = made[t] >= 0 && task[made[t]].item == task[i].item;
+      after = TC_MAX(after, had[t]);
+    }
+    if (here && after < i - 1) c->follows[i] = after;
+    for (int k = 0; k < n->n_in + n->n_out; k++) had[tc_operand(g, n, k)] = i;
+    for (int k = 0; k < n->n_out; k++) made[tc_out(g, n, k)] = i;
+  }
+  TC_FREE(made, had);
+  for (int32_t i = c->in->n - 1; i >= 0; i--) {
+    if (c->follows[i] < 0) continue;
+    c->next[i] = c->follower[c->follows[i]];
+    c->follower[c->follows[i]] = i;
+  }
+}
+
 /* ---- from stage to stage --------------------------------------------------------------- */
 
 static int find_stage_sends(struct hoist *c, struct tc_err *err)
@@ -199,8 +245,10 @@ static void hoist_all(struct hoist *c)
     bool first = i == 0 || c->in->task[i - 1].item != x->item;
     bool last = i == c->in->n - 1 || c->in->task[i + 1].item != x->item;
     if (items && first && x->item >= 0) receive(c, &items[x->item]);
-    if (!is_gather(c, &c->g->node[x->node])) add(c, *x);
-    else if (c->reached < c->n_groups && c->gather[c->group[c->reached]] == i) prefetch_groups(c, i);
+    const bool gather = is_gather(c, &c->g->node[x->node]);
+    if (!gather && c->follows[i] < 0) add(c, *x);
+    else if (gather && c->reached < c->n_groups && c->gather[c->group[c->reached]] == i) prefetch_groups(c, i);
+    for (int32_t t = c->follower[i]; t >= 0; t = c->next[t]) add(c, c->in->task[t]);
     if (items && last && x->item >= 0) send(c, &items[x->item]);
   }
 }
@@ -213,8 +261,9 @@ int tc_hoist(struct tasks *out, const struct step *st, const struct tasks *in, s
     c.feeds = tc_calloc((size_t)st->g->n_nodes, sizeof *c.feeds);
     find_feeds(&c);
     find_groups(&c);
+    find_followers(&c);
     hoist_all(&c);
   }
-  TC_FREE(c.feeds, c.gather, c.free_at, c.group, c.send, c.last_mb, c.received);
+  TC_FREE(c.feeds, c.gather, c.free_at, c.group, c.follows, c.follower, c.next, c.send, c.last_mb, c.received);
   return rc;
 }

@@ -49,7 +49,8 @@ struct tasks { struct task *task; int32_t n, cap; };     /* task: owned by who h
 /* The three walks, each from the list of the one before. actions_order.c: the nodes of this rank, by the items of the
  * schedule and in each item by the program's order; without what is sent between stages in every micro-batch. */
 void tc_order(struct tasks *out, const struct step *st);
-/* actions_hoist.c: adds those, and moves gathers of weights ahead. TC_ELAYOUT: a transfer skips a stage. */
+/* actions_hoist.c: adds those, and moves gathers of weights and transfers of activations ahead. TC_ELAYOUT: a transfer skips
+ * a stage. */
 int tc_hoist(struct tasks *out, const struct step *st, const struct tasks *in, struct tc_err *err);
 /* actions_wait.c: issues transfers, waits for each as late as its results are needed, or as storage is. */
 void tc_place_waits(struct tc_actions *out, const struct step *st, const struct tasks *in);

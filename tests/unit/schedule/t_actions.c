@@ -141,6 +141,18 @@
   "F h0: y [8,4] mb:S(0) pp:at(0) = gelu(x)\n" \
   "F h2: y'2 [8,4] mb:S(0) pp:at(1) = send pp(y)\n"
 
+/* Two activations that are gathered for their readers, and in the backward pass one of the forward pass. */
+#define ACTIVATIONS X \
+  "F h0: a [8,4] mb:S(0) dp:S(0) = gelu(x)\n" \
+  "F h0: b [8,4] mb:S(0) dp:S(0) = gelu(x)\n" \
+  "F h0: a'2 [8,4] mb:S(0) = all_gather dp(a)\n" \
+  "F h0: c [8,4] mb:S(0) = gelu(a'2)\n" \
+  "F h0: b'2 [8,4] mb:S(0) = all_gather dp(b)\n" \
+  "F h0: e [8,4] mb:S(0) = gelu(b'2)\n" \
+  "B h0: d.e [8,4] mb:S(0) = fill()\n" \
+  "B h0: b'3 [8,4] mb:S(0) = all_gather dp(b)\n" \
+  "B h0: d.b [8,4] mb:S(0) = gelu_bwd(d.e, b'3)\n"
+
 #define MB(n, ahead, overlaps) { .n_mb = n, .prefetch = ahead, .overlap = overlaps }
 #define PP(kind, rank, n, ahead, overlaps) { .n_mb = n, .prefetch = ahead, .overlap = overlaps, .pp = 2, .at = rank, \
     .virtual_stages = TC_SCHEDULE_##kind == TC_SCHEDULE_INTERLEAVED ? 2 : 1, .schedule = TC_SCHEDULE_##kind }
@@ -184,6 +196,11 @@ static const struct { const char *name, *program; struct tc_actions_opts o; cons
     "1: >w'2 <w'2\n"
     "0: c\n"
     "1: >v'2 <v'2 a >u'2 <u'2 b c\n" },
+  { "an activation is gathered as soon as it is made, in the same pass", ACTIVATIONS, MB(2, 0, true),
+    "0: a >a'2 b >b'2 <a'2 c <b'2 e d.e >b'3 <b'3 d.b\n"
+    "1: a >a'2 b >b'2 <a'2 c <b'2 e d.e >b'3 <b'3 d.b\n" },
+  { "... but where nothing overlaps as late as it is read", ACTIVATIONS, MB(1, 0, false),
+    "0: a b >a'2 <a'2 c >b'2 <b'2 e d.e >b'3 <b'3 d.b\n" },
   { "what runs once a step: in the first micro-batch, or in the last if it depends on micro-batches", ONCE, MB(3, 1, true),
     "0: >w'2 <w'2 a d.a d.w\n"
     "1: a d.a d.w\n"
