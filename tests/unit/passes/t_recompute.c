@@ -63,6 +63,34 @@ static const struct { const char *name, *program; enum tc_recompute what; const 
     "B h0: d.y [8,2,2] = fill()\n"
     "B h0: kv'2 [8,2,2,2] = kv(qkv)\n"
     "B h0: d.qkv [8,2,3,2], d.kv [8,2,2,2] = attn_bwd<nhd,nhed,nhd,nh,Nhud->nhed,Nhud>(d.y, qkv, y, lse, kv'2)\n" },
+  { "... of pieces the next one's with the one that is read, but not its gather",
+    "state s [8,2,3,2] cp:S(0)\nh0: qkv [8,2,3,2] cp:S(0) = gelu(s)\n"
+    "h0: kv [8,1,2,2] cp:S(0) = kv(qkv)\nh0: kv [8,1,2,2] cp:S(0) = kv(qkv)\nh0: kv [8,1,2,2] = all_gather cp(kv)\n"
+    "h0: y [8,2,2] cp:S(0), lse [8,2] cp:S(0) = attn<nhed,Nhud->nhd,nh>(qkv, kv'3) k=4\n"
+    "h0: kv [8,1,2,2] = all_gather cp(kv'2)\n"
+    "h0: y [8,2,2] cp:S(0) in y, lse [8,2] cp:S(0) in lse = attn<nhed,Nhud,nhd,nh->nhd,nh>(qkv, kv'4, y, lse) k=4\n"
+    "B h0: d.y [8,2,2] cp:S(0) = fill()\n"
+    "B h0: d.qkv [8,2,3,2] cp:S(0), d.kv [8,1,2,2] cp:P(sum) = "
+    "attn_bwd<nhd,nhed,nhd,nh,Nhud->nhed,Nhud>(d.y, qkv, y'2, lse'2, kv'4) k=4\n"
+    "B h0: d.qkv [8,2,3,2] cp:S(0) in d.qkv, d.kv [8,1,2,2] cp:P(sum) = "
+    "attn_bwd<nhd,nhed,nhd,nh,Nhud,nhed->nhed,Nhud>(d.y, qkv, y'2, lse'2, kv'3, d.qkv) k=4\n",
+    TC_RECOMPUTE_NONE,
+    "F h0: qkv [8,2,3,2] cp:S(0) = gelu(s)\n"
+    "F h0: kv [8,1,2,2] cp:S(0) = kv(qkv)\n"
+    "F h0: kv'2 [8,1,2,2] cp:S(0) = kv(qkv)\n"
+    "F h0: kv'3 [8,1,2,2] = all_gather cp(kv)\n"
+    "F h0: y [8,2,2] cp:S(0), lse [8,2] cp:S(0) = attn<nhed,Nhud->nhd,nh>(qkv, kv'3)\n"
+    "F h0: kv'4 [8,1,2,2] = all_gather cp(kv'2)\n"
+    "F h0: y'2 [8,2,2] cp:S(0) in y, lse'2 [8,2] cp:S(0) in lse = attn<nhed,Nhud,nhd,nh->nhd,nh>(qkv, kv'4, y, lse)\n"
+    "B h0: d.y [8,2,2] cp:S(0) = fill()\n"
+    "B h0: kv'5 [8,1,2,2] cp:S(0) = kv(qkv)\n"
+    "B h0: kv'6 [8,1,2,2] = all_gather cp(kv'5)\n"
+    "B h0: kv'7 [8,1,2,2] cp:S(0) = kv(qkv)\n"
+    "B h0: d.qkv [8,2,3,2] cp:S(0), d.kv [8,1,2,2] cp:P(sum) = "
+    "attn_bwd<nhd,nhed,nhd,nh,Nhud->nhed,Nhud>(d.y, qkv, y'2, lse'2, kv'6)\n"
+    "B h0: kv'8 [8,1,2,2] = all_gather cp(kv'7)\n"
+    "B h0: d.qkv'2 [8,2,3,2] cp:S(0) in d.qkv, d.kv'2 [8,1,2,2] cp:P(sum) = "
+    "attn_bwd<nhd,nhed,nhd,nh,Nhud,nhed->nhed,Nhud>(d.y, qkv, y'2, lse'2, kv'8, d.qkv)\n" },
   { "a unit without attention is no layer",
     "state s [8,4]\nh0: x [8,4] = gelu(s)\nh0: y [8,4] = gelu(x)\nB h0: d.y [8,4] = fill()\nB h0: d.x [8,4] = gelu_bwd(d.y, x)\n",
     TC_RECOMPUTE_FULL,
@@ -134,7 +162,7 @@ int main(void)
 {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct tc_graph *g = read_program(cases[i].program);
-    struct tc_mesh *m = read_mesh("pp2 tp2");
+    struct tc_mesh *m = read_mesh("pp2 cp2 tp2");
     struct tc_err err = { 0 };
     if (tc_graph_check(g, m, "infer", &err) < 0) ok(false, "before: %s", err.text);
     tc_recompute(g, cases[i].what);
