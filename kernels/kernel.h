@@ -61,8 +61,7 @@ struct tc_call {
  * For run alone: scratch and prepare ask whether c->n_in > n_in. */
 static inline const int32_t *tc_call_starts(const struct tc_call *c, int n_in)
 {
-  TC_ASSERT(c->n_in <= n_in || c->in[n_in].dtype == TC_I32);
-  return c->n_in > n_in ? (const int32_t *)c->in[n_in].data : NULL;
+  return c->n_in > n_in && c->in[n_in].dtype == TC_I32 ? (const int32_t *)c->in[n_in].data : NULL;
 }
 
 /* Attention's keys and values by themselves (op.def), the input after the n_in that it always has; NULL: they are behind the
@@ -70,6 +69,13 @@ static inline const int32_t *tc_call_starts(const struct tc_call *c, int n_in)
 static inline const struct tc_view *tc_call_kv(const struct tc_call *c, int n_in)
 {
   return c->n_in > n_in && c->in[n_in].rank > 1 ? &c->in[n_in] : NULL;
+}
+
+/* The group of qkv that is group i of kv, which has all groups or those of the call's piece (op.def). So with rows before
+ * them: group i of [N,K/P] is group tc_call_group(i) of [N,K]. */
+static inline int64_t tc_call_group(const struct tc_call *c, const struct tc_view *qkv, const struct tc_view *kv, int64_t i)
+{
+  return i * (qkv->dim[1] / kv->dim[1]) + c->k[1];
 }
 
 /* sequence * T + position of row n of a block of tokens. */

@@ -8,8 +8,9 @@
  * depend on threads.
  *
  * The queries of a sequence that are here, and the keys, are taken in the order of their positions, wherever their rows are
- * (graph/row_order.h). With documents a query's keys begin at starts[query], which never falls within a sequence. Blocks in
- * which no query sees a key are left out, and of the others the columns that a query does not see are masked. */
+ * (graph/row_order.h). Groups are all, or those of a piece (op.def). With documents a query's keys begin at starts[query],
+ * which never falls within a sequence. Blocks in which no query sees a key are left out, and of the others the columns that
+ * a query does not see are masked. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
@@ -22,7 +23,7 @@ struct shape {
   const struct tc_call *c;
   const struct tc_view *x, *kv;           /* queries; keys and values: behind them or apart */
   int64_t T, H, D, ld, blocks;            /* blocks of EDGE keys */
-  int64_t sequences, K, G;                /* K groups of G heads that share a key and a value */
+  int64_t sequences, K, G;                /* K groups, here, of G heads that share a key and a value; H heads in all */
   int64_t step, kv_step, key, y_step;     /* elements from token to token in qkv, in kv, to a group's key there; in the output */
   int64_t most;                           /* queries of a sequence, at most */
   float scale;
@@ -32,10 +33,11 @@ struct shape {
 static struct shape shape_of(const struct tc_call *c, int qkv, int more)
 {
   const struct tc_view *x = &c->in[qkv], *kv = tc_call_kv(c, more);
-  struct shape s = { .c = c, .x = x, .kv = kv ? kv : x, .T = c->k[0], .K = x->dim[1], .G = x->dim[2] - 2, .D = x->dim[3] };
+  struct shape s = { .c = c, .x = x, .kv = kv ? kv : x, .T = c->k[0], .G = x->dim[2] - 2, .D = x->dim[3] };
   TC_ASSERT(s.T > 0 && x->rank == 4 && x->dim[2] >= 3 && s.kv->dim[0] % s.T == 0);
-  s.H = s.K * s.G;
-  s.step = s.K * (s.G + 2) * s.D;
+  s.K = s.kv->dim[1];
+  s.H = x->dim[1] * s.G;
+  s.step = x->dim[1] * (s.G + 2) * s.D;
   s.kv_step = kv ? s.K * 2 * s.D : s.step;
   s.key = kv ? 0 : s.G * s.D;
   s.y_step = s.H * s.D;
@@ -47,8 +49,9 @@ static struct shape shape_of(const struct tc_call *c, int qkv, int more)
   return s;
 }
 
-/* Where group k has its first query in the qkv of a token; its key and value in kv. */
-static int64_t group_at(const struct shape *s, int64_t k) { return k * (s->G + 2) * s->D; }
+/* Head g of group k, of all; where the group has its first query in the qkv of a token; its key and value in kv. */
+static int64_t head_of(const struct shape *s, int64_t k, int64_t g) { return tc_call_group(s->c, s->x, s->kv, k) * s->G + g; }
+static int64_t group_at(const struct shape *s, int64_t k) { return tc_call_group(s->c, s->x, s->kv, k) * (s->G + 2) * s->D; }
 static int64_t key_at(const struct shape *s, int64_t k) { return k * (s->kv == s->x ? s->G + 2 : 2) * s->D + s->key; }
 
 /* An address that is not read: scratch is carved from it only to add up the sizes. */
@@ -250,16 +253,16 @@ int tc_cpu_attn(struct tc_device *d, const struct tc_call *c)
   const int32_t *starts = tc_call_starts(c, 1 + (s.kv != s.x));
   float *lse = tc_cpu_f32(&c->out[1]);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
-  for (int64_t pair = 0; pair < s.sequences * s.H; pair++) {
+  for (int64_t pair = 0; pair < s.sequences * s.K * s.G; pair++) {
     struct forward f;
-    const int64_t h = pair % s.H, k = h / s.G;
+    const int64_t g = pair % s.G, k = pair / s.G % s.K, h = head_of(&s, k, g);
     float *mine = c->scratch;
     mine += omp_get_thread_num() * forward_carve(&f, mine, &s);
     forward_carve(&f, mine, &s);
-    find_tokens(&f.t, &s, pair / s.H, starts);
+    find_tokens(&f.t, &s, pair / s.G / s.K, starts);
     pack_rows(f.k, &s, s.kv, f.t.key, s.T, key_at(&s, k), s.kv_step, 1.f);
     transpose(f.kt, &s, f.k);
-    pack_rows(f.q, &s, s.x, f.t.row, f.t.n, group_at(&s, k) + h % s.G * s.D, s.step, s.scale);
+    pack_rows(f.q, &s, s.x, f.t.row, f.t.n, group_at(&s, k) + g * s.D, s.step, s.scale);
     pack_rows(f.v, &s, s.kv, f.t.key, s.T, key_at(&s, k) + s.D, s.kv_step, 1.f);
     for (int64_t q0 = 0; q0 < f.t.n; q0 += EDGE) {
       const int64_t rows = TC_MIN((int64_t)EDGE, f.t.n - q0);
@@ -391,7 +394,7 @@ static void backward_head(struct tc_device *d, const struct shape *s, const stru
   const struct tokens *t = &all->t;
   const struct tc_view *dqkv = &s->c->out[0], *dkv = &s->c->out[s->kv != s->x];
   const int64_t query = group_at(s, k) + g * s->D, key = key_at(s, k);
-  pack_query(s, all, k * s->G + g, query);
+  pack_query(s, all, head_of(s, k, g), query);
   for (int64_t kb = 0; kb < s->blocks; kb++) {
     const int64_t t0 = kb * EDGE, rows = TC_MIN((int64_t)EDGE, s->T - t0);
     struct backward b = *all;

@@ -4,21 +4,23 @@
 
 #include <string.h>
 
-/* Copies each group's key and value from qkv to kv, or back. */
-static int copy_keys(struct tc_device *d, const struct tc_view *x, const struct tc_view *kv, bool back)
+/* Copies the key and value of each of kv's groups from qkv, or back. */
+static int copy_keys(struct tc_device *d, const struct tc_call *c, const struct tc_view *x, const struct tc_view *kv,
+                     bool back)
 {
   const int64_t D = x->dim[3], group = x->dim[2] * D, keys = 2 * D, size = (int64_t)tc_dtype_bytes(x->dtype);
   char *behind = (char *)x->data + (group - keys) * size, *apart = kv->data;
 #pragma omp parallel for num_threads(tc_cpu_threads(d, kv->elems)) schedule(static)
-  for (int64_t i = 0; i < x->dim[0] * x->dim[1]; i++)
-    memcpy(back ? behind + i * group * size : apart + i * keys * size,
-           back ? apart + i * keys * size : behind + i * group * size, (size_t)(keys * size));
+  for (int64_t i = 0; i < kv->dim[0] * kv->dim[1]; i++) {
+    char *there = behind + tc_call_group(c, x, kv, i) * group * size, *here = apart + i * keys * size;
+    memcpy(back ? there : here, back ? here : there, (size_t)(keys * size));
+  }
   return 0;
 }
 
-int tc_cpu_kv(struct tc_device *d, const struct tc_call *c) { return copy_keys(d, &c->in[0], &c->out[0], false); }
+int tc_cpu_kv(struct tc_device *d, const struct tc_call *c) { return copy_keys(d, c, &c->in[0], &c->out[0], false); }
 
-int tc_cpu_kv_bwd(struct tc_device *d, const struct tc_call *c) { return copy_keys(d, &c->out[0], &c->in[1], true); }
+int tc_cpu_kv_bwd(struct tc_device *d, const struct tc_call *c) { return copy_keys(d, c, &c->out[0], &c->in[1], true); }
 
 /* x: groups of G queries; y: for each of them `copies` groups of `part` queries. */
 struct spread { int64_t groups, G, D, copies, part; };

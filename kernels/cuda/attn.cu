@@ -41,8 +41,9 @@ static struct tc_attn attn_of(const struct tc_call *c, int qkv, int more)
   memset(&a, 0, sizeof a);
   const struct tc_view *x = &c->in[qkv], *apart = tc_call_kv(c, more), *kv = apart ? apart : x;
   TC_ASSERT(c->k[0] > 0 && x->rank == 4 && x->dim[2] >= 3);
-  a.T = c->k[0], a.N = x->dim[0], a.K = x->dim[1], a.G = x->dim[2] - 2, a.D = x->dim[3];
-  a.H = a.K * a.G, a.step = a.K * (a.G + 2) * a.D;
+  a.T = c->k[0], a.N = x->dim[0], a.K = kv->dim[1], a.G = x->dim[2] - 2, a.D = x->dim[3];
+  a.H = x->dim[1] * a.G, a.step = x->dim[1] * (a.G + 2) * a.D;
+  a.pieces = (uint32_t)(x->dim[1] / kv->dim[1]), a.piece = (uint32_t)c->k[1];
   a.kv_group = apart ? 2 * a.D : (a.G + 2) * a.D, a.kv_first = apart ? 0 : a.G * a.D, a.kv_step = a.K * a.kv_group;
   a.scale = 1.f / sqrtf((float)a.D);
   a.qkv = tc_arr_of(x), a.kv = tc_arr_of(kv);
@@ -92,34 +93,38 @@ int tc_cuda_attn(struct tc_device *d, const struct tc_call *c)
   return tc_cuda_launched(d, "attn");
 }
 
-/* Copies each group's key and value from qkv to kv, n elements, or back; back without kv: zeros. */
+/* Copies the keys and values of groups i pieces + piece from qkv to kv, n elements, or back; back without kv: zeros. */
 enum { COPY_THREADS = 256 };
 static __global__ void __launch_bounds__(COPY_THREADS)
-copy_keys(struct tc_arr x, struct tc_arr kv, int64_t n, int64_t keys, int64_t group, bool back)
+copy_keys(struct tc_arr x, struct tc_arr kv, int64_t n, int64_t keys, int64_t group, int64_t pieces, int64_t piece, bool back)
 {
-  const int64_t i = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x, at = i / keys * group + group - keys + i % keys;
+  const int64_t i = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x;
+  const int64_t at = (i / keys * pieces + piece + 1) * group - keys + i % keys;
   if (i >= n) return;
   if (back) tc_put(x, at, kv.p ? tc_get(kv, i) : 0.f);
   else tc_put(kv, i, tc_get(x, at));
 }
 
-static int run_copy_keys(struct tc_device *d, const struct tc_view *x, const struct tc_view *kv, bool back, const char *what)
+/* kv: with its shape; zeros: not its data. */
+static int run_copy_keys(struct tc_device *d, const struct tc_call *c, const struct tc_view *x, const struct tc_view *kv,
+                         bool back, bool zeros, const char *what)
 {
-  const int64_t n = x->dim[0] * x->dim[1] * 2 * x->dim[3];
+  const int64_t n = x->dim[0] * kv->dim[1] * 2 * x->dim[3];
   struct tc_arr keys = { NULL, false };
   if (n == 0) return 0;
-  if (kv) keys = tc_arr_of(kv);
+  if (!zeros) keys = tc_arr_of(kv);
   TC_LAUNCH(copy_keys, tc_blocks(n, COPY_THREADS), dim3(COPY_THREADS), 0, tc_stream(d), tc_arr_of(x), keys, n,
-            2 * x->dim[3], x->dim[2] * x->dim[3], back);
+            2 * x->dim[3], x->dim[2] * x->dim[3], x->dim[1] / kv->dim[1], c->k[1], back);
   return tc_cuda_launched(d, what);
 }
 
-/* delta[n,h] = sum over D of dy y: 8 threads per row, 8 columns each at a time. */
+/* delta[n,h] = sum over D of dy y, of the heads here: 8 threads per row, 8 columns each at a time. */
 enum { DOT_THREADS = 128, DOT_ROWS = DOT_THREADS / 8 };
 static __global__ void __launch_bounds__(DOT_THREADS) row_dots(struct tc_attn a, bool wide)
 {
-  const int64_t i = (int64_t)blockIdx.x * DOT_ROWS + threadIdx.x / 8;
-  const bool there = i < a.N * a.H;
+  const int64_t own = (int64_t)blockIdx.x * DOT_ROWS + threadIdx.x / 8;
+  const int64_t i = (own / a.G * a.pieces + a.piece) * a.G + own % a.G;
+  const bool there = own < a.N * a.K * a.G;
   float sum = 0, u[8], v[8];
   for (int64_t j = threadIdx.x % 8 * 8; there && j < a.D; j += 64) {
     tc_load(u, a.dy, i * a.D + j, a.D - j, wide);
@@ -148,18 +153,22 @@ int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
   a.delta = (float *)c->scratch;
   if (a.N * a.H == 0) return 0;
   TC_ASSERT(a.dy.bf16 == a.qkv.bf16 && a.dqkv.bf16 == a.qkv.bf16);
-  TC_LAUNCH(row_dots, tc_blocks(a.N * a.H, DOT_ROWS), dim3(DOT_THREADS), 0, tc_stream(d), a,
+  TC_LAUNCH(row_dots, tc_blocks(a.N * a.K * a.G, DOT_ROWS), dim3(DOT_THREADS), 0, tc_stream(d), a,
             tc_wide(a.D, &c->in[0], &c->in[2], NULL));
   if (on_tensor_cores(&a)) tc_cuda_attn_bwd_bf16(d, &a);
   else tc_cuda_attn_plain_bwd(d, &a);
-  return c->n_out > 1 ? run_copy_keys(d, &c->out[0], NULL, true, "attn_bwd") : tc_cuda_launched(d, "attn_bwd");
+  if (c->n_out == 1) return tc_cuda_launched(d, "attn_bwd");
+  return run_copy_keys(d, c, &c->out[0], &c->out[1], true, true, "attn_bwd");
 }
 
-int tc_cuda_kv(struct tc_device *d, const struct tc_call *c) { return run_copy_keys(d, &c->in[0], &c->out[0], false, "kv"); }
+int tc_cuda_kv(struct tc_device *d, const struct tc_call *c)
+{
+  return run_copy_keys(d, c, &c->in[0], &c->out[0], false, false, "kv");
+}
 
 int tc_cuda_kv_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  return run_copy_keys(d, &c->out[0], &c->in[1], true, "kv_bwd");
+  return run_copy_keys(d, c, &c->out[0], &c->in[1], true, false, "kv_bwd");
 }
 
 /* x[N,K,G+2,D], y[N,K r,G/r+2,D]: each group's queries in r parts, each part with a copy of the key and the value; back: the

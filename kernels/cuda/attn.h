@@ -20,12 +20,13 @@ enum { TC_ATTN_ROWS = 64 };
 struct tc_attn {
   int64_t T, D, N;               /* positions of a sequence, head size; tokens whose queries are here */
   int64_t here;                  /* queries of a sequence that are here */
-  int64_t K, G, H;               /* K groups of G heads that share a key and a value; H = K G */
+  int64_t K, G, H;               /* K groups, here, of G heads that share a key and a value; heads in all */
+  uint32_t pieces, piece;        /* the groups here are i pieces + piece of all (op.def) */
   int64_t step;                  /* elements from token to token in qkv */
   int64_t kv_step, kv_group, kv_first;     /* from token to token in kv, from group to group, to the first group's key */
   float scale;                   /* 1 / sqrt(D) */
   struct tc_arr qkv, dqkv;       /* [N,K,G+2,D]: G queries, their key, their value */
-  struct tc_arr kv, dkv;         /* the same, or, apart, [sequences T,K,2,D] */
+  struct tc_arr kv, dkv;         /* the same, or, apart, those of the groups here, [sequences T,K,2,D] */
   struct tc_arr y, dy;           /* [N,H,D] */
   float *lse, *delta;            /* [N,H]; delta = sum of dy y over D */
   const int32_t *starts;         /* [N]: where in its sequence a token's document begins; NULL: no documents */
@@ -45,8 +46,8 @@ static inline dim3 tc_attn_blocks(struct tc_attn *a, int64_t rows, int64_t all, 
 /* A token's position in its sequence, and its row. */
 struct tc_attn_place { int64_t at, row; };
 
-/* RUNS: false where the order is the natural one and keys are behind their queries; the kernels on tensor cores are compiled
- * for either. */
+/* RUNS: false where the order is the natural one and keys are behind their queries, of all groups; the kernels on tensor cores
+ * are compiled for either. */
 
 /* The first position of run 0 or 1 of the part that has the queries. */
 static __device__ __forceinline__ uint32_t tc_run_at(const struct tc_attn &a, uint32_t run)
@@ -107,8 +108,17 @@ static __device__ __forceinline__ int64_t tc_end_of_queries(const struct tc_attn
   return end;
 }
 
-/* Where head h of row n has its query in qkv, and where its group has the key in kv. In 32 bits: a division of
- * 64 is a call, which costs the kernels registers. */
+/* Which of all heads is head i of those here, or, of groups, the first one of group i. In 32 bits: a division of 64 is a call,
+ * which costs the kernels registers. */
+template <bool RUNS>
+static __device__ __forceinline__ int64_t tc_head(const struct tc_attn &a, uint32_t i, bool groups)
+{
+  const uint32_t G = (uint32_t)a.G;
+  if (groups) return (RUNS ? i * a.pieces + a.piece : i) * G;
+  return RUNS ? (i / G * a.pieces + a.piece) * G + i % G : i;
+}
+
+/* Where head h of row n, one of all, has its query in qkv, and where its group has the key in kv. */
 static __device__ __forceinline__ int64_t tc_query_at(const struct tc_attn &a, int64_t n, int64_t h)
 {
   return n * a.step + (h + (unsigned)h / (unsigned)a.G * 2) * a.D;
@@ -117,7 +127,7 @@ template <bool RUNS>
 static __device__ __forceinline__ int64_t tc_key_at(const struct tc_attn &a, int64_t n, int64_t h)
 {
   if (!RUNS) return n * a.step + ((unsigned)h / (unsigned)a.G * (a.G + 2) + a.G) * a.D;
-  return n * a.kv_step + (unsigned)h / (unsigned)a.G * a.kv_group + a.kv_first;
+  return n * a.kv_step + (unsigned)h / ((unsigned)a.G * a.pieces) * a.kv_group + a.kv_first;
 }
 template <bool RUNS> static __device__ __forceinline__ int64_t tc_kv_step(const struct tc_attn &a)
 {

@@ -185,7 +185,7 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
   const int group = KV ? (int)a.G : 1;           /* heads from h on, which is a group's first for keys */
   const struct tc_attn_block block = tc_attn_block_of(a.order, blockIdx.x);
-  const int64_t h = (int64_t)block.head * group, sequence = block.sequence;
+  const int64_t h = tc_head<RUNS>(a, block.head, KV), sequence = block.sequence;
   /* Most work first. */
   const struct tc_attn_place rows = place<RUNS>(a, !KV, sequence, (KV ? block.turn : a.order.turns - 1 - block.turn) * ROWS);
   const int64_t r0 = rows.at, behind = rows.row - rows.at;
@@ -247,7 +247,7 @@ template <int D, int BN, int M, bool KV, bool RUNS> static void launch(struct tc
   static_assert(!RUNS || (16 * M * WARPS == TC_ATTN_ROWS && TC_ATTN_ROWS % BN == 0), "within a run");
   const size_t bytes = BLOCK_BYTES<D, BN, M>;
   struct tc_attn with = *a;
-  const dim3 grid = tc_attn_blocks(&with, 16 * M * WARPS, KV ? a->T : a->here, KV ? a->K : a->H);
+  const dim3 grid = tc_attn_blocks(&with, 16 * M * WARPS, KV ? a->T : a->here, KV ? a->K : a->K * a->G);
   auto kernel = attn_backward<D, BN, M, KV, RUNS>;
   tc_allow_shared(d, kernel, bytes);
   TC_LAUNCH(kernel, grid, dim3(THREADS), bytes, tc_stream(d), with);

@@ -120,7 +120,7 @@ template <int D, int MT, bool RUNS> static __global__ void __launch_bounds__(THR
   TC_DYNAMIC_SHARED(uint16_t, memory);           /* [2 turns][k, v][BN][LD], and q: BLOCK_BYTES */
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
   const struct tc_attn_block block = tc_attn_block_of(a.order, blockIdx.x);
-  const int64_t h = block.head, sequence = block.sequence;
+  const int64_t h = tc_head<RUNS>(a, block.head, false), sequence = block.sequence;
   /* The last rows have most keys. */
   const struct tc_attn_place rows = tc_query_place<RUNS>(a, sequence, (int64_t)(a.order.turns - 1 - block.turn) * ROWS);
   const int64_t q0 = rows.at, behind = rows.row - rows.at;
@@ -178,7 +178,7 @@ template <int D, int MT, bool RUNS = false> static void launch(struct tc_device 
   static_assert(!RUNS || (64 * MT == TC_ATTN_ROWS && TC_ATTN_ROWS % BN == 0), "within a run");
   const size_t bytes = BLOCK_BYTES<D, MT>;
   struct tc_attn with = *a;
-  const dim3 grid = tc_attn_blocks(&with, 64 * MT, a->here, a->H);
+  const dim3 grid = tc_attn_blocks(&with, 64 * MT, a->here, a->K * a->G);
   auto kernel = attn_forward<D, MT, RUNS>;
   tc_allow_shared(d, kernel, bytes);
   TC_LAUNCH(kernel, grid, dim3(THREADS), bytes, tc_stream(d), with);

@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(WARPS * 32) attn_plain_forward(struct t
   TC_DYNAMIC_SHARED(float, memory);
   const int D = (int)a.D, lane = (int)threadIdx.x, w = (int)threadIdx.y;
   const struct shared s = carve(memory, D);
-  const int64_t h = blockIdx.y, sequence = blockIdx.z;
+  const int64_t h = tc_head<true>(a, blockIdx.y, false), sequence = blockIdx.z;
   const int64_t first = (int64_t)blockIdx.x * WARPS, q = first + w, last = TC_MIN(first + WARPS, a.here) - 1;
   const struct tc_attn_place begin = tc_query_place<true>(a, sequence, first);
   const struct tc_attn_place mine = tc_query_place<true>(a, sequence, TC_MIN(q, last));
@@ -143,7 +143,7 @@ template <bool KV> static __global__ void __launch_bounds__(WARPS * 32) attn_pla
   TC_DYNAMIC_SHARED(float, memory);
   const int D = (int)a.D, lane = (int)threadIdx.x, w = (int)threadIdx.y;
   const struct shared s = carve(memory, D);
-  const int64_t h0 = blockIdx.y * (KV ? a.G : 1), sequence = blockIdx.z;
+  const int64_t h0 = tc_head<true>(a, blockIdx.y, KV), sequence = blockIdx.z;
   const int64_t first = (int64_t)blockIdx.x * WARPS, all = KV ? a.T : a.here, last = TC_MIN(first + WARPS, all) - 1;
   const bool here = first + w <= last;
   const struct tc_attn_place mine = KV ? tc_key_place<true>(a, sequence, TC_MIN(first + w, last))
@@ -198,7 +198,7 @@ void tc_cuda_attn_plain(struct tc_device *d, const struct tc_attn *a)
 {
   const size_t bytes = shared_bytes(a->D);
   tc_allow_shared(d, attn_plain_forward, bytes);
-  TC_LAUNCH(attn_plain_forward, grid_of(a, a->here, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
+  TC_LAUNCH(attn_plain_forward, grid_of(a, a->here, a->K * a->G), dim3(32, WARPS), bytes, tc_stream(d), *a);
 }
 
 void tc_cuda_attn_plain_bwd(struct tc_device *d, const struct tc_attn *a)
@@ -206,7 +206,7 @@ void tc_cuda_attn_plain_bwd(struct tc_device *d, const struct tc_attn *a)
   const size_t bytes = shared_bytes(a->D);
   tc_allow_shared(d, attn_plain_backward<false>, bytes);
   tc_allow_shared(d, attn_plain_backward<true>, bytes);
-  TC_LAUNCH(attn_plain_backward<false>, grid_of(a, a->here, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
+  TC_LAUNCH(attn_plain_backward<false>, grid_of(a, a->here, a->K * a->G), dim3(32, WARPS), bytes, tc_stream(d), *a);
   TC_LAUNCH(attn_plain_backward<true>, grid_of(a, a->T, a->K), dim3(32, WARPS), bytes, tc_stream(d), *a);
 }
 

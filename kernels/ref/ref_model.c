@@ -146,7 +146,8 @@ static double query(const struct tc_view *x, int64_t n, int64_t h, int64_t j)
 }
 
 /* Attention's operands: queries of some tokens, and the keys and values of all tokens of their sequences, behind the queries
- * or by themselves. */
+ * or by themselves,
+ * of all groups or of a piece of them (op.def). h is one of all heads, k a group of kv. */
 struct attn {
   const struct tc_call *c;
   const struct tc_view *x, *kv;
@@ -162,12 +163,15 @@ static struct attn attn_of(const struct tc_call *c, int qkv, int more)
                         .H = heads(x), .D = x->dim[3], .G = G, .key = kv ? 0 : G };
 }
 
+/* Head g of group k. */
+static int64_t head_of(const struct attn *a, int64_t k, int64_t g) { return tc_call_group(a->c, a->x, a->kv, k) * a->G + g; }
+
 /* An element of the key (what 0) or value (1) of head h and the token at this natural row. */
 static double keyed(const struct attn *a, int64_t natural, int64_t h, int what, int64_t j)
 {
   const int64_t m = tc_row_of(&a->c->rows, natural) - a->kv->off[0];
   TC_ASSERT(m >= 0 && m < a->kv->dim[0]);
-  return tc_ref_get(a->kv, qkv_at(a->kv, m, h / a->G, a->key + what, j));
+  return tc_ref_get(a->kv, qkv_at(a->kv, m, h / a->G / (a->x->dim[1] / a->kv->dim[1]), a->key + what, j));
 }
 
 /* The score of token n's query and the key at this natural row. */
@@ -209,7 +213,7 @@ int tc_ref_attn(struct tc_device *d, const struct tc_call *c)
 {
   const struct attn a = attn_of(c, 0, 1);
   for (int64_t n = 0; n < a.x->dim[0]; n++)
-    for (int64_t h = 0; h < a.H; h++) attn_row(&a, n, h);
+    for (int64_t i = 0; i < a.kv->dim[1] * a.G; i++) attn_row(&a, n, head_of(&a, i / a.G, i % a.G));
   return 0;
 }
 
@@ -217,9 +221,9 @@ int tc_ref_kv(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0], *kv = &c->out[0];
   const int64_t G = x->dim[2] - 2, D = x->dim[3];
-  for (int64_t i = 0; i < x->dim[0] * x->dim[1]; i++)
+  for (int64_t i = 0; i < kv->dim[0] * kv->dim[1]; i++)
     for (int64_t j = 0; j < 2 * D; j++)
-      tc_ref_put(kv, i * 2 * D + j, tc_ref_get(x, (i * (G + 2) + G) * D + j));
+      tc_ref_put(kv, i * 2 * D + j, tc_ref_get(x, (tc_call_group(c, x, kv, i) * (G + 2) + G) * D + j));
   return 0;
 }
 
@@ -227,9 +231,9 @@ int tc_ref_kv_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->out[0], *kv = &c->in[1];
   const int64_t G = x->dim[2] - 2, D = x->dim[3];
-  for (int64_t i = 0; i < x->dim[0] * x->dim[1]; i++)
+  for (int64_t i = 0; i < kv->dim[0] * kv->dim[1]; i++)
     for (int64_t j = 0; j < 2 * D; j++)
-      tc_ref_put(x, (i * (G + 2) + G) * D + j, tc_ref_get(kv, i * 2 * D + j));
+      tc_ref_put(x, (tc_call_group(c, x, kv, i) * (G + 2) + G) * D + j, tc_ref_get(kv, i * 2 * D + j));
   return 0;
 }
 
@@ -336,7 +340,7 @@ static void attn_bwd_group(const struct attn *a, int64_t m, int64_t k)
   const struct tc_view *dy = &a->c->in[0], *to = &a->c->out[a->kv != a->x];
   const int64_t at = tc_call_row(a->c, a->kv, m);
   double dk[HEAD_MAX] = { 0 }, dv[HEAD_MAX] = { 0 }, p, ds;
-  for (int64_t h = k * a->G; h < (k + 1) * a->G; h++)
+  for (int64_t h = head_of(a, k, 0); h < head_of(a, k, a->G); h++)
     for (int64_t later = at; later < at - at % a->T + a->T; later++) {
       const int64_t n = tc_row_of(&a->c->rows, later) - a->x->off[0];
       if (n < 0 || n >= a->x->dim[0] || first_seen(a, n) > at) continue;
@@ -357,9 +361,9 @@ int tc_ref_attn_bwd(struct tc_device *d, const struct tc_call *c)
   const struct attn a = attn_of(c, 1, 4);
   TC_ASSERT(a.D <= HEAD_MAX);
   for (int64_t n = 0; n < a.x->dim[0]; n++) {
-    for (int64_t h = 0; h < a.H; h++) attn_bwd_query(&a, n, h);
-    for (int64_t k = 0; k < a.x->dim[1] && a.kv != a.x; k++)
-      for (int64_t j = 0; j < 2 * a.D; j++) tc_ref_put(&c->out[0], qkv_at(a.x, n, k, a.G, j), 0);
+    for (int64_t i = 0; i < a.kv->dim[1] * a.G; i++) attn_bwd_query(&a, n, head_of(&a, i / a.G, i % a.G));
+    for (int64_t k = 0; k < a.kv->dim[1] && a.kv != a.x; k++)
+      for (int64_t j = 0; j < 2 * a.D; j++) tc_ref_put(&c->out[0], qkv_at(a.x, n, tc_call_group(c, a.x, a.kv, k), a.G, j), 0);
   }
   for (int64_t m = 0; m < a.kv->dim[0]; m++)
     for (int64_t k = 0; k < a.kv->dim[1]; k++) attn_bwd_group(&a, m, k);

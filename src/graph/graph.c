@@ -138,6 +138,13 @@ int64_t tc_tensor_elems(const struct tc_tensor *t)
   return e;
 }
 
+int64_t tc_attn_pieces(const struct tc_graph *g, const struct tc_node *n)
+{
+  const int qkv = n->op == TC_OP_ATTN ? 0 : 1, kv = n->op == TC_OP_ATTN ? 1 : 4;
+  if (n->n_in <= kv || g->tensor[tc_in(g, n, kv)].rank == 1) return 1;
+  return g->tensor[tc_in(g, n, qkv)].dim[1] / g->tensor[tc_in(g, n, kv)].dim[1];
+}
+
 void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
                      const int32_t coord[TC_AXES], struct tc_local *out)
 {

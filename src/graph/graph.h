@@ -84,7 +84,11 @@ struct tc_attr {
     int64_t site;                /* dropout: the site's number in the model */
     int64_t stream;              /* normal: the stream of random numbers */
   };
-  int64_t rows;                  /* normal: rows without padding; 0: all */
+  union {
+    int64_t second;              /* either of these: kernels receive it as k[1] */
+    int64_t rows;                /* normal: rows without padding; 0: all */
+    int64_t piece;               /* attention, kv: which piece of the groups, from 0 */
+  };
   const float *freq;             /* rope: [D/2] radians from position to position; in the graph's pool */
 };
 
@@ -198,6 +202,9 @@ static inline int32_t tc_updates(const struct tc_graph *g, const struct tc_node 
 { return tc_op_info[n->op].flags & TC_OPF_UPDATE ? g->tensor[tc_in(g, n, 2)].param : -1; }
 
 int64_t tc_tensor_elems(const struct tc_tensor *t);           /* global */
+
+/* In how many pieces of its groups attention is computed, of which the node, ATTN or its gradient, is one (op.def). */
+int64_t tc_attn_pieces(const struct tc_graph *g, const struct tc_node *n);
 
 /* A rank's block of a tensor: the box that S placements leave, then the rows of a flat shard.
  * coord[TC_AXES] are the rank's coordinates (coord[TC_MB]: the micro-batch). */

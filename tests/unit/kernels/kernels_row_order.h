@@ -12,25 +12,28 @@
 
 /* ---- keys and values by themselves ----------------------------------------------------- */
 
-/* Copies: to the last bit. */
-static void key_copies(int dtype, int64_t N, int64_t K, int64_t G, int64_t D)
+/* Copies of a piece's groups: to the last bit. */
+static void key_copies(int dtype, int64_t N, int64_t K, int64_t G, int64_t D, int64_t pieces, int64_t piece)
 {
   const int64_t group = (G + 2) * D, keys = 2 * D;
   for (int back = 0; back < 2; back++) {
-    struct test t = new_test(back ? TC_OP_KV_BWD : TC_OP_KV, "N%lld K%lld G%lld D%lld %s", (long long)N, (long long)K,
-                             (long long)G, (long long)D, tc_dtype_name(dtype));
+    struct test t = new_test(back ? TC_OP_KV_BWD : TC_OP_KV, "N%lld K%lld G%lld D%lld %s, piece %lld of %lld", (long long)N,
+                             (long long)K, (long long)G, (long long)D, tc_dtype_name(dtype), (long long)piece,
+                             (long long)pieces);
     input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH);
-    if (back) input(&t, dtype, DIMS(N, K, 2, D), NORMALISH);
-    output(&t, dtype, back ? DIMS(N, K, G + 2, D) : DIMS(N, K, 2, D));
+    if (back) input(&t, dtype, DIMS(N, K / pieces, 2, D), NORMALISH);
+    output(&t, dtype, back ? DIMS(N, K, G + 2, D) : DIMS(N, K / pieces, 2, D));
     if (back) t.over[0] = 0;
+    t.c.k[1] = piece;
     for (int i = 0; i < 2 && chosen(t.c.op); i++) {
       struct tc_device *d = dev(device_name[i], 2);
       struct tc_view none[ARGS] = { 0 }, y;
       int64_t wrong = !run_on(d, &t, none, false, &y);
       for (int64_t at = 0; at < y.elems; at++) {
-        const int64_t of = back ? at / group : at / keys, in_group = back ? at % group : group - keys + at % keys;
-        const bool key = in_group >= group - keys;
-        const double want = back && key ? get(&t.in[1], of * keys + in_group - (group - keys))
+        const int64_t of = back ? at / group : at / keys * pieces + piece;
+        const int64_t in_group = back ? at % group : group - keys + at % keys;
+        const bool key = in_group >= group - keys && of % pieces == piece;
+        const double want = back && key ? get(&t.in[1], of / pieces * keys + in_group - (group - keys))
                                         : get(&t.in[0], of * group + in_group);
         wrong += get(&y, at) != want;
       }
@@ -251,6 +254,7 @@ struct context {
   int dtype;
   int64_t K, G, D;
   bool apart;                    /* keys and values have an input of their own; else one rank has all rows */
+  int64_t pieces;                /* ... in calls of so many pieces of the groups */
   int64_t list[ROWS_MOST];
   struct tc_view qkv, dy, y, lse, starts;
   struct tc_view want[3], got[2][3];       /* y, lse, dqkv */
@@ -310,54 +314,85 @@ static void add_rows(struct test *t, const struct context *x, const struct tc_vi
   t->in[t->c.n_in++] = take_rows(v, &x->s, x->list, rank * rows_of(x), rows_of(x));
 }
 
-/* The keys and values of all tokens, in the order of their rows. */
+/* The keys and values of all tokens, in the order of their rows, of the call's piece. */
 static void add_keys(struct test *t, const struct context *x)
 {
-  const int64_t N = tokens_of(&x->s), K = x->K, keys = 2 * x->D, group = (x->G + 2) * x->D;
+  const int64_t N = tokens_of(&x->s), K = x->K / x->pieces, keys = 2 * x->D, group = (x->G + 2) * x->D;
   struct tc_view *kv = input(t, x->dtype, DIMS(N, K, 2, x->D), NORMALISH);
   set_rows(kv, &x->s, 0, N);
   for (int64_t i = 0; i < kv->elems; i++) {
-    const int64_t row = i / (K * keys), k = i / keys % K;
-    put(kv, i, get(&x->qkv, (x->list[row] * K + k) * group + group - keys + i % keys));
+    const int64_t row = i / (K * keys), k = i / keys % K * x->pieces + t->c.k[1];
+    put(kv, i, get(&x->qkv, (x->list[row] * x->K + k) * group + group - keys + i % keys));
+  }
+}
+
+/* What a piece finds in output k, and leaves there but for its groups. */
+static void add_before(struct test *t, const struct context *x, int k, int dtype, const int64_t *dim, int rank)
+{
+  t->over[k] = t->c.n_in;
+  set_rows(input(t, dtype, dim, NORMALISH), &x->s, rank * rows_of(x), rows_of(x));
+}
+
+/* A piece's groups of output k, each of so many elements, take their places in got[to] of device i; others are as they were. */
+static void context_groups(struct context *x, int i, int to, const struct test *t, const struct tc_view *result, int k,
+                           int64_t group, int64_t first)
+{
+  const int64_t row = x->K * group;
+  for (int64_t j = 0; j < result[k].elems; j++) {
+    const double y = get(&result[k], j);
+    if (j / group % x->pieces == t->c.k[1]) put(&x->got[i][to], x->list[first + j / row] * row + j % row, y);
+    else x->wrong[i] += y != get(&t->in[t->over[k]], j);
   }
 }
 
 /* A rank's outputs take their places in what device i made: those of the queries are set, keys' gradients added up. */
 static void context_results(struct context *x, int i, const struct test *t, const struct tc_view *result, int rank)
 {
-  const int64_t first = rank * rows_of(x), keys = 2 * x->D, group = (x->G + 2) * x->D;
+  const int64_t first = rank * rows_of(x), K = x->K / x->pieces, keys = 2 * x->D, group = (x->G + 2) * x->D;
   if (t->c.op == TC_OP_ATTN) {
-    for (int k = 0; k < 2; k++) return_rows(&x->got[i][k], &result[k], x->list, first, false);
+    context_groups(x, i, 0, t, result, 0, x->G * x->D, first);
+    context_groups(x, i, 1, t, result, 1, x->G, first);
     return;
   }
-  return_rows(&x->got[i][2], &result[0], x->list, first, true);
-  if (!x->apart) return;
-  for (int64_t j = 0; j < result[0].elems; j++)
-    x->wrong[i] += j % group >= group - keys && get(&result[0], j) != 0;
+  if (!x->apart) {
+    context_groups(x, i, 2, t, result, 0, group, first);
+    return;
+  }
+  for (int64_t j = 0; j < result[0].elems; j++) {
+    const int64_t at = x->list[first + j / (x->K * group)] * x->K * group + j % (x->K * group);
+    const bool here = j / group % x->pieces == t->c.k[1], key = j % group >= group - keys;
+    if (here && !key) put(&x->got[i][2], at, get(&result[0], j));
+    else x->wrong[i] += get(&result[0], j) != (here ? 0 : get(&t->in[t->over[0]], j));
+  }
   for (int64_t j = 0; j < result[1].elems; j++) {
-    const int64_t row = j / (x->K * keys), k = j / keys % x->K;
+    const int64_t row = j / (K * keys), k = j / keys % K * x->pieces + t->c.k[1];
     const int64_t at = (x->list[row] * x->K + k) * group + group - keys + j % keys;
     put(&x->got[i][2], at, get(&x->got[i][2], at) + get(&result[1], j));
   }
 }
 
-/* One rank's call, forward or back, on each device, and beside ref's. */
-static void context_rank(struct context *x, bool back, int rank)
+/* One rank's call of one piece, forward or back, on each device, and beside ref's. */
+static void context_rank(struct context *x, bool back, int rank, int64_t piece)
 {
   struct tc_view none[ARGS] = { 0 }, result[2];
-  char who[20];
+  const int64_t N = rows_of(x), H = x->K * x->G;
+  char who[60];
   snprintf(who, sizeof who, "rank %d", rank);
+  if (x->pieces > 1) tc_text_add(who, sizeof who, ", piece %lld of %lld", (long long)piece, (long long)x->pieces);
   struct test t = context_test(x, back, who);
+  t.c.k[1] = piece;
   t.c.rows = (struct tc_row_order){ .T = x->s.T, .sequences = x->s.sequences, .cp = x->s.cp, .zigzag = x->s.zigzag };
   if (back) add_rows(&t, x, &x->dy, rank);
   add_rows(&t, x, &x->qkv, rank);
   if (back) add_rows(&t, x, &x->y, rank), add_rows(&t, x, &x->lse, rank);
   if (x->apart) add_keys(&t, x);
   if (x->s.each) add_rows(&t, x, &x->starts, rank);
-  output(&t, x->dtype, back ? DIMS(1, x->K, x->G + 2, x->D) : DIMS(1, x->K * x->G, x->D));
-  set_rows(&t.out[0], &x->s, rank * rows_of(x), rows_of(x));
-  if (!back) set_rows(output(&t, TC_F32, DIMS(1, x->K * x->G)), &x->s, rank * rows_of(x), rows_of(x));
-  else if (x->apart) set_rows(output(&t, x->dtype, DIMS(1, x->K, 2, x->D)), &x->s, 0, tokens_of(&x->s));
+  if (x->pieces > 1) add_before(&t, x, 0, x->dtype, back ? DIMS(N, x->K, x->G + 2, x->D) : DIMS(N, H, x->D), rank);
+  if (x->pieces > 1 && !back) add_before(&t, x, 1, TC_F32, DIMS(N, H), rank);
+  output(&t, x->dtype, back ? DIMS(1, x->K, x->G + 2, x->D) : DIMS(1, H, x->D));
+  set_rows(&t.out[0], &x->s, rank * N, N);
+  if (!back) set_rows(output(&t, TC_F32, DIMS(1, H)), &x->s, rank * N, N);
+  else if (x->apart) set_rows(output(&t, x->dtype, DIMS(1, x->K / x->pieces, 2, x->D)), &x->s, 0, tokens_of(&x->s));
   for (int i = 0; i < 2 && chosen(t.c.op); i++) {
     struct tc_device *d = dev(device_name[i], 2);
     x->wrong[i] += !run_on(d, &t, none, i == 0, result);
@@ -368,16 +403,17 @@ static void context_rank(struct context *x, bool back, int rank)
   check(&t);
 }
 
-static void split_attention(int dtype, const struct split *s, int64_t K, int64_t G, int64_t D, bool apart)
+/* pieces: 0: keys and values are behind the queries. */
+static void split_attention(int dtype, const struct split *s, int64_t K, int64_t G, int64_t D, int64_t pieces)
 {
-  struct context x = { .s = *s, .dtype = dtype, .K = K, .G = G, .D = D, .apart = apart };
-  TC_ASSERT(tokens_of(s) <= ROWS_MOST);
-  snprintf(x.label, sizeof x.label, "%s%s, K%lld G%lld D%lld %s", words(s), apart ? "" : ", one rank", (long long)K,
+  struct context x = { .s = *s, .dtype = dtype, .K = K, .G = G, .D = D, .apart = pieces > 0, .pieces = TC_MAX(1, pieces) };
+  TC_ASSERT(tokens_of(s) <= ROWS_MOST && K % x.pieces == 0);
+  snprintf(x.label, sizeof x.label, "%s%s, K%lld G%lld D%lld %s", words(s), x.apart ? "" : ", one rank", (long long)K,
            (long long)G, (long long)D, tc_dtype_name(dtype));
   list_rows(x.list, s->sequences, s->T, s->cp, s->zigzag);
   context_whole(&x);
   for (int back = 0; back < 2; back++)
-    for (int rank = 0; rank < ranks_of(&x); rank++) context_rank(&x, back, rank);
+    for (int64_t i = 0; i < ranks_of(&x) * x.pieces; i++) context_rank(&x, back, (int)(i / x.pieces), i % x.pieces);
   for (int i = 0; i < 2; i++) {
     bool good = x.wrong[i] == 0;
     for (int k = 0; k < 3; k++) {
@@ -387,7 +423,8 @@ static void split_attention(int dtype, const struct split *s, int64_t K, int64_t
         tol = TC_MAX(tol, k == 2 ? 1.0 / 64 : 1.0 / 256);
       good = close_to(&x.got[i][k], &x.want[k], tol, k) && good;
     }
-    ok(good, "attention, %s: the ranks have what one has, on %s", x.label, device_name[i]);
+    ok(good, "attention, %s: the ranks have in %lld piece%s what one has, on %s", x.label, (long long)x.pieces,
+       tc_plural(x.pieces), device_name[i]);
     drop(x.got[i], 3);
   }
   struct tc_view operands[] = { x.qkv, x.dy, x.y, x.lse, x.starts };
@@ -398,25 +435,26 @@ static void split_attention(int dtype, const struct split *s, int64_t K, int64_t
 /* Parts that end within a block of 64 keys or queries, and at its end; lengths below, at and above it. */
 static void context_attention(int dtype)
 {
-  static const struct { struct split s; int64_t K, G, D; } rows[] = {
-    { { 2, 16, 0, 1, false, 0 }, 1, 4, 5 },
-    { { 3, 8, 1, 1, false, 0 }, 4, 1, 64 },
-    { { 2, 24, 0, 1, false, 6 }, 2, 2, 20 },
-    { { 1, 136, 0, 1, false, 0 }, 2, 2, 2 },
-    { { 2, 72, 2, 1, false, 20 }, 1, 2, 7 },
-    { { 1, 256, 1, 1, false, 0 }, 1, 1, 2 },
-    { { 1, 128, 0, 1, false, 40 }, 2, 1, 9 },
-    { { 1, 200, 0, 1, false, 2 }, 1, 3, 4 },
-    { { 1, 264, 1, 1, false, 70 }, 2, 1, 3 },
+  static const struct { struct split s; int64_t K, G, D, pieces; } rows[] = {
+    { { 2, 16, 0, 1, false, 0 }, 1, 4, 5, 1 },
+    { { 3, 8, 1, 1, false, 0 }, 4, 1, 64, 2 },
+    { { 2, 24, 0, 1, false, 6 }, 2, 2, 20, 2 },
+    { { 1, 136, 0, 1, false, 0 }, 2, 2, 2, 1 },
+    { { 2, 72, 2, 1, false, 20 }, 1, 2, 7, 1 },
+    { { 1, 256, 1, 1, false, 0 }, 1, 1, 2, 1 },
+    { { 1, 128, 0, 1, false, 40 }, 2, 1, 9, 1 },
+    { { 1, 200, 0, 1, false, 2 }, 1, 3, 4, 1 },
+    { { 1, 264, 1, 1, false, 70 }, 2, 1, 3, 2 },
+    { { 1, 40, 0, 1, false, 7 }, 3, 2, 6, 3 },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct split s = rows[i].s;
-    split_attention(dtype, &s, rows[i].K, rows[i].G, rows[i].D, true);
+    split_attention(dtype, &s, rows[i].K, rows[i].G, rows[i].D, 1);
     for (s.cp = 2; s.cp <= 4; s.cp += 2)
       for (int zigzag = 0; zigzag < 2; zigzag++) {
         s.zigzag = zigzag;
-        split_attention(dtype, &s, rows[i].K, rows[i].G, rows[i].D, true);
-        if ((i + (size_t)zigzag) % 2) split_attention(dtype, &s, rows[i].K, rows[i].G, rows[i].D, false);
+        split_attention(dtype, &s, rows[i].K, rows[i].G, rows[i].D, rows[i].pieces);
+        if ((i + (size_t)zigzag) % 2) split_attention(dtype, &s, rows[i].K, rows[i].G, rows[i].D, 0);
       }
   }
 }
@@ -424,11 +462,12 @@ static void context_attention(int dtype)
 /* Runs of 64, whole blocks of queries, which tensor cores take. */
 static void long_runs(void)
 {
-  split_attention(TC_BF16, &(struct split){ 1, 256, 0, 2, true, 150 }, 1, 1, 32, true);
-  split_attention(TC_BF16, &(struct split){ 2, 128, 1, 2, false, 0 }, 1, 2, 64, true);
-  split_attention(TC_BF16, &(struct split){ 2, 256, 0, 2, true, 90 }, 1, 1, 128, false);
-  split_attention(TC_BF16, &(struct split){ 1, 128, 0, 2, false, 0 }, 1, 1, 80, true);
-  split_attention(TC_BF16, &(struct split){ 1, 128, 0, 2, false, 60 }, 1, 1, 96, true);
+  split_attention(TC_BF16, &(struct split){ 1, 256, 0, 2, true, 150 }, 1, 1, 32, 1);
+  split_attention(TC_BF16, &(struct split){ 2, 128, 1, 2, false, 0 }, 1, 2, 64, 1);
+  split_attention(TC_BF16, &(struct split){ 2, 256, 0, 2, true, 90 }, 1, 1, 128, 0);
+  split_attention(TC_BF16, &(struct split){ 1, 128, 0, 2, false, 0 }, 1, 1, 80, 1);
+  split_attention(TC_BF16, &(struct split){ 1, 128, 0, 2, false, 60 }, 1, 1, 96, 1);
+  split_attention(TC_BF16, &(struct split){ 1, 128, 0, 2, false, 60 }, 4, 2, 32, 2);
 }
 
 /* ---- all -------------------------------------------------------------------------------- */
@@ -439,9 +478,10 @@ static void row_orders(int dtype)
     { 1, 8, 0, 1, false, 0 }, { 2, 12, 1, 2, false, 0 }, { 2, 12, 0, 2, false, 4 }, { 3, 8, 1, 4, true, 0 },
     { 1, 48, 2, 3, true, 5 }, { 3, 100, 0, 2, true, 9 },
   };
-  key_copies(dtype, 3, 1, 1, 1);
-  key_copies(dtype, 37, 2, 3, 6);
-  key_copies(dtype, 130, 4, 1, 80);
+  key_copies(dtype, 3, 1, 1, 1, 1, 0);
+  key_copies(dtype, 37, 2, 3, 6, 1, 0);
+  key_copies(dtype, 37, 6, 2, 5, 3, 1);
+  key_copies(dtype, 130, 4, 1, 80, 2, 1);
   spreads(dtype, 3, 1, 1, 2, 1);
   spreads(dtype, 29, 2, 3, 2, 6);
   spreads(dtype, 40, 3, 2, 4, 80);

@@ -5,7 +5,7 @@
 
 #include "tests/unit/kernels/views.h"
 
-enum { ARGS = 6 };
+enum { ARGS = 7 };
 
 /* The devices beside the oracle; t_kernels_cuda.c has the same cases for another one. */
 #ifndef T_DEVICE
@@ -49,7 +49,7 @@ struct test {
 static struct test new_test(int op, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static struct test new_test(int op, const char *fmt, ...)
 {
-  struct test t = { .c.op = op, .tol = 2e-6, .over = { -1, -1, -1, -1, -1, -1 } };
+  struct test t = { .c.op = op, .tol = 2e-6, .over = { -1, -1, -1, -1, -1, -1, -1 } };
   const char *label = t.label;
   va_list ap;
   va_start(ap, fmt);
