@@ -136,6 +136,7 @@ unit_tests = \
   %D%/unit/plan/t_plan_space.t \
   %D%/unit/program/t_digest.t \
   %D%/unit/program/t_parts.t \
+  %D%/unit/program/t_pieces.t \
   %D%/unit/program/t_setup.t \
   %D%/unit/report/t_draw.t \
   %D%/unit/report/t_read_run.t \
@@ -517,6 +518,7 @@ tests_unit_plan_t_plan_search_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_space_t_LDADD = $(pure_libs)
 tests_unit_program_t_digest_t_LDADD = $(pure_libs)
 tests_unit_program_t_parts_t_LDADD = $(pure_libs)
+tests_unit_program_t_pieces_t_LDADD = $(pure_libs)
 tests_unit_program_t_setup_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_actions_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_actions_check_t_LDADD = $(pure_libs)

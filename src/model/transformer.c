@@ -213,22 +213,62 @@ static int32_t attn_out(struct build *b, const char *layer, int64_t K, int64_t G
   return y;
 }
 
+/* A piece's keys and values by themselves, of groups in all. */
+static int32_t keys_of(struct build *b, int32_t qkv, const char *layer, int64_t groups, int64_t piece)
+{
+  const int64_t dim[4] = { b->N, groups / TC_MAX(1, b->o->key_pieces), 2, b->D };
+  const int32_t kv = named(b, TC_OP_KV, 1, &qkv, layer, "attn.kv", 4, dim);
+  last(b)->attr.piece = piece;
+  return kv;
+}
+
+/* Attention's outputs. */
+struct attended { int32_t y, lse; };
+
+static struct attended outputs(struct build *b, const char *layer, int64_t K, int64_t G)
+{
+  return (struct attended){ attn_out(b, layer, K, G),
+                            act(b, "lse", stat_type(b), b->G > 1 ? 3 : 2, (int64_t[]){ b->N, K, G }) };
+}
+
+/* Writes `out`: all of it, or, with keys and values `kv` by themselves (else -1), a piece. The first piece is piece 0. */
+static void attend_piece(struct build *b, int32_t qkv, int32_t kv, int64_t piece, const struct attended *before,
+                         const struct attended *out)
+{
+  const bool starts = b->g->starts >= 0;
+  const char *all = b->G > 1 ? "nhgd,nhg" : "nhd,nh";
+  int32_t in[5] = { qkv }, n_in = 1;
+  if (kv >= 0) in[n_in++] = kv;
+  if (starts) in[n_in++] = b->g->starts;
+  if (piece > 0) {
+    b->g->tensor[out->y].overwrites = in[n_in++] = before->y;
+    b->g->tensor[out->lse].overwrites = in[n_in++] = before->lse;
+  }
+  struct tc_node *n = tc_node_new(b->g, TC_OP_ATTN, n_in, in, 2, (int32_t[]){ out->y, out->lse });
+  n->attr.sequence = b->m->context;
+  n->attr.piece = piece;
+  char *rule = tc_sprintf("nhed%s%s%s%s->%s", kv >= 0 ? ",Nhud" : "", starts ? ",n" : "", piece > 0 ? "," : "",
+                          piece > 0 ? all : "", all);
+  if (n_in > 1 || b->G > 1) tc_node_rule(b->g, n, rule);
+  free(rule);
+}
+
+/* The keys of each piece are there a piece before it: so it is in the backward pass, too, whose order this one turns round. */
 static int32_t attend(struct build *b, int32_t qkv, const char *layer)
 {
-  const bool grouped = b->G > 1, keys = b->o->keys, starts = b->g->starts >= 0;
   const int64_t copies = TC_MAX(1, b->o->key_copies), K = b->K * copies, G = b->G / copies;
+  const int64_t pieces = TC_MAX(1, b->o->key_pieces);
   if (copies > 1) qkv = named(b, TC_OP_SPREAD, 1, &qkv, layer, "attn.spread", 4, (int64_t[]){ b->N, K, G + 2, b->D });
-  int32_t in[3] = { qkv, -1, -1 }, n_in = 1;
-  if (keys) in[n_in++] = named(b, TC_OP_KV, 1, &qkv, layer, "attn.kv", 4, (int64_t[]){ b->N, K, 2, b->D });
-  if (starts) in[n_in++] = b->g->starts;
-  const int32_t y = attn_out(b, layer, K, G);
-  const int32_t lse = act(b, "lse", stat_type(b), grouped ? 3 : 2, (int64_t[]){ b->N, K, G });
-  struct tc_node *n = tc_node_new(b->g, TC_OP_ATTN, n_in, in, 2, (int32_t[]){ y, lse });
-  n->attr.sequence = b->m->context;
-  char *rule = tc_sprintf("nhed%s%s->%s", keys ? ",Nhud" : "", starts ? ",n" : "", grouped ? "nhgd,nhg" : "nhd,nh");
-  if (n_in > 1 || grouped) tc_node_rule(b->g, n, rule);
-  free(rule);
-  return y;
+  int32_t kv = b->o->keys ? keys_of(b, qkv, layer, K, 0) : -1;
+  struct attended before = { -1, -1 };
+  for (int64_t p = 0; p < pieces; p++) {
+    const int32_t next = p + 1 < pieces ? keys_of(b, qkv, layer, K, p + 1) : -1;
+    const struct attended out = outputs(b, layer, K, G);
+    attend_piece(b, qkv, kv, p, &before, &out);
+    kv = next;
+    before = out;
+  }
+  return before.y;
 }
 
 /* Attention of new tokens over the cache and themselves. */

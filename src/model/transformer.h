@@ -21,6 +21,7 @@ struct tc_build_opts {
   bool losses;                   /* g->nll, the loss of each token, is kept to the end */
   int64_t key_copies;            /* above 1: so many copies of each key and value, for as many parts of its group's queries */
   bool keys;                     /* attention has keys and values of all tokens in a tensor of their own (op.def) */
+  int64_t key_pieces;            /* with keys, above 1: attention is in so many pieces (op.def), which divide the groups */
   bool documents;                /* attention within documents, positions from their beginning: the input `starts` */
 };
 

@@ -13,7 +13,7 @@
 struct gctx {
   struct tc_graph *g;
   int grad_dtype;
-  int32_t *grad;                 /* of each forward tensor; -1: none yet */
+  int32_t *grad, n_forward;      /* of each forward tensor; -1: none yet */
   const struct tc_node *fwd;     /* the node being differentiated (borrowed copy) */
 };
 
@@ -216,30 +216,52 @@ static void grad_add(struct gctx *c, int32_t dy)
 /* Dropout and cast are linear and their own adjoints (the mask is computed again from its key). */
 static void grad_same(struct gctx *c, int32_t dy) { emit1(c, c->fwd->op, 0, 1, &dy); }
 
-/* Attention's inputs after qkv, keys and values by themselves and starts, if it has them, are those of its gradient, too. */
-static void grad_attn(struct gctx *c, int32_t dy)
+/* The last version of a forward tensor. Versions come in the order of their numbers. */
+static int32_t last_version(const struct tc_graph *g, int32_t t, int32_t n_tensors)
 {
-  int32_t ins[6] = { dy, in(c, 0), out(c, 0), out(c, 1) }, o[2] = { grad_new(c, in(c, 0)), -1 };
-  const int more = c->fwd->n_in - 1;
-  const bool apart = more > 0 && c->g->tensor[in(c, 1)].rank > 1;
-  for (int i = 0; i < more; i++) ins[4 + i] = in(c, 1 + i);
-  if (apart) o[1] = grad_new(c, in(c, 1));
-  const int32_t id = emit(c, TC_OP_ATTN_BWD, 4 + more, ins, 1 + apart, o)->id;
-  add_grad(c, in(c, 0), o[0]);
-  if (apart) add_grad(c, in(c, 1), o[1]);
-  if (!c->fwd->rule) return;
-  char l[TC_RULE_MAX][TC_DIMS + 1], with[2 * TC_DIMS + 3] = "", kv[TC_DIMS + 2] = "";
+  for (int32_t v = t + 1; v < n_tensors; v++)
+    if (g->tensor[v].overwrites == t) t = v;
+  return t;
+}
+
+/* The gradient's rule. `more` forward inputs from 1 on are inputs too; apart: the first of them is keys and values by
+ * themselves; goes_on: the last input is dqkv so far. */
+static void attn_rule(struct gctx *c, struct tc_node *n, int more, bool apart, bool goes_on)
+{
+  char l[TC_RULE_MAX][TC_DIMS + 1], with[3 * TC_DIMS + 4] = "", kv[TC_DIMS + 2] = "";
   tc_rule_parse(c->g, c->fwd, l);
   const char *x = l[0], *y = l[c->fwd->n_in], *lse = l[c->fwd->n_in + 1];
   for (int i = 0; i < more; i++) tc_text_add(with, sizeof with, ",%s", l[1 + i]);
+  if (goes_on) tc_text_add(with, sizeof with, ",%s", x);
   if (apart) snprintf(kv, sizeof kv, ",%s", l[1]);
   char *r = tc_sprintf("%s,%s,%s,%s%s->%s%s", y, x, y, lse, with, x, kv);
-  tc_node_rule(c->g, &c->g->node[id], r);
+  tc_node_rule(c->g, n, r);
   free(r);
 }
 
-/* Attention's backward pass, which came before, has made the gradient of the queries, with zeros for keys and values: theirs
- * are copied into it. */
+/* Attention's inputs after qkv, keys and values by themselves and starts, if it has them, are those of its gradient, too. A
+ * piece reads what the last piece has left of y and lse, whose gradient all pieces share, and goes on with dqkv. */
+static void grad_attn(struct gctx *c, int32_t dy)
+{
+  const int32_t x = in(c, 0), y = out(c, 0), y_before = c->g->tensor[y].overwrites;
+  const bool piece = tc_attn_pieces(c->g, c->fwd) > 1, goes_on = piece && c->grad[x] >= 0;
+  const int more = c->fwd->n_in - 1 - (y_before >= 0 ? 2 : 0);
+  const bool apart = more > 0 && c->g->tensor[in(c, 1)].rank > 1;
+  int32_t ins[7] = { dy, x, last_version(c->g, y, c->n_forward), last_version(c->g, out(c, 1), c->n_forward) };
+  int32_t n = 4, o[2] = { grad_new(c, x), -1 };
+  for (int i = 0; i < more; i++) ins[n++] = in(c, 1 + i);
+  if (goes_on) c->g->tensor[o[0]].overwrites = ins[n++] = c->grad[x];
+  if (apart) o[1] = grad_new(c, in(c, 1));
+  const int32_t id = emit(c, TC_OP_ATTN_BWD, n, ins, 1 + apart, o)->id;
+  if (piece) c->grad[x] = o[0];
+  else add_grad(c, x, o[0]);
+  if (apart) add_grad(c, in(c, 1), o[1]);
+  if (y_before >= 0) add_grad(c, y_before, dy);
+  if (c->fwd->rule) attn_rule(c, &c->g->node[id], more, apart, goes_on);
+}
+
+/* Attention's backward pass, which came before, has made the gradient of the queries, with zeros for keys and values (of the
+ * piece, if it is one): theirs are copied into it. */
 static void grad_kv(struct gctx *c, int32_t dkv)
 {
   const int32_t x = in(c, 0), before = c->grad[x], d = grad_new(c, x);
@@ -334,6 +356,7 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
   for (int32_t p = 0; p < g->n_params; p++)
     g->param[p].acc = g->param[p].grad = accumulator(&c, p, "grad.", -1);
   int32_t n_order = g->n_order;
+  c.n_forward = g->n_tensors;
   c.grad = tc_no_indices((size_t)g->n_tensors);        /* only forward tensors have entries */
   c.grad[g->loss] = g->loss;                     /* a mark: the seed is a constant */
   int rc = 0;

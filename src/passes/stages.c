@@ -22,7 +22,7 @@ static double work(const struct tc_graph *g, const struct tc_node *n)
       }
   } else if (n->op == TC_OP_ATTN) {
     const struct tc_tensor *y = &g->tensor[tc_out(g, n, 0)];
-    ops = 2.0 * (double)tc_tensor_elems(y) * (double)n->attr.sequence;
+    ops = 2.0 * (double)tc_tensor_elems(y) * (double)n->attr.sequence / (double)tc_attn_pieces(g, n);
   }
   return ops;
 }

@@ -45,6 +45,17 @@ static double keys_read(const struct tc_graph *g, const struct tc_node *n, const
   return T * share;
 }
 
+/* A piece of attention reads and writes its share of all but its keys and values, which are its own. */
+static double attention_bytes(const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m, const int32_t *coord,
+                              double bytes, double share)
+{
+  double keys = 0;
+  const int32_t own[] = { n->op == TC_OP_ATTN ? tc_in(g, n, 1) : tc_in(g, n, 4), n->op == TC_OP_ATTN ? -1 : tc_out(g, n, 1) };
+  for (int i = 0; i < 2; i++)
+    if (own[i] >= 0) keys += (double)tc_tensor_local_bytes(&g->tensor[own[i]], m, coord);
+  return keys + share * (bytes - keys);
+}
+
 void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct tc_node *n,
                 const struct tc_mesh *m, int rank, bool *none)
 {
@@ -67,11 +78,18 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
     if (i >= n->n_in && l.here) *none = false;
   }
   out->bytes = in_bytes + out_bytes;
-  const double T = (double)n->attr.sequence, keys = keys_read(g, n, coord, &g->tensor[tc_out(g, n, 0)]);
+  const bool attn = n->op == TC_OP_ATTN || n->op == TC_OP_ATTN_BWD;
+  const double T = (double)n->attr.sequence, share = attn ? 1 / (double)tc_attn_pieces(g, n) : 1;
+  const double keys = share * keys_read(g, n, coord, &g->tensor[tc_out(g, n, 0)]);
+  if (share < 1) out->bytes = attention_bytes(g, n, m, coord, out->bytes, share);
   switch (n->op) {
   case TC_OP_MATMUL: product(out, g, n, &first, &y); break;
   /* Causal: half of the scores; two products in forward, five in backward. */
   case TC_OP_ATTN: out->flops = 2 * keys * (double)y.elems; break;
+  case TC_OP_KV: out->bytes = 2 * out_bytes; break;            /* some groups of the whole */
+  case TC_OP_KV_BWD:
+    out->bytes = 2 * (double)tc_tensor_local_bytes(&g->tensor[tc_in(g, n, 1)], m, coord);
+    break;
   /* New tokens of a text that fills the context: on average they read half of the cache, which is input 1 and again
    * output 1, and write their own rows. */
   case TC_OP_ATTN_CACHE:

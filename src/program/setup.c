@@ -211,6 +211,18 @@ int64_t tc_setup_key_copies(const struct tc_model *m, int64_t cp, int64_t tp)
   return m->heads / m->kv_heads % copies ? 0 : copies;
 }
 
+/* In how many pieces attention is computed, each with its keys and values (op.def): as many as hide most of their gathers.
+ * They divide the groups of a rank, whatever axes may split those: tp, and any on which a row of a file splits something. */
+static int64_t key_pieces(const struct tc_model *m, const struct tc_mesh *mesh, const struct tc_annotation *own)
+{
+  enum { MOST = 4 };
+  unsigned axes = TC_ON_TP;
+  for (; own && own->pattern; own++)
+    if (own->place[own->four ? TC_USE : 0].kind == TC_S) axes |= own->axes;
+  const int64_t ranks = tc_mesh_size(mesh, axes);
+  return m->kv_heads % ranks ? 1 : tc_divisor(m->kv_heads / ranks, MOST);
+}
+
 /* The built-in rows of tensor parallelism split heads; the vocabulary is padded. */
 static int check_split(const struct tc_config *c, const struct tc_model *model,
                        const struct tc_mesh *m, struct tc_err *err)
@@ -346,6 +358,7 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
   }
   if (tc_mesh_size(m, TC_ON_CP) > 1) {
     TC_TRY(check_context(o, c, m, names_axes(*own, TC_ON_CP), err));
+    if (o->gpt.keys) o->gpt.key_pieces = key_pieces(&o->model, m, *own);
     if (tc_system_has_context(o->system))
       o->annotation[n++] = c->parallel_context == TC_CONTEXT_HEADS ? tc_rows_heads : tc_rows_keys;
   }

@@ -1,10 +1,11 @@
 /* attention.c - whether a library computes attention (run.attention = auto), the same on all ranks.
  *
  * Each rank's device knows whether it could, once its calls are prepared (struct tc_library). The library's row
- * statistics have an order of their own, so nothing but attention's gradient may read them. Its gradients may differ
- * from one computation to the next (run.deterministic = no) and from one GPU to another, so no two ranks may compute the
- * same ones: they would update copies of a weight differently. One rank that cannot, or would with another version, decides for all: else ranks would compute the terms
- * of one sum in different ways. */
+ * statistics have an order of their own, so nothing but attention itself and its gradient may read them. Its gradients may
+ * differ from one computation to the next (run.deterministic = no) and from one GPU to another, so no two ranks may compute
+ * the same ones: they would update copies of a weight differently. One rank that cannot, or would with another version,
+ * decides for all: else ranks would compute the terms of one sum in different ways.
+ */
 #include "src/run/impl.h"
 #include "src/watch/watch.h"
 
@@ -19,7 +20,7 @@ const char *tc_run_attention_moved(const struct tc_graph *g)
     if (g->node[i].op == TC_OP_ATTN) is[tc_tensor_root(g, tc_out(g, &g->node[i], 1))] = true;
   for (int32_t i = 0; i < g->n_nodes && !name; i++) {
     const struct tc_node *n = &g->node[i];
-    for (int k = 0; n->op != TC_OP_ATTN_BWD && k < n->n_in; k++)
+    for (int k = 0; n->op != TC_OP_ATTN && n->op != TC_OP_ATTN_BWD && k < n->n_in; k++)
       if (is[tc_tensor_root(g, tc_in(g, n, k))]) name = g->tensor[tc_in(g, n, k)].name;
   }
   free(is);

@@ -1,6 +1,6 @@
 /* t_gradient.c - the whole program's gradient in double precision against finite differences of its loss, for
  * models of each family: each parameter, elements spread over it, dropout on, the head in chunks; with
- * documents in a sequence, too. */
+ * documents in a sequence, too, and with attention in pieces. */
 #include "src/program/program.h"
 #include "src/passes/passes.h"
 #include "tests/unit/ranks_fixture.h"
@@ -82,7 +82,8 @@ static void compare(struct tc_exec *x, struct tc_program *const p[3], const stru
   }
 }
 
-static void test_model(struct tc_device *d, const struct tc_mesh *m, const struct tc_model *model, bool documents)
+static void test_model(struct tc_device *d, const struct tc_mesh *m, const struct tc_model *model, bool documents,
+                       int64_t pieces)
 {
   struct tc_err err = { 0 };
   struct tc_program *p[3] = { NULL };
@@ -90,7 +91,8 @@ static void test_model(struct tc_device *d, const struct tc_mesh *m, const struc
   for (int i = 0; i < 3; i++) {
     struct tc_program_opts o = {
       .kind = kind[i], .model = *model, .gpt = { .batch = 4, .dtype = TC_F64, .grad_dtype = TC_F64,
-      .dropout = 0.2f, .tp = 1, .documents = documents }, .system = &tc_systems[TC_DATA_DDP], .adamw = true,
+      .dropout = 0.2f, .tp = 1, .documents = documents, .keys = pieces > 0, .key_pieces = pieces },
+      .system = &tc_systems[TC_DATA_DDP], .adamw = true,
       .overlap = true, .head_chunk = 2 };
     if (!ok(tc_program_new(&p[i], &o, m, 0, i ? p[0] : NULL, NULL, &err) == 0, "made %s", err.text))
       return;
@@ -128,8 +130,11 @@ int main(void)
     const size_t i = k / 2;
     const bool documents = k % 2;
     printf("# %s%s\n", models[i].what, documents ? ", documents" : "");
-    test_model(d, m, &models[i].m, documents);
+    test_model(d, m, &models[i].m, documents, 0);
   }
+  printf("# %s, three pieces; %s, two, documents\n", models[0].what, models[1].what);
+  test_model(d, m, &models[0].m, false, 3);
+  test_model(d, m, &models[1].m, true, 2);
   tc_device_close(d);
   tc_mesh_free(m);
   return done_testing();

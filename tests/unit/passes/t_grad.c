@@ -73,6 +73,18 @@ static const struct { const char *name, *program, *want; } cases[] = {
     "B h0: d.qkv [8,2,3,4], d.kv [8,2,2,4] = attn_bwd<nhd,nhed,nhd,nh,Nhud->nhed,Nhud>(d.y, qkv, y, lse, kv) k=4 of y\n"
     "B h0: d.qkv'2 [8,2,3,4] in d.qkv = kv_bwd(d.qkv, d.kv) of kv\n"
     "B h0: d.x [8,2,3,4] = gelu_bwd(d.qkv'2, x) of qkv\n" },
+  { "... in pieces: each reads the last outputs, and goes on with the gradient of the pieces before it in the backward pass",
+    "state x [8,2,3,4]\nh0: qkv [8,2,3,4] = gelu(x)\nh0: kv0 [8,1,2,4] = kv(qkv)\nh0: kv1 [8,1,2,4] = kv(qkv)\n"
+    "h0: y0 [8,2,4], lse0 [8,2] = attn<nhed,Nhud->nhd,nh>(qkv, kv0) k=4\n"
+    "h0: y1 [8,2,4] in y0, lse1 [8,2] in lse0 = attn<nhed,Nhud,nhd,nh->nhd,nh>(qkv, kv1, y0, lse0) k=4\n"
+    "loss += sum<nhd->>(y1)\n",
+    "B d.y1 [8,2,4] = fill()\n"
+    "B h0: d.qkv [8,2,3,4], d.kv1 [8,1,2,4] = attn_bwd<nhd,nhed,nhd,nh,Nhud->nhed,Nhud>(d.y1, qkv, y1, lse1, kv1) k=4 of y1\n"
+    "B h0: d.qkv'2 [8,2,3,4] in d.qkv, d.kv0 [8,1,2,4] = "
+    "attn_bwd<nhd,nhed,nhd,nh,Nhud,nhed->nhed,Nhud>(d.y1, qkv, y1, lse1, kv0, d.qkv) k=4 of y0\n"
+    "B h0: d.qkv'3 [8,2,3,4] in d.qkv'2 = kv_bwd(d.qkv'2, d.kv1) of kv1\n"
+    "B h0: d.qkv'4 [8,2,3,4] in d.qkv'3 = kv_bwd(d.qkv'3, d.kv0) of kv0\n"
+    "B h0: d.x [8,2,3,4] = gelu_bwd(d.qkv'4, x) of qkv\n" },
   { "the loss head: what pick adds at the targets is added in place to what sumexp has made",
     "tokens i32[8], targets i32[8] = data()\nstate x [8,4]\nparam w [16,4]\nlogits [8,16] = matmul<nc,vc->nv>(x, w) head\n"
     "max [8] = rowmax(logits) head k=15\npick [8] = pick(logits, targets) head\nsumexp [8] = sumexp(logits, max) head k=15\n"
