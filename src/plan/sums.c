@@ -1,6 +1,7 @@
 /* sums.c - the time of a step if a pipeline is too long to simulate every action: the times of each
  * kind of work (F, B, W) of a virtual stage are summed over its nodes, and the simulation of schedules
- * (schedule/pipeline.h) runs with these sums. Transfers of activations are exposed; those of weights and gradients in every
+ * (schedule/pipeline.h) runs with these sums. Transfers of activations are exposed, those of
+ * attention's keys less what is computed from issue to wait; those of weights and gradients in every
  * micro-batch overlap with that micro-batch's work; those once per step are added, less the part that overlaps with a
  * backward pass: most of the gradients', none of the updated weights'. */
 #include "src/plan/impl.h"
@@ -19,18 +20,51 @@ struct sums {
   double wait[TC_SETS];                          /* per micro-batch */
 };
 
+static bool is_once(const struct tc_node *n) { return n->once_a_step || n->mark == TC_U; }
+
+/* Transfers of weights and gradients, which overlap with all work. */
+static bool hides(const struct tc_graph *g, const struct tc_node *n)
+{
+  const unsigned tokens = tc_axes_of(TC_ROLE_TOKENS), batch = tc_axes_of(TC_ROLE_BATCH);
+  const bool of_weights = n->n_in > 0 && g->tensor[tc_in(g, n, 0)].param >= 0;     /* attention waits for others on cp */
+  return n->axes && !(n->axes & ~(batch | tokens)) && (of_weights || n->axes & batch);
+}
+
+/* [n_nodes] Seconds of each transfer; of one over parts of sequences those for which a micro-batch waits: they go one after
+ * the other, while the rank computes what is between issue and wait. Owned by the caller. */
+static double *find_seconds(const struct tc_program *p, struct tc_prices *prices)
+{
+  const struct tc_graph *g = p->graph;
+  const unsigned others = ~(unsigned)tc_axes_of(TC_ROLE_TOKENS);
+  double *seconds = tc_calloc((size_t)g->n_nodes, sizeof *seconds), *done = tc_calloc((size_t)g->n_nodes, sizeof *done);
+  double now = 0, wire = 0;
+  for (int32_t i = 0; i < p->actions->n; i++) {
+    const struct tc_action *a = &p->actions->action[i];
+    const struct tc_node *n = &g->node[a->node];
+    const struct tc_node_price *price = tc_price_of(prices, n);
+    if (n->op != TC_OP_RESHARD) {
+      now += price->run_s;
+    } else if (n->axes & others || is_once(n) || hides(g, n)) {
+      seconds[n->id] = price->reshard.seconds;
+    } else if (a->kind == TC_ISSUE) {
+      done[n->id] = wire = TC_MAX(now, wire) + price->reshard.seconds;
+    } else if (a->kind == TC_WAIT) {
+      if (a->mb == 0) seconds[n->id] = TC_MAX(0, done[n->id] - now);
+      now = TC_MAX(now, done[n->id]);
+    }
+  }
+  free(done);
+  return seconds;
+}
+
 /* Packing and local reshards are left out. */
 static void add_node(struct sums *s, const struct tc_graph *g, const struct tc_node *n,
-                     const struct tc_node_price *price, const struct tc_mesh *m)
+                     const struct tc_node_price *price, double seconds, const struct tc_mesh *m)
 {
   const int pp = m->size[TC_PP];
   int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
   int virtual_stage = TC_MIN(TC_MAX(stage, 0) / pp, MOST_VIRTUAL_STAGES - 1);
-  const bool once = n->once_a_step || n->mark == TC_U;
-  const unsigned tokens = tc_axes_of(TC_ROLE_TOKENS), batch = tc_axes_of(TC_ROLE_BATCH);
-  const bool of_weights = n->n_in > 0 && g->tensor[tc_in(g, n, 0)].param >= 0;     /* attention waits for others on cp */
-  const bool hides = n->axes && !(n->axes & ~(batch | tokens)) && (of_weights || n->axes & batch);
-  const double seconds = price->reshard.seconds;
+  const bool once = is_once(n);
   if (n->op != TC_OP_RESHARD) {
     *(once ? &s->once_work : &s->work[virtual_stage][n->mark]) += price->run_s;
   } else if (price->reshard.coll == TC_COLLS) {
@@ -40,8 +74,8 @@ static void add_node(struct sums *s, const struct tc_graph *g, const struct tc_n
     else s->once_work += seconds;
   } else if (once) {
     bool last = n->mark == TC_U;
-    *(!hides ? &s->once_work : last ? &s->last_dp : &s->once_dp) += seconds;
-  } else if (hides) {
+    *(!hides(g, n) ? &s->once_work : last ? &s->last_dp : &s->once_dp) += seconds;
+  } else if (hides(g, n)) {
     s->hidden[virtual_stage][n->mark] += seconds;
   } else {
     s->work[virtual_stage][n->mark] += seconds;
@@ -53,10 +87,12 @@ static void add_program(struct sums *s, const struct tc_program *p, const struct
                         const struct tc_cluster *k)
 {
   struct tc_prices *prices = tc_prices_new(p, m, rank, k);
+  double *seconds = find_seconds(p, prices);
   for (int32_t b = 0; b < p->actions->n_body; b++) {
     const struct tc_node *n = &p->graph->node[p->actions->body[b]];
-    add_node(s, p->graph, n, tc_price_of(prices, n), m);
+    add_node(s, p->graph, n, tc_price_of(prices, n), seconds[n->id], m);
   }
+  free(seconds);
   tc_prices_free(prices);
 }
 

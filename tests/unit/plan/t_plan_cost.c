@@ -100,6 +100,8 @@ static const struct {
       "--mesh.tp=2", "--parallel.offload=params" }, 4, 1, 4, 0, 0, 1569377645, 1806171241 },
   { { "--mesh.pp=4", "--mesh.stages=0,1,2,3", "--parallel.schedule=naive" },
     4, 2, 2, 1, 0, 3804759751, 3679623274 },
+  /* Attention in pieces, whose keys travel meanwhile. */
+  { { "--mesh.cp=2", "--parallel.data=zero1" }, 4, 2, 2, 0, 0, 1605897479, 1041686412 },
   /* The second stage, too, packs what it sends in parts. */
   { { "--mesh.pp=2", "--mesh.tp=2", "--parallel.annotations=examples/annotations/ulysses.txt" },
     8, 2, 4, 1, 0, 2871950750, 3013699743 },
