@@ -40,7 +40,8 @@ cudaError_t emu_fail(cudaError_t e)
 
 struct allocation { char *map; size_t map_bytes, bytes; int device; };
 static std::map<char *, allocation> memory;
-static int opened;
+static bool is_open;
+static int users;                                /* accesses and calls of emu_advance under way */
 static size_t used_bytes[MAX_DEVICES];
 
 static size_t total_bytes(void)
@@ -54,15 +55,26 @@ static void protect(int how)
   for (auto &a : memory) mprotect(a.second.map, a.second.map_bytes, how);
 }
 
+/* Memory is opened by the first task that touches it, and closed when a call's last task is done: between tasks the host
+ * does nothing, and the system calls for each of them took most of a run on several GPUs. */
+static void close_after_last(void)
+{
+  if (--users > 0 || !is_open) return;
+  protect(PROT_NONE);
+  is_open = false;
+}
+
 emu_access::emu_access()
 {
   big_lock.lock();
-  if (opened++ == 0) protect(PROT_READ | PROT_WRITE);
+  users++;
+  if (!is_open) protect(PROT_READ | PROT_WRITE);
+  is_open = true;
 }
 
 emu_access::~emu_access()
 {
-  if (--opened == 0) protect(PROT_NONE);
+  close_after_last();
   big_lock.unlock();
 }
 
@@ -110,7 +122,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
 #ifdef __SANITIZE_ADDRESS__
   __asan_poison_memory_region(at + bytes, need - bytes);
 #endif
-  if (!opened) mprotect(a.map, a.map_bytes, PROT_NONE);
+  if (!is_open) mprotect(a.map, a.map_bytes, PROT_NONE);
   *p = at;
   return cudaSuccess;
 }
@@ -334,10 +346,12 @@ bool emu_advance(cudaStream_t s, uint64_t to)
   if (s->done >= to) return true;
   if (s->busy) return false;
   s->busy = true;
+  users++;
   while (s->done < to && s->tasks.front()()) {
     s->tasks.pop_front();
     s->done++;
   }
+  close_after_last();
   s->busy = false;
   return s->done >= to;
 }
