@@ -153,12 +153,20 @@ lines() { cat "$1/metrics.jsonl" 2> /dev/null | wc -l; }  # RUN -> how many ther
 # The largest relative difference between values of two runs; "none" where one has no number, or
 # where they have not both N lines.
 worst() {                        # KEY A B [N]
-  metric "$1" "$2" > "$dir/worst.a"
-  metric "$1" "$3" > "$dir/worst.b"
-  paste "$dir/worst.a" "$dir/worst.b" | awk -v n="${4-}" '
-    NF != 2 || $1 !~ /^-?[0-9]/ || $2 !~ /^-?[0-9]/ { bad = 1; exit }
-    { d = $1 == $2 ? 0 : $1 == 0 ? 1 : ($1 - $2) / $1; if (d < 0) d = -d; if (d > w) w = d }
-    END { if (bad || !NR || (n != "" && NR != n)) print "none"; else printf "%.2e\n", w }'
+  jq -r "\"\\(input_filename) \\(.$1 | $plain)\"" "$2/metrics.jsonl" "$3/metrics.jsonl" |
+    awk -v first="$2/metrics.jsonl" -v n="${4-}" '
+      $1 == first { a[++na] = $2; next }
+      { b[++nb] = $2 }
+      END {
+        bad = !na || na != nb || (n != "" && na != n)
+        for (i = 1; i <= na && !bad; i++) {
+          bad = a[i] !~ /^-?[0-9]/ || b[i] !~ /^-?[0-9]/
+          d = a[i] == b[i] ? 0 : a[i] == 0 ? 1 : (a[i] - b[i]) / a[i]
+          if (d < 0) d = -d
+          if (d > w) w = d
+        }
+        if (bad) print "none"; else printf "%.2e\n", w
+      }'
 }
 below() {                        # X LIMIT: X is a number, and at most LIMIT
   awk -v x="$1" -v limit="$2" 'BEGIN { exit !(x ~ /^-?[0-9]/ && x + 0 <= limit + 0) }'

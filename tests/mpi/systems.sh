@@ -81,23 +81,33 @@ train() {
 
 # ---- reading JSON ----
 
-# calls: of a JSON of axes, their collectives and what these count, lines "AXIS KIND CALLS BYTES" in order.
-calls() {
-  jq -r 'to_entries[] | .key as $axis | .value | to_entries[] | "\($axis) \(.key) \(.value.calls) \(.value.bytes)"' | sort
+# Of a list of JSONs of axes, one a rank: their collectives and what these count, lines "RANK AXIS KIND CALLS BYTES".
+calls='to_entries[] | .key as $rank | .value | to_entries[] | .key as $axis | .value | to_entries[] |
+  "\($rank) \($axis) \(.key) \(.value.calls) \(.value.bytes)"'
+# A call of jq takes as long as some steps of a run: one for all ranks. A rank's lines without its number, in order, into
+# PREFIX and its number.
+by_rank() {                      # PREFIX RANKS
+  for r in $(seq 0 $(($2 - 1))); do : > "$1$r"; done
+  sort | awk -v prefix="$1" '{ file = prefix $1; sub(/^[0-9]+ /, ""); print > file }'
 }
 
 metrics() { if [ "$2" = 0 ]; then echo "$1/metrics.jsonl"; else echo "$1/metrics.$2.jsonl"; fi; }
 
-# counted RUN RANK STEP RANKS: what a rank sent in a step, without the loop's own agreement on
-# stopping and saving (one all-gather over the world of five int64).
-counted() {
-  sed -n "$3p" "$(metrics "$1" "$2")" | jq .comm | calls |
-    awk -v n="$4" '$1 == "ctl" && $2 == "all_gather" { $3 -= 1; $4 -= 5 * 8 * (n - 1) }
-      $3 || $4 { print }'
+# sent_in_step RUN STEP RANKS: lines of $calls.
+sent_in_step() {
+  for r in $(seq 0 $(($3 - 1))); do sed -n "$2p" "$(metrics "$1" "$r")"; done | jq -nr "[inputs.comm] | $calls"
 }
 
-# predicted RUN RANK
-predicted() { jq ".ranks[$2].predicted_comm" "$1/run.json" | calls; }
+# counted RUN STEP RANKS: what each rank sent in a step, into $dir/rank0, rank1..., without the loop's own agreement on
+# stopping and saving (one all-gather over the world of five int64).
+counted() {
+  sent_in_step "$@" |
+    awk -v n="$3" '$2 == "ctl" && $3 == "all_gather" { $4 -= 1; $5 -= 5 * 8 * (n - 1) }
+      $4 || $5 { print }' | by_rank "$dir/rank" "$3"
+}
+
+# predicted RUN RANKS: what each rank was to send in a step, into $dir/want0, want1...
+predicted() { jq -r "[.ranks[].predicted_comm] | $calls" "$1/run.json" | by_rank "$dir/want" "$2"; }
 
 # kinds AXIS FILE: "all_gather reduce_scatter".
 kinds() { awk -v a="$1" '$1 == a { printf "%s%s", sep, $2; sep = " " }' "$2"; }
@@ -152,10 +162,10 @@ own_kinds() {                    # SYSTEM RANKS ACC ROW; counted of each rank ar
 }
 
 own_bytes() {                    # RANKS: each rank's calls and bytes are the program's
+  predicted "$dir/run" "$1"
   for r in $(seq 0 $(($1 - 1))); do
-    predicted "$dir/run" "$r" > "$dir/want"
-    [ "$1" = 1 ] || [ -s "$dir/want" ] || return 1
-    diff "$dir/want" "$dir/rank$r" || return 1
+    [ "$1" = 1 ] || [ -s "$dir/want$r" ] || return 1
+    diff "$dir/want$r" "$dir/rank$r" || return 1
   done
 }
 
@@ -230,7 +240,7 @@ row() {
     [ "$4" = fp32 ] || got=0                     # bf16: only shown
     check "$label: Adam's m after step 1 (worst $m)" [ $got = 0 -a "$m" != none ]
   fi
-  for r in $(seq 0 $(($2 - 1))); do counted "$dir/run" "$r" 10 "$2" > "$dir/rank$r"; done
+  counted "$dir/run" 10 "$2"
   check "$label: its own collectives and no others" own_kinds "$1" "$2" "$3" "$name"
   check "$label: calls and bytes of each rank as predicted" own_bytes "$2"
   check "$label: memory of each rank as predicted" own_memory "$2"
