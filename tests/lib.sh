@@ -123,12 +123,13 @@ rank_of() {                      # RUN RANK -> its pid, under mpirun
 # Waits for an event. The limits are against hangs: no result depends on them. SECONDS are of a quiet machine: any other
 # may take PATIENCE times as long.
 PATIENCE=${PATIENCE:-5}
-until_ok() {                     # SECONDS COMMAND...: tries it until it succeeds
-  local end=$(($(date +%s) + $1 * PATIENCE))
+until_ok() {                     # SECONDS COMMAND...: tries it until it succeeds, 50 times a second at most
+  local tries=$(($1 * PATIENCE * 50))
   shift
-  while ! "$@" 2> /dev/null; do
-    [ "$(date +%s)" -lt $end ] || return 1
-    sleep 0.01
+  until "$@" 2> /dev/null; do
+    tries=$((tries - 1))
+    [ $tries -gt 0 ] || return 1
+    sleep 0.02
   done
 }
 until_or_gone() {                # PID COMMAND...: tries it until it succeeds or the process has ended
