@@ -138,11 +138,11 @@ static int64_t qkv_at(const struct tc_view *qkv, int64_t n, int64_t k, int64_t e
 
 static int64_t heads(const struct tc_view *qkv) { return qkv->dim[1] * (qkv->dim[2] - 2); }
 
-/* An element of a query of head h, which is query h % G of group h / G. */
-static double query(const struct tc_view *x, int64_t n, int64_t h, int64_t j)
+/* The first element of a query of head h, which is query h % G of group h / G. */
+static int64_t query_at(const struct tc_view *x, int64_t n, int64_t h)
 {
   const int64_t G = x->dim[2] - 2;
-  return tc_ref_get(x, qkv_at(x, n, h / G, h % G, j));
+  return qkv_at(x, n, h / G, h % G, 0);
 }
 
 /* Attention's operands: queries of some tokens, and the keys and values of all tokens of their sequences, behind the queries
@@ -166,19 +166,20 @@ static struct attn attn_of(const struct tc_call *c, int qkv, int more)
 /* Head g of group k. */
 static int64_t head_of(const struct attn *a, int64_t k, int64_t g) { return tc_call_group(a->c, a->x, a->kv, k) * a->G + g; }
 
-/* An element of the key (what 0) or value (1) of head h and the token at this natural row. */
-static double keyed(const struct attn *a, int64_t natural, int64_t h, int what, int64_t j)
+/* The first element, in kv, of the key (what 0) or value (1) of head h and the token at this natural row. */
+static int64_t key_at(const struct attn *a, int64_t natural, int64_t h, int what)
 {
   const int64_t m = tc_row_of(&a->c->rows, natural) - a->kv->off[0];
   TC_ASSERT(m >= 0 && m < a->kv->dim[0]);
-  return tc_ref_get(a->kv, qkv_at(a->kv, m, h / a->G / (a->x->dim[1] / a->kv->dim[1]), a->key + what, j));
+  return qkv_at(a->kv, m, h / a->G / (a->x->dim[1] / a->kv->dim[1]), a->key + what, 0);
 }
 
 /* The score of token n's query and the key at this natural row. */
 static double score(const struct attn *a, int64_t n, int64_t natural, int64_t h)
 {
+  const int64_t q = query_at(a->x, n, h), k = key_at(a, natural, h, 0);
   double sum = 0;
-  for (int64_t j = 0; j < a->D; j++) sum += query(a->x, n, h, j) * keyed(a, natural, h, 0, j);
+  for (int64_t j = 0; j < a->D; j++) sum += tc_ref_get(a->x, q + j) * tc_ref_get(a->kv, k + j);
   return sum / sqrt((double)a->D);
 }
 
@@ -202,8 +203,9 @@ static void attn_row(const struct attn *a, int64_t n, int64_t h)
   for (int64_t m = first; m <= last; m++) sum += exp(score(a, n, m, h) - max);
   double lse = max + log(sum);
   for (int64_t m = first; m <= last; m++) {
-    double p = exp(score(a, n, m, h) - lse);
-    for (int64_t j = 0; j < D; j++) y[j] += p * keyed(a, m, h, 1, j);
+    const double p = exp(score(a, n, m, h) - lse);
+    const int64_t v = key_at(a, m, h, 1);
+    for (int64_t j = 0; j < D; j++) y[j] += p * tc_ref_get(a->kv, v + j);
   }
   for (int64_t j = 0; j < D; j++) tc_ref_put(&c->out[0], (n * H + h) * D + j, y[j]);
   tc_ref_put(&c->out[1], n * H + h, lse);
@@ -270,9 +272,9 @@ int tc_ref_spread_bwd(struct tc_device *d, const struct tc_call *c)
 
 static double cache_score(const struct tc_view *x, const struct tc_view *cache, int64_t n, int64_t h, int64_t key)
 {
-  const int64_t D = x->dim[3];
+  const int64_t D = x->dim[3], q = query_at(x, n, h);
   double sum = 0;
-  for (int64_t j = 0; j < D; j++) sum += query(x, n, h, j) * tc_ref_get(cache, key + j);
+  for (int64_t j = 0; j < D; j++) sum += tc_ref_get(x, q + j) * tc_ref_get(cache, key + j);
   return sum / sqrt((double)D);
 }
 
@@ -312,11 +314,12 @@ int tc_ref_attn_cache(struct tc_device *d, const struct tc_call *c)
 static void attn_pair(const struct attn *a, int64_t n, int64_t key, int64_t h, double *p, double *ds)
 {
   const struct tc_view *dy = &a->c->in[0], *y = &a->c->in[2], *lse = &a->c->in[3];
+  const int64_t at = (n * a->H + h) * a->D, v = key_at(a, key, h, 1);
   double dp = 0, delta = 0;
   for (int64_t j = 0; j < a->D; j++) {
-    double e = tc_ref_get(dy, (n * a->H + h) * a->D + j);
-    dp += e * keyed(a, key, h, 1, j);
-    delta += e * tc_ref_get(y, (n * a->H + h) * a->D + j);
+    const double e = tc_ref_get(dy, at + j);
+    dp += e * tc_ref_get(a->kv, v + j);
+    delta += e * tc_ref_get(y, at + j);
   }
   *p = exp(score(a, n, key, h) - tc_ref_get(lse, n * a->H + h));
   *ds = *p * (dp - delta) / sqrt((double)a->D);
@@ -329,7 +332,8 @@ static void attn_bwd_query(const struct attn *a, int64_t n, int64_t h)
   double dq[HEAD_MAX] = { 0 }, p, ds;
   for (int64_t m = first_seen(a, n); m <= natural(a, n); m++) {
     attn_pair(a, n, m, h, &p, &ds);
-    for (int64_t j = 0; j < a->D; j++) dq[j] += ds * keyed(a, m, h, 0, j);
+    const int64_t k = key_at(a, m, h, 0);
+    for (int64_t j = 0; j < a->D; j++) dq[j] += ds * tc_ref_get(a->kv, k + j);
   }
   for (int64_t j = 0; j < a->D; j++) tc_ref_put(&a->c->out[0], qkv_at(x, n, h / a->G, h % a->G, j), dq[j]);
 }
@@ -345,8 +349,9 @@ static void attn_bwd_group(const struct attn *a, int64_t m, int64_t k)
       const int64_t n = tc_row_of(&a->c->rows, later) - a->x->off[0];
       if (n < 0 || n >= a->x->dim[0] || first_seen(a, n) > at) continue;
       attn_pair(a, n, at, h, &p, &ds);
+      const int64_t q = query_at(a->x, n, h);
       for (int64_t j = 0; j < a->D; j++) {
-        dk[j] += ds * query(a->x, n, h, j);
+        dk[j] += ds * tc_ref_get(a->x, q + j);
         dv[j] += p * tc_ref_get(dy, (n * a->H + h) * a->D + j);
       }
     }
