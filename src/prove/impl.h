@@ -15,14 +15,6 @@ tc_fill_fn tc_inputs_fill;                       /* its ctx: struct tc_inputs */
 /* Local. The targets that count among rows [first, first + n) of the natural order in a step. */
 int64_t tc_inputs_targets(const struct tc_inputs *in, int64_t step, int64_t first, int64_t n);
 
-struct tc_side;
-/* ---- proof.c ---- */
-
-/* Local. The same run on one rank, in one micro-batch. Owned by the caller; strings are the original's. */
-int tc_alone_of(struct tc_config **out, const struct tc_config *c, struct tc_err *err);
-void tc_side_begin(struct tc_side *s);           /* Local. Before a side is run; and after it: frees what it owns */
-void tc_side_end(struct tc_side *s);
-
 /* ---- parameters.c ---- */
 
 /* A parameter as one rank has it: whole tensors in the order of their indices. */
@@ -80,6 +72,8 @@ struct tc_follower;
 struct tc_follower *tc_follow(struct tc_side *s, int rank, struct tc_exec_opts *o);
 /* Local. The executor, once it is there. */
 void tc_follow_exec(struct tc_follower *f, struct tc_exec *x);
+struct tc_trail *tc_trail_new(void);
+struct tc_trail_end tc_trail_end(struct tc_trail *t);      /* frees it */
 
 /* ---- side.c ---- */
 

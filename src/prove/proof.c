@@ -18,7 +18,7 @@ static bool is_own(const char *name)
 }
 
 /* The same run on one rank, in one micro-batch. Owned by the caller; strings are the original's. */
-int tc_alone_of(struct tc_config **out, const struct tc_config *c, struct tc_err *err)
+static int alone_of(struct tc_config **out, const struct tc_config *c, struct tc_err *err)
 {
   char *none[] = { (char *)(uintptr_t)"prove" };
   struct tc_config_change change;
@@ -28,13 +28,13 @@ int tc_alone_of(struct tc_config **out, const struct tc_config *c, struct tc_err
   return 0;
 }
 
-void tc_side_begin(struct tc_side *s)
+static void side_begin(struct tc_side *s)
 {
   pthread_mutex_init(&s->lock, NULL);
   pthread_cond_init(&s->changed, NULL);
 }
 
-void tc_side_end(struct tc_side *s)
+static void side_end(struct tc_side *s)
 {
   pthread_mutex_destroy(&s->lock);
   pthread_cond_destroy(&s->changed);
@@ -56,9 +56,9 @@ int tc_reference_new(struct tc_reference **out, const struct tc_proof_run *run, 
   struct tc_side s = { .run = run, .ref = r, .alone = true };
   struct tc_proof unused = { .steps = run->steps };
   s.out = &unused;
-  tc_side_begin(&s);
+  side_begin(&s);
   TC_ASSERT(run->steps > 0 && run->steps <= TC_PROOF_STEPS);
-  int rc = tc_alone_of(&s.own, run->cfg, err);
+  int rc = alone_of(&s.own, run->cfg, err);
   s.cfg = s.own;
   if (!rc) rc = tc_setup_mesh(&s.mesh, s.cfg, 1, node, 0, err);
   r->steps = run->steps;
@@ -71,7 +71,7 @@ int tc_reference_new(struct tc_reference **out, const struct tc_proof_run *run, 
     for (int i = 0; i < r->n_params; i++) r->all[k] += r->param[i].norm[k];
     r->all[k] = sqrt(r->all[k]);
   }
-  tc_side_end(&s);
+  side_end(&s);
   if (rc) tc_reference_free(r);
   else *out = r;
   return rc;
@@ -92,7 +92,7 @@ int tc_prove(struct tc_proof *out, const struct tc_reference *ref, const struct 
   struct tc_side s = { .run = run, .cfg = run->cfg, .ref = (struct tc_reference *)(uintptr_t)ref, .out = out };
   *out = (struct tc_proof){ .steps = run->steps };
   TC_TRY(tc_setup_mesh(&s.mesh, run->cfg, run->world, run->node_of_rank, 0, err));
-  tc_side_begin(&s);
+  side_begin(&s);
   s.off = tc_calloc((size_t)(ref->n_params * TC_PROOF_PARTS), sizeof *s.off);
   int rc = tc_side_run(&s, err);
   if (!rc) tc_judge(&s);
@@ -101,7 +101,33 @@ int tc_prove(struct tc_proof *out, const struct tc_reference *ref, const struct 
     snprintf(out->worst, sizeof out->worst, "%.390s", err->text);
     rc = 0;
   }
-  tc_side_end(&s);
+  side_end(&s);
+  return rc;
+}
+
+static int run_side(struct tc_side *s, int world, const int32_t *node_of_rank, struct tc_err *err)
+{
+  int rc = tc_setup_mesh(&s->mesh, s->cfg, world, node_of_rank, 0, err);
+  side_begin(s);
+  if (!rc) rc = tc_side_run(s, err);
+  side_end(s);
+  return rc;
+}
+
+int tc_trail_find(struct tc_trail_end *out, const struct tc_proof_run *run, struct tc_err *err)
+{
+  static const int32_t node[1] = { 0 };
+  struct tc_trail *t = tc_trail_new();
+  struct tc_reference *r = tc_calloc(1, sizeof *r);
+  struct tc_proof unused = { .n_params = 0 };
+  struct tc_side alone = { .run = run, .ref = r, .alone = true, .trail = t, .out = &unused };
+  struct tc_side side = { .run = run, .ref = r, .trail = t, .out = &unused, .cfg = run->cfg };
+  int rc = alone_of(&alone.own, run->cfg, err);
+  alone.cfg = alone.own;
+  if (!rc) rc = run_side(&alone, 1, node, err);
+  if (!rc) rc = run_side(&side, run->world, run->node_of_rank, err);
+  *out = tc_trail_end(t);
+  tc_reference_free(r);
   return rc;
 }
 

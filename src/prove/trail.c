@@ -5,8 +5,6 @@
  * what reshards make of it. In the loss head, whose chunks share names, nothing is compared, and no partial sum is. */
 #include "src/prove/impl.h"
 
-#include "src/program/setup.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,32 +161,13 @@ struct tc_follower *tc_follow(struct tc_side *s, int rank, struct tc_exec_opts *
 
 void tc_follow_exec(struct tc_follower *f, struct tc_exec *x) { f->exec = x; }
 
-static int run_side(struct tc_side *s, int world, const int32_t *node_of_rank, struct tc_err *err)
-{
-  int rc = tc_setup_mesh(&s->mesh, s->cfg, world, node_of_rank, 0, err);
-  if (!rc) rc = tc_side_run(s, err);
-  tc_side_end(s);
-  return rc;
-}
+struct tc_trail *tc_trail_new(void) { return tc_calloc(1, sizeof(struct tc_trail)); }
 
-int tc_trail_find(struct tc_trail_end *out, const struct tc_proof_run *run, struct tc_err *err)
+struct tc_trail_end tc_trail_end(struct tc_trail *t)
 {
-  static const int32_t node[1] = { 0 };
-  struct tc_trail t = { .n = 0 };
-  struct tc_reference *r = tc_calloc(1, sizeof *r);
-  struct tc_proof unused = { .n_params = 0 };
-  struct tc_side alone = { .run = run, .ref = r, .alone = true, .trail = &t, .out = &unused };
-  struct tc_side side = { .run = run, .ref = r, .trail = &t, .out = &unused, .cfg = run->cfg };
-  tc_side_begin(&alone);
-  tc_side_begin(&side);
-  int rc = tc_alone_of(&alone.own, run->cfg, err);
-  alone.cfg = alone.own;
-  if (!rc) rc = run_side(&alone, 1, node, err);
-  if (!rc) rc = run_side(&side, run->world, run->node_of_rank, err);
-  *out = t.end;
-  out->compared = t.n;
-  for (int i = 0; i < t.n; i++) TC_FREE(t.kept[i].name, t.kept[i].value);
-  free(t.kept);
-  tc_reference_free(r);
-  return rc;
+  struct tc_trail_end end = t->end;
+  end.compared = t->n;
+  for (int i = 0; i < t->n; i++) TC_FREE(t->kept[i].name, t->kept[i].value);
+  TC_FREE(t->kept, t);
+  return end;
 }

@@ -394,11 +394,11 @@ static void context_rank(struct context *x, bool back, int rank, int64_t piece)
   if (!back) set_rows(output(&t, TC_F32, DIMS(1, H)), &x->s, rank * N, N);
   else if (x->apart) set_rows(output(&t, x->dtype, DIMS(1, x->K / x->pieces, 2, x->D)), &x->s, 0, tokens_of(&x->s));
   if (chosen(t.c.op)) compare(&t, none, result[0], result[1]);
-  else drop(t.in, t.c.n_in);
-  for (int i = 0; i < 2 && result[i][0].data; i++) {
-    context_results(x, i, &t, result[i], rank);
+  for (int i = 0; i < 2; i++) {
+    if (result[i][0].data) context_results(x, i, &t, result[i], rank);
     drop(result[i], t.c.n_out);
   }
+  drop(t.in, t.c.n_in);
 }
 
 /* pieces: 0: keys and values are behind the queries. */
