@@ -267,8 +267,8 @@ int main(int argc, char **argv)
   bf16 = argc > 3 && !strcmp(argv[3], "--bf16");
   full = argc > 1 && !strcmp(argv[1], "--full");
   check_sound();
-  check_faults(full ? 1 : 11);
-  check_scaled(full ? 200 : 20);
-  check_drawn(!full ? 10 : argc > 2 ? atoi(argv[2]) : 200);
+  check_faults(full ? 1 : 17);
+  check_scaled(full ? 200 : 10);
+  check_drawn(!full ? 6 : argc > 2 ? atoi(argv[2]) : 200);
   return done_testing();
 }
