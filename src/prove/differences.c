@@ -2,6 +2,7 @@
  * taken on faith. */
 #include "src/prove/impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { EACH = 4 };               /* elements of a parameter */
@@ -15,11 +16,14 @@ void tc_perturb(const struct tc_graph *g, const struct tc_mesh *m, int rank, str
     const bool f64 = t->dtype == TC_F64;
     const int64_t bytes = l.elems * (int64_t)tc_dtype_bytes(t->dtype);
     void *w = tc_malloc((size_t)bytes + 1), *there = tc_exec_tensor(x, TC_TRAIN, t->id);
+    /* A product of a wide matrix is not to grow with its width. */
+    const int64_t width = t->rank > 1 ? t->dim[t->rank - 1] : 1;
+    const double size = (f64 ? 0.3 : 0.1) * sqrt(16.0 / (double)TC_MAX(width, INT64_C(16)));
     d->ops->copy(d, w, there, bytes);
     for (int64_t e = 0; e < l.elems; e++) {
       const int64_t k = tc_whole_index(t, &l, e);
       if (k < 0) continue;
-      const double by = (f64 ? 0.3 : 0.1) * tc_normal(77, (uint32_t)i, 0, (uint64_t)k);
+      const double by = size * tc_normal(77, (uint32_t)i, 0, (uint64_t)k);
       if (f64) ((double *)w)[e] += by;
       else ((float *)w)[e] += (float)by;
     }

@@ -29,7 +29,7 @@ struct tc_reference {
   double loss[TC_PROOF_STEPS + 1], norm[TC_PROOF_STEPS];
   double clip;                   /* what gradients are clipped to, so that they are; 0: the run does not */
   double of_gradient;            /* the part GRADIENT is so many times the gradient */
-  int64_t terms;                 /* of the longest sum (judge.c) */
+  int64_t terms, layers;         /* of the longest sum (judge.c); of the model */
   bool bf16, f64;
   struct tc_difference *difference;
   int n_differences, cap_differences;

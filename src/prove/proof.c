@@ -65,6 +65,7 @@ int tc_reference_new(struct tc_reference **out, const struct tc_proof_run *run, 
   r->f64 = run->f64;
   r->bf16 = !run->f64 && (run->cfg->train_precision == TC_BF16 || run->cfg->train_grad_type == TC_BF16);
   r->terms = longest_sum(run->cfg);
+  r->layers = run->cfg->model_layers;
   r->of_gradient = run->cfg->train_optimizer == TC_OPTIMIZER_ADAMW ? 1 - (double)(float)run->cfg->train_beta1 : 1;
   if (!rc) rc = tc_side_run(&s, err);
   for (int k = 0; k < TC_PROOF_PARTS && !rc; k++) {

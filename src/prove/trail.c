@@ -111,7 +111,7 @@ static void compare(struct tc_follower *f, const struct tc_graph *g, const struc
                     const struct tc_local *l, const void *data, int32_t mb)
 {
   const struct kept *k = find(f->side->trail, x->name);
-  const double u = x->dtype == TC_BF16 ? 3e-2 : 1e-5;
+  const double u = f->side->cfg->train_precision == TC_BF16 ? 3e-2 : 1e-5;
   double off = 0, size = 0;
   if (!k || is_partial(x, f->side->mesh)) return;
   for (int64_t e = 0; e < l->elems; e++) {

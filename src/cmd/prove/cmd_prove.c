@@ -107,9 +107,10 @@ static double work_of(const struct tc_config *c)
 
 static struct tc_proof_run run_of(struct tc_proving *p, const struct tc_config *c, bool bf16)
 {
+  const char *device = device_of(p, bf16);
   return (struct tc_proof_run){
-    .cfg = c, .world = p->scaled.world, .node_of_rank = p->scaled.node_of_rank, .device = device_of(p, bf16), .steps = p->ask.steps,
-    .seed = (uint64_t)p->ask.seed, .fault = p->ask.number, .poison = true, .large = !bf16 && work_of(c) > 2e9, .progress = stepped,
+    .cfg = c, .world = p->scaled.world, .node_of_rank = p->scaled.node_of_rank, .device = device, .steps = p->ask.steps,
+    .seed = (uint64_t)p->ask.seed, .fault = p->ask.number, .poison = true, .large = (!bf16 || !strcmp(device, "cpu")) && work_of(c) > 2e9, .progress = stepped,
     .progress_ctx = p };
 }
 
