@@ -5,11 +5,10 @@
  * whether memory and bytes are those that were predicted.
  *
  * Files in reading order: prove.h; scale.c (a run made small, so that what divides and what does not stays as it is);
- * impl.h; inputs.c (tokens, and where documents begin); parameters.c (what one rank computed, and what others have of it);
- * side.c (the ranks of a layout); trail.c (where a
- * difference begins); differences.c (one rank beside differences of its loss); judge.c (tolerances); blame.c
- * (what is responsible for a difference); breaks.c (faults that are planted to see that they are found); drawn.c (other
- * layouts of the same model). */
+ * impl.h; inputs.c (tokens, and where documents begin); parameters.c (what one rank has of a parameter, and what others have
+ * of it); side.c (the ranks of a layout, as threads); proof.c (one rank, and a layout beside it); judge.c (tolerances);
+ * trail.c (where a difference begins); differences.c (one rank beside differences of its loss); blame.c (what a difference
+ * goes with); breaks.c (faults that are planted to see that they are found); drawn.c (other layouts of the same model). */
 #ifndef TC_PROVE_H
 #define TC_PROVE_H
 
