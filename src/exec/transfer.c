@@ -274,6 +274,13 @@ static void run_local(struct tc_xreshard *x)
   }
 }
 
+static int issue_tampered(struct tc_xreshard *x, struct tc_err *err)
+{
+  struct tc_coll_args args = x->args;
+  const int done = x->o->tamper(x->o->tamper_ctx, x->node, &args, err);
+  return done ? TC_MIN(done, 0) : tc_comm_start(x->comm, &args, &x->ticket, err);
+}
+
 int tc_xreshard_issue(struct tc_xreshard *x, struct tc_err *err)
 {
   x->ticket = 0;
@@ -289,9 +296,7 @@ int tc_xreshard_issue(struct tc_xreshard *x, struct tc_err *err)
   }
   if (x->args.coll == TC_COLLS) return 0;        /* at(j) -> at(k): between other ranks */
   copy_staged(x, true);
-  struct tc_coll_args args = x->args;
-  const int done = x->o->tamper ? x->o->tamper(x->o->tamper_ctx, x->node, &args, err) : 0;
-  return done ? TC_MIN(done, 0) : tc_comm_start(x->comm, &args, &x->ticket, err);
+  return x->o->tamper ? issue_tampered(x, err) : tc_comm_start(x->comm, &x->args, &x->ticket, err);
 }
 
 int tc_exec_end_copy(struct tc_device *d, int64_t *copy, bool host_waits, const char *what, struct tc_err *err)

@@ -83,6 +83,12 @@ static int act(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct tc_err *
   return run_node(x, p, a->node, a->mb, err);
 }
 
+static void watch(struct tc_exec *x, struct tc_xprog *p, int32_t k)
+{
+  const struct tc_action *a = &p->p->actions->action[k];
+  if (a->kind != TC_ISSUE) x->o.watch(x->o.watch_ctx, p->p->graph, &p->p->graph->node[a->node], a->mb);
+}
+
 static int run_action(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct tc_err *err)
 {
   const struct tc_xfused *f = p->fused[k];
@@ -94,8 +100,7 @@ static int run_action(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct t
   tc_exec_range_end(x, ranged);
   if (rc < 0) return rc;
   tc_exec_time_end(x, p, k, f, begin);
-  const struct tc_action *a = &p->p->actions->action[k];
-  if (x->o.watch && a->kind != TC_ISSUE) x->o.watch(x->o.watch_ctx, p->p->graph, &p->p->graph->node[a->node], a->mb);
+  if (x->o.watch) watch(x, p, k);
   if (x->o.device->poison) poison(x, p, k);
   return 0;
 }

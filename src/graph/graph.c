@@ -176,6 +176,20 @@ void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
   if (!out->here) out->elems = 0;
 }
 
+int64_t tc_local_index(const struct tc_tensor *t, const struct tc_local *l, int64_t e)
+{
+  int64_t last = t->rank > 1 ? l->dim[t->rank - 1] : 1, at = 0, stride = 1;
+  if (l->rows >= 0) e += l->row0 * last;
+  for (int d = t->rank - 1; d >= 0; d--) {
+    const int64_t i = l->off[d] + e % l->dim[d];
+    if (i >= t->dim[d]) return -1;
+    e /= l->dim[d];
+    at += i * stride;
+    stride *= t->dim[d];
+  }
+  return at;
+}
+
 int64_t tc_tensor_local_bytes(const struct tc_tensor *t, const struct tc_mesh *m,
                               const int32_t coord[TC_AXES])
 {

@@ -217,6 +217,8 @@ struct tc_local {
 };
 void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
                      const int32_t coord[TC_AXES], struct tc_local *out);
+/* The index in the whole tensor of element e of what is stored here; -1: padding. */
+int64_t tc_local_index(const struct tc_tensor *t, const struct tc_local *l, int64_t e);
 int64_t tc_tensor_local_bytes(const struct tc_tensor *t, const struct tc_mesh *m,
                               const int32_t coord[TC_AXES]);
 

@@ -213,7 +213,7 @@ static int32_t attn_out(struct build *b, const char *layer, int64_t K, int64_t G
   return y;
 }
 
-/* A piece's keys and values by themselves, of groups in all. */
+/* Keys and values by themselves, of one piece of all groups. */
 static int32_t keys_of(struct build *b, int32_t qkv, const char *layer, int64_t groups, int64_t piece)
 {
   const int64_t dim[4] = { b->N, groups / TC_MAX(1, b->o->key_pieces), 2, b->D };
@@ -231,7 +231,8 @@ static struct attended outputs(struct build *b, const char *layer, int64_t K, in
                             act(b, "lse", stat_type(b), b->G > 1 ? 3 : 2, (int64_t[]){ b->N, K, G }) };
 }
 
-/* Writes `out`: all of it, or, with keys and values `kv` by themselves (else -1), a piece. The first piece is piece 0. */
+/* Writes `out`: of all groups, or of one piece of them, whose keys and values are `kv` (-1: they are behind the queries);
+ * then `before` is what the pieces from 0 on have written, and stays in the others' groups. */
 static void attend_piece(struct build *b, int32_t qkv, int32_t kv, int64_t piece, const struct attended *before,
                          const struct attended *out)
 {
@@ -406,13 +407,15 @@ static const float *frequencies(struct tc_graph *g, const struct tc_model *m)
   return freq;
 }
 
+int64_t tc_stored_vocab(int64_t vocab, int64_t tp) { return tc_round_up(vocab, (vocab >= 4096 ? 128 : 1) * TC_MAX(tp, 1)); }
+
 void tc_model_build(struct tc_graph *g, const struct tc_model *model, const struct tc_build_opts *o)
 {
   const struct tc_model m = tc_model_complete(model);
   struct build b = { .g = g, .m = &m, .o = o, .N = o->batch * (o->new_tokens ? o->new_tokens : m.context),
                      .C = m.hidden, .K = m.kv_heads, .G = m.heads / m.kv_heads, .D = m.head_dim, .F = m.ffn,
                      .V = m.vocab, .freq = frequencies(g, &m) };
-  b.pad_v = tc_round_up(b.V, (b.V >= 4096 ? 128 : 1) * TC_MAX(o->tp, 1));
+  b.pad_v = tc_stored_vocab(b.V, o->tp);
   g->cur_mark = TC_F;
   unit(g, "", "embed", -1, -1);
   data(&b);

@@ -25,6 +25,9 @@ struct tc_build_opts {
   bool documents;                /* attention within documents, positions from their beginning: the input `starts` */
 };
 
+/* Local. The rows of a vocabulary as embeddings and head store it, which `tp` ranks split. */
+int64_t tc_stored_vocab(int64_t vocab, int64_t tp);
+
 /* Local. Appends the parameters (state, layouts R) and the forward program up to g->loss, the mean loss in nats per
  * token; with new_tokens up to g->logits. */
 void tc_model_build(struct tc_graph *g, const struct tc_model *m, const struct tc_build_opts *o);

@@ -31,7 +31,8 @@ struct blamer {
 };
 
 /* Whether the layout equals one rank so; a failure or a refusal says nothing. */
-static bool is_equal(const struct blamer *b, const struct tc_reference *ref, const struct tc_config *c, int world, const char *what)
+static bool is_equal(const struct blamer *b, const struct tc_reference *ref, const struct tc_config *c, int world,
+                     const char *what)
 {
   struct tc_proof_run run = *b->run;
   struct tc_proof p;
@@ -88,7 +89,8 @@ static int blame_axes(struct blamer *b, struct tc_err *err)
     for (int s = 0; s < TC_SETS; s++) {
       const int size = tc_mesh_size(m, tc_set_axes[s]);
       if (tc_set_has_option(s) != alone || size < 2 || !m->group[s].named) continue;
-      char *what = tc_sprintf(alone ? "mesh.%s = %d (with 1 all is equal)" : "%s, %d ranks (with 1 all is equal)", tc_set_name[s], size);
+      char *what = tc_sprintf(alone ? "mesh.%s = %d (with 1 all is equal)" : "%s, %d ranks (with 1 all is equal)",
+                              tc_set_name[s], size);
       if (is_equal_without(b, m, tc_set_axes[s], what)) blame(b, what);
       else free(what);
     }

@@ -18,8 +18,8 @@ enum how { EVERY_MB = -10, MEANS, DROPOUT_BY_RANK, DROPOUT_AGAIN, OVERWRITTEN, N
 #define ROLE(x) (1u << TC_ROLE_##x)
 #define MARK(x) (1u << TC_##x)
 #define COLL(x) (1u << TC_##x)
-enum { SUMS = COLL(ALL_REDUCE) | COLL(REDUCE_SCATTER) | COLL(REDUCE), GATHERS = COLL(ALL_GATHER) | COLL(BROADCAST) | COLL(GATHER),
-       FORWARD = MARK(F), BACKWARD = MARK(B) | MARK(W), ANY = ~0 };
+enum { SUMS = COLL(ALL_REDUCE) | COLL(REDUCE_SCATTER) | COLL(REDUCE),
+       GATHERS = COLL(ALL_GATHER) | COLL(BROADCAST) | COLL(GATHER), FORWARD = MARK(F), BACKWARD = MARK(B) | MARK(W), ANY = ~0 };
 enum { STAGES = 1, NOT_STAGES = 2, CONTROL = 4, DATA = 8, ONCE = 16, EACH_MB = 32, HEAD = 64, NOT_HEAD = 128 };
 
 static const struct fault { unsigned roles, colls, marks, is; int how; const char *what; } faults[] = {
@@ -29,7 +29,8 @@ static const struct fault { unsigned roles, colls, marks, is; int how; const cha
   { ROLE(GRAD), SUMS, ANY, NOT_STAGES, LOSE_ONE, "one rank's part of a gradient is left out" },
   { ROLE(GRAD), COLL(ALL_REDUCE), ANY, NOT_STAGES, OTHER_SET, "a gradient is reduced over other axes" },
   { ROLE(GRAD), SUMS, ANY, NOT_STAGES | EACH_MB, SKIP_LAST, "a gradient is not reduced in the last micro-batch" },
-  { ROLE(GRAD), COLL(ALL_REDUCE), ANY, NOT_STAGES | ONCE, EVERY_MB, "a gradient is reduced before it is complete, in each micro-batch" },
+  { ROLE(GRAD), COLL(ALL_REDUCE), ANY, NOT_STAGES | ONCE, EVERY_MB,
+    "a gradient is reduced before it is complete, in each micro-batch" },
   { ROLE(GRAD), COLL(REDUCE_SCATTER), ANY, NOT_STAGES, SWAP, "two gradients of a bucket change places" },
   { ROLE(GATHER), GATHERS, ANY, NOT_STAGES, ROTATE, "a weight is put together of the wrong blocks" },
   { ROLE(GATHER), GATHERS, ANY, NOT_STAGES, LATE, "a weight is used one step late" },
@@ -38,7 +39,8 @@ static const struct fault { unsigned roles, colls, marks, is; int how; const cha
   { ROLE(NONE), SUMS, FORWARD, NOT_STAGES | DATA | NOT_HEAD, SKIP, "an activation's parts are not summed" },
   { ROLE(NONE), SUMS, FORWARD, NOT_STAGES | DATA | NOT_HEAD, TWICE, "an activation's parts are summed twice" },
   { ROLE(NONE), SUMS, BACKWARD, NOT_STAGES | DATA | NOT_HEAD, SKIP, "an activation's gradient is not summed" },
-  { ROLE(NONE), SUMS, BACKWARD, NOT_STAGES | DATA | NOT_HEAD, LOSE_ONE, "one rank's part of an activation's gradient is left out" },
+  { ROLE(NONE), SUMS, BACKWARD, NOT_STAGES | DATA | NOT_HEAD, LOSE_ONE,
+    "one rank's part of an activation's gradient is left out" },
   { ROLE(NONE), GATHERS, FORWARD, NOT_STAGES | DATA, ROTATE, "an activation is put together of the wrong blocks" },
   { ROLE(NONE), GATHERS, BACKWARD, NOT_STAGES | DATA, ROTATE, "an activation's gradient is put together of the wrong blocks" },
   { ROLE(NONE), COLL(ALL_TO_ALL), FORWARD, NOT_STAGES, SKIP, "an exchange of activations does not take place" },
@@ -89,14 +91,17 @@ struct tc_broken {
 
 /* ---- which node ------------------------------------------------------------------------ */
 
+static bool is_shaped_alike(const struct tc_tensor *a, const struct tc_tensor *b)
+{
+  return a->rank == b->rank && !memcmp(a->dim, b->dim, a->rank * sizeof *a->dim) && tc_layout_equal(&a->lay, &b->lay);
+}
+
 /* Two inputs of one shape, of which the first is number *at of the bucket; false: there are none. */
 static bool has_twins(const struct tc_graph *g, const struct tc_node *n, int *at, int *other)
 {
   for (*at = 0; *at < n->n_in; ++*at)
-    for (*other = *at + 1; *other < n->n_in; ++*other) {
-      const struct tc_tensor *a = &g->tensor[tc_in(g, n, *at)], *b = &g->tensor[tc_in(g, n, *other)];
-      if (a->rank == b->rank && !memcmp(a->dim, b->dim, a->rank * sizeof *a->dim) && tc_layout_equal(&a->lay, &b->lay)) return true;
-    }
+    for (*other = *at + 1; *other < n->n_in; ++*other)
+      if (is_shaped_alike(&g->tensor[tc_in(g, n, *at)], &g->tensor[tc_in(g, n, *other)])) return true;
   return false;
 }
 
@@ -167,26 +172,21 @@ static int index_of_rows(const struct tc_broken *x)
   return tc_mesh_index(x->b->m, x->rank, tc_axes_of(TC_ROLE_BATCH) | tc_axes_of(TC_ROLE_TOKENS));
 }
 
-/* The factor of the loss becomes that of the mean over this rank's own targets. */
+/* The factor of the loss, and of its gradient's seed, becomes that of the mean over this rank's own targets. */
 static void mean_of_means(struct tc_broken *x, struct tc_graph *g)
 {
   const struct tc_mesh *m = x->b->m;
   const unsigned rows = tc_axes_of(TC_ROLE_BATCH);
   const int64_t dp = tc_mesh_size(m, rows), N = g->tensor[g->tokens].dim[0], mine = N / dp;
-  const struct tc_inputs in = { .rows = g->rows, .sequences = x->b->in->sequences, .vocab = x->b->in->vocab, .seed = x->b->in->seed };
-  const int64_t all = tc_inputs_targets(&in, 1, 0, N);
-  const int64_t own = tc_inputs_targets(&in, 1, mine * tc_mesh_index(m, x->rank, rows), mine);
+  struct tc_inputs in = *x->b->in;
+  in.rows = g->rows;
+  const float all = (float)tc_inputs_targets(&in, 1, 0, N);
+  const float own = (float)tc_inputs_targets(&in, 1, mine * tc_mesh_index(m, x->rank, rows), mine);
   for (int32_t i = 0; i < g->n_order && dp > 1; i++) {
     struct tc_node *n = &g->node[g->order[i]];
-    if (n->op != TC_OP_SUM) continue;
-    n->attr.factor *= (float)all / (float)dp / (float)own;
-    struck(x, "factor", "the loss", "");
+    if (n->mark != TC_U && (n->op == TC_OP_SUM || n->op == TC_OP_FILL)) n->attr.factor *= all / (float)dp / own;
   }
-  for (int32_t i = 0; i < g->n_order && dp > 1; i++) {
-    struct tc_node *n = &g->node[g->order[i]];
-    if (n->op != TC_OP_FILL || n->mark == TC_U) continue;
-    n->attr.factor *= (float)all / (float)dp / (float)own;
-  }
+  if (dp > 1) struck(x, "factor", "the loss", "");
 }
 
 static void change_dropout(struct tc_broken *x, struct tc_graph *g, bool by_rank)
@@ -239,10 +239,8 @@ static void other_input(struct tc_broken *x, struct tc_graph *g)
     for (int32_t j = i + 1; j < g->n_order; j++) {
       const struct tc_node *b = &g->node[g->order[j]];
       const struct tc_tensor *v = &g->tensor[tc_in(g, a, 1)], *w = &g->tensor[tc_in(g, b, 1)];
-      if (b->op != TC_OP_MATMUL || b->mark != TC_F || b->unit == a->unit || g->unit[a->unit].stage != g->unit[b->unit].stage)
-        continue;
-      if (v->rank != w->rank || memcmp(v->dim, w->dim, (size_t)v->rank * sizeof *v->dim) || !tc_layout_equal(&v->lay, &w->lay) ||
-          !v->state || !w->state) continue;
+      if (b->op != TC_OP_MATMUL || b->mark != TC_F || b->unit == a->unit || g->unit[a->unit].stage != g->unit[b->unit].stage ||
+          !is_shaped_alike(v, w) || !v->state || !w->state) continue;
       g->arg[b->in + 1] = v->id;
       struck(x, "weight", w->name, "");
       return;
@@ -375,22 +373,17 @@ static int on_collective(void *ctx, const struct tc_node *n, struct tc_coll_args
   if (!x->g || x->node < 0 || n != &x->g->node[x->node]) return 0;
   const struct tc_mesh *m = x->b->m;
   const int size = tc_mesh_size(m, n->axes), coord = tc_mesh_index(m, x->rank, n->axes), how = x->b->f->how;
-  const bool last = ++x->calls == x->n_mb;
+  const bool last = ++x->calls == x->n_mb, skip = how == SKIP || (how == SKIP_LAST && last);
+  const bool scales = how == TWICE || how == MEAN || (how == LOSE_ONE && coord == 1);
   for (int i = 0; i < a->n_parts; i++) {
-    const struct tc_part *p = &a->parts[i];
-    if (how == SKIP || (how == SKIP_LAST && last)) alone(a, p, coord, size);
-    if (how == TWICE) scale(p, a->dtype, 2);
-    if (how == MEAN) scale(p, a->dtype, 1.0 / size);
-    if (how == LOSE_ONE && coord == 1) scale(p, a->dtype, 0);
+    if (skip) alone(a, &a->parts[i], coord, size);
+    if (scales) scale(&a->parts[i], a->dtype, how == TWICE ? 2 : how == MEAN ? 1.0 / size : 0);
   }
-  if (how == SKIP || (how == SKIP_LAST && last)) return 1;
   if (how == LATE) send_late(x, a, coord, size);
   if (how == SWAP) swap(x, n, a);
-  if (how == OTHER_SET) TC_TRY(tc_comm_run(x->comm[other_set(m, n->axes)], a, err));
-  if (how == OTHER_SET) return 1;
-  if (how != ROTATE) return 0;
-  TC_TRY(tc_comm_run(x->comm[tc_mesh_find(m, n->axes)], a, err));
-  for (int i = 0; i < a->n_parts; i++)
+  if (how != OTHER_SET && how != ROTATE) return skip;
+  TC_TRY(tc_comm_run(x->comm[how == ROTATE ? tc_mesh_find(m, n->axes) : other_set(m, n->axes)], a, err));
+  for (int i = 0; i < a->n_parts && how == ROTATE; i++)
     if (a->coll != TC_GATHER || coord == a->root) rotate(a, &a->parts[i]);
   return 1;
 }

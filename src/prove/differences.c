@@ -21,7 +21,7 @@ void tc_perturb(const struct tc_graph *g, const struct tc_mesh *m, int rank, str
     const double size = (f64 ? 0.3 : 0.1) * sqrt(16.0 / (double)TC_MAX(width, INT64_C(16)));
     d->ops->copy(d, w, there, bytes);
     for (int64_t e = 0; e < l.elems; e++) {
-      const int64_t k = tc_whole_index(t, &l, e);
+      const int64_t k = tc_local_index(t, &l, e);
       if (k < 0) continue;
       const double by = size * tc_normal(77, (uint32_t)i, 0, (uint64_t)k);
       if (f64) ((double *)w)[e] += by;

@@ -28,7 +28,7 @@ struct tc_reference {
   double all[TC_PROOF_PARTS];    /* the norm of all tensors */
   double loss[TC_PROOF_STEPS + 1], norm[TC_PROOF_STEPS];
   double clip;                   /* what gradients are clipped to, so that they are; 0: the run does not */
-  double of_gradient;            /* the part GRADIENT is so many times the gradient */
+  double of_gradient;            /* AdamW: the part GRADIENT is so many times the gradient */
   int64_t terms, layers;         /* of the longest sum (judge.c); of the model */
   bool bf16, f64;
   struct tc_difference *difference;
@@ -60,14 +60,14 @@ struct tc_side {
 /* Local. Compares what this rank stores of a part of every parameter with the reference; the only rank of the reference
  * sets it there, with the norm of its change since the call before. */
 void tc_compare_part(struct tc_side *s, int part, const struct tc_graph *g, int rank, struct tc_exec *x, struct tc_device *d);
-/* The index in the whole tensor of element e of what a rank stores; -1: padding. */
-int64_t tc_whole_index(const struct tc_tensor *t, const struct tc_local *l, int64_t e);
+/* Element i of a tensor of floats of this type. */
+double tc_float_at(const void *data, int dtype, int64_t i);
 /* Relative differences and tolerances, once all ranks have ended. */
 void tc_judge(struct tc_side *s);
 
 /* ---- trail.c ---- */
 
-/* Local. Has a rank's activations kept, where it is the only one, or compared. *of: the rank's part, to be freed. */
+/* Local. Has a rank's activations kept, where it is the only one, or compared. To be freed. */
 struct tc_follower;
 struct tc_follower *tc_follow(struct tc_side *s, int rank, struct tc_exec_opts *o);
 /* Local. The executor, once it is there. */
@@ -82,8 +82,8 @@ int tc_side_run(struct tc_side *s, struct tc_err *err);
 
 /* ---- differences.c ---- */
 
-/* Local, the reference in double precision, after its weights are set: five-point differences of the loss at elements
- * spread over each parameter. TC_EUSER and what tc_exec_run returns. */
+/* Local, the reference in double precision, after its weights are set: five-point differences of the loss at elements of
+ * each parameter, which the seed draws. TC_EUSER and what tc_exec_run returns. */
 int tc_differentiate(struct tc_reference *r, const struct tc_graph *g, struct tc_exec *x, const struct tc_program *eval,
                      const struct tc_runtime *rt, struct tc_err *err);
 /* Local. Weights far from their symmetric start, so that every gradient has a size; on every layout the same. */
@@ -95,7 +95,7 @@ void tc_perturb(const struct tc_graph *g, const struct tc_mesh *m, int rank, str
 struct tc_breaks;
 struct tc_breaks *tc_breaks_new(const struct tc_proof_run *run, const struct tc_mesh *m, const struct tc_inputs *in);
 void tc_breaks_free(struct tc_breaks *b);
-/* Local. Has the program of a rank, whose options these are, be broken. *of: the rank's part, to be freed. */
+/* Local. Has the program of a rank, whose options these are, be broken. Freed by tc_broken_free. */
 struct tc_broken;
 struct tc_broken *tc_breaks_rank(struct tc_breaks *b, int rank, struct tc_program_opts *o);
 /* Local. ... and its collectives. */

@@ -45,7 +45,7 @@ static void look(struct tc_proof *p, double *most, double off, double tolerance,
   snprintf(p->worst, sizeof p->worst, "%s%s%s", part, *name ? " of " : "", name);
 }
 
-/* The parameter whose weight or moments are farthest from one rank's, in units of its tolerance; below the tolerance, too. */
+/* Adds the parameter whose weight or moments are farthest from one rank's, in units of its tolerance, however small. */
 static void name_farthest(struct tc_proof *p)
 {
   double most = 0;
@@ -100,7 +100,8 @@ int tc_reference_differences(const struct tc_reference *r, double *worst, const 
   *name = "";
   for (int i = 0; i < r->n_differences; i++) {
     const struct tc_difference *d = &r->difference[i];
-    const double off = fabs(r->param[d->param].part[TC_PROOF_GRADIENT][d->at] / r->of_gradient - d->value) / (fabs(d->value) + 1e-3);
+    const double is = r->param[d->param].part[TC_PROOF_GRADIENT][d->at] / r->of_gradient;
+    const double off = fabs(is - d->value) / (fabs(d->value) + 1e-3);
     if (off <= *worst || isnan(*worst)) continue;
     *worst = off;
     *name = r->param[d->param].name;

@@ -18,18 +18,10 @@ static int class_of(const char *name)
   return TC_PROOF_EMBEDDING;
 }
 
-int64_t tc_whole_index(const struct tc_tensor *t, const struct tc_local *l, int64_t e)
+double tc_float_at(const void *data, int dtype, int64_t i)
 {
-  int64_t last = t->rank > 1 ? l->dim[t->rank - 1] : 1, at = 0, stride = 1;
-  if (l->rows >= 0) e += l->row0 * last;
-  for (int d = t->rank - 1; d >= 0; d--) {
-    const int64_t i = l->off[d] + e % l->dim[d];
-    if (i >= t->dim[d]) return -1;
-    e /= l->dim[d];
-    at += i * stride;
-    stride *= t->dim[d];
-  }
-  return at;
+  if (dtype == TC_F64) return ((const double *)data)[i];
+  return dtype == TC_BF16 ? (double)tc_bf16_to_f32(((const uint16_t *)data)[i]) : (double)((const float *)data)[i];
 }
 
 /* Where a part of a parameter is: the moments' tensors, or its master copy; -1: the optimizer has none. With no first
@@ -72,14 +64,13 @@ void tc_compare_part(struct tc_side *s, int part, const struct tc_graph *g, int 
     struct tc_local l;
     double off = 0;
     tc_tensor_local(t, s->mesh, coord, &l);
-    const int64_t size = (int64_t)tc_dtype_bytes(t->dtype), bytes = l.elems * size;
+    const int64_t bytes = l.elems * (int64_t)tc_dtype_bytes(t->dtype);
     void *here = tc_malloc((size_t)bytes + 1);   /* the host may not reach the device's memory */
     d->ops->copy(d, here, tc_exec_tensor(x, TC_TRAIN, id), bytes);
     for (int64_t e = 0; e < l.elems; e++) {
-      const int64_t w = tc_whole_index(t, &l, e);
+      const int64_t w = tc_local_index(t, &l, e);
       if (w < 0) continue;
-      const double got = size == 8 ? ((const double *)here)[e] : (double)((const float *)here)[e];
-      const double by = got - k->part[part][w];
+      const double got = tc_float_at(here, t->dtype, e), by = got - k->part[part][w];
       if (s->alone) k->part[part][w] = got;
       off += by * by;
     }

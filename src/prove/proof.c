@@ -28,19 +28,28 @@ static int alone_of(struct tc_config **out, const struct tc_config *c, struct tc
   return 0;
 }
 
-static void side_begin(struct tc_side *s)
+/* The locks of a side that is yet to run. */
+#define LOCKS .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER
+
+static int run_side(struct tc_side *s, int world, const int32_t *node_of_rank, struct tc_err *err)
 {
-  pthread_mutex_init(&s->lock, NULL);
-  pthread_cond_init(&s->changed, NULL);
+  TC_TRY(tc_setup_mesh(&s->mesh, s->cfg, world, node_of_rank, 0, err));
+  return tc_side_run(s, err);
 }
 
-static void side_end(struct tc_side *s)
+static int run_alone(struct tc_side *s, struct tc_err *err)
 {
-  pthread_mutex_destroy(&s->lock);
-  pthread_cond_destroy(&s->changed);
+  static const int32_t node[1] = { 0 };
+  TC_TRY(alone_of(&s->own, s->run->cfg, err));
+  s->cfg = s->own;
+  return run_side(s, 1, node, err);
+}
+
+static void side_done(struct tc_side *s)
+{
   free(s->off);
   tc_mesh_free(s->mesh);
-  if (s->own) tc_config_free(s->own);
+  tc_config_free(s->own);
 }
 
 /* The longest sum behind a gradient: over tokens, and over the widths of each layer. */
@@ -51,28 +60,21 @@ static int64_t longest_sum(const struct tc_config *c)
 
 int tc_reference_new(struct tc_reference **out, const struct tc_proof_run *run, struct tc_err *err)
 {
-  static const int32_t node[1] = { 0 };
+  const struct tc_config *c = run->cfg;
   struct tc_reference *r = tc_calloc(1, sizeof *r);
-  struct tc_side s = { .run = run, .ref = r, .alone = true };
   struct tc_proof unused = { .steps = run->steps };
-  s.out = &unused;
-  side_begin(&s);
+  struct tc_side s = { .run = run, .ref = r, .alone = true, .out = &unused, LOCKS };
   TC_ASSERT(run->steps > 0 && run->steps <= TC_PROOF_STEPS);
-  int rc = alone_of(&s.own, run->cfg, err);
-  s.cfg = s.own;
-  if (!rc) rc = tc_setup_mesh(&s.mesh, s.cfg, 1, node, 0, err);
-  r->steps = run->steps;
-  r->f64 = run->f64;
-  r->bf16 = !run->f64 && (run->cfg->train_precision == TC_BF16 || run->cfg->train_grad_type == TC_BF16);
-  r->terms = longest_sum(run->cfg);
-  r->layers = run->cfg->model_layers;
-  r->of_gradient = run->cfg->train_optimizer == TC_OPTIMIZER_ADAMW ? 1 - (double)(float)run->cfg->train_beta1 : 1;
-  if (!rc) rc = tc_side_run(&s, err);
+  TC_ASSERT(!run->f64 || c->train_optimizer == TC_OPTIMIZER_ADAMW);
+  *r = (struct tc_reference){
+    .steps = run->steps, .f64 = run->f64, .bf16 = !run->f64 && (c->train_precision == TC_BF16 || c->train_grad_type == TC_BF16),
+    .terms = longest_sum(c), .layers = c->model_layers, .of_gradient = 1 - (double)(float)c->train_beta1 };
+  const int rc = run_alone(&s, err);
   for (int k = 0; k < TC_PROOF_PARTS && !rc; k++) {
     for (int i = 0; i < r->n_params; i++) r->all[k] += r->param[i].norm[k];
     r->all[k] = sqrt(r->all[k]);
   }
-  side_end(&s);
+  side_done(&s);
   if (rc) tc_reference_free(r);
   else *out = r;
   return rc;
@@ -90,44 +92,32 @@ void tc_reference_free(struct tc_reference *r)
 
 int tc_prove(struct tc_proof *out, const struct tc_reference *ref, const struct tc_proof_run *run, struct tc_err *err)
 {
-  struct tc_side s = { .run = run, .cfg = run->cfg, .ref = (struct tc_reference *)(uintptr_t)ref, .out = out };
+  struct tc_side s = { .run = run, .cfg = run->cfg, .ref = (struct tc_reference *)(uintptr_t)ref, .out = out, LOCKS };
   *out = (struct tc_proof){ .steps = run->steps };
-  TC_TRY(tc_setup_mesh(&s.mesh, run->cfg, run->world, run->node_of_rank, 0, err));
-  side_begin(&s);
   s.off = tc_calloc((size_t)(ref->n_params * TC_PROOF_PARTS), sizeof *s.off);
-  int rc = tc_side_run(&s, err);
+  int rc = run_side(&s, run->world, run->node_of_rank, err);
   if (!rc) tc_judge(&s);
   if (rc && s.ran) {
     out->failed = true;
     snprintf(out->worst, sizeof out->worst, "%.390s", err->text);
     rc = 0;
   }
-  side_end(&s);
-  return rc;
-}
-
-static int run_side(struct tc_side *s, int world, const int32_t *node_of_rank, struct tc_err *err)
-{
-  int rc = tc_setup_mesh(&s->mesh, s->cfg, world, node_of_rank, 0, err);
-  side_begin(s);
-  if (!rc) rc = tc_side_run(s, err);
-  side_end(s);
+  side_done(&s);
   return rc;
 }
 
 int tc_trail_find(struct tc_trail_end *out, const struct tc_proof_run *run, struct tc_err *err)
 {
-  static const int32_t node[1] = { 0 };
   struct tc_trail *t = tc_trail_new();
   struct tc_reference *r = tc_calloc(1, sizeof *r);
-  struct tc_proof unused = { .n_params = 0 };
-  struct tc_side alone = { .run = run, .ref = r, .alone = true, .trail = t, .out = &unused };
-  struct tc_side side = { .run = run, .ref = r, .trail = t, .out = &unused, .cfg = run->cfg };
-  int rc = alone_of(&alone.own, run->cfg, err);
-  alone.cfg = alone.own;
-  if (!rc) rc = run_side(&alone, 1, node, err);
+  struct tc_proof unused = { .steps = run->steps };
+  struct tc_side alone = { .run = run, .ref = r, .alone = true, .trail = t, .out = &unused, LOCKS };
+  struct tc_side side = { .run = run, .cfg = run->cfg, .ref = r, .trail = t, .out = &unused, LOCKS };
+  int rc = run_alone(&alone, err);
   if (!rc) rc = run_side(&side, run->world, run->node_of_rank, err);
   *out = tc_trail_end(t);
+  side_done(&alone);
+  side_done(&side);
   tc_reference_free(r);
   return rc;
 }

@@ -50,7 +50,8 @@ struct tc_proof_run {
   const char *device;            /* "ref", "cpu" or "cuda" */
   int steps;
   uint64_t seed;
-  bool f64;                      /* all tensors in double precision, and finite differences of the loss; device ref */
+  /* AdamW on the device ref: all tensors in double precision, and finite differences of the loss. */
+  bool f64;
   bool large;                    /* one rank computes by the device cpu, which is faster than ref */
   bool poison;                   /* buffers that are free are filled with NaN */
   int fault;                     /* of breaks.c, from 1; 0: none */
@@ -88,8 +89,8 @@ struct tc_proof {
   struct tc_fault_place fault_at;
   bool failed;                   /* a rank failed while it ran; worst: its sentence */
   bool equal;                    /* all is within tolerance, and as predicted */
-  /* The worst, by its tolerance; what is first in a step: a parameter's name with its part, "loss" or "gradient norm"; or
-   * "memory and bytes". Empty if all are equal. */
+  /* What differs first: a part of a parameter, with its name; else a step's loss or norm, with the parameter that is farthest
+   * off; or "memory or bytes". Empty if all are equal. */
   char worst[400];
   int worst_step;                /* from 1; 0: unknown */
 };
@@ -98,7 +99,8 @@ void tc_proof_free(struct tc_proof *p);
 double tc_proof_largest(const double *x, int n);
 
 struct tc_reference;
-/* Local. What one rank computes of the run's model, data and optimizer, by the device ref. *out is owned by the caller. TC_EUSER. */
+/* Local. What one rank computes of the run's model, data and optimizer, by the device ref unless it is large. *out is owned
+ * by the caller. TC_EUSER. */
 int tc_reference_new(struct tc_reference **out, const struct tc_proof_run *run, struct tc_err *err);
 void tc_reference_free(struct tc_reference *r);
 /* Local. In double precision: how many elements of the gradient were compared with differences of the loss, the largest
@@ -113,8 +115,8 @@ int tc_prove(struct tc_proof *out, const struct tc_reference *ref, const struct 
 /* Where a difference of the forward pass begins, in the order of the program: the first activation that differs, and how it
  * was made. */
 struct tc_trail_end { bool found; char tensor[100], made[80]; int mb, rank, compared; double off; };
-/* Local. Runs a step of both once more, and compares each activation that has a name of its own and is not a partial sum: so
- * many. found false: none of them differs. */
+/* Local. Runs a step of both once more, and compares the activations of layers, but for partial sums: `compared` of them.
+ * found false: none differs. */
 int tc_trail_find(struct tc_trail_end *out, const struct tc_proof_run *run, struct tc_err *err);
 
 /* ---- blame.c ---- */

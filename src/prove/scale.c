@@ -26,6 +26,7 @@ struct scale {
   struct tc_model was;
   struct { int64_t was, is; } number[MOST_NUMBERS];      /* of ranks that may split a dimension of a layer */
   int n_numbers;
+  int virtual_stages;            /* of each rank */
   bool any;                      /* annotations may split anything */
 };
 
@@ -89,13 +90,16 @@ static int64_t smallest(const struct scale *s, int64_t was, int64_t least, int64
 
 /* More data-parallel ranks than a few compute nothing else: of many, an even or odd number as before, and two groups of
  * copies where there were several. */
-static int scale_world(struct scale *s, struct tc_mesh **smaller, int world, const int32_t *node_of_rank, struct tc_err *err)
+static int scale_world(struct scale *s, struct tc_mesh **smaller, int world, const int32_t *node_of_rank, bool keep,
+                       struct tc_err *err)
 {
   struct tc_config *c = s->c;
   struct tc_scaled *out = s->out;
-  const int64_t dp = tc_mesh_size(s->whole, TC_ON_DP), shard = tc_mesh_size(s->whole, TC_ON_SHARD), copies = TC_MIN(dp / shard, 2);
-  const int64_t few = world <= MOST_WORLD ? dp : copies * TC_MIN(shard, shard % 2 ? 3 : 4);
+  const int64_t dp = tc_mesh_size(s->whole, TC_ON_DP), shard = tc_mesh_size(s->whole, TC_ON_SHARD);
+  const int64_t copies = TC_MIN(dp / shard, 2);
+  const int64_t few = keep || world <= MOST_WORLD ? dp : copies * TC_MIN(shard, shard % 2 ? 3 : 4);
   int each = 0;
+  c->mesh_order = s->whole->order;               /* smaller sizes might choose another */
   out->world = (int)(world / dp * few);
   out->node_of_rank = tc_malloc((size_t)out->world * sizeof *out->node_of_rank);
   while (each < world && node_of_rank[each] == node_of_rank[0]) each++;
@@ -103,7 +107,7 @@ static int scale_world(struct scale *s, struct tc_mesh **smaller, int world, con
   if (few != dp) {
     const int64_t batch = c->train_global_batch / dp * few;
     c->mesh_dp = dp;
-    note(s, "mesh.dp", &c->mesh_dp, few, "several data-parallel ranks, %s as before", shard % 2 ? "an odd number" : "an even number");
+    note(s, "mesh.dp", &c->mesh_dp, few, "several data-parallel ranks, an %s number as before", shard % 2 ? "odd" : "even");
     if (c->mesh_shard != TC_AUTO) c->mesh_shard = few / copies;
     note(s, "train.global_batch", &c->train_global_batch, batch, "as many sequences on each data-parallel rank");
   }
@@ -130,7 +134,8 @@ static void scale_heads(struct scale *s)
     }
   note(s, "model.heads", &c->model_heads, best_k * best_g, "the same numbers of ranks divide heads and groups of heads");
   note(s, "model.kv_heads", &c->model_kv_heads, best_k, "as before");
-  note(s, "model.head_dim", &c->model_head_dim, smallest(s, s->was.head_dim, LEAST_HEAD_DIM, 2), "a head is split by no axis");
+  note(s, "model.head_dim", &c->model_head_dim, smallest(s, s->was.head_dim, LEAST_HEAD_DIM, 2),
+       "a head is split by no axis");
 }
 
 /* A size that the ranks of flat shards (S(*)) do not divide becomes one that they do not divide. */
@@ -144,19 +149,19 @@ static void scale_widths(struct scale *s)
   note(s, "model.ffn", &c->model_ffn, smallest(s, s->was.ffn, LEAST_FFN, 4), "the same numbers of ranks divide it");
 }
 
-/* A vocabulary is padded to a multiple of the ranks that split it (transformer.c: pad_v); it then is here, too. */
+/* A vocabulary that is stored padded, for the ranks that split it, is so here, too. */
 static void scale_vocab(struct scale *s)
 {
   const int64_t tp = tc_mesh_size(s->m, tc_axes_of(TC_ROLE_MODEL)), V = s->was.vocab;
-  const bool padded = V % ((V >= 4096 ? 128 : 1) * tp) != 0;
+  const bool padded = tp > 1 && tc_stored_vocab(V, tp) != V;
   const int64_t flat = tc_mesh_size(s->m, TC_ON_FSDP);
   int64_t is = tc_round_up(LEAST_VOCAB, tp);
   while (flat > 1 && is / tp % flat == 0) is += tp;      /* some flat shard is uneven */
-  is -= padded && tp > 1 ? (tp + 1) / 2 : 0;
+  if (padded) is -= (tp + 1) / 2;
   if (s->any) is = smallest(s, V, is, 1);
   if (is >= V) return;
   note(s, "model.vocab", &s->c->model_vocab, is, "%s; the padding to a multiple of 128 is the same on one rank",
-       padded && tp > 1 ? "padded, as before" : "it is split as before");
+       padded ? "padded, as before" : "it is split as before");
 }
 
 /* ---- depth, sequences, batch ----------------------------------------------------------- */
@@ -164,7 +169,8 @@ static void scale_vocab(struct scale *s)
 /* "0-3,4-11": the stages have 1 layer, or 2 where they had more than the smallest. */
 static void scale_stages(struct scale *s, int64_t *layers)
 {
-  char *text = tc_calloc(1, 16 * (size_t)s->was.layers + 16);
+  const size_t size = 16 * (size_t)s->was.layers + 16;
+  char *text = tc_calloc(1, size);
   int64_t least = s->was.layers, at = 0;
   for (int pass = 0; pass < 2; pass++)
     for (const char *x = s->c->mesh_stages; *x; x += strcspn(x, ",") + (x[strcspn(x, ",")] == ',')) {
@@ -172,7 +178,7 @@ static void scale_stages(struct scale *s, int64_t *layers)
       const int64_t lo = strtoll(x, &end, 10), hi = *end == '-' ? strtoll(end + 1, NULL, 10) : lo;
       const int64_t n = hi - lo + 1 > least ? 2 : 1;
       if (pass == 0) least = TC_MIN(least, hi - lo + 1);
-      else tc_text_add(text, 16 * (size_t)s->was.layers + 16, "%s%lld-%lld", at ? "," : "", (long long)at, (long long)(at + n - 1));
+      else tc_text_add(text, size, "%s%lld-%lld", at ? "," : "", (long long)at, (long long)(at + n - 1));
       if (pass) at += n;
     }
   if (at > 0 && at < *layers) {
@@ -185,10 +191,8 @@ static void scale_stages(struct scale *s, int64_t *layers)
 static void scale_layers(struct scale *s)
 {
   struct tc_config *c = s->c;
-  int64_t stages = c->parallel_virtual_stages > 0 ? c->parallel_virtual_stages
-                 : c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 2 : 1;
-  stages = s->m->size[TC_PP] > 1 ? stages * s->m->size[TC_PP] : 1;
-  int64_t layers = stages * TC_MIN(s->was.layers / TC_MAX(stages, 1), stages > 4 ? 1 : 2) + s->was.layers % stages;
+  const int64_t stages = s->virtual_stages * s->m->size[TC_PP];
+  int64_t layers = stages * TC_MIN(s->was.layers / stages, stages > 4 ? 1 : 2) + s->was.layers % stages;
   layers = TC_MIN(TC_MAX(layers, 2), s->was.layers);
   if (strcmp(c->mesh_stages, "auto") && *c->mesh_stages) {
     layers = s->was.layers;
@@ -224,7 +228,8 @@ static void scale_batch(struct scale *s)
   while (c->parallel_sequence && few < each && few * c->model_context / cp % tp) few++;   /* its tokens split over tp */
   if (c->train_micro_batch) note(s, "train.micro_batch", &c->train_micro_batch, few, "one sequence, or more than one");
   note(s, "train.global_batch", &c->train_global_batch, dp * batches * few, "%lld micro-batch%s of %lld sequence%s on each of "
-       "%lld data-parallel ranks", (long long)batches, batches == 1 ? "" : "es", (long long)few, tc_plural((int)few), (long long)dp);
+       "%lld data-parallel ranks", (long long)batches, batches == 1 ? "" : "es", (long long)few, tc_plural((int)few),
+       (long long)dp);
 }
 
 /* Two loss chunks at least, of unequal size. */
@@ -237,21 +242,19 @@ static void scale_head(struct scale *s, int64_t micro)
 /* What a proof does not read, so that it need not be there. */
 static void leave_out(struct tc_config *c, const struct tc_config *defaults)
 {
-  static const char *const not[] = { "data.train", "data.val", "data.format", "train.eval_tasks", "model.preset", "model.config",
-                                     "ckpt.", "run.trace", "run.fault" };
+  static const char *const not[] = { "data.train", "data.val", "data.format", "train.eval_tasks", "model.preset",
+                                     "model.config", "ckpt.", "run.trace", "run.fault" };
   struct tc_config_change change;
   for (int i = -1; (i = tc_config_next_change(c, defaults, i + 1, &change)) >= 0;)
     for (size_t k = 0; k < sizeof not / sizeof *not; k++)
       if (!strncmp(change.name, not[k], strlen(not[k]))) tc_config_copy(c, defaults, i);
 }
 
-static int scale_all(struct scale *s, enum tc_scale_what what, int world, const int32_t *node_of_rank, struct tc_err *err)
+/* in_layers: the sizes within a layer, too. */
+static void scale_sizes(struct scale *s, bool in_layers)
 {
-  struct tc_mesh *m, *small;
-  TC_TRY(scale_world(s, &small, world, node_of_rank, err));
-  s->m = small;
   find_numbers(s);
-  if (what == TC_SCALE_ALL) {
+  if (in_layers) {
     scale_heads(s);
     scale_widths(s);
   }
@@ -259,22 +262,34 @@ static int scale_all(struct scale *s, enum tc_scale_what what, int world, const 
   scale_layers(s);
   scale_context(s);
   scale_batch(s);
+}
+
+static int scale_all(struct scale *s, enum tc_scale_what what, int world, const int32_t *node_of_rank, struct tc_err *err)
+{
+  struct tc_mesh *m, *small;
+  TC_TRY(scale_world(s, &small, world, node_of_rank, what == TC_SCALE_NOTHING, err));
+  s->m = small;
+  if (what != TC_SCALE_NOTHING) scale_sizes(s, what == TC_SCALE_ALL);
   const int rc = tc_setup_mesh(&m, s->c, s->out->world, s->out->node_of_rank, 0, err);
-  if (!rc) scale_head(s, s->c->train_global_batch / tc_mesh_size(m, tc_axes_of(TC_ROLE_BATCH)) / m->size[TC_MB]);
+  if (!rc && what != TC_SCALE_NOTHING)
+    scale_head(s, s->c->train_global_batch / tc_mesh_size(m, tc_axes_of(TC_ROLE_BATCH)) / m->size[TC_MB]);
   if (!rc) tc_mesh_free(m);
   tc_mesh_free(small);
   return rc;
 }
 
-/* What the whole run's own sizes do not allow is said of them, not of smaller ones. */
-static int check_whole(const struct tc_config *c, const struct tc_mesh *m, struct tc_err *err)
+/* What the run's own sizes do not allow is said of them, before smaller ones could be. */
+static int check_whole(struct scale *s, const struct tc_config *c, struct tc_err *err)
 {
   struct tc_program_opts o;
   struct tc_annotation *rows;
   struct tc_program *p = NULL;
-  int rc = tc_setup_program(&o, c, m, &rows, err);
-  if (!rc) rc = tc_program_new(&p, &o, m, 0, NULL, "buckets", err);
-  if (!rc) tc_program_free(p);
+  int rc = tc_setup_program(&o, c, s->whole, &rows, err);
+  if (!rc) rc = tc_program_new(&p, &o, s->whole, 0, NULL, "buckets", err);
+  if (!rc) {
+    s->virtual_stages = o.virtual_stages;
+    tc_program_free(p);
+  }
   tc_annotations_free(rows);
   return rc;
 }
@@ -292,13 +307,8 @@ int tc_scale(struct tc_scaled *out, const struct tc_config *cfg, int world, cons
   leave_out(&out->cfg, out->defaults);
   int rc = tc_setup_mesh(&m, cfg, world, node_of_rank, 0, err);
   s.whole = m;
-  if (!rc) rc = check_whole(cfg, m, err);
-  if (!rc && what != TC_SCALE_NOTHING) rc = scale_all(&s, what, world, node_of_rank, err);
-  if (!rc && what == TC_SCALE_NOTHING) {
-    out->world = world;
-    out->node_of_rank = tc_malloc((size_t)world * sizeof *node_of_rank);
-    memcpy(out->node_of_rank, node_of_rank, (size_t)world * sizeof *node_of_rank);
-  }
+  if (!rc) rc = check_whole(&s, cfg, err);
+  if (!rc) rc = scale_all(&s, what, world, node_of_rank, err);
   tc_mesh_free(m);
   return rc;
 }

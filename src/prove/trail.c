@@ -51,31 +51,16 @@ static bool is_partial(const struct tc_tensor *t, const struct tc_mesh *m)
   return false;
 }
 
-static double value_at(const void *x, int dtype, int64_t i)
-{
-  return dtype == TC_F64 ? ((const double *)x)[i] : dtype == TC_BF16 ? (double)tc_bf16_to_f32(((const uint16_t *)x)[i])
-       : (double)((const float *)x)[i];
-}
-
 static void keep(struct tc_trail *t, const struct tc_tensor *x, const void *data)
 {
   if (find(t, x->name)) return;
   struct kept k = { .name = tc_strdup(x->name), .elems = tc_tensor_elems(x) };
   k.value = tc_malloc((size_t)k.elems * sizeof *k.value);
   for (int64_t i = 0; i < k.elems; i++) {
-    k.value[i] = value_at(data, x->dtype, i);
+    k.value[i] = tc_float_at(data, x->dtype, i);
     k.norm += k.value[i] * k.value[i];
   }
   TC_APPEND(t->kept, t->n, t->cap, k);
-}
-
-/* The index in the natural order of rows of element e. */
-static int64_t natural_index(const struct tc_tensor *t, const struct tc_local *l, const struct tc_row_order *rows, int64_t e)
-{
-  const int64_t i = tc_whole_index(t, l, e);
-  int64_t columns = 1;
-  for (int d = 1; d < t->rank; d++) columns *= t->dim[d];
-  return i < 0 ? -1 : tc_natural_row(rows, i / columns) * columns + i % columns;
 }
 
 /* How a tensor was made: an operation, a reshard, or one after a reshard of an earlier version. */
@@ -92,7 +77,8 @@ static void describe(char *text, size_t size, const struct tc_graph *g, const st
   }
 }
 
-static void note(struct tc_follower *f, const struct tc_graph *g, const struct tc_node *n, const char *name, int32_t mb, double off)
+static void note(struct tc_follower *f, const struct tc_graph *g, const struct tc_node *n, const char *name, int32_t mb,
+                 double off)
 {
   struct tc_side *s = f->side;
   struct tc_trail *t = s->trail;
@@ -113,11 +99,13 @@ static void compare(struct tc_follower *f, const struct tc_graph *g, const struc
   const struct kept *k = find(f->side->trail, x->name);
   const double u = f->side->cfg->train_precision == TC_BF16 ? 3e-2 : 1e-5;
   double off = 0, size = 0;
+  int64_t columns = 1;
+  for (int d = 1; d < x->rank; d++) columns *= x->dim[d];
   if (!k || is_partial(x, f->side->mesh)) return;
   for (int64_t e = 0; e < l->elems; e++) {
-    const int64_t i = natural_index(x, l, &g->rows, e);
-    if (i < 0) continue;
-    const double by = value_at(data, x->dtype, e) - k->value[i];
+    const int64_t at = tc_local_index(x, l, e), i = tc_natural_element(&g->rows, at, columns);
+    if (at < 0) continue;
+    const double by = tc_float_at(data, x->dtype, e) - k->value[i];
     off += by * by;
     size += k->value[i] * k->value[i];
   }

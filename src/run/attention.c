@@ -4,8 +4,7 @@
  * statistics have an order of their own, so nothing but attention itself and its gradient may read them. Its gradients may
  * differ from one computation to the next (run.deterministic = no) and from one GPU to another, so no two ranks may compute
  * the same ones: they would update copies of a weight differently. One rank that cannot, or would with another version,
- * decides for all: else ranks would compute the terms of one sum in different ways.
- */
+ * decides for all: else ranks would compute the terms of one sum in different ways. */
 #include "src/run/impl.h"
 #include "src/watch/watch.h"
 

@@ -75,22 +75,6 @@ static void fx_starts(int32_t *starts, int64_t row0, int64_t rows, int64_t T)
   }
 }
 
-/* Index in the whole tensor of element e of what a rank stores; -1: padding. */
-__attribute__((unused))
-static int64_t fx_whole_index(const struct tc_tensor *t, const struct tc_local *l, int64_t e)
-{
-  int64_t last = t->rank > 1 ? l->dim[t->rank - 1] : 1, at = 0, stride = 1;
-  if (l->rows >= 0) e += l->row0 * last;
-  for (int d = t->rank - 1; d >= 0; d--) {
-    int64_t i = l->off[d] + e % l->dim[d];
-    if (i >= t->dim[d]) return -1;
-    e /= l->dim[d];
-    at += i * stride;
-    stride *= t->dim[d];
-  }
-  return at;
-}
-
 /* A mesh on one node; micro-batches mb. */
 __attribute__((unused))
 static struct tc_mesh *fx_mesh(int mb, int pp, int dp, int tp)

@@ -17,15 +17,16 @@ static const struct tc_output_kind run_file = { "a run file that tercio prove ha
 
 #define FIELD(f) .field = offsetof(struct tc_prove_ask, f)
 const struct tc_flag tc_flags_prove[] = {
-  { "--world NODESxRANKS", "the job's nodes and ranks of each, as in 3x8, \"2:8,4\", or a number of ranks of one node; without it "
-    "the ranks that the mesh options give", .kind = TC_FLAG_TEXT, FIELD(world) },
+  { "--world NODESxRANKS", "the job's nodes and ranks of each, as in 3x8, \"2:8,4\", or a number of ranks of one node; "
+    "without it the ranks that the mesh options give", .kind = TC_FLAG_TEXT, FIELD(world) },
   { "--steps N", "steps that are compared (default 3)", "a number from 2 to 8", TC_FLAG_INT, FIELD(steps), 2, TC_PROOF_STEPS },
   { "--full-width", "keep the sizes of a layer: hidden, heads, ffn", .kind = TC_FLAG_YES, FIELD(full_width) },
   { "--as-is", "keep all sizes: of a run file that prove wrote, or of a small model", .kind = TC_FLAG_YES, FIELD(as_is),
     .drops = "--full-width" },
   { "--against float64", "also compare one rank's gradient with differences of its loss in double precision", "float64",
-    TC_FLAG_TEXT, FIELD(against) },
-  { "--fuzz N", "also N other layouts of the same model and ranks, drawn, without annotations and in fp32", "a number", TC_FLAG_WHOLE, FIELD(fuzz), 1, 1e6 },
+    TC_FLAG_WORD, FIELD(against) },
+  { "--fuzz N", "also N other layouts of the same model and ranks, drawn, without annotations and in fp32", "a number",
+    TC_FLAG_WHOLE, FIELD(fuzz), 1, 1e6 },
   { "--seed N", "of tokens, weights and what --fuzz draws (default 1)", "a number", TC_FLAG_WHOLE, FIELD(seed), 0, 1e18 },
   { "-o FILE", "the run file that repeats a difference (default tercio-prove.ini)", .kind = TC_FLAG_TEXT, FIELD(file) },
   { "--once", "do nothing if this run file with these nodes was proved before: OUT/proved says so (train.sbatch)",
@@ -110,8 +111,8 @@ static struct tc_proof_run run_of(struct tc_proving *p, const struct tc_config *
   const char *device = device_of(p, bf16);
   return (struct tc_proof_run){
     .cfg = c, .world = p->scaled.world, .node_of_rank = p->scaled.node_of_rank, .device = device, .steps = p->ask.steps,
-    .seed = (uint64_t)p->ask.seed, .fault = p->ask.number, .poison = true, .large = (!bf16 || !strcmp(device, "cpu")) && work_of(c) > 2e9, .progress = stepped,
-    .progress_ctx = p };
+    .seed = (uint64_t)p->ask.seed, .fault = p->ask.number, .poison = true,
+    .large = (!bf16 || !strcmp(device, "cpu")) && work_of(c) > 2e9, .progress = stepped, .progress_ctx = p };
 }
 
 /* ---- a difference ---------------------------------------------------------------------- */
@@ -140,9 +141,12 @@ static void write_run(struct tc_proving *p, const struct tc_config *c)
                            whole ? p->ask.world : world, p->ask.steps, (long long)p->ask.seed, p->ask.number ? " --break " : "",
                            p->ask.number);
   char *all = tc_sprintf("%s: %s\n%s", own_words, words, text);
-  if (tc_output_text(path, &o, all, &err) < 0) tc_warn("there is no run file that repeats it: %s", err.text);
-  else say(p, "repeat it: %s\n", words);
-  if (p->out) json_object_set_new(p->out, "repeat", json_string(words));
+  if (tc_output_text(path, &o, all, &err) < 0)
+    tc_warn("there is no run file that repeats it: %s", err.text);
+  else {
+    say(p, "repeat it: %s\n", words);
+    if (p->out) json_object_set_new(p->out, "repeat", json_string(words));
+  }
   TC_FREE(text, words, all);
 }
 
@@ -158,8 +162,8 @@ static void say_where(struct tc_proving *p, const struct tc_proof *f)
       say(p, "  gradient of %s: %.1e\n", f->param[i].name, f->param[i].off[TC_PROOF_GRADIENT]);
 }
 
-static int explain(struct tc_proving *p, const struct tc_proof *f, const struct tc_reference *ref, const struct tc_proof_run *run,
-                   struct tc_blame *b, struct tc_err *err)
+static int explain(struct tc_proving *p, const struct tc_proof *f, const struct tc_reference *ref,
+                   const struct tc_proof_run *run, struct tc_blame *b, struct tc_err *err)
 {
   struct tc_trail_end end = { .found = false };
   p->status = 1;
@@ -167,8 +171,8 @@ static int explain(struct tc_proving *p, const struct tc_proof *f, const struct 
   tc_ticker_say(&p->ticker, "comparing activations");
   if (!f->failed) TC_TRY(tc_trail_find(&end, run, err));
   if (end.found)
-    say(p, "it begins in the forward pass, at %s, which %s makes (rank %d, micro-batch %d: %.1e)\n", end.tensor, end.made, end.rank,
-        end.mb, end.off);
+    say(p, "it begins in the forward pass, at %s, which %s makes (rank %d, micro-batch %d: %.1e)\n", end.tensor, end.made,
+        end.rank, end.mb, end.off);
   else if (!f->failed) say(p, "of %d activations of layers that were compared none differs\n", end.compared);
   TC_TRY(tc_blame_find(b, ref, run, tc_ticker_say, &p->ticker, err));
   for (int i = 0; i < b->n; i++) say(p, "it goes with %s\n", b->what[i]);
@@ -195,13 +199,15 @@ static int prove_in(struct tc_proving *p, enum tc_dtype type, enum tc_dtype grad
   entitle(p, "the layout");
   int rc = tc_prove(&proof, ref, &run, err);
   if (!rc && p->ask.number && !proof.faulted)
-    rc = tc_fail(err, TC_EUSER, "--break %d: %s: this layout has no place for that", p->ask.number, tc_break_what(p->ask.number));
+    rc = tc_fail(err, TC_EUSER, "--break %d: %s: this layout has no place for that", p->ask.number,
+                 tc_break_what(p->ask.number));
   if (!rc) say(p, "%s, %d steps, device %s, beside one rank:\n", precision, p->ask.steps, run.device);
   if (!rc && !p->ask.json && !proof.failed) tc_prove_print(&proof);
   if (!rc && p->ask.number) say(p, "  planted: %s\n", proof.fault);
   if (*proof.fault_at.tensor) run.fault_at = &proof.fault_at;
   if (!rc && !proof.equal) rc = explain(p, &proof, ref, &run, &b, err);
-  if (!rc && p->out) json_array_append_new(json_object_get(p->out, "proofs"), tc_prove_json(&proof, precision, run.device, &b));
+  if (!rc && p->out)
+    json_array_append_new(json_object_get(p->out, "proofs"), tc_prove_json(&proof, precision, run.device, &b));
   tc_blame_free(&b);
   tc_proof_free(&proof);
   tc_reference_free(ref);
@@ -225,11 +231,13 @@ static int against_differences(struct tc_proving *p, struct tc_err *err)
   entitle(p, "one rank in double precision, beside differences of its loss");
   TC_TRY(tc_reference_new(&ref, &run, err));
   const int n = tc_reference_differences(ref, &worst, &name);
-  const bool good = worst <= 1e-6;
+  const bool good = n > 0 && worst <= 1e-6;
   if (!good) p->status = 1;
   say(p, "one rank in double precision: %d elements of its gradient are %.1e off differences of the loss at most (%s); "
       "tolerance 1e-6: %s\n", n, worst, name, good ? "equal" : "DIFFERS");
-  if (p->out) json_object_set_new(p->out, "against_float64", tc_out_object("elements=%d worst=%g parameter=%s equal!=%d", n, worst, name, good));
+  if (p->out)
+    json_object_set_new(p->out, "against_float64",
+                        tc_out_object("elements=%d worst=%g parameter=%s equal!=%d", n, worst, name, good));
   tc_reference_free(ref);
   return 0;
 }
@@ -294,18 +302,18 @@ static int prove_others(struct tc_proving *p, struct tc_err *err)
 /* In fp32 first, where smaller faults show; then in the types in which the run computes: precision = auto is bf16 on GPUs. */
 static int prove_types(struct tc_proving *p, struct tc_err *err)
 {
-  const struct tc_config *c = p->cfg;
-  const bool may_be_gpus = c->run_device == TC_DEVICE_AUTO || c->run_device == TC_DEVICE_CUDA;
-  const enum tc_dtype type = c->train_precision != TC_DTYPE_AUTO ? (enum tc_dtype)c->train_precision : may_be_gpus ? TC_BF16 : TC_F32;
+  struct tc_config c = *p->cfg;
+  tc_setup_precision(&c, c.run_device == TC_DEVICE_AUTO || c.run_device == TC_DEVICE_CUDA);
   TC_TRY(prove_in(p, TC_F32, TC_F32, err));
-  if (p->status || (type == TC_F32 && c->train_grad_type == TC_F32)) return 0;
-  return prove_in(p, type, c->train_grad_type, err);
+  if (p->status || (c.train_precision == TC_F32 && c.train_grad_type == TC_F32)) return 0;
+  return prove_in(p, (enum tc_dtype)c.train_precision, (enum tc_dtype)c.train_grad_type, err);
 }
 
 static int prove_all(struct tc_proving *p, struct tc_err *err)
 {
   struct tc_scaled *s = &p->scaled;
-  TC_TRY(tc_scale(s, p->cfg, p->world, p->node, p->ask.as_is ? TC_SCALE_NOTHING : p->ask.full_width ? TC_SCALE_DEPTH : TC_SCALE_ALL, err));
+  const enum tc_scale_what what = p->ask.as_is ? TC_SCALE_NOTHING : p->ask.full_width ? TC_SCALE_DEPTH : TC_SCALE_ALL;
+  TC_TRY(tc_scale(s, p->cfg, p->world, p->node, what, err));
   if (s->world > MOST_RANKS)
     return tc_fail(err, TC_EUSER, "%d ranks, without most of the data-parallel ones, are more than the %d threads that a proof "
                    "starts: a smaller mesh.pp, with the same layers a stage, proves as much", s->world, MOST_RANKS);
@@ -313,7 +321,7 @@ static int prove_all(struct tc_proving *p, struct tc_err *err)
   tc_prove_print_scaled(p);
   if (p->out) tc_prove_json_run(p);
   TC_TRY(prove_types(p, err));
-  if (p->ask.against) TC_TRY(against_differences(p, err));
+  if (p->ask.against >= 0) TC_TRY(against_differences(p, err));
   if (p->ask.fuzz) TC_TRY(prove_others(p, err));
   if (!p->status) say(p, "equal: this layout computes what one rank computes\n");
   return 0;
@@ -327,11 +335,13 @@ static int prove_once(struct tc_proving *p, struct tc_err *err)
   TC_TRY(tc_prove_mark_of(&path, &text, p, err));
   const bool before = tc_prove_is_marked(path, text);
   int rc = 0;
-  if (before) say(p, "proved before: %s\n", path);
   if (p->out) json_object_set_new(p->out, "proved_before", json_boolean(before));
-  if (before) rc = 0;
-  else rc = prove_all(p, err);
-  if (!before && !rc && !p->status) rc = tc_prove_mark(p, path, text, err);
+  if (before)
+    say(p, "proved before: %s\n", path);
+  else {
+    rc = prove_all(p, err);
+    if (!rc && !p->status) rc = tc_prove_mark(p, path, text, err);
+  }
   TC_FREE(path, text);
   return rc;
 }
@@ -340,8 +350,6 @@ static int check(const struct tc_proving *p, struct tc_err *err)
 {
   const struct tc_output_opts o = { .kind = &run_file, .flag = "-o" };
   if (p->ask.file) TC_TRY(tc_output_check(p->ask.file, &o, err));
-  if (p->ask.against && strcmp(p->ask.against, "float64") != 0)
-    return tc_fail(err, TC_EUSER, "--against = %s: float64 is what there is", p->ask.against);
   if (p->ask.number && !tc_break_what(p->ask.number))
     return tc_fail(err, TC_EUSER, "--break %d: there is no such fault", p->ask.number);
   return 0;
@@ -349,7 +357,7 @@ static int check(const struct tc_proving *p, struct tc_err *err)
 
 int tc_cmd_prove(int argc, char **argv)
 {
-  struct tc_proving p = { .ask = { .steps = 3, .seed = 1 } };
+  struct tc_proving p = { .ask = { .against = -1, .steps = 3, .seed = 1 } };
   struct tc_err err = { 0 };
   int rc = tc_args_run(&p.cfg, &flags, &p.ask, argc, argv, &err);
   if (!rc) rc = check(&p, &err);

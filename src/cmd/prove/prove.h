@@ -9,7 +9,8 @@
 
 /* The flags. */
 struct tc_prove_ask {
-  const char *world, *against, *file;
+  const char *world, *file;
+  int against;                   /* an index of its words; -1: it was not given */
   int steps, number;
   int64_t seed, fuzz;
   bool json, full_width, as_is, once;

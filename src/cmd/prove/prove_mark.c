@@ -17,7 +17,8 @@ int tc_prove_mark_of(char **path, char **text, const struct tc_proving *p, struc
   size_t bytes = 0;
   TC_TRY(tc_setup_model(&c, &m, err));           /* what model.config says is the model, wherever it stands */
   tc_setup_fill_model(&c, &m);
-  if (*c.parallel_annotations) TC_TRY(tc_read_text(&rows, &bytes, c.parallel_annotations, "annotation file", TC_MOST_CONFIG, err));
+  if (*c.parallel_annotations)
+    TC_TRY(tc_read_text(&rows, &bytes, c.parallel_annotations, "annotation file", TC_MOST_CONFIG, err));
   char *run = tc_config_text(&c), *all = tc_sprintf("%s %s", PACKAGE_VERSION, run);
   uint64_t h = tc_hash64(all);
   for (int i = 0; i < p->world; i++) h = tc_hash64_add(h, (uint64_t)p->node[i]);

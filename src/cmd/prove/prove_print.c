@@ -9,7 +9,8 @@ void tc_prove_print_scaled(const struct tc_proving *p)
   if (p->ask.json) return;
   char mesh[TC_MESH_TEXT];
   printf("%d rank%s on %d node%s: %s, parallel.data = %s\n", p->scaled.world, tc_plural(p->scaled.world), p->mesh->n_nodes,
-         tc_plural(p->mesh->n_nodes), tc_mesh_text(mesh, p->mesh->size, " ", " x "), tc_word_parallel_data(p->cfg->parallel_data));
+         tc_plural(p->mesh->n_nodes), tc_mesh_text(mesh, p->mesh->size, " ", " x "),
+         tc_word_parallel_data(p->cfg->parallel_data));
   if (p->scaled.n_notes) printf("made small, since only what divides and what does not makes a difference to a layout:\n");
   for (int i = 0; i < p->scaled.n_notes; i++) {
     const struct tc_scale_note *n = &p->scaled.note[i];
@@ -48,8 +49,10 @@ void tc_prove_print(const struct tc_proof *f)
     for (int k = 0; k < TC_PROOF_CLASSES; k++) printf(" %10s", figure(b[k], worst_of(f, part, k)));
     printf("  %9s\n", figure(b[TC_PROOF_CLASSES], any ? f->tolerance[part] : -1));
   }
-  printf("  %-14s %10s%45s%9s\n", "loss", figure(b[0], tc_proof_largest(f->loss, f->steps + 1)), "", figure(b[1], f->loss_tolerance[f->steps]));
-  printf("  %-14s %10s%45s%9s\n", "gradient norm", figure(b[0], tc_proof_largest(f->norm, f->steps)), "", figure(b[1], f->norm_tolerance[f->steps - 1]));
+  printf("  %-14s %10s%45s%9s\n", "loss", figure(b[0], tc_proof_largest(f->loss, f->steps + 1)), "",
+         figure(b[1], f->loss_tolerance[f->steps]));
+  printf("  %-14s %10s%45s%9s\n", "gradient norm", figure(b[0], tc_proof_largest(f->norm, f->steps)), "",
+         figure(b[1], f->norm_tolerance[f->steps - 1]));
   printf("  memory and bytes sent: %s\n", *f->unpredicted ? f->unpredicted : "as predicted, to the byte");
 }
 
@@ -64,9 +67,9 @@ json_t *tc_prove_json(const struct tc_proof *f, const char *precision, const cha
     tc_out_row(params, "name=%s gradient=%g weight=%g m=%g v=%g", f->param[i].name, f->param[i].off[0], f->param[i].off[1],
                f->param[i].off[2], f->param[i].off[3]);
   for (int i = 0; b && i < b->n; i++) json_array_append_new(with, json_string(b->what[i]));
-  json_t *out = tc_out_object("precision=%s device=%s steps=%d equal!=%d worst?=%s worst_step=%d unpredicted?=%s fault?=%s tolerance=%p "
-                              "goes_with=%p parameters=%p", precision, device, f->steps, f->equal, f->worst, f->worst_step,
-                              f->unpredicted, f->fault, (void *)parts, (void *)with, (void *)params);
+  json_t *out = tc_out_object("precision=%s device=%s steps=%d equal!=%d worst?=%s worst_step=%d unpredicted?=%s fault?=%s "
+                              "tolerance=%p goes_with=%p parameters=%p", precision, device, f->steps, f->equal, f->worst,
+                              f->worst_step, f->unpredicted, f->fault, (void *)parts, (void *)with, (void *)params);
   tc_figures(out, "loss", f->loss, f->steps + 1);
   tc_figures(out, "norm", f->norm, f->steps);
   return out;

@@ -146,7 +146,7 @@ static void compare(struct run *run, struct fx_rank *r, const struct tc_graph *g
     double off = 0;
     tc_tensor_local(t, r->mesh, r->mesh->coord + (size_t)r->rank * TC_AXES, &l);
     for (int64_t e = 0; e < l.elems; e++) {
-      const int64_t k = fx_whole_index(t, &l, e);
+      const int64_t k = tc_local_index(t, &l, e);
       if (k < 0) continue;
       const double got = t->dtype == TC_F64 ? ((const double *)m)[e] : (double)((const float *)m)[e];
       off += (got - run->want->grad[i][k]) * (got - run->want->grad[i][k]);
