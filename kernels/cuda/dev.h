@@ -252,6 +252,37 @@ static __device__ __forceinline__ void tc_store(struct tc_arr a, int64_t i, int6
       if (k < n) tc_put(a, i + k, x[k]);
   }
 }
+/* The same of 4, which begin at a multiple of 4. */
+static __device__ __forceinline__ void tc_load4(float x[4], struct tc_arr a, int64_t i, int64_t n, bool wide)
+{
+  if (!wide || n < 4) {
+#pragma unroll
+    for (int k = 0; k < 4; k++) x[k] = k < n ? tc_get(a, i + k) : 0.f;
+  } else if (a.bf16) {
+    const uint2 q = *(const uint2 *)(a.p + 2 * i);
+    x[0] = tc_from_bf16(q.x), x[1] = __uint_as_float(q.x & 0xffff0000u);
+    x[2] = tc_from_bf16(q.y), x[3] = __uint_as_float(q.y & 0xffff0000u);
+  } else {
+    const float4 u = *(const float4 *)(a.p + 4 * i);
+    x[0] = u.x, x[1] = u.y, x[2] = u.z, x[3] = u.w;
+  }
+}
+static __device__ __forceinline__ void tc_store4(struct tc_arr a, int64_t i, int64_t n, bool wide, const float x[4])
+{
+  if (!wide || n < 4) {
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+      if (k < n) tc_put(a, i + k, x[k]);
+  } else if (a.bf16) {
+    uint2 q;
+    q.x = tc_pack_bf16(x[0], x[1]), q.y = tc_pack_bf16(x[2], x[3]);
+    *(uint2 *)(a.p + 2 * i) = q;
+  } else {
+    float4 u;
+    u.x = x[0], u.y = x[1], u.z = x[2], u.w = x[3];
+    *(float4 *)(a.p + 4 * i) = u;
+  }
+}
 /* 8 elements as loaded, BF16: of a bf16 array that is wide, which is known when the kernel is compiled. tc_load's
  * branches are then not there: loads that follow one another are in flight together, and a kernel that waits for
  * memory asks for all it needs before it uses the first. Otherwise as tc_load. */

@@ -1,7 +1,7 @@
 /* norm.cu - layer norm and RMS norm of rows x[N,C]: the same kernels (CENTRED: layer norm, which takes
  * the mean from a row and adds a shift to it).
  *
- * Forward: a warp has a row, in registers where it fits. Backward: a block has rows
+ * Forward: a warp, of long rows a block, has a row, in registers where it fits. Backward: a block has rows
  * r, r + blocks, ...; a thread has columns, the same in all of them, and so keeps their part of
  * dg and db in registers.
  *
@@ -21,47 +21,63 @@ struct norm {
   bool wide;
 };
 
-/* Row n, 8 columns at a time: NV groups a lane in registers, or (NV = 0) read again for each pass. */
-template <int NV, bool CENTRED, bool BF16> static __global__ void __launch_bounds__(32 * NORM_ROWS)
+/* The sum over a row's lanes: a warp's, or all of a block, in the order of its warps; `part`: of this sum alone. */
+template <int WARPS> static __device__ __forceinline__ float row_sum(float x, float part[NORM_ROWS])
+{
+  x = tc_warp_sum(x);
+  if (WARPS == 1) return x;
+  if (threadIdx.x == 0) part[threadIdx.y] = x;
+  __syncthreads();
+  x = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) x += part[w];
+  return x;
+}
+
+/* A row, 8 columns at a time: NV groups a lane in registers, or (NV = 0) read again for each pass. WARPS of a row: 1, or
+ * all of a block. */
+template <int NV, bool CENTRED, bool BF16, int WARPS> static __global__ void __launch_bounds__(32 * NORM_ROWS)
 norm(struct norm a)
 {
   enum { KEPT = NV ? NV : 1, AT_ONCE = BF16 && NV <= 4 };   /* gains and shifts too, where registers allow it */
-  const int64_t n = (int64_t)blockIdx.x * NORM_ROWS + threadIdx.y, C = a.C;
-  if (n >= a.N) return;
-  const int lane = (int)threadIdx.x;
-  const int groups = NV ? NV : (int)((C + 255) / 256);
+  enum { LANES = 32 * WARPS, STEP = 8 * LANES };
+  __shared__ float part[2][NORM_ROWS];
+  const int64_t n = (int64_t)blockIdx.x * (NORM_ROWS / WARPS) + threadIdx.y / WARPS, C = a.C;
+  if (n >= a.N) return;                          /* of a row of several warps all of them do, or none */
+  const int lane = (int)(threadIdx.x + threadIdx.y % WARPS * 32);
+  const int groups = NV ? NV : (int)((C + STEP - 1) / STEP);
   struct tc_eight<BF16> x[KEPT], g[KEPT], b[KEPT];
   float v[KEPT][8], sum = 0, sq = 0, gain[8], shift[8];
 #pragma unroll
-  for (int q = 0; q < NV; q++) tc_ask(x[q], a.x, n * C + q * 256 + lane * 8, C - (q * 256 + lane * 8), a.wide);
+  for (int q = 0; q < NV; q++) tc_ask(x[q], a.x, n * C + q * STEP + lane * 8, C - (q * STEP + lane * 8), a.wide);
 #pragma unroll
   for (int q = 0; q < NV && AT_ONCE; q++) {
-    const int64_t j = q * 256 + lane * 8;
+    const int64_t j = q * STEP + lane * 8;
     tc_ask(g[q], a.g, j, C - j, true);
     if (CENTRED) tc_ask(b[q], a.b, j, C - j, true);
   }
 #pragma unroll
   for (int q = 0; q < groups; q++) {
-    const int64_t j = q * 256 + lane * 8;
+    const int64_t j = (int64_t)q * STEP + lane * 8;
     float *at = v[NV ? q : 0];
     if (NV) tc_take(at, x[q]);
     else if (CENTRED) tc_load(at, a.x, n * C + j, C - j, a.wide);
 #pragma unroll
     for (int k = 0; k < 8 && CENTRED; k++) sum += at[k];
   }
-  const float mean = CENTRED ? tc_warp_sum(sum) / (float)C : 0.f;
+  const float mean = CENTRED ? row_sum<WARPS>(sum, part[0]) / (float)C : 0.f;
 #pragma unroll
   for (int q = 0; q < groups; q++) {
-    const int64_t j = q * 256 + lane * 8;
+    const int64_t j = (int64_t)q * STEP + lane * 8;
     float *at = v[NV ? q : 0];
     if (NV == 0) tc_load(at, a.x, n * C + j, C - j, a.wide);
 #pragma unroll
     for (int k = 0; k < 8; k++) sq += j + k < C ? (at[k] - mean) * (at[k] - mean) : 0.f;
   }
-  const float rstd = 1.f / sqrtf(tc_warp_sum(sq) / (float)C + a.eps);
+  const float rstd = 1.f / sqrtf(row_sum<WARPS>(sq, part[1]) / (float)C + a.eps);
 #pragma unroll
   for (int q = 0; q < groups; q++) {
-    const int64_t j = q * 256 + lane * 8;
+    const int64_t j = (int64_t)q * STEP + lane * 8;
     float *at = v[NV ? q : 0];
     if (NV == 0) tc_load(at, a.x, n * C + j, C - j, a.wide);
     if (!AT_ONCE) tc_ask(g[NV ? q : 0], a.g, j, C - j, a.wide);
@@ -79,13 +95,17 @@ norm(struct norm a)
   a.rstd[n] = rstd;
 }
 
+/* Rows of up to 1024 are a warp's, longer ones a block's. */
 template <bool CENTRED, bool BF16> static void norm_launch(struct tc_device *d, const struct norm *a)
 {
+  enum { ALL = NORM_ROWS };
   const int64_t nv = tc_ceil_div(a->C, 256);
-  auto kernel = nv == 1 ? norm<1, CENTRED, BF16> : nv == 2 ? norm<2, CENTRED, BF16> : nv == 3 ? norm<3, CENTRED, BF16>
-              : nv == 4 ? norm<4, CENTRED, BF16> : nv <= 6 ? norm<6, CENTRED, BF16> : nv <= 8 ? norm<8, CENTRED, BF16>
-              : norm<0, CENTRED, false>;
-  TC_LAUNCH(kernel, tc_blocks(a->N, NORM_ROWS), dim3(32, NORM_ROWS), 0, tc_stream(d), *a);
+  const bool warp = nv <= 4;
+  auto kernel = nv == 1 ? norm<1, CENTRED, BF16, 1> : nv == 2 ? norm<2, CENTRED, BF16, 1> : nv == 3 ? norm<3, CENTRED, BF16, 1>
+              : nv == 4 ? norm<4, CENTRED, BF16, 1> : nv <= 2 * ALL ? norm<2, CENTRED, BF16, ALL>
+              : nv <= 4 * ALL ? norm<4, CENTRED, BF16, ALL> : nv <= 8 * ALL ? norm<8, CENTRED, BF16, ALL>
+              : norm<0, CENTRED, false, ALL>;
+  TC_LAUNCH(kernel, tc_blocks(a->N, warp ? NORM_ROWS : 1), dim3(32, NORM_ROWS), 0, tc_stream(d), *a);
 }
 
 template <bool CENTRED> static int norm_rows(struct tc_device *d, const struct tc_call *c, const char *what)
@@ -244,11 +264,12 @@ norm_bwd(struct norm_grad a)
 {
   TC_DYNAMIC_SHARED(float, sums);                /* [2][BWD_WARPS][ROWS][2], in turns */
   enum { SHARED_ROW = THREADS == BWD_MOST, OUTS = 1 + CENTRED + SUMS };
+  enum { AHEAD = NV < 4 || !CENTRED || !SUMS };  /* the next rows are asked for before these are computed: registers allow it */
   const int t = (int)threadIdx.x, T = (int)blockDim.x;
   const int64_t C = a.C, first = SHARED_ROW ? blockIdx.y * (int64_t)NV * T * 8 : 0;
   float dg[NV][8], db[NV][8], e[ROWS][NV][8], xhat[ROWS][NV][8], s[ROWS][2], before[8];
   float column[SUMS ? NV : 1][8];                /* of dx */
-  struct rows<NV, ROWS, CENTRED, BF16> in;
+  struct rows<NV, ROWS, CENTRED, BF16> in, next;
   struct tc_eight<BF16> g[BF16 ? NV : 1];
   int turn = 0;
 #pragma unroll
@@ -258,8 +279,11 @@ norm_bwd(struct norm_grad a)
 #pragma unroll
     for (int k = 0; k < 8; k++) dg[q][k] = db[q][k] = column[SUMS ? q : 0][k] = 0;
   }
+  if (AHEAD) next.ask(a, (int64_t)blockIdx.x * ROWS, first);
   for (int64_t n0 = (int64_t)blockIdx.x * ROWS; n0 < a.N; n0 += (int64_t)gridDim.x * ROWS) {
-    in.ask(a, n0, first);
+    if (AHEAD) in = next;
+    else in.ask(a, n0, first);
+    if (AHEAD) next.ask(a, n0 + (int64_t)gridDim.x * ROWS, first);
     use_rows<NV, ROWS, CENTRED, SHARED_ROW, BF16>(e, xhat, s, dg, db, a, in, g, n0, first);
     row_means<ROWS, CENTRED>(s, sums + turn * (BWD_WARPS * ROWS * 2), C);
     turn ^= 1;
@@ -376,8 +400,10 @@ int tc_cuda_norm_sums(struct tc_device *d, const struct tc_call *const *part)
 
 template <bool CENTRED, bool BF16> static void load_norms(struct tc_device *d)
 {
-  tc_load_kernels(d, norm<1, CENTRED, BF16>, norm<2, CENTRED, BF16>, norm<3, CENTRED, BF16>, norm<4, CENTRED, BF16>,
-                  norm<6, CENTRED, BF16>, norm<8, CENTRED, BF16>, norm<0, CENTRED, false>);
+  enum { ALL = NORM_ROWS };
+  tc_load_kernels(d, norm<1, CENTRED, BF16, 1>, norm<2, CENTRED, BF16, 1>, norm<3, CENTRED, BF16, 1>, norm<4, CENTRED, BF16, 1>,
+                  norm<2, CENTRED, BF16, ALL>, norm<4, CENTRED, BF16, ALL>, norm<8, CENTRED, BF16, ALL>,
+                  norm<0, CENTRED, false, ALL>);
   tc_load_kernels(d, norm_bwd<1, 2, BWD_THREADS, CENTRED, BF16, false>, norm_bwd<2, 2, BWD_THREADS, CENTRED, BF16, false>,
                   norm_bwd<4, 1, BWD_THREADS, CENTRED, BF16, false>, norm_bwd<2, 1, BWD_MOST, CENTRED, false, false>);
   tc_load_kernels(d, norm_bwd<1, 2, BWD_THREADS, CENTRED, BF16, true>, norm_bwd<2, 2, BWD_THREADS, CENTRED, BF16, true>,

@@ -160,40 +160,52 @@ struct updates {
 };
 static_assert(sizeof(struct updates) < 4000, "a kernel's arguments have 4 KB");
 
-struct place { struct update u; int64_t i, left; bool wide; };
+/* A thread has two groups of 4 neighbours, so that a warp reads and writes whole lines of fp32. */
+enum { GROUP = 4, GROUPS = BLOCK_ELEMS / THREADS / GROUP };
+struct place { struct update u; int64_t i, left; bool wide; };       /* i: the first group; left: elements from there on */
 static __device__ __forceinline__ struct place place_of(const struct updates &t)
 {
   struct place p;
   const int k = of_block(t.first, t.n, blockIdx.x);
   p.u = t.u[k];
-  p.i = ((int64_t)(blockIdx.x - t.first[k]) * THREADS + threadIdx.x) * 8;
+  p.i = (int64_t)(blockIdx.x - t.first[k]) * BLOCK_ELEMS + threadIdx.x * GROUP;
   p.left = p.u.n - p.i;
   p.wide = (p.u.flags & WIDE) != 0;
   return p;
 }
 
+/* The thread's elements of an array, from or to memory. */
+static __device__ __forceinline__ void get_groups(float x[8], char *at, bool bf16, const struct place &p)
+{
+#pragma unroll
+  for (int q = 0, from = 0; q < GROUPS; q++, from += THREADS * GROUP)
+    tc_load4(x + q * GROUP, { at, bf16 }, p.i + from, p.left - from, p.wide);
+}
+static __device__ __forceinline__ void put_groups(char *at, bool bf16, const struct place &p, const float x[8])
+{
+#pragma unroll
+  for (int q = 0, from = 0; q < GROUPS; q++, from += THREADS * GROUP)
+    tc_store4({ at, bf16 }, p.i + from, p.left - from, p.wide, x + q * GROUP);
+}
+
 /* w, and its copy in another type. */
 static __device__ __forceinline__ void put_weight(const struct place &p, const float w[8])
 {
-  const struct tc_arr to = { p.u.w, (p.u.flags & W_BF16) != 0 };
-  const struct tc_arr cast = { p.u.cast, (p.u.flags & CAST_BF16) != 0 };
-  tc_store(to, p.i, p.left, p.wide, w);
-  if (cast.p) tc_store(cast, p.i, p.left, p.wide, w);
+  put_groups(p.u.w, (p.u.flags & W_BF16) != 0, p, w);
+  if (p.u.cast) put_groups(p.u.cast, (p.u.flags & CAST_BF16) != 0, p, w);
 }
 
 static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
 {
   const struct place p = place_of(t);
   if (p.left <= 0) return;
-  const struct tc_arr g_at = { p.u.g, (p.u.flags & G_BF16) != 0 }, m_at = { p.u.m, false };
-  const struct tc_arr w_at = { p.u.w, (p.u.flags & W_BF16) != 0 }, v_at = { p.u.v, false };
   const struct tc_now now = *t.now;
   const float scale = *t.scale, keep = (float)(1 - now.decay * (double)p.u.decay);
   float g[8], w[8], m[8], v[8];
-  tc_load(g, g_at, p.i, p.left, p.wide);
-  tc_load(w, w_at, p.i, p.left, p.wide);
-  tc_load(m, m_at, p.i, p.left, p.wide);
-  tc_load(v, v_at, p.i, p.left, p.wide);
+  get_groups(g, p.u.g, (p.u.flags & G_BF16) != 0, p);
+  get_groups(w, p.u.w, (p.u.flags & W_BF16) != 0, p);
+  get_groups(m, p.u.m, false, p);
+  get_groups(v, p.u.v, false, p);
 #pragma unroll
   for (int k = 0; k < 8; k++) {
     const float e = g[k] * scale;
@@ -202,20 +214,18 @@ static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
     w[k] = w[k] * keep - now.size * m[k] / (sqrtf(v[k]) * now.inv_root + now.eps);
   }
   put_weight(p, w);
-  tc_store(m_at, p.i, p.left, p.wide, m);
-  tc_store(v_at, p.i, p.left, p.wide, v);
+  put_groups(p.u.m, false, p, m);
+  put_groups(p.u.v, false, p, v);
 }
 
 static __global__ void __launch_bounds__(THREADS) sgd_step(struct updates t)
 {
   const struct place p = place_of(t);
   if (p.left <= 0) return;
-  const struct tc_arr g_at = { p.u.g, (p.u.flags & G_BF16) != 0 };
-  const struct tc_arr w_at = { p.u.w, (p.u.flags & W_BF16) != 0 };
   const float rate = t.now->lr * *t.scale, decay = (float)t.now->decay * p.u.decay;
   float g[8], w[8];
-  tc_load(g, g_at, p.i, p.left, p.wide);
-  tc_load(w, w_at, p.i, p.left, p.wide);
+  get_groups(g, p.u.g, (p.u.flags & G_BF16) != 0, p);
+  get_groups(w, p.u.w, (p.u.flags & W_BF16) != 0, p);
 #pragma unroll
   for (int k = 0; k < 8; k++) w[k] -= rate * g[k] + decay * w[k];
   put_weight(p, w);

@@ -77,32 +77,41 @@ struct gate {
   bool wide;
 };
 
-static __global__ void __launch_bounds__(GATE_THREADS) swiglu(struct gate g)
+/* BF16: all tensors are bf16 and wide. */
+template <bool BF16> static __global__ void __launch_bounds__(GATE_THREADS) swiglu(struct gate g)
 {
   const int64_t n = blockIdx.x, j = (int64_t)blockIdx.y * GATE_COLS + threadIdx.x * 8, left = g.F - j;
+  struct tc_eight<BF16> gate, up;
   float a[8], b[8];
-  tc_load(a, g.x, 2 * n * g.F + j, left, g.wide);
-  tc_load(b, g.x, (2 * n + 1) * g.F + j, left, g.wide);
+  tc_ask(gate, g.x, 2 * n * g.F + j, left, g.wide);
+  tc_ask(up, g.x, (2 * n + 1) * g.F + j, left, g.wide);
+  tc_take(a, gate);
+  tc_take(b, up);
 #pragma unroll
   for (int k = 0; k < 8; k++) a[k] = a[k] / (1.f + expf(-a[k])) * b[k];
-  tc_store(g.y, n * g.F + j, left, g.wide, a);
+  tc_store({ g.y.p, BF16 || g.y.bf16 }, n * g.F + j, left, BF16 || g.wide, a);
 }
 
-static __global__ void __launch_bounds__(GATE_THREADS) swiglu_bwd(struct gate g)
+template <bool BF16> static __global__ void __launch_bounds__(GATE_THREADS) swiglu_bwd(struct gate g)
 {
   const int64_t n = blockIdx.x, j = (int64_t)blockIdx.y * GATE_COLS + threadIdx.x * 8, left = g.F - j;
+  struct tc_eight<BF16> dout, gate, up;
   float a[8], b[8], dy[8];
-  tc_load(dy, g.dy, n * g.F + j, left, g.wide);
-  tc_load(a, g.x, 2 * n * g.F + j, left, g.wide);
-  tc_load(b, g.x, (2 * n + 1) * g.F + j, left, g.wide);
+  tc_ask(dout, g.dy, n * g.F + j, left, g.wide);
+  tc_ask(gate, g.x, 2 * n * g.F + j, left, g.wide);
+  tc_ask(up, g.x, (2 * n + 1) * g.F + j, left, g.wide);
+  tc_take(dy, dout);
+  tc_take(a, gate);
+  tc_take(b, up);
 #pragma unroll
   for (int k = 0; k < 8; k++) {
     const float v = a[k], s = 1.f / (1.f + expf(-v));
     a[k] = dy[k] * b[k] * s * (1.f + v * (1.f - s));
     b[k] = dy[k] * v * s;
   }
-  tc_store(g.y, 2 * n * g.F + j, left, g.wide, a);
-  tc_store(g.y, (2 * n + 1) * g.F + j, left, g.wide, b);
+  const struct tc_arr dx = { g.y.p, BF16 || g.y.bf16 };
+  tc_store(dx, 2 * n * g.F + j, left, BF16 || g.wide, a);
+  tc_store(dx, (2 * n + 1) * g.F + j, left, BF16 || g.wide, b);
 }
 
 static dim3 gate_grid(const struct tc_view *x)
@@ -117,7 +126,8 @@ int tc_cuda_swiglu(struct tc_device *d, const struct tc_call *c)
   memset(&g, 0, sizeof g);
   g.y = tc_arr_of(y), g.x = tc_arr_of(x), g.F = x->dim[2], g.wide = tc_wide(g.F, x, y, NULL);
   if (y->elems == 0) return 0;
-  TC_LAUNCH(swiglu, gate_grid(x), dim3(GATE_THREADS), 0, tc_stream(d), g);
+  auto kernel = g.wide && g.y.bf16 && g.x.bf16 ? swiglu<true> : swiglu<false>;
+  TC_LAUNCH(kernel, gate_grid(x), dim3(GATE_THREADS), 0, tc_stream(d), g);
   return tc_cuda_launched(d, "swiglu");
 }
 
@@ -128,8 +138,12 @@ int tc_cuda_swiglu_bwd(struct tc_device *d, const struct tc_call *c)
   g.y = tc_arr_of(dx), g.dy = tc_arr_of(dy), g.x = tc_arr_of(x), g.F = x->dim[2];
   g.wide = tc_wide(g.F, x, dx, dy);
   if (dx->elems == 0) return 0;
-  TC_LAUNCH(swiglu_bwd, gate_grid(x), dim3(GATE_THREADS), 0, tc_stream(d), g);
+  auto kernel = g.wide && g.y.bf16 && g.dy.bf16 && g.x.bf16 ? swiglu_bwd<true> : swiglu_bwd<false>;
+  TC_LAUNCH(kernel, gate_grid(x), dim3(GATE_THREADS), 0, tc_stream(d), g);
   return tc_cuda_launched(d, "swiglu_bwd");
 }
 
-void tc_cuda_load_rope(struct tc_device *d) { tc_load_kernels(d, rotate, swiglu, swiglu_bwd); }
+void tc_cuda_load_rope(struct tc_device *d)
+{
+  tc_load_kernels(d, rotate, swiglu<true>, swiglu<false>, swiglu_bwd<true>, swiglu_bwd<false>);
+}
