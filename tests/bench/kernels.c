@@ -3,7 +3,7 @@
  *
  *   kernels DEVICE [fp32|bf16] [tokens=8192] [hidden=768] [heads=12] [kv_heads=4] [context=1024] [vocab=50304]
  *           [head_chunk=ROWS] [bandwidth=GB/s] [tflops=TFLOP/s] [repeat=20] [only=TEXT]
- *           [order=any]
+ *           [order=any] [workspace=BYTES]
  *
  * Bytes are each input read once and each output written once; the limit is the larger of bytes
  * over bandwidth and operations over tflops (0: not known, no share is printed). Times are a mean
@@ -11,7 +11,7 @@
  * have kv_heads and an MLP of 8/3 of the hidden size; behind them are their shares of a layer, forward and backward. The
  * loss head is timed on a chunk of the logits, of as many rows as training takes where memory is short if head_chunk is
  * not given: a power of two, of at most 64 MiB, 512 MiB in bf16. only: rows whose names have this text, and nothing
- * else. order=any: the library may add in another order each time. */
+ * else. order=any: the library may add in another order each time. workspace: for its calls, which are cut to that. */
 #include "kernels/kernel.h"
 
 #include <math.h>
@@ -19,9 +19,9 @@
 #include <string.h>
 
 enum { ARGS = 6 };
-enum { TOKENS, HIDDEN, HEADS, CONTEXT, VOCAB, KV_HEADS, HEAD_CHUNK, BANDWIDTH, TFLOPS, REPEAT, SETTINGS };
+enum { TOKENS, HIDDEN, HEADS, CONTEXT, VOCAB, KV_HEADS, HEAD_CHUNK, BANDWIDTH, TFLOPS, REPEAT, WORKSPACE, SETTINGS };
 static const char *const setting[SETTINGS] = { "tokens", "hidden", "heads", "context", "vocab", "kv_heads",
-                                               "head_chunk", "bandwidth", "tflops", "repeat" };
+                                               "head_chunk", "bandwidth", "tflops", "repeat", "workspace" };
 
 struct bench {
   struct tc_device *d;
@@ -532,7 +532,7 @@ int main(int argc, char **argv)
     fprintf(stderr, "kernels: %s\n", argc < 2 ? "say which device: kernels cuda bf16" : err.text);
     return 2;
   }
-  b.d->any_order = any_order;
+  b.d->any_order = any_order, b.d->library_bytes = b.s[WORKSPACE];
   printf("%s, %s, %lld tokens of %lld, hidden %lld\n", b.d->ops->name, tc_dtype_name(b.dtype),
          (long long)b.s[TOKENS], (long long)b.s[CONTEXT], (long long)b.s[HIDDEN]);
   const int64_t half = b.s[HIDDEN] / b.s[HEADS] / 2;

@@ -135,6 +135,26 @@ static void results(struct scene *s, const struct sizes *z)
   tc_device_close(d);
 }
 
+/* Cut into several calls and in one: the same bits, so that memory, which decides that, decides nothing else. */
+static void cut_or_not(struct scene *s, const struct sizes *z)
+{
+  char text[300] = "", *got[2];
+  for (int i = 0; i < 2; i++) {
+    library_bytes = i ? 1 << 17 : 0;
+    struct tc_device *d = fresh();
+    plans(s, d, z, text);
+    d->ops->library->use(d, true);
+    attention(s, z);
+    got[i] = run(s, d, false);
+    tc_device_close(d);
+  }
+  ok(got[0] && got[1] && !memcmp(got[0], got[1], POOL_BYTES), "[%d, %d, %d, %d], %d of them with one key: the same bits in one "
+     "call and in several", (int)z->B, (int)z->T, (int)z->H, (int)z->D, z->groups);
+  free(got[0]);
+  free(got[1]);
+  library_bytes = 0;
+}
+
 /* lse is [batch, heads, length] for the library: the same values as ref's [N, heads], in that order. */
 static void statistics(struct scene *s, int groups)
 {
@@ -289,6 +309,11 @@ int main(void)
     results(s, &(struct sizes){ 2, 128, 6, 32, 2, B16, false });           /* of groups */
     library_bytes = 0;
   }
+  any_order = false;
+  cut_or_not(s, &(struct sizes){ 5, 128, 2, 64, 1, B16, false });
+  cut_or_not(s, &(struct sizes){ 2, 256, 5, 64, 1, B16, false });
+  cut_or_not(s, &(struct sizes){ 2, 128, 6, 32, 2, B16, false });
+  cut_or_not(s, &(struct sizes){ 1, 512, 4, 128, 2, B16, false });
   statistics(s, 1);
   statistics(s, 3);
   statistics(s, 6);
