@@ -334,7 +334,10 @@ libtercio_ir_a_SOURCES = \
   %D%/graph/shard_box.c \
   %D%/graph/shard_box.h \
   %D%/coll/coll.c \
-  %D%/coll/coll.h
+  %D%/coll/coll.h \
+  %D%/coll/algorithm.def \
+  %D%/coll/flow.c \
+  %D%/coll/flow.h
 
 # Text to tokens: the only layer that sees PCRE2 and utf8proc.
 noinst_LIBRARIES += libtercio_token.a

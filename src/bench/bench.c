@@ -336,8 +336,7 @@ static int64_t predict(const struct tc_bench *b, struct tc_coll_count *n)
   memset(n, 0, TC_COLLS * sizeof *n);
   for (int i = 0; i < b->n_calls; i++) {
     const struct tc_coll_args *a = &b->call[i];
-    int64_t bytes = tc_coll_bytes(a->coll, b->size, b->coord, a->root, b->count, b->block,
-                                  (int64_t)sizeof *b->src);
+    int64_t bytes = tc_coll_bytes(a, b->size, b->coord);
     n[a->coll].calls++;
     n[a->coll].bytes += bytes;
     all += bytes;

@@ -1,4 +1,5 @@
-/* coll.h - the enum of collectives, their arguments, counters and bytes. Pure: depends on src/base only.
+/* coll.h - the enum of collectives, their arguments, counters and bytes; flow.h has their algorithms. Pure: depends on
+ * src/base only.
  *
  * Data is given as parts: arrays that are transferred in one call. An element belongs to coordinate
  * min(i / block, n-1): coordinate i has the i-th block of `block` elements, and the last coordinates
@@ -20,6 +21,10 @@ extern const char *const tc_coll_name[TC_COLLS];  /* "slice", ..., "all_reduce",
 /* Local. The collective of that name that communicates; -1: none. */
 int tc_coll_named(const char *name);
 static inline bool tc_coll_is_local(int coll) { return coll <= TC_ZERO; }
+static inline bool tc_coll_adds(int coll)
+{
+  return coll == TC_ALL_REDUCE || coll == TC_REDUCE_SCATTER || coll == TC_REDUCE;
+}
 
 enum tc_reduce { TC_SUM, TC_MAX_OP };
 
@@ -63,8 +68,8 @@ static inline int64_t tc_block_start(int64_t count, int64_t block, int i, int n)
   return i > 0 && block > count / i ? count : i * block;
 }
 
-/* Local. The bytes that this rank sends in such a call, by which its counter grows. Pure; predictions use it. */
-int64_t tc_coll_bytes(int coll, int size, int coord, int root, int64_t count, int64_t block,
-                      int64_t elem_bytes);
+/* Local. The bytes that coordinate `coord` sends in such a call, by which its counter grows: those of its flows (flow.h).
+ * Predictions use it. The addresses of a->parts are not looked at. */
+int64_t tc_coll_bytes(const struct tc_coll_args *a, int size, int coord);
 
 #endif

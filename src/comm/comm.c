@@ -215,8 +215,7 @@ static void check_args(const struct tc_comm *c, const struct tc_coll_args *a)
   if (a->coll == TC_BARRIER) return;
   TC_ASSERT(a->dtype >= 0 && a->dtype < TC_DTYPES);
   TC_ASSERT(a->n_parts >= 0);
-  bool reduces = a->coll == TC_ALL_REDUCE || a->coll == TC_REDUCE_SCATTER ||
-                 a->coll == TC_REDUCE;
+  bool reduces = tc_coll_adds(a->coll);
   bool rooted = a->coll == TC_BROADCAST || a->coll == TC_REDUCE || a->coll == TC_SCATTER ||
                 a->coll == TC_GATHER || a->coll == TC_SEND || a->coll == TC_RECV;
   TC_ASSERT(!reduces || (a->dtype != TC_U8 && (a->red == TC_SUM || a->red == TC_MAX_OP)));

@@ -8,16 +8,16 @@
  * In: calls (src/coll/coll.h) on memory of the host, or of a device (nccl.h). Out: the results, a
  * status that is the same on all members but for TC_EPEER, and counts of calls and bytes.
  *
- * Sums are deterministic: the owner of a block receives all terms and adds them in
- * coordinate order in fp32 (f64 in double, i32 as integers), rounds once, and hands the
- * result out: all copies are bit-identical, and as many bytes are sent as by a ring algorithm. (A device's library
+ * Sums are deterministic: terms are added in
+ * coordinate order in fp32 (f64 in double, i32 as integers), rounded once, by one member or by all
+ * alike: all copies are bit-identical. (A device's library
  * differs: nccl.h.)
  *
  * The files, in reading order:
  *   comm.c      the queue, its thread, tickets, deadlines and counters
  *   control.c   control data, the first error of all members
  *   impl.h      the interface of a backend
- *   p2p.c       the backend over links: every collective as sends and receives
+ *   p2p.c       the backend over links: drives the flows of a collective (coll/flow.h)
  *   reduce.c    adding terms
  *   link.h      the interface of a link; the links are
  *   self.c        of a group of one,

@@ -157,15 +157,6 @@ static int nccl_join(void *impl, tc_ticket t, struct tc_err *err)
   return x->ops->wait_for(x->way[atomic_load(&x->way_of[slot])], slot, err);
 }
 
-static int64_t bytes_of(const struct nccl *x, const struct tc_coll_args *a)
-{
-  int64_t bytes = 0;
-  for (int i = 0; i < a->n_parts; i++)
-    bytes += tc_coll_bytes(a->coll, x->size, x->coord, a->root, a->parts[i].count,
-                           a->parts[i].block, (int64_t)tc_dtype_bytes(a->dtype));
-  return bytes;
-}
-
 /* Waits for the end of the next transfer. Its timeout starts when the device reaches it. If no later one is started, the
  * host may be waiting for this end, as at the end of a step (tc_comm_settle): a sleep could be longer than what is left. */
 static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
@@ -184,7 +175,7 @@ static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool 
   if (at < 0 || rc < 0) return give_up(x, a, at < 0, err);
   if (p.say_ns > SAY_NS) tc_blocked_call_clear(x->late.blocked);
   x->seen++;
-  *bytes = bytes_of(x, a);
+  *bytes = tc_coll_bytes(a, x->size, x->coord);
   return 0;
 }
 

@@ -1,25 +1,23 @@
 /* p2p.c - every collective over a link that sends, receives and tests.
  *
- * A call is a set of flows: a flow sends or receives the pieces of one block (or of all blocks)
- * to or from one peer, in order, a few in flight at a time. The table `rules` lists the flows of each
- * collective; one loop drives them all. A reduction receives the peers' terms of a piece
- * into staging and, when all have arrived, adds them in coordinate order directly into dst, so
- * that adding one piece overlaps with receiving the next.
+ * A call is the flows of an algorithm (coll/flow.h): a flow sends or receives the pieces of its blocks to or from one
+ * peer, in order, a few in flight at a time. One loop drives them all, and knows no collective. A sum receives the peers'
+ * terms of a piece into staging and, when all have arrived, adds them in coordinate order directly into the result, so that
+ * adding one piece overlaps with receiving the next.
  *
  * Invariants:
- *  - both ends divide a block into the same pieces: their size depends only on the collective, the
+ *  - both ends divide blocks into the same pieces: their size depends only on whether the call adds, the
  *    number of members and the element type;
  *  - staging is at most SLOTS * (size - 1) pieces, and at most TERM_BUDGET bytes except for very large
  *    groups; it grows as calls need and is reused;
  *  - messages between two members match in order, per tag; the tag identifies collective and
  *    phase, so different calls never match but run into the timeout;
- *  - in the first phase of a symmetric collective every member sends a message, maybe empty, to every
- *    other, so that all know which members are late;
- *  - memory is never received into while it is being sent from (GATE_SENT). */
+ *  - memory is never received into while it is being sent from: such a flow comes after that one. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/coll/flow.h"
 #include "src/comm/impl.h"
 #include "src/comm/link.h"
 
@@ -31,52 +29,16 @@ enum {
   TERM_BUDGET = 16 << 20,         /* bytes of staging */
   SPINS = 64, YIELDS = 64,        /* polls without progress before yielding the core */
   SLEEP_MIN_NS = 20000, SLEEP_DOUBLINGS = 6,   /* up to 1.3 ms */
+  FLOWS = 4,                      /* entries of a list that have a flow with every peer, at most */
   MAX_NAMED = TC_SUSPECTS           /* members named in a message */
 };
 #define SAY_NS INT64_C(250000000) /* how often a waiting call reports the ranks that it waits for */
 
-enum role { EACH, ROOT, LEAF };   /* with every peer; the root with every peer; with the root */
-enum dir { TX, RX };
-enum side { SRC, DST, STAGE };
-enum owner { ME, PEER, ALL };     /* whose blocks are sent */
-enum shape { WHOLE, PACKED };     /* the array has all blocks, or only that block */
-enum gate { OPEN, GATE_SLOT, GATE_SENT, GATE_REDUCED };
-
-/* Receives before sends. GATE_SENT: piece i may be received once piece i was sent by the flow that
- * was made just before (to the same peer). */
-static const struct rule {
-  uint8_t coll, role, dir, side, owner, shape, phase, gate;
-} rules[] = {
-  { TC_ALL_REDUCE,     EACH, RX, STAGE, ME,   WHOLE,  0, GATE_SLOT },
-  { TC_ALL_REDUCE,     EACH, TX, SRC,   PEER, WHOLE,  0, OPEN },
-  { TC_ALL_REDUCE,     EACH, RX, DST,   PEER, WHOLE,  1, GATE_SENT },
-  { TC_ALL_REDUCE,     EACH, TX, DST,   ME,   WHOLE,  1, GATE_REDUCED },
-  { TC_REDUCE_SCATTER, EACH, RX, STAGE, ME,   WHOLE,  0, GATE_SLOT },
-  { TC_REDUCE_SCATTER, EACH, TX, SRC,   PEER, WHOLE,  0, OPEN },
-  { TC_ALL_GATHER,     EACH, RX, DST,   PEER, WHOLE,  0, OPEN },
-  { TC_ALL_GATHER,     EACH, TX, SRC,   ME,   PACKED, 0, OPEN },
-  { TC_BROADCAST,      LEAF, RX, DST,   ALL,  WHOLE,  0, OPEN },
-  { TC_BROADCAST,      ROOT, TX, SRC,   ALL,  WHOLE,  0, OPEN },
-  { TC_REDUCE,         ROOT, RX, STAGE, ALL,  WHOLE,  0, GATE_SLOT },
-  { TC_REDUCE,         LEAF, TX, SRC,   ALL,  WHOLE,  0, OPEN },
-  { TC_SCATTER,        LEAF, RX, DST,   ME,   PACKED, 0, OPEN },
-  { TC_SCATTER,        ROOT, TX, SRC,   PEER, WHOLE,  0, OPEN },
-  { TC_GATHER,         ROOT, RX, DST,   PEER, WHOLE,  0, OPEN },
-  { TC_GATHER,         LEAF, TX, SRC,   ME,   PACKED, 0, OPEN },
-  { TC_ALL_TO_ALL,     EACH, RX, DST,   PEER, WHOLE,  0, OPEN },
-  { TC_ALL_TO_ALL,     EACH, TX, SRC,   PEER, WHOLE,  0, OPEN },
-  { TC_SEND,           LEAF, TX, SRC,   ALL,  WHOLE,  0, OPEN },
-  { TC_RECV,           LEAF, RX, DST,   ALL,  WHOLE,  0, OPEN },
-  { TC_BARRIER,        EACH, RX, DST,   ALL,  WHOLE,  0, OPEN },
-  { TC_BARRIER,        EACH, TX, SRC,   ALL,  WHOLE,  0, OPEN },
-};
-enum { N_RULES = sizeof rules / sizeof *rules, MAX_RULES = 4 };
-
-struct walk { int owner, part; int64_t at; };        /* owner -1: all; at: within the block */
+struct walk { int first, n, part; int64_t at; };     /* n blocks from `first` on; at: within these */
 struct piece { int part; int64_t first, at, n; };    /* first: within the whole; elements */
 
 struct flow {
-  const struct rule *rule;
+  const struct tc_flow *of;
   int peer, tag;
   struct walk walk;
   const int64_t *gate;            /* piece i may be posted once i < *gate + slack */
@@ -92,7 +54,8 @@ struct p2p {
   char *name;                     /* owned */
   int32_t *members;               /* [size] world ranks; owned */
   struct tc_late late;            /* borrows those */
-  struct flow *flow;              /* [MAX_RULES * size] */
+  struct tc_flows list;           /* of the current call */
+  struct flow *flow;              /* [FLOWS * size] of each entry and each of its peers */
   bool *arrived;                  /* [size] it has sent a message in this call */
   const void **term;              /* [size] */
   char *stage; size_t stage_bytes;
@@ -101,26 +64,25 @@ struct p2p {
   const struct tc_coll_args *a;
   int n_flows;
   int64_t elem_bytes, piece_elems, slot_bytes;
-  bool reduces;
-  struct walk walk;               /* of the pieces reduced here */
-  int64_t reduced, to_reduce;     /* pieces */
+  bool sums;
+  struct flow sum;                /* of the pieces summed up here, if `sums` */
   int64_t sent_bytes;
 };
 
 /* ---- blocks and pieces ----------------------------------------------------------- */
 
-static void block_range(const struct p2p *x, const struct tc_part *p, int owner,
-                        int64_t *lo, int64_t *hi)
+/* Blocks that do not go past the last one. */
+static void block_range(const struct p2p *x, const struct tc_part *p, const struct walk *w, int64_t *lo, int64_t *hi)
 {
-  *lo = owner < 0 ? 0 : tc_block_start(p->count, p->block, owner, x->size);
-  *hi = owner < 0 ? p->count : tc_block_start(p->count, p->block, owner + 1, x->size);
+  *lo = tc_block_start(p->count, p->block, w->first, x->size);
+  *hi = tc_block_start(p->count, p->block, w->first + w->n, x->size);
 }
 
-static int64_t count_pieces(const struct p2p *x, int owner)
+static int64_t count_pieces(const struct p2p *x, const struct walk *w)
 {
   int64_t n = 0, lo, hi;
   for (int i = 0; i < x->a->n_parts; i++) {
-    block_range(x, &x->a->parts[i], owner, &lo, &hi);
+    block_range(x, &x->a->parts[i], w, &lo, &hi);
     n += tc_ceil_div(hi - lo, x->piece_elems);
   }
   return n;
@@ -131,7 +93,7 @@ static struct piece next_piece(const struct p2p *x, struct walk *w)
 {
   int64_t lo, hi;
   for (; w->part < x->a->n_parts; w->part++, w->at = 0) {
-    block_range(x, &x->a->parts[w->part], w->owner, &lo, &hi);
+    block_range(x, &x->a->parts[w->part], w, &lo, &hi);
     int64_t left = hi - lo - w->at;
     if (left <= 0) continue;
     struct piece p = { w->part, lo + w->at, w->at, TC_MIN(left, x->piece_elems) };
@@ -142,12 +104,12 @@ static struct piece next_piece(const struct p2p *x, struct walk *w)
 }
 
 /* The address of a piece in src or dst. */
-static char *piece_at(const struct p2p *x, const struct piece *p, int side, int shape)
+static char *piece_at(const struct p2p *x, const struct piece *p, int at)
 {
   if (p->part < 0) return NULL;
   const struct tc_part *part = &x->a->parts[p->part];
-  char *base = side == SRC ? (char *)(uintptr_t)part->src : part->dst;
-  return base + (shape == PACKED ? p->at : p->first) * x->elem_bytes;
+  char *base = at == TC_AT_SRC || at == TC_AT_OWN_SRC ? (char *)(uintptr_t)part->src : part->dst;
+  return base + (at == TC_AT_OWN_SRC || at == TC_AT_OWN_DST ? p->at : p->first) * x->elem_bytes;
 }
 
 static char *slot_at(const struct p2p *x, int64_t piece, int peer)
@@ -158,65 +120,61 @@ static char *slot_at(const struct p2p *x, int64_t piece, int peer)
 
 /* ---- setting a call up ----------------------------------------------------------- */
 
-static int owner_of(const struct p2p *x, const struct rule *r, int peer)
-{
-  return r->owner == ME ? x->coord : r->owner == PEER ? peer : -1;
-}
-
-static void add_flow(struct p2p *x, const struct rule *r, int peer)
-{
-  struct flow *f = &x->flow[x->n_flows++];
-  *f = (struct flow) { .rule = r, .peer = peer };
-  /* A send matches its peer's receive: both have the tag of TC_SEND. */
-  f->tag = 2 * ((r->coll == TC_RECV ? TC_SEND : r->coll) - TC_FIRST_COLL) + r->phase;
-  f->walk.owner = owner_of(x, r, peer);
-  f->total = count_pieces(x, f->walk.owner);
-  if (r->phase == 0) f->total = TC_MAX(f->total, 1);
-  f->slack = r->gate == GATE_SLOT ? SLOTS : 0;
-  if (r->gate == GATE_SLOT || r->gate == GATE_REDUCED) f->gate = &x->reduced;
-  if (r->gate == GATE_SENT) f->gate = &f[-1].done;
-  if (r->side == STAGE) {
-    x->reduces = true;
-    x->walk.owner = f->walk.owner;
-  }
-}
-
-static bool takes_part(const struct p2p *x, const struct rule *r, int peer)
-{
-  if (r->role == EACH) return true;
-  if (r->role == ROOT) return x->coord == x->a->root;
-  return peer == x->a->root;
-}
-
-static void make_flows(struct p2p *x)
-{
-  int first = 0;
-  while (first < N_RULES && rules[first].coll != x->a->coll) first++;
-  x->n_flows = 0;
-  for (int d = 1; d < x->size; d++) {
-    int peer = (x->coord + d) % x->size;    /* so that not all send to the same member first */
-    for (int i = first; i < N_RULES && rules[i].coll == x->a->coll; i++)
-      if (takes_part(x, &rules[i], peer)) add_flow(x, &rules[i], peer);
-  }
-}
-
-/* Computes the pieces of this call, and allocates their staging. */
+/* Computes the pieces of this call. */
 static void size_pieces(struct p2p *x)
 {
-  bool terms = x->a->coll == TC_ALL_REDUCE || x->a->coll == TC_REDUCE_SCATTER ||
-               x->a->coll == TC_REDUCE;
   int64_t fair = TERM_BUDGET / (SLOTS * TC_MAX(x->size - 1, 1));
-  int64_t bytes = !terms ? COPY_PIECE
-                         : TC_MAX(TC_MIN(fair, TERM_PIECE_MAX), TERM_PIECE_MIN);
+  int64_t bytes = !tc_coll_adds(x->a->coll) ? COPY_PIECE
+                                            : TC_MAX(TC_MIN(fair, TERM_PIECE_MAX), TERM_PIECE_MIN);
   x->elem_bytes = x->a->coll == TC_BARRIER ? 1 : (int64_t)tc_dtype_bytes(x->a->dtype);
   x->piece_elems = bytes / 64 * 64 / x->elem_bytes;
+}
+
+/* An entry's flow with its i-th peer. */
+static struct flow new_flow(const struct p2p *x, const struct tc_flow *of, int i)
+{
+  struct flow f = { .of = of, .peer = (of->peer + i) % x->size };
+  /* A send matches its peer's receive: both have the tag of TC_SEND. */
+  f.tag = 2 * ((x->a->coll == TC_RECV ? TC_SEND : x->a->coll) - TC_FIRST_COLL) + of->phase;
+  f.walk = (struct walk){ .first = (of->first + i * of->shift) % x->size, .n = of->n };
+  f.total = TC_MAX(count_pieces(x, &f.walk), of->always ? 1 : 0);
+  return f;
+}
+
+/* Peer by peer. */
+static void make_flows(struct p2p *x)
+{
+  const struct flow *last[TC_FLOWS_MOST] = { NULL };   /* of each entry */
+  int most = 0;
+  x->n_flows = 0;
+  x->sums = false;
+  for (int k = 0; k < x->list.n; k++) {
+    const struct tc_flow *of = &x->list.flow[k];
+    if (of->kind == TC_FLOW_SUM) {
+      x->sum = new_flow(x, of, 0);
+      x->sums = true;
+      last[k] = &x->sum;
+    } else if (of->kind != TC_FLOW_COPY) {
+      most = TC_MAX(most, of->peers);
+    }
+  }
+  for (int i = 0; i < most; i++)
+    for (int k = 0; k < x->list.n; k++) {
+      const struct tc_flow *of = &x->list.flow[k];
+      if (of->kind > TC_FLOW_SEND || i >= of->peers) continue;
+      struct flow *f = &x->flow[x->n_flows++];
+      *f = new_flow(x, of, i);
+      f->gate = of->when == TC_AT_ONCE ? NULL : &last[of->after]->done;
+      f->slack = of->when == TC_IN_SLOTS ? SLOTS : 0;
+      last[k] = f;
+    }
 }
 
 static void size_staging(struct p2p *x)
 {
   int64_t most = 0, lo, hi;
   for (int i = 0; i < x->a->n_parts; i++) {
-    block_range(x, &x->a->parts[i], x->walk.owner, &lo, &hi);
+    block_range(x, &x->a->parts[i], &x->sum.walk, &lo, &hi);
     most = TC_MAX(most, TC_MIN(hi - lo, x->piece_elems));
   }
   x->slot_bytes = tc_round_up(most * x->elem_bytes, 64);
@@ -227,20 +185,14 @@ static void size_staging(struct p2p *x)
   x->stage_bytes = need;
 }
 
-/* Copies this rank's own block, if the call copies it from src to dst. */
-static void copy_own(const struct p2p *x)
+static void copy_blocks(const struct p2p *x, const struct tc_flow *of)
 {
-  int from, to, coll = x->a->coll;
-  if (coll == TC_ALL_GATHER) { from = PACKED; to = WHOLE; }
-  else if (coll == TC_GATHER && x->coord == x->a->root) { from = PACKED; to = WHOLE; }
-  else if (coll == TC_SCATTER && x->coord == x->a->root) { from = WHOLE; to = PACKED; }
-  else if (coll == TC_ALL_TO_ALL) { from = WHOLE; to = WHOLE; }
-  else return;
+  const struct walk w = { .first = of->first, .n = of->n };
   for (int i = 0; i < x->a->n_parts; i++) {
     struct piece p = { i, 0, 0, 0 };
     int64_t end;
-    block_range(x, &x->a->parts[i], x->coord, &p.first, &end);
-    char *src = piece_at(x, &p, SRC, from), *dst = piece_at(x, &p, DST, to);
+    block_range(x, &x->a->parts[i], &w, &p.first, &end);
+    char *src = piece_at(x, &p, of->at), *dst = piece_at(x, &p, of->to);
     if (end > p.first && src != dst) memcpy(dst, src, (size_t)((end - p.first) * x->elem_bytes));
   }
 }
@@ -248,18 +200,14 @@ static void copy_own(const struct p2p *x)
 static void set_up(struct p2p *x, const struct tc_coll_args *a)
 {
   x->a = a;
-  x->sent_bytes = x->reduced = x->to_reduce = 0;
-  x->reduces = x->size == 1 && (a->coll == TC_ALL_REDUCE || a->coll == TC_REDUCE_SCATTER ||
-                                a->coll == TC_REDUCE);
-  x->walk = (struct walk) { x->coord, 0, 0 };
+  x->sent_bytes = 0;
   memset(x->arrived, 0, (size_t)x->size * sizeof *x->arrived);
+  tc_flows_of(&x->list, tc_algorithm_of(a, x->size), a->coll, x->size, x->coord, a->root);
   size_pieces(x);
   make_flows(x);
-  if (x->reduces) {
-    size_staging(x);
-    x->to_reduce = TC_MAX(count_pieces(x, x->walk.owner), 1);
-  }
-  copy_own(x);
+  if (x->sums) size_staging(x);
+  for (int k = 0; k < x->list.n; k++)
+    if (x->list.flow[k].kind == TC_FLOW_COPY) copy_blocks(x, &x->list.flow[k]);
 }
 
 /* ---- what goes wrong ------------------------------------------------------------- */
@@ -308,12 +256,11 @@ static int post(struct p2p *x, struct flow *f)
 {
   struct piece p = next_piece(x, &f->walk);
   int64_t bytes = p.n * x->elem_bytes;
-  const struct rule *r = f->rule;
-  char *buf = r->side == STAGE ? slot_at(x, f->posted, f->peer)
-                               : piece_at(x, &p, r->side, r->shape);
-  int req = x->ops->post(x->link, r->dir == TX, x->late.members[f->peer], buf, bytes, f->tag);
+  const bool sends = f->of->kind == TC_FLOW_SEND;
+  char *buf = f->of->at == TC_AT_TERMS ? slot_at(x, f->posted, f->peer) : piece_at(x, &p, f->of->at);
+  int req = x->ops->post(x->link, sends, x->late.members[f->peer], buf, bytes, f->tag);
   if (req < 0) return req;
-  if (r->dir == TX) x->sent_bytes += bytes;
+  if (sends) x->sent_bytes += bytes;
   f->req[f->posted++ % DEPTH] = req;
   return 0;
 }
@@ -333,7 +280,7 @@ static int advance(struct p2p *x, struct flow *f)
     if (rc < 0) return rc;
     if (rc == 0) break;
     f->done++;
-    if (f->rule->dir == RX) x->arrived[f->peer] = true;
+    if (f->of->kind == TC_FLOW_RECV) x->arrived[f->peer] = true;
     moved = 1;
   }
   while (may_post(f)) {
@@ -344,20 +291,20 @@ static int advance(struct p2p *x, struct flow *f)
 }
 
 /* Adds the next piece if all its terms have arrived. */
-static bool reduce_next(struct p2p *x)
+static bool sum_next(struct p2p *x)
 {
-  if (x->reduced == x->to_reduce) return false;
+  if (!x->sums || x->sum.done == x->sum.total) return false;
   for (int i = 0; i < x->n_flows; i++)
-    if (x->flow[i].rule->side == STAGE && x->flow[i].done <= x->reduced) return false;
-  struct piece p = next_piece(x, &x->walk);
+    if (x->flow[i].of->at == TC_AT_TERMS && x->flow[i].done <= x->sum.done) return false;
+  struct piece p = next_piece(x, &x->sum.walk);
   if (p.n > 0) {
-    char *out = piece_at(x, &p, DST, x->a->coll == TC_REDUCE_SCATTER ? PACKED : WHOLE);
+    char *out = piece_at(x, &p, x->sum.of->to);
     for (int i = 0; i < x->size; i++)
-      x->term[i] = i == x->coord ? piece_at(x, &p, SRC, WHOLE) : slot_at(x, x->reduced, i);
+      x->term[i] = i == x->coord ? piece_at(x, &p, x->sum.of->at) : slot_at(x, x->sum.done, i);
     if (x->size > 1 || x->term[0] != out)
       tc_reduce_terms(x->a->dtype, out, x->term, x->size, p.n, x->a->red);
   }
-  x->reduced++;
+  x->sum.done++;
   return true;
 }
 
@@ -387,8 +334,8 @@ static int drive(struct p2p *x, bool *open, struct tc_err *err)
     moved |= rc;
     *open |= f->done < f->total;
   }
-  moved |= reduce_next(x);
-  *open |= x->reduced < x->to_reduce;
+  moved |= sum_next(x);
+  *open |= x->sums && x->sum.done < x->sum.total;
   return moved;
 }
 
@@ -444,7 +391,7 @@ struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int rank,
   *x = (struct p2p){ .ops = ops, .link = link, .coord = coord, .size = size, .name = tc_comm_name(o),
                      .members = memcpy(tc_malloc((size_t)size * sizeof *members), members,
                                        (size_t)size * sizeof *members),
-                     .flow = tc_calloc((size_t)size * MAX_RULES, sizeof *x->flow),
+                     .flow = tc_calloc((size_t)size * FLOWS, sizeof *x->flow),
                      .arrived = tc_calloc((size_t)size, sizeof *x->arrived),
                      .term = tc_calloc((size_t)size, sizeof *x->term) };
   x->late = (struct tc_late){ .axis = x->name, .rank_names = o->rank_names, .members = x->members,

@@ -3,9 +3,9 @@
  * time of an op = launch + max(operations / achieved rate, bytes / achieved memory rate). If ops were timed,
  * the time of the same shape is used, or that of the nearest shape, scaled by the ratio of the formula's
  * times.
- * time of a transfer = latency + bytes / rate of the link; its bytes are those of Tercio's own algorithms
- * (comm/comm.h): every member exchanges with every other, a root with all. */
+ * time of a transfer = latency + bytes / rate of the link; its bytes are those of its algorithm's flows (coll/flow.h). */
 #include "src/plan/impl.h"
+#include "src/coll/flow.h"
 #include "src/graph/rule.h"
 #include "src/program/collective.h"
 
@@ -163,16 +163,12 @@ double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const 
 
 /* ---- transfers ------------------------------------------------------------------- */
 
-double tc_coll_busiest(int coll, int size, double count)
+double tc_coll_busiest(int coll, int size, double bytes)
 {
-  double n = size, share = (n - 1) / n;
-  switch (coll) {
-  case TC_ALL_REDUCE: return 2 * share * count;
-  case TC_BROADCAST: case TC_REDUCE: return (n - 1) * count;
-  case TC_SEND: case TC_RECV: return count;
-  case TC_BARRIER: return 0;
-  default: return share * count;
-  }
+  const int64_t count = (int64_t)bytes;
+  const struct tc_part all = { .count = count, .block = tc_ceil_div(count, size) };
+  const struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .n_parts = 1, .parts = &all };
+  return tc_busiest_share(tc_algorithm_of(&a, size), coll, size) * bytes;
 }
 
 /* The members of a rank's group on an axis; how many of them are on its node, and below its leaf switch; for

@@ -44,11 +44,10 @@ void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int r
     }
     int parts = tc_collective_parts(g, n, m, rank, part);
     struct tc_coll_count *c = n->control ? &out->ctl[coll] : &out->data[coll];
-    int64_t elem = (int64_t)tc_dtype_bytes(g->tensor[tc_in(g, n, 0)].dtype);
+    const struct tc_coll_args call = { .coll = coll, .dtype = g->tensor[tc_in(g, n, 0)].dtype,
+                                       .root = tc_collective_root(n, coord), .n_parts = parts, .parts = part };
     c->calls++;
-    for (int k = 0; k < parts; k++)
-      c->bytes += tc_coll_bytes(coll, size, coord, tc_collective_root(n, coord), part[k].count,
-                                part[k].block, elem);
+    c->bytes += tc_coll_bytes(&call, size, coord);
     free(part);
   }
 }

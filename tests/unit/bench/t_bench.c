@@ -30,7 +30,7 @@ static int bench_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticke
   *t = ++n_made;
   counted.data[a->coll].calls++;
   counted.data[a->coll].bytes +=
-      tc_coll_bytes(a->coll, c->size, c->coord, a->root, a->parts->count, a->parts->block, 4);
+      tc_coll_bytes(a, c->size, c->coord);
   waits = 0;
   return falls(1, err);
 }

@@ -218,11 +218,10 @@ static int64_t cc_bytes(const struct cc_call *k, int me, int n)
 
 static int64_t cc_predicted(const struct cc_call *k, int me, int n)
 {
-  int64_t bytes = 0;
-  for (int p = 0; p < k->n_parts; p++)
-    bytes += tc_coll_bytes(k->coll, n, me, k->root, k->count[p], k->block[p],
-                           (int64_t)tc_dtype_bytes(k->dtype));
-  return bytes;
+  struct tc_part part[CC_PARTS];
+  const struct tc_coll_args a = { .coll = k->coll, .dtype = k->dtype, .root = k->root, .n_parts = k->n_parts, .parts = part };
+  for (int p = 0; p < k->n_parts; p++) part[p] = (struct tc_part){ .count = k->count[p], .block = k->block[p] };
+  return tc_coll_bytes(&a, n, me);
 }
 
 /* Runs and checks: results, guards, counters. */

@@ -7,6 +7,7 @@
 #include "src/comm/hub.h"
 #include "src/bench/bench.h"
 #include "src/comm/impl.h"
+#include "tests/unit/coll_bytes.h"
 #include "tests/unit/comm/comm_cases.h"
 #include "tests/unit/tap.h"
 
@@ -119,7 +120,7 @@ static void bytes_table(void)
     { TC_ALL_REDUCE, 1000, 7, 0, INT64_C(175000000000), 175000000, INT64_C(1398600000000) },
   };
   for (size_t i = 0; i < sizeof t / sizeof *t; i++)
-    is_int(tc_coll_bytes(t[i].coll, t[i].size, t[i].coord, t[i].root, t[i].count, t[i].block, 4),
+    is_int(coll_bytes(t[i].coll, t[i].size, t[i].coord, t[i].root, t[i].count, t[i].block),
            t[i].want, "bytes of %s, %d of %d", tc_coll_name[t[i].coll], t[i].coord, t[i].size);
 }
 

@@ -1,6 +1,7 @@
 /* t_comm_calls.c - the queue of a communicator (comm.c) with a backend and a clock of the test's
  * own: calls that may not be, a library that does not come back, a thread that can't be started. */
 #include "src/comm/impl.h"
+#include "tests/unit/coll_bytes.h"
 #include "tests/unit/leak.h"
 #include "tests/unit/locks.h"
 #include "tests/unit/tap.h"
@@ -160,9 +161,9 @@ static void test_bytes(void)
                { TC_BARRIER, { 0, 0, 0 } } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     for (int k = 0; k < 3; k++) {
-      is_int(tc_coll_bytes(rows[i].coll, 3, k, 1, 10, 4, 2), 2 * rows[i].want[k],
+      is_int(coll_bytes(rows[i].coll, 3, k, 1, 10, 4), 4 * rows[i].want[k],
              "%s: what %d of three sends", tc_coll_name[rows[i].coll], k);
-      is_int(tc_coll_bytes(rows[i].coll, 1, 0, 0, 10, 4, 2), 0, "... alone nothing");
+      is_int(coll_bytes(rows[i].coll, 1, 0, 0, 10, 4), 0, "... alone nothing");
     }
 }
 

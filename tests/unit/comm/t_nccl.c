@@ -4,6 +4,7 @@
 #include "src/comm/impl.h"
 #include "src/comm/hub.h"
 #include "src/comm/nccl.h"
+#include "tests/unit/coll_bytes.h"
 #include "tests/unit/tap.h"
 
 #include <pthread.h>
@@ -197,16 +198,15 @@ static void test_ways(void)
     is_int(way_of(&x, &a), rows[i].want, "%s of 1 and %d, %d ways: its way", tc_coll_name[a.coll],
            a.root, x.n_ways);
   }
-  struct nccl x = { .coord = 1, .size = 3 };
   const struct tc_part part[] = { { .count = 90, .block = 30 }, { .count = 7, .block = 3 } };
   struct tc_coll_args a = {
     .coll = TC_SEND, .root = 2, .dtype = TC_BF16, .n_parts = 2, .parts = part
   };
-  is_int(bytes_of(&x, &a), 194, "bytes of a send");
+  is_int(tc_coll_bytes(&a, 3, 1), 194, "bytes of a send");
   a.coll = TC_ALL_REDUCE;
   a.dtype = TC_F32;
-  is_int(bytes_of(&x, &a), tc_coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 90, 30, 4) +
-             tc_coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 7, 3, 4),
+  is_int(tc_coll_bytes(&a, 3, 1), coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 90, 30) +
+             coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 7, 3),
          "... of an all-reduce");
 }
 
@@ -318,7 +318,7 @@ static void test_calls(void)
     up.runs = down.runs = 2;
     is_int(nccl_run(&x, &a, NULL, &bytes, &err), 0, "... it ends");
     is_int(x.seen, rows[i].t, "... and is seen");
-    is_int(bytes, bytes_of(&x, &a), "... with its bytes");
+    is_int(bytes, tc_coll_bytes(&a, 3, 1), "... with its bytes");
     is_int(nccl_join(&x, rows[i].t, &err), 0, "... the device goes on after it");
     char want[40] = "";
     if (*rows[i].up || *rows[i].down)

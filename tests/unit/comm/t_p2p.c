@@ -2,6 +2,7 @@
  * what it is asked for, and a clock of the test's own. What arrives is t_comm's. */
 #include "src/comm/impl.h"
 #include "src/comm/link.h"
+#include "tests/unit/coll_bytes.h"
 #include "tests/unit/tap.h"
 
 #include <sched.h>
@@ -107,7 +108,7 @@ static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, 
   struct p2p x = { .ops = &ops,
                    .coord = 1,
                    .size = 3,
-                   .flow = tc_calloc(3 * MAX_RULES, sizeof *x.flow),
+                   .flow = tc_calloc(3 * FLOWS, sizeof *x.flow),
                    .arrived = tc_calloc(3, sizeof *x.arrived),
                    .term = tc_calloc(3, sizeof *x.term) };
   static char axis[] = "dp";
@@ -187,7 +188,7 @@ static void test_messages(void)
     is_str(net.log, rows[i].log, "... its messages");
     is_int(bytes,
            a.coll == TC_BARRIER ? 0
-                                : tc_coll_bytes(a.coll, 3, 1, a.root, part.count, part.block, 4),
+                                : coll_bytes(a.coll, 3, 1, a.root, part.count, part.block),
            "... the bytes that it sent");
     is_int(net.under_way, 0, "... all are done");
     for (int k = 0; k < 7; k++) tc_text_add(got, sizeof got, "%s%d", k ? " " : "", (int)dst[k]);

@@ -1,0 +1,14 @@
+/* coll_bytes.h - tc_coll_bytes of a call with one part of 4-byte elements. */
+#ifndef TC_TEST_COLL_BYTES_H
+#define TC_TEST_COLL_BYTES_H
+
+#include "src/coll/coll.h"
+
+static inline int64_t coll_bytes(int coll, int size, int coord, int root, int64_t count, int64_t block)
+{
+  const struct tc_part part = { .count = count, .block = block };
+  return tc_coll_bytes(&(struct tc_coll_args){ .coll = coll, .dtype = TC_F32, .root = root, .n_parts = 1, .parts = &part },
+                       size, coord);
+}
+
+#endif
