@@ -389,7 +389,8 @@ bool tc_cuda_can_norm_sums(const struct tc_call *const *part, int n)
 
 int64_t tc_cuda_norm_sums_scratch(struct tc_device *d, const struct tc_call *const *part)
 {
-  return tc_cuda_norm_bwd_scratch(d, part[0]) + norm_parts(part[0]->in[3].elems) * part[0]->in[2].elems * (int64_t)sizeof(float);
+  const int64_t rows = part[0]->in[3].elems, columns = part[0]->in[2].elems;
+  return tc_cuda_norm_bwd_scratch(d, part[0]) + norm_parts(rows) * columns * (int64_t)sizeof(float);
 }
 
 int tc_cuda_norm_sums(struct tc_device *d, const struct tc_call *const *part)

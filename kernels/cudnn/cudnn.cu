@@ -30,7 +30,7 @@ struct tc_library_state {
   struct tc_cudnn *cudnn;
   struct attention *all;
   bool asked, used;                              /* asked: opening was tried */
-  int64_t most;                                  /* bytes of a workspace; 0: not known yet */
+  int64_t most, left;                            /* bytes of a workspace; of what was left then. 0: not known yet */
   char why[WHY_BYTES], failed[WHY_BYTES];        /* the last reason against it; what failed in a run */
 };
 
@@ -105,10 +105,10 @@ static bool open_module(struct tc_device *d, struct tc_library_state *s)
 static int64_t workspace_of(struct tc_device *d)
 {
   struct tc_library_state *s = state_of(d);
-  int64_t left, total;
+  int64_t total;
   if (!s->most) {
-    d->ops->memory(d, &left, &total);
-    s->most = TC_MIN(total / SHARE_OF_ALL, left / SHARE_OF_LEFT);
+    d->ops->memory(d, &s->left, &total);
+    s->most = TC_MIN(total / SHARE_OF_ALL, s->left / SHARE_OF_LEFT);
   }
   return s->most;
 }
@@ -134,14 +134,12 @@ static bool is_candidate(struct tc_device *d, const struct tc_call *c, struct tc
 /* NULL: cuDNN has none, or one that takes too much of the GPU's memory. */
 static struct tc_cudnn_plan *new_plan(struct tc_device *d, struct tc_library_state *s, const struct tc_cudnn_shape *shape)
 {
-  int64_t left, total;
   struct tc_cudnn_plan *p = s->ops->plan(s->cudnn, shape, s->why, WHY_BYTES);
   const int64_t most = p ? TC_MAX(s->ops->workspace(p, 0), s->ops->workspace(p, 1)) : 0;
   if (!p || most <= workspace_of(d)) return p;
-  d->ops->memory(d, &left, &total);
   snprintf(s->why, WHY_BYTES, "over %lld tokens it would take %.3g GB: more than 1/%d of the GPU's memory, or than 1/%d of the "
            "%.3g GB that are left", (long long)shape->length, (double)most * 1e-9, SHARE_OF_ALL, SHARE_OF_LEFT,
-           (double)left * 1e-9);
+           (double)s->left * 1e-9);
   s->ops->free_plan(p);
   return NULL;
 }

@@ -71,7 +71,7 @@ struct tc_bench {
   struct tc_part *part;           /* one per call, like the tickets */
   tc_ticket *ticket;
   int n_calls;
-  int op;
+  int op, algorithm;
   int from;                       /* coordinate, for NEIGHBOUR; -1: nothing is received */
   int64_t count, block;
 };
@@ -113,6 +113,15 @@ void tc_bench_free(struct tc_bench *b)
   if (d && b->dst_there) d->ops->free(d, b->dst_there, bytes_of(b));
   TC_FREE(b->src, b->dst, b->ns, b->call, b->part, b->ticket, b);
 }
+
+bool tc_bench_can(int op, int algorithm)
+{
+  if (op == TC_BENCH_REDUCE_BROADCAST)
+    return tc_algorithm_does(algorithm, TC_REDUCE) || tc_algorithm_does(algorithm, TC_BROADCAST);
+  return tc_algorithm_does(algorithm, ops[op].coll < 0 ? TC_SEND : ops[op].coll);
+}
+
+void tc_bench_algorithm(struct tc_bench *b, int algorithm) { b->algorithm = algorithm; }
 
 void tc_bench_iters(struct tc_bench *b, int iters) { b->iters = TC_MAX(1, TC_MIN(iters, b->max_iters)); }
 
@@ -272,6 +281,7 @@ static void add_call(struct tc_bench *b, int coll, int root, const float *src)
   const int i = b->n_calls++;
   b->part[i] = (struct tc_part){ src, b->dst_there, b->count, b->block };
   b->call[i] = (struct tc_coll_args){ .coll = coll, .dtype = TC_F32, .red = TC_SUM, .root = root,
+                                      .algorithm = b->algorithm,
                                       .n_parts = 1, .parts = &b->part[i] };
   if (ops[b->op].coll < 0) b->call[i].what = tc_bench_op_name[b->op];
 }
@@ -430,6 +440,9 @@ static void fill_row(const struct tc_bench *b, struct tc_bench_row *row)
   row->algbw = (double)row->size_bytes / mean_ns;           /* bytes per ns are GB per s */
   row->busbw = row->algbw * factor[ops[b->op].factor];
   row->sent_bytes = predict(b, unused);
+  row->algorithm = b->n_calls ? tc_algorithm_of(&b->call[0], b->size) : TC_ALGORITHM_STAR;
+  for (int i = 1; i < b->n_calls; i++)
+    if (tc_algorithm_of(&b->call[i], b->size) != row->algorithm) row->algorithm = TC_ALGORITHM_AUTO;
 }
 
 int tc_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_bench_row *row,

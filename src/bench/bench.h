@@ -12,6 +12,7 @@
 #ifndef TC_BENCH_H
 #define TC_BENCH_H
 
+#include "src/coll/flow.h"
 #include "src/comm/comm.h"
 #include "src/graph/mesh.h"
 #include "src/launch/launch.h"
@@ -32,6 +33,7 @@ struct tc_bench_row {
   double median_us;               /* ... median, which depends less on other load */
   double algbw, busbw;            /* GB/s = 1e9 bytes per second */
   int64_t sent_bytes;             /* by this rank per iteration, as predicted */
+  int algorithm;                  /* of enum tc_algorithm; 0: several */
   int iters;                      /* timed iterations */
 };
 
@@ -46,6 +48,10 @@ struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
                               const int32_t *members, int rank, int64_t max_bytes, int iters,
                               struct tc_device *device);
 void tc_bench_free(struct tc_bench *b);
+/* Local. Whether the algorithm of flow.h does (a part of) the operation. */
+bool tc_bench_can(int op, int algorithm);
+/* Local. From now on by this algorithm of flow.h, where it does the collective; 0: by the one that suits. On all ranks. */
+void tc_bench_algorithm(struct tc_bench *b, int algorithm);
 /* Local. From now on so many timed iterations, at most those of tc_bench_new. The same on all ranks. */
 void tc_bench_iters(struct tc_bench *b, int iters);
 #define TC_BENCH_BUDGET_S 30.0    /* what a measurement takes, about, if it may choose how much to measure */
@@ -90,6 +96,7 @@ void tc_bench_rank_close(struct tc_bench_rank *x);
 enum { TC_SWEEP_TEXT = 600 };
 struct tc_sweep_opts {
   bool op[TC_BENCH_OPS];
+  int algorithm;                  /* of enum tc_algorithm; 0: the one that suits each */
   int64_t min_bytes, max_bytes;
   int iters;
   bool adapt_iters, adapt_max;    /* fewer iterations, no large sizes: to end in about TC_BENCH_BUDGET_S */

@@ -39,6 +39,7 @@ static int measure_op(const struct tc_sweep_opts *j, struct tc_bench *b, struct 
   int64_t bytes = j->min_bytes;
   int rc = 0;
   p->iter_bytes = 0;
+  tc_bench_algorithm(b, j->algorithm);
   if (adapt) {                                   /* one iteration of the smallest, for an estimate */
     tc_bench_iters(b, 1);
     TC_TRY(tc_bench_run(b, op, bytes, row, err));

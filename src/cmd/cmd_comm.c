@@ -50,6 +50,15 @@ static int set_ops(void *job, const struct tc_flag *f, const char *text, struct 
   return 0;
 }
 
+static int set_algorithm(void *job, const struct tc_flag *f, const char *text, struct tc_err *err)
+{
+  struct job *j = job;
+  (void)f, (void)err;
+  for (j->sweep.algorithm = 0; j->sweep.algorithm < TC_ALGORITHMS; j->sweep.algorithm++)
+    if (!strcmp(text, tc_algorithm_name[j->sweep.algorithm])) return 0;
+  return 1;
+}
+
 static int set_axis(void *job, const struct tc_flag *f, const char *text, struct tc_err *err)
 {
   struct job *j = job;
@@ -70,6 +79,9 @@ const struct tc_flag tc_flags_comm[] = {
     "of all ranks (default world); with mesh.shard also shard and replicate, with mesh.cp also cp; e.g. --axis dp --mesh.tp=4",
     " is not an axis: give tp, dp, pp or world", TC_FLAG_CALL,
     .set = set_axis },
+  { "--algorithm auto|exchange|star|doubling|tree|scattered", "who sends what to whom, in operations that it can do; auto: the "
+    "one that suits the size and the number of ranks (default auto); e.g. --op broadcast --algorithm tree",
+    " is not an algorithm: give auto, exchange, star, doubling, tree or scattered", TC_FLAG_CALL, .set = set_algorithm },
   { "--min SIZE", "the first size of the whole array, in bytes or with K, M or G for powers of 1024 "
     "(default 1K); each later size is 4 times the one before; e.g. --min 64K",
     A_SIZE, FIELD(sweep.min_bytes), sizeof(float), MAX_BYTES },
@@ -80,7 +92,7 @@ const struct tc_flag tc_flags_comm[] = {
     FIELD(sweep.iters), 1, MAX_ITERS },
   { "--pairs", "measure each node with each other node, several pairs at once, and name slow nodes and pairs "
     "(slow in three measurements); one node: its ranks, if each has a CPU",
-    .kind = TC_FLAG_YES, FIELD(pairs), .drops = "--op --axis --min",
+    .kind = TC_FLAG_YES, FIELD(pairs), .drops = "--op --axis --algorithm --min",
     .says = "--pairs sends messages of one size between nodes, and %s has no meaning for it: leave one; --max sets the size" },
   { "--rounds N", "rounds of --pairs (default: what ends in about 30 s); e.g. --pairs --rounds 3",
     "a number of rounds from %.0f to %.0f, such as 3",
@@ -102,6 +114,13 @@ static int parse(struct job *j, struct tc_config **cfg, const struct tc_args *a,
   for (int i = 0; i < TC_BENCH_OPS; i++) j->sweep.op[i] = true;
   TC_TRY(tc_config_new(cfg, a->argc, a->argv, err));
   TC_TRY(tc_args_set(a, j, err));
+  if (j->sweep.algorithm && !j->pairs) {
+    bool any = false;
+    for (int i = 0; i < TC_BENCH_OPS; i++) any |= j->sweep.op[i] && tc_bench_can(i, j->sweep.algorithm);
+    if (!any)
+      return tc_fail(err, TC_EUSER, "--algorithm = %s can do none of the operations of --op: tercio comm --op all --algorithm %s "
+                     "shows which it does", tc_algorithm_name[j->sweep.algorithm], tc_algorithm_name[j->sweep.algorithm]);
+  }
   if (j->pairs || j->sweep.min_bytes <= j->sweep.max_bytes) return 0;
   return tc_fail(err, TC_EUSER, "--min = %s is more than --max = %s: give, say, --min 1K --max 64M", min ? min : "1K",
                  max ? max : "64M");
@@ -125,7 +144,7 @@ static int check_axis(const struct job *j, struct tc_err *err)
 /* ---- printing -------------------------------------------------------------------------- */
 
 static const char row_form[] = "op=%-16s  axis=%-5s{ ranks=%d link=%s}  size=%11lld  count=%11lld{ iterations=%d}  "
-  "time_us=%11.1f{ median_us=%g}  algbw=%9.4f  busbw=%9.4f  check=%s";
+  "time_us=%11.1f{ median_us=%g}  algbw=%9.4f  busbw=%9.4f  algorithm=%-9s  check=%s";
 
 static const char *link_name(const struct job *j, bool native)
 {
@@ -155,9 +174,10 @@ static void print_row(const struct job *j, int op, const struct tc_bench_row *r,
                       bool first, bool native)
 {
   json_t *list = j->json ? json_array() : NULL;
+  const char *by = native ? "library" : r->algorithm == TC_ALGORITHM_AUTO ? "mixed" : tc_algorithm_name[r->algorithm];
   tc_out_row(list, row_form, tc_bench_op_name[op], tc_bench_axis_name(j->axis), tc_bench_axis_size(j->mesh, j->axis),
              link_name(j, native), (long long)r->size_bytes, (long long)r->count, r->iters, r->time_us, r->median_us,
-             r->algbw, r->busbw, ok ? "ok" : "wrong");
+             r->algbw, r->busbw, by, ok ? "ok" : "wrong");
   if (list) {
     printf(first ? "\n " : ",\n ");
     json_dumpf(json_array_get(list, 0), stdout, JSON_REAL_PRECISION(6));
@@ -200,6 +220,9 @@ static int measure(const struct job *j, const struct tc_bench_rank *x, int rank,
   char out[TC_SWEEP_TEXT], left_out[TC_SWEEP_TEXT + 200];
   o.row = take_row;
   o.ctx = &table;
+  if (j->sweep.algorithm && x->native)
+    return tc_fail(err, TC_EUSER, "--algorithm = %s is for Tercio's own collectives, and NCCL does these: leave it, or set "
+                   "--run.comm=mpi", tc_algorithm_name[j->sweep.algorithm]);
   if (rank == 0) print_head(j, table.native);
   const int rc = tc_sweep_run(&o, x->bench, x->group[0].comm, row, out, err);
   if (rank == 0 && j->json) printf("\n]\n");

@@ -41,7 +41,8 @@ struct tc_part {
  *   REDUCE_SCATTER  dst[my block] <- reduction of all src[count], my block of it; dst may be
  *                   src + my offset
  *   ALL_GATHER      dst[count] <- src[each coordinate's block];    src may be dst + my offset
- *   BROADCAST       dst[count] <- root's src[count];  root: src == dst allowed, dst unused
+ *   BROADCAST       dst[count] <- root's src[count];  root: src == dst allowed, dst unused; blocks are what a large one is
+ *                   scattered in
  *   REDUCE          root: dst[count] <- reduction of all src[count]; src == dst allowed
  *   SCATTER         dst[my block] <- root's src[my block of count]
  *   GATHER          root: dst[count] <- src[each coordinate's block]
@@ -53,6 +54,7 @@ struct tc_coll_args {
   int root;                       /* root, or peer of SEND/RECV */
   int n_parts;
   const struct tc_part *parts;    /* copied */
+  int algorithm;                  /* of flow.h; 0: the one that suits the call */
   bool ctl;                       /* a control reduction: counted under "ctl" */
   const char *what;               /* for the message at a timeout; borrowed until the wait */
 };

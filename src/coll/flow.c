@@ -3,6 +3,13 @@
 
 #include <string.h>
 
+enum {
+  FEW = 8, MANY = 32,                                           /* members */
+  WHOLE_BYTES = 256, ALL_WHOLES_BYTES = 8 << 10,                /* of contributions that all come together: of one; of all */
+  MOST_WHOLES_BYTES = 256 << 20,                                /* where it is asked for */
+  SCATTER_BYTES = 256 << 10                                     /* of a broadcast */
+};
+
 /* ---- lists ------------------------------------------------------------------------------ */
 
 /* A member of a collective. */
@@ -51,6 +58,9 @@ static struct tc_flow after(struct tc_flow f, int when, int flow)
   f.when = (uint8_t)when, f.after = (uint8_t)flow;
   return f;
 }
+
+/* When all that the list has so far is done. */
+static struct tc_flow then(const struct tc_flows *l, struct tc_flow f) { return after(f, TC_AFTER_FIRST, l->n); }
 
 /* ---- each with each ----------------------------------------------------------------------- */
 
@@ -133,6 +143,144 @@ static void star(struct tc_flows *l, const struct member *m)
   }
 }
 
+/* ---- by doubling: after round r a member has what 2^r members from it on gave (Bruck et al., "Efficient algorithms for
+ * all-to-all communications", 1997, section 3) --------------------------------------------------- */
+
+static void doubling(struct tc_flows *l, const struct member *m)
+{
+  const int at = m->coll == TC_ALL_REDUCE ? TC_AT_WHOLES : TC_AT_DST, N = m->size;
+  if (m->coll == TC_ALL_REDUCE) add(l, all(m, alone(TC_FLOW_COPY, TC_AT_SRC, TC_AT_WHOLES)));
+  if (m->coll == TC_ALL_GATHER) add(l, mine(m, alone(TC_FLOW_COPY, TC_AT_OWN_SRC, TC_AT_DST)));
+  for (int have = 1; have < N; have *= 2) {
+    const int n = m->coll == TC_BARRIER ? 0 : TC_MIN(have, N - have), from = (m->coord + have) % N;
+    add(l, then(l, (struct tc_flow){ .kind = TC_FLOW_SEND, .at = (uint8_t)at, .always = true, .peers = 1, .n = n,
+                                     .peer = (m->coord - have + N) % N, .first = m->coord }));
+    add(l, (struct tc_flow){ .kind = TC_FLOW_RECV, .at = (uint8_t)at, .always = true, .peer = from, .peers = 1, .first = from,
+                             .n = n });
+  }
+  if (m->coll == TC_ALL_REDUCE) add(l, all(m, alone(TC_FLOW_SUM, TC_AT_WHOLES, TC_AT_DST)));
+}
+
+/* ---- a binomial tree: of n counted from the root, the parent is n without its lowest bit ---------- */
+
+/* A member's place in it. */
+struct place { int n, below, parent; };          /* below: members from n on that hang on it, itself among them, or more */
+
+static struct place place_of(const struct member *m, int root)
+{
+  struct place p = { .n = (m->coord - root + m->size) % m->size, .below = 1 };
+  while (p.below < m->size && !(p.n & p.below)) p.below *= 2;
+  p.parent = (p.n - p.below + root + m->size) % m->size;
+  return p;
+}
+
+/* What hangs on the member goes up: of each of its children, then to its parent. blocks: one of each member, else nothing. */
+static void up(struct tc_flows *l, const struct member *m, const struct place *p, int at, bool blocks)
+{
+  for (int far = p->below / 2; far > 0; far /= 2) {
+    const int child = (m->coord + far) % m->size;
+    if (p->n + far >= m->size) continue;
+    add(l, (struct tc_flow){ .kind = TC_FLOW_RECV, .at = (uint8_t)at, .always = true, .peer = child, .peers = 1,
+                             .first = child, .n = blocks ? TC_MIN(far, m->size - p->n - far) : 0 });
+  }
+  if (p->n)
+    add(l, then(l, (struct tc_flow){ .kind = TC_FLOW_SEND, .at = (uint8_t)at, .always = true, .peer = p->parent, .peers = 1,
+                                     .first = m->coord, .n = blocks ? TC_MIN(p->below, m->size - p->n) : 0 }));
+}
+
+/* The whole array goes down, or nothing, to one child after the other, first to the one with most below it; `when` and
+ * `after` are of the root's first. */
+static void down(struct tc_flows *l, const struct member *m, const struct place *p, int at, int when, int after_flow,
+                 bool blocks)
+{
+  const int n = blocks ? m->size : 0, first = l->n;
+  if (p->n)
+    add(l, then(l, (struct tc_flow){ .kind = TC_FLOW_RECV, .at = TC_AT_DST, .phase = 1, .always = true, .peer = p->parent,
+                                     .peers = 1, .n = n }));
+  for (int far = p->below / 2; far > 0; far /= 2) {
+    if (p->n + far >= m->size) continue;
+    const struct tc_flow f = { .kind = TC_FLOW_SEND, .at = (uint8_t)(p->n ? TC_AT_DST : at), .phase = 1, .always = true,
+                               .peer = (m->coord + far) % m->size, .peers = 1, .n = n };
+    add(l, l->n > first ? after(f, TC_AFTER_PIECE, l->n - 1) : after(f, when, after_flow));
+  }
+}
+
+static void tree(struct tc_flows *l, const struct member *m)
+{
+  const bool rooted = m->coll == TC_BROADCAST || m->coll == TC_REDUCE;
+  const struct place p = place_of(m, rooted ? m->root : 0);
+  switch (m->coll) {
+  case TC_BROADCAST: down(l, m, &p, TC_AT_SRC, TC_AT_ONCE, 0, true); break;
+  case TC_ALL_GATHER:
+    add(l, mine(m, alone(TC_FLOW_COPY, TC_AT_OWN_SRC, TC_AT_DST)));
+    up(l, m, &p, TC_AT_DST, true);
+    down(l, m, &p, TC_AT_DST, TC_AFTER_FIRST, l->n, true);
+    break;
+  case TC_BARRIER:
+    up(l, m, &p, TC_AT_DST, false);
+    down(l, m, &p, TC_AT_DST, TC_AFTER_FIRST, l->n, false);
+    break;
+  default:
+    add(l, all(m, alone(TC_FLOW_COPY, TC_AT_SRC, TC_AT_WHOLES)));
+    up(l, m, &p, TC_AT_WHOLES, true);
+    if (p.n == 0) add(l, all(m, alone(TC_FLOW_SUM, TC_AT_WHOLES, TC_AT_DST)));
+    if (m->coll == TC_ALL_REDUCE) down(l, m, &p, TC_AT_DST, TC_AFTER_PIECE, l->n - 1, true);
+  }
+}
+
+/* ---- a block to each by a tree, then all blocks to all (van de Geijn, "On global combine operations", 1994) ------------ */
+
+/* A send ends when the network has the data, of which it may keep megabytes on a slow link, and what is sent next would
+ * share the link with it. So each is answered by an empty message once it has arrived, and the next one waits for that. */
+static void send_answered(struct tc_flows *l, struct tc_flow f)
+{
+  add(l, f);
+  f.kind = TC_FLOW_RECV, f.when = TC_AT_ONCE, f.n = 0, f.phase = (uint8_t)(f.phase + 2);
+  add(l, f);
+}
+static void answer(struct tc_flows *l, struct tc_flow f)
+{
+  add(l, f);
+  f.kind = TC_FLOW_SEND, f.n = 0, f.phase = (uint8_t)(f.phase + 2);
+  add(l, after(f, TC_AFTER_FLOW, l->n - 1));
+}
+
+static void scattered(struct tc_flows *l, const struct member *m)
+{
+  const struct place p = place_of(m, m->root);
+  const int N = m->size;
+  struct tc_flow send = { .kind = TC_FLOW_SEND, .at = p.n ? TC_AT_DST : TC_AT_SRC, .always = true, .peers = 1 };
+  struct tc_flow recv = { .kind = TC_FLOW_RECV, .at = TC_AT_DST, .always = true, .peers = 1 };
+  if (p.n) {
+    recv.peer = p.parent, recv.first = m->coord, recv.n = TC_MIN(p.below, N - p.n);
+    answer(l, recv);
+  }
+  for (int far = p.below / 2; far > 0; far /= 2) {
+    if (p.n + far >= N) continue;
+    send.peer = send.first = (m->coord + far) % N, send.n = TC_MIN(far, N - p.n - far);
+    send_answered(l, then(l, send));
+  }
+  const int gone = l->n;                         /* what is received from here on lies where that was sent from */
+  send.phase = recv.phase = 1;
+  if (N <= MANY) {                               /* each sends its block to all but the root, which has them */
+    const int before = p.n ? (m->root - m->coord + N) % N - 1 : N - 1;
+    recv.peer = recv.first = send.peer = (m->coord + 1) % N, recv.peers = N - 1, recv.shift = recv.n = send.n = 1;
+    send.first = m->coord, send.peers = before;
+    if (p.n) add(l, after(recv, TC_AFTER_FIRST, gone));
+    add(l, after(send, TC_AFTER_FIRST, gone));
+    send.peer = (m->root + 1) % N, send.peers = N - 2 - before;
+    if (p.n) add(l, after(send, TC_AFTER_FIRST, gone));
+    return;
+  }
+  for (int have = 1; have < N; have *= 2) {
+    send.peer = (m->coord - have + N) % N, send.first = m->coord;
+    recv.peer = recv.first = (m->coord + have) % N;
+    send.n = recv.n = TC_MIN(have, N - have);
+    if (send.peer != m->root) send_answered(l, then(l, send));
+    if (p.n) answer(l, after(recv, TC_AFTER_FIRST, gone));
+  }
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 #define ON(coll) (1u << TC_##coll)
@@ -140,12 +288,14 @@ static const struct row {
   void (*list)(struct tc_flows *l, const struct member *m);
   unsigned collectives;
 } rows[TC_ALGORITHMS] = {
-#define ALGORITHM(name, function, collectives, help) { function, collectives },
+  { NULL, 0 },
+#define ALGORITHM(name, function, collectives) { function, collectives },
 #include "src/coll/algorithm.def"
 #undef ALGORITHM
 };
 const char *const tc_algorithm_name[TC_ALGORITHMS] = {
-#define ALGORITHM(name, function, collectives, help) #function,
+  "auto",
+#define ALGORITHM(name, function, collectives) #function,
 #include "src/coll/algorithm.def"
 #undef ALGORITHM
 };
@@ -160,10 +310,33 @@ void tc_flows_of(struct tc_flows *out, int algorithm, int coll, int size, int co
   rows[algorithm].list(out, &m);
 }
 
+/* Up to so many members the fewest rounds are best, of which each sends to all others at once. */
+static bool is_few(int size) { return size <= FEW; }
+
+/* What all members give comes together: so many bytes times their number. */
+static bool is_small(int64_t bytes, int size) { return bytes <= WHOLE_BYTES || bytes <= ALL_WHOLES_BYTES / size; }
+
+static int by_size(int coll, int64_t bytes, int size)
+{
+  switch (coll) {
+  case TC_BARRIER: return is_few(size) ? TC_ALGORITHM_EXCHANGE : TC_ALGORITHM_TREE;
+  case TC_ALL_REDUCE: return is_few(size) || !is_small(bytes, size) ? TC_ALGORITHM_EXCHANGE : TC_ALGORITHM_TREE;
+  case TC_ALL_GATHER: return is_few(size) || !is_small(bytes / size, size) ? TC_ALGORITHM_EXCHANGE : TC_ALGORITHM_TREE;
+  case TC_REDUCE: return is_few(size) || !is_small(bytes, size) ? TC_ALGORITHM_STAR : TC_ALGORITHM_TREE;
+  case TC_BROADCAST:
+    if (size > 2 && bytes >= SCATTER_BYTES) return TC_ALGORITHM_SCATTERED;
+    return is_few(size) ? TC_ALGORITHM_STAR : TC_ALGORITHM_TREE;
+  default: return tc_algorithm_does(TC_ALGORITHM_EXCHANGE, coll) ? TC_ALGORITHM_EXCHANGE : TC_ALGORITHM_STAR;
+  }
+}
+
 int tc_algorithm_of(const struct tc_coll_args *a, int size)
 {
-  (void)size;
-  return tc_algorithm_does(TC_ALGORITHM_EXCHANGE, a->coll) ? TC_ALGORITHM_EXCHANGE : TC_ALGORITHM_STAR;
+  int64_t bytes = 0;
+  for (int i = 0; i < a->n_parts; i++) bytes += a->parts[i].count * (int64_t)tc_dtype_bytes(a->dtype);
+  const bool wholes = tc_coll_adds(a->coll) && (a->algorithm == TC_ALGORITHM_TREE || a->algorithm == TC_ALGORITHM_DOUBLING);
+  if (tc_algorithm_does(a->algorithm, a->coll) && !(wholes && bytes > MOST_WHOLES_BYTES / size)) return a->algorithm;
+  return by_size(a->coll, bytes, size);
 }
 
 int64_t tc_blocks_elems(int64_t count, int64_t block, int size, int first, int n)
@@ -176,6 +349,7 @@ int64_t tc_blocks_elems(int64_t count, int64_t block, int size, int first, int n
 
 int64_t tc_flow_elems(const struct tc_flow *f, int64_t count, int64_t block, int size)
 {
+  if (f->at == TC_AT_WHOLES) return (int64_t)f->peers * f->n * count;
   if (f->shift == 0) return f->peers * tc_blocks_elems(count, block, size, f->first, f->n);
   TC_ASSERT(f->shift == 1 && f->n == 1);                       /* one after the other */
   return tc_blocks_elems(count, block, size, f->first, f->peers);
@@ -184,7 +358,7 @@ int64_t tc_flow_elems(const struct tc_flow *f, int64_t count, int64_t block, int
 /* Roots are the busiest members, or the last ones, and where there is none all are alike. */
 double tc_busiest_share(int algorithm, int coll, int size)
 {
-  const int64_t block = 1 << 20, all = block * size;
+  const int64_t block = 1, all = size;
   double most = 0;
   for (int i = 0; i < 2; i++) {
     const int coord = i * (size - 1), root = coll == TC_SEND || coll == TC_RECV ? (coord + 1) % size : 0;

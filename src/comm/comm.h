@@ -8,10 +8,8 @@
  * In: calls (src/coll/coll.h) on memory of the host, or of a device (nccl.h). Out: the results, a
  * status that is the same on all members but for TC_EPEER, and counts of calls and bytes.
  *
- * Sums are deterministic: terms are added in
- * coordinate order in fp32 (f64 in double, i32 as integers), rounded once, by one member or by all
- * alike: all copies are bit-identical. (A device's library
- * differs: nccl.h.)
+ * Sums are deterministic: terms are added in coordinate order in fp32 (f64 in double, i32 as integers) and rounded once,
+ * by one member or by all alike: all copies are bit-identical. (A device's library differs: nccl.h.)
  *
  * The files, in reading order:
  *   comm.c      the queue, its thread, tickets, deadlines and counters
@@ -39,8 +37,8 @@ typedef int64_t tc_ticket;        /* increasing; 0: nothing to wait for */
 int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ticket,
                   struct tc_err *err);
 /* Local. Blocks until the ticket (and all before it) is done. TC_EPEER after the
- * communicator's timeout or when a peer has ended; the error has the operation, the members that
- * have not arrived and their nodes, and, with a watchdog (watch/watch.h), the ranks suspected of blocking
+ * communicator's timeout or when a peer has ended; the error has the operation, the members that it waits for
+ * directly and their nodes, or, with a watchdog (watch/watch.h), which follows these, the ranks suspected of blocking
  * it. After a failure every further call returns the same error. */
 int tc_comm_wait(struct tc_comm *c, tc_ticket t, struct tc_err *err);
 /* Local. Blocks until all calls that were started are done, as tc_comm_wait does; also on the host if

@@ -75,36 +75,24 @@ int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_byte
   TC_TRY(run_ctl(c, TC_BROADCAST, root, n_bytes, n_bytes, one, one, "length to broadcast",
                  err));
   void *to = am_root ? *buf : tc_malloc((size_t)*n_bytes + 1);
-  int rc = run_ctl(c, TC_BROADCAST, root, to, to, *n_bytes, *n_bytes, "bytes to broadcast",
+  int rc = run_ctl(c, TC_BROADCAST, root, to, to, *n_bytes, tc_ceil_div(*n_bytes, tc_comm_size(c)), "bytes to broadcast",
                    err);
   if (!am_root && rc < 0) free(to);
   else *buf = to;
   return rc;
 }
 
-/* The first of the members' errors, if there is one, with the member's name. */
-static const struct tc_err *first_error(struct tc_err *all, int n, char *const *rank_names)
+/* Broadcasts a member's status and sentence. */
+static int bcast_err(struct tc_comm *c, int root, const struct tc_err *mine, struct tc_err *err)
 {
-  for (int i = 0; i < n; i++) {
-    if (all[i].status >= 0) continue;
-    const struct tc_err why = all[i];
-    if (i > 0 && rank_names) tc_fail(&all[i], why.status, "%s: %.900s", rank_names[i], why.text);
-    return &all[i];
-  }
-  return all;
-}
-
-/* Broadcasts member 0's status and sentence. */
-static int bcast_err(struct tc_comm *c, const struct tc_err *of_first, struct tc_err *err)
-{
-  struct tc_err copy = *of_first;
-  const bool first = tc_comm_coord(c) == 0;
-  void *buf = first ? &copy : NULL;
+  struct tc_err copy = *mine;
+  const bool am_root = tc_comm_coord(c) == root;
+  void *buf = am_root ? &copy : NULL;
   int64_t n = sizeof copy;
-  TC_TRY(tc_comm_bytes_bcast(c, 0, &buf, &n, err));
+  TC_TRY(tc_comm_bytes_bcast(c, root, &buf, &n, err));
   TC_ASSERT(n == (int64_t)sizeof copy);
-  if (!first) copy = *(struct tc_err *)buf;
-  if (!first) free(buf);
+  if (!am_root) copy = *(struct tc_err *)buf;
+  if (!am_root) free(buf);
   if (copy.status < 0 && err) *err = copy;
   return copy.status;
 }
@@ -115,20 +103,25 @@ int tc_comm_bcast_status(struct tc_comm *c, int rc, struct tc_err *err)
   if (tc_comm_size(c) == 1) return rc;
   if (rc < 0) mine = *err;
   mine.status = rc;
-  return bcast_err(c, &mine, err);
+  return bcast_err(c, 0, &mine, err);
 }
 
+/* All learn all statuses; only a sentence is broadcast, by the first member that has one. */
 int tc_comm_agree(struct tc_comm *c, char *const *rank_names, int rc, struct tc_err *err)
 {
-  const int size = tc_comm_size(c);
+  const int size = tc_comm_size(c), coord = tc_comm_coord(c);
   struct tc_err mine = { 0 };
   if (size == 1) return rc;
   if (rc < 0) mine = *err;
   mine.status = rc;
-  void *all = NULL;
-  int64_t *bytes = tc_calloc((size_t)size, sizeof *bytes);
-  rc = tc_comm_bytes_gather(c, 0, &mine, sizeof mine, &all, bytes, err);
-  if (rc == 0 && all) mine = *first_error(all, size, rank_names);
-  TC_FREE(all, bytes);
-  return rc < 0 ? rc : bcast_err(c, &mine, err);
+  if (rc < 0 && coord > 0 && rank_names) tc_fail(&mine, rc, "%s: %.900s", rank_names[coord], err->text);
+  const int64_t status = rc;
+  int64_t *all = tc_malloc((size_t)size * sizeof *all);
+  int first = 0;
+  rc = tc_comm_all_i64(c, &status, 1, all, err);
+  while (rc == 0 && first < size && all[first] >= 0) first++;
+  if (rc == 0 && first == size) rc = (int)all[0];
+  else if (rc == 0) rc = bcast_err(c, first, &mine, err);
+  free(all);
+  return rc;
 }

@@ -24,6 +24,7 @@ enum state { FREE, POSTED, MATCHED, COPYING, DONE, DEAD };
 
 struct msg {
   struct msg *next, *mate;
+  struct link *owner;
   void *buf;
   int64_t bytes;
   int id, from, tag;              /* sends and receives with equal values match; from: world rank */
@@ -45,6 +46,9 @@ struct tc_hub {
 struct link {
   struct tc_hub *hub;
   int id, rank;
+  pthread_mutex_t lock;
+  pthread_cond_t rung;
+  bool bell;                      /* a request changed since its thread last waited; under the lock */
   struct msg **msg;               /* by request; a message's address never changes */
   int n, cap;
 };
@@ -74,6 +78,25 @@ void tc_hub_leave(struct tc_hub *h, int rank)
 {
   TC_ASSERT(rank >= 0 && rank < h->world);
   atomic_store(&h->gone[rank], true);
+}
+
+/* Wakes the link's thread if it waits. */
+static void ring(struct link *l)
+{
+  pthread_mutex_lock(&l->lock);
+  if (!l->bell) pthread_cond_signal(&l->rung);
+  l->bell = true;
+  pthread_mutex_unlock(&l->lock);
+}
+
+static void thread_wait(void *link, int64_t ns)
+{
+  struct link *l = link;
+  const int64_t until_ns = tc_now_ns() + ns;
+  pthread_mutex_lock(&l->lock);
+  if (!l->bell) tc_cond_wait_until(&l->rung, &l->lock, until_ns);
+  l->bell = false;
+  pthread_mutex_unlock(&l->lock);
 }
 
 static void append(struct list *l, struct msg *m)
@@ -117,6 +140,7 @@ static int thread_post(void *link, bool is_send, int other, void *buf, int64_t b
   struct msg *m = l->msg[request];
   int to = is_send ? other : l->rank;
   m->mate = NULL;
+  m->owner = l;
   m->buf = buf;
   m->bytes = bytes;
   m->id = l->id;
@@ -135,6 +159,7 @@ static int thread_post(void *link, bool is_send, int other, void *buf, int64_t b
     mate->mate = m;
     atomic_store(&m->state, MATCHED);
     atomic_store(&mate->state, MATCHED);
+    if (is_send) ring(mate->owner);          /* under the inbox's lock: it can't be cancelled and freed meanwhile */
   } else {
     append(is_send ? &m->inbox->sends : &m->inbox->recvs, m);
     atomic_store(&m->state, POSTED);
@@ -152,7 +177,12 @@ static bool copy_data(struct msg *m)
   pthread_mutex_unlock(&m->inbox->lock);
   if (!mate) return false;
   if (m->bytes) memcpy(m->buf, mate->buf, (size_t)m->bytes);
-  atomic_store(&mate->state, DONE);         /* from now on the sender may free it */
+  struct link *sender = mate->owner;
+  pthread_mutex_lock(&sender->lock);
+  atomic_store(&mate->state, DONE);         /* from now on the sender may free it, and its link once this lock is free */
+  if (!sender->bell) pthread_cond_signal(&sender->rung);
+  sender->bell = true;
+  pthread_mutex_unlock(&sender->lock);
   return true;
 }
 
@@ -181,6 +211,7 @@ static void thread_cancel(void *link, int request)
   if (state == MATCHED) {
     m->mate->mate = NULL;
     atomic_store(&m->mate->state, DEAD);
+    ring(m->mate->owner);
   }
   pthread_mutex_unlock(&m->inbox->lock);
   /* Wait until the receiver has finished copying. */
@@ -196,17 +227,23 @@ static void thread_free(void *link)
     TC_ASSERT(atomic_load(&l->msg[i]->state) == FREE);
     free(l->msg[i]);
   }
+  pthread_mutex_lock(&l->lock);             /* a receiver may still be ringing */
+  pthread_mutex_unlock(&l->lock);
+  pthread_mutex_destroy(&l->lock);
+  pthread_cond_destroy(&l->rung);
   TC_FREE(l->msg, l);
 }
 
 struct tc_comm *tc_comm_thread(struct tc_hub *h, int id, int rank, const int32_t *members,
                                int size, const struct tc_comm_opts *o)
 {
-  static const struct tc_link_ops ops = { thread_post, thread_test, thread_cancel, thread_free };
+  static const struct tc_link_ops ops = { thread_post, thread_test, thread_cancel, thread_free, thread_wait };
   struct link *l = tc_calloc(1, sizeof *l);
   for (int i = 0; i < size; i++) TC_ASSERT(members[i] >= 0 && members[i] < h->world);
   l->hub = h;
   l->id = id;
   l->rank = rank;
+  pthread_mutex_init(&l->lock, NULL);
+  tc_cond_init(&l->rung);
   return tc_comm_p2p(&ops, l, rank, members, size, o);
 }

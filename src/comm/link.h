@@ -13,6 +13,7 @@ struct tc_link_ops {
   int (*test)(void *link, int request);
   void (*cancel)(void *link, int request);        /* abandons a request */
   void (*free)(void *link);
+  void (*wait)(void *link, int64_t ns);           /* at most so long, until a request may be done; NULL: it can't tell */
 };
 /* members: world ranks, in coordinate order, of which `rank` is this one's. */
 struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int rank,

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/coll/flow.h"
 #include "src/comm/impl.h"
 #include "src/comm/link.h"
 #include "src/comm/mpi.h"
@@ -24,6 +25,7 @@
 
 enum { TAG_BASE = 16384, TAGS_PER_ID = 64, IDS = 255, CHANNEL_TAG = TAG_BASE + IDS * TAGS_PER_ID };
 
+_Static_assert(TC_PHASES * (TC_COLLS - TC_FIRST_COLL) <= TAGS_PER_ID, "tags of p2p.c");
 #define CANCEL_TRIES 100
 #define ABORT_S 10                          /* how long tc_mpi_abort waits for the launcher */
 
@@ -241,7 +243,7 @@ static void mpi_free(void *link)
 int tc_comm_mpi(struct tc_comm **out, int id, const int32_t *members, int size,
                 const struct tc_comm_opts *o, struct tc_err *err)
 {
-  static const struct tc_link_ops ops = { mpi_post, mpi_test, mpi_cancel, mpi_free };
+  static const struct tc_link_ops ops = { .post = mpi_post, .test = mpi_test, .cancel = mpi_cancel, .free = mpi_free };
   int rank = -1, world = 0;
   *out = NULL;
   if (id < 0 || id >= IDS)

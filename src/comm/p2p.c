@@ -9,7 +9,7 @@
  *  - both ends divide blocks into the same pieces: their size depends only on whether the call adds, the
  *    number of members and the element type;
  *  - staging is at most SLOTS * (size - 1) pieces, and at most TERM_BUDGET bytes except for very large
- *    groups; it grows as calls need and is reused;
+ *    groups, or all members' whole contributions, of small arrays; it grows as calls need and is reused;
  *  - messages between two members match in order, per tag; the tag identifies collective and
  *    phase, so different calls never match but run into the timeout;
  *  - memory is never received into while it is being sent from: such a flow comes after that one. */
@@ -29,12 +29,13 @@ enum {
   TERM_BUDGET = 16 << 20,         /* bytes of staging */
   SPINS = 64, YIELDS = 64,        /* polls without progress before yielding the core */
   SLEEP_MIN_NS = 20000, SLEEP_DOUBLINGS = 6,   /* up to 1.3 ms */
-  FLOWS = 4,                      /* entries of a list that have a flow with every peer, at most */
+  FLOWS = 4,                      /* a list has at most so many flows for each member, whatever algorithm and size */
   MAX_NAMED = TC_SUSPECTS           /* members named in a message */
 };
 #define SAY_NS INT64_C(250000000) /* how often a waiting call reports the ranks that it waits for */
 
-struct walk { int first, n, part; int64_t at; };     /* n blocks from `first` on; at: within these */
+struct walk { int at, first, n, part, turn; int64_t done; };      /* n blocks from `first` on, of which some may come after
+                                                                     the last one: in a second turn. done: within a turn */
 struct piece { int part; int64_t first, at, n; };    /* first: within the whole; elements */
 
 struct flow {
@@ -42,6 +43,7 @@ struct flow {
   int peer, tag;
   struct walk walk;
   const int64_t *gate;            /* piece i may be posted once i < *gate + slack */
+  const struct flow *whole;       /* ... and once all of this one is done; NULL */
   int64_t slack;
   int64_t total, posted, done;    /* pieces */
   int req[DEPTH];                 /* of pieces done .. posted-1, at i % DEPTH */
@@ -57,13 +59,15 @@ struct p2p {
   struct tc_flows list;           /* of the current call */
   struct flow *flow;              /* [FLOWS * size] of each entry and each of its peers */
   bool *arrived;                  /* [size] it has sent a message in this call */
+  bool *open;                     /* [size] find_late's */
   const void **term;              /* [size] */
   char *stage; size_t stage_bytes;
+  struct tc_part wholes;          /* contributions of all members in `stage`, as bytes; a block is one member's */
 
   /* the current call */
   const struct tc_coll_args *a;
   int n_flows;
-  int64_t elem_bytes, piece_elems, slot_bytes;
+  int64_t elem_bytes, piece_bytes, slot_bytes;
   bool sums;
   struct flow sum;                /* of the pieces summed up here, if `sums` */
   int64_t sent_bytes;
@@ -71,45 +75,70 @@ struct p2p {
 
 /* ---- blocks and pieces ----------------------------------------------------------- */
 
-/* Blocks that do not go past the last one. */
-static void block_range(const struct p2p *x, const struct tc_part *p, const struct walk *w, int64_t *lo, int64_t *hi)
+/* The array that has a flow's blocks; *elem: the bytes of its elements. */
+static const struct tc_part *array_of(const struct p2p *x, int at, int *n_parts, int64_t *elem)
 {
-  *lo = tc_block_start(p->count, p->block, w->first, x->size);
-  *hi = tc_block_start(p->count, p->block, w->first + w->n, x->size);
+  const bool wholes = at == TC_AT_WHOLES;
+  *n_parts = wholes ? 1 : x->a->n_parts;
+  *elem = wholes ? 1 : x->elem_bytes;
+  return wholes ? &x->wholes : x->a->parts;
 }
 
-static int64_t count_pieces(const struct p2p *x, const struct walk *w)
+static void block_range(const struct p2p *x, const struct tc_part *p, const struct walk *w, int64_t *lo, int64_t *hi)
 {
-  int64_t n = 0, lo, hi;
-  for (int i = 0; i < x->a->n_parts; i++) {
-    block_range(x, &x->a->parts[i], w, &lo, &hi);
-    n += tc_ceil_div(hi - lo, x->piece_elems);
-  }
-  return n;
+  const int end = w->first + w->n;
+  *lo = w->turn ? 0 : tc_block_start(p->count, p->block, w->first, x->size);
+  *hi = tc_block_start(p->count, p->block, w->turn ? TC_MAX(end - x->size, 0) : TC_MIN(end, x->size), x->size);
 }
 
 /* Returns the next piece and advances the walk; an empty piece at the end. */
 static struct piece next_piece(const struct p2p *x, struct walk *w)
 {
-  int64_t lo, hi;
-  for (; w->part < x->a->n_parts; w->part++, w->at = 0) {
-    block_range(x, &x->a->parts[w->part], w, &lo, &hi);
-    int64_t left = hi - lo - w->at;
+  int n;
+  int64_t lo, hi, elem;
+  const struct tc_part *part = array_of(x, w->at, &n, &elem);
+  for (; w->part < n; w->part += w->turn, w->turn = !w->turn, w->done = 0) {
+    block_range(x, &part[w->part], w, &lo, &hi);
+    const int64_t left = hi - lo - w->done;
     if (left <= 0) continue;
-    struct piece p = { w->part, lo + w->at, w->at, TC_MIN(left, x->piece_elems) };
-    w->at += p.n;
+    struct piece p = { w->part, lo + w->done, w->done, TC_MIN(left, x->piece_bytes / elem) };
+    w->done += p.n;
     return p;
   }
   return (struct piece) { -1, 0, 0, 0 };
 }
 
-/* The address of a piece in src or dst. */
+static int64_t count_pieces(const struct p2p *x, const struct walk *w)
+{
+  int parts;
+  int64_t n = 0, lo, hi, elem;
+  const struct tc_part *part = array_of(x, w->at, &parts, &elem);
+  struct walk turn = *w;
+  for (int i = 0; i < parts; i++)
+    for (turn.turn = 0; turn.turn < 2; turn.turn++) {
+      block_range(x, &part[i], &turn, &lo, &hi);
+      n += tc_ceil_div(hi - lo, x->piece_bytes / elem);
+    }
+  return n;
+}
+
+/* The address of a piece in src, dst or the contributions. */
 static char *piece_at(const struct p2p *x, const struct piece *p, int at)
 {
+  int n;
+  int64_t elem;
   if (p->part < 0) return NULL;
-  const struct tc_part *part = &x->a->parts[p->part];
+  const struct tc_part *part = &array_of(x, at, &n, &elem)[p->part];
   char *base = at == TC_AT_SRC || at == TC_AT_OWN_SRC ? (char *)(uintptr_t)part->src : part->dst;
-  return base + (at == TC_AT_OWN_SRC || at == TC_AT_OWN_DST ? p->at : p->first) * x->elem_bytes;
+  return base + (at == TC_AT_OWN_SRC || at == TC_AT_OWN_DST ? p->at : p->first) * elem;
+}
+
+/* A piece of the array in coordinate c's contribution. */
+static char *whole_at(const struct p2p *x, const struct piece *p, int c)
+{
+  char *at = (char *)x->wholes.dst + c * x->wholes.block;
+  for (int i = 0; i < p->part; i++) at += x->a->parts[i].count * x->elem_bytes;
+  return at + p->first * x->elem_bytes;
 }
 
 static char *slot_at(const struct p2p *x, int64_t piece, int peer)
@@ -127,7 +156,7 @@ static void size_pieces(struct p2p *x)
   int64_t bytes = !tc_coll_adds(x->a->coll) ? COPY_PIECE
                                             : TC_MAX(TC_MIN(fair, TERM_PIECE_MAX), TERM_PIECE_MIN);
   x->elem_bytes = x->a->coll == TC_BARRIER ? 1 : (int64_t)tc_dtype_bytes(x->a->dtype);
-  x->piece_elems = bytes / 64 * 64 / x->elem_bytes;
+  x->piece_bytes = bytes / 64 * 64;
 }
 
 /* An entry's flow with its i-th peer. */
@@ -135,8 +164,9 @@ static struct flow new_flow(const struct p2p *x, const struct tc_flow *of, int i
 {
   struct flow f = { .of = of, .peer = (of->peer + i) % x->size };
   /* A send matches its peer's receive: both have the tag of TC_SEND. */
-  f.tag = 2 * ((x->a->coll == TC_RECV ? TC_SEND : x->a->coll) - TC_FIRST_COLL) + of->phase;
-  f.walk = (struct walk){ .first = (of->first + i * of->shift) % x->size, .n = of->n };
+  f.tag = TC_PHASES * ((x->a->coll == TC_RECV ? TC_SEND : x->a->coll) - TC_FIRST_COLL) + of->phase;
+  f.walk = (struct walk){ .at = of->kind == TC_FLOW_SUM ? of->to : of->at, .first = (of->first + i * of->shift) % x->size,
+                          .n = of->n };
   f.total = TC_MAX(count_pieces(x, &f.walk), of->always ? 1 : 0);
   return f;
 }
@@ -162,37 +192,54 @@ static void make_flows(struct p2p *x)
     for (int k = 0; k < x->list.n; k++) {
       const struct tc_flow *of = &x->list.flow[k];
       if (of->kind > TC_FLOW_SEND || i >= of->peers) continue;
+      TC_ASSERT(x->n_flows < FLOWS * x->size && (of->when < TC_AFTER_FLOW || last[of->after]));
       struct flow *f = &x->flow[x->n_flows++];
       *f = new_flow(x, of, i);
-      f->gate = of->when == TC_AT_ONCE ? NULL : &last[of->after]->done;
+      f->gate = of->when >= TC_AFTER_PIECE ? &last[of->after]->done : NULL;
       f->slack = of->when == TC_IN_SLOTS ? SLOTS : 0;
+      f->whole = of->when == TC_AFTER_FLOW ? last[of->after] : NULL;
       last[k] = f;
     }
 }
 
-static void size_staging(struct p2p *x)
+static void take_staging(struct p2p *x, int64_t bytes)
+{
+  if ((size_t)bytes <= x->stage_bytes) return;
+  free(x->stage);
+  x->stage = tc_malloc((size_t)bytes);
+  x->stage_bytes = (size_t)bytes;
+}
+
+/* For the terms of so many pieces. */
+static void stage_terms(struct p2p *x)
 {
   int64_t most = 0, lo, hi;
   for (int i = 0; i < x->a->n_parts; i++) {
     block_range(x, &x->a->parts[i], &x->sum.walk, &lo, &hi);
-    most = TC_MAX(most, TC_MIN(hi - lo, x->piece_elems));
+    most = TC_MAX(most, TC_MIN(hi - lo, x->piece_bytes / x->elem_bytes));
   }
   x->slot_bytes = tc_round_up(most * x->elem_bytes, 64);
-  size_t need = (size_t)(x->slot_bytes * SLOTS * (x->size - 1));
-  if (need <= x->stage_bytes) return;
-  free(x->stage);
-  x->stage = tc_malloc(need);
-  x->stage_bytes = need;
+  take_staging(x, x->slot_bytes * SLOTS * (x->size - 1));
+}
+
+/* For all contributions, whole. */
+static void stage_wholes(struct p2p *x)
+{
+  int64_t each = 0;
+  for (int i = 0; i < x->a->n_parts; i++) each += x->a->parts[i].count * x->elem_bytes;
+  take_staging(x, each * x->size);
+  x->wholes = (struct tc_part){ .src = x->stage, .dst = x->stage, .count = each * x->size, .block = each };
 }
 
 static void copy_blocks(const struct p2p *x, const struct tc_flow *of)
 {
-  const struct walk w = { .first = of->first, .n = of->n };
+  const bool whole = of->to == TC_AT_WHOLES;
+  const struct walk w = { .first = whole ? 0 : of->first, .n = whole ? x->size : of->n };
   for (int i = 0; i < x->a->n_parts; i++) {
     struct piece p = { i, 0, 0, 0 };
     int64_t end;
     block_range(x, &x->a->parts[i], &w, &p.first, &end);
-    char *src = piece_at(x, &p, of->at), *dst = piece_at(x, &p, of->to);
+    char *src = piece_at(x, &p, of->at), *dst = whole ? whole_at(x, &p, x->coord) : piece_at(x, &p, of->to);
     if (end > p.first && src != dst) memcpy(dst, src, (size_t)((end - p.first) * x->elem_bytes));
   }
 }
@@ -204,25 +251,27 @@ static void set_up(struct p2p *x, const struct tc_coll_args *a)
   memset(x->arrived, 0, (size_t)x->size * sizeof *x->arrived);
   tc_flows_of(&x->list, tc_algorithm_of(a, x->size), a->coll, x->size, x->coord, a->root);
   size_pieces(x);
+  for (int k = 0; k < x->list.n; k++)
+    if (x->list.flow[k].to == TC_AT_WHOLES) stage_wholes(x);
   make_flows(x);
-  if (x->sums) size_staging(x);
+  if (x->sums && x->sum.of->at == TC_AT_SRC) stage_terms(x);
   for (int k = 0; k < x->list.n; k++)
     if (x->list.flow[k].kind == TC_FLOW_COPY) copy_blocks(x, &x->list.flow[k]);
 }
 
 /* ---- what goes wrong ------------------------------------------------------------- */
 
-/* Coordinates of peers whose flows are open, into late[MAX_NAMED]; returns how many there are.
- * Only those that sent nothing (they make another call, or none), if there are such; else all. */
+/* Coordinates of peers with which a message is under way, into late[MAX_NAMED]; returns how many there are. Only those
+ * that sent nothing, if there are such; else all. They make another call, or none, or wait for others themselves: the
+ * watchdog asks them. Messages that are not under way wait for some that are. */
 static int find_late(const struct p2p *x, int *late)
 {
   int n = 0;
+  memset(x->open, 0, (size_t)x->size * sizeof *x->open);
+  for (int k = 0; k < x->n_flows; k++) x->open[x->flow[k].peer] |= x->flow[k].done < x->flow[k].posted;
   for (int pass = 0; pass < 2 && n == 0; pass++)
     for (int i = 0; i < x->size; i++) {
-      bool open = false;
-      for (int k = 0; k < x->n_flows; k++)
-        open |= x->flow[k].peer == i && x->flow[k].done < x->flow[k].total;
-      if (!open || (pass == 0 && x->arrived[i])) continue;
+      if (!x->open[i] || (pass == 0 && x->arrived[i])) continue;
       if (n++ < MAX_NAMED) late[n - 1] = i;
     }
   return n;
@@ -255,7 +304,7 @@ static void cancel_all(struct p2p *x)
 static int post(struct p2p *x, struct flow *f)
 {
   struct piece p = next_piece(x, &f->walk);
-  int64_t bytes = p.n * x->elem_bytes;
+  int64_t bytes = p.n * (f->of->at == TC_AT_WHOLES ? 1 : x->elem_bytes);
   const bool sends = f->of->kind == TC_FLOW_SEND;
   char *buf = f->of->at == TC_AT_TERMS ? slot_at(x, f->posted, f->peer) : piece_at(x, &p, f->of->at);
   int req = x->ops->post(x->link, sends, x->late.members[f->peer], buf, bytes, f->tag);
@@ -265,10 +314,14 @@ static int post(struct p2p *x, struct flow *f)
   return 0;
 }
 
-static bool may_post(const struct flow *f)
+static bool may_post(const struct p2p *x, const struct flow *f)
 {
-  return f->posted < f->total && f->posted - f->done < DEPTH &&
-         (!f->gate || f->posted < *f->gate + f->slack);
+  if (f->posted == f->total || f->posted - f->done == DEPTH) return false;
+  if (f->gate) return f->posted < *f->gate + f->slack;
+  if (f->whole) return f->whole->done == f->whole->total;
+  for (int i = 0; i < x->n_flows && f->of->when == TC_AFTER_FIRST; i++)
+    if (x->flow[i].of < &x->list.flow[f->of->after] && x->flow[i].done < x->flow[i].total) return false;
+  return true;
 }
 
 /* Completes finished requests and posts new ones. 1: there was progress. */
@@ -283,24 +336,34 @@ static int advance(struct p2p *x, struct flow *f)
     if (f->of->kind == TC_FLOW_RECV) x->arrived[f->peer] = true;
     moved = 1;
   }
-  while (may_post(f)) {
+  while (may_post(x, f)) {
     TC_TRY(post(x, f));
     moved = 1;
   }
   return moved;
 }
 
-/* Adds the next piece if all its terms have arrived. */
-static bool sum_next(struct p2p *x)
+/* All that the next piece of the sum is made of has arrived. */
+static bool may_sum(const struct p2p *x)
 {
   if (!x->sums || x->sum.done == x->sum.total) return false;
-  for (int i = 0; i < x->n_flows; i++)
-    if (x->flow[i].of->at == TC_AT_TERMS && x->flow[i].done <= x->sum.done) return false;
+  for (int i = 0; i < x->n_flows; i++) {
+    const struct flow *f = &x->flow[i];
+    if (f->of->at == TC_AT_TERMS && f->done <= x->sum.done) return false;
+    if (f->of->at == TC_AT_WHOLES && f->of->kind == TC_FLOW_RECV && f->done < f->total) return false;
+  }
+  return true;
+}
+
+static bool sum_next(struct p2p *x)
+{
+  if (!may_sum(x)) return false;
   struct piece p = next_piece(x, &x->sum.walk);
   if (p.n > 0) {
     char *out = piece_at(x, &p, x->sum.of->to);
     for (int i = 0; i < x->size; i++)
-      x->term[i] = i == x->coord ? piece_at(x, &p, x->sum.of->at) : slot_at(x, x->sum.done, i);
+      x->term[i] = x->sum.of->at == TC_AT_WHOLES ? whole_at(x, &p, i)
+                 : i == x->coord ? piece_at(x, &p, x->sum.of->at) : slot_at(x, x->sum.done, i);
     if (x->size > 1 || x->term[0] != out)
       tc_reduce_terms(x->a->dtype, out, x->term, x->size, p.n, x->a->red);
   }
@@ -308,9 +371,9 @@ static bool sum_next(struct p2p *x)
   return true;
 }
 
-/* After `idle` polls without progress: spin, then yield, then sleep longer and longer,
+/* After `idle` polls without progress: spin, then yield, then sleep longer and longer, or until the link has something,
  * since computation needs the core, and polling MPI over a network is expensive. */
-static void back_off(int idle)
+static void back_off(const struct p2p *x, int idle)
 {
   if (idle < SPINS) return;
   if (idle < SPINS + YIELDS) {
@@ -318,7 +381,9 @@ static void back_off(int idle)
     return;
   }
   int doublings = (idle - SPINS - YIELDS) / 4;
-  tc_sleep_ns((int64_t)SLEEP_MIN_NS << TC_MIN(doublings, SLEEP_DOUBLINGS));
+  const int64_t ns = (int64_t)SLEEP_MIN_NS << TC_MIN(doublings, SLEEP_DOUBLINGS);
+  if (x->ops->wait) x->ops->wait(x->link, ns);
+  else tc_sleep_ns(ns);
 }
 
 /* One round over all flows. 1: progress, 0: none; *open: not all flows are done. */
@@ -362,7 +427,7 @@ static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *
     else if (rc > 0)
       idle = 0;
     else
-      back_off(idle);
+      back_off(x, idle);
     if (age_ns > say_ns) {
       say_blocked(x, age_ns);
       say_ns = age_ns + SAY_NS;
@@ -378,7 +443,7 @@ static void p2p_free(void *impl)
 {
   struct p2p *x = impl;
   x->ops->free(x->link);
-  TC_FREE(x->flow, x->arrived, x->term, x->stage, x->name, x->members, x);
+  TC_FREE(x->flow, x->arrived, x->open, x->term, x->stage, x->name, x->members, x);
 }
 
 struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int rank,
@@ -393,6 +458,7 @@ struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int rank,
                                        (size_t)size * sizeof *members),
                      .flow = tc_calloc((size_t)size * FLOWS, sizeof *x->flow),
                      .arrived = tc_calloc((size_t)size, sizeof *x->arrived),
+                     .open = tc_calloc((size_t)size, sizeof *x->open),
                      .term = tc_calloc((size_t)size, sizeof *x->term) };
   x->late = (struct tc_late){ .axis = x->name, .rank_names = o->rank_names, .members = x->members,
                               .blocked = size > 1 ? tc_blocked_call_new() : NULL,

@@ -163,11 +163,12 @@ double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const 
 
 /* ---- transfers ------------------------------------------------------------------- */
 
-double tc_coll_busiest(int coll, int size, double bytes)
+double tc_coll_busiest(int algorithm, int coll, int size, double bytes)
 {
   const int64_t count = (int64_t)bytes;
   const struct tc_part all = { .count = count, .block = tc_ceil_div(count, size) };
-  const struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .n_parts = 1, .parts = &all };
+  const struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .n_parts = 1, .parts = &all,
+                                  .algorithm = algorithm };
   return tc_busiest_share(tc_algorithm_of(&a, size), coll, size) * bytes;
 }
 
@@ -231,7 +232,7 @@ void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, co
   for (int i = 0; i < parts; i++) count += (double)part[i].count;
   free(part);
   group_of(&r, n, m, rank, coll, k);
-  double bytes = tc_coll_busiest(coll, r.size, count * elem), rounds = ceil(log2((double)r.size));
+  double bytes = tc_coll_busiest(TC_PROGRAM_ALGORITHM, coll, r.size, count * elem), rounds = ceil(log2((double)r.size));
   tc_wire_bytes(out->bytes, bytes, r.size, r.here, r.near);
   for (int w = 0; w < TC_WIRES; w++) {
     const struct tc_link *l = &k->link[w];

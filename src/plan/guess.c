@@ -2,6 +2,7 @@
  * is the price of a layer, the rest that of embedding and head. Pipelines are then estimated by formulas,
  * states by the table of systems, transfers on dp and cp by their bytes on the wire. */
 #include "src/plan/guess.h"
+#include "src/program/collective.h"
 #include "src/schedule/pipeline.h"
 
 struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand *x)
@@ -161,7 +162,7 @@ static double group_s(const struct tc_guess *g, const struct tc_cand *x, int n, 
 {
   int each = TC_MAX(g->k->devices / x->tp / (x->near_pp ? x->pp : 1) / apart, 1);
   double near = g->k->switch_nodes >= 1 ? each * g->k->switch_nodes : n, s = 0, on[TC_WIRES];
-  tc_wire_bytes(on, tc_coll_busiest(coll, n, bytes), n, TC_MIN(n, each), TC_MIN(n, near));
+  tc_wire_bytes(on, tc_coll_busiest(TC_PROGRAM_ALGORITHM, coll, n, bytes), n, TC_MIN(n, each), TC_MIN(n, near));
   for (int w = 0; w < TC_WIRES; w++)
     if (on[w] > 0) s = TC_MAX(s, on[w] / g->k->link[w].bytes_per_s[coll]);
   return s;

@@ -2,6 +2,7 @@
  * line through (bytes of the busiest member, time) with the least squared relative errors in time, since
  * a step mostly waits for large transfers. */
 #include "src/plan/impl.h"
+#include "src/coll/flow.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -44,6 +45,16 @@ static bool solve(const struct fit *f, double *latency_s, double *bytes_per_s)
  * ranks; send is one. */
 static double turns(bool ring, int ranks) { return !ring ? 1 : ranks % 2 ? 3 : 2; }
 
+/* Rows of before, which do not say it, exchanged with each other or with the root; so does a device's library, as far as
+ * bytes go. */
+static int algorithm_of(const json_t *row, int coll)
+{
+  const char *name = json_string_value(json_object_get(row, "algorithm"));
+  for (int a = TC_ALGORITHM_AUTO + 1; name && a < TC_ALGORITHMS; a++)
+    if (!strcmp(name, tc_algorithm_name[a])) return a;
+  return tc_algorithm_does(TC_ALGORITHM_EXCHANGE, coll) ? TC_ALGORITHM_EXCHANGE : TC_ALGORITHM_STAR;
+}
+
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
 {
   json_t *rows, *row;
@@ -61,7 +72,8 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
     if (coll < 0 || ranks < 2 || ranks > MOST_RANKS || !(s > 0 && s <= MOST_SIZE && bytes <= MOST_SIZE)) continue;
     double rounds = ceil(log2((double)(coll == TC_SEND ? 2 : ranks)));
     s /= turns(ring, (int)ranks);
-    add(&fit[coll], tc_coll_busiest(coll, coll == TC_SEND ? 2 : (int)ranks, bytes) / rounds, s / rounds);
+    const int members = coll == TC_SEND ? 2 : (int)ranks;
+    add(&fit[coll], tc_coll_busiest(algorithm_of(row, coll), coll, members, bytes) / rounds, s / rounds);
   }
   json_decref(rows);
   struct tc_link x = *l;

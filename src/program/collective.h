@@ -3,8 +3,12 @@
 #ifndef TC_COLLECTIVE_H
 #define TC_COLLECTIVE_H
 
-#include "src/coll/coll.h"
+#include "src/coll/flow.h"
 #include "src/graph/graph.h"
+
+/* For the calls of programs, whose rooted collectives are those of systems in which one rank serves all (`server`,
+ * `dataparallel`): a star on purpose, since that is what they show. Others go by size. */
+enum { TC_PROGRAM_ALGORITHM = TC_ALGORITHM_STAR };
 
 /* Local. The collective (enum tc_coll) that a RESHARD is for the rank at `coord` of its axis;
  * TC_COLLS if this rank has no part in it (another's send). */

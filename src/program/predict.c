@@ -45,7 +45,8 @@ void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int r
     int parts = tc_collective_parts(g, n, m, rank, part);
     struct tc_coll_count *c = n->control ? &out->ctl[coll] : &out->data[coll];
     const struct tc_coll_args call = { .coll = coll, .dtype = g->tensor[tc_in(g, n, 0)].dtype,
-                                       .root = tc_collective_root(n, coord), .n_parts = parts, .parts = part };
+                                       .root = tc_collective_root(n, coord), .n_parts = parts, .parts = part,
+                                       .algorithm = TC_PROGRAM_ALGORITHM };
     c->calls++;
     c->bytes += tc_coll_bytes(&call, size, coord);
     free(part);

@@ -146,7 +146,7 @@ static int my_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_ben
 {
   (void)b;
   *r = (struct tc_bench_row){ bytes, bytes / 4,    1000.25 * (op + 1), 7.125, 12.34567 * (op + 1),
-                              0.5,   1500 * op + 1, bench_iters };
+                              0.5,   1500 * op + 1, TC_ALGORITHM_TREE, bench_iters };
   if (!slow_bytes_ns) return ++n_rows == fail_row ? tc_fail(err, row_status, "row %d", n_rows) : 0;
   r->time_us = (double)bytes * slow_bytes_ns * 1e-3;
   now_ns += (int64_t)((double)(bench_iters + TC_BENCH_WARM_UP) * (double)bytes * slow_bytes_ns);

@@ -61,6 +61,23 @@ static void cc_rooted(struct cc_env *e)
   tc_comm_free(c);
 }
 
+/* By every other algorithm. */
+static void cc_algorithms(struct cc_env *e)
+{
+  struct tc_comm *c = cc_world(e, 1, "dp", 60);
+  for (int a = TC_ALGORITHM_STAR + 1; a < TC_ALGORITHMS; a++)
+    for (int coll = TC_FIRST_COLL; coll < TC_BARRIER; coll++)
+      for (int i = 0; i < 8 && tc_algorithm_does(a, coll); i++) {
+        struct cc_call k = cc_call(coll, cc_dtypes[i % CC_DTYPES], cc_counts[i], e->world);
+        k.algorithm = a;
+        for (k.root = 0; k.root < e->world; k.root++) {
+          k.in_place = k.root % 2 && coll != TC_BROADCAST;
+          cc_one(e, c, &k);
+        }
+      }
+  tc_comm_free(c);
+}
+
 /* Several parts of uneven sizes in one call; blocks of whole rows (3 a row), where the last
  * members may have little or nothing; the last one more than a block. */
 static void cc_parts(struct cc_env *e)
@@ -70,7 +87,7 @@ static void cc_parts(struct cc_env *e)
   struct tc_comm *c = cc_world(e, 2, "dp", 60);
   for (int j = 0; j < 7; j++)
     for (int v = 0; v < 2; v++) {
-      struct cc_call k = { .coll = colls[j], .dtype = v ? TC_BF16 : TC_F32, .n_parts = 4,
+      struct cc_call k = { .coll = colls[j], .algorithm = direct_algorithm(colls[j]), .dtype = v ? TC_BF16 : TC_F32, .n_parts = 4,
                            .count = { 3, 1024 * 3, 0, 50 },
                            .root = e->world - 1, .in_place = v && colls[j] < TC_BROADCAST };
       for (int p = 0; p < 4; p++) k.block[p] = tc_ceil_div(k.count[p] / 3, e->world) * 3;
@@ -354,7 +371,7 @@ static void cc_late(struct cc_env *e)
   for (int k = 0; e->rank != last && k < 2 * N; k++) {
     int i = k % N, coll = what[i].coll;
     struct tc_part p = { buf, buf, what[i].count, tc_ceil_div(what[i].count, e->world) };
-    struct tc_coll_args a = { .coll = coll, .dtype = TC_F32, .n_parts = 1, .parts = &p,
+    struct tc_coll_args a = { .coll = coll, .algorithm = direct_algorithm(coll), .dtype = TC_F32, .n_parts = 1, .parts = &p,
                               .root = last, .what = "grad layer 3" };
     if (k < N) {
       cc_check(e, tc_comm_start(c[i], &a, &t[i], &err) == 0, "start fails: %s", err.text);
@@ -398,6 +415,7 @@ static const struct cc_case {
 } cc_cases[] = {
   { "all_reduce, reduce_scatter, all_gather, all_to_all", cc_symmetric, 1 },
   { "broadcast, reduce, scatter, gather", cc_rooted, 1 },
+  { "other algorithms", cc_algorithms, 1 },
   { "several parts in a call", cc_parts, 1 },
   { "many pieces", cc_large, 1 },
   { "sums in coordinate order, all copies alike", cc_order, 1 },

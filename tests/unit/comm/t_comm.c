@@ -55,16 +55,18 @@ static void run_world(int world, const char *name, void (*run)(struct cc_env *e)
   tc_hub_free(hub);
 }
 
-/* The last rank takes part in one call, then leaves in the middle of the next. */
-static void leave(struct cc_env *e)
+/* The last rank takes part in one call, then leaves in the middle of the next. Those that find out leave, too: in a tree
+ * others wait for them. */
+static void leave_during(struct cc_env *e, int algorithm)
 {
   struct tc_comm *c = cc_world(e, 0, "dp", 60);
   int last = e->world - 1;
   float x = 1;
   struct tc_part p = { &x, &x, 1, 1 };
-  struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .dtype = TC_F32, .n_parts = 1, .parts = &p,
+  struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .algorithm = algorithm, .dtype = TC_F32, .n_parts = 1, .parts = &p,
                             .what = "norm" };
   struct tc_err err = { 0 };
+  const bool direct = algorithm == TC_ALGORITHM_EXCHANGE;
   cc_check(e, tc_comm_run(c, &a, &err) == 0, "%s", err.text);
   if (e->rank == last) {
     tc_sleep_ns(100000000);
@@ -75,13 +77,18 @@ static void leave(struct cc_env *e)
   int64_t start_ns = tc_now_ns();
   int rc = tc_comm_run(c, &a, &err);
   double s = (double)(tc_now_ns() - start_ns) * 1e-9;
-  cc_check(e, rc == TC_EPEER && strstr(err.text, e->who[last]) && strstr(err.text, "'norm'"),
+  cc_check(e, rc == TC_EPEER && (!direct || strstr(err.text, e->who[last])) && strstr(err.text, "'norm'"),
            "status %d: %s", rc, err.text);
-  for (int i = 0; i < last; i++)
+  tc_hub_leave(e->ctx, e->rank);
+  for (int i = 0; i < last && direct; i++)
     cc_check(e, !strstr(err.text, e->who[i]), "blames another: %s", err.text);
   cc_check(e, s < 30, "noticed after %g s", s);
   tc_comm_free(c);
 }
+
+static void leave(struct cc_env *e) { leave_during(e, TC_ALGORITHM_EXCHANGE); }
+static void leave_tree(struct cc_env *e) { leave_during(e, TC_ALGORITHM_TREE); }
+static void leave_doubling(struct cc_env *e) { leave_during(e, TC_ALGORITHM_DOUBLING); }
 
 /* A rank that has done its part may go while the others still work on what it sent. */
 static void leave_well(struct cc_env *e)
@@ -209,7 +216,7 @@ static void quick_free(void *link) { (void)link; }
  * collectives are smaller than those that are only moved. */
 static void sizes_of_pieces(void)
 {
-  static const struct tc_link_ops ops = { quick_post, quick_test, quick_cancel, quick_free };
+  static const struct tc_link_ops ops = { .post = quick_post, .test = quick_test, .cancel = quick_cancel, .free = quick_free };
   static const struct { int coll, size; int64_t block, most; } row[] = {
     { TC_ALL_REDUCE, 4, 5 << 18, 1 << 20 }, { TC_REDUCE_SCATTER, 4, 5 << 18, 1 << 20 },
     { TC_REDUCE, 4, 5 << 18, 1 << 20 }, { TC_ALL_REDUCE, 65, 1 << 16, 1 << 17 },
@@ -281,6 +288,8 @@ int main(void)
       if (world >= cc_cases[i].min_world) run_world(world, cc_cases[i].name, cc_cases[i].run);
   for (int world = 2; world <= 4; world++) {
     run_world(world, "a rank leaves", leave);
+    run_world(world, "a rank leaves a tree", leave_tree);
+    run_world(world, "a rank leaves in rounds", leave_doubling);
     run_world(world, "ranks leave when done", leave_well);
   }
   return done_testing();

@@ -203,7 +203,7 @@ static void test_ways(void)
     .coll = TC_SEND, .root = 2, .dtype = TC_BF16, .n_parts = 2, .parts = part
   };
   is_int(tc_coll_bytes(&a, 3, 1), 194, "bytes of a send");
-  a.coll = TC_ALL_REDUCE;
+  a.coll = TC_ALL_REDUCE, a.algorithm = TC_ALGORITHM_EXCHANGE;
   a.dtype = TC_F32;
   is_int(tc_coll_bytes(&a, 3, 1), coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 90, 30) +
              coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 7, 3),

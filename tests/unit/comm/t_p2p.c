@@ -96,7 +96,7 @@ static void n_cancel(void *link, int request)
 
 static void n_free(void *link) { (void)link; }
 
-static const struct tc_link_ops ops = { n_post, n_test, n_cancel, n_free };
+static const struct tc_link_ops ops = { .post = n_post, .test = n_test, .cancel = n_cancel, .free = n_free };
 static const char *const who[] = { "rank 4 on a", "rank 5 on b", "rank 6 on c" };
 
 /* One call of coordinate 1 of three; its status. */
@@ -110,6 +110,7 @@ static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, 
                    .size = 3,
                    .flow = tc_calloc(3 * FLOWS, sizeof *x.flow),
                    .arrived = tc_calloc(3, sizeof *x.arrived),
+                   .open = tc_calloc(3, sizeof *x.open),
                    .term = tc_calloc(3, sizeof *x.term) };
   static char axis[] = "dp";
   x.name = axis;
@@ -118,6 +119,7 @@ static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, 
     .axis = axis, .rank_names = who, .members = members, .deadline_s = tc_comm_deadline_s(&o)
   };
   int rc = p2p_run(&x, a, &stop, bytes, err);
+  free(x.open);
   free(x.flow);
   free(x.arrived);
   free(x.term);
@@ -135,45 +137,71 @@ static void make(void)
 
 static int32_t src[7] = { 1, 2, 3, 4, 5, 6, 7 }, dst[7];
 
+struct row { int coll, root, count, block; const char *log, *dst; };
+static void test_rows(const struct row *rows, size_t n, int algorithm);
+
 static void test_messages(void)
 {
-  static const struct {
-    int coll, root, count, block;
-    const char *log, *dst;
-  } rows[] = {
+  static const struct row rows[] = {
     { TC_ALL_REDUCE, 0, 7, 3,
       "<2 stage+64 12 #0, >2 src+24 4 #0, <0 stage+0 12 #0, >0 src+0 12 "
       "#0, <2 dst+24 4 #1, "
       "<0 dst+0 12 #1, >2 dst+12 12 #1, >0 dst+12 12 #1",
       "100 100 100 404 405 406 300" },
     { TC_REDUCE_SCATTER, 0, 7, 3,
-      "<2 stage+64 12 #2, >2 src+24 4 #2, <0 stage+0 12 #2, >0 src+0 "
-      "12 #2",
+      "<2 stage+64 12 #4, >2 src+24 4 #4, <0 stage+0 12 #4, >0 src+0 "
+      "12 #4",
       "404 405 406 0 0 0 0" },
-    { TC_ALL_GATHER, 0, 7, 3, "<2 dst+24 4 #4, >2 src+0 12 #4, <0 dst+0 12 #4, >0 src+0 12 #4",
+    { TC_ALL_GATHER, 0, 7, 3, "<2 dst+24 4 #8, >2 src+0 12 #8, <0 dst+0 12 #8, >0 src+0 12 #8",
       "100 100 100 1 2 3 300" },
-    { TC_BROADCAST, 0, 7, 3, "<0 dst+0 28 #6", "100 100 100 100 100 100 100" },
-    { TC_BROADCAST, 1, 7, 3, ">2 src+0 28 #6, >0 src+0 28 #6", "0 0 0 0 0 0 0" },
-    { TC_REDUCE, 0, 7, 3, ">0 src+0 28 #8", "0 0 0 0 0 0 0" },
-    { TC_REDUCE, 1, 7, 3, "<2 stage+64 28 #8, <0 stage+0 28 #8", "401 402 403 404 405 406 407" },
-    { TC_SCATTER, 0, 7, 3, "<0 dst+0 12 #10", "100 100 100 0 0 0 0" },
-    { TC_SCATTER, 1, 7, 3, ">2 src+24 4 #10, >0 src+0 12 #10", "4 5 6 0 0 0 0" },
-    { TC_GATHER, 0, 7, 3, ">0 src+0 12 #12", "0 0 0 0 0 0 0" },
-    { TC_GATHER, 1, 7, 3, "<2 dst+24 4 #12, <0 dst+0 12 #12", "100 100 100 1 2 3 300" },
-    { TC_ALL_TO_ALL, 0, 6, 2, "<2 dst+16 8 #14, >2 src+16 8 #14, <0 dst+0 8 #14, >0 src+0 8 #14",
+    { TC_BROADCAST, 0, 7, 3, "<0 dst+0 28 #12", "100 100 100 100 100 100 100" },
+    { TC_BROADCAST, 1, 7, 3, ">2 src+0 28 #12, >0 src+0 28 #12", "0 0 0 0 0 0 0" },
+    { TC_REDUCE, 0, 7, 3, ">0 src+0 28 #16", "0 0 0 0 0 0 0" },
+    { TC_REDUCE, 1, 7, 3, "<2 stage+64 28 #16, <0 stage+0 28 #16", "401 402 403 404 405 406 407" },
+    { TC_SCATTER, 0, 7, 3, "<0 dst+0 12 #20", "100 100 100 0 0 0 0" },
+    { TC_SCATTER, 1, 7, 3, ">2 src+24 4 #20, >0 src+0 12 #20", "4 5 6 0 0 0 0" },
+    { TC_GATHER, 0, 7, 3, ">0 src+0 12 #24", "0 0 0 0 0 0 0" },
+    { TC_GATHER, 1, 7, 3, "<2 dst+24 4 #24, <0 dst+0 12 #24", "100 100 100 1 2 3 300" },
+    { TC_ALL_TO_ALL, 0, 6, 2, "<2 dst+16 8 #28, >2 src+16 8 #28, <0 dst+0 8 #28, >0 src+0 8 #28",
       "100 100 3 4 300 300 0" },
-    { TC_SEND, 0, 7, 3, ">0 src+0 28 #16", "0 0 0 0 0 0 0" },
-    { TC_SEND, 2, 7, 3, ">2 src+0 28 #16", "0 0 0 0 0 0 0" },
-    { TC_RECV, 0, 7, 3, "<0 dst+0 28 #16", "100 100 100 100 100 100 100" },
-    { TC_RECV, 2, 7, 3, "<2 dst+0 28 #16", "300 300 300 300 300 300 300" },
-    { TC_BARRIER, 0, 7, 3, "<2 -+0 0 #20, >2 -+0 0 #20, <0 -+0 0 #20, >0 -+0 0 #20",
+    { TC_SEND, 0, 7, 3, ">0 src+0 28 #32", "0 0 0 0 0 0 0" },
+    { TC_SEND, 2, 7, 3, ">2 src+0 28 #32", "0 0 0 0 0 0 0" },
+    { TC_RECV, 0, 7, 3, "<0 dst+0 28 #32", "100 100 100 100 100 100 100" },
+    { TC_RECV, 2, 7, 3, "<2 dst+0 28 #32", "300 300 300 300 300 300 300" },
+    { TC_BARRIER, 0, 7, 3, "<2 -+0 0 #40, >2 -+0 0 #40, <0 -+0 0 #40, >0 -+0 0 #40",
       "0 0 0 0 0 0 0" },
   };
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+  static const struct row doubling[] = {
+    { TC_ALL_REDUCE, 0, 7, 3, ">0 stage+28 28 #0, <2 stage+56 28 #0, <0 stage+0 28 #0, >2 stage+28 28 #0",
+      "401 402 403 404 405 406 407" },
+    { TC_ALL_GATHER, 0, 7, 3, ">0 dst+12 12 #8, <2 dst+24 4 #8, <0 dst+0 12 #8, >2 dst+12 12 #8",
+      "100 100 100 1 2 3 300" },
+    { TC_BARRIER, 0, 7, 3, ">0 -+0 0 #40, <2 -+0 0 #40, <0 -+0 0 #40, >2 -+0 0 #40", "0 0 0 0 0 0 0" },
+  };
+  static const struct row tree[] = {
+    { TC_BROADCAST, 0, 7, 3, "<0 dst+0 28 #13", "100 100 100 100 100 100 100" },
+    { TC_BROADCAST, 2, 7, 3, "<2 dst+0 28 #13", "300 300 300 300 300 300 300" },
+    { TC_BROADCAST, 1, 7, 3, ">0 src+0 28 #13, >2 src+0 28 #13", "0 0 0 0 0 0 0" },
+    { TC_REDUCE, 2, 7, 3, ">2 stage+28 28 #16", "0 0 0 0 0 0 0" },
+    { TC_REDUCE, 1, 7, 3, "<0 stage+0 28 #16, <2 stage+56 28 #16", "401 402 403 404 405 406 407" },
+    { TC_ALL_REDUCE, 0, 7, 3, ">0 stage+28 28 #0, <0 dst+0 28 #1", "100 100 100 100 100 100 100" },
+    { TC_ALL_GATHER, 0, 7, 3, ">0 dst+12 12 #8, <0 dst+0 28 #9", "100 100 100 100 100 100 100" },
+    { TC_BARRIER, 0, 7, 3, ">0 -+0 0 #40, <0 -+0 0 #41", "0 0 0 0 0 0 0" },
+  };
+  test_rows(rows, sizeof rows / sizeof *rows, TC_ALGORITHM_AUTO);
+  test_rows(doubling, sizeof doubling / sizeof *doubling, TC_ALGORITHM_DOUBLING);
+  test_rows(tree, sizeof tree / sizeof *tree, TC_ALGORITHM_TREE);
+}
+
+/* AUTO: the direct one of each. */
+static void test_rows(const struct row *rows, size_t n, int algorithm)
+{
+  for (size_t i = 0; i < n; i++) {
     const struct tc_part part = { src, dst, rows[i].count, rows[i].block };
     const struct tc_coll_args a = { .coll = rows[i].coll,
                                     .dtype = TC_I32,
                                     .root = rows[i].root,
+                                    .algorithm = algorithm ? algorithm : direct_algorithm(rows[i].coll),
                                     .n_parts = rows[i].coll != TC_BARRIER,
                                     .parts = &part };
     struct tc_err err = { 0 };
@@ -188,7 +216,7 @@ static void test_messages(void)
     is_str(net.log, rows[i].log, "... its messages");
     is_int(bytes,
            a.coll == TC_BARRIER ? 0
-                                : coll_bytes(a.coll, 3, 1, a.root, part.count, part.block),
+                                : tc_coll_bytes(&a, 3, 1),
            "... the bytes that it sent");
     is_int(net.under_way, 0, "... all are done");
     for (int k = 0; k < 7; k++) tc_text_add(got, sizeof got, "%s%d", k ? " " : "", (int)dst[k]);
@@ -216,7 +244,8 @@ static void test_pieces(void)
     const struct tc_part part = { mem, mem + N * 4 + 64, rows[i].count, rows[i].block };
     const bool reduce = rows[i].coll == TC_REDUCE;
     const struct tc_coll_args a = {
-      .coll = rows[i].coll, .dtype = TC_F32, .root = reduce ? 1 : 2, .n_parts = 1, .parts = &part
+      .coll = rows[i].coll, .algorithm = direct_algorithm(rows[i].coll), .dtype = TC_F32, .root = reduce ? 1 : 2, .n_parts = 1,
+      .parts = &part
     };
     struct tc_err err = { 0 };
     int64_t bytes = -1;
@@ -228,8 +257,8 @@ static void test_pieces(void)
     if (rows[i].slow) is_int(net.at_most, rows[i].at_most, "... of which so many are under way");
     if (reduce)
       is_str(net.log,
-             "<2 stage+1048576 1048576 #8, <2 stage+3145728 1048576 #8, <0 stage+0 1048576 #8, "
-             "<0 stage+2097152 1048576 #8, <2 stage+1048576 1048576 #8, <0 stage+0 1048576 #8",
+             "<2 stage+1048576 1048576 #16, <2 stage+3145728 1048576 #16, <0 stage+0 1048576 #16, "
+             "<0 stage+2097152 1048576 #16, <2 stage+1048576 1048576 #16, <0 stage+0 1048576 #16",
              "... two places for each, by turns");
     char each[40];
     snprintf(each, sizeof each, " %lld #", (long long)rows[i].each);
@@ -277,6 +306,7 @@ static void test_failures(void)
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const struct tc_part part = { src, dst, 7, 3 };
     const struct tc_coll_args a = { .coll = rows[i].coll,
+                                    .algorithm = direct_algorithm(rows[i].coll),
                                     .dtype = TC_I32,
                                     .root = rows[i].root,
                                     .n_parts = 1,
@@ -338,7 +368,8 @@ static void test_late(void)
   static const struct { int mute, deaf, only; const char *late; } rows[] = {
     { 0, 2, 2, " 0" }, { 2, 0, 2, " 2" }, { -1, 0, 2, " 0" }, { 0, 2, 0, " 0 2" } };
   const struct tc_part part = { src, dst, 7, 3 };
-  const struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .dtype = TC_I32, .n_parts = 1, .parts = &part };
+  const struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .algorithm = TC_ALGORITHM_EXCHANGE, .dtype = TC_I32, .n_parts = 1,
+                                  .parts = &part };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_err err = { 0 };
     int64_t bytes;
