@@ -54,9 +54,8 @@ static int set_algorithm(void *job, const struct tc_flag *f, const char *text, s
 {
   struct job *j = job;
   (void)f, (void)err;
-  for (j->sweep.algorithm = 0; j->sweep.algorithm < TC_ALGORITHMS; j->sweep.algorithm++)
-    if (!strcmp(text, tc_algorithm_name[j->sweep.algorithm])) return 0;
-  return 1;
+  j->sweep.algorithm = tc_algorithm_named(text);
+  return j->sweep.algorithm < 0;
 }
 
 static int set_axis(void *job, const struct tc_flag *f, const char *text, struct tc_err *err)

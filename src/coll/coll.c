@@ -25,5 +25,5 @@ int64_t tc_coll_bytes(const struct tc_coll_args *a, int size, int coord)
   for (int k = 0; k < l.n; k++)
     for (int i = 0; i < a->n_parts && l.flow[k].kind == TC_FLOW_SEND; i++)
       elems += tc_flow_elems(&l.flow[k], a->parts[i].count, a->parts[i].block, size);
-  return a->coll == TC_BARRIER ? 0 : elems * (int64_t)tc_dtype_bytes(a->dtype);
+  return elems * (int64_t)tc_dtype_bytes(a->dtype);
 }

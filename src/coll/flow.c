@@ -26,39 +26,46 @@ static struct tc_flow with_others(const struct member *m, int kind, int at)
 {
   return (struct tc_flow){ .kind = (uint8_t)kind, .at = (uint8_t)at, .peer = (m->coord + 1) % m->size, .peers = m->size - 1 };
 }
-
-/* Its blocks: the member's own; those of each peer; all. */
-static struct tc_flow mine(const struct member *m, struct tc_flow f)
+/* With one, which always gets a message. */
+static struct tc_flow with_one(int kind, int at, int peer)
 {
-  f.first = m->coord, f.n = 1;
+  return (struct tc_flow){ .kind = (uint8_t)kind, .at = (uint8_t)at, .peer = peer, .peers = 1, .always = true };
+}
+/* What the member does by itself: a sum or a copy. */
+static struct tc_flow alone(int kind, int from, int to)
+{
+  return (struct tc_flow){ .kind = (uint8_t)kind, .at = (uint8_t)from, .to = (uint8_t)to, .peers = 1, .always = true };
+}
+
+/* Its blocks: these; the member's own; those of each peer; all. */
+static struct tc_flow blocks(int first, int n, struct tc_flow f)
+{
+  f.first = first, f.n = n;
   return f;
 }
+static struct tc_flow mine(const struct member *m, struct tc_flow f) { return blocks(m->coord, 1, f); }
 static struct tc_flow theirs(struct tc_flow f)
 {
-  f.first = f.peer, f.n = f.shift = 1;
-  return f;
+  f.shift = 1;
+  return blocks(f.peer, 1, f);
 }
-static struct tc_flow all(const struct member *m, struct tc_flow f)
-{
-  f.first = 0, f.n = m->size;
-  return f;
-}
+static struct tc_flow all(const struct member *m, struct tc_flow f) { return blocks(0, m->size, f); }
+
 static struct tc_flow always(struct tc_flow f)
 {
   f.always = true;
   return f;
 }
-/* What the member does by itself. */
-static struct tc_flow alone(int kind, int from, int to)
+static struct tc_flow in_phase(int phase, struct tc_flow f)
 {
-  return (struct tc_flow){ .kind = (uint8_t)kind, .at = (uint8_t)from, .to = (uint8_t)to, .peers = 1, .always = true };
+  f.phase = (uint8_t)phase;
+  return f;
 }
 static struct tc_flow after(struct tc_flow f, int when, int flow)
 {
   f.when = (uint8_t)when, f.after = (uint8_t)flow;
   return f;
 }
-
 /* When all that the list has so far is done. */
 static struct tc_flow then(const struct tc_flows *l, struct tc_flow f) { return after(f, TC_AFTER_FIRST, l->n); }
 
@@ -78,9 +85,8 @@ static void exchange(struct tc_flows *l, const struct member *m)
   case TC_ALL_REDUCE:
     to_owners(l, m, TC_AT_DST);
     /* dst may be src: a block is received over one that was sent. */
-    add(l, theirs(after(with_others(m, TC_FLOW_RECV, TC_AT_DST), TC_AFTER_PIECE, 1)));
-    add(l, mine(m, after(with_others(m, TC_FLOW_SEND, TC_AT_DST), TC_AFTER_PIECE, 2)));
-    l->flow[3].phase = l->flow[4].phase = 1;
+    add(l, in_phase(1, theirs(after(with_others(m, TC_FLOW_RECV, TC_AT_DST), TC_AFTER_PIECE, 1))));
+    add(l, in_phase(1, mine(m, after(with_others(m, TC_FLOW_SEND, TC_AT_DST), TC_AFTER_PIECE, 2))));
     break;
   case TC_REDUCE_SCATTER: to_owners(l, m, TC_AT_OWN_DST); break;
   case TC_ALL_GATHER:
@@ -101,22 +107,17 @@ static void exchange(struct tc_flows *l, const struct member *m)
 
 /* ---- the root with each ------------------------------------------------------------------- */
 
-static struct tc_flow with_root(const struct member *m, int kind, int at)
-{
-  return (struct tc_flow){ .kind = (uint8_t)kind, .at = (uint8_t)at, .peer = m->root, .peers = 1, .always = true };
-}
-
 static void star(struct tc_flows *l, const struct member *m)
 {
   const bool root = m->coord == m->root;
   switch (m->coll) {
   case TC_BROADCAST:
     if (root) add(l, always(all(m, with_others(m, TC_FLOW_SEND, TC_AT_SRC))));
-    else add(l, all(m, with_root(m, TC_FLOW_RECV, TC_AT_DST)));
+    else add(l, all(m, with_one(TC_FLOW_RECV, TC_AT_DST, m->root)));
     break;
   case TC_REDUCE:
     if (!root) {
-      add(l, all(m, with_root(m, TC_FLOW_SEND, TC_AT_SRC)));
+      add(l, all(m, with_one(TC_FLOW_SEND, TC_AT_SRC, m->root)));
       break;
     }
     add(l, always(all(m, after(with_others(m, TC_FLOW_RECV, TC_AT_TERMS), TC_IN_SLOTS, 1))));
@@ -124,7 +125,7 @@ static void star(struct tc_flows *l, const struct member *m)
     break;
   case TC_SCATTER:
     if (!root) {
-      add(l, mine(m, with_root(m, TC_FLOW_RECV, TC_AT_OWN_DST)));
+      add(l, mine(m, with_one(TC_FLOW_RECV, TC_AT_OWN_DST, m->root)));
       break;
     }
     add(l, mine(m, alone(TC_FLOW_COPY, TC_AT_SRC, TC_AT_OWN_DST)));
@@ -132,14 +133,14 @@ static void star(struct tc_flows *l, const struct member *m)
     break;
   case TC_GATHER:
     if (!root) {
-      add(l, mine(m, with_root(m, TC_FLOW_SEND, TC_AT_OWN_SRC)));
+      add(l, mine(m, with_one(TC_FLOW_SEND, TC_AT_OWN_SRC, m->root)));
       break;
     }
     add(l, mine(m, alone(TC_FLOW_COPY, TC_AT_OWN_SRC, TC_AT_DST)));
     add(l, always(theirs(with_others(m, TC_FLOW_RECV, TC_AT_DST))));
     break;
-  case TC_SEND: add(l, all(m, with_root(m, TC_FLOW_SEND, TC_AT_SRC))); break;
-  default: add(l, all(m, with_root(m, TC_FLOW_RECV, TC_AT_DST)));
+  case TC_SEND: add(l, all(m, with_one(TC_FLOW_SEND, TC_AT_SRC, m->root))); break;
+  default: add(l, all(m, with_one(TC_FLOW_RECV, TC_AT_DST, m->root)));
   }
 }
 
@@ -152,19 +153,19 @@ static void doubling(struct tc_flows *l, const struct member *m)
   if (m->coll == TC_ALL_REDUCE) add(l, all(m, alone(TC_FLOW_COPY, TC_AT_SRC, TC_AT_WHOLES)));
   if (m->coll == TC_ALL_GATHER) add(l, mine(m, alone(TC_FLOW_COPY, TC_AT_OWN_SRC, TC_AT_DST)));
   for (int have = 1; have < N; have *= 2) {
-    const int n = m->coll == TC_BARRIER ? 0 : TC_MIN(have, N - have), from = (m->coord + have) % N;
-    add(l, then(l, (struct tc_flow){ .kind = TC_FLOW_SEND, .at = (uint8_t)at, .always = true, .peers = 1, .n = n,
-                                     .peer = (m->coord - have + N) % N, .first = m->coord }));
-    add(l, (struct tc_flow){ .kind = TC_FLOW_RECV, .at = (uint8_t)at, .always = true, .peer = from, .peers = 1, .first = from,
-                             .n = n });
+    const int n = m->coll == TC_BARRIER ? 0 : TC_MIN(have, N - have);
+    const int from = (m->coord + have) % N, to = (m->coord - have + N) % N;
+    add(l, then(l, blocks(m->coord, n, with_one(TC_FLOW_SEND, at, to))));
+    add(l, blocks(from, n, with_one(TC_FLOW_RECV, at, from)));
   }
   if (m->coll == TC_ALL_REDUCE) add(l, all(m, alone(TC_FLOW_SUM, TC_AT_WHOLES, TC_AT_DST)));
 }
 
 /* ---- a binomial tree: of n counted from the root, the parent is n without its lowest bit ---------- */
 
-/* A member's place in it. */
-struct place { int n, below, parent; };          /* below: members from n on that hang on it, itself among them, or more */
+/* A member's place in it: its number from the root on, its parent, and how many members from n on hang on it, itself among
+ * them. Its children are n + far for each power of two `far` below that, if there are so many members. */
+struct place { int n, parent, below; };
 
 static struct place place_of(const struct member *m, int root)
 {
@@ -174,34 +175,34 @@ static struct place place_of(const struct member *m, int root)
   return p;
 }
 
-/* What hangs on the member goes up: of each of its children, then to its parent. blocks: one of each member, else nothing. */
-static void up(struct tc_flows *l, const struct member *m, const struct place *p, int at, bool blocks)
+/* Members that hang on number n + far: up to `below`, if there are so many. */
+static int hang_on(const struct member *m, const struct place *p, int far, int below)
+{
+  return TC_MIN(below, m->size - p->n - far);
+}
+
+/* What hangs on the member goes up: of each of its children, then to its parent. any: a block of each, else nothing. */
+static void up(struct tc_flows *l, const struct member *m, const struct place *p, int at, bool any)
 {
   for (int far = p->below / 2; far > 0; far /= 2) {
     const int child = (m->coord + far) % m->size;
-    if (p->n + far >= m->size) continue;
-    add(l, (struct tc_flow){ .kind = TC_FLOW_RECV, .at = (uint8_t)at, .always = true, .peer = child, .peers = 1,
-                             .first = child, .n = blocks ? TC_MIN(far, m->size - p->n - far) : 0 });
+    if (p->n + far < m->size)
+      add(l, blocks(child, any ? hang_on(m, p, far, far) : 0, with_one(TC_FLOW_RECV, at, child)));
   }
-  if (p->n)
-    add(l, then(l, (struct tc_flow){ .kind = TC_FLOW_SEND, .at = (uint8_t)at, .always = true, .peer = p->parent, .peers = 1,
-                                     .first = m->coord, .n = blocks ? TC_MIN(p->below, m->size - p->n) : 0 }));
+  if (p->n) add(l, then(l, blocks(m->coord, any ? hang_on(m, p, 0, p->below) : 0, with_one(TC_FLOW_SEND, at, p->parent))));
 }
 
-/* The whole array goes down, or nothing, to one child after the other, first to the one with most below it; `when` and
- * `after` are of the root's first. */
-static void down(struct tc_flows *l, const struct member *m, const struct place *p, int at, int when, int after_flow,
-                 bool blocks)
+/* The whole array goes down, or nothing, to one child after the other, first to the one with most below it. The root's
+ * first send, from `at`, goes when `when` and `which` say. */
+static void down(struct tc_flows *l, const struct member *m, const struct place *p, int at, int when, int which, bool any)
 {
-  const int n = blocks ? m->size : 0, first = l->n;
-  if (p->n)
-    add(l, then(l, (struct tc_flow){ .kind = TC_FLOW_RECV, .at = TC_AT_DST, .phase = 1, .always = true, .peer = p->parent,
-                                     .peers = 1, .n = n }));
+  const int n = any ? m->size : 0, first = l->n;
+  if (p->n) add(l, then(l, in_phase(1, blocks(0, n, with_one(TC_FLOW_RECV, TC_AT_DST, p->parent)))));
   for (int far = p->below / 2; far > 0; far /= 2) {
+    const struct tc_flow f = with_one(TC_FLOW_SEND, p->n ? TC_AT_DST : at, (m->coord + far) % m->size);
     if (p->n + far >= m->size) continue;
-    const struct tc_flow f = { .kind = TC_FLOW_SEND, .at = (uint8_t)(p->n ? TC_AT_DST : at), .phase = 1, .always = true,
-                               .peer = (m->coord + far) % m->size, .peers = 1, .n = n };
-    add(l, l->n > first ? after(f, TC_AFTER_PIECE, l->n - 1) : after(f, when, after_flow));
+    const bool begins = l->n == first;
+    add(l, in_phase(1, blocks(0, n, after(f, begins ? when : TC_AFTER_PIECE, begins ? which : l->n - 1))));
   }
 }
 
@@ -235,49 +236,37 @@ static void tree(struct tc_flows *l, const struct member *m)
 static void send_answered(struct tc_flows *l, struct tc_flow f)
 {
   add(l, f);
-  f.kind = TC_FLOW_RECV, f.when = TC_AT_ONCE, f.n = 0, f.phase = (uint8_t)(f.phase + 2);
-  add(l, f);
+  add(l, in_phase(f.phase + 2, with_one(TC_FLOW_RECV, f.at, f.peer)));
 }
 static void answer(struct tc_flows *l, struct tc_flow f)
 {
   add(l, f);
-  f.kind = TC_FLOW_SEND, f.n = 0, f.phase = (uint8_t)(f.phase + 2);
-  add(l, after(f, TC_AFTER_FLOW, l->n - 1));
+  add(l, in_phase(f.phase + 2, after(with_one(TC_FLOW_SEND, f.at, f.peer), TC_AFTER_FLOW, l->n - 1)));
 }
 
 static void scattered(struct tc_flows *l, const struct member *m)
 {
   const struct place p = place_of(m, m->root);
-  const int N = m->size;
-  struct tc_flow send = { .kind = TC_FLOW_SEND, .at = p.n ? TC_AT_DST : TC_AT_SRC, .always = true, .peers = 1 };
-  struct tc_flow recv = { .kind = TC_FLOW_RECV, .at = TC_AT_DST, .always = true, .peers = 1 };
-  if (p.n) {
-    recv.peer = p.parent, recv.first = m->coord, recv.n = TC_MIN(p.below, N - p.n);
-    answer(l, recv);
-  }
+  const int N = m->size, at = p.n ? TC_AT_DST : TC_AT_SRC;
+  if (p.n) answer(l, blocks(m->coord, hang_on(m, &p, 0, p.below), with_one(TC_FLOW_RECV, TC_AT_DST, p.parent)));
   for (int far = p.below / 2; far > 0; far /= 2) {
-    if (p.n + far >= N) continue;
-    send.peer = send.first = (m->coord + far) % N, send.n = TC_MIN(far, N - p.n - far);
-    send_answered(l, then(l, send));
+    const int child = (m->coord + far) % N;
+    if (p.n + far < N) send_answered(l, then(l, blocks(child, hang_on(m, &p, far, far), with_one(TC_FLOW_SEND, at, child))));
   }
   const int gone = l->n;                         /* what is received from here on lies where that was sent from */
-  send.phase = recv.phase = 1;
   if (N <= MANY) {                               /* each sends its block to all but the root, which has them */
-    const int before = p.n ? (m->root - m->coord + N) % N - 1 : N - 1;
-    recv.peer = recv.first = send.peer = (m->coord + 1) % N, recv.peers = N - 1, recv.shift = recv.n = send.n = 1;
-    send.first = m->coord, send.peers = before;
-    if (p.n) add(l, after(recv, TC_AFTER_FIRST, gone));
+    struct tc_flow send = in_phase(1, always(mine(m, with_others(m, TC_FLOW_SEND, at))));
+    if (p.n) add(l, after(in_phase(1, always(theirs(with_others(m, TC_FLOW_RECV, TC_AT_DST)))), TC_AFTER_FIRST, gone));
+    if (p.n) send.peers = (m->root - m->coord + N) % N - 1;
     add(l, after(send, TC_AFTER_FIRST, gone));
-    send.peer = (m->root + 1) % N, send.peers = N - 2 - before;
+    if (p.n) send.peer = (m->root + 1) % N, send.peers = N - 2 - send.peers;
     if (p.n) add(l, after(send, TC_AFTER_FIRST, gone));
     return;
   }
   for (int have = 1; have < N; have *= 2) {
-    send.peer = (m->coord - have + N) % N, send.first = m->coord;
-    recv.peer = recv.first = (m->coord + have) % N;
-    send.n = recv.n = TC_MIN(have, N - have);
-    if (send.peer != m->root) send_answered(l, then(l, send));
-    if (p.n) answer(l, after(recv, TC_AFTER_FIRST, gone));
+    const int n = TC_MIN(have, N - have), from = (m->coord + have) % N, to = (m->coord - have + N) % N;
+    if (to != m->root) send_answered(l, then(l, in_phase(1, blocks(m->coord, n, with_one(TC_FLOW_SEND, at, to)))));
+    if (p.n) answer(l, after(in_phase(1, blocks(from, n, with_one(TC_FLOW_RECV, TC_AT_DST, from))), TC_AFTER_FIRST, gone));
   }
 }
 
@@ -286,21 +275,33 @@ static void scattered(struct tc_flows *l, const struct member *m)
 #define ON(coll) (1u << TC_##coll)
 static const struct row {
   void (*list)(struct tc_flows *l, const struct member *m);
-  unsigned collectives;
+  unsigned collectives, wholes;
 } rows[TC_ALGORITHMS] = {
-  { NULL, 0 },
-#define ALGORITHM(name, function, collectives) { function, collectives },
+  { NULL, 0, 0 },
+#define ALGORITHM(name, function, collectives, wholes) { function, collectives, wholes },
 #include "src/coll/algorithm.def"
 #undef ALGORITHM
 };
 const char *const tc_algorithm_name[TC_ALGORITHMS] = {
   "auto",
-#define ALGORITHM(name, function, collectives) #function,
+#define ALGORITHM(name, function, collectives, wholes) #function,
 #include "src/coll/algorithm.def"
 #undef ALGORITHM
 };
 
 bool tc_algorithm_does(int algorithm, int coll) { return rows[algorithm].collectives >> coll & 1; }
+
+int tc_algorithm_named(const char *name)
+{
+  for (int a = 0; a < TC_ALGORITHMS; a++)
+    if (!strcmp(tc_algorithm_name[a], name)) return a;
+  return -1;
+}
+
+int tc_algorithm_direct(int coll)
+{
+  return tc_algorithm_does(TC_ALGORITHM_EXCHANGE, coll) ? TC_ALGORITHM_EXCHANGE : TC_ALGORITHM_STAR;
+}
 
 void tc_flows_of(struct tc_flows *out, int algorithm, int coll, int size, int coord, int root)
 {
@@ -310,33 +311,25 @@ void tc_flows_of(struct tc_flows *out, int algorithm, int coll, int size, int co
   rows[algorithm].list(out, &m);
 }
 
-/* Up to so many members the fewest rounds are best, of which each sends to all others at once. */
-static bool is_few(int size) { return size <= FEW; }
-
 /* What all members give comes together: so many bytes times their number. */
 static bool is_small(int64_t bytes, int size) { return bytes <= WHOLE_BYTES || bytes <= ALL_WHOLES_BYTES / size; }
 
+/* Among few members the direct algorithm is best, which has the fewest rounds; among more, what is small goes by a tree. */
 static int by_size(int coll, int64_t bytes, int size)
 {
-  switch (coll) {
-  case TC_BARRIER: return is_few(size) ? TC_ALGORITHM_EXCHANGE : TC_ALGORITHM_TREE;
-  case TC_ALL_REDUCE: return is_few(size) || !is_small(bytes, size) ? TC_ALGORITHM_EXCHANGE : TC_ALGORITHM_TREE;
-  case TC_ALL_GATHER: return is_few(size) || !is_small(bytes / size, size) ? TC_ALGORITHM_EXCHANGE : TC_ALGORITHM_TREE;
-  case TC_REDUCE: return is_few(size) || !is_small(bytes, size) ? TC_ALGORITHM_STAR : TC_ALGORITHM_TREE;
-  case TC_BROADCAST:
-    if (size > 2 && bytes >= SCATTER_BYTES) return TC_ALGORITHM_SCATTERED;
-    return is_few(size) ? TC_ALGORITHM_STAR : TC_ALGORITHM_TREE;
-  default: return tc_algorithm_does(TC_ALGORITHM_EXCHANGE, coll) ? TC_ALGORITHM_EXCHANGE : TC_ALGORITHM_STAR;
-  }
+  const bool scatters = coll == TC_BROADCAST && size > 2 && bytes >= SCATTER_BYTES;
+  const int64_t given = coll == TC_ALL_GATHER ? bytes / size : coll == TC_BROADCAST ? 0 : bytes;      /* by each member */
+  if (scatters) return TC_ALGORITHM_SCATTERED;
+  return size > FEW && tc_algorithm_does(TC_ALGORITHM_TREE, coll) && is_small(given, size) ? TC_ALGORITHM_TREE
+                                                                                       : tc_algorithm_direct(coll);
 }
 
 int tc_algorithm_of(const struct tc_coll_args *a, int size)
 {
   int64_t bytes = 0;
   for (int i = 0; i < a->n_parts; i++) bytes += a->parts[i].count * (int64_t)tc_dtype_bytes(a->dtype);
-  const bool wholes = tc_coll_adds(a->coll) && (a->algorithm == TC_ALGORITHM_TREE || a->algorithm == TC_ALGORITHM_DOUBLING);
-  if (tc_algorithm_does(a->algorithm, a->coll) && !(wholes && bytes > MOST_WHOLES_BYTES / size)) return a->algorithm;
-  return by_size(a->coll, bytes, size);
+  const bool too_large = rows[a->algorithm].wholes >> a->coll & 1 && bytes > MOST_WHOLES_BYTES / size;
+  return tc_algorithm_does(a->algorithm, a->coll) && !too_large ? a->algorithm : by_size(a->coll, bytes, size);
 }
 
 int64_t tc_blocks_elems(int64_t count, int64_t block, int size, int first, int n)
@@ -355,10 +348,9 @@ int64_t tc_flow_elems(const struct tc_flow *f, int64_t count, int64_t block, int
   return tc_blocks_elems(count, block, size, f->first, f->peers);
 }
 
-/* Roots are the busiest members, or the last ones, and where there is none all are alike. */
+/* The busiest member is the root or, in some lists, the last one; without a root all do as much. */
 double tc_busiest_share(int algorithm, int coll, int size)
 {
-  const int64_t block = 1, all = size;
   double most = 0;
   for (int i = 0; i < 2; i++) {
     const int coord = i * (size - 1), root = coll == TC_SEND || coll == TC_RECV ? (coord + 1) % size : 0;
@@ -366,8 +358,8 @@ double tc_busiest_share(int algorithm, int coll, int size)
     struct tc_flows l;
     tc_flows_of(&l, algorithm, coll, size, coord, root);
     for (int k = 0; k < l.n; k++)
-      if (l.flow[k].kind <= TC_FLOW_SEND) moved[l.flow[k].kind] += (double)tc_flow_elems(&l.flow[k], all, block, size);
-    most = TC_MAX(most, TC_MAX(moved[0], moved[1]) / (double)all);
+      if (l.flow[k].kind <= TC_FLOW_SEND) moved[l.flow[k].kind] += (double)tc_flow_elems(&l.flow[k], size, 1, size);
+    most = TC_MAX(most, TC_MAX(moved[0], moved[1]) / (double)size);
   }
   return most;
 }

@@ -10,7 +10,7 @@
 
 enum tc_algorithm {
   TC_ALGORITHM_AUTO,
-#define ALGORITHM(name, function, collectives) TC_ALGORITHM_##name,
+#define ALGORITHM(name, function, collectives, wholes) TC_ALGORITHM_##name,
 #include "src/coll/algorithm.def"
 #undef ALGORITHM
   TC_ALGORITHMS
@@ -18,6 +18,10 @@ enum tc_algorithm {
 extern const char *const tc_algorithm_name[TC_ALGORITHMS];        /* "auto", "exchange", ... */
 /* Local. Whether it computes the collective. */
 bool tc_algorithm_does(int algorithm, int coll);
+/* Local. The algorithm of that name; -1: none. */
+int tc_algorithm_named(const char *name);
+/* Local. The one in which members exchange with each other, or of a rooted collective with the root. */
+int tc_algorithm_direct(int coll);
 
 enum tc_flow_kind { TC_FLOW_RECV, TC_FLOW_SEND, TC_FLOW_SUM, TC_FLOW_COPY };
 /* Where blocks are. */

@@ -80,12 +80,17 @@ void tc_hub_leave(struct tc_hub *h, int rank)
   atomic_store(&h->gone[rank], true);
 }
 
-/* Wakes the link's thread if it waits. */
+/* Called with the link's lock held: wakes its thread if it waits. */
+static void ring_locked(struct link *l)
+{
+  if (!l->bell) pthread_cond_signal(&l->rung);
+  l->bell = true;
+}
+
 static void ring(struct link *l)
 {
   pthread_mutex_lock(&l->lock);
-  if (!l->bell) pthread_cond_signal(&l->rung);
-  l->bell = true;
+  ring_locked(l);
   pthread_mutex_unlock(&l->lock);
 }
 
@@ -180,8 +185,7 @@ static bool copy_data(struct msg *m)
   struct link *sender = mate->owner;
   pthread_mutex_lock(&sender->lock);
   atomic_store(&mate->state, DONE);         /* from now on the sender may free it, and its link once this lock is free */
-  if (!sender->bell) pthread_cond_signal(&sender->rung);
-  sender->bell = true;
+  ring_locked(sender);
   pthread_mutex_unlock(&sender->lock);
   return true;
 }

@@ -7,8 +7,8 @@
  * (tc_comm_test, tc_comm_settle, counters) becomes true when the transfer has ended.
  *
  * The library's sums are the same on every run of one layout and equal on all members, but
- * have their own order of addition (the bytes that are counted are those of Tercio's own algorithms, not the library's); it adds bf16 in bf16, not in fp32 with one rounding; its
- * maximum may drop a NaN. */
+ * have their own order of addition; it adds bf16 in bf16, not in fp32 with one rounding; its
+ * maximum may drop a NaN. The bytes that are counted are those of Tercio's own algorithms, not the library's. */
 #ifndef TC_COMM_NCCL_H
 #define TC_COMM_NCCL_H
 

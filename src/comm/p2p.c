@@ -42,9 +42,7 @@ struct flow {
   const struct tc_flow *of;
   int peer, tag;
   struct walk walk;
-  const int64_t *gate;            /* piece i may be posted once i < *gate + slack */
-  const struct flow *whole;       /* ... and once all of this one is done; NULL */
-  int64_t slack;
+  const struct flow *after;       /* of->after's, with the same peer if it has one for each */
   int64_t total, posted, done;    /* pieces */
   int req[DEPTH];                 /* of pieces done .. posted-1, at i % DEPTH */
 };
@@ -195,9 +193,7 @@ static void make_flows(struct p2p *x)
       TC_ASSERT(x->n_flows < FLOWS * x->size && (of->when < TC_AFTER_FLOW || last[of->after]));
       struct flow *f = &x->flow[x->n_flows++];
       *f = new_flow(x, of, i);
-      f->gate = of->when >= TC_AFTER_PIECE ? &last[of->after]->done : NULL;
-      f->slack = of->when == TC_IN_SLOTS ? SLOTS : 0;
-      f->whole = of->when == TC_AFTER_FLOW ? last[of->after] : NULL;
+      f->after = of->when < TC_AFTER_FLOW ? NULL : last[of->after];
       last[k] = f;
     }
 }
@@ -210,7 +206,7 @@ static void take_staging(struct p2p *x, int64_t bytes)
   x->stage_bytes = (size_t)bytes;
 }
 
-/* For the terms of so many pieces. */
+/* For the terms of SLOTS pieces from each peer. */
 static void stage_terms(struct p2p *x)
 {
   int64_t most = 0, lo, hi;
@@ -222,7 +218,7 @@ static void stage_terms(struct p2p *x)
   take_staging(x, x->slot_bytes * SLOTS * (x->size - 1));
 }
 
-/* For all contributions, whole. */
+/* For the whole contributions of all members. */
 static void stage_wholes(struct p2p *x)
 {
   int64_t each = 0;
@@ -314,14 +310,23 @@ static int post(struct p2p *x, struct flow *f)
   return 0;
 }
 
+static bool first_are_done(const struct p2p *x, int entries)
+{
+  for (int i = 0; i < x->n_flows; i++)
+    if (x->flow[i].of < &x->list.flow[entries] && x->flow[i].done < x->flow[i].total) return false;
+  return true;
+}
+
 static bool may_post(const struct p2p *x, const struct flow *f)
 {
   if (f->posted == f->total || f->posted - f->done == DEPTH) return false;
-  if (f->gate) return f->posted < *f->gate + f->slack;
-  if (f->whole) return f->whole->done == f->whole->total;
-  for (int i = 0; i < x->n_flows && f->of->when == TC_AFTER_FIRST; i++)
-    if (x->flow[i].of < &x->list.flow[f->of->after] && x->flow[i].done < x->flow[i].total) return false;
-  return true;
+  switch (f->of->when) {
+  case TC_AFTER_FIRST: return first_are_done(x, f->of->after);
+  case TC_AFTER_FLOW: return f->after->done == f->after->total;
+  case TC_AFTER_PIECE: return f->posted < f->after->done;
+  case TC_IN_SLOTS: return f->posted < f->after->done + SLOTS;
+  default: return true;
+  }
 }
 
 /* Completes finished requests and posts new ones. 1: there was progress. */

@@ -20,8 +20,8 @@ static bool is_on_device(const struct tc_exec *x, const struct tc_xprog *p,
          || (a->kind == TC_WAIT && tc_xreshard_is_native(xn->reshard[a->mb % xn->n_reshards]));
 }
 
-/* An event and the host's time of it, as well as these can be compared: the device is idle, and comes to the event between
- * two looks at the host's clock, of which the closest pair of a few counts. */
+/* An event on the device's clock, and the host's time at which it happened: the device is idle, so it records the event
+ * between two readings of the host's clock. Of a few such pairs the closest counts, and the time is in its middle. */
 static struct tc_xwhen on_both_clocks(struct tc_exec *x)
 {
   enum { TRIES = 5 };

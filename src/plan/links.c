@@ -45,14 +45,12 @@ static bool solve(const struct fit *f, double *latency_s, double *bytes_per_s)
  * ranks; send is one. */
 static double turns(bool ring, int ranks) { return !ring ? 1 : ranks % 2 ? 3 : 2; }
 
-/* Rows of before, which do not say it, exchanged with each other or with the root; so does a device's library, as far as
- * bytes go. */
+/* Rows that earlier versions wrote name none: it was the direct one. So are, as far as bytes go, a device's library's. */
 static int algorithm_of(const json_t *row, int coll)
 {
   const char *name = json_string_value(json_object_get(row, "algorithm"));
-  for (int a = TC_ALGORITHM_AUTO + 1; name && a < TC_ALGORITHMS; a++)
-    if (!strcmp(name, tc_algorithm_name[a])) return a;
-  return tc_algorithm_does(TC_ALGORITHM_EXCHANGE, coll) ? TC_ALGORITHM_EXCHANGE : TC_ALGORITHM_STAR;
+  const int a = name ? tc_algorithm_named(name) : -1;
+  return a > TC_ALGORITHM_AUTO ? a : tc_algorithm_direct(coll);
 }
 
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)

@@ -278,7 +278,7 @@ static int scale_all(struct scale *s, enum tc_scale_what what, int world, const 
   return rc;
 }
 
-/* What the run's own sizes do not allow is said of them, before smaller ones could be. */
+/* An error in the run's own sizes is reported with these, before they are made smaller. */
 static int check_whole(struct scale *s, const struct tc_config *c, struct tc_err *err)
 {
   struct tc_program_opts o;

@@ -87,7 +87,7 @@ static void cc_parts(struct cc_env *e)
   struct tc_comm *c = cc_world(e, 2, "dp", 60);
   for (int j = 0; j < 7; j++)
     for (int v = 0; v < 2; v++) {
-      struct cc_call k = { .coll = colls[j], .algorithm = direct_algorithm(colls[j]), .dtype = v ? TC_BF16 : TC_F32, .n_parts = 4,
+      struct cc_call k = { .coll = colls[j], .algorithm = tc_algorithm_direct(colls[j]), .dtype = v ? TC_BF16 : TC_F32, .n_parts = 4,
                            .count = { 3, 1024 * 3, 0, 50 },
                            .root = e->world - 1, .in_place = v && colls[j] < TC_BROADCAST };
       for (int p = 0; p < 4; p++) k.block[p] = tc_ceil_div(k.count[p] / 3, e->world) * 3;
@@ -371,7 +371,7 @@ static void cc_late(struct cc_env *e)
   for (int k = 0; e->rank != last && k < 2 * N; k++) {
     int i = k % N, coll = what[i].coll;
     struct tc_part p = { buf, buf, what[i].count, tc_ceil_div(what[i].count, e->world) };
-    struct tc_coll_args a = { .coll = coll, .algorithm = direct_algorithm(coll), .dtype = TC_F32, .n_parts = 1, .parts = &p,
+    struct tc_coll_args a = { .coll = coll, .algorithm = tc_algorithm_direct(coll), .dtype = TC_F32, .n_parts = 1, .parts = &p,
                               .root = last, .what = "grad layer 3" };
     if (k < N) {
       cc_check(e, tc_comm_start(c[i], &a, &t[i], &err) == 0, "start fails: %s", err.text);

@@ -247,7 +247,7 @@ static void cc_one(struct cc_env *e, struct tc_comm *c, const struct cc_call *k)
   int64_t other = k->ctl ? d.calls - o->calls : t.calls - oc->calls;
   cc_check(e, calls == 1 && other == 0, "%s: %lld calls counted", tc_coll_name[k->coll],
            (long long)calls);
-  const bool direct = k->algorithm == direct_algorithm(k->coll);
+  const bool direct = k->algorithm == tc_algorithm_direct(k->coll);
   cc_check(e, (!direct || bytes == cc_bytes(k, me, n)) && bytes == cc_predicted(k, me, n),
            "%s count %lld: %lld bytes counted, %lld predicted, not %lld", tc_coll_name[k->coll],
            (long long)k->count[0], (long long)bytes, (long long)cc_predicted(k, me, n),
@@ -256,7 +256,7 @@ static void cc_one(struct cc_env *e, struct tc_comm *c, const struct cc_call *k)
 
 static struct cc_call cc_call(int coll, int dtype, int64_t count, int n)
 {
-  struct cc_call k = { .coll = coll, .algorithm = direct_algorithm(coll), .dtype = dtype, .n_parts = 1 };
+  struct cc_call k = { .coll = coll, .algorithm = tc_algorithm_direct(coll), .dtype = dtype, .n_parts = 1 };
   k.block[0] = tc_ceil_div(count, n);
   k.count[0] = coll == TC_ALL_TO_ALL ? k.block[0] * n : count;
   return k;

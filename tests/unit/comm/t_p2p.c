@@ -138,7 +138,37 @@ static void make(void)
 static int32_t src[7] = { 1, 2, 3, 4, 5, 6, 7 }, dst[7];
 
 struct row { int coll, root, count, block; const char *log, *dst; };
-static void test_rows(const struct row *rows, size_t n, int algorithm);
+
+/* Each row's call, by that algorithm; AUTO: by the direct one. */
+static void test_rows(const struct row *rows, size_t n, int algorithm)
+{
+  for (size_t i = 0; i < n; i++) {
+    const struct tc_part part = { src, dst, rows[i].count, rows[i].block };
+    const struct tc_coll_args a = { .coll = rows[i].coll,
+                                    .dtype = TC_I32,
+                                    .root = rows[i].root,
+                                    .algorithm = algorithm ? algorithm : tc_algorithm_direct(rows[i].coll),
+                                    .n_parts = rows[i].coll != TC_BARRIER,
+                                    .parts = &part };
+    struct tc_err err = { 0 };
+    int64_t bytes = -1;
+    char got[80] = "";
+    make();
+    net.src = (const char *)src;
+    net.dst = (const char *)dst;
+    net.span = sizeof dst;
+    memset(dst, 0, sizeof dst);
+    is_int(run(&a, 60, &bytes, &err), 0, "%s, root %d", tc_coll_name[a.coll], a.root);
+    is_str(net.log, rows[i].log, "... its messages");
+    is_int(bytes,
+           a.coll == TC_BARRIER ? 0
+                                : tc_coll_bytes(&a, 3, 1),
+           "... the bytes that it sent");
+    is_int(net.under_way, 0, "... all are done");
+    for (int k = 0; k < 7; k++) tc_text_add(got, sizeof got, "%s%d", k ? " " : "", (int)dst[k]);
+    is_str(got, rows[i].dst, "... and what it has then");
+  }
+}
 
 static void test_messages(void)
 {
@@ -193,37 +223,6 @@ static void test_messages(void)
   test_rows(tree, sizeof tree / sizeof *tree, TC_ALGORITHM_TREE);
 }
 
-/* AUTO: the direct one of each. */
-static void test_rows(const struct row *rows, size_t n, int algorithm)
-{
-  for (size_t i = 0; i < n; i++) {
-    const struct tc_part part = { src, dst, rows[i].count, rows[i].block };
-    const struct tc_coll_args a = { .coll = rows[i].coll,
-                                    .dtype = TC_I32,
-                                    .root = rows[i].root,
-                                    .algorithm = algorithm ? algorithm : direct_algorithm(rows[i].coll),
-                                    .n_parts = rows[i].coll != TC_BARRIER,
-                                    .parts = &part };
-    struct tc_err err = { 0 };
-    int64_t bytes = -1;
-    char got[80] = "";
-    make();
-    net.src = (const char *)src;
-    net.dst = (const char *)dst;
-    net.span = sizeof dst;
-    memset(dst, 0, sizeof dst);
-    is_int(run(&a, 60, &bytes, &err), 0, "%s, root %d", tc_coll_name[a.coll], a.root);
-    is_str(net.log, rows[i].log, "... its messages");
-    is_int(bytes,
-           a.coll == TC_BARRIER ? 0
-                                : tc_coll_bytes(&a, 3, 1),
-           "... the bytes that it sent");
-    is_int(net.under_way, 0, "... all are done");
-    for (int k = 0; k < 7; k++) tc_text_add(got, sizeof got, "%s%d", k ? " " : "", (int)dst[k]);
-    is_str(got, rows[i].dst, "... and what it has then");
-  }
-}
-
 /* What is only moved goes in pieces of 4 MiB, what is reduced in such of 1 MiB, four of them under
  * way, two where they wait to be added. */
 static void test_pieces(void)
@@ -244,7 +243,8 @@ static void test_pieces(void)
     const struct tc_part part = { mem, mem + N * 4 + 64, rows[i].count, rows[i].block };
     const bool reduce = rows[i].coll == TC_REDUCE;
     const struct tc_coll_args a = {
-      .coll = rows[i].coll, .algorithm = direct_algorithm(rows[i].coll), .dtype = TC_F32, .root = reduce ? 1 : 2, .n_parts = 1,
+      .coll = rows[i].coll, .algorithm = tc_algorithm_direct(rows[i].coll), .dtype = TC_F32, .root = reduce ? 1 : 2,
+      .n_parts = 1,
       .parts = &part
     };
     struct tc_err err = { 0 };
@@ -306,7 +306,7 @@ static void test_failures(void)
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const struct tc_part part = { src, dst, 7, 3 };
     const struct tc_coll_args a = { .coll = rows[i].coll,
-                                    .algorithm = direct_algorithm(rows[i].coll),
+                                    .algorithm = tc_algorithm_direct(rows[i].coll),
                                     .dtype = TC_I32,
                                     .root = rows[i].root,
                                     .n_parts = 1,
@@ -327,6 +327,22 @@ static void test_failures(void)
     is_int(net.cancels, rows[i].cancels, "... so many messages are given up");
     is_int(net.clears, 0, "... nothing is well again");
   }
+}
+
+/* Nothing comes from the root: it alone is named, not a member from which a block would come later. */
+static void test_named(void)
+{
+  const struct tc_part part = { src, dst, 7, 3 };
+  const struct tc_coll_args a = { .coll = TC_BROADCAST, .algorithm = TC_ALGORITHM_SCATTERED, .dtype = TC_I32, .root = 2,
+                                  .n_parts = 1, .parts = &part };
+  struct tc_err err = { 0 };
+  int64_t bytes = -1;
+  make();
+  net.deaf = 2;
+  net.tick_ns = SAY_NS / 2 + 1;
+  is_int(run(&a, 1, &bytes, &err), TC_EPEER, "a block that does not come");
+  is_str(err.text, "broadcast on axis dp: no answer from rank 6 on c" LATE, "... the sentence");
+  is_int(net.cancels, 1, "... one message is given up");
 }
 
 /* A call that was late, and in the end is not; how it waits meanwhile. */
@@ -389,6 +405,7 @@ int main(void)
   test_late();
   test_pieces();
   test_failures();
+  test_named();
   test_waits();
   return done_testing();
 }

@@ -164,7 +164,7 @@ static void test_links(void)
     for (int k = 0; k < 4; k++) {
       const double size = 1e4 * (1 + k * k);
       const double us =
-          rows[i].turns * (10 * rounds + tc_coll_busiest(direct_algorithm(rows[i].coll), rows[i].coll, n, size) * 1e-3);
+          rows[i].turns * (10 * rounds + tc_coll_busiest(tc_algorithm_direct(rows[i].coll), rows[i].coll, n, size) * 1e-3);
       tc_text_add(text, sizeof text,
                   ",\n{\"op\": \"%s\", \"ranks\": %d, \"size\": %.0f, "
                   "\"time_us\": %.9f%s",
