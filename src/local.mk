@@ -232,6 +232,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/comm/nccl.c \
   %D%/comm/nccl.h \
   %D%/comm/p2p.c \
+  %D%/comm/p2p.h \
+  %D%/comm/pieces.c \
   %D%/comm/reduce.c \
   %D%/comm/self.c \
   %D%/comm/hub.c \
@@ -336,8 +338,14 @@ libtercio_ir_a_SOURCES = \
   %D%/coll/coll.c \
   %D%/coll/coll.h \
   %D%/coll/algorithm.def \
+  %D%/coll/direct.c \
   %D%/coll/flow.c \
-  %D%/coll/flow.h
+  %D%/coll/flow.h \
+  %D%/coll/impl.h \
+  %D%/coll/members.c \
+  %D%/coll/members.h \
+  %D%/coll/partial.c \
+  %D%/coll/trees.c
 
 # Text to tokens: the only layer that sees PCRE2 and utf8proc.
 noinst_LIBRARIES += libtercio_token.a

@@ -216,6 +216,7 @@ test_headers = \
   %D%/fuzz/place_draw.h \
   %D%/fuzz/place_run.h \
   %D%/unit/box.h \
+  %D%/unit/coll/flow_model.h \
   %D%/unit/coll_bytes.h \
   %D%/unit/broken.h \
   %D%/unit/schedule/fusion_play.h \

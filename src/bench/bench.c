@@ -121,6 +121,14 @@ bool tc_bench_can(int op, int algorithm)
   return tc_algorithm_does(algorithm, ops[op].coll < 0 ? TC_SEND : ops[op].coll);
 }
 
+bool tc_bench_suits(const struct tc_bench *b, int op, int algorithm)
+{
+  const struct tc_members *m = tc_comm_members(b->group);
+  if (op == TC_BENCH_REDUCE_BROADCAST)
+    return tc_algorithm_suits(algorithm, TC_REDUCE, m) || tc_algorithm_suits(algorithm, TC_BROADCAST, m);
+  return tc_algorithm_suits(algorithm, ops[op].coll < 0 ? TC_SEND : ops[op].coll, m);
+}
+
 void tc_bench_algorithm(struct tc_bench *b, int algorithm) { b->algorithm = algorithm; }
 
 void tc_bench_iters(struct tc_bench *b, int iters) { b->iters = TC_MAX(1, TC_MIN(iters, b->max_iters)); }
@@ -346,7 +354,7 @@ static int64_t predict(const struct tc_bench *b, struct tc_coll_count *n)
   memset(n, 0, TC_COLLS * sizeof *n);
   for (int i = 0; i < b->n_calls; i++) {
     const struct tc_coll_args *a = &b->call[i];
-    int64_t bytes = tc_coll_bytes(a, b->size, b->coord);
+    int64_t bytes = tc_coll_bytes(a, tc_comm_members(b->group));
     n[a->coll].calls++;
     n[a->coll].bytes += bytes;
     all += bytes;
@@ -440,9 +448,9 @@ static void fill_row(const struct tc_bench *b, struct tc_bench_row *row)
   row->algbw = (double)row->size_bytes / mean_ns;           /* bytes per ns are GB per s */
   row->busbw = row->algbw * factor[ops[b->op].factor];
   row->sent_bytes = predict(b, unused);
-  row->algorithm = b->n_calls ? tc_algorithm_of(&b->call[0], b->size) : TC_ALGORITHM_STAR;
+  row->algorithm = b->n_calls ? tc_algorithm_of(&b->call[0], tc_comm_members(b->group)) : TC_ALGORITHM_STAR;
   for (int i = 1; i < b->n_calls; i++)
-    if (tc_algorithm_of(&b->call[i], b->size) != row->algorithm) row->algorithm = TC_ALGORITHM_AUTO;
+    if (tc_algorithm_of(&b->call[i], tc_comm_members(b->group)) != row->algorithm) row->algorithm = TC_ALGORITHM_AUTO;
 }
 
 int tc_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_bench_row *row,

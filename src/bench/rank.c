@@ -3,6 +3,8 @@
 #include "kernels/kernel.h"
 #include "src/comm/nccl.h"
 
+#include <stdlib.h>
+
 const char *tc_bench_axis_name(int axis) { return axis == TC_BENCH_WORLD ? "world" : tc_set_name[axis]; }
 
 int tc_bench_axis_size(const struct tc_mesh *m, int axis) { return axis == TC_BENCH_WORLD ? m->world : m->group[axis].size; }
@@ -15,12 +17,15 @@ static int open_group(struct tc_bench_group *g, const struct tc_launch *l, const
   g->rank_names = tc_calloc((size_t)n, sizeof *g->rank_names);
   for (int i = 0; i < n && axis == TC_BENCH_WORLD; i++) g->members[i] = i;
   if (axis != TC_BENCH_WORLD) tc_mesh_group(m, rank, tc_set_axes[axis], g->members);
-  for (int i = 0; i < n; i++) g->rank_names[i] = l->rank_names[g->members[i]];
-  const struct tc_comm_opts o = { .name = tc_bench_axis_name(axis), .rank_names = g->rank_names,
-                                  .deadline_s = l->cfg->run_deadline };
+  int32_t *node = tc_malloc((size_t)n * sizeof *node);
+  for (int i = 0; i < n; i++) g->rank_names[i] = l->rank_names[g->members[i]], node[i] = m->node[g->members[i]];
+  const struct tc_comm_opts o = { .name = tc_bench_axis_name(axis), .rank_names = g->rank_names, .node = node,
+                                  .partial_sums = m->partial_sums, .deadline_s = l->cfg->run_deadline };
+  int rc = 0;
   if (l->hub) g->comm = tc_comm_thread(l->hub, axis, rank, g->members, n, &o);
-  else TC_TRY(tc_comm_mpi(&g->comm, axis, g->members, n, &o, err));
-  return tc_comm_usable(g->comm, err);
+  else rc = tc_comm_mpi(&g->comm, axis, g->members, n, &o, err);
+  free(node);
+  return rc < 0 ? rc : tc_comm_usable(g->comm, err);
 }
 
 /* Collective. x->native <- NCCL among the group's GPUs, if run.comm and run.device select it and the

@@ -78,9 +78,11 @@ const struct tc_flag tc_flags_comm[] = {
     "of all ranks (default world); with mesh.shard also shard and replicate, with mesh.cp also cp; e.g. --axis dp --mesh.tp=4",
     " is not an axis: give tp, dp, pp or world", TC_FLAG_CALL,
     .set = set_axis },
-  { "--algorithm auto|exchange|star|doubling|tree|scattered", "who sends what to whom, in operations that it can do; auto: the "
-    "one that suits the size and the number of ranks (default auto); e.g. --op broadcast --algorithm tree",
-    " is not an algorithm: give auto, exchange, star, doubling, tree or scattered", TC_FLAG_CALL, .set = set_algorithm },
+  { "--algorithm auto|exchange|star|doubling|tree|scattered|chain|sumtree|halving|nodes", "who sends what to whom, in "
+    "operations that it can do; auto: the one that suits the size, the ranks and their nodes (default auto); sums by "
+    "sumtree, halving or nodes need --run.sums=nodes, the default; e.g. --op broadcast --algorithm tree",
+    " is not an algorithm: give auto, exchange, star, doubling, tree, scattered, chain, sumtree, halving or nodes",
+    TC_FLAG_CALL, .set = set_algorithm },
   { "--min SIZE", "the first size of the whole array, in bytes or with K, M or G for powers of 1024 "
     "(default 1K); each later size is 4 times the one before; e.g. --min 64K",
     A_SIZE, FIELD(sweep.min_bytes), sizeof(float), MAX_BYTES },
@@ -211,6 +213,23 @@ static void take_row(void *table, int op, const struct tc_bench_row *r, bool ok)
   t->first = false;
 }
 
+/* Collective. Some group can do some of the operations by --algorithm. */
+static int check_algorithm(const struct job *j, const struct tc_bench_rank *x, struct tc_err *err)
+{
+  const char *name = tc_algorithm_name[j->sweep.algorithm];
+  int64_t any = 0;
+  if (!j->sweep.algorithm) return 0;
+  if (x->native)
+    return tc_fail(err, TC_EUSER, "--algorithm = %s is for Tercio's own collectives, and NCCL does these: leave it, or set "
+                   "--run.comm=mpi", name);
+  for (int i = 0; i < TC_BENCH_OPS; i++) any |= j->sweep.op[i] && tc_bench_suits(x->bench, i, j->sweep.algorithm);
+  TC_TRY(tc_comm_max_i64(x->group[0].comm, &any, 1, err));
+  if (any) return 0;
+  if (!j->mesh->partial_sums)
+    return tc_fail(err, TC_EUSER, "--algorithm = %s adds partial sums, and run.sums = coordinates excludes these: leave one", name);
+  return tc_fail(err, TC_EUSER, "--algorithm = %s needs several nodes with several of the axis' ranks on one: take another", name);
+}
+
 static int measure(const struct job *j, const struct tc_bench_rank *x, int rank, struct tc_err *err)
 {
   struct table table = { j, rank == 0, x->native != NULL, true };
@@ -219,9 +238,7 @@ static int measure(const struct job *j, const struct tc_bench_rank *x, int rank,
   char out[TC_SWEEP_TEXT], left_out[TC_SWEEP_TEXT + 200];
   o.row = take_row;
   o.ctx = &table;
-  if (j->sweep.algorithm && x->native)
-    return tc_fail(err, TC_EUSER, "--algorithm = %s is for Tercio's own collectives, and NCCL does these: leave it, or set "
-                   "--run.comm=mpi", tc_algorithm_name[j->sweep.algorithm]);
+  TC_TRY(check_algorithm(j, x, err));
   if (rank == 0) print_head(j, table.native);
   const int rc = tc_sweep_run(&o, x->bench, x->group[0].comm, row, out, err);
   if (rank == 0 && j->json) printf("\n]\n");

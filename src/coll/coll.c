@@ -16,14 +16,18 @@ int tc_coll_named(const char *name)
   return -1;
 }
 
-int64_t tc_coll_bytes(const struct tc_coll_args *a, int size, int coord)
+int64_t tc_coll_bytes(const struct tc_coll_args *a, const struct tc_members *m)
 {
-  struct tc_flows l;
-  int64_t elems = 0;
-  if (size == 1) return 0;
-  tc_flows_of(&l, tc_algorithm_of(a, size), a->coll, size, coord, a->root);
-  for (int k = 0; k < l.n; k++)
-    for (int i = 0; i < a->n_parts && l.flow[k].kind == TC_FLOW_SEND; i++)
-      elems += tc_flow_elems(&l.flow[k], a->parts[i].count, a->parts[i].block, size);
-  return elems * (int64_t)tc_dtype_bytes(a->dtype);
+  struct tc_flows l = { 0 };
+  int64_t bytes = 0;
+  if (m->size == 1) return 0;
+  tc_flows_of(&l, tc_algorithm_of(a, m), a->coll, m, a->root);
+  for (int k = 0; k < l.n; k++) {
+    const struct tc_flow *f = &l.flow[k];
+    const int64_t each = (int64_t)tc_dtype_bytes(f->wide ? tc_sum_dtype(a->dtype) : a->dtype);
+    for (int i = 0; i < a->n_parts && f->kind == TC_FLOW_SEND; i++)
+      bytes += tc_flow_elems(f, a->parts[i].count, a->parts[i].block, m) * each;
+  }
+  tc_flows_done(&l);
+  return bytes;
 }

@@ -7,7 +7,7 @@
 #ifndef TC_COLL_H
 #define TC_COLL_H
 
-#include "src/base/base.h"
+#include "src/coll/members.h"
 
 /* The collective of a reshard on its axis, and of a communicator's call. The first three are local and free:
  * R -> S, R -> at, R or at -> P. A copy is between host and device. */
@@ -70,8 +70,8 @@ static inline int64_t tc_block_start(int64_t count, int64_t block, int i, int n)
   return i > 0 && block > count / i ? count : i * block;
 }
 
-/* Local. The bytes that coordinate `coord` sends in such a call, by which its counter grows: those of its flows (flow.h).
+/* Local. The bytes that this member sends in such a call, by which its counter grows: those of its flows (flow.h).
  * Predictions use it. The addresses of a->parts are not looked at. */
-int64_t tc_coll_bytes(const struct tc_coll_args *a, int size, int coord);
+int64_t tc_coll_bytes(const struct tc_coll_args *a, const struct tc_members *m);
 
 #endif

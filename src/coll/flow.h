@@ -10,7 +10,7 @@
 
 enum tc_algorithm {
   TC_ALGORITHM_AUTO,
-#define ALGORITHM(name, function, collectives, wholes) TC_ALGORITHM_##name,
+#define ALGORITHM(name, function, collectives, wholes, traits) TC_ALGORITHM_##name,
 #include "src/coll/algorithm.def"
 #undef ALGORITHM
   TC_ALGORITHMS
@@ -18,6 +18,8 @@ enum tc_algorithm {
 extern const char *const tc_algorithm_name[TC_ALGORITHMS];        /* "auto", "exchange", ... */
 /* Local. Whether it computes the collective. */
 bool tc_algorithm_does(int algorithm, int coll);
+/* Local. Whether it does for these members: sums of partial sums must be allowed, and some need nodes with several each. */
+bool tc_algorithm_suits(int algorithm, int coll, const struct tc_members *m);
 /* Local. The algorithm of that name; -1: none. */
 int tc_algorithm_named(const char *name);
 /* Local. The one in which members exchange with each other, or of a rooted collective with the root. */
@@ -29,45 +31,65 @@ enum tc_flow_at {
   TC_AT_SRC, TC_AT_DST,          /* in src or dst, which has all blocks */
   TC_AT_OWN_SRC, TC_AT_OWN_DST,  /* in src or dst, which has this member's alone */
   TC_AT_TERMS,                   /* terms of a sum, of which each peer sends one */
-  TC_AT_WHOLES                   /* whole contributions: block c is all of coordinate c's src */
+  TC_AT_WHOLES,                  /* whole contributions: block c is all of coordinate c's src */
+  TC_AT_WIDE,                    /* all blocks, in the type in which sums are made (tc_sum_dtype) */
+  TC_AT_PARTIAL                  /* partial sums in that type, from the sum that makes them to the flow that takes them */
 };
 /* When piece i of a flow may go. */
 enum tc_flow_when {
   TC_AT_ONCE,
   TC_AFTER_FIRST,                /* when the first `after` entries of the list are done */
   TC_AFTER_FLOW,                 /* when entry `after` is done */
-  TC_AFTER_PIECE,                /* when its piece i has gone: of the flow with the same peer, if it has one for each */
+  TC_AFTER_PIECE,                /* when its piece i has gone: of the flow with the same peer, if it has one for each; of
+                                    blocks in turns, that of turn `turn` */
+  TC_AFTER_EACH,                 /* for a piece of the block of turn t, when entry after + t has come so far */
   TC_IN_SLOTS                    /* when piece i - slots of the sum `after` was made, since terms wait in so few places */
 };
 
-/* A sum is of all terms in the order of coordinates: of this member's blocks at `at` and the terms that the list receives,
- * a piece when all its terms are there; or of all contributions, when all are there. Copies are made before all else.
- * `after`: an entry before this one that has as many peers or one, or the sum. */
+/* A sum is of all terms in the order of coordinates: of this member's blocks at `at` and the terms that receives in the slots
+ * of this sum bring, a piece when all its terms are there; or of all contributions, when all are there. Copies are made
+ * before all else.
+ *
+ * Blocks are first, first + 1, ... modulo the size, n of them; with each further peer they begin `shift` later. Or, where
+ * step > 0, they come in n turns, the first piece of each, then the second of each: among nodes in `rows` (members.h) that
+ * of turn t is in row first + t, modulo rows, and column `column` + step * (t / rows), if it is anybody's. */
 struct tc_flow {
-  uint8_t kind, at, when, after;
+  uint8_t kind, at, when;
   uint8_t to;                    /* of a sum or a copy: where the result is */
   uint8_t phase;                 /* below TC_PHASES: between two members there is at most one flow each way in each */
   bool always;                   /* at least one message, empty if there is nothing: it says that the member is there */
+  bool wide;                     /* in the type in which sums are made */
+  int32_t after, turn;           /* an entry that has as many peers or one, or a sum */
   int32_t peer, peers;           /* with coordinates peer, peer + 1, ... modulo the size, so many */
-  int32_t first, n, shift;       /* blocks first, first + 1, ... modulo the size, n of them, with the first peer; with each
-                                    further one they begin `shift` later */
+  int32_t first, n, shift, column, step;
 };
 
-enum { TC_FLOWS_MOST = 128, TC_PHASES = 4 };     /* enough for 2^21 members */
-struct tc_flows { int n; struct tc_flow flow[TC_FLOWS_MOST]; };
+enum { TC_PHASES = 4 };
+struct tc_flows { int n, cap; struct tc_flow *flow; };
 
-/* Local. What coordinate `coord` of `size` members does; root: of rooted collectives, and the peer of SEND and RECV. */
-void tc_flows_of(struct tc_flows *out, int algorithm, int coll, int size, int coord, int root);
+/* Local. What a member does; root: of rooted collectives, and the peer of SEND and RECV. out: zeroed or of an earlier call;
+ * to be freed with tc_flows_done. */
+void tc_flows_of(struct tc_flows *out, int algorithm, int coll, const struct tc_members *m, int root);
+void tc_flows_done(struct tc_flows *out);
 
-/* Local. The algorithm of a call: a->algorithm, if that does it, else by the bytes of a->parts, whose addresses are not
+/* Local. The algorithm of a call: a->algorithm, if that suits, else by the bytes of a->parts, whose addresses are not
  * looked at. */
-int tc_algorithm_of(const struct tc_coll_args *a, int size);
+int tc_algorithm_of(const struct tc_coll_args *a, const struct tc_members *m);
+/* Local. Whether an algorithm passes an array on in small pieces, through one member after the other. */
+bool tc_algorithm_is_pipeline(int algorithm);
+
+/* The type in which terms of this type are added. */
+static inline int tc_sum_dtype(int dtype) { return dtype == TC_BF16 ? TC_F32 : dtype; }
+
+/* Turns of a flow's blocks, if they come in turns; the block of a turn, -1: nobody's. */
+static inline int tc_flow_turns(const struct tc_flow *f) { return f->step ? f->n : 1; }
+int tc_flow_block(const struct tc_flow *f, const struct tc_nodes *x, int turn);
 
 /* Local. Elements of n blocks from `first` on, modulo the size, of an array of `count` in blocks of `block`. */
 int64_t tc_blocks_elems(int64_t count, int64_t block, int size, int first, int n);
 
 /* Local. Elements that a flow moves of one array, with all its peers: of whole contributions, each is the array. */
-int64_t tc_flow_elems(const struct tc_flow *f, int64_t count, int64_t block, int size);
+int64_t tc_flow_elems(const struct tc_flow *f, int64_t count, int64_t block, const struct tc_members *m);
 
 /* Local. What the busiest member sends or receives, as a part of the array, whose blocks are of one size. */
 double tc_busiest_share(int algorithm, int coll, int size);

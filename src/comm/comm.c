@@ -34,7 +34,7 @@ struct call {
 struct tc_comm {
   const struct tc_comm_ops *ops;
   void *impl;
-  int coord, size;
+  struct tc_members m;            /* m.nodes: owned */
   int64_t deadline_ns;
   char *name;
   void (*traced)(void *, const struct tc_coll_args *, int64_t, int64_t, int64_t);
@@ -127,18 +127,24 @@ static void start_worker(struct tc_comm *c)
   set_failure(c, &why);
 }
 
-struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
+struct tc_members tc_comm_among(const struct tc_comm_opts *o, int size, int coord)
+{
+  return (struct tc_members){ .size = size, .coord = coord, .partial = o->partial_sums,
+                              .nodes = o->node ? tc_nodes_new(o->node, size) : NULL };
+}
+
+struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, const struct tc_members *m,
                             const struct tc_comm_opts *o, struct tc_blocked_call *blocked)
 {
-  TC_ASSERT(size > 0 && coord >= 0 && coord < size);
+  TC_ASSERT(m->size > 0 && m->coord >= 0 && m->coord < m->size);
   struct tc_comm *c = tc_calloc(1, sizeof *c);
-  *c = (struct tc_comm){ .ops = ops, .impl = impl, .coord = coord, .size = size, .blocked = blocked,
+  *c = (struct tc_comm){ .ops = ops, .impl = impl, .m = *m, .blocked = blocked,
                          .deadline_ns = (int64_t)(tc_comm_deadline_s(o) * 1e9), .name = tc_comm_name(o),
                          .traced = o->traced, .traced_ctx = o->traced_ctx };
   pthread_mutex_init(&c->lock, NULL);
   tc_cond_init(&c->work);
   tc_cond_init(&c->ended);
-  if (size > 1) start_worker(c);
+  if (m->size > 1) start_worker(c);
   return c;
 }
 
@@ -195,6 +201,7 @@ bool tc_comms_free(struct tc_comm *const *comm, int n)
       continue;
     }
     c->ops->free(c->impl);
+    tc_nodes_free((struct tc_nodes *)(uintptr_t)c->m.nodes);
     free_calls(c->head);
     free_calls(c->spare);
     pthread_cond_destroy(&c->work);
@@ -219,12 +226,12 @@ static void check_args(const struct tc_comm *c, const struct tc_coll_args *a)
   bool rooted = a->coll == TC_BROADCAST || a->coll == TC_REDUCE || a->coll == TC_SCATTER ||
                 a->coll == TC_GATHER || a->coll == TC_SEND || a->coll == TC_RECV;
   TC_ASSERT(!reduces || (a->dtype != TC_U8 && (a->red == TC_SUM || a->red == TC_MAX_OP)));
-  TC_ASSERT(!rooted || (a->root >= 0 && a->root < c->size));
-  if (a->coll == TC_SEND || a->coll == TC_RECV) TC_ASSERT(a->root != c->coord);
+  TC_ASSERT(!rooted || (a->root >= 0 && a->root < c->m.size));
+  if (a->coll == TC_SEND || a->coll == TC_RECV) TC_ASSERT(a->root != c->m.coord);
   for (int i = 0; i < a->n_parts; i++) {
     TC_ASSERT(a->parts[i].count >= 0 && a->parts[i].block >= 0);
     if (a->coll == TC_ALL_TO_ALL)
-      TC_ASSERT(a->parts[i].count == c->size * a->parts[i].block);
+      TC_ASSERT(a->parts[i].count == c->m.size * a->parts[i].block);
   }
 }
 
@@ -299,7 +306,7 @@ int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ti
     struct call *k = take_call(c, a);
     k->ticket = ++c->last;
     if (ticket) *ticket = k->ticket;
-    if (c->size == 1) {
+    if (c->m.size == 1) {
       rc = run_here(c, k, err);
     } else {
       if (c->tail) c->tail->next = k;
@@ -393,8 +400,9 @@ int tc_comm_usable(struct tc_comm *c, struct tc_err *err)
   return rc;
 }
 
-int tc_comm_size(const struct tc_comm *c) { return c->size; }
-int tc_comm_coord(const struct tc_comm *c) { return c->coord; }
+int tc_comm_size(const struct tc_comm *c) { return c->m.size; }
+int tc_comm_coord(const struct tc_comm *c) { return c->m.coord; }
+const struct tc_members *tc_comm_members(const struct tc_comm *c) { return &c->m; }
 struct tc_blocked_call *tc_comm_blocked_call(struct tc_comm *c) { return c->blocked; }
 
 const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c)

@@ -8,14 +8,16 @@
  * In: calls (src/coll/coll.h) on memory of the host, or of a device (nccl.h). Out: the results, a
  * status that is the same on all members but for TC_EPEER, and counts of calls and bytes.
  *
- * Sums are deterministic: terms are added in coordinate order in fp32 (f64 in double, i32 as integers) and rounded once,
- * by one member or by all alike: all copies are bit-identical. (A device's library differs: nccl.h.)
+ * Sums are deterministic: terms are added in fp32 (f64 in double, i32 as integers) and rounded once, by one member or by all
+ * alike: all copies are bit-identical. Their order is that of coordinates, or, where partial sums are allowed, one that
+ * follows from the members' number and nodes. (A device's library differs: nccl.h.)
  *
  * The files, in reading order:
  *   comm.c      the queue, its thread, tickets, deadlines and counters
  *   control.c   control data, the first error of all members
  *   impl.h      the interface of a backend
- *   p2p.c       the backend over links: drives the flows of a collective (coll/flow.h)
+ *   pieces.c    the flows of a collective (coll/flow.h) as pieces in memory (p2p.h)
+ *   p2p.c       the backend over links: drives them
  *   reduce.c    adding terms
  *   link.h      the interface of a link; the links are
  *   self.c        of a group of one,
@@ -72,6 +74,7 @@ int tc_comm_bcast_status(struct tc_comm *c, int rc, struct tc_err *err);
 int tc_comm_usable(struct tc_comm *c, struct tc_err *err);
 int tc_comm_size(const struct tc_comm *c);
 int tc_comm_coord(const struct tc_comm *c);       /* this rank's coordinate in the group */
+const struct tc_members *tc_comm_members(const struct tc_comm *c);   /* the group, by which calls are predicted */
 const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c);
 /* Local; drops queued calls. False: its thread hangs in a library call, and is leaked with all that it
  * uses. NULL is accepted. */
@@ -85,6 +88,8 @@ struct tc_comm_opts {
   const char *name;               /* "dp", "tp", "pp", "world" */
   double deadline_s;              /* 0: 600 */
   const char *const *rank_names;  /* [size] "rank 3 on node2"; borrowed; may be NULL */
+  const int32_t *node;            /* [size] the node of each; NULL: they are not known, or do not matter */
+  bool partial_sums;              /* sums may be made of partial sums (run.sums) */
   /* Called after each successful call, by the thread that ran it; *a is borrowed during the call.
   * begin: when it reached the head of the queue. NULL: not traced. Not for groups of one. */
   void (*traced)(void *ctx, const struct tc_coll_args *a, int64_t begin_ns, int64_t end_ns,

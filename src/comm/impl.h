@@ -48,13 +48,17 @@ int tc_late_gone(const struct tc_late *l, const struct tc_coll_args *a, int peer
 int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, const int *late, int n,
                    struct tc_err *err);
 
-/* Local. Takes ownership of impl. blocked: where impl reports its waits; may be NULL. */
-struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
+/* Local. The members, as the options describe them; their nodes are to be handed to tc_comm_new. */
+struct tc_members tc_comm_among(const struct tc_comm_opts *o, int size, int coord);
+/* Local. Takes ownership of impl, and of the members' nodes, which impl may use. blocked: where impl reports its waits; may
+ * be NULL. */
+struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, const struct tc_members *m,
                             const struct tc_comm_opts *o, struct tc_blocked_call *blocked);
 
 /* Local. out[n] <- ((term[0] + term[1]) + term[2]) + ..., or their maximum (a NaN stays), rounded
- * once. f32, bf16, f64, i32; red: TC_SUM or TC_MAX_OP. out may be one of the terms. */
-void tc_reduce_terms(int dtype, void *out, const void *const *term, int terms, int64_t n, int red);
+ * once. from, to: the terms' type and the sum's: f32, bf16, f64, i32, both the same or f32 and bf16. red: TC_SUM or
+ * TC_MAX_OP. out may be one of the terms, if it has their type. */
+void tc_reduce_terms(int from, int to, void *out, const void *const *term, int terms, int64_t n, int red);
 
 struct tc_blocked_call *tc_comm_blocked_call(struct tc_comm *c);
 

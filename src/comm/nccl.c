@@ -29,7 +29,8 @@ enum { WAYS = 2, SPINS = 64, YIELDS = 64, SLEEP_NS = 100000, START_NS = 1000000,
 struct nccl {
   const struct tc_nccl_ops *ops;
   struct tc_nccl *way[WAYS];
-  int n_ways, coord, size;
+  int n_ways;
+  struct tc_members m;
   char *name;                     /* owned, as members */
   int32_t *members;
   struct tc_late late;            /* borrows those */
@@ -68,8 +69,8 @@ static int find_late(const struct nccl *x, const struct tc_coll_args *a, int lat
     late[0] = a->root;
     return 1;
   }
-  for (int i = 0; i < TC_MIN(x->size - 1, TC_SUSPECTS); i++) late[i] = (x->coord + 1 + i) % x->size;
-  return x->size - 1;
+  for (int i = 0; i < TC_MIN(x->m.size - 1, TC_SUSPECTS); i++) late[i] = (x->m.coord + 1 + i) % x->m.size;
+  return x->m.size - 1;
 }
 
 /* Polls once: TC_EPEER when the timeout has expired or *stop is set. */
@@ -134,7 +135,7 @@ static int be_ready(struct nccl *x, int w, const struct tc_coll_args *a, struct 
 
 static int way_of(const struct nccl *x, const struct tc_coll_args *a)
 {
-  bool up = a->coll == TC_SEND ? a->root > x->coord : a->root < x->coord;
+  bool up = a->coll == TC_SEND ? a->root > x->m.coord : a->root < x->m.coord;
   return x->n_ways > 1 && (a->coll == TC_SEND || a->coll == TC_RECV) && !up;
 }
 
@@ -175,7 +176,7 @@ static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool 
   if (at < 0 || rc < 0) return give_up(x, a, at < 0, err);
   if (p.say_ns > SAY_NS) tc_blocked_call_clear(x->late.blocked);
   x->seen++;
-  *bytes = tc_coll_bytes(a, x->size, x->coord);
+  *bytes = tc_coll_bytes(a, &x->m);
   return 0;
 }
 
@@ -214,10 +215,10 @@ static int init_way(struct nccl *x, int w, void *device, struct tc_comm *host, s
   char made[TC_NCCL_ID_BYTES] = "";
   void *id = made;
   int64_t n = sizeof made;
-  TC_TRY(agree(x, x->coord == 0 ? x->ops->id(device, made, err) : 0, host, err));
+  TC_TRY(agree(x, x->m.coord == 0 ? x->ops->id(device, made, err) : 0, host, err));
   TC_TRY(tc_comm_bytes_bcast(host, 0, &id, &n, err));
-  int rc = x->ops->join(&x->way[w], device, id, x->coord, x->size, err);
-  if (x->coord != 0) free(id);
+  int rc = x->ops->join(&x->way[w], device, id, x->m.coord, x->m.size, err);
+  if (x->m.coord != 0) free(id);
   TC_TRY(agree(x, rc, host, err));                /* otherwise the others would wait for this member */
   return agree(x, be_ready(x, w, &joining, err), host, err);
 }
@@ -232,7 +233,7 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
   struct nccl *x = tc_calloc(1, sizeof *x);
   const int size = tc_comm_size(host);
   const size_t bytes = (size_t)size * sizeof *members;
-  *x = (struct nccl){ .ops = ops, .coord = tc_comm_coord(host), .size = size, .n_ways = two_ways && size > 1 ? 2 : 1,
+  *x = (struct nccl){ .ops = ops, .m = tc_comm_among(o, size, tc_comm_coord(host)), .n_ways = two_ways && size > 1 ? 2 : 1,
                       .name = tc_comm_name(o), .members = memcpy(tc_malloc(bytes), members, bytes) };
   pthread_mutex_init(&x->lock, NULL);
   x->late = (struct tc_late){ .axis = x->name, .rank_names = o->rank_names, .members = x->members,
@@ -242,7 +243,7 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
   int rc = 0;
   *out = NULL;
   for (int w = 0; w < x->n_ways && !rc; w++) rc = init_way(x, w, device, host, err);
-  struct tc_comm *c = tc_comm_new(&comm_ops, x, x->coord, x->size, o, x->late.blocked);
+  struct tc_comm *c = tc_comm_new(&comm_ops, x, &x->m, o, x->late.blocked);
   if (!rc) rc = tc_comm_usable(c, err);
   if (rc == 0) {
     *out = c;

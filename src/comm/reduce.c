@@ -1,4 +1,4 @@
-/* reduce.c - adding the members' terms in coordinate order, so that sums are the same on every run.
+/* reduce.c - adding terms in the order of coordinates, so that sums are the same on every run.
  *
  * Terms are added in a wider type, a tile of elements at a time, and rounded once. */
 #include "src/comm/impl.h"
@@ -10,10 +10,10 @@ enum { TILE = 1024 };             /* elements added at a time: they stay in the 
 #define ADD_WRAP(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
 
 /* A tile is read before it is written, so out may be one of the terms. */
-#define REDUCER(name, type, wide, load, store, add)                                        \
+#define REDUCER(name, type, to, wide, load, store, add)                                    \
 static void name(void *out_, const void *const *term, int terms, int64_t n, int red)       \
 {                                                                                          \
-  type *out = out_;                                                                        \
+  to *out = out_;                                                                          \
   wide acc[TILE];                                                                         \
   for (int64_t i = 0; i < n; i += TILE) {                                                 \
     int m = (int)TC_MIN(n - i, TILE);                                                     \
@@ -32,16 +32,20 @@ static void name(void *out_, const void *const *term, int terms, int64_t n, int 
     for (int k = 0; k < m; k++) out[i + k] = store(acc[k]);                                \
   }                                                                                        \
 }
-REDUCER(reduce_f32, float, float, SAME, SAME, ADD)
-REDUCER(reduce_bf16, uint16_t, float, tc_bf16_to_f32, tc_f32_to_bf16, ADD)
-REDUCER(reduce_f64, double, double, SAME, SAME, ADD)
-REDUCER(reduce_i32, int32_t, int32_t, SAME, SAME, ADD_WRAP)
+REDUCER(reduce_f32, float, float, float, SAME, SAME, ADD)
+REDUCER(reduce_bf16, uint16_t, uint16_t, float, tc_bf16_to_f32, tc_f32_to_bf16, ADD)
+REDUCER(widen_bf16, uint16_t, float, float, tc_bf16_to_f32, SAME, ADD)
+REDUCER(round_bf16, float, uint16_t, float, SAME, tc_f32_to_bf16, ADD)
+REDUCER(reduce_f64, double, double, double, SAME, SAME, ADD)
+REDUCER(reduce_i32, int32_t, int32_t, int32_t, SAME, SAME, ADD_WRAP)
 
-void tc_reduce_terms(int dtype, void *out, const void *const *term, int terms, int64_t n, int red)
+void tc_reduce_terms(int from, int to, void *out, const void *const *term, int terms, int64_t n, int red)
 {
   typedef void reduce_fn(void *out, const void *const *term, int terms, int64_t n, int red);
-  static reduce_fn *const fn[TC_DTYPES] = {
-    [TC_F32] = reduce_f32, [TC_BF16] = reduce_bf16, [TC_F64] = reduce_f64, [TC_I32] = reduce_i32
+  static reduce_fn *const fn[TC_DTYPES][TC_DTYPES] = {
+    [TC_F32] = { [TC_F32] = reduce_f32, [TC_BF16] = round_bf16 },
+    [TC_BF16] = { [TC_BF16] = reduce_bf16, [TC_F32] = widen_bf16 },
+    [TC_F64] = { [TC_F64] = reduce_f64 }, [TC_I32] = { [TC_I32] = reduce_i32 }
   };
-  fn[dtype](out, term, terms, n, red);
+  fn[from][to](out, term, terms, n, red);
 }

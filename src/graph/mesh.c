@@ -390,6 +390,18 @@ int tc_mesh_group_nodes(const struct tc_mesh *m, int rank, unsigned axes)
   return n;
 }
 
+struct tc_nodes *tc_mesh_nodes(const struct tc_mesh *m, int rank, unsigned axes)
+{
+  const int32_t size = tc_mesh_size(m, axes);
+  if (m->n_nodes == 1) return NULL;
+  int32_t *node = tc_malloc((size_t)size * sizeof *node);
+  tc_mesh_group(m, rank, axes, node);
+  for (int32_t i = 0; i < size; i++) node[i] = m->node[node[i]];
+  struct tc_nodes *x = tc_nodes_new(node, size);
+  free(node);
+  return x;
+}
+
 /* ---- synthetic clusters --------------------------------------------------------------- */
 
 /* Skips blanks, then `word` if it follows (if it ends with a letter, as a whole word). */

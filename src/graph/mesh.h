@@ -8,6 +8,7 @@
 #define TC_MESH_H
 
 #include "src/base/base.h"
+#include "src/coll/members.h"
 #include "src/config/choices.h"
 
 #define AXIS(id, name, role) TC_##id,
@@ -52,6 +53,7 @@ struct tc_mesh {
   enum tc_order order;            /* not TC_ORDER_AUTO */
   int32_t *node;                  /* [world] node of each rank; owned */
   int32_t *coord;                 /* [world][TC_AXES]; owned; coord[.][TC_MB] = 0 */
+  bool partial_sums;              /* collectives may add sums of nodes (run.sums); false unless it is set */
   int32_t *at;                    /* [world] ranks, node by node; owned. A rank's index in it
                                    * is the sum of its coordinates times the strides */
 };
@@ -91,6 +93,8 @@ int32_t tc_mesh_member(const struct tc_mesh *m, int rank, unsigned axes, int32_t
 void tc_mesh_group(const struct tc_mesh *m, int rank, unsigned axes, int32_t *ranks);
 /* Local. The number of nodes that the group of `rank` spans. */
 int tc_mesh_group_nodes(const struct tc_mesh *m, int rank, unsigned axes);
+/* Local. On which nodes its members are; NULL as tc_nodes_new. To be freed with tc_nodes_free. */
+struct tc_nodes *tc_mesh_nodes(const struct tc_mesh *m, int rank, unsigned axes);
 /* Local. The set by which these axes are called, of which those of one rank do not matter; -1: they have no name, or all are
  * of one rank. */
 int tc_mesh_find(const struct tc_mesh *m, unsigned axes);

@@ -169,7 +169,8 @@ double tc_coll_busiest(int algorithm, int coll, int size, double bytes)
   const struct tc_part all = { .count = count, .block = tc_ceil_div(count, size) };
   const struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .n_parts = 1, .parts = &all,
                                   .algorithm = algorithm };
-  return tc_busiest_share(tc_algorithm_of(&a, size), coll, size) * bytes;
+  const struct tc_members m = tc_members_of(size, 0);
+  return tc_busiest_share(tc_algorithm_of(&a, &m), coll, size) * bytes;
 }
 
 /* The members of a rank's group on an axis; how many of them are on its node, and below its leaf switch; for

@@ -30,7 +30,9 @@ void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int r
 {
   const struct tc_graph *g = p->graph;
   memset(out, 0, sizeof *out);
-  int size = tc_mesh_size(m, axes), coord = tc_mesh_index(m, rank, axes);
+  const int size = tc_mesh_size(m, axes), coord = tc_mesh_index(m, rank, axes);
+  struct tc_nodes *nodes = tc_mesh_nodes(m, rank, axes);
+  const struct tc_members members = { .size = size, .coord = coord, .nodes = nodes, .partial = m->partial_sums };
   for (int32_t i = 0; i < p->actions->n; i++) {
     const struct tc_action *a = &p->actions->action[i];
     const struct tc_node *n = &g->node[a->node];
@@ -48,7 +50,8 @@ void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int r
                                        .root = tc_collective_root(n, coord), .n_parts = parts, .parts = part,
                                        .algorithm = TC_PROGRAM_ALGORITHM };
     c->calls++;
-    c->bytes += tc_coll_bytes(&call, size, coord);
+    c->bytes += tc_coll_bytes(&call, &members);
     free(part);
   }
+  tc_nodes_free(nodes);
 }

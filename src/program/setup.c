@@ -123,7 +123,9 @@ static int make_axes(struct tc_mesh **out, const struct tc_config *c, enum tc_or
                                .tp_across_nodes = c->mesh_tp_across_nodes };
   for (int s = 0; s < TC_SETS; s++)
     if (tc_set_has_option(s)) want.size[s] = size_given(c, s);
-  return tc_mesh_new(out, world, node_of_rank, &want, err);
+  TC_TRY(tc_mesh_new(out, world, node_of_rank, &want, err));
+  (*out)->partial_sums = c->run_sums == TC_SUMS_NODES;
+  return 0;
 }
 
 int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,

@@ -224,15 +224,17 @@ static void *run_rank(void *arg)
 static void make_comms(struct rank *r)
 {
   const struct tc_side *s = r->side;
-  const struct tc_comm_opts o = { .name = "proof", .deadline_s = DEADLINE_S };
   int32_t *members = tc_malloc((size_t)s->mesh->world * sizeof *members);
+  int32_t *node = tc_malloc((size_t)s->mesh->world * sizeof *node);
+  const struct tc_comm_opts o = { .name = "proof", .deadline_s = DEADLINE_S, .node = node, .partial_sums = s->mesh->partial_sums };
   for (int set = 0; set < TC_SETS; set++) {
     const struct tc_group *group = &s->mesh->group[set];
     if (!group->named || group->size < 2) continue;
     tc_mesh_group(s->mesh, r->rank, group->axes, members);
+    for (int i = 0; i < group->size; i++) node[i] = s->mesh->node[members[i]];
     r->comm[set] = tc_comm_thread(s->hub, set, r->rank, members, group->size, &o);
   }
-  free(members);
+  TC_FREE(members, node);
 }
 
 static void free_rank(struct rank *r)

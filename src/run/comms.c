@@ -13,13 +13,17 @@ static int make_comm(struct tc_run *r, struct tc_comm **out, int id, const char 
                      const int32_t *members, int size, struct tc_err *err)
 {
   const char **names = r->names[id] = tc_calloc((size_t)size, sizeof *names);
-  for (int i = 0; i < size; i++) names[i] = r->rank_names[members[i]];
-  struct tc_comm_opts o = { .name = name, .deadline_s = r->cfg->run_deadline, .rank_names = names };
+  int32_t *node = tc_malloc((size_t)size * sizeof *node);
+  for (int i = 0; i < size; i++) names[i] = r->rank_names[members[i]], node[i] = r->mesh->node[members[i]];
+  struct tc_comm_opts o = { .name = name, .deadline_s = r->cfg->run_deadline, .rank_names = names, .node = node,
+                            .partial_sums = r->mesh->partial_sums };
+  int rc = 0;
   tc_trace_comm(r->trace, name, &o);
   if (size == 1) *out = tc_comm_self(&o);
   else if (r->hub) *out = tc_comm_thread(r->hub, id, r->rank, members, size, &o);
-  else TC_TRY(tc_comm_mpi(out, id, members, size, &o, err));
-  return tc_comm_usable(*out, err);
+  else rc = tc_comm_mpi(out, id, members, size, &o, err);
+  free(node);
+  return rc < 0 ? rc : tc_comm_usable(*out, err);
 }
 
 int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err)

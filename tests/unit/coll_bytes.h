@@ -9,7 +9,8 @@ static inline int64_t coll_bytes(int coll, int size, int coord, int root, int64_
   const struct tc_part part = { .count = count, .block = block };
   const struct tc_coll_args a = { .coll = coll, .algorithm = tc_algorithm_direct(coll), .dtype = TC_F32, .root = root,
                                   .n_parts = 1, .parts = &part };
-  return tc_coll_bytes(&a, size, coord);
+  const struct tc_members m = tc_members_of(size, coord);
+  return tc_coll_bytes(&a, &m);
 }
 
 #endif

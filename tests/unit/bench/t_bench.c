@@ -4,9 +4,7 @@
 #include "tests/unit/leak.h"
 #include "tests/unit/tap.h"
 
-struct tc_comm {
-  int coord, size;
-};
+struct tc_comm { struct tc_members m; };
 
 enum { CALLS = 4, N = 3 };
 static struct tc_coll_args made[CALLS];
@@ -30,7 +28,7 @@ static int bench_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticke
   *t = ++n_made;
   counted.data[a->coll].calls++;
   counted.data[a->coll].bytes +=
-      tc_coll_bytes(a, c->size, c->coord);
+      tc_coll_bytes(a, &c->m);
   waits = 0;
   return falls(1, err);
 }
@@ -54,20 +52,20 @@ static int bench_settle(struct tc_comm *c, struct tc_err *err)
 static int bench_barrier(struct tc_comm *c, const struct tc_coll_args *a, struct tc_err *err)
 {
   barriers +=
-      c->size == 5 && a->coll == TC_BARRIER && a->ctl && !strcmp(a->what, "before an iteration");
+      c->m.size == 5 && a->coll == TC_BARRIER && a->ctl && !strcmp(a->what, "before an iteration");
   return falls(5, err);
 }
 /* Another rank took longer. */
 static int bench_max(struct tc_comm *c, int64_t *x, int n, struct tc_err *err)
 {
-  for (int i = 0; i + 1 < n && c->size == 5; i++) x[i] += longer_ns;
-  if (heard_bytes[1] && c->size == 5) x[n - 1] = 1;
+  for (int i = 0; i + 1 < n && c->m.size == 5; i++) x[i] += longer_ns;
+  if (heard_bytes[1] && c->m.size == 5) x[n - 1] = 1;
   return falls(6, err);
 }
 static int bench_gather(struct tc_comm *c, int root, const void *mine, int64_t my_bytes, void **all,
                         int64_t *bytes, struct tc_err *err)
 {
-  if (c->size != 5 || root) return -1;
+  if (c->m.size != 5 || root) return -1;
   message_bytes = my_bytes;
   memset(bytes, 0, 5 * sizeof *bytes);
   memcpy(bytes, heard_bytes, sizeof heard_bytes);
@@ -79,7 +77,7 @@ static int bench_gather(struct tc_comm *c, int root, const void *mine, int64_t m
 static int bench_bcast(struct tc_comm *c, int root, void **buf, int64_t *n, struct tc_err *err)
 {
   (void)buf, (void)n;
-  return c->size != 5 || root ? -1 : falls(8, err);
+  return c->m.size != 5 || root ? -1 : falls(8, err);
 }
 static int64_t bench_clock(void) { return now_ns += 1000 * (runs + 1) * (runs + 1); }
 
@@ -91,8 +89,9 @@ static int64_t bench_clock(void) { return now_ns += 1000 * (runs + 1) * (runs + 
 #define tc_comm_bytes_gather bench_gather
 #define tc_comm_bytes_bcast bench_bcast
 #define tc_comm_counters(c) (&counted)
-#define tc_comm_coord(c) ((c)->coord)
-#define tc_comm_size(c) ((c)->size)
+#define tc_comm_coord(c) ((c)->m.coord)
+#define tc_comm_members(c) (&(c)->m)
+#define tc_comm_size(c) ((c)->m.size)
 #define tc_now_ns bench_clock
 #include "src/bench/bench.c"
 
@@ -133,7 +132,7 @@ static struct tc_device there = { .ops = &there_ops };
 /* ---- a group of three ---------------------------------------------------------------------- */
 
 static const int32_t members[N] = { 4, 1, 200 };
-static struct tc_comm group, world = { 0, 5 };
+static struct tc_comm group, world = { .m = { .size = 5 } };
 static struct tc_bench *bench;
 static int wrong_at, wrong_n, wrong_run, bad_src, bad_poison;
 
@@ -147,14 +146,14 @@ static float sum(int64_t i) { return value(0, i) + value(1, i) + value(2, i); }
 /* What element i of the output has to be; false: it is to be left alone. */
 static bool expected(int64_t i, float *x)
 {
-  const int64_t c = bench->count, b = bench->block, lo = group.coord * b;
-  const int64_t mine = group.coord == N - 1 ? c - lo : b, owner = TC_MIN(i / b, N - 1);
+  const int64_t c = bench->count, b = bench->block, lo = group.m.coord * b;
+  const int64_t mine = group.m.coord == N - 1 ? c - lo : b, owner = TC_MIN(i / b, N - 1);
   *x = 0;
   if (i >= c) return false;
   switch (bench->op) {
   case TC_BENCH_REDUCE:
     *x = sum(i);
-    return group.coord == 0;
+    return group.m.coord == 0;
   case TC_BENCH_ALL_REDUCE:
   case TC_BENCH_REDUCE_BROADCAST:
     *x = sum(i);
@@ -167,11 +166,11 @@ static bool expected(int64_t i, float *x)
     return true;
   case TC_BENCH_GATHER:
     *x = value((int)owner, i - owner * b);
-    return group.coord == 0;
+    return group.m.coord == 0;
   case TC_BENCH_BROADCAST:
   case TC_BENCH_ONE_BY_ONE:
     *x = value(0, i);
-    return group.coord > 0;
+    return group.m.coord > 0;
   case TC_BENCH_SCATTER:
     *x = value(0, lo + i);
     return i < mine;
@@ -183,7 +182,7 @@ static bool expected(int64_t i, float *x)
     *x = value(bench->from, i);
     return true;
   default:
-    *x = value((group.coord + 2) % N, i);
+    *x = value((group.m.coord + 2) % N, i);
     return true;
   }
 }
@@ -193,7 +192,7 @@ static void give(void)
 {
   float *dst = bench->dst_there;
   for (int64_t i = 0; i < bench->count; i++)
-    bad_src += bench->src_there[i] != value(group.coord, i);
+    bad_src += bench->src_there[i] != value(group.m.coord, i);
   for (int64_t i = 0; i < bench->count + GUARD && (runs == 0 || runs == 2); i++)
     bad_poison += bits(dst[i]) != poison_bits;
   for (int64_t i = 0; i < bench->count + GUARD; i++) {
@@ -208,7 +207,7 @@ static void give(void)
 static int row(int op, int coord, int64_t bytes, int iters, bool elsewhere, struct tc_bench_row *r,
                struct tc_err *err)
 {
-  group = (struct tc_comm){ coord, N };
+  group.m = tc_members_of(N, coord);
   allocs_left = 2;
   *err = (struct tc_err){ 0 };
   n_made = runs = waits = syncs = settled = barriers = bad_src = bad_poison = 0;

@@ -61,21 +61,23 @@ static void cc_rooted(struct cc_env *e)
   tc_comm_free(c);
 }
 
-/* By every other algorithm. */
+/* By every other algorithm, on nodes. */
 static void cc_algorithms(struct cc_env *e)
 {
-  struct tc_comm *c = cc_world(e, 1, "dp", 60);
-  for (int a = TC_ALGORITHM_STAR + 1; a < TC_ALGORITHMS; a++)
-    for (int coll = TC_FIRST_COLL; coll < TC_BARRIER; coll++)
-      for (int i = 0; i < 8 && tc_algorithm_does(a, coll); i++) {
-        struct cc_call k = cc_call(coll, cc_dtypes[i % CC_DTYPES], cc_counts[i], e->world);
+  struct tc_comm *on[] = { cc_nodes(e, 1, false), cc_nodes(e, 12, true) };
+  for (int i = 0; i < 2 * CC_COUNTS; i++)
+    for (int a = TC_ALGORITHM_STAR + 1; a < TC_ALGORITHMS; a++)
+      for (int coll = TC_FIRST_COLL; coll < TC_BARRIER; coll++) {
+        struct tc_comm *c = on[i % 2];
+        struct cc_call k = cc_call(coll, cc_dtypes[i / 2 % CC_DTYPES], cc_counts[i / 2], e->world);
         k.algorithm = a;
-        for (k.root = 0; k.root < e->world; k.root++) {
+        if (!tc_algorithm_suits(a, coll, tc_comm_members(c))) continue;
+        for (k.root = 0; k.root < (cc_counts[i / 2] > CC_MANY ? 1 : e->world); k.root++) {
           k.in_place = k.root % 2 && coll != TC_BROADCAST;
           cc_one(e, c, &k);
         }
       }
-  tc_comm_free(c);
+  for (int i = 0; i < 2; i++) tc_comm_free(on[i]);
 }
 
 /* Several parts of uneven sizes in one call; blocks of whole rows (3 a row), where the last
@@ -84,7 +86,7 @@ static void cc_parts(struct cc_env *e)
 {
   static const int colls[] = { TC_ALL_REDUCE, TC_REDUCE_SCATTER, TC_ALL_GATHER, TC_BROADCAST,
                                TC_REDUCE, TC_SCATTER, TC_GATHER };
-  struct tc_comm *c = cc_world(e, 2, "dp", 60);
+  struct tc_comm *c = cc_world(e, 2, "dp", 60), *on = cc_nodes(e, 13, true);
   for (int j = 0; j < 7; j++)
     for (int v = 0; v < 2; v++) {
       struct cc_call k = { .coll = colls[j], .algorithm = tc_algorithm_direct(colls[j]), .dtype = v ? TC_BF16 : TC_F32, .n_parts = 4,
@@ -92,8 +94,11 @@ static void cc_parts(struct cc_env *e)
                            .root = e->world - 1, .in_place = v && colls[j] < TC_BROADCAST };
       for (int p = 0; p < 4; p++) k.block[p] = tc_ceil_div(k.count[p] / 3, e->world) * 3;
       cc_one(e, c, &k);
+      k.algorithm = TC_ALGORITHM_NODES;          /* where it does that */
+      cc_one(e, on, &k);
     }
   tc_comm_free(c);
+  tc_comm_free(on);
 }
 
 /* More pieces than slots and requests, and a call after it in the same memory. */
@@ -101,60 +106,72 @@ static void cc_large(struct cc_env *e)
 {
   static const int colls[] = { TC_ALL_REDUCE, TC_REDUCE_SCATTER, TC_ALL_GATHER, TC_BROADCAST,
                                TC_REDUCE };
-  struct tc_comm *c = cc_world(e, 3, "dp", 60);
+  struct tc_comm *c = cc_world(e, 3, "dp", 60), *on = cc_nodes(e, 14, false);
   int64_t count = e->world == 2 ? 2200001 : 900001;  /* 9 pieces a block; 3 or 2 */
   for (int j = 0; j < 5; j++) {
     struct cc_call k = cc_call(colls[j], TC_F64, count, e->world);
     k.in_place = colls[j] == TC_ALL_REDUCE || colls[j] == TC_REDUCE_SCATTER;
     cc_one(e, c, &k);
+    k.algorithm = colls[j] == TC_BROADCAST ? TC_ALGORITHM_CHAIN : TC_ALGORITHM_NODES;
+    cc_one(e, on, &k);
     k = cc_call(colls[j], TC_I32, 7, e->world);
     cc_one(e, c, &k);
   }
   tc_comm_free(c);
+  tc_comm_free(on);
 }
 
-/* Random numbers: every copy has the bits of the sum in coordinate order in fp32. */
+/* The sum of the values of random numbers' i-th at the members from..end-1, or every second one, in their order. */
+static float cc_sum(int64_t i, bool half, int from, int end, int step)
+{
+  float sum = 0;
+  for (int r = from; r < end; r += step) {
+    float v = tc_normal(7, (uint32_t)r, 0, (uint64_t)i);
+    if (half) v = tc_bf16_to_f32(tc_f32_to_bf16(v));
+    sum = r == from ? v : sum + v;
+  }
+  return sum;
+}
+
+/* Random numbers: every copy has the bits of the sum in coordinate order in fp32; by nodes, of that of the two nodes' sums,
+ * rounded once. */
 static void cc_order(struct cc_env *e)
 {
   enum { N = 10007 };
-  struct tc_comm *c = cc_world(e, 4, "dp", 60);
-  for (int half = 0; half < 2; half++) {
+  struct tc_comm *of[] = { cc_world(e, 4, "dp", 60), cc_nodes(e, 15, false), cc_nodes(e, 16, true) };
+  for (int how = 0; how < 6; how++) {
+    const bool half = how % 2;
+    struct tc_comm *c = of[how / 2];
     float *x = tc_malloc(N * sizeof *x);
     uint16_t *h = tc_malloc(N * sizeof *h);
     struct tc_err err = { 0 };
+    const bool nodes = tc_algorithm_suits(TC_ALGORITHM_NODES, TC_ALL_REDUCE, tc_comm_members(c));
     for (int i = 0; i < N; i++) {
       x[i] = tc_normal(7, (uint32_t)e->rank, 0, (uint64_t)i);
       h[i] = tc_f32_to_bf16(x[i]);
     }
     struct tc_part p = { half ? (void *)h : x, half ? (void *)h : x, N,
                          tc_ceil_div(N, e->world) };
-    struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .dtype = half ? TC_BF16 : TC_F32,
+    struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .algorithm = TC_ALGORITHM_NODES, .dtype = half ? TC_BF16 : TC_F32,
                               .n_parts = 1, .parts = &p };
     cc_check(e, tc_comm_run(c, &a, &err) == 0, "%s", err.text);
     int wrong = 0, tells = 0;
+    const int w = e->world, first = (w + 1) / 2;
     for (int i = 0; i < N; i++) {
-      float up = 0, down = 0;
-      for (int r = 0; r < e->world; r++) {
-        float v[2];
-        for (int s = 0; s < 2; s++) {
-          int from = s ? e->world - 1 - r : r;
-          v[s] = tc_normal(7, (uint32_t)from, 0, (uint64_t)i);
-          if (half) v[s] = tc_bf16_to_f32(tc_f32_to_bf16(v[s]));
-        }
-        up = r ? up + v[0] : v[0];
-        down = r ? down + v[1] : v[1];
-      }
-      uint16_t once = tc_f32_to_bf16(up);
-      wrong += half ? memcmp(&h[i], &once, 2) != 0 : memcmp(&x[i], &up, 4) != 0;
-      tells += up != down;
+      float up = cc_sum(i, half, 0, w, 1), want = up;
+      if (nodes && how / 2 == 1) want = cc_sum(i, half, 0, first, 1) + cc_sum(i, half, first, w, 1);
+      if (nodes && how / 2 == 2) want = cc_sum(i, half, 0, w, 2) + cc_sum(i, half, 1, w, 2);
+      uint16_t once = tc_f32_to_bf16(want);
+      wrong += half ? memcmp(&h[i], &once, 2) != 0 : memcmp(&x[i], &want, 4) != 0;
+      tells += nodes ? up != want : up != cc_sum(i, half, 1, w, 1) + cc_sum(i, half, 0, 1, 1);
     }
-    cc_check(e, wrong == 0, "%d of %d sums differ from the one in coordinate order", wrong, N);
-    cc_check(e, half || e->world < 3 || tells > 100,
+    cc_check(e, wrong == 0, "%d of %d sums differ from the one in the order of %s", wrong, N, nodes ? "nodes" : "coordinates");
+    cc_check(e, half || e->world < (nodes ? 4 : 3) || tells > 100,
              "the numbers don't tell one order from another");
     free(x);
     free(h);
   }
-  tc_comm_free(c);
+  for (int i = 0; i < 3; i++) tc_comm_free(of[i]);
 }
 
 /* bf16 terms are added in fp32 and rounded once: 256 + 1 + 1 would be 256 otherwise. NaN and

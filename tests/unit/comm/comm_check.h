@@ -43,6 +43,16 @@ static struct tc_comm *cc_world(struct cc_env *e, int id, const char *name, doub
   return e->make(e, id, members, e->world, &o);
 }
 
+/* The same on two nodes, the first of which has one member more where they are not as many, or in turn; sums may be of partial
+ * sums. */
+static struct tc_comm *cc_nodes(struct cc_env *e, int id, bool in_turn)
+{
+  int32_t members[64], node[64];
+  for (int i = 0; i < e->world; i++) members[i] = i, node[i] = in_turn ? i % 2 : i >= (e->world + 1) / 2;
+  struct tc_comm_opts o = { .name = "dp", .deadline_s = 60, .rank_names = e->who, .node = node, .partial_sums = true };
+  return e->make(e, id, members, e->world, &o);
+}
+
 /* ---- elements -------------------------------------------------------------------- */
 
 static double cc_val(int member, int part, int64_t i)
@@ -217,13 +227,13 @@ static int64_t cc_bytes(const struct cc_call *k, int me, int n)
   return elems * (int64_t)tc_dtype_bytes(k->dtype);
 }
 
-static int64_t cc_predicted(const struct cc_call *k, int me, int n)
+static int64_t cc_predicted(const struct cc_call *k, const struct tc_comm *c)
 {
   struct tc_part part[CC_PARTS];
   const struct tc_coll_args a = { .coll = k->coll, .algorithm = k->algorithm, .dtype = k->dtype, .root = k->root,
                                   .n_parts = k->n_parts, .parts = part };
   for (int p = 0; p < k->n_parts; p++) part[p] = (struct tc_part){ .count = k->count[p], .block = k->block[p] };
-  return tc_coll_bytes(&a, n, me);
+  return tc_coll_bytes(&a, tc_comm_members(c));
 }
 
 /* Runs and checks: results, guards, counters. */
@@ -248,9 +258,9 @@ static void cc_one(struct cc_env *e, struct tc_comm *c, const struct cc_call *k)
   cc_check(e, calls == 1 && other == 0, "%s: %lld calls counted", tc_coll_name[k->coll],
            (long long)calls);
   const bool direct = k->algorithm == tc_algorithm_direct(k->coll);
-  cc_check(e, (!direct || bytes == cc_bytes(k, me, n)) && bytes == cc_predicted(k, me, n),
+  cc_check(e, (!direct || bytes == cc_bytes(k, me, n)) && bytes == cc_predicted(k, c),
            "%s count %lld: %lld bytes counted, %lld predicted, not %lld", tc_coll_name[k->coll],
-           (long long)k->count[0], (long long)bytes, (long long)cc_predicted(k, me, n),
+           (long long)k->count[0], (long long)bytes, (long long)cc_predicted(k, c),
            (long long)cc_bytes(k, me, n));
 }
 

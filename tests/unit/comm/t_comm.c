@@ -158,7 +158,7 @@ static void refused_start(int size)
   static const struct tc_comm_ops ops = { .run = refusing_run, .free = refusing_free, .start = refusing_start,
                                           .depth = 1 };
   struct refusing r = { 0 };
-  struct tc_comm *c = tc_comm_new(&ops, &r, 0, size, &(struct tc_comm_opts){ .name = "dp", .deadline_s = 60 }, NULL);
+  struct tc_comm *c = tc_comm_new(&ops, &r, &(struct tc_members){ .size = size }, &(struct tc_comm_opts){ .name = "dp", .deadline_s = 60 }, NULL);
   const struct tc_coll_args a = { .coll = TC_BARRIER };
   struct tc_err err = { 0 };
   tc_ticket t = 0;
@@ -259,7 +259,7 @@ static void wrong_results(void)
   const int32_t members[] = { 0, 1 };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct spoiling s = { row[i].from, row[i].each, row[i].more };
-    struct tc_comm *world = tc_comm_self(&o), *group = tc_comm_new(&ops, &s, 0, 2, &o, NULL);
+    struct tc_comm *world = tc_comm_self(&o), *group = tc_comm_new(&ops, &s, &(struct tc_members){ .size = 2 }, &o, NULL);
     struct tc_bench *b = tc_bench_new(group, world, members, 0, 400, 2, NULL);
     struct tc_bench_row got = { 0 };
     struct tc_err err = { 0 };

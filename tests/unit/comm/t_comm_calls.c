@@ -69,7 +69,7 @@ static struct tc_comm *make(const struct tc_comm_ops *o, int size)
 {
   runs = frees = leaves = fails = 0;
   tick_ns = 0;
-  return tc_comm_new(o, &runs, 0, size, &(struct tc_comm_opts){ .name = "dp", .deadline_s = 3 },
+  return tc_comm_new(o, &runs, &(struct tc_members){ .size = size }, &(struct tc_comm_opts){ .name = "dp", .deadline_s = 3 },
                      NULL);
 }
 
@@ -127,7 +127,7 @@ static void test_refused(void)
       { .count = 4, .block = 2 },
       false },
   };
-  const struct tc_comm c = { .size = 2 };
+  const struct tc_comm c = { .m.size = 2 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_coll_args a = rows[i].a;
     int status = 0;

@@ -58,7 +58,7 @@ static struct tc_comm *make(int *coord, int fails)
   calls[0] = 0;
   n_calls = 0;
   fail_at = fails;
-  return tc_comm_new(&ops, coord, *coord, N, &opts, NULL);
+  return tc_comm_new(&ops, coord, &(struct tc_members){ .size = N, .coord = *coord }, &opts, NULL);
 }
 
 static void test_numbers(void)

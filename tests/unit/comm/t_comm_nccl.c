@@ -151,7 +151,8 @@ static struct tc_comm *make(struct cc_env *e, int id, const int32_t *members, in
   x->d = ((const struct shared *)e->ctx)->device[e->rank];
   x->coord = tc_comm_coord(x->native);
   x->size = size;
-  return tc_comm_new(&ops, x, x->coord, size, o, NULL);
+  const struct tc_members m = tc_comm_among(o, size, x->coord);
+  return tc_comm_new(&ops, x, &m, o, NULL);
 }
 
 /* ---- what they alone do ------------------------------------------------------------------ */

@@ -146,8 +146,7 @@ static void make(struct nccl *x, struct tc_nccl *up, struct tc_nccl *down)
   x->way[0] = up;
   x->way[1] = down;
   x->n_ways = 2;
-  x->coord = 1;
-  x->size = 3;
+  x->m = tc_members_of(3, 1);
   x->name = axis;
   x->late = (struct tc_late){ .axis = axis, .rank_names = who, .members = members, .deadline_s = 1 };
   pthread_mutex_init(&x->lock, NULL);
@@ -168,12 +167,12 @@ static void test_late(void)
     { TC_REDUCE, 0, 0, 1, 0, { 0 } },        { TC_ALL_TO_ALL, 0, 98, 100, 99, { 99, 0, 1 } },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct nccl x = { .coord = rows[i].coord, .size = rows[i].size };
+    struct nccl x = { .m = { .size = rows[i].size, .coord = rows[i].coord } };
     struct tc_coll_args a = { .coll = rows[i].coll, .root = rows[i].root };
     int late[TC_SUSPECTS + 1];
     late[TC_SUSPECTS] = -7;
     is_int(find_late(&x, &a, late), rows[i].n, "%s of %d: so many are waited for",
-           tc_coll_name[a.coll], x.size);
+           tc_coll_name[a.coll], x.m.size);
     for (int k = 0; k < TC_MIN(rows[i].n, 3); k++)
       is_int(late[k], rows[i].late[k], "... the next of them");
     if (rows[i].n > TC_SUSPECTS)
@@ -193,7 +192,7 @@ static void test_ways(void)
     { TC_SEND, 1, 2, 1 },       { TC_RECV, 1, 2, 1 },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct nccl x = { .coord = 1, .size = 3, .n_ways = rows[i].ways };
+    struct nccl x = { .m = { .size = 3, .coord = 1 }, .n_ways = rows[i].ways };
     struct tc_coll_args a = { .coll = rows[i].coll, .root = rows[i].root };
     is_int(way_of(&x, &a), rows[i].want, "%s of 1 and %d, %d ways: its way", tc_coll_name[a.coll],
            a.root, x.n_ways);
@@ -202,10 +201,11 @@ static void test_ways(void)
   struct tc_coll_args a = {
     .coll = TC_SEND, .root = 2, .dtype = TC_BF16, .n_parts = 2, .parts = part
   };
-  is_int(tc_coll_bytes(&a, 3, 1), 194, "bytes of a send");
+  const struct tc_members m = tc_members_of(3, 1);
+  is_int(tc_coll_bytes(&a, &m), 194, "bytes of a send");
   a.coll = TC_ALL_REDUCE, a.algorithm = TC_ALGORITHM_EXCHANGE;
   a.dtype = TC_F32;
-  is_int(tc_coll_bytes(&a, 3, 1), coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 90, 30) +
+  is_int(tc_coll_bytes(&a, &m), coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 90, 30) +
              coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 7, 3),
          "... of an all-reduce");
 }
@@ -318,7 +318,7 @@ static void test_calls(void)
     up.runs = down.runs = 2;
     is_int(nccl_run(&x, &a, NULL, &bytes, &err), 0, "... it ends");
     is_int(x.seen, rows[i].t, "... and is seen");
-    is_int(bytes, tc_coll_bytes(&a, 3, 1), "... with its bytes");
+    is_int(bytes, tc_coll_bytes(&a, &x.m), "... with its bytes");
     is_int(nccl_join(&x, rows[i].t, &err), 0, "... the device goes on after it");
     char want[40] = "";
     if (*rows[i].up || *rows[i].down)
@@ -456,7 +456,7 @@ static void test_alone(void)
 /* A rank whose deadline has passed skips the agreement: the deadlines of the others pass, too. */
 static void test_meet(void)
 {
-  struct nccl x = { .coord = 0, .size = 2 };
+  struct nccl x = { .m = { .size = 2 } };
   struct tc_err err = { .text = "as it was" };
   is_int(agree(&x, TC_EPEER, NULL, &err), TC_EPEER, "a rank that waited too long does not meet the others");
   is_str(err.text, "as it was", "... and keeps its own error");

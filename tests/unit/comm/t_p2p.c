@@ -99,6 +99,12 @@ static void n_free(void *link) { (void)link; }
 static const struct tc_link_ops ops = { .post = n_post, .test = n_test, .cancel = n_cancel, .free = n_free };
 static const char *const who[] = { "rank 4 on a", "rank 5 on b", "rank 6 on c" };
 
+static int64_t bytes_of(const struct tc_coll_args *a)
+{
+  const struct tc_members m = { .size = 3, .coord = 1 };
+  return tc_coll_bytes(a, &m);
+}
+
 /* One call of coordinate 1 of three; its status. */
 static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, struct tc_err *err)
 {
@@ -106,9 +112,7 @@ static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, 
   struct tc_comm_opts o = { .name = "dp", .deadline_s = deadline_s, .rank_names = who };
   atomic_bool stop = a->what && !strcmp(a->what, "stop");
   struct p2p x = { .ops = &ops,
-                   .coord = 1,
-                   .size = 3,
-                   .flow = tc_calloc(3 * FLOWS, sizeof *x.flow),
+                   .m = { .size = 3, .coord = 1 },
                    .arrived = tc_calloc(3, sizeof *x.arrived),
                    .open = tc_calloc(3, sizeof *x.open),
                    .term = tc_calloc(3, sizeof *x.term) };
@@ -119,11 +123,8 @@ static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, 
     .axis = axis, .rank_names = who, .members = members, .deadline_s = tc_comm_deadline_s(&o)
   };
   int rc = p2p_run(&x, a, &stop, bytes, err);
-  free(x.open);
-  free(x.flow);
-  free(x.arrived);
-  free(x.term);
-  free(x.stage);
+  TC_FREE(x.open, x.arrived, x.term);
+  tc_p2p_done(&x);
   return rc;
 }
 
@@ -162,7 +163,7 @@ static void test_rows(const struct row *rows, size_t n, int algorithm)
     is_str(net.log, rows[i].log, "... its messages");
     is_int(bytes,
            a.coll == TC_BARRIER ? 0
-                                : tc_coll_bytes(&a, 3, 1),
+                                : bytes_of(&a),
            "... the bytes that it sent");
     is_int(net.under_way, 0, "... all are done");
     for (int k = 0; k < 7; k++) tc_text_add(got, sizeof got, "%s%d", k ? " " : "", (int)dst[k]);

@@ -47,6 +47,7 @@ static char fake[100]; /* their addresses stand for objects that loop.c and src/
 static int fakes, opened, steps, bads;
 static struct tc_train *train, ended; /* the run, from its first call on; as it was when it was freed */
 static struct tc_mesh mesh;
+static int32_t nodes[16];          /* of the mesh's ranks: all on one */
 static struct tc_graph graph[TC_PROGRAMS];
 static struct tc_program program[TC_PROGRAMS];
 static struct tc_nccl_ops nccl;
@@ -299,7 +300,7 @@ static void play(void *ctx)
   struct tc_err err = { .text = "" };
   fakes = opened = steps = bads = 0;
   for (int i = 0; i < s->world; i++) info[i].device = s->index, info[i].n_node_devices = 2;
-  mesh = (struct tc_mesh){ .world = s->world };
+  mesh = (struct tc_mesh){ .world = s->world, .node = nodes };
   for (int a = 0; a < TC_AXES; a++) mesh.size[a] = 1;
   mesh.size[TC_PP] = s->pp, mesh.size[TC_REST] = s->dp, mesh.size[TC_TP] = s->tp;
   tc_mesh_groups(mesh.group, mesh.size);
