@@ -16,7 +16,7 @@
 #include "src/comm/p2p.h"
 
 enum {
-  SPINS = 64, YIELDS = 64,        /* polls without progress before yielding the core */
+  YIELDS = 128,                   /* polls without progress after which the core is only yielded */
   SLEEP_MIN_NS = 20000, SLEEP_DOUBLINGS = 6    /* up to 1.3 ms */
 };
 #define SAY_NS INT64_C(250000000) /* how often a waiting call reports the ranks that it waits for */
@@ -144,16 +144,15 @@ static bool may_sum(const struct p2p *x, const struct flow *sum)
   return !taker || sum->walk.round < taker->done + SLOTS;
 }
 
-/* After `idle` polls without progress: spin, then yield, then sleep longer and longer, or until the link has something,
- * since computation needs the core, and polling MPI over a network is expensive. */
+/* After `idle` polls without progress: yield the core, which takes no time where nobody else needs it, then sleep longer and
+ * longer, or until the link has something, since polling MPI over a network is expensive. */
 static void back_off(const struct p2p *x, int idle)
 {
-  if (idle < SPINS) return;
-  if (idle < SPINS + YIELDS) {
+  if (idle < YIELDS) {
     sched_yield();
     return;
   }
-  int doublings = (idle - SPINS - YIELDS) / 4;
+  const int doublings = (idle - YIELDS) / 4;
   const int64_t ns = (int64_t)SLEEP_MIN_NS << TC_MIN(doublings, SLEEP_DOUBLINGS);
   if (x->ops->wait) x->ops->wait(x->link, ns);
   else tc_sleep_ns(ns);
