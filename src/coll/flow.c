@@ -4,13 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Figures measured with tests/bench/coll: AMD EPYC, 2 cores; 8 ranks on one node, 3 nodes x 4 ranks with links of 1 Gbit/s. */
 enum {
   FEW = 8,                                                      /* members */
   WHOLE_BYTES = 256, ALL_WHOLES_BYTES = 8 << 10,                /* of contributions that all come together: of one; of all */
   MOST_WHOLES_BYTES = 256 << 20,                                /* where it is asked for */
-  SCATTER_BYTES = 256 << 10,                                    /* of a broadcast */
-  TREE_SUM_BYTES = 64 << 10,                                    /* of a sum that goes up a tree */
-  HALVED_BYTES = 64 << 10, MOST_HALVED_BYTES = 16 << 20         /* ... that goes by halving: up to so many a member; in all */
+  TREE_SUM_BYTES = 256 << 10, TREE_SUM_SPREAD = 32 << 10,       /* of a sum that goes up a tree: on one node; on several */
+  HALVED_BYTES = 64 << 10, MOST_HALVED_BYTES = 16 << 20,        /* ... in log2 N rounds: up to so many a member; in all */
+  TREE_GATHER_BYTES = 64 << 10,                                 /* of what goes up and down a tree, if there are nodes */
+  STAR_BYTES = 16 << 10, SCATTER_BYTES = 512 << 10, CHAIN_BYTES = 64 << 10    /* of a broadcast; of a chain: for each member */
 };
 
 #define ON(coll) (1u << TC_##coll)
@@ -68,25 +70,30 @@ void tc_flows_done(struct tc_flows *out) { free(out->flow); }
 /* What all members give comes together: so many bytes times their number. */
 static bool is_small(int64_t bytes, int size) { return bytes <= WHOLE_BYTES || bytes <= ALL_WHOLES_BYTES / size; }
 
-static int first_that_suits(int coll, const struct tc_members *m, int a, int b)
+/* What is in one memory is not copied twice; a tree has the fewest messages; on links of their own all are busy in a chain, or
+ * in a scatter, which has fewer rounds. */
+static int of_broadcast(int64_t bytes, const struct tc_members *m)
 {
-  return tc_algorithm_suits(a, coll, m) ? a : tc_algorithm_suits(b, coll, m) ? b : tc_algorithm_direct(coll);
+  if (m->size <= FEW && !m->nodes && (!m->spread || bytes <= STAR_BYTES)) return TC_ALGORITHM_STAR;
+  if (m->size == 2 || !m->spread || bytes < SCATTER_BYTES) return TC_ALGORITHM_TREE;
+  return bytes >= CHAIN_BYTES * (int64_t)m->size ? TC_ALGORITHM_CHAIN : TC_ALGORITHM_SCATTERED;
 }
 
-/* Among few members the direct algorithm is best, which has the fewest rounds; among more, what is small goes by a tree, and
- * what is not large in log2 N rounds. What is large goes by nodes. */
+/* Among few members on one node, or on nodes of their own, the direct algorithm is best, which has the fewest rounds. Else
+ * what is small goes by a tree, what is large by nodes, and in between, or if there are none, in log2 N rounds. */
 static int by_size(int coll, int64_t bytes, const struct tc_members *m)
 {
-  const bool few = m->size <= FEW;
-  const int64_t given = coll == TC_ALL_GATHER ? bytes / m->size : coll == TC_BROADCAST ? 0 : bytes;   /* by each member */
-  if (coll == TC_BROADCAST && m->size > 2 && bytes >= SCATTER_BYTES) return TC_ALGORITHM_SCATTERED;
-  if (!few && bytes <= TREE_SUM_BYTES && tc_coll_adds(coll) && tc_algorithm_suits(TC_ALGORITHM_SUMTREE, coll, m))
-    return TC_ALGORITHM_SUMTREE;
-  if (!few && tc_algorithm_does(TC_ALGORITHM_TREE, coll) && is_small(given, m->size)) return TC_ALGORITHM_TREE;
-  if (coll == TC_BROADCAST) return tc_algorithm_direct(coll);
-  if (!few && bytes / m->size <= HALVED_BYTES && bytes <= MOST_HALVED_BYTES)
-    return first_that_suits(coll, m, TC_ALGORITHM_HALVING, coll == TC_ALL_GATHER ? TC_ALGORITHM_DOUBLING : TC_ALGORITHM_NODES);
-  return first_that_suits(coll, m, TC_ALGORITHM_NODES, TC_ALGORITHM_NODES);
+  const bool gathers = coll == TC_ALL_GATHER;
+  const int64_t given = gathers ? bytes / m->size : bytes;      /* by each member */
+  if (coll == TC_BROADCAST) return of_broadcast(bytes, m);
+  if (m->size <= FEW && !m->nodes) return tc_algorithm_direct(coll);
+  if (bytes <= (m->spread ? TREE_SUM_SPREAD : TREE_SUM_BYTES) && tc_algorithm_suits(TC_ALGORITHM_SUMTREE, coll, m)) return TC_ALGORITHM_SUMTREE;
+  if (tc_algorithm_does(TC_ALGORITHM_TREE, coll) && (is_small(given, m->size) || (gathers && m->nodes && bytes <= TREE_GATHER_BYTES)))
+    return TC_ALGORITHM_TREE;
+  if (tc_algorithm_suits(TC_ALGORITHM_NODES, coll, m)) return TC_ALGORITHM_NODES;
+  const int rounds = gathers ? TC_ALGORITHM_DOUBLING : TC_ALGORITHM_HALVING;
+  const bool middle = bytes / m->size <= HALVED_BYTES && bytes <= MOST_HALVED_BYTES;
+  return middle && tc_algorithm_suits(rounds, coll, m) ? rounds : tc_algorithm_direct(coll);
 }
 
 int tc_algorithm_of(const struct tc_coll_args *a, const struct tc_members *m)

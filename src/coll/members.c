@@ -19,7 +19,12 @@ static int number_nodes(const int32_t *node, int size, int32_t *index)
   return n;
 }
 
-struct tc_nodes *tc_nodes_new(const int32_t *node, int size)
+static void nodes_free(struct tc_nodes *x)
+{
+  if (x) TC_FREE(x->size, x->at, x->row, x->column, x);
+}
+
+static struct tc_nodes *nodes_new(const int32_t *node, int size)
 {
   struct tc_nodes *x = tc_calloc(1, sizeof *x);
   x->row = tc_malloc((size_t)size * sizeof *x->row);
@@ -30,26 +35,33 @@ struct tc_nodes *tc_nodes_new(const int32_t *node, int size)
     x->column[i] = x->size[x->row[i]]++;
     x->most = TC_MAX(x->most, x->size[x->row[i]]);
   }
-  if (x->n == 1 || x->most == 1) {
-    tc_nodes_free(x);
-    return NULL;
-  }
   x->at = tc_malloc((size_t)x->n * (size_t)x->most * sizeof *x->at);
   memset(x->at, -1, (size_t)x->n * (size_t)x->most * sizeof *x->at);
   for (int i = 0; i < size; i++) x->at[x->row[i] * x->most + x->column[i]] = i;
   return x;
 }
 
-struct tc_nodes *tc_nodes_even(int n, int each)
+struct tc_members tc_members_on(const int32_t *node, int size, int coord, bool partial)
+{
+  struct tc_members m = { .size = size, .coord = coord, .partial = partial };
+  for (int i = 1; node && i < size; i++) m.spread |= node[i] != node[0];
+  if (!m.spread) return m;
+  m.nodes = nodes_new(node, size);
+  if (m.nodes->most == 1) tc_members_done(&m);
+  return m;
+}
+
+struct tc_members tc_members_even(int n, int each, int coord, bool partial)
 {
   int32_t *node = tc_malloc((size_t)n * (size_t)each * sizeof *node);
   for (int i = 0; i < n * each; i++) node[i] = i / each;
-  struct tc_nodes *x = tc_nodes_new(node, n * each);
+  const struct tc_members m = tc_members_on(node, n * each, coord, partial);
   free(node);
-  return x;
+  return m;
 }
 
-void tc_nodes_free(struct tc_nodes *x)
+void tc_members_done(struct tc_members *m)
 {
-  if (x) TC_FREE(x->size, x->at, x->row, x->column, x);
+  nodes_free(m->nodes);
+  m->nodes = NULL;
 }

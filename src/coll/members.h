@@ -13,19 +13,20 @@ struct tc_nodes {
   int32_t *row, *column;          /* [members] */
 };
 
-/* Local. node[size]: the node of each coordinate, any numbers. NULL if it matters to no algorithm: all are on one node, or
- * each on its own. */
-struct tc_nodes *tc_nodes_new(const int32_t *node, int size);
-/* Local. The same of `n` nodes with `each` members in the order of coordinates. */
-struct tc_nodes *tc_nodes_even(int n, int each);
-void tc_nodes_free(struct tc_nodes *x);
-
-/* A group as one of its members sees it. Borrows. */
+/* A group as one of its members sees it. */
 struct tc_members {
   int size, coord;
-  const struct tc_nodes *nodes;   /* NULL: one node, or one member on each */
+  struct tc_nodes *nodes;         /* owned; NULL: all are on one node, or each on its own */
+  bool spread;                    /* they are on several nodes */
   bool partial;                   /* sums may be made of partial sums (run.sums = nodes), else in the order of coordinates */
 };
+
+/* Local. node[size]: the node of each coordinate, any numbers from 0 on; NULL: all are on one. To be freed with
+ * tc_members_done, which may be called twice. */
+struct tc_members tc_members_on(const int32_t *node, int size, int coord, bool partial);
+/* Local. `n` nodes with `each` members in the order of coordinates. */
+struct tc_members tc_members_even(int n, int each, int coord, bool partial);
+void tc_members_done(struct tc_members *m);
 
 static inline struct tc_members tc_members_of(int size, int coord)
 {

@@ -129,8 +129,7 @@ static void start_worker(struct tc_comm *c)
 
 struct tc_members tc_comm_among(const struct tc_comm_opts *o, int size, int coord)
 {
-  return (struct tc_members){ .size = size, .coord = coord, .partial = o->partial_sums,
-                              .nodes = o->node ? tc_nodes_new(o->node, size) : NULL };
+  return tc_members_on(o->node, size, coord, o->partial_sums);
 }
 
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, const struct tc_members *m,
@@ -201,7 +200,7 @@ bool tc_comms_free(struct tc_comm *const *comm, int n)
       continue;
     }
     c->ops->free(c->impl);
-    tc_nodes_free((struct tc_nodes *)(uintptr_t)c->m.nodes);
+    tc_members_done(&c->m);
     free_calls(c->head);
     free_calls(c->spare);
     pthread_cond_destroy(&c->work);

@@ -40,7 +40,7 @@ struct flow {
 struct p2p {
   const struct tc_link_ops *ops;
   void *link;
-  struct tc_members m;            
+  struct tc_members m;            /* the communicator owns it */
   char *name;                     /* owned */
   int32_t *members;               /* [size] world ranks; owned */
   struct tc_late late;            /* borrows those */

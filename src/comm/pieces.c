@@ -13,7 +13,7 @@
 
 enum {
   COPY_PIECE = 4 << 20,           /* bytes of a piece that is not reduced */
-  PASSED_PIECES = 16, PASSED_PIECE_MIN = 32 << 10,         /* of an array that goes through one member after the other */
+  PASSED_PIECES = 4, PASSED_PIECE_MIN = 32 << 10,          /* for each member, of an array that goes through one after the other */
   TERM_PIECE_MAX = 1 << 20, TERM_PIECE_MIN = 16 << 10,     /* of a piece that is reduced */
   TERM_BUDGET = 16 << 20          /* bytes of staging */
 };
@@ -180,7 +180,7 @@ static void size_pieces(struct p2p *x, int algorithm)
   x->elem_bytes = a->coll == TC_BARRIER ? 1 : (int64_t)tc_dtype_bytes(a->dtype);
   x->wide_bytes = a->coll == TC_BARRIER ? 1 : (int64_t)tc_dtype_bytes(tc_sum_dtype(a->dtype));
   for (int i = 0; i < a->n_parts; i++) all += a->parts[i].count * x->elem_bytes;
-  if (tc_algorithm_is_pipeline(algorithm)) bytes = TC_MAX(TC_MIN(bytes, all / PASSED_PIECES), PASSED_PIECE_MIN);
+  if (tc_algorithm_is_pipeline(algorithm)) bytes = TC_MAX(TC_MIN(bytes, all / PASSED_PIECES / x->m.size), PASSED_PIECE_MIN);
   x->most_bytes = x->elem_bytes;
   for (int k = 0; k < x->list.n; k++)
     if (x->list.flow[k].wide) x->most_bytes = x->wide_bytes;

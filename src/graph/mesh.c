@@ -390,14 +390,14 @@ int tc_mesh_group_nodes(const struct tc_mesh *m, int rank, unsigned axes)
   return n;
 }
 
-struct tc_nodes *tc_mesh_nodes(const struct tc_mesh *m, int rank, unsigned axes)
+struct tc_members tc_mesh_members(const struct tc_mesh *m, int rank, unsigned axes)
 {
-  const int32_t size = tc_mesh_size(m, axes);
-  if (m->n_nodes == 1) return NULL;
+  const int32_t size = tc_mesh_size(m, axes), coord = tc_mesh_index(m, rank, axes);
+  if (m->n_nodes == 1) return tc_members_on(NULL, size, coord, m->partial_sums);
   int32_t *node = tc_malloc((size_t)size * sizeof *node);
   tc_mesh_group(m, rank, axes, node);
   for (int32_t i = 0; i < size; i++) node[i] = m->node[node[i]];
-  struct tc_nodes *x = tc_nodes_new(node, size);
+  const struct tc_members x = tc_members_on(node, size, coord, m->partial_sums);
   free(node);
   return x;
 }

@@ -31,8 +31,7 @@ void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int r
   const struct tc_graph *g = p->graph;
   memset(out, 0, sizeof *out);
   const int size = tc_mesh_size(m, axes), coord = tc_mesh_index(m, rank, axes);
-  struct tc_nodes *nodes = tc_mesh_nodes(m, rank, axes);
-  const struct tc_members members = { .size = size, .coord = coord, .nodes = nodes, .partial = m->partial_sums };
+  struct tc_members members = tc_mesh_members(m, rank, axes);
   for (int32_t i = 0; i < p->actions->n; i++) {
     const struct tc_action *a = &p->actions->action[i];
     const struct tc_node *n = &g->node[a->node];
@@ -53,5 +52,5 @@ void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int r
     c->bytes += tc_coll_bytes(&call, &members);
     free(part);
   }
-  tc_nodes_free(nodes);
+  tc_members_done(&members);
 }

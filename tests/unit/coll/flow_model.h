@@ -24,7 +24,7 @@ struct member {
   uint32_t *wide, *partial;      /* [count] */
   uint32_t *whole[MOST];         /* [count]; each member's contribution */
 };
-struct world { int coll, size, root; int64_t count, block; struct member *m; struct tc_nodes *nodes; int algorithm; };
+struct world { int coll, size, root; int64_t count, block; struct member *m; const struct tc_nodes *nodes; int algorithm; };
 
 static uint32_t value(int coord, int64_t i) { return (uint32_t)(coord * 1009 + i * 7 + 1); }
 /* A sum that shows its order. */
@@ -32,7 +32,8 @@ static uint32_t plus(uint32_t sum, uint32_t x) { return sum * 31u + x * 7u + 5u;
 static int64_t start_of(const struct world *w, int block) { return tc_block_start(w->count, w->block, block, w->size); }
 static struct tc_members seen_by(const struct world *w, int coord)
 {
-  return (struct tc_members){ .size = w->size, .coord = coord, .nodes = w->nodes, .partial = true };
+  return (struct tc_members){ .size = w->size, .coord = coord, .nodes = (struct tc_nodes *)(uintptr_t)w->nodes, .spread = w->nodes,
+                              .partial = true };
 }
 
 static uint32_t sum_of(const uint32_t *term, int n)

@@ -322,7 +322,7 @@ static bool one(struct world *w, bool in_place)
 }
 
 /* Nodes of equal size, of sizes of their own, or with members in any order. */
-static struct tc_nodes *draw_nodes(int size)
+static struct tc_members draw_nodes(int size)
 {
   int32_t node[MOST];
   const int kind = (int)draw(0, 2), n = (int)draw(2, TC_MAX(2, TC_MIN(size - 1, 6)));
@@ -330,7 +330,7 @@ static struct tc_nodes *draw_nodes(int size)
     if (kind == 1 && i > 0 && draw(0, 2) == 0) at++;
     node[i] = kind == 0 ? (int32_t)(i / tc_ceil_div(size, n)) : kind == 1 ? at : (int32_t)draw(0, n - 1);
   }
-  return tc_nodes_new(node, size);
+  return tc_members_on(node, size, 0, true);
 }
 
 /* Elements and blocks of every kind: none, fewer than members, a last block that is short, long, or empty. */
@@ -344,10 +344,10 @@ static int all_shapes(int algorithm, int coll, int size)
                   : shape == 4 ? size * each + rest : shape == 5 ? draw(1, each * size) : 1;
     if (coll == TC_ALL_TO_ALL) count = size * block;
     const int root = coll == TC_SEND ? (int)draw(1, size - 1) : (int)draw(0, size - 1);
-    struct world w = { coll, size, root, count, block, NULL, draw_nodes(size), algorithm };
-    const struct tc_members seen = seen_by(&w, 0);
-    if (tc_algorithm_suits(algorithm, coll, &seen)) wrong += !one(&w, draw(0, 1) == 1);
-    tc_nodes_free(w.nodes);
+    struct tc_members m = draw_nodes(size);
+    struct world w = { coll, size, root, count, block, NULL, m.nodes, algorithm };
+    if (tc_algorithm_suits(algorithm, coll, &m)) wrong += !one(&w, draw(0, 1) == 1);
+    tc_members_done(&m);
   }
   return wrong;
 }
@@ -357,22 +357,21 @@ static int all_shapes(int algorithm, int coll, int size)
 static void bytes_leaving_nodes(void)
 {
   enum { M = 3, EACH = 4, S = 4 * 12 * 100 };
-  struct tc_nodes *x = tc_nodes_even(M, EACH);
   const struct tc_part part = { .count = S / 4, .block = S / 4 / (M * EACH) };
   for (int coll = TC_ALL_REDUCE; coll <= TC_ALL_GATHER; coll++) {
     int64_t leave = 0;
     for (int c = EACH; c < 2 * EACH; c++) {
-      const struct tc_members m = { .size = M * EACH, .coord = c, .nodes = x, .partial = true };
+      struct tc_members m = tc_members_even(M, EACH, c, true);
       struct tc_flows l = { 0 };
       tc_flows_of(&l, TC_ALGORITHM_NODES, coll, &m, 0);
       for (int k = 0; k < l.n; k++)
         if (l.flow[k].kind == TC_FLOW_SEND && l.flow[k].peer / EACH != 1)
           leave += 4 * tc_flow_elems(&l.flow[k], part.count, part.block, &m);
       tc_flows_done(&l);
+      tc_members_done(&m);
     }
     is_int(leave, (coll == TC_ALL_REDUCE ? 2 : 1) * S * (M - 1) / M, "%s: bytes that leave a node", tc_coll_name[coll]);
   }
-  tc_nodes_free(x);
 }
 
 int main(int argc, char **argv)
