@@ -134,19 +134,35 @@ int64_t tc_flow_elems(const struct tc_flow *f, int64_t count, int64_t block, con
   return tc_blocks_elems(count, block, m->size, f->first, f->peers);
 }
 
-/* The busiest member is the root or, in some lists, the last one; without a root all do as much. */
-double tc_busiest_share(int algorithm, int coll, int size)
+/* The part of a flow's peers that are on other nodes. */
+static double part_away(const struct tc_flow *f, const struct tc_members *m)
 {
-  double most = 0;
+  const struct tc_nodes *x = m->nodes;
+  if (!x || f->peers == 0) return m->spread;
+  if (f->peers == 1) return x->row[f->peer] != x->row[m->coord];
+  return (double)(m->size - x->size[x->row[m->coord]]) / (m->size - 1);
+}
+
+/* The busiest member is the root or, in some lists, the last one; without a root all do as much. */
+struct tc_busiest tc_busiest(int algorithm, int coll, const struct tc_members *m, double count, double bytes, double wide_bytes)
+{
+  struct tc_busiest most = { 0 };
   struct tc_flows l = { 0 };
   for (int i = 0; i < 2; i++) {
-    const struct tc_members m = tc_members_of(size, i * (size - 1));
-    const int root = coll == TC_SEND || coll == TC_RECV ? (m.coord + 1) % size : 0;
-    double moved[2] = { 0 };                     /* [RECV], [SEND] */
-    tc_flows_of(&l, algorithm, coll, &m, root);
-    for (int k = 0; k < l.n; k++)
-      if (l.flow[k].kind <= TC_FLOW_SEND) moved[l.flow[k].kind] += (double)tc_flow_elems(&l.flow[k], size, 1, &m);
-    most = TC_MAX(most, TC_MAX(moved[0], moved[1]) / (double)size);
+    struct tc_members seen = *m;
+    seen.coord = i * (m->size - 1);
+    const int root = coll == TC_SEND || coll == TC_RECV ? (seen.coord + 1) % m->size : 0;
+    double moved[2] = { 0 }, away[2] = { 0 };    /* [RECV], [SEND] */
+    tc_flows_of(&l, algorithm, coll, &seen, root);
+    for (int k = 0; k < l.n; k++) {
+      const struct tc_flow *f = &l.flow[k];
+      if (f->kind > TC_FLOW_SEND) continue;
+      const double x = (double)tc_flow_elems(f, m->size, 1, &seen) / m->size * count * (f->wide ? wide_bytes : bytes);
+      moved[f->kind] += x;
+      away[f->kind] += x * part_away(f, &seen);
+    }
+    most.all = TC_MAX(most.all, TC_MAX(moved[0], moved[1]));
+    most.away = TC_MAX(most.away, TC_MAX(away[0], away[1]));
   }
   tc_flows_done(&l);
   return most;

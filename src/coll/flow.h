@@ -91,7 +91,9 @@ int64_t tc_blocks_elems(int64_t count, int64_t block, int size, int first, int n
 /* Local. Elements that a flow moves of one array, with all its peers: of whole contributions, each is the array. */
 int64_t tc_flow_elems(const struct tc_flow *f, int64_t count, int64_t block, const struct tc_members *m);
 
-/* Local. What the busiest member sends or receives, as a part of the array, whose blocks are of one size. */
-double tc_busiest_share(int algorithm, int coll, int size);
+/* Local. What the busiest member sends, or receives if that is more, in bytes: in all, and to or from other nodes. `count`
+ * elements of `bytes` each, in blocks of one size; m->coord does not matter. */
+struct tc_busiest { double all, away; };
+struct tc_busiest tc_busiest(int algorithm, int coll, const struct tc_members *m, double count, double bytes, double wide_bytes);
 
 #endif

@@ -51,11 +51,11 @@ struct tc_members tc_members_on(const int32_t *node, int size, int coord, bool p
   return m;
 }
 
-struct tc_members tc_members_even(int n, int each, int coord, bool partial)
+struct tc_members tc_members_even(int size, int each, int coord, bool partial)
 {
-  int32_t *node = tc_malloc((size_t)n * (size_t)each * sizeof *node);
-  for (int i = 0; i < n * each; i++) node[i] = i / each;
-  const struct tc_members m = tc_members_on(node, n * each, coord, partial);
+  int32_t *node = tc_malloc((size_t)size * sizeof *node);
+  for (int i = 0; i < size; i++) node[i] = i / each;
+  const struct tc_members m = tc_members_on(node, size, coord, partial);
   free(node);
   return m;
 }

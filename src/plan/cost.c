@@ -163,59 +163,55 @@ double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const 
 
 /* ---- transfers ------------------------------------------------------------------- */
 
-double tc_coll_busiest(int algorithm, int coll, int size, double bytes)
+static struct tc_busiest busiest(int algorithm, int coll, int dtype, const struct tc_members *m, double count)
 {
-  const int64_t count = (int64_t)bytes;
-  const struct tc_part all = { .count = count, .block = tc_ceil_div(count, size) };
-  const struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .n_parts = 1, .parts = &all,
-                                  .algorithm = algorithm };
-  const struct tc_members m = tc_members_of(size, 0);
-  return tc_busiest_share(tc_algorithm_of(&a, &m), coll, size) * bytes;
+  const struct tc_part all = { .count = (int64_t)count, .block = tc_ceil_div((int64_t)count, m->size) };
+  const struct tc_coll_args a = { .coll = coll, .dtype = dtype, .n_parts = 1, .parts = &all, .algorithm = algorithm };
+  return tc_busiest(tc_algorithm_of(&a, m), coll, m, count, (double)tc_dtype_bytes(dtype),
+                    (double)tc_dtype_bytes(tc_sum_dtype(dtype)));
 }
 
-/* The members of a rank's group on an axis; how many of them are on its node, and below its leaf switch; for
- * a send, of the two ranks that take part. */
-struct members { int size, here, near; };
+double tc_coll_busiest(int algorithm, int coll, int size, double bytes)
+{
+  const struct tc_members m = tc_members_of(size, 0);
+  return busiest(algorithm, coll, TC_U8, &m, bytes).all;
+}
+
+void tc_coll_wires(double out[TC_WIRES], int coll, int dtype, const struct tc_members *m, double count, double far)
+{
+  const struct tc_busiest b = busiest(TC_PROGRAM_ALGORITHM, coll, dtype, m, count);
+  out[TC_WIRE_NODE] = b.all - b.away;
+  out[TC_WIRE_NETWORK] = b.away;
+  out[TC_WIRE_SPINE] = b.away * far;
+}
 
 static int switch_of(const struct tc_cluster *k, int32_t node)
 {
   return k->switch_nodes >= 1 ? (int)(node / k->switch_nodes) : 0;
 }
 
-static void add_member(struct members *r, const struct tc_cluster *k, int32_t mine, int32_t its)
+/* The part below other leaf switches of those members of a rank's group that are on other nodes. */
+static double part_far(const struct tc_node *n, const struct tc_mesh *m, int rank, const struct tc_cluster *k)
 {
-  r->here += mine == its;
-  r->near += switch_of(k, mine) == switch_of(k, its);
-}
-
-static void group_of(struct members *r, const struct tc_node *n, const struct tc_mesh *m, int rank,
-                     int coll, const struct tc_cluster *k)
-{
-  *r = (struct members){ .size = tc_mesh_size(m, n->axes) };
-  const int32_t mine = tc_mesh_index(m, rank, n->axes);
-  if (coll == TC_SEND || coll == TC_RECV) {
-    *r = (struct members){ 2, 1, 1 };
-    add_member(r, k, m->node[rank], m->node[tc_mesh_member(m, rank, n->axes, tc_collective_root(n, mine))]);
-    return;
+  int away = 0, far = 0;
+  const int32_t size = tc_mesh_size(m, n->axes), mine = m->node[rank];
+  for (int32_t i = 0; i < size && k->switch_nodes >= 1; i++) {
+    const int32_t its = m->node[tc_mesh_member(m, rank, n->axes, i)];
+    away += its != mine;
+    far += switch_of(k, its) != switch_of(k, mine);
   }
-  /* Along an axis, and in a set whose inner axes are the nearer ones, node numbers never decrease: search in both directions
-   * from this rank. */
-  for (int way = 1; way >= -1; way -= 2)
-    for (int32_t i = way > 0 ? mine : mine - 1; i >= 0 && i < r->size; i += way) {
-      int32_t node = m->node[tc_mesh_member(m, rank, n->axes, i)];
-      if (node != m->node[rank] && (k->switch_nodes < 1 || switch_of(k, node) !=
-                                    switch_of(k, m->node[rank]))) break;
-      add_member(r, k, m->node[rank], node);
-    }
-  if (k->switch_nodes < 1) r->near = r->size;
+  return away ? (double)far / away : 0;
 }
 
-void tc_wire_bytes(double out[TC_WIRES], double bytes, double size, double here, double near)
+/* The two ranks of a send, and its wires. */
+static void send_wires(double out[TC_WIRES], const struct tc_node *n, const struct tc_mesh *m, int rank, double bytes,
+                       const struct tc_cluster *k)
 {
-  const double others = TC_MAX(size - 1, 1), away = (size - here) / others;
-  out[TC_WIRE_NODE] = bytes * (1 - away);
-  out[TC_WIRE_NETWORK] = bytes * away;
-  out[TC_WIRE_SPINE] = bytes * (size - near) / others;
+  const int peer = tc_mesh_member(m, rank, n->axes, tc_collective_root(n, tc_mesh_index(m, rank, n->axes)));
+  const int32_t mine = m->node[rank], its = m->node[peer];
+  out[TC_WIRE_NODE] = mine == its ? bytes : 0;
+  out[TC_WIRE_NETWORK] = mine == its ? 0 : bytes;
+  out[TC_WIRE_SPINE] = switch_of(k, mine) == switch_of(k, its) ? 0 : bytes;
 }
 
 void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, const struct tc_node *n,
@@ -225,19 +221,24 @@ void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, co
   *out = (struct tc_reshard_cost){ .coll = TC_COLLS };
   if (n->coll == TC_COPY || tc_coll_is_local(n->coll) || tc_mesh_size(m, n->axes) == 1) return;
   int coll = out->coll = tc_collective_coll(n, tc_mesh_index(m, rank, n->axes));
-  struct members r;
   if (coll == TC_COLLS) return;
   struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
   int parts = tc_collective_parts(g, n, m, rank, part);
-  double count = 0, elem = (double)tc_dtype_bytes(g->tensor[tc_in(g, n, 0)].dtype);
+  const int dtype = g->tensor[tc_in(g, n, 0)].dtype;
+  double count = 0, rounds = 1;
   for (int i = 0; i < parts; i++) count += (double)part[i].count;
   free(part);
-  group_of(&r, n, m, rank, coll, k);
-  double bytes = tc_coll_busiest(TC_PROGRAM_ALGORITHM, coll, r.size, count * elem), rounds = ceil(log2((double)r.size));
-  tc_wire_bytes(out->bytes, bytes, r.size, r.here, r.near);
+  if (coll == TC_SEND || coll == TC_RECV) {
+    send_wires(out->bytes, n, m, rank, count * (double)tc_dtype_bytes(dtype), k);
+  } else {
+    struct tc_members members = tc_mesh_members(m, rank, n->axes);
+    tc_coll_wires(out->bytes, coll, dtype, &members, count, part_far(n, m, rank, k));
+    rounds = ceil(log2((double)members.size));
+    tc_members_done(&members);
+  }
   for (int w = 0; w < TC_WIRES; w++) {
     const struct tc_link *l = &k->link[w];
-    if (out->bytes[w] <= 0 && !(w == TC_WIRE_NODE && r.here == r.size)) continue;
+    if (out->bytes[w] <= 0 && !(w == TC_WIRE_NODE && out->bytes[TC_WIRE_NETWORK] <= 0)) continue;
     double s = l->latency_s[coll] * rounds + out->bytes[w] / l->bytes_per_s[coll];
     out->seconds = TC_MAX(out->seconds, s);
   }

@@ -162,7 +162,10 @@ static double group_s(const struct tc_guess *g, const struct tc_cand *x, int n, 
 {
   int each = TC_MAX(g->k->devices / x->tp / (x->near_pp ? x->pp : 1) / apart, 1);
   double near = g->k->switch_nodes >= 1 ? each * g->k->switch_nodes : n, s = 0, on[TC_WIRES];
-  tc_wire_bytes(on, tc_coll_busiest(TC_PROGRAM_ALGORITHM, coll, n, bytes), n, TC_MIN(n, each), TC_MIN(n, near));
+  each = TC_MIN(each, n);
+  struct tc_members m = tc_members_even(n, each, 0, g->cfg->run_sums == TC_SUMS_NODES);
+  tc_coll_wires(on, coll, TC_F32, &m, bytes / 4, n > each ? TC_MAX(n - near, 0) / (n - each) : 0);
+  tc_members_done(&m);
   for (int w = 0; w < TC_WIRES; w++)
     if (on[w] > 0) s = TC_MAX(s, on[w] / g->k->link[w].bytes_per_s[coll]);
   return s;

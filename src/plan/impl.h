@@ -36,9 +36,9 @@ static inline double tc_exposed_s(double transfers_s, double backward_s, double 
   return TC_MAX(transfers_s - backward_s * (layers - 1) / layers, transfers_s / layers);
 }
 
-/* cost.c: what a member that sends so many bytes sends on each wire, in a group of `size`, of which `here` are on its
- * node and `near` below its leaf switch, itself among them. */
-void tc_wire_bytes(double out[TC_WIRES], double bytes, double size, double here, double near);
+/* cost.c: what the busiest member sends or receives on each wire in a program's collective. far: of the members on other
+ * nodes, the part below other leaf switches. */
+void tc_coll_wires(double out[TC_WIRES], int coll, int dtype, const struct tc_members *m, double count, double far);
 /* cost.c: what n ops run as one take less than one by one, if they move so many bytes less. */
 double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const struct tc_plan_device *d);
 

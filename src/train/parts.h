@@ -161,6 +161,8 @@ void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta);
 int tc_resume_finished(const struct tc_train *t, const struct tc_ckpt_meta *meta, struct tc_err *err);
 /* Local. "pp1 dp4 tp1"; owned by the caller. */
 char *tc_resume_mesh(const struct tc_train *t);
+/* ... and on which nodes its ranks are, where that decides the order in which sums are added (run.sums), else "". */
+char *tc_resume_nodes(const struct tc_train *t);
 /* Local. What a checkpoint says of the data; owned by the caller. */
 char *tc_resume_data(const struct tc_train *t);
 

@@ -2,6 +2,7 @@
  * that saved its checkpoint. config/options.def says for each option whether a change is refused,
  * warned about or free. Of the data the tokens are compared, not the names: files may move. */
 #include "src/train/parts.h"
+#include "src/base/hash.h"
 #include "src/token/token.h"
 
 #include <inttypes.h>
@@ -99,6 +100,46 @@ char *tc_resume_mesh(const struct tc_train *t)
   return tc_strdup(tc_mesh_text(mesh, t->run.mesh->size, "", " "));
 }
 
+/* Some group of the set adds sums of nodes. */
+static bool adds_by_nodes(const struct tc_run *r, int set)
+{
+  const struct tc_mesh *m = r->mesh;
+  bool any = false;
+  for (int i = 0; i < m->world && m->partial_sums && m->group[set].named && !r->native[set] && !any; i++) {
+    if (tc_mesh_index(m, i, m->group[set].axes)) continue;
+    struct tc_members x = tc_mesh_members(m, i, m->group[set].axes);
+    any = x.nodes;
+    tc_members_done(&x);
+  }
+  return any;
+}
+
+/* Nodes are numbered in the order of their first ranks, so that their names do not matter. */
+char *tc_resume_nodes(const struct tc_train *t)
+{
+  const struct tc_mesh *m = t->run.mesh;
+  bool any = false;
+  for (int s = 0; s < TC_SETS; s++) any |= m->n_nodes > 1 && adds_by_nodes(&t->run, s);
+  if (!any) return tc_strdup("");
+  struct tc_members all = tc_members_on(m->node, m->world, 0, false);
+  uint64_t hash = tc_hash64("nodes");
+  for (int i = 0; i < m->world; i++) hash = tc_hash64_add(hash, (uint64_t)all.nodes->row[i]);
+  tc_members_done(&all);
+  return tc_sprintf("%d nodes %016" PRIx64, m->n_nodes, hash);
+}
+
+/* Another layout rounds otherwise anyway, and the line of changes has it. */
+static void warn_of_nodes(const struct tc_train *t, const struct tc_ckpt_meta *meta)
+{
+  if (!*meta->version) return;
+  char *mesh = tc_resume_mesh(t), *is = tc_resume_nodes(t);
+  const bool alike = !strcmp(meta->mesh, mesh) && !strcmp(meta->system, t->run.opts.system->name);
+  if (alike && strcmp(meta->nodes, is))
+    tc_warn("the ranks are divided into nodes otherwise than when the checkpoint was saved, and each node's part of a sum is "
+            "added first (run.sums = nodes): from here on losses may differ in their last digits");
+  TC_FREE(mesh, is);
+}
+
 /* One line of all that differs, whether it matters or not: "layout was pp1 dp2 tp1 ddp, is ...; train.lr was ...". */
 static void log_changes(const struct tc_train *t, const struct tc_ckpt_meta *meta, const struct tc_config *was)
 {
@@ -143,6 +184,7 @@ void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta)
   if (*meta->version) log_changes(t, meta, was);
   warn_of_data(t, meta->data);
   warn_of_stack(t, meta->stack);
+  warn_of_nodes(t, meta);
   if (!was) return;
   mixed = *was;
   for (int i = 0; (i = next_difference(was, is, &mixed, i, meta->step, is->train_steps, &x)) >= 0; i++)

@@ -21,7 +21,7 @@ struct tc_train_state {
   struct tc_run_state s;
   struct tc_ckpt_slice *slice;
   int n_slices;
-  char *model, *config, *mesh, *data;
+  char *model, *config, *mesh, *nodes, *data;
   int64_t copy;                  /* the last one from the device; 0: none */
 };
 
@@ -123,6 +123,7 @@ int tc_train_writer_open(struct tc_train *t, struct tc_err *err)
   tc_train_tokenizer_find(t);
   st->data = tc_resume_data(t);
   st->mesh = tc_resume_mesh(t);
+  st->nodes = tc_resume_nodes(t);
   const struct tc_writer_copy_ops copy = { take_pinned, give_pinned, begin_copy, end_copy, t };
   struct tc_writer_opts o = {
     .dir = t->ckpt.dir, .tensor = st->s.tensor, .n_tensors = st->s.n, .slice = st->slice,
@@ -137,7 +138,7 @@ bool tc_train_writer_close(struct tc_train *t, bool abandon)
   struct tc_train_state *st = t->ckpt.state;
   if (!tc_writer_free(t->ckpt.writer, abandon)) return false;
   if (!st) return true;
-  TC_FREE(st->model, st->config, st->mesh, st->data, st->slice);
+  TC_FREE(st->model, st->config, st->mesh, st->nodes, st->data, st->slice);
   tc_run_state_free(&st->s);
   free(st);
   return true;
@@ -163,7 +164,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
   struct tc_ckpt_meta meta = {
     .step = step, .seed = (uint64_t)t->run.cfg->train_seed,
     .tokens = step * t->run.cfg->train_global_batch * t->run.opts.model.context, .model = st->model,
-    .config = st->config, .data = st->data, .mesh = st->mesh, .system = t->run.opts.system->name,
+    .config = st->config, .data = st->data, .mesh = st->mesh, .nodes = st->nodes, .system = t->run.opts.system->name,
     .job = t->run.ranks->job, .restart = t->run.ranks->restart,
     .rank_names = (const char *const *)t->run.rank_names, .version = PACKAGE_VERSION, .stack = t->run.stack,
     .tuned = t->run.tuned,

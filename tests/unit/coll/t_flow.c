@@ -361,7 +361,7 @@ static void bytes_leaving_nodes(void)
   for (int coll = TC_ALL_REDUCE; coll <= TC_ALL_GATHER; coll++) {
     int64_t leave = 0;
     for (int c = EACH; c < 2 * EACH; c++) {
-      struct tc_members m = tc_members_even(M, EACH, c, true);
+      struct tc_members m = tc_members_even(M * EACH, EACH, c, true);
       struct tc_flows l = { 0 };
       tc_flows_of(&l, TC_ALGORITHM_NODES, coll, &m, 0);
       for (int k = 0; k < l.n; k++)

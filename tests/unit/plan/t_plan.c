@@ -240,8 +240,8 @@ static void test_time(void)
   near_f(p.time.wire_bytes[TC_WIRE_NODE], wire * 1e6, 0.001, "... stay in the node");
   k.devices = 4;
   is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "on two nodes: %s", err.text);
-  near_f(p.time.wire_bytes[TC_WIRE_NETWORK], wire * 1e6 * 4 / 7, 0.001,
-         "... 4 of 7 peers are away");
+  near_f(p.time.wire_bytes[TC_WIRE_NETWORK], 4 * (double)p.parameters * 2 * (2 - 1) / 2 / 4, 0.002,
+         "... each of four ranks sends a fourth of what leaves its node");
   /* Four nodes of two below two switches: 6 of 7 peers are off the node, 4 off the switch. */
   k.devices = 2;
   k.switch_nodes = 2;
@@ -249,10 +249,11 @@ static void test_time(void)
   for (int x = 0; x < TC_COLLS; x++) k.link[TC_WIRE_SPINE].bytes_per_s[x] = 1e5;
   is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "below two switches: %s", err.text);
   double gradients = wire * 1e6;
-  near_f(p.time.wire_bytes[TC_WIRE_NETWORK], gradients * 6 / 7, 0.001, "... what leaves the node");
-  near_f(p.time.wire_bytes[TC_WIRE_SPINE], gradients * 4 / 7, 0.001, "... and its switch");
+  const double leave = 4 * (double)p.parameters * 2 * (4 - 1) / 4 / 2;
+  near_f(p.time.wire_bytes[TC_WIRE_NETWORK], leave, 0.002, "... what leaves the node");
+  near_f(p.time.wire_bytes[TC_WIRE_SPINE], leave * 4 / 6, 0.002, "... and its switch");
   near_f(p.time.bytes[TC_SET_DP], gradients, 0.001, "... is no more on dp");
-  double spine = gradients * 4 / 7 / 1e5;
+  double spine = leave * 4 / 6 / 1e5;
   ok(p.time.step_s > spine && p.time.step_s < spine + alone / 8, "... takes as long as the spine: "
      "%g s, spine %g s", p.time.step_s, spine);
   c->mesh_pp = 2;                                /* dp within a switch: its four are half of all */

@@ -24,6 +24,43 @@ static void test_versions(void)
   free(t.run.stack);
 }
 
+/* Four ranks of dp on nodes: what identifies their division, and a resumed run on another one. */
+static void test_nodes(void)
+{
+  static const struct { int32_t was[4], is[4]; bool partial, says; } row[] = {
+    { { 0, 0, 1, 1 }, { 0, 0, 1, 1 }, true, false },  { { 0, 0, 1, 1 }, { 1, 1, 0, 0 }, true, false },
+    { { 0, 0, 1, 1 }, { 0, 0, 0, 1 }, true, true },   { { 0, 0, 1, 1 }, { 0, 0, 0, 0 }, true, true },
+    { { 0, 0, 0, 0 }, { 0, 0, 1, 1 }, true, true },   { { 0, 0, 1, 1 }, { 0, 1, 2, 3 }, true, true },
+    { { 0, 0, 0, 0 }, { 0, 1, 2, 3 }, true, false },  { { 0, 0, 1, 1 }, { 0, 0, 0, 1 }, false, false },
+  };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    const struct tc_mesh_want want = { .order = TC_TP_DP_PP, .size = { [TC_SET_PP] = 1, [TC_SET_TP] = 1 } };
+    struct tc_train t = { .run.opts.system = &tc_systems[0] };
+    char *nodes[2] = { NULL };
+    struct tc_err err;
+    for (int now = 0; now < 2; now++) {
+      struct tc_mesh *m;
+      is_int(tc_mesh_new(&m, 4, now ? row[i].is : row[i].was, &want, &err), 0, "a mesh");
+      m->partial_sums = row[i].partial;
+      t.run.mesh = m;
+      nodes[now] = tc_resume_nodes(&t);
+      if (now) {
+        char *mesh = tc_resume_mesh(&t);
+        const struct tc_ckpt_meta meta = { .version = "1", .data = "", .stack = "", .config = "", .mesh = mesh,
+                                           .system = t.run.opts.system->name, .nodes = nodes[0] };
+        stderr_text();
+        tc_resume_say(&t, &meta);
+        ok((strstr(stderr_text(), "the ranks are divided into nodes otherwise than") != NULL) == row[i].says,
+           "... division %zu: %s, then %s", i, nodes[0], nodes[1]);
+        free(mesh);
+      }
+      tc_mesh_free(m);
+    }
+    free(nodes[0]);
+    free(nodes[1]);
+  }
+}
+
 /* data.order = auto is the order of the checkpoint's run: one that does not say took draws; an import has none. */
 static void test_order(void)
 {
@@ -51,6 +88,7 @@ int main(void)
             to = chdir(fx_folder()) == 0 ? open("stderr", O_RDWR | O_CREAT | O_APPEND, 0600) : -1;
   if (to < 0 || dup2(to, STDERR_FILENO) < 0) return 1;
   test_versions();
+  test_nodes();
   test_order();
   dup2(keep, STDERR_FILENO);
   if (chdir("/") == 0) fx_clean();
