@@ -366,6 +366,8 @@ test_files = \
   %D%/unit/run.txt \
   %D%/unit/writer.txt \
   %D%/unit/step.txt \
+  %D%/bench/coll \
+  %D%/bench/mpi_coll.c \
   %D%/bench/ckpt \
   %D%/bench/data \
   %D%/bench/decode \

@@ -225,9 +225,10 @@ static int check_algorithm(const struct job *j, const struct tc_bench_rank *x, s
   for (int i = 0; i < TC_BENCH_OPS; i++) any |= j->sweep.op[i] && tc_bench_suits(x->bench, i, j->sweep.algorithm);
   TC_TRY(tc_comm_max_i64(x->group[0].comm, &any, 1, err));
   if (any) return 0;
-  if (!j->mesh->partial_sums)
-    return tc_fail(err, TC_EUSER, "--algorithm = %s adds partial sums, and run.sums = coordinates excludes these: leave one", name);
-  return tc_fail(err, TC_EUSER, "--algorithm = %s needs several nodes with several of the axis' ranks on one: take another", name);
+  if (j->sweep.algorithm == TC_ALGORITHM_NODES && !tc_comm_members(x->group[x->group[1].comm != NULL].comm)->nodes)
+    return tc_fail(err, TC_EUSER, "--algorithm = %s needs several nodes with several of the axis' ranks on one: take another", name);
+  return tc_fail(err, TC_EUSER, "--algorithm = %s adds partial sums, which run.sums = coordinates excludes: take another, or "
+                 "leave run.sums out", name);
 }
 
 static int measure(const struct job *j, const struct tc_bench_rank *x, int rank, struct tc_err *err)

@@ -16,7 +16,7 @@ enum {
 };
 
 #define ON(coll) (1u << TC_##coll)
-enum { NONE = 0, PARTIAL = 1, NODES = 2, PIPELINE = 4 };
+enum { NONE = 0, PARTIAL = 1, NODES = 2, PIPELINE = 4, HELD = 8 };
 static const struct row {
   void (*list)(struct tc_flows *l, const struct tc_call *m);
   unsigned collectives, wholes, traits;
@@ -100,7 +100,9 @@ int tc_algorithm_of(const struct tc_coll_args *a, const struct tc_members *m)
 {
   int64_t bytes = 0;
   for (int i = 0; i < a->n_parts; i++) bytes += a->parts[i].count * (int64_t)tc_dtype_bytes(a->dtype);
-  const bool too_large = rows[a->algorithm].wholes >> a->coll & 1 && bytes > MOST_WHOLES_BYTES / m->size;
+  const struct row *row = &rows[a->algorithm];
+  const bool too_large = bytes > (row->wholes >> a->coll & 1 ? MOST_WHOLES_BYTES / m->size : row->traits & HELD ? MOST_WHOLES_BYTES
+                                                                                                         : INT64_MAX);
   return tc_algorithm_suits(a->algorithm, a->coll, m) && !too_large ? a->algorithm : by_size(a->coll, bytes, m);
 }
 
@@ -120,15 +122,26 @@ int64_t tc_blocks_elems(int64_t count, int64_t block, int size, int first, int n
   return elems;
 }
 
+/* Elements of blocks in turns, of which there may be thousands: nearly all are whole. */
+static int64_t elems_in_turns(const struct tc_flow *f, int64_t count, int64_t block, const struct tc_members *m)
+{
+  const struct tc_nodes *x = m->nodes;
+  const int64_t whole = TC_MIN(block ? count / block : 0, m->size - 1);
+  int64_t n = 0, elems = 0;
+  for (int t = 0, row = f->first, column = f->column; t < f->n; t++) {
+    const int c = column < x->size[row] ? x->at[row * x->most + column] : -1;
+    if (c >= 0 && c < whole) n++;
+    else if (c >= 0) elems += tc_blocks_elems(count, block, m->size, c, 1);
+    if (++row == x->n) row = 0;
+    if (row == f->first) column += f->step;
+  }
+  return elems + n * block;
+}
+
 int64_t tc_flow_elems(const struct tc_flow *f, int64_t count, int64_t block, const struct tc_members *m)
 {
-  int64_t elems = 0;
   if (f->at == TC_AT_WHOLES) return (int64_t)f->peers * f->n * count;
-  for (int t = 0; t < tc_flow_turns(f) && f->step; t++) {
-    const int c = tc_flow_block(f, m->nodes, t);
-    if (c >= 0) elems += tc_blocks_elems(count, block, m->size, c, 1);
-  }
-  if (f->step) return elems;
+  if (f->step) return elems_in_turns(f, count, block, m);
   if (f->shift == 0) return f->peers * tc_blocks_elems(count, block, m->size, f->first, f->n);
   TC_ASSERT(f->shift == 1 && f->n == 1);                       /* one after the other */
   return tc_blocks_elems(count, block, m->size, f->first, f->peers);
@@ -143,14 +156,32 @@ static double part_away(const struct tc_flow *f, const struct tc_members *m)
   return (double)(m->size - x->size[x->row[m->coord]]) / (m->size - 1);
 }
 
-/* The busiest member is the root or, in some lists, the last one; without a root all do as much. */
+/* The busiest member is the root or, in some lists, the last one; among nodes, one of the smallest, which works for more, or
+ * the last one of the root's. Else all do as much. */
+enum { LOOKED_AT = 4 };
+static void look_at(const struct tc_members *m, int coord[LOOKED_AT])
+{
+  const struct tc_nodes *x = m->nodes;
+  int small = 0;
+  for (int r = 1; x && r < x->n; r++)
+    if (x->size[r] < x->size[small]) small = r;
+  coord[0] = 0, coord[1] = m->size - 1;
+  coord[2] = x ? x->at[small * x->most] : 0;
+  coord[3] = x ? x->at[x->size[0] - 1] : 0;      /* of row 0, which has member 0 */
+}
+
 struct tc_busiest tc_busiest(int algorithm, int coll, const struct tc_members *m, double count, double bytes, double wide_bytes)
 {
   struct tc_busiest most = { 0 };
   struct tc_flows l = { 0 };
-  for (int i = 0; i < 2; i++) {
+  int coord[LOOKED_AT];
+  look_at(m, coord);
+  for (int i = 0; i < LOOKED_AT; i++) {
     struct tc_members seen = *m;
-    seen.coord = i * (m->size - 1);
+    bool looked = false;
+    for (int k = 0; k < i; k++) looked |= coord[k] == coord[i];
+    if (looked) continue;
+    seen.coord = coord[i];
     const int root = coll == TC_SEND || coll == TC_RECV ? (seen.coord + 1) % m->size : 0;
     double moved[2] = { 0 }, away[2] = { 0 };    /* [RECV], [SEND] */
     tc_flows_of(&l, algorithm, coll, &seen, root);

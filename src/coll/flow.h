@@ -40,8 +40,8 @@ enum tc_flow_when {
   TC_AT_ONCE,
   TC_AFTER_FIRST,                /* when the first `after` entries of the list are done */
   TC_AFTER_FLOW,                 /* when entry `after` is done */
-  TC_AFTER_PIECE,                /* when its piece i has gone: of the flow with the same peer, if it has one for each; of
-                                    blocks in turns, that of turn `turn` */
+  TC_AFTER_PIECE,                /* when its piece i has gone: of the flow with the same peer, if it has one for each */
+  TC_AFTER_TURN,                 /* when its piece i of the block of turn `turn` has gone */
   TC_AFTER_EACH,                 /* for a piece of the block of turn t, when entry after + t has come so far */
   TC_IN_SLOTS                    /* when piece i - slots of the sum `after` was made, since terms wait in so few places */
 };

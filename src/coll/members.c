@@ -41,6 +41,11 @@ static struct tc_nodes *nodes_new(const int32_t *node, int size)
   return x;
 }
 
+struct tc_members tc_members_of(int size, int coord)
+{
+  return (struct tc_members){ .size = size, .coord = coord };
+}
+
 struct tc_members tc_members_on(const int32_t *node, int size, int coord, bool partial)
 {
   struct tc_members m = { .size = size, .coord = coord, .partial = partial };

@@ -21,16 +21,13 @@ struct tc_members {
   bool partial;                   /* sums may be made of partial sums (run.sums = nodes), else in the order of coordinates */
 };
 
+/* Local. All on one node; sums in the order of coordinates. */
+struct tc_members tc_members_of(int size, int coord);
 /* Local. node[size]: the node of each coordinate, any numbers from 0 on; NULL: all are on one. To be freed with
  * tc_members_done, which may be called twice. */
 struct tc_members tc_members_on(const int32_t *node, int size, int coord, bool partial);
 /* Local. The same on nodes with `each` members in the order of coordinates. */
 struct tc_members tc_members_even(int size, int each, int coord, bool partial);
 void tc_members_done(struct tc_members *m);
-
-static inline struct tc_members tc_members_of(int size, int coord)
-{
-  return (struct tc_members){ .size = size, .coord = coord };
-}
 
 #endif

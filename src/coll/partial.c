@@ -82,17 +82,17 @@ static int add_in_node(struct tc_flows *l, const struct spot *s)
   return sum;
 }
 
-/* Partial sums go to the owners of their blocks; those of this member's own come, and `sum`, an entry to be made, is theirs. */
+/* Partial sums go to the owners of their blocks; those of this member's own come, for the sum that is `next` entries on. */
 static void add_across(struct tc_flows *l, const struct tc_call *m, const struct spot *s, const struct tc_flow *turns, int made,
-                       int sum)
+                       int next)
 {
-  for (int i = 0; i < s->x->n - 1; i++)
-    add(l, mine(m, after(wide(with_one(TC_FLOW_RECV, TC_AT_TERMS, agent(s, i))), TC_IN_SLOTS, sum)));
   for (int t = 0; t < s->turns; t++) {
     const int to = tc_flow_block(turns, s->x, t);
     if (to < 0 || to == m->coord) continue;
-    add(l, turn(t, after(wide(blocks(to, 1, with_one(TC_FLOW_SEND, TC_AT_PARTIAL, to))), TC_AFTER_PIECE, made)));
+    add(l, turn(t, after(wide(blocks(to, 1, with_one(TC_FLOW_SEND, TC_AT_PARTIAL, to))), TC_AFTER_TURN, made)));
   }
+  const int others = s->x->n - 1, sum = l->n + others + next;
+  for (int i = 0; i < others; i++) add(l, mine(m, after(wide(with_one(TC_FLOW_RECV, TC_AT_TERMS, agent(s, i))), TC_IN_SLOTS, sum)));
 }
 
 /* From their owners, on other nodes, come the blocks that this member works for; each entry, of which one is made for each
@@ -107,7 +107,7 @@ static void pass_round(struct tc_flows *l, const struct tc_call *m, const struct
     struct tc_flow f = in_phase(1, blocks(from, 1, with_one(TC_FLOW_RECV, TC_AT_DST, from)));
     if (from < 0) f = (struct tc_flow){ .kind = TC_FLOW_RECV };
     else if (from == m->coord) f = own;
-    else if (made >= 0) f = turn(t, after(f, TC_AFTER_PIECE, made));
+    else if (made >= 0) f = turn(t, after(f, TC_AFTER_TURN, made));
     add(l, f);
   }
   const int last = come + s->x->n - 1;           /* its own */
@@ -134,15 +134,11 @@ void tc_list_nodes(struct tc_flows *l, const struct tc_call *m)
     pass_round(l, m, &s, &turns, mine(m, alone(TC_FLOW_COPY, TC_AT_OWN_SRC, TC_AT_DST)), -1);
     return;
   }
-  const int made = add_in_node(l, &s), own = s.x->n - 1, result = m->coll == TC_ALL_REDUCE ? TC_AT_DST : TC_AT_OWN_DST;
-  int across = s.x->n - 1;
-  for (int t = 0; t < s.turns; t++) {
-    const int to = tc_flow_block(&turns, s.x, t);
-    across += to >= 0 && to != m->coord;
-  }
-  const int after_all = l->n + across;
-  const struct tc_flow sum = turn(own, after(mine(m, alone(TC_FLOW_SUM, TC_AT_PARTIAL, result)), TC_AFTER_PIECE, made));
-  add_across(l, m, &s, &turns, made, after_all + (m->coll == TC_ALL_REDUCE ? own : 0));
-  if (m->coll == TC_ALL_REDUCE) pass_round(l, m, &s, &turns, sum, made);
+  const bool back = m->coll == TC_ALL_REDUCE;
+  const int made = add_in_node(l, &s), own = s.x->n - 1;       /* the turn of its own block */
+  const struct tc_flow sum = turn(own, after(mine(m, alone(TC_FLOW_SUM, TC_AT_PARTIAL, back ? TC_AT_DST : TC_AT_OWN_DST)),
+                                             TC_AFTER_TURN, made));
+  add_across(l, m, &s, &turns, made, back ? own : 0);
+  if (back) pass_round(l, m, &s, &turns, sum, made);
   else add(l, sum);
 }

@@ -97,7 +97,8 @@ static bool is_ready(const struct p2p *x, const struct flow *f, int64_t i)
   switch (f->of->when) {
   case TC_AFTER_FIRST: return first_are_done(x, f->of->after);
   case TC_AFTER_FLOW: return a->done == a->total;
-  case TC_AFTER_PIECE: return a->of->step > f->of->step ? has_made(a, f->of->turn, i) : i < a->done;
+  case TC_AFTER_PIECE: return i < a->done;
+  case TC_AFTER_TURN: return has_made(a, f->of->turn, i);
   case TC_AFTER_EACH:
     a = x->entry[f->of->after + f->walk.turn];
     return !a || a->done > f->walk.round;
@@ -130,16 +131,22 @@ static int advance(struct p2p *x, struct flow *f)
   return moved;
 }
 
+static bool wholes_are_there(const struct p2p *x)
+{
+  for (int i = 0; i < x->n_flows; i++) {
+    const struct flow *f = &x->flow[i];
+    if (f->of->at == TC_AT_WHOLES && f->of->kind == TC_FLOW_RECV && f->done < f->total) return false;
+  }
+  return true;
+}
+
 /* All that the next piece of the sum is made of has arrived, and a partial sum has a place. */
 static bool may_sum(const struct p2p *x, const struct flow *sum)
 {
   if (!is_ready(x, sum, sum->done)) return false;
   for (int i = 0; i < sum->n_terms; i++)
     if (sum->terms[i]->done <= sum->done) return false;
-  for (int i = 0; i < x->n_flows && sum->of->at == TC_AT_WHOLES; i++) {
-    const struct flow *f = &x->flow[i];
-    if (f->of->at == TC_AT_WHOLES && f->of->kind == TC_FLOW_RECV && f->done < f->total) return false;
-  }
+  if (sum->of->at == TC_AT_WHOLES && !wholes_are_there(x)) return false;
   const struct flow *taker = sum->of->to == TC_AT_PARTIAL ? sum->takers[sum->walk.turn] : NULL;
   return !taker || sum->walk.round < taker->done + SLOTS;
 }

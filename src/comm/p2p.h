@@ -15,12 +15,13 @@ enum {
 
 /* Where in its blocks a flow is. Blocks that do not come in turns are n from `first` on, of which some may come after the
  * last one: as a second turn. Blocks that do: a piece of each in turn; `round`: pieces of each that are behind it. */
+struct piece { int part, turn; int64_t first, at, n, round; };       /* first: within the whole; elements */
 struct walk {
   const struct tc_flow *of;
   int at, first, part, turn;
   int64_t done, round;            /* elements of this part and turn */
+  struct piece next;              /* of blocks in turns */
 };
-struct piece { int part, turn; int64_t first, at, n, round; };       /* first: within the whole; elements */
 
 struct flow {
   const struct tc_flow *of;

@@ -1,11 +1,11 @@
 /* pieces.c - the flows of a call (coll/flow.h) as rows of pieces, where these are in memory, and sums.
  *
  * Invariants:
- *  - both ends divide blocks into the same pieces: their size depends only on the algorithm, whether the call adds, the
- *    number of members and the element type;
- *  - staging is at most SLOTS pieces for each term of a sum and each of its partial sums that are under way, and at most
- *    TERM_BUDGET bytes except for very large groups; or of small arrays all members' whole contributions, or the array; it
- *    grows as calls need and is reused. */
+ *  - both ends divide blocks into the same pieces: their size depends only on what all members know of the call, its
+ *    algorithm and the nodes;
+ *  - staging is at most SLOTS pieces for each term of a sum and for each block of which partial sums wait to be sent, and at
+ *    most TERM_BUDGET bytes except for very large groups; and, by some algorithms, all members' whole contributions or the
+ *    array once more, of at most 256 MiB; it grows as calls need and is reused. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ static struct piece piece_of_block(const struct p2p *x, const struct walk *w, in
   for (int k = 0; k < n; k++) {
     block_range(x, &part[k], w, turn, &lo, &hi);
     const int64_t pieces = tc_ceil_div(TC_MAX(hi - lo, 0), elems);
-    if (i < pieces) return (struct piece){ k, turn, lo + i * elems, i * elems, TC_MIN(elems, hi - lo - i * elems), 0 };
+    if (i < pieces) return (struct piece){ k, turn, lo + i * elems, i * elems, TC_MIN(elems, hi - lo - i * elems), w->round };
     i -= pieces;
   }
   return (struct piece) { -1, turn, 0, 0, 0, 0 };
@@ -65,16 +65,17 @@ static void find_turn(const struct p2p *x, struct walk *w)
 {
   const struct walk was = *w;
   for (int tried = 0; tried < w->of->n; tried++) {
-    if (piece_of_block(x, w, w->turn, w->round).n > 0) return;
+    w->next = piece_of_block(x, w, w->turn, w->round);
+    if (w->next.n > 0) return;
     if (++w->turn == w->of->n) w->turn = 0, w->round++;
   }
   *w = was;
+  w->next.part = -1, w->next.n = 0;
 }
 
 static struct piece next_in_turns(const struct p2p *x, struct walk *w)
 {
-  struct piece p = piece_of_block(x, w, w->turn, w->round);
-  p.round = w->round;
+  const struct piece p = w->next;
   if (++w->turn == w->of->n) w->turn = 0, w->round++;
   find_turn(x, w);
   return p;
@@ -171,11 +172,21 @@ char *tc_p2p_buffer(const struct p2p *x, const struct flow *f, const struct piec
 
 /* ---- setting a call up ----------------------------------------------------------- */
 
+/* Places of a call for terms and partial sums, at most: the same on all members. */
+static int64_t most_slots(const struct p2p *x, int algorithm)
+{
+  const struct tc_nodes *n = x->m.nodes;
+  if (algorithm != TC_ALGORITHM_NODES || !n) return SLOTS * TC_MAX(x->m.size - 1, 1);
+  int least = n->most;
+  for (int r = 0; r < n->n; r++) least = TC_MIN(least, n->size[r]);
+  return SLOTS * (n->most - 1 + n->n * tc_ceil_div(n->most, least) + n->n - 1);
+}
+
 /* Computes the pieces of this call. */
 static void size_pieces(struct p2p *x, int algorithm)
 {
   const struct tc_coll_args *a = x->a;
-  const int64_t fair = TERM_BUDGET / (SLOTS * TC_MAX(x->m.size - 1, 1));
+  const int64_t fair = TERM_BUDGET / most_slots(x, algorithm);
   int64_t bytes = !tc_coll_adds(a->coll) ? COPY_PIECE : TC_MAX(TC_MIN(fair, TERM_PIECE_MAX), TERM_PIECE_MIN), all = 0;
   x->elem_bytes = a->coll == TC_BARRIER ? 1 : (int64_t)tc_dtype_bytes(a->dtype);
   x->wide_bytes = a->coll == TC_BARRIER ? 1 : (int64_t)tc_dtype_bytes(tc_sum_dtype(a->dtype));
@@ -296,8 +307,8 @@ static void stage(struct p2p *x)
   for (int i = 0; i < x->a->n_parts; i++) all += x->a->parts[i].count;
   for (int i = 0; i < x->n_flows; i++) {
     struct flow *f = &x->flow[i];
-    const int slots = f->n_terms + (f->takers && f->of->to == TC_AT_PARTIAL ? tc_flow_turns(f->of) : 0);
-    if (f->of->kind != TC_FLOW_SUM || slots == 0) continue;
+    if (f->of->kind != TC_FLOW_SUM) continue;
+    const int slots = f->n_terms + (f->of->to == TC_AT_PARTIAL ? tc_flow_turns(f->of) : 0);
     f->slot_bytes = tc_round_up(most_elems(x, &f->walk) * x->most_bytes, 64);
     f->stage = take(&bytes, SLOTS * slots * f->slot_bytes);
   }

@@ -163,26 +163,30 @@ double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const 
 
 /* ---- transfers ------------------------------------------------------------------- */
 
-static struct tc_busiest busiest(int algorithm, int coll, int dtype, const struct tc_members *m, double count)
+static int algorithm_of(int algorithm, int coll, int dtype, const struct tc_members *m, double count)
 {
   const struct tc_part all = { .count = (int64_t)count, .block = tc_ceil_div((int64_t)count, m->size) };
   const struct tc_coll_args a = { .coll = coll, .dtype = dtype, .n_parts = 1, .parts = &all, .algorithm = algorithm };
-  return tc_busiest(tc_algorithm_of(&a, m), coll, m, count, (double)tc_dtype_bytes(dtype),
-                    (double)tc_dtype_bytes(tc_sum_dtype(dtype)));
+  return tc_algorithm_of(&a, m);
+}
+
+int tc_coll_algorithm(int coll, int dtype, const struct tc_members *m, double count)
+{
+  return algorithm_of(TC_PROGRAM_ALGORITHM, coll, dtype, m, count);
 }
 
 double tc_coll_busiest(int algorithm, int coll, int size, double bytes)
 {
-  const struct tc_members m = tc_members_of(size, 0);
-  return busiest(algorithm, coll, TC_U8, &m, bytes).all;
+  struct tc_members m = tc_members_of(size, 0);
+  m.partial = true;
+  return tc_busiest(algorithm_of(algorithm, coll, TC_U8, &m, bytes), coll, &m, bytes, 1, 1).all;
 }
 
-void tc_coll_wires(double out[TC_WIRES], int coll, int dtype, const struct tc_members *m, double count, double far)
+void tc_wire_bytes(double out[TC_WIRES], const struct tc_busiest *b, double far)
 {
-  const struct tc_busiest b = busiest(TC_PROGRAM_ALGORITHM, coll, dtype, m, count);
-  out[TC_WIRE_NODE] = b.all - b.away;
-  out[TC_WIRE_NETWORK] = b.away;
-  out[TC_WIRE_SPINE] = b.away * far;
+  out[TC_WIRE_NODE] = b->all - b->away;
+  out[TC_WIRE_NETWORK] = b->away;
+  out[TC_WIRE_SPINE] = b->away * far;
 }
 
 static int switch_of(const struct tc_cluster *k, int32_t node)
@@ -232,7 +236,9 @@ void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, co
     send_wires(out->bytes, n, m, rank, count * (double)tc_dtype_bytes(dtype), k);
   } else {
     struct tc_members members = tc_mesh_members(m, rank, n->axes);
-    tc_coll_wires(out->bytes, coll, dtype, &members, count, part_far(n, m, rank, k));
+    const struct tc_busiest b = tc_busiest(tc_coll_algorithm(coll, dtype, &members, count), coll, &members, count,
+                                           (double)tc_dtype_bytes(dtype), (double)tc_dtype_bytes(tc_sum_dtype(dtype)));
+    tc_wire_bytes(out->bytes, &b, part_far(n, m, rank, k));
     rounds = ceil(log2((double)members.size));
     tc_members_done(&members);
   }

@@ -156,16 +156,41 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
 
 /* ---- time ------------------------------------------------------------------------ */
 
-/* Seconds of a collective of `coll` of an array of `bytes` on the wires of a group of n ranks of dp and cp, without
+/* The number of a group's row. */
+static int group_of(struct tc_guess *g, int size, int each)
+{
+  for (int i = 0; i < g->n_group; i++)
+    if (g->group[i].size == size && g->group[i].each == each) return i;
+  TC_GROW(g->group, g->n_group, g->cap_group);
+  g->group[g->n_group] = (struct group_row){ size, each, tc_members_even(size, each, 0, g->cfg->run_sums == TC_SUMS_NODES) };
+  return g->n_group++;
+}
+
+/* What the busiest member of a group sends for each of `count` elements. */
+static struct tc_busiest sent_each(struct tc_guess *g, int group, int coll, int dtype, double count)
+{
+  const struct tc_members *m = &g->group[group].m;
+  const int algorithm = tc_coll_algorithm(coll, dtype, m, count);
+  for (int i = 0; i < g->n_sent; i++) {
+    const struct sent_row *r = &g->sent[i];
+    if (r->group == group && r->algorithm == algorithm && r->coll == coll && r->dtype == dtype) return r->each;
+  }
+  TC_GROW(g->sent, g->n_sent, g->cap_sent);
+  const struct tc_busiest each = tc_busiest(algorithm, coll, m, 1, (double)tc_dtype_bytes(dtype), (double)tc_dtype_bytes(tc_sum_dtype(dtype)));
+  g->sent[g->n_sent++] = (struct sent_row){ group, algorithm, coll, dtype, each };
+  return each;
+}
+
+/* Seconds of a collective of `coll` of `count` elements of so many bytes on the wires of a group of n ranks of dp and cp, without
  * latencies. apart: from one to the next of them. */
-static double group_s(const struct tc_guess *g, const struct tc_cand *x, int n, int apart, int coll, double bytes)
+static double group_s(struct tc_guess *g, const struct tc_cand *x, int n, int apart, int coll, double count, double bytes)
 {
   int each = TC_MAX(g->k->devices / x->tp / (x->near_pp ? x->pp : 1) / apart, 1);
   double near = g->k->switch_nodes >= 1 ? each * g->k->switch_nodes : n, s = 0, on[TC_WIRES];
   each = TC_MIN(each, n);
-  struct tc_members m = tc_members_even(n, each, 0, g->cfg->run_sums == TC_SUMS_NODES);
-  tc_coll_wires(on, coll, TC_F32, &m, bytes / 4, n > each ? TC_MAX(n - near, 0) / (n - each) : 0);
-  tc_members_done(&m);
+  struct tc_busiest b = sent_each(g, group_of(g, n, each), coll, bytes == 2 ? TC_BF16 : TC_F32, count);
+  b.all *= count, b.away *= count;
+  tc_wire_bytes(on, &b, n > each ? TC_MAX(n - near, 0) / (n - each) : 0);
   for (int w = 0; w < TC_WIRES; w++)
     if (on[w] > 0) s = TC_MAX(s, on[w] / g->k->link[w].bytes_per_s[coll]);
   return s;
@@ -181,7 +206,8 @@ static double bubble_s(const struct tc_cand *x, double f, double b, double w)
 
 void tc_guess_done(struct tc_guess *g)
 {
-  TC_FREE(g->row, g->flight);
+  for (int i = 0; i < g->n_group; i++) tc_members_done(&g->group[i].m);
+  TC_FREE(g->row, g->flight, g->group, g->sent);
 }
 
 int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
@@ -200,15 +226,15 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   double f = stage * p->layer.f / one, b = stage * p->layer.b / one, w = stage * p->layer.w / one;
   double use = use_bytes(g), grad = grad_bytes(g), comm = 0, gather = 0, scatter = 0;
   const struct tc_system *s = &tc_systems[x->data];
-  if (s->rows->place[TC_STORE].kind == TC_FLAT) gather = group_s(g, x, (int)n, 1, TC_ALL_GATHER, psi * use);
-  if (s->rows->place[TC_ACC].kind == TC_FLAT) scatter = group_s(g, x, (int)n, 1, TC_REDUCE_SCATTER, psi * grad);
+  if (s->rows->place[TC_STORE].kind == TC_FLAT) gather = group_s(g, x, (int)n, 1, TC_ALL_GATHER, psi, use);
+  if (s->rows->place[TC_ACC].kind == TC_FLAT) scatter = group_s(g, x, (int)n, 1, TC_REDUCE_SCATTER, psi, grad);
   else if (s->rows->place[TC_UPDATE].kind == TC_FLAT)
-    comm += group_s(g, x, (int)n, 1, TC_REDUCE_SCATTER, psi * grad);
-  else comm += group_s(g, x, copies(x), 1, TC_ALL_REDUCE, psi * grad);
-  if (copies(x) > n) comm += group_s(g, x, copies(x) / (int)n, (int)n, TC_ALL_REDUCE, psi * grad / n);
+    comm += group_s(g, x, (int)n, 1, TC_REDUCE_SCATTER, psi, grad);
+  else comm += group_s(g, x, copies(x), 1, TC_ALL_REDUCE, psi, grad);
+  if (copies(x) > n) comm += group_s(g, x, copies(x) / (int)n, (int)n, TC_ALL_REDUCE, psi / n, grad);
   double update = tc_memory_s(d, psi * share(s, TC_UPDATE, n) * 28);
   if (s->rows->place[TC_UPDATE].kind == TC_FLAT && s->rows->place[TC_STORE].kind != TC_FLAT)
-    update += group_s(g, x, (int)n, 1, TC_ALL_GATHER, psi * use);   /* updated weights: no work overlaps their gather */
+    update += group_s(g, x, (int)n, 1, TC_ALL_GATHER, psi, use);   /* updated weights: no work overlaps their gather */
   if (x->offload != TC_OFFLOAD_NO) update += psi * 24 / n / d->copy_bytes_per_s;
   int wire = x->near_pp && g->k->devices >= x->tp * 2 ? TC_WIRE_NODE : TC_WIRE_NETWORK;
   if (g->k->devices >= x->tp * copies(x) * x->pp) wire = TC_WIRE_NODE;

@@ -29,6 +29,10 @@ struct tc_guess {
   int n, cap;
   struct flight_row { enum tc_schedule schedule; int32_t pp, virtual_stages, n_mb; double first, last; } *flight;
   int n_flight, cap_flight;
+  struct group_row { int32_t size, each; struct tc_members m; } *group;         /* members of it, so many on a node */
+  int n_group, cap_group;
+  struct sent_row { int32_t group, algorithm, coll, dtype; struct tc_busiest each; } *sent;      /* for an element */
+  int n_sent, cap_sent;
 };
 void tc_guess_done(struct tc_guess *g);
 

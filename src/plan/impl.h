@@ -2,6 +2,7 @@
 #ifndef TC_PLAN_IMPL_H
 #define TC_PLAN_IMPL_H
 
+#include "src/coll/flow.h"
 #include "src/plan/plan.h"
 
 /* layout.c: the number of parameters that the rank computes with. */
@@ -36,9 +37,10 @@ static inline double tc_exposed_s(double transfers_s, double backward_s, double 
   return TC_MAX(transfers_s - backward_s * (layers - 1) / layers, transfers_s / layers);
 }
 
-/* cost.c: what the busiest member sends or receives on each wire in a program's collective. far: of the members on other
- * nodes, the part below other leaf switches. */
-void tc_coll_wires(double out[TC_WIRES], int coll, int dtype, const struct tc_members *m, double count, double far);
+/* cost.c: the algorithm of a program's collective of `count` elements; the bytes on each wire of what the busiest member
+ * sends or receives. far: of the members on other nodes, the part below other leaf switches. */
+int tc_coll_algorithm(int coll, int dtype, const struct tc_members *m, double count);
+void tc_wire_bytes(double out[TC_WIRES], const struct tc_busiest *b, double far);
 /* cost.c: what n ops run as one take less than one by one, if they move so many bytes less. */
 double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const struct tc_plan_device *d);
 

@@ -25,32 +25,46 @@ static void *stand_in(const struct tc_arena *a, int32_t t)
   return (void *)(uintptr_t)(a->off[t] + ((int64_t)a->region[t] + 1) * (INT64_C(1) << 44));
 }
 
+/* The bytes that one issue of a node's transfer sends, and its collective; TC_COLLS: none. */
+static int64_t issue_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, const struct tc_node *n,
+                           const struct tc_members *members, int *coll)
+{
+  const struct tc_graph *g = p->graph;
+  *coll = tc_collective_coll(n, members->coord);
+  if (*coll == TC_COLLS) return 0;
+  struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
+  for (int k = 0; k < n->n_in; k++) {
+    part[k].src = stand_in(p->arena, tc_in(g, n, k));
+    part[k].dst = stand_in(p->arena, tc_out(g, n, k));
+  }
+  const int parts = tc_collective_parts(g, n, m, rank, part);
+  const struct tc_coll_args call = { .coll = *coll, .dtype = g->tensor[tc_in(g, n, 0)].dtype,
+                                     .root = tc_collective_root(n, members->coord), .n_parts = parts, .parts = part,
+                                     .algorithm = TC_PROGRAM_ALGORITHM };
+  const int64_t bytes = tc_coll_bytes(&call, members);
+  free(part);
+  return bytes;
+}
+
+/* Each node's bytes once, however many micro-batches issue it: among thousands of ranks its flows are many. */
 void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, unsigned axes,
                       struct tc_comm_counters *out)
 {
   const struct tc_graph *g = p->graph;
-  memset(out, 0, sizeof *out);
-  const int size = tc_mesh_size(m, axes), coord = tc_mesh_index(m, rank, axes);
   struct tc_members members = tc_mesh_members(m, rank, axes);
-  for (int32_t i = 0; i < p->actions->n; i++) {
+  struct issue { int64_t bytes; int coll; bool known; } *issue = tc_calloc((size_t)g->n_nodes, sizeof *issue);
+  memset(out, 0, sizeof *out);
+  for (int32_t i = 0; i < p->actions->n && members.size > 1; i++) {
     const struct tc_action *a = &p->actions->action[i];
     const struct tc_node *n = &g->node[a->node];
-    if (a->kind != TC_ISSUE || n->axes != axes || size == 1) continue;
-    int coll = tc_collective_coll(n, coord);
-    if (coll == TC_COLLS) continue;
-    struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
-    for (int k = 0; k < n->n_in; k++) {
-      part[k].src = stand_in(p->arena, tc_in(g, n, k));
-      part[k].dst = stand_in(p->arena, tc_out(g, n, k));
-    }
-    int parts = tc_collective_parts(g, n, m, rank, part);
-    struct tc_coll_count *c = n->control ? &out->ctl[coll] : &out->data[coll];
-    const struct tc_coll_args call = { .coll = coll, .dtype = g->tensor[tc_in(g, n, 0)].dtype,
-                                       .root = tc_collective_root(n, coord), .n_parts = parts, .parts = part,
-                                       .algorithm = TC_PROGRAM_ALGORITHM };
+    struct issue *x = &issue[a->node];
+    if (a->kind != TC_ISSUE || n->axes != axes) continue;
+    if (!x->known) x->bytes = issue_bytes(p, m, rank, n, &members, &x->coll), x->known = true;
+    if (x->coll == TC_COLLS) continue;
+    struct tc_coll_count *c = n->control ? &out->ctl[x->coll] : &out->data[x->coll];
     c->calls++;
-    c->bytes += tc_coll_bytes(&call, &members);
-    free(part);
+    c->bytes += x->bytes;
   }
+  free(issue);
   tc_members_done(&members);
 }

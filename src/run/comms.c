@@ -58,22 +58,24 @@ int tc_run_native(struct tc_run *r, struct tc_err *err)
   if (!use && ops && r->rank == 0 && *err->text)
     tc_log("run.comm = auto sends through host memory: %s", err->text);
   int32_t *members = tc_calloc((size_t)r->mesh->world, sizeof *members);
+  int32_t *node = tc_calloc((size_t)r->mesh->world, sizeof *node);
   int rc = 0;
   struct tc_comm *last = NULL;
   for (int s = 0; s < TC_SETS && !rc && use; s++) {
     const struct tc_group *x = &r->mesh->group[s];
     if (!x->named || x->size == 1) continue;
     struct tc_comm_opts o = { .name = tc_set_name[s], .deadline_s = r->cfg->run_deadline,
-                              .rank_names = r->names[s] };
+                              .rank_names = r->names[s], .node = node, .partial_sums = r->mesh->partial_sums };
     tc_trace_comm(r->trace, tc_set_name[s], &o);
     tc_mesh_group(r->mesh, r->rank, x->axes, members);
+    for (int i = 0; i < x->size; i++) node[i] = r->mesh->node[members[i]];
     rc = tc_comm_nccl(&r->native[s], ops, r->device, r->comm[s], last, members, s == TC_SET_PP, &o,
                       err);
     /* One group of the set may have failed; the others must not go on to the next without it. */
     if (rc != TC_EPEER) rc = tc_run_agree(r, rc, err);
     last = r->native[s];
   }
-  free(members);
+  TC_FREE(members, node);
   return rc;
 }
 

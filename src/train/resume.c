@@ -100,43 +100,39 @@ char *tc_resume_mesh(const struct tc_train *t)
   return tc_strdup(tc_mesh_text(mesh, t->run.mesh->size, "", " "));
 }
 
-/* Some group of the set adds sums of nodes. */
-static bool adds_by_nodes(const struct tc_run *r, int set)
+/* Adds to the hash on which nodes the members of a rank's group on a set are, where the order of its sums depends on that.
+ * False: it does not. */
+static bool hash_group(uint64_t *hash, const struct tc_run *r, int rank, int set)
 {
-  const struct tc_mesh *m = r->mesh;
-  bool any = false;
-  for (int i = 0; i < m->world && m->partial_sums && m->group[set].named && !r->native[set] && !any; i++) {
-    if (tc_mesh_index(m, i, m->group[set].axes)) continue;
-    struct tc_members x = tc_mesh_members(m, i, m->group[set].axes);
-    any = x.nodes;
-    tc_members_done(&x);
-  }
-  return any;
+  struct tc_members x = tc_mesh_members(r->mesh, rank, r->mesh->group[set].axes);
+  const bool matters = x.partial && x.size > 2 && !r->native[set];
+  *hash = tc_hash64_add(tc_hash64_add(*hash, (uint64_t)set), (uint64_t)x.spread);
+  for (int i = 0; i < x.size && x.nodes && matters; i++) *hash = tc_hash64_add(*hash, (uint64_t)x.nodes->row[i]);
+  tc_members_done(&x);
+  return matters;
 }
 
-/* Nodes are numbered in the order of their first ranks, so that their names do not matter. */
+/* Nodes are numbered in each group in the order of their first ranks: their names do not matter. */
 char *tc_resume_nodes(const struct tc_train *t)
 {
   const struct tc_mesh *m = t->run.mesh;
-  bool any = false;
-  for (int s = 0; s < TC_SETS; s++) any |= m->n_nodes > 1 && adds_by_nodes(&t->run, s);
-  if (!any) return tc_strdup("");
-  struct tc_members all = tc_members_on(m->node, m->world, 0, false);
   uint64_t hash = tc_hash64("nodes");
-  for (int i = 0; i < m->world; i++) hash = tc_hash64_add(hash, (uint64_t)all.nodes->row[i]);
-  tc_members_done(&all);
-  return tc_sprintf("%d nodes %016" PRIx64, m->n_nodes, hash);
+  bool any = false;
+  for (int s = 0; s < TC_SETS; s++)
+    for (int i = 0; i < m->world && m->group[s].named; i++)
+      if (tc_mesh_index(m, i, m->group[s].axes) == 0) any |= hash_group(&hash, &t->run, i, s);
+  return any ? tc_sprintf("%d nodes %016" PRIx64, m->n_nodes, hash) : tc_strdup("");
 }
 
-/* Another layout rounds otherwise anyway, and the line of changes has it. */
+/* Another layout rounds otherwise anyway, and the line of changes has it; programs of before did not say on which nodes. */
 static void warn_of_nodes(const struct tc_train *t, const struct tc_ckpt_meta *meta)
 {
-  if (!*meta->version) return;
+  if (!*meta->version || !*meta->nodes) return;
   char *mesh = tc_resume_mesh(t), *is = tc_resume_nodes(t);
   const bool alike = !strcmp(meta->mesh, mesh) && !strcmp(meta->system, t->run.opts.system->name);
   if (alike && strcmp(meta->nodes, is))
-    tc_warn("the ranks are divided into nodes otherwise than when the checkpoint was saved, and each node's part of a sum is "
-            "added first (run.sums = nodes): from here on losses may differ in their last digits");
+    tc_warn("ranks are on other nodes together than when the checkpoint was saved, or run.sums or run.comm differs, so their "
+            "sums are added in another order: from here on losses may differ in their last digits");
   TC_FREE(mesh, is);
 }
 

@@ -22,7 +22,7 @@ make_text "$shared/text.txt" || skip_all "no text to train on"
 every=10
 run_ini "$shared/text.txt" 1000000 8 $every 1
 ranks=(-N2 --ntasks-per-node=2 -c2)
-steady=(--train.schedule=constant --train.warmup=5)
+steady=(--train.schedule=constant --train.warmup=5 --run.sums=coordinates)      # mpirun has all ranks on one node
 out=$shared/run log=$shared/run.log
 exec {never}<> <(:)                    # to wait by `read`: a sleep would take longer to start
 

@@ -69,8 +69,8 @@ static bool may_go(const struct member *m, const struct flow *f)
       if (m->flow[i].of < &m->list.flow[f->of->after] && m->flow[i].done < m->flow[i].total) return false;
     return true;
   case TC_AFTER_FLOW: return gate->done == gate->total;
-  case TC_AFTER_PIECE:
-    return gate->of->step > f->of->step ? has_made(gate, f->of->turn, f->done) : f->done < gate->done;
+  case TC_AFTER_PIECE: return f->done < gate->done;
+  case TC_AFTER_TURN: return has_made(gate, f->of->turn, f->done);
   case TC_AFTER_EACH: {
     const int each = m->last[f->of->after + p->turn];
     return each < 0 || m->flow[each].of->kind == TC_FLOW_COPY || p->round < m->flow[each].done;
@@ -374,6 +374,55 @@ static void bytes_leaving_nodes(void)
   }
 }
 
+/* The most messages that a member sends, and members that it exchanges any with, of a call of so many bytes. */
+static void most_messages(int coll, int size, int each, int64_t bytes, int most[2])
+{
+  const struct tc_part part = { .count = bytes, .block = tc_ceil_div(bytes, size) };
+  const struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .n_parts = coll != TC_BARRIER, .parts = &part };
+  struct tc_members m = tc_members_even(size, each, 0, true);
+  struct tc_flows l = { 0 };
+  bool *met = malloc((size_t)size);
+  most[0] = most[1] = 0;
+  for (m.coord = 0; m.coord < size; m.coord++) {
+    int sends = 0, peers = 0;
+    tc_flows_of(&l, tc_algorithm_of(&a, &m), coll, &m, 0);
+    memset(met, 0, (size_t)size);
+    for (int k = 0; k < l.n; k++)
+      for (int i = 0; i < l.flow[k].peers && l.flow[k].kind <= TC_FLOW_SEND; i++) {
+        bool *one = &met[(l.flow[k].peer + i) % size];
+        sends += l.flow[k].kind == TC_FLOW_SEND;
+        peers += !*one;
+        *one = true;
+      }
+    most[0] = TC_MAX(most[0], sends), most[1] = TC_MAX(most[1], peers);
+  }
+  free(met);
+  tc_flows_done(&l);
+  tc_members_done(&m);
+}
+
+/* What a step and a start say to all ranks: flags, losses, norms, agreements, texts. No rank sends more than two messages for
+ * each doubling of the ranks, or talks to more than as many. Large sums: to its node's ranks and its counterparts. */
+static void messages_of_many(void)
+{
+  static const struct { int coll; int64_t bytes, each; } calls[] = {      /* bytes; more for each member */
+    { TC_BARRIER, 0, 0 }, { TC_ALL_REDUCE, 8, 0 }, { TC_ALL_GATHER, 0, 8 }, { TC_ALL_GATHER, 0, 200 }, { TC_BROADCAST, 8, 0 },
+    { TC_BROADCAST, 20000, 0 } };
+  int most[2];
+  for (int size = 64, log = 6; size <= 16384; size *= 4, log += 2) {
+    int sends = 0, peers = 0;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+      for (int each = 1; each <= 8; each += 7) {
+        most_messages(calls[i].coll, size, each, calls[i].bytes + calls[i].each * size, most);
+        sends = TC_MAX(sends, most[0]), peers = TC_MAX(peers, most[1]);
+      }
+    ok(sends <= 2 * log && peers <= 2 * log, "%d members: at most %d messages of one in a call, with %d others", size, sends,
+       peers);
+  }
+  most_messages(TC_ALL_REDUCE, 1024, 8, INT64_C(1) << 30, most);
+  ok(most[0] == 2 * (7 + 127) && most[1] == 7 + 127, "a large sum among 128 nodes x 8: %d messages, with %d others", most[0], most[1]);
+}
+
 int main(int argc, char **argv)
 {
   const int most = begin_cases(argc, argv, MOST);
@@ -386,5 +435,6 @@ int main(int argc, char **argv)
              most);
     }
   bytes_leaving_nodes();
+  messages_of_many();
   return done_testing();
 }

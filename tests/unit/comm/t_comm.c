@@ -11,7 +11,7 @@
 #include "tests/unit/comm/comm_cases.h"
 #include "tests/unit/tap.h"
 
-enum { MAX_WORLD = 5 };
+enum { MAX_WORLD = 7, EACH_WORLD = 5 };
 
 struct job { struct cc_env env; void (*run)(struct cc_env *e); };
 
@@ -34,7 +34,7 @@ static void run_world(int world, const char *name, void (*run)(struct cc_env *e)
 {
   static const char *const who[MAX_WORLD] = { "rank 0 on node1", "rank 1 on node1",
                                               "rank 2 on node2", "rank 3 on node2",
-                                              "rank 4 on node3" };
+                                              "rank 4 on node3", "rank 5 on node4", "rank 6 on node4" };
   struct tc_hub *hub = tc_hub_new(world);
   struct job job[MAX_WORLD];
   pthread_t thread[MAX_WORLD];
@@ -283,9 +283,10 @@ int main(void)
   sizes_of_pieces();
   refused_start(1);
   refused_start(2);
-  for (int world = 1; world <= MAX_WORLD; world++)
+  for (int world = 1; world <= EACH_WORLD; world++)
     for (int i = 0; i < CC_CASES; i++)
       if (world >= cc_cases[i].min_world) run_world(world, cc_cases[i].name, cc_cases[i].run);
+  run_world(7, "nodes of 4, 1 and 2 ranks", cc_ragged);
   for (int world = 2; world <= 4; world++) {
     run_world(world, "a rank leaves", leave);
     run_world(world, "a rank leaves a tree", leave_tree);

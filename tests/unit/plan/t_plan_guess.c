@@ -50,20 +50,20 @@ static const struct {
   R(0, 1, 4, 4, 1, 1, 24, TC_DATA_ZERO3, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_UPDATE, false, false,
     "0.0628758589", "15620864", "6524160")
   R(1, 1, 32, 1, 3, 1, 1, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
-    "0.0138066804", "175841792", "0")
+    "0.0203308404", "175841792", "0")
   R(1, 1, 32, 1, 3, 1, 1, TC_DATA_ZERO1, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
-    "0.0161651967", "74717312", "0")
+    "0.0235048767", "74717312", "0")
   R(1, 1, 16, 2, 3, 1, 2, TC_DATA_ZERO2, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, true, false,
-    "0.0250505123", "34506816", "0")
+    "0.0397298723", "34506816", "0")
   R(1, 1, 32, 1, 1, 1, 3, TC_DATA_ZERO3, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_PARAMS, false, false,
-    "0.0710835633", "19173824", "3805760")
+    "0.0931026033", "19173824", "3805760")
   R(1, 2, 16, 1, 1, 1, 6, TC_DATA_ZERO2, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, true,
-    "0.0593876033", "27408800", "0")
+    "0.107482163", "27408800", "0")
   R(1, 2, 8, 2, 2, 1, 6, TC_DATA_ZERO3, TC_SCHEDULE_ZB, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, true, "0.155534184", "22952704", "0")
   R(1, 2, 8, 2, 2, 5, 6, TC_DATA_ZERO1, TC_SCHEDULE_INTERLEAVED, TC_RECOMPUTE_FULL, TC_OFFLOAD_NO, false, false,
-    "0.0135921337", "16575040", "0")
+    "0.0162640537", "16575040", "0")
   R(1, 3, 8, 1, 2, 2, 6, TC_DATA_DDP, TC_SCHEDULE_INTERLEAVED, TC_RECOMPUTE_NONE, TC_OFFLOAD_UPDATE, false, false,
-    "0.00621439116", "53811200", "47523840")
+    "0.00720447116", "53811200", "47523840")
   R(1, 10, 1, 2, 2, 1, 48, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0126212839", "25917440", "0")
   R(1, 10, 3, 1, 2, 1, 16, TC_DATA_ZERO1, TC_SCHEDULE_ZB, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
@@ -71,7 +71,7 @@ static const struct {
   R(1, 2, 2, 1, 2, 1, 24, TC_DATA_SERVER, TC_SCHEDULE_GPIPE, TC_RECOMPUTE_NONE, TC_OFFLOAD_PARAMS, false, false,
     "0.0196050694", "275478528", "66501120")
   R(1, 4, 8, 1, 2, 1, 6, TC_DATA_DATAPARALLEL, TC_SCHEDULE_NAIVE, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
-    "0.0117002592", "66743808", "0")
+    "0.0124928992", "66743808", "0")
   R(2, 1, 32, 1, 3, 1, 1, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.153835307", "142709248", "0")
   R(2, 1, 32, 1, 3, 1, 1, TC_DATA_ZERO1, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
@@ -164,7 +164,9 @@ int main(void)
       tc_guess_done(&g[i]);
       g[i].row = NULL;
       g[i].flight = NULL;
-      g[i].n = g[i].cap = g[i].n_flight = g[i].cap_flight = 0;
+      g[i].group = NULL;
+      g[i].sent = NULL;
+      g[i].n = g[i].cap = g[i].n_flight = g[i].cap_flight = g[i].n_group = g[i].cap_group = g[i].n_sent = g[i].cap_sent = 0;
     }
     for (size_t i = 0; i < N_ROWS; i++) test_row(g, turn ? N_ROWS - 1 - i : i);
   }
