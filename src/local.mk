@@ -338,6 +338,7 @@ libtercio_ir_a_SOURCES = \
   %D%/coll/coll.c \
   %D%/coll/coll.h \
   %D%/coll/algorithm.def \
+  %D%/coll/flow_blocks.c \
   %D%/coll/direct.c \
   %D%/coll/flow.c \
   %D%/coll/flow.h \
