@@ -171,7 +171,6 @@ static void begin_member(const struct world *w, int coord, bool in_place)
   m->dst = calloc(1, bytes), m->wide = calloc(1, bytes), m->partial = calloc(1, bytes);
   m->src = in_place && whole ? m->dst : calloc(1, bytes);
   m->own = in_place && w->coll == TC_ALL_GATHER ? m->dst : in_place && w->coll == TC_REDUCE_SCATTER ? m->src : calloc(1, bytes);
-  for (int i = 0; i < w->size; i++) m->whole[i] = calloc(1, bytes);
   for (int64_t i = 0; i < w->count; i++) m->src[i] = value(coord, i);
   for (int64_t i = start_of(w, coord); i < start_of(w, coord + 1); i++) m->own[i] = value(coord, i);
   if (!takes_part(w, coord)) return;
@@ -181,6 +180,8 @@ static void begin_member(const struct world *w, int coord, bool in_place)
   for (int k = 0; k < m->list.n; k++) n += m->list.flow[k].peers, most = TC_MAX(most, m->list.flow[k].peers);
   m->flow = calloc((size_t)n + 1, sizeof *m->flow);
   m->last = malloc((size_t)(m->list.n + 1) * sizeof *m->last);
+  for (int k = 0; k < m->list.n; k++)
+    for (int i = 0; i < w->size && m->list.flow[k].to == TC_AT_WHOLES; i++) m->whole[i] = calloc(1, bytes);
   for (int k = 0; k < m->list.n; k++) m->last[k] = -1;
   for (int k = 0; k < m->list.n; k++) {
     if (m->list.flow[k].kind < TC_FLOW_SUM) continue;
