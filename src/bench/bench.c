@@ -114,19 +114,15 @@ void tc_bench_free(struct tc_bench *b)
   TC_FREE(b->src, b->dst, b->ns, b->call, b->part, b->ticket, b);
 }
 
-bool tc_bench_can(int op, int algorithm)
+static bool can(int algorithm, int coll, const struct tc_members *m)
 {
-  if (op == TC_BENCH_REDUCE_BROADCAST)
-    return tc_algorithm_does(algorithm, TC_REDUCE) || tc_algorithm_does(algorithm, TC_BROADCAST);
-  return tc_algorithm_does(algorithm, ops[op].coll < 0 ? TC_SEND : ops[op].coll);
+  return m ? tc_algorithm_suits(algorithm, coll, m) : tc_algorithm_does(algorithm, coll);
 }
 
-bool tc_bench_suits(const struct tc_bench *b, int op, int algorithm)
+bool tc_bench_can(int op, int algorithm, const struct tc_members *m)
 {
-  const struct tc_members *m = tc_comm_members(b->group);
-  if (op == TC_BENCH_REDUCE_BROADCAST)
-    return tc_algorithm_suits(algorithm, TC_REDUCE, m) || tc_algorithm_suits(algorithm, TC_BROADCAST, m);
-  return tc_algorithm_suits(algorithm, ops[op].coll < 0 ? TC_SEND : ops[op].coll, m);
+  if (op == TC_BENCH_REDUCE_BROADCAST) return can(algorithm, TC_REDUCE, m) || can(algorithm, TC_BROADCAST, m);
+  return can(algorithm, ops[op].coll < 0 ? TC_SEND : ops[op].coll, m);
 }
 
 void tc_bench_algorithm(struct tc_bench *b, int algorithm) { b->algorithm = algorithm; }

@@ -48,10 +48,8 @@ struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
                               const int32_t *members, int rank, int64_t max_bytes, int iters,
                               struct tc_device *device);
 void tc_bench_free(struct tc_bench *b);
-/* Local. Whether the algorithm of flow.h does (a part of) the operation. */
-bool tc_bench_can(int op, int algorithm);
-/* Local. Whether it does among the members of this group. */
-bool tc_bench_suits(const struct tc_bench *b, int op, int algorithm);
+/* Local. Whether the algorithm of flow.h does (a part of) the operation, among these members; NULL: among some. */
+bool tc_bench_can(int op, int algorithm, const struct tc_members *m);
 /* Local. From now on by this algorithm of flow.h, where it does the collective; 0: by the one that suits. On all ranks. */
 void tc_bench_algorithm(struct tc_bench *b, int algorithm);
 /* Local. From now on so many timed iterations, at most those of tc_bench_new. The same on all ranks. */

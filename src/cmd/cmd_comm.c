@@ -104,6 +104,14 @@ const struct tc_flag tc_flags_comm[] = {
 };
 static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_comm, "comm");
 
+/* --algorithm does some of --op, among these members; NULL: among some. */
+static bool can_some(const struct job *j, const struct tc_members *m)
+{
+  bool any = false;
+  for (int i = 0; i < TC_BENCH_OPS; i++) any |= j->sweep.op[i] && tc_bench_can(i, j->sweep.algorithm, m);
+  return any;
+}
+
 /* The command line into *j, and the run's options. */
 static int parse(struct job *j, struct tc_config **cfg, const struct tc_args *a, struct tc_err *err)
 {
@@ -116,9 +124,7 @@ static int parse(struct job *j, struct tc_config **cfg, const struct tc_args *a,
   TC_TRY(tc_config_new(cfg, a->argc, a->argv, err));
   TC_TRY(tc_args_set(a, j, err));
   if (j->sweep.algorithm && !j->pairs) {
-    bool any = false;
-    for (int i = 0; i < TC_BENCH_OPS; i++) any |= j->sweep.op[i] && tc_bench_can(i, j->sweep.algorithm);
-    if (!any)
+    if (!can_some(j, NULL))
       return tc_fail(err, TC_EUSER, "--algorithm = %s can do none of the operations of --op: tercio comm --op all --algorithm %s "
                      "shows which it does", tc_algorithm_name[j->sweep.algorithm], tc_algorithm_name[j->sweep.algorithm]);
   }
@@ -217,16 +223,18 @@ static void take_row(void *table, int op, const struct tc_bench_row *r, bool ok)
 static int check_algorithm(const struct job *j, const struct tc_bench_rank *x, struct tc_err *err)
 {
   const char *name = tc_algorithm_name[j->sweep.algorithm];
-  int64_t any = 0;
+  struct tc_members m = *tc_comm_members(x->group[x->group[1].comm != NULL].comm);
+  int64_t any = can_some(j, &m);
   if (!j->sweep.algorithm) return 0;
   if (x->native)
     return tc_fail(err, TC_EUSER, "--algorithm = %s is for Tercio's own collectives, and NCCL does these: leave it, or set "
                    "--run.comm=mpi", name);
-  for (int i = 0; i < TC_BENCH_OPS; i++) any |= j->sweep.op[i] && tc_bench_suits(x->bench, i, j->sweep.algorithm);
   TC_TRY(tc_comm_max_i64(x->group[0].comm, &any, 1, err));
   if (any) return 0;
-  if (j->sweep.algorithm == TC_ALGORITHM_NODES && !tc_comm_members(x->group[x->group[1].comm != NULL].comm)->nodes)
-    return tc_fail(err, TC_EUSER, "--algorithm = %s needs several nodes with several of the axis' ranks on one: take another", name);
+  m.partial = true;
+  if (!can_some(j, &m))
+    return tc_fail(err, TC_EUSER, "--algorithm = %s needs several nodes with several of the axis' ranks on one: take another",
+                   name);
   return tc_fail(err, TC_EUSER, "--algorithm = %s adds partial sums, which run.sums = coordinates excludes: take another, or "
                  "leave run.sums out", name);
 }

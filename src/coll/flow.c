@@ -87,9 +87,10 @@ static int by_size(int coll, int64_t bytes, const struct tc_members *m)
   const int64_t given = gathers ? bytes / m->size : bytes;      /* by each member */
   if (coll == TC_BROADCAST) return of_broadcast(bytes, m);
   if (m->size <= FEW && !m->nodes) return tc_algorithm_direct(coll);
-  if (bytes <= (m->spread ? TREE_SUM_SPREAD : TREE_SUM_BYTES) && tc_algorithm_suits(TC_ALGORITHM_SUMTREE, coll, m)) return TC_ALGORITHM_SUMTREE;
-  if (tc_algorithm_does(TC_ALGORITHM_TREE, coll) && (is_small(given, m->size) || (gathers && m->nodes && bytes <= TREE_GATHER_BYTES)))
-    return TC_ALGORITHM_TREE;
+  if (bytes <= (m->spread ? TREE_SUM_SPREAD : TREE_SUM_BYTES) && tc_algorithm_suits(TC_ALGORITHM_SUMTREE, coll, m))
+    return TC_ALGORITHM_SUMTREE;
+  const bool small = is_small(given, m->size) || (gathers && m->nodes && bytes <= TREE_GATHER_BYTES);
+  if (small && tc_algorithm_does(TC_ALGORITHM_TREE, coll)) return TC_ALGORITHM_TREE;
   if (tc_algorithm_suits(TC_ALGORITHM_NODES, coll, m)) return TC_ALGORITHM_NODES;
   const int rounds = gathers ? TC_ALGORITHM_DOUBLING : TC_ALGORITHM_HALVING;
   const bool middle = bytes / m->size <= HALVED_BYTES && bytes <= MOST_HALVED_BYTES;
@@ -101,8 +102,8 @@ int tc_algorithm_of(const struct tc_coll_args *a, const struct tc_members *m)
   int64_t bytes = 0;
   for (int i = 0; i < a->n_parts; i++) bytes += a->parts[i].count * (int64_t)tc_dtype_bytes(a->dtype);
   const struct row *row = &rows[a->algorithm];
-  const bool too_large = bytes > (row->wholes >> a->coll & 1 ? MOST_WHOLES_BYTES / m->size : row->traits & HELD ? MOST_WHOLES_BYTES
-                                                                                                         : INT64_MAX);
+  const int arrays = row->wholes >> a->coll & 1 ? m->size : row->traits & HELD ? 1 : 0;      /* in memory at once */
+  const bool too_large = arrays && bytes > MOST_WHOLES_BYTES / arrays;
   return tc_algorithm_suits(a->algorithm, a->coll, m) && !too_large ? a->algorithm : by_size(a->coll, bytes, m);
 }
 

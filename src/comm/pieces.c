@@ -173,10 +173,12 @@ char *tc_p2p_buffer(const struct p2p *x, const struct flow *f, const struct piec
 /* ---- setting a call up ----------------------------------------------------------- */
 
 /* Places of a call for terms and partial sums, at most: the same on all members. */
-static int64_t most_slots(const struct p2p *x, int algorithm)
+static int64_t most_slots(const struct p2p *x)
 {
   const struct tc_nodes *n = x->m.nodes;
-  if (algorithm != TC_ALGORITHM_NODES || !n) return SLOTS * TC_MAX(x->m.size - 1, 1);
+  bool in_turns = false;
+  for (int k = 0; k < x->list.n; k++) in_turns |= x->list.flow[k].step > 0;
+  if (!in_turns) return SLOTS * TC_MAX(x->m.size - 1, 1);
   int least = n->most;
   for (int r = 0; r < n->n; r++) least = TC_MIN(least, n->size[r]);
   return SLOTS * (n->most - 1 + n->n * tc_ceil_div(n->most, least) + n->n - 1);
@@ -186,7 +188,7 @@ static int64_t most_slots(const struct p2p *x, int algorithm)
 static void size_pieces(struct p2p *x, int algorithm)
 {
   const struct tc_coll_args *a = x->a;
-  const int64_t fair = TERM_BUDGET / most_slots(x, algorithm);
+  const int64_t fair = TERM_BUDGET / most_slots(x);
   int64_t bytes = !tc_coll_adds(a->coll) ? COPY_PIECE : TC_MAX(TC_MIN(fair, TERM_PIECE_MAX), TERM_PIECE_MIN), all = 0;
   x->elem_bytes = a->coll == TC_BARRIER ? 1 : (int64_t)tc_dtype_bytes(a->dtype);
   x->wide_bytes = a->coll == TC_BARRIER ? 1 : (int64_t)tc_dtype_bytes(tc_sum_dtype(a->dtype));
