@@ -223,12 +223,12 @@ static void take_row(void *table, int op, const struct tc_bench_row *r, bool ok)
 static int check_algorithm(const struct job *j, const struct tc_bench_rank *x, struct tc_err *err)
 {
   const char *name = tc_algorithm_name[j->sweep.algorithm];
-  struct tc_members m = *tc_comm_members(x->group[x->group[1].comm != NULL].comm);
-  int64_t any = can_some(j, &m);
   if (!j->sweep.algorithm) return 0;
   if (x->native)
     return tc_fail(err, TC_EUSER, "--algorithm = %s is for Tercio's own collectives, and NCCL does these: leave it, or set "
                    "--run.comm=mpi", name);
+  struct tc_members m = *tc_comm_members(x->group[x->group[1].comm != NULL].comm);
+  int64_t any = can_some(j, &m);
   TC_TRY(tc_comm_max_i64(x->group[0].comm, &any, 1, err));
   if (any) return 0;
   m.partial = true;
