@@ -23,7 +23,7 @@
 #include "src/comm/mpi.h"
 #include "src/watch/watch.h"
 
-enum { TAG_BASE = 16384, TAGS_PER_ID = 64, IDS = 255, CHANNEL_TAG = TAG_BASE + IDS * TAGS_PER_ID };
+enum { TAG_BASE = 16384, TAGS_PER_ID = 64, IDS = TC_MPI_START_ID + 1, CHANNEL_TAG = TAG_BASE + IDS * TAGS_PER_ID };
 
 _Static_assert(TC_PHASES * (TC_COLLS - TC_FIRST_COLL) <= TAGS_PER_ID, "tags of p2p.c");
 #define CANCEL_TRIES 100

@@ -6,6 +6,7 @@
 #include "src/base/base.h"
 
 struct tc_channel;
+enum { TC_MPI_START_ID = 254 };   /* of the communicator in which ranks are found, before those of a run: the largest one */
 
 /* Local, at any time. The MPI library's name and version, into text[size]. */
 void tc_mpi_version(char *text, size_t size);

@@ -145,19 +145,31 @@ static int join_by_mpi(struct tc_launch *l, struct tc_err *err)
   return err->status;
 }
 
-static int find_processes(struct tc_launch *l, const struct tc_ranks_request *request,
+/* Ranks tell each other through MPI where they are. */
+static int discover_by_mpi(struct tc_launch *l, struct tc_ranks_request *request, struct tc_err *err)
+{
+  int32_t *members = tc_malloc((size_t)l->mpi_world * sizeof *members);
+  const struct tc_comm_opts o = { .name = "start", .deadline_s = request->deadline_s };
+  struct tc_comm *world = NULL;
+  for (int i = 0; i < l->mpi_world; i++) members[i] = i;
+  int rc = tc_comm_mpi(&world, TC_MPI_START_ID, members, l->mpi_world, &o, err);
+  if (!rc) {
+    request->comm = world;
+    rc = tc_ranks_discover(&l->ranks, request, err);
+    tc_comm_free(world);
+  }
+  free(members);
+  return rc;
+}
+
+static int find_processes(struct tc_launch *l, struct tc_ranks_request *request,
                           struct tc_err *err)
 {
   tc_ranks_prepare();
   if (tc_pmix_launched()) TC_TRY(join_by_mpi(l, err));
   /* Ranks meet in it. Under Slurm MPI_Init may be over here while it has hardly begun on another
    * node, and Open MPI 4.1 crashes if a message arrives so early. */
-  TC_TRY(tc_ranks_discover(&l->ranks, request, err));
-  const struct tc_ranks *r = l->ranks;
-  if (l->mpi && (l->mpi_rank != r->rank || l->mpi_world != r->world))
-    return tc_fail(err, TC_EUSER, "MPI says rank %d of %d, PMIx %d of %d: is this Open MPI built "
-                   "for the launcher's PMIx?", l->mpi_rank, l->mpi_world, r->rank, r->world);
-  return 0;
+  return l->mpi ? discover_by_mpi(l, request, err) : tc_ranks_discover(&l->ranks, request, err);
 }
 
 int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err *err)
@@ -173,7 +185,7 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
                    "started several: leave run.ranks, or start one", n);
   if (threads && (n < 1 || n > MAX_THREADS))
     return tc_fail(err, TC_EUSER, "run.ranks = %lld: give 1 to %d", n, MAX_THREADS);
-  const struct tc_ranks_request request = tc_launch_request(c);
+  struct tc_ranks_request request = tc_launch_request(c);
   l->found = threads ? tc_ranks_threads(&l->ranks, (int)n, &request, err)
                      : find_processes(l, &request, err);
   if (l->found < 0) return l->found;

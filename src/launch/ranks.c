@@ -8,6 +8,8 @@
  *   how far they are from it; each rank computes the same table and takes its own row;
  * - no child process is started, and each wait has a deadline. */
 #include "src/launch/ranks.h"
+#include "src/coll/flow.h"
+#include "src/comm/comm.h"
 #include "src/launch/bind.h"
 #include "src/launch/pmix.h"
 
@@ -134,20 +136,71 @@ static int look_at_self(struct self *s, struct tc_err *err)
 
 /* ---- the exchange ----------------------------------------------------------------------- */
 
-/* Every rank's blob into all[world]. */
-static int exchange(int rank, const char *key, const struct blob *mine, int world,
-                    const struct tc_ranks_request *request, struct blob *all, struct tc_err *err)
+static int another_build(int rank, int than, struct tc_err *err)
 {
-  const double deadline_s = request->deadline_s > 0 ? request->deadline_s : DEADLINE_S;
+  return tc_fail(err, TC_EUSER, "rank %d runs another build of tercio than rank %d; install the same one on all nodes", rank,
+                 than);
+}
+
+/* Each rank has started to which this one sends in all_gather. PMIx's fence may have waited for no other node (pmix.c), and
+ * Open MPI 4.1 crashes if a message arrives while MPI_Init has hardly begun. */
+static int meet(int rank, const char *key, int world, double deadline_s, struct tc_err *err)
+{
+  const uint32_t here = BLOB_MAGIC;
+  TC_TRY(tc_pmix_put(key, &here, sizeof here, deadline_s, err));
+  for (int step = 1; step < world; step *= 2) {
+    uint32_t it = 0;
+    const int peer = (rank + step) % world, rc = tc_pmix_get(peer, key, &it, sizeof it, deadline_s, err);
+    if (rc < 0) return rc;
+    if (rc > 0 || it != here) return another_build(peer, rank, err);
+  }
+  return TC_OK;
+}
+
+/* all[world * bytes] <- each rank's mine[bytes], by doubling: in log2 N messages to the ranks 1, 2, 4, ... behind this one. */
+static int all_gather(struct tc_comm *c, const void *mine, int64_t bytes, void *all, struct tc_err *err)
+{
+  const struct tc_part part = { mine, all, bytes * tc_comm_size(c), bytes };
+  const struct tc_coll_args a = { .coll = TC_ALL_GATHER, .dtype = TC_U8, .n_parts = 1, .parts = &part, .ctl = true,
+                                  .algorithm = TC_ALGORITHM_DOUBLING, .what = "ranks" };
+  return tc_comm_run(c, &a, err);
+}
+
+/* Every rank's blob into all[world]: first how large it is, in a call in which builds can't differ. */
+static int gather(int rank, const struct blob *mine, int world, const struct tc_ranks_request *request, struct blob *all,
+                  struct tc_err *err)
+{
+  const uint64_t build = (uint64_t)BLOB_MAGIC << 32 | sizeof *mine;
+  uint64_t *builds = tc_malloc((size_t)world * sizeof *builds);
+  int rc = all_gather(request->comm, &build, sizeof build, builds, err);
+  for (int r = 0; !rc && r < world; r++)
+    if (builds[r] != build) rc = another_build(r, rank, err);
+  free(builds);
+  return rc ? rc : all_gather(request->comm, mine, sizeof *mine, all, err);
+}
+
+/* The same where only PMIx joins the ranks: it is asked for each of them. */
+static int ask_each(int rank, const char *key, const struct blob *mine, int world, double deadline_s, struct blob *all,
+                    struct tc_err *err)
+{
   TC_TRY(tc_pmix_put(key, mine, sizeof *mine, deadline_s, err));
   for (int r = 0; r < world; r++) {
     int rc = tc_pmix_get(r, key, &all[r], sizeof all[r], deadline_s, err);
     if (rc < 0) return rc;
-    if (rc > 0 || all[r].magic != BLOB_MAGIC)
-      return tc_fail(err, TC_EUSER, "rank %d runs another build of tercio than rank %d; install "
-                     "the same one on all nodes", r, rank);
+    if (rc > 0 || all[r].magic != BLOB_MAGIC) return another_build(r, rank, err);
   }
   return TC_OK;
+}
+
+/* Every rank's blob into all[world]; the first time when all have come. */
+static int exchange(int rank, bool first, const struct blob *mine, int world, const struct tc_ranks_request *request,
+                    struct blob *all, struct tc_err *err)
+{
+  const double deadline_s = request->deadline_s > 0 ? request->deadline_s : DEADLINE_S;
+  const char *key = first ? "tercio.rank" : "tercio.device";
+  if (!request->comm) return ask_each(rank, key, mine, world, deadline_s, all, err);
+  if (first) TC_TRY(meet(rank, key, world, deadline_s, err));
+  return gather(rank, mine, world, request, all, err);
 }
 
 /* ---- the node map ---------------------------------------------------------------------- */
@@ -323,7 +376,7 @@ static int exchange_all(struct tc_ranks *r, const struct self *s, int status,
   mine->leader = tc_pmix_leader();
   mine->info = s->info;
   set_visible(mine->visible, &s->gpus);
-  int rc = exchange(r->rank, "tercio.rank", mine, r->world, request, all, err);
+  int rc = exchange(r->rank, true, mine, r->world, request, all, err);
   if (!rc) rc = all_could_read(all, r->world, err);
   bool complete = !request->bind;          /* nothing more is to be exchanged */
   for (int i = 0; !rc && i < r->world; i++) {
@@ -334,7 +387,7 @@ static int exchange_all(struct tc_ranks *r, const struct self *s, int status,
   if (!rc && !complete) {
     choose_own(r, s, request, all);
     mine->info = r->info[r->rank];
-    rc = exchange(r->rank, "tercio.device", mine, r->world, request, all, err);
+    rc = exchange(r->rank, false, mine, r->world, request, all, err);
     for (int i = 0; !rc && i < r->world; i++) r->info[i] = all[i].info;
   }
   free(mine);
@@ -352,6 +405,10 @@ static int discover_pmix(struct tc_ranks **out, const struct tc_ranks_request *r
   if (!mpirun && tasks != world)
     return tc_fail(err, TC_EUSER, "PMIx knows %d ranks, but this step has %d tasks: start with "
                    "srun --mpi=pmix", world, tasks);
+  const struct tc_comm *c = request->comm;
+  if (c && (tc_comm_coord(c) != rank || tc_comm_size(c) != world))
+    return tc_fail(err, TC_EUSER, "MPI says rank %d of %d, PMIx %d of %d: is this Open MPI built for the launcher's PMIx?",
+                   tc_comm_coord(c), tc_comm_size(c), rank, world);
   struct tc_ranks *r = ranks_make(rank, world, mpirun ? "mpirun" : "srun");
   s = tc_malloc(sizeof *s);
   struct blob *all = tc_malloc((size_t)world * sizeof *all);

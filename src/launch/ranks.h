@@ -34,6 +34,8 @@ struct tc_ranks_request {
   int threads;                   /* of a rank; parts with fewer CPUs are not made. 0: a thread a CPU */
   bool ask;                      /* ask the driver's library, too (tc_gpus_ask): slow */
   double deadline_s;             /* for ranks to come; 0: 600 */
+  struct tc_comm *comm;          /* of all ranks, through which they tell each other where they are; NULL: PMIx is asked
+                                  * for each of them */
 };
 
 /* Local. Puts into the environment, where it does not say otherwise, what CUDA and NCCL are to read:

@@ -50,10 +50,22 @@ static int f_end(double deadline_s, struct tc_err *err)
   return answer(fake.end, "end", err);
 }
 
+/* The communicator of all that MPI has joined. */
+static int f_comm(struct tc_comm **c, int id, const int32_t *members, int size, const struct tc_comm_opts *o,
+                  struct tc_err *err)
+{
+  int wrong = id != TC_MPI_START_ID || o->deadline_s != 10;
+  for (int i = 0; i < size; i++) wrong += members[i] != i;
+  (void)err;
+  *c = (struct tc_comm *)&fake;
+  return put("join %d%s", size, wrong ? "?" : "");
+}
+static bool f_comm_free(struct tc_comm *c) { return put("part%s", c == (struct tc_comm *)&fake ? "" : "?"), true; }
+
 /* This process is rank fake.found of three. */
 static int f_discover(struct tc_ranks **r, const struct tc_ranks_request *want, struct tc_err *err)
 {
-  (void)want;
+  if (want->comm != (fake.launched ? (struct tc_comm *)&fake : NULL)) put("?");
   *r = NULL;
   if (fake.discover == 0) {
     *r = tc_calloc(1, sizeof **r);
@@ -104,6 +116,8 @@ static int f_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc_err
 }
 
 #define tc_mpi_start f_start
+#define tc_comm_mpi f_comm
+#define tc_comm_free f_comm_free
 #define tc_ranks_discover f_discover
 #define tc_ranks_prepare f_prepare
 #define tc_ranks_finish f_ranks_finish
@@ -167,14 +181,15 @@ static void test_find_process(void)
 {
   static const struct { const char *name; bool launched; int server, start, discover, rank, world, status;
                         const char *log; int own; const char *tasks; bool own_server; } rows[] = {
-    { "well", true, 0, 0, 0, 1, 3, 0, MPI "leave 0, unwatch, discover", 1, NULL, false },
+    { "well", true, 0, 0, 0, 1, 3, 0, MPI "leave 0, unwatch, join 3, discover, part", 1, NULL, false },
     { "no launcher", false, 0, 0, 0, 0, 0, 0, "prepare, discover", 1, NULL, false },
     { "without MPI", true, 0, TC_EPEER, 0, 1, 3, TC_EPEER, MPI "forget, leave -8, unwatch", 1, NULL, false },
     { "no server", true, TC_EPEER, 0, 0, 1, 3, TC_EPEER, "prepare, server", 1, NULL, false },
-    { "a rank does not come", true, 0, 0, TC_EPEER, 1, 3, TC_EPEER, MPI "leave 0, unwatch, discover", 1, NULL, false },
-    { "another world", true, 0, 0, 0, 1, 4, TC_EUSER, MPI "leave 0, unwatch, discover", 1, NULL, false },
-    { "... of more tasks than this step", true, 0, 0, 0, 1, 4, TC_EUSER, MPI "leave 0, unwatch, discover", 1, "3", false },
-    { "one rank", true, 0, 0, 0, 0, 1, TC_EUSER, MPI_OF(0) "leave 0, unwatch, discover", 0, "1", false },
+    { "a rank does not come", true, 0, 0, TC_EPEER, 1, 3, TC_EPEER, MPI "leave 0, unwatch, join 3, discover, part", 1, NULL,
+      false },
+    { "more ranks than this step's tasks", true, 0, 0, 0, 1, 4, 0, MPI "leave 0, unwatch, join 4, discover, part", 1, "3",
+      false },
+    { "one rank", true, 0, 0, 0, 0, 1, 0, MPI_OF(0) "leave 0, unwatch, join 1, discover, part", 0, "1", false },
     { "another rank", true, 0, 0, 0, 2, 3, TC_EUSER, MPI "leave 0, unwatch, " ABORT("2 of 3", "1 of 3"), 1, "3", false },
     { "alone, rank 1", true, 0, 0, 0, 0, 1, TC_EUSER,
       MPI "leave 0, unwatch, sleep 30000 ms, " ABORT("0 of 1", "1 of 3"), 1, "3", false },

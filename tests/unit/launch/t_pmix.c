@@ -1,5 +1,7 @@
 /* t_pmix.c - what ranks tell each other through their launcher (pmix.c, ranks.c), with a
  * made-up launcher and a clock of the test's own. Real ones are tests/mpi's. */
+#include "src/coll/flow.h"
+#include "src/comm/comm.h"
 #include "src/launch/pmix.h"
 #include "src/launch/ranks.h"
 #include "tests/unit/tap.h"
@@ -154,6 +156,32 @@ static int f_load(hwloc_topology_t topo)
   return -1;
 }
 
+/* MPI's ranks, which gather what each sends: what this one did, changed. */
+static struct { int rank, world, calls, bad; int64_t foreign; bool fails; } mpi;
+
+static int f_comm_coord(const struct tc_comm *c) { return mpi.bad += c != (struct tc_comm *)&mpi, mpi.rank; }
+static int f_comm_size(const struct tc_comm *c) { return mpi.bad += c != (struct tc_comm *)&mpi, mpi.world; }
+
+static int f_comm_run(struct tc_comm *c, const struct tc_coll_args *a, struct tc_err *err)
+{
+  const struct tc_part *p = a->parts;
+  mpi.bad += c != (struct tc_comm *)&mpi || a->coll != TC_ALL_GATHER || a->algorithm != TC_ALGORITHM_DOUBLING || !a->ctl ||
+             a->dtype != TC_U8 || a->n_parts != 1 || p->count != p->block * mpi.world;
+  const bool sizes = ++mpi.calls % 2;           /* first how much, then that */
+  mpi.bad += sizes != (p->block == 8);
+  if (mpi.fails) return tc_fail(err, TC_EPEER, "a rank is late");
+  for (int r = 0; r < mpi.world; r++) {
+    char *to = memcpy((char *)p->dst + r * p->block, p->src, (size_t)p->block);
+    if (sizes && mpi.foreign == r) ++*to;
+    if (!sizes && pmix.change) pmix.change(r, to);
+  }
+  if (!sizes) snprintf(pmix.key, sizeof pmix.key, "tercio.device");
+  return 0;
+}
+
+#define tc_comm_coord f_comm_coord
+#define tc_comm_size f_comm_size
+#define tc_comm_run f_comm_run
 #define hwloc_topology_load f_load
 #define tc_now_ns clock_ns
 #define tc_sleep_ns pass
@@ -185,6 +213,7 @@ static void make(int rank, int size)
   pmix.rank = rank;
   pmix.size = size;
   pmix.type = PMIX_UINT32;
+  mpi.rank = rank, mpi.world = size, mpi.calls = mpi.bad = 0, mpi.foreign = -1, mpi.fails = false;
   now_ns = 0;
   for (size_t i = 0; i < sizeof none / sizeof *none; i++) unsetenv(none[i]);
   setenv("CUDA_VISIBLE_DEVICES", "", 1); /* whatever this machine has */
@@ -385,6 +414,7 @@ static void change(int rank, void *at)
 {
   struct blob *b = at;
   if (rank == MINE) return;
+  if (pmix.bytes == sizeof b->magic && !mpi.calls) return;      /* only that it is there */
   if (foreign && rank == 3) b->magic++;
   b->leader = rank % 2;
   snprintf(b->info.host, sizeof b->info.host, "host%d", rank % 2);
@@ -397,9 +427,9 @@ static void change(int rank, void *at)
   if (!strcmp(pmix.key, "tercio.device")) b->info.device = 10 + rank;
 }
 
-static void test_meet(void)
+/* by_mpi: ranks tell each other through MPI what they know, else through PMIx. */
+static void test_meet(bool by_mpi)
 {
-  static const struct tc_ranks_request bind = { .bind = true };
   static const struct {
     const char *mpirun, *slurm, *tasks;
     bool bind, devices;
@@ -423,8 +453,9 @@ static void test_meet(void)
     if (rows[i].tasks) setenv("SLURM_STEP_NUM_TASKS", rows[i].tasks, 1);
     setenv("SLURM_JOB_ID", "a job", 1);
     setenv("SLURM_RESTART_COUNT", i == 1 ? "x" : i == 2 ? "-1" : "7", 1);
-    if (!is_int(tc_ranks_discover(&r, rows[i].bind ? &bind : NULL, &err), 0,
-                "ranks meet, row %d: %s", (int)i, err.text))
+    const struct tc_ranks_request want = { .bind = rows[i].bind, .comm = by_mpi ? (struct tc_comm *)&mpi : NULL };
+    if (!is_int(tc_ranks_discover(&r, by_mpi || rows[i].bind ? &want : NULL, &err), 0,
+                "ranks meet%s, row %d: %s", by_mpi ? " by MPI" : "", (int)i, err.text))
       continue;
     ok(r->rank == MINE && r->world == RANKS && r->n_nodes == 2, "... two nodes");
     is_str(r->launcher, rows[i].launcher, "... by this launcher");
@@ -441,9 +472,35 @@ static void test_meet(void)
         ok(r->info[k].node == k % 2 && r->info[k].local_rank == k / 2 && r->info[k].local_size == 2,
            "... its place");
     }
-    is_int(pmix.puts, rows[i].puts, "... after so many exchanges");
-    is_int(pmix.bad, 0, "... all as PMIx wants it");
+    is_int(by_mpi ? mpi.calls / 2 : pmix.puts, rows[i].puts, "... after so many exchanges");
+    if (by_mpi)
+      ok(pmix.puts == 1 && pmix.gets == 2, "... of PMIx each asks whether ranks 1 and 2 behind it are there");
+    ok(pmix.bad == 0 && mpi.bad == 0, "... all as PMIx and MPI want it");
     tc_ranks_free(r);
+  }
+}
+
+static void test_mpi_fails(void)
+{
+  static const struct { const char *what; bool short_of; int rank, world, foreign, fails, status; const char *text; } rows[] = {
+    { "a build that meets otherwise", true, MINE, RANKS, -1, 0, TC_EUSER, "rank 3 runs another build of tercio than rank 2" },
+    { "a build that knows more", false, MINE, RANKS, 1, 0, TC_EUSER, "rank 1 runs another build of tercio than rank 2" },
+    { "a late rank", false, MINE, RANKS, -1, 1, TC_EPEER, "a rank is late" },
+    { "another world", false, MINE, 5, -1, 0, TC_EUSER, "MPI says rank 2 of 5, PMIx 2 of 4: is this Open MPI built for the" },
+    { "another rank", false, 0, RANKS, -1, 0, TC_EUSER, "MPI says rank 0 of 4, PMIx 2 of 4: is this Open MPI built for the" },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const struct tc_ranks_request want = { .comm = (struct tc_comm *)&mpi };
+    struct tc_ranks *r = NULL;
+    struct tc_err err = { 0 };
+    make(MINE, RANKS);
+    pmix.change = change;
+    pmix.short_of = rows[i].short_of;
+    mpi.rank = rows[i].rank, mpi.world = rows[i].world, mpi.foreign = rows[i].foreign, mpi.fails = rows[i].fails;
+    setenv("SLURM_PROCID", "2", 1);
+    is_int(tc_ranks_discover(&r, &want, &err), rows[i].status, "ranks do not meet by MPI: %s", rows[i].what);
+    ok(!strncmp(err.text, rows[i].text, strlen(rows[i].text)), "... %s", err.text);
+    ok(!r && mpi.bad == 0 && (mpi.world == RANKS || mpi.calls == 0), "... and there are none");
   }
 }
 
@@ -530,7 +587,9 @@ int main(void)
   test_missing();
   test_hear();
   test_leader();
-  test_meet();
+  test_meet(false);
+  test_meet(true);
+  test_mpi_fails();
   test_meet_fails();
   test_unreadable();
   return done_testing();
