@@ -142,6 +142,7 @@ libtercio_run_a_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS) $(PMIX_CFLAGS) $(HDF5_CF
 libtercio_run_a_SOURCES = $(io_sources) \
   %D%/run/attention.c \
   %D%/run/comms.c \
+  %D%/run/open_data.c \
   %D%/run/open_device.c \
   %D%/run/impl.h \
   %D%/run/fits.c \
@@ -195,6 +196,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/source.c \
   %D%/data/token_file.c \
   %D%/data/token_names.c \
+  %D%/data/data_table.c \
   %D%/data/data_warn.c \
   %D%/launch/bind.c \
   %D%/launch/bind.h \

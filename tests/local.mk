@@ -37,6 +37,7 @@ unit_tests = \
   %D%/unit/data/t_order.t \
   %D%/unit/data/t_prefetch.t \
   %D%/unit/data/t_token_file.t \
+  %D%/unit/data/t_data_table.t \
   %D%/unit/data/t_data_warn.t \
   %D%/unit/exec/t_documents_alone.t \
   %D%/unit/exec/t_exec.t \

@@ -137,13 +137,18 @@ int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other,
 
 /* ---- a data set ---------------------------------------------------------------------------------- */
 
+static void make_reader(struct tc_data *d, int files)
+{
+  d->files = tc_files_new(files ? files : FILES);
+  d->own = tc_reader_new(d);
+}
+
 static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *err)
 {
   const int n = tc_sources_new(&d->source, o->word, o->n, err);
   if (n < 0) return n;
   d->n = n;
-  d->files = tc_files_new(o->files ? o->files : FILES);
-  d->own = tc_reader_new(d);
+  make_reader(d, o->files);
   int64_t tokens = 0;
   for (int i = 0; i < n; i++) {
     TC_TRY(tc_source_open(&d->source[i], d->own, o, err));
@@ -151,6 +156,12 @@ static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *
       return tc_fail(err, TC_EUSER, "data '%s': the sources have more tokens than can be counted", d->source[i].name);
   }
   if (!o->separate) TC_TRY(tc_data_same_tokenizer(d, d, err));
+  return make_blend(d, err);
+}
+
+int tc_data_complete(struct tc_data *d, int files, struct tc_err *err)
+{
+  make_reader(d, files);
   return make_blend(d, err);
 }
 
@@ -274,6 +285,19 @@ int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_
   return TC_OK;
 }
 
+uint64_t tc_data_inodes(const struct tc_data *d)
+{
+  uint64_t hash = TC_HASH64;
+  for (int i = 0; i < d->n; i++) {
+    struct stat st;
+    if (stat(d->source[i].file[0].name, &st) != 0) return 0;
+    hash = tc_hash64_add(tc_hash64_add(hash, (uint64_t)st.st_dev), (uint64_t)st.st_ino);
+  }
+  return hash;
+}
+
+void tc_data_identify(struct tc_data *d, const struct tc_data_identity *id) { d->identity = *id; }
+
 /* ---- files that change ------------------------------------------------------------------------- */
 
 /* After a change of ctime alone, of n files, f the first of them; `warn` gives a warning of it. */
@@ -301,7 +325,7 @@ int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err)
     for (int k = 0; k < d->source[i].n_files; k++) {
       struct tc_data_file *f = &d->source[i].file[k];
       bool touched;
-      TC_TRY(tc_file_check(f, &touched, err));
+      TC_TRY(tc_file_check(d->files, f, &touched, err));
       if (touched && !n++) first = f;
     }
   return n ? check_identity(d, first, n, warn, err) : TC_OK;

@@ -12,7 +12,8 @@
  * A tc_data is read by several threads at once, each with a tc_reader of its own.
  *
  * Files in reading order: order.[ch]; impl.h; token_names.c (words to sources); token_file.c (reading, and files that
- * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; data_warn.c (what may
+ * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; data_table.c (a data set from one rank for the
+ * others); data_warn.c (what may
  * be a mistake); prefetch.[ch] (the batch of the next step, read by other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H
@@ -47,12 +48,17 @@ void tc_data_free(struct tc_data *d);
 int64_t tc_data_tokens(const struct tc_data *d);            /* of all sources */
 int64_t tc_data_source_tokens(const struct tc_data *d, int source);     /* of its part */
 int tc_data_sources(const struct tc_data *d);
+/* data_table.c. Local. What tc_data_open has found, as bytes for the other ranks; *bytes is owned by the caller. */
+void tc_data_pack(const struct tc_data *d, void **bytes, int64_t *n);
+/* Local. The same data set on another rank; `files` as in tc_data_opts. A file is opened when it is read first: TC_EUSER then,
+ * if its size is another. */
+int tc_data_unpack(struct tc_data **out, const void *bytes, int64_t n, int files, struct tc_err *err);
 /* A source: the words that name it (borrowed), and its share of the samples; all shares add up to 1. */
 const char *tc_data_source_name(const struct tc_data *d, int source);
 double tc_data_source_share(const struct tc_data *d, int source);
 const char *tc_data_first_file(const struct tc_data *d);    /* its name; borrowed */
 
-/* A file of tokens, as it was when it was opened first. */
+/* A file of tokens, as it was when it was opened first, by this rank or another. */
 struct tc_data_file {
   char *name;                    /* owned */
   enum tc_data_format format;    /* never AUTO */
@@ -65,6 +71,7 @@ struct tc_data_file {
   bool known;                    /* it is known which tokenizer made the tokens: that with the next hash */
   uint64_t tokenizer;            /* 0: none, a token is a byte */
   struct stat was;
+  bool unseen;                   /* by another rank, so that only its size is known; changes under the lock of open files */
 };
 int tc_data_files(const struct tc_data *d, int source);
 const struct tc_data_file *tc_data_file(const struct tc_data *d, int source, int i);        /* borrowed */
@@ -104,8 +111,12 @@ struct tc_data_identity { int64_t tokens; uint64_t hash; };
 
 /* Reads at most 12,288 tokens per source. TC_EUSER: a file cannot be read. */
 int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err);
+/* Local. Equal on ranks of a node that see the same files, by inodes of the first one of each source; 0: one is not there. */
+uint64_t tc_data_inodes(const struct tc_data *d);
+/* Local. The identity that another rank has found, for tc_data_check. */
+void tc_data_identify(struct tc_data *d, const struct tc_data_identity *id);
 
-/* TC_EUSER if a file is not as it was at open: its size or the time of its modification
+/* TC_EUSER if a file that this rank has opened is not as it was at open: its size or the time of its modification
  * differs, another file has its name, or it was removed. A change of ctime alone (mode, owner,
  * links) gives a warning (if `warn`), unless the identity was asked for before and differs now. */
 int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err);

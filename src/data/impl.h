@@ -60,10 +60,14 @@ int tc_file_read(struct tc_reader *r, struct tc_data_file *f, void *buf, int64_t
                  struct tc_err *err);
 /* Opens it, if it is not open. */
 int tc_file_open(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err);
-/* Whether the name still is the file of the start. *touched: its ctime differs, which is noted. */
-int tc_file_check(struct tc_data_file *f, bool *touched, struct tc_err *err);
+/* Whether the name still is the file of the start, if this rank has opened it. *touched: its ctime differs, which is noted. */
+int tc_file_check(struct tc_files *x, struct tc_data_file *f, bool *touched, struct tc_err *err);
 /* Whether the open file is as it was at the start. */
 int tc_file_same(struct tc_reader *r, const struct tc_data_file *f, struct tc_err *err);
+
+/* ---- data.c; Local ---- */
+/* The reader and the blend of a data set with its sources. TC_EUSER: a source has too small a share. */
+int tc_data_complete(struct tc_data *d, int files, struct tc_err *err);
 
 /* ---- format.c; Local ---- */
 /* Opens the file and finds its width, header and number of tokens from its first bytes, its size and, for

@@ -24,11 +24,15 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
   return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-/* Fails if the file is not that of the start. Its ctime may differ: a change of mode, owner or links
+/* Fails if the file is not that of the start, or of the rank that has opened it. Its ctime may differ: a change of mode, owner or links
  * does not change the contents, and so may its device: a file system that is mounted again can get another. */
 static int compare(const struct tc_data_file *f, const struct stat *now, struct tc_err *err)
 {
   const struct stat *was = &f->was;
+  if (f->unseen && now->st_size != was->st_size)
+    return tc_fail(err, TC_EUSER, "data file '%s' has %lld bytes here, and %lld on the node of rank 0: every node needs the "
+                   "same files", f->name, (long long)now->st_size, (long long)was->st_size);
+  if (f->unseen) return TC_OK;
   if (now->st_size != was->st_size)
     return tc_fail(err, TC_EUSER, "data file '%s' changed during the run: it had %lld bytes and "
                    "has %lld", f->name, (long long)was->st_size, (long long)now->st_size);
@@ -61,12 +65,16 @@ static int check_kind(const struct tc_data_file *f, const struct stat *st, struc
   return TC_OK;
 }
 
-int tc_file_check(struct tc_data_file *f, bool *touched, struct tc_err *err)
+int tc_file_check(struct tc_files *x, struct tc_data_file *f, bool *touched, struct tc_err *err)
 {
   struct tc_again again = { 0 };
   struct stat now;
   int rc;
   *touched = false;
+  pthread_mutex_lock(&x->lock);
+  const bool unseen = f->unseen;
+  pthread_mutex_unlock(&x->lock);
+  if (unseen) return TC_OK;
   do rc = stat(f->name, &now);
   while (rc < 0 && tc_again(&again, errno));
   if (rc < 0)
@@ -151,32 +159,43 @@ static int open_name(struct tc_files *x, const char *name)
   return fd;
 }
 
-/* Opens the file by its name and checks that it is that of the start; the first time, what it is. */
-static int open_file(struct tc_files *x, struct tc_data_file *f, int *out, struct tc_err *err)
+/* Opens the file by its name; *st <- its state. unseen: only another rank has opened it. */
+static int open_file(struct tc_files *x, const struct tc_data_file *f, bool unseen, int *out, struct stat *st,
+                     struct tc_err *err)
 {
   struct tc_again tries = { 0 };
-  struct stat st;
-  const bool again = f->tokens > 0;
   const int fd = open_name(x, f->name);
-  if (fd < 0 && errno == ENOENT && again) return fail_removed(f, err);
+  if (fd < 0 && errno == ENOENT && unseen)
+    return tc_fail(err, TC_EUSER, "data file '%s' does not exist here, but did on the node of rank 0: every node needs the same "
+                   "files", f->name);
+  if (fd < 0 && errno == ENOENT && f->tokens > 0) return fail_removed(f, err);
   if (fd < 0 && errno == ENOENT)
     return tc_fail(err, TC_EUSER, "data file '%s' does not exist; names are separated by "
                    "blanks (\"a b.txt\" is one), and relative to the folder the run starts in", f->name);
   if (fd < 0)
     return tc_fail(err, TC_EUSER, "data file '%s' can't be opened: %s; see its owner and mode",
                    f->name, strerror(errno));
-  int status = TC_OK, rc;
-  do rc = fstat(fd, &st);
+  int rc;
+  do rc = fstat(fd, st);
   while (rc < 0 && tc_again(&tries, errno));
-  if (rc < 0)
-    status = tc_fail(err, TC_EUSER, "data file '%s': %s", f->name, strerror(errno));
-  else status = again ? compare(f, &st, err) : check_kind(f, &st, err);
-  if (status != TC_OK) {
+  if (rc < 0) {
+    tc_fail(err, TC_EUSER, "data file '%s': %s", f->name, strerror(errno));
     close(fd);
-    return status;
+    return TC_EUSER;
   }
-  if (!again) f->was = st;
   *out = fd;
+  return TC_OK;
+}
+
+/* The file just opened is that of the start; the first time, it is one to read, and becomes it. Called with the lock held:
+ * several threads may open it for the first time. */
+static int recognise(struct tc_data_file *f, const struct stat *st, struct tc_err *err)
+{
+  const bool first = f->tokens == 0 || f->unseen;
+  if (first) TC_TRY(check_kind(f, st, err));
+  if (f->tokens > 0) TC_TRY(compare(f, st, err));
+  if (first) f->was = *st;
+  f->unseen = false;
   return TC_OK;
 }
 
@@ -186,15 +205,19 @@ struct held { struct tc_open_file *place; int fd; };
 
 static int take_file(struct tc_files *x, struct tc_data_file *f, struct held *out, struct tc_err *err)
 {
+  int rc = TC_OK;
   pthread_mutex_lock(&x->lock);
   struct tc_open_file *o = find_open(x, f);
   if (!o) {
+    const bool unseen = f->unseen;
+    struct stat st;
     int fd = -1;
     pthread_mutex_unlock(&x->lock);
-    TC_TRY(open_file(x, f, &fd, err));
+    TC_TRY(open_file(x, f, unseen, &fd, &st, err));
     pthread_mutex_lock(&x->lock);
     o = find_open(x, f);
-    if (o) close(fd);
+    if (!o) rc = recognise(f, &st, err);
+    if (o || rc < 0) close(fd);
     else if ((o = find_place(x))) *o = (struct tc_open_file){ .file = f, .fd = fd };
     else *out = (struct held){ NULL, fd };
   }
@@ -204,7 +227,7 @@ static int take_file(struct tc_files *x, struct tc_data_file *f, struct held *ou
     *out = (struct held){ o, o->fd };
   }
   pthread_mutex_unlock(&x->lock);
-  return TC_OK;
+  return rc;
 }
 
 /* drop: the file is closed when no thread reads it, and opened anew for the next. */

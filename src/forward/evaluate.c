@@ -120,11 +120,10 @@ static int run_data(struct tc_eval *e, struct tc_forward *x, struct tc_eval_task
   int32_t end = -1;
   const struct tc_data_opts o = { .word = &path, .n = 1, .format = r->cfg->data_format, .context = m->context,
                                   .vocab = m->vocab, .shorter = true };
-  int rc = tc_data_open(&d, &o, err);
+  int rc = tc_run_data(r, &d, &o, err);
   if (rc == 0) rc = tc_data_of_tokenizer(d, e->model->tokenizer_hash, e->model->path, err);
   if (rc == 0 && r->cfg->data_documents == TC_DOCUMENTS_MASK)
     rc = tc_documents_end(&end, r->cfg->data_end_token, d, err);
-  rc = tc_run_agree(r, rc, err);
   if (rc == 0 && r->rank == 0) warn_of_text(e, d, m->vocab);
   if (rc == 0) rc = corpus_loss(out, x, d, end, e->model->tokenizer, is_bytes(e, d), e->tells ? t->path : NULL, err);
   if (d) tc_data_free(d);

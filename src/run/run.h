@@ -6,16 +6,17 @@
  * reverse order. In between it reads the fields and calls what they point to; only src/run changes
  * them.
  *
- * Files: run.c (mesh, options, programs), comms.c, open_device.c, head.c (the rows of loss chunks), fits.c (whether the
- * programs fit), tune.c (what devices choose by time), attention.c (whether a library computes it), weights.c
- * (checkpoints), trained.c (a trained model and its tokenizer), reads.[ch] (what a layout would read of one), writer.c
- * (writes checkpoints asynchronously), place.c (where ranks are, before a run), rss.c, versions.c. */
+ * Files: run.c (mesh, options, programs), comms.c, open_device.c, open_data.c (token files), head.c (the rows of loss
+ * chunks), fits.c (whether the programs fit), tune.c (what devices choose by time), attention.c (whether a library computes
+ * it), weights.c (checkpoints), trained.c (a trained model and its tokenizer), reads.[ch] (what a layout would read of one),
+ * writer.c (writes checkpoints asynchronously), place.c (where ranks are, before a run), rss.c, versions.c. */
 #ifndef TC_RUN_H
 #define TC_RUN_H
 
 #include "io/ckpt/ckpt.h"
 #include "src/comm/comm.h"
 #include "src/config/config.h"
+#include "src/data/data.h"
 #include "src/exec/exec.h"
 #include "src/foreign/foreign.h"
 #include "src/launch/ranks.h"
@@ -57,6 +58,13 @@ int tc_run_layout(struct tc_run *r, struct tc_err *err);
  * NULL: none). Where the world's cannot be made, and ranks are processes, the other ranks are
  * aborted. */
 int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err);
+/* Collective, after tc_run_comms. Opens a data set (data/data.h), owned by the caller: rank 0 opens the files and tells the
+ * others what they are, which open them when they read them first. The same error on all ranks. */
+int tc_run_data(const struct tc_run *r, struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err);
+/* Collective. TC_EUSER unless it has the same tokens on all nodes, which may have copies of their own: the first rank of each
+ * looks, and others that do not see the same files. which: "training", for the sentence. *id <- what identifies it. */
+int tc_run_data_same(const struct tc_run *r, struct tc_data *d, const char *which, struct tc_data_identity *id,
+                     struct tc_err *err);
 /* Collective, after tc_run_comms. Makes one status of the ranks': that of the lowest rank that
  * failed, with its sentence. */
 int tc_run_agree(const struct tc_run *r, int rc, struct tc_err *err);

@@ -55,7 +55,7 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
   tc_at_phase("opening the data");
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
-  TC_TRY(tc_data_open(&t->batches.train, &o, err));
+  TC_TRY(tc_run_data(&t->run, &t->batches.train, &o, err));
   if (c->data_documents == TC_DOCUMENTS_MASK)
     TC_TRY(tc_documents_end(&t->batches.end_token, c->data_end_token, t->batches.train, err));
   else if (c->data_end_token != TC_AUTO && t->run.rank == 0)
@@ -63,7 +63,7 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
   o.word = val->item;
   o.n = val->n;
   o.part = split ? 2 : 0;
-  TC_TRY(tc_data_open(&t->batches.val, &o, err));
+  TC_TRY(tc_run_data(&t->run, &t->batches.val, &o, err));
   TC_TRY(tc_data_same_tokenizer(t->batches.train, t->batches.val, err));
   if (c->data_documents == TC_DOCUMENTS_MASK && !split)
     TC_TRY(tc_documents_same(t->batches.end_token, c->data_end_token, t->batches.val, err));
@@ -87,29 +87,11 @@ void tc_train_data_close(struct tc_train *t)
   b->hashes = NULL;
 }
 
-/* Nodes may have copies of their own, and where these differ, so do the samples. */
 int tc_train_data_same(struct tc_train *t, struct tc_err *err)
 {
-  enum { TRAIN, TRAIN_HASH, VAL, VAL_HASH, EACH };
-  struct tc_data_identity train = { 0 }, val = { 0 };
-  int rc = tc_data_identity(t->batches.train, &train, err);
-  t->batches.id = train;
-  if (!rc) rc = tc_data_identity(t->batches.val, &val, err);
-  TC_TRY(tc_run_agree(&t->run, rc, err));
-  const int world = t->run.mesh->world;
-  const int64_t mine[EACH] = { train.tokens, (int64_t)train.hash, val.tokens, (int64_t)val.hash };
-  int64_t *all = tc_malloc((size_t)(world * EACH) * sizeof *all);
-  rc = tc_comm_all_i64(t->run.world, mine, EACH, all, err);
-  for (int r = 1; r < world && rc == 0; r++)
-    for (int k = TRAIN; k <= VAL && rc == 0; k += VAL) {
-      const int64_t *a = all + k, *b = all + r * EACH + k;
-      if (a[0] != b[0] || a[1] != b[1])
-        rc = tc_fail(err, TC_EUSER, "%s and %s read different %s data (%lld and %lld tokens): "
-                     "every node needs the same files", t->run.rank_names[r], t->run.rank_names[0],
-                     k == TRAIN ? "training" : "validation", (long long)b[0], (long long)a[0]);
-    }
-  free(all);
-  return rc;
+  struct tc_data_identity val;
+  TC_TRY(tc_run_data_same(&t->run, t->batches.train, "training", &t->batches.id, err));
+  return tc_run_data_same(&t->run, t->batches.val, "validation", &val, err);
 }
 
 /* ---- batches --------------------------------------------------------------------------- */

@@ -32,7 +32,6 @@ static int make_folder(const char *path, struct tc_err *err)
  * after. */
 static int setup_local(struct tc_train *t, struct tc_err *err)
 {
-  TC_TRY(tc_train_data_open(t, err));
   TC_TRY(tc_tasks_open(t, err));
   TC_TRY(tc_run_device(&t->run, err));
   if (t->run.rank == 0) {
@@ -214,6 +213,7 @@ static void say_steps(const struct tc_train *t)
 
 static int run(struct tc_train *t, struct tc_err *err)
 {
+  TC_TRY(tc_train_data_open(t, err));
   TC_TRY(tc_run_agree(&t->run, setup_local(t, err), err));
   TC_TRY(tc_train_data_same(t, err));
   TC_TRY(tc_tasks_same(t, err));

@@ -41,7 +41,7 @@ void tc_request_end(struct tc_train *t);
 
 /* ---- batches.c: batches, and data that fail or change under a run ---- */
 
-/* Local. */
+/* Collective. The same error on all ranks. */
 int tc_train_data_open(struct tc_train *t, struct tc_err *err);
 /* Collective. TC_EUSER unless all ranks read the same tokens. */
 int tc_train_data_same(struct tc_train *t, struct tc_err *err);

@@ -351,11 +351,11 @@ static void test_apart(void)
   is_int(tc_data_files(d, 0), 4, "... of which the first has four files");
   ok(tc_data_source_weight(d, 0) == 3 && tc_data_source_share(d, 0) == 0.75, "... and a weight");
   const struct tc_data_file want[] = {
-    { "tok/gpt.bin", TC_FORMAT_BIN, 2, 1024, 0, N, -1, true, 300, 0, true, UINT64_C(10000000000), { 0 } },
-    { "tok/plain.bin", TC_FORMAT_BIN, 2, 1024, N, N, -1, false, 0, -1, false, 0, { 0 } },
-    { "texts/x.txt", TC_FORMAT_TEXT, 1, 0, 2 * N, N, -1, false, 0, -1, true, 0, { 0 } },
-    { "set/c.bin", TC_FORMAT_MEGATRON, 2, 0, 3 * N, N, 1, false, 0, -1, false, 0, { 0 } },
-    { "one", TC_FORMAT_TEXT, 1, 0, 0, 1, -1, false, 0, -1, true, 0, { 0 } } };
+    { "tok/gpt.bin", TC_FORMAT_BIN, 2, 1024, 0, N, -1, true, 300, 0, true, UINT64_C(10000000000), { 0 }, false },
+    { "tok/plain.bin", TC_FORMAT_BIN, 2, 1024, N, N, -1, false, 0, -1, false, 0, { 0 }, false },
+    { "texts/x.txt", TC_FORMAT_TEXT, 1, 0, 2 * N, N, -1, false, 0, -1, true, 0, { 0 }, false },
+    { "set/c.bin", TC_FORMAT_MEGATRON, 2, 0, 3 * N, N, 1, false, 0, -1, false, 0, { 0 }, false },
+    { "one", TC_FORMAT_TEXT, 1, 0, 0, 1, -1, false, 0, -1, true, 0, { 0 }, false } };
   for (int i = 0; i < 5; i++) is_file(d, i < 4 ? 0 : 2, i < 4 ? i : 0, &want[i]);
   tc_data_free(d);
 }
