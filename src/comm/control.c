@@ -36,34 +36,52 @@ int tc_comm_max_i64(struct tc_comm *c, int64_t *x, int n, struct tc_err *err)
   return rc;
 }
 
-/* The lengths are gathered first; then each member with bytes sends them to the root. */
+/* Bytes of the members from, from + 1, ... below to, counted from the root on. */
+static int64_t sum_bytes(const int64_t *bytes, int size, int root, int from, int to)
+{
+  int64_t sum = 0;
+  for (int i = from; i < TC_MIN(to, size); i++) sum += bytes[(root + i) % size];
+  return sum;
+}
+
+/* buf[all] <- what the members me ... me + span - 1 have, counted from the root on; this one's own is there. They come up a
+ * binomial tree. */
+static int receive_below(struct tc_comm *c, int root, int me, int span, const int64_t *bytes, char *buf, struct tc_err *err)
+{
+  const int size = tc_comm_size(c);
+  char *to = buf + sum_bytes(bytes, size, root, me, me + 1);
+  for (int step = 1; step < span && me + step < size; step *= 2) {
+    const int64_t n = sum_bytes(bytes, size, root, me + step, me + 2 * step);
+    if (n) TC_TRY(run_ctl(c, TC_RECV, (root + me + step) % size, NULL, to, n, n, "bytes to gather", err));
+    to += n;
+  }
+  return 0;
+}
+
+/* The lengths are gathered first; then each member with bytes below or of its own sends them up. */
 int tc_comm_bytes_gather(struct tc_comm *c, int root, const void *mine, int64_t my_bytes,
                          void **all, int64_t *bytes, struct tc_err *err)
 {
-  TC_ASSERT(my_bytes >= 0 && root >= 0 && root < tc_comm_size(c));
+  const int size = tc_comm_size(c), me = (tc_comm_coord(c) - root + size) % size, span = me ? me & -me : size;
   const int64_t one = (int64_t)sizeof *bytes;
+  TC_ASSERT(my_bytes >= 0 && root >= 0 && root < size);
   *all = NULL;
-  TC_TRY(run_ctl(c, TC_ALL_GATHER, 0, &my_bytes, bytes, one * tc_comm_size(c), one,
-                 "lengths to gather", err));
-  if (tc_comm_coord(c) != root) {
-    if (my_bytes == 0) return 0;
-    return run_ctl(c, TC_SEND, root, mine, NULL, my_bytes, my_bytes, "bytes to gather", err);
+  TC_TRY(run_ctl(c, TC_ALL_GATHER, 0, &my_bytes, bytes, one * size, one, "lengths to gather", err));
+  const int64_t n = sum_bytes(bytes, size, root, me, me + span);
+  char *buf = tc_malloc((size_t)n + 1);
+  if (my_bytes) memcpy(buf, mine, (size_t)my_bytes);
+  int rc = receive_below(c, root, me, span, bytes, buf, err);
+  if (rc == 0 && me > 0 && n > 0)
+    rc = run_ctl(c, TC_SEND, (root + me - span) % size, buf, NULL, n, n, "bytes to gather", err);
+  if (rc == 0 && me == 0) {                    /* from coordinate 0 on */
+    const int64_t first = sum_bytes(bytes, size, root, 0, size - root);
+    char *sorted = tc_malloc((size_t)n + 1);
+    memcpy(sorted, buf + first, (size_t)(n - first));
+    memcpy(sorted + n - first, buf, (size_t)first);
+    *all = sorted;
   }
-  int64_t total = 0, at = 0;
-  for (int i = 0; i < tc_comm_size(c); i++) total += bytes[i];
-  char *buf = tc_malloc((size_t)total + 1);
-  for (int i = 0; i < tc_comm_size(c); at += bytes[i++]) {
-    int rc = 0;
-    if (bytes[i] == 0) continue;
-    if (i == root) memcpy(buf + at, mine, (size_t)my_bytes);
-    else rc = run_ctl(c, TC_RECV, i, NULL, buf + at, bytes[i], bytes[i], "bytes to gather", err);
-    if (rc < 0) {
-      free(buf);
-      return rc;
-    }
-  }
-  *all = buf;
-  return 0;
+  free(buf);
+  return rc;
 }
 
 int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_bytes,

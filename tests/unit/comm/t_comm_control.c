@@ -115,14 +115,14 @@ static void test_gather(void)
   } rows[] = {
     { 0, 0, -1, 0, LENGTHS ", recv 2 2/2 bytes to gather", "MINcc" },
     { 2, 2, -1, 0, LENGTHS ", recv 0 3/3 bytes to gather", "aaaMI" },
-    { 1, 1, -1, 0, LENGTHS ", recv 0 3/3 bytes to gather, recv 2 2/2 bytes to gather", "aaacc" },
+    { 1, 1, -1, 0, LENGTHS ", recv 2 2/2 bytes to gather, recv 0 3/3 bytes to gather", "aaacc" },
     { 0, 2, -1, 0, LENGTHS ", send 2 3/3 bytes to gather MIN", NULL },
     { 2, 1, -1, 0, LENGTHS ", send 1 2/2 bytes to gather MI", NULL },
     { 1, 2, -1, 0, LENGTHS, NULL },
     { 0, 0, 0, TC_ENOCKPT, LENGTHS, NULL },
     { 0, 0, 1, TC_ENOCKPT, LENGTHS ", recv 2 2/2 bytes to gather", NULL },
-    { 1, 1, 1, TC_ENOCKPT, LENGTHS ", recv 0 3/3 bytes to gather", NULL },
-    { 1, 1, 2, TC_ENOCKPT, LENGTHS ", recv 0 3/3 bytes to gather, recv 2 2/2 bytes to gather",
+    { 1, 1, 1, TC_ENOCKPT, LENGTHS ", recv 2 2/2 bytes to gather", NULL },
+    { 1, 1, 2, TC_ENOCKPT, LENGTHS ", recv 2 2/2 bytes to gather, recv 0 3/3 bytes to gather",
       NULL },
     { 0, 2, 1, TC_ENOCKPT, LENGTHS ", send 2 3/3 bytes to gather", NULL },
   };
