@@ -55,12 +55,14 @@ static void print_memory(const struct tc_program *p)
              tc_region_name[p->arena->region[t]], (long long)p->arena->off[t]);
 }
 
-struct ask { const char *after, *world; int rank; bool dot; };
+struct ask { const char *after, *world; int rank, program; bool dot; };   /* program: enum tc_program_kind */
 #define FIELD(f) .field = offsetof(struct ask, f)
 const struct tc_flag tc_flags_graph[] = {
   { "--after PASS", "the pass after which to print: build, stages, systems, grad, update, infer, recompute, "
     "merge, loss_chunks, buckets, schedule, arena, or groups (operations that a device may run as one)",
     .kind = TC_FLAG_TEXT, FIELD(after) },
+  { "--program WORD", "the program that is printed: train (default), eval, init (initial weights) or refresh (what is derived "
+    "from weights after loading)", "train, eval, init or refresh", TC_FLAG_WORD, FIELD(program) },
   { "--world N|CLUSTER", "number of ranks (default 1), or nodes and ranks, as in \"3 nodes x 8\" or \"2:8,4\"",
     .kind = TC_FLAG_TEXT,
     FIELD(world) },
@@ -70,6 +72,18 @@ const struct tc_flag tc_flags_graph[] = {
   { .form = NULL }
 };
 static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_graph, "graph");
+
+/* The program, as a run has it: its state is where the training step has it. *out is owned by the caller. */
+static int make_program(struct tc_program **out, const struct ask *ask, const struct tc_program_opts *o,
+                        const struct tc_mesh *m, struct tc_err *err)
+{
+  const struct tc_program_opts mine = tc_program_opts_of(o, ask->program);
+  struct tc_program *train = NULL;
+  if (ask->program != TC_TRAIN) TC_TRY(tc_program_new(&train, o, m, ask->rank, NULL, NULL, err));
+  const int rc = tc_program_new(out, &mine, m, ask->rank, train, ask->after, err);
+  tc_program_free(train);
+  return rc;
+}
 
 int tc_cmd_graph(int argc, char **argv)
 {
@@ -99,7 +113,7 @@ int tc_cmd_graph(int argc, char **argv)
   if (!rc) tc_setup_precision(c, c->run_device == TC_DEVICE_CUDA);
   if (!rc) rc = tc_setup_mesh(&m, c, world, node, 0, &err);
   if (!rc) rc = tc_setup_program(&o, c, m, &rows, &err);
-  if (!rc) rc = tc_program_new(&p, &o, m, ask.rank, NULL, after, &err);
+  if (!rc) rc = make_program(&p, &ask, &o, m, &err);
   if (!rc) {
     if (!strcmp(after, "schedule") && !ask.dot) print_schedule(p);
     else if (!strcmp(after, "arena") && !ask.dot) print_memory(p);

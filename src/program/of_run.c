@@ -10,18 +10,24 @@ struct tc_kinds tc_kinds_of(enum tc_use use)
   return kinds[use];
 }
 
-int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
-                      const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
-                      struct tc_err *err)
+struct tc_program_opts tc_program_opts_of(const struct tc_program_opts *o, int kind)
 {
-  const struct tc_program *with = NULL;
   struct tc_program_opts mine = *o;
-  for (int i = 0; i < kind && !with; i++) with = programs[i];
-  if (kind == TC_TASKS && !o->tasks) return 0;
   mine.kind = kind;
   mine.gpt.new_tokens = kind == TC_DECODE ? 1 : kind == TC_PREFILL ? o->prefill : 0;
   mine.gpt.documents |= mine.gpt.new_tokens > 0 || kind == TC_TASKS;
   mine.gpt.losses = kind == TC_TASKS || (kind == TC_EVAL && o->gpt.inference);
   if (kind != TC_TRAIN) mine.gpt.dropout = 0;
+  return mine;
+}
+
+int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
+                      const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
+                      struct tc_err *err)
+{
+  const struct tc_program *with = NULL;
+  const struct tc_program_opts mine = tc_program_opts_of(o, kind);
+  for (int i = 0; i < kind && !with; i++) with = programs[i];
+  if (kind == TC_TASKS && !o->tasks) return 0;
   return tc_program_new(&programs[kind], &mine, m, rank, with, NULL, err);
 }

@@ -70,7 +70,9 @@ int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
                    const struct tc_mesh *m, int rank, const struct tc_program *with,
                    const char *after, struct tc_err *err);
 void tc_program_free(struct tc_program *p);
-/* Local. programs[kind] of a run with options o: only training has dropout. All share the state of the first one that
+/* The options of the program of this kind in a run with options o: only training has dropout. */
+struct tc_program_opts tc_program_opts_of(const struct tc_program_opts *o, int kind);
+/* Local. programs[kind] of a run with options o. All share the state of the first one that
  * is there, which is to be made first. Owned by the caller; NULL: TC_TASKS of a run without tasks. */
 int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
                       const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
