@@ -307,6 +307,7 @@ libtercio_ir_a_SOURCES = \
   %D%/passes/recompute.c \
   %D%/passes/reshard.c \
   %D%/passes/reshard.h \
+  %D%/passes/share_init.c \
   %D%/passes/stages.c \
   %D%/passes/systems.c \
   %D%/passes/systems.h \

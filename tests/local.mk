@@ -125,6 +125,7 @@ unit_tests = \
   %D%/unit/passes/t_offload.t \
   %D%/unit/passes/t_recompute.t \
   %D%/unit/passes/t_reshard.t \
+  %D%/unit/passes/t_share_init.t \
   %D%/unit/passes/t_stages.t \
   %D%/unit/passes/t_systems.t \
   %D%/unit/prove/t_prove.t \
@@ -199,6 +200,7 @@ fuzz_tests = \
   %D%/fuzz/fuzz_config.t \
   %D%/fuzz/fuzz_data.t \
   %D%/fuzz/fuzz_hf.t \
+  %D%/fuzz/fuzz_init.t \
   %D%/fuzz/fuzz_manifest.t \
   %D%/fuzz/fuzz_place.t \
   %D%/fuzz/fuzz_safetensors.t \
@@ -513,6 +515,7 @@ tests_unit_passes_t_merge_t_LDADD = $(pure_libs)
 tests_unit_passes_t_offload_t_LDADD = $(pure_libs)
 tests_unit_passes_t_recompute_t_LDADD = $(pure_libs)
 tests_unit_passes_t_reshard_t_LDADD = $(pure_libs)
+tests_unit_passes_t_share_init_t_LDADD = $(pure_libs)
 tests_unit_passes_t_stages_t_LDADD = $(pure_libs)
 tests_unit_passes_t_systems_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_t_LDADD = $(pure_libs)

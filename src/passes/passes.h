@@ -5,7 +5,7 @@
  * placements change. src/model/optim.h appends the update after tc_grad.
  * Files in reading order: stages.c; systems.[ch] with annotate.c; offload.c; grad.c; infer.c, which chooses placements, with
  * insert_reshards.c and reshard.[ch], which make the RESHARD nodes, and accumulate.c, which adds up gradients (impl.h);
- * recompute.c; merge.c; loss_chunks.c; buckets.c. All are Local and pure. tests/unit/passes has a table of cases for
+ * share_init.c; recompute.c; merge.c; loss_chunks.c; buckets.c. All are Local and pure. tests/unit/passes has a table of cases for
  * each. */
 #ifndef TC_PASSES_H
 #define TC_PASSES_H
@@ -40,6 +40,9 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err);
  * by its index rule. regather: gathered activations are gathered again in the backward pass instead of
  * stored. TC_ELAYOUT names the tensors and the op. */
 int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct tc_err *err);
+/* ... then, of the program of initial weights: random values that several ranks would compute alike are computed by the
+ * first of them on each axis, and reach the others by broadcasts (run.init = broadcast). */
+int tc_share_init(struct tc_graph *g, const struct tc_mesh *m, struct tc_err *err);
 
 /* 5. In: a backward pass that reads the forward pass's tensors. Out: one that recomputes some of them,
  * with their reshards: none; attention and the MLP's activation; everything of a layer except its input. */

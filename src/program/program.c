@@ -80,7 +80,11 @@ static int pass_update(struct ctx *c)
   return 0;
 }
 
-static int pass_infer(struct ctx *c) { return tc_infer(c->p->graph, c->m, c->o->regather, c->err); }
+static int pass_infer(struct ctx *c)
+{
+  TC_TRY(tc_infer(c->p->graph, c->m, c->o->regather, c->err));
+  return c->o->kind == TC_INIT && c->o->share_init ? tc_share_init(c->p->graph, c->m, c->err) : 0;
+}
 
 static int pass_recompute(struct ctx *c)
 {

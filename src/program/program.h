@@ -43,6 +43,7 @@ struct tc_program_opts {
   bool adamw, overlap;
   bool zigzag;                   /* of the parts of a sequence (graph/row_order.h) */
   bool tasks;                    /* a training has TC_TASKS */
+  bool share_init;               /* TC_INIT: one rank computes what several would, and broadcasts it (passes/share_init.c) */
   bool unchecked;                /* without the checks after the passes: a planner's candidates, never
                                   * what is run */
   /* A test hook (src/prove/breaks.c): changes the graph of a kind of program, after the passes and their checks. */

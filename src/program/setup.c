@@ -378,7 +378,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
     .reshard_after = c->parallel_keep, .reduce_once = c->parallel_reduce == TC_REDUCE_STEP,
     .offload = c->parallel_offload, .recompute = c->train_recompute, .prefetch = (int)c->parallel_prefetch,
     .regather = c->parallel_regather, .schedule = c->parallel_schedule, .stages = c->mesh_stages,
-    .tasks = c->train_eval_tasks.n > 0, .zigzag = c->parallel_zigzag,
+    .tasks = c->train_eval_tasks.n > 0, .zigzag = c->parallel_zigzag, .share_init = c->run_init == TC_INIT_BROADCAST,
     .head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk };
   TC_TRY(tc_setup_model(c, &o->model, err));
   const int64_t cp = tc_mesh_size(m, TC_ON_CP), tp = tc_mesh_size(m, TC_ON_TP);

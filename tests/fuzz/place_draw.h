@@ -279,6 +279,7 @@ static void draw_case(struct draw *d)
   if (chance(d, 4)) flag(d, "--train.dropout=0.1");
   if (chance(d, 3)) flag(d, "--data.documents=mask"), flag(d, "--data.end_token=1");
   draw_device(d);
+  if (chance(d, 2)) flag(d, "--run.init=broadcast");
   d->program = rows ? draw_program(d) : NULL;
   if (!d->program) return;
   int idioms = (int)fuzz_below(d->f, 5), own = (int)fuzz_below(d->f, 4);
