@@ -336,6 +336,7 @@ static void make_calls(struct tc_bench *b, int op, int64_t bytes)
 
 static int run_calls(struct tc_bench *b, struct tc_err *err)
 {
+  b->call[0].soon = b->n_calls == 1;
   for (int i = 0; i < b->n_calls; i++)
     TC_TRY(tc_comm_start(b->group, &b->call[i], &b->ticket[i], err));
   for (int i = 0; i < b->n_calls; i++) TC_TRY(tc_comm_wait(b->group, b->ticket[i], err));

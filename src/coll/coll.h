@@ -56,6 +56,7 @@ struct tc_coll_args {
   const struct tc_part *parts;    /* copied */
   int algorithm;                  /* of flow.h; 0: the one that suits the call */
   bool ctl;                       /* a control reduction: counted under "ctl" */
+  bool soon;                      /* the caller waits for it next, and may run it itself */
   const char *what;               /* for the message at a timeout; borrowed until the wait */
 };
 

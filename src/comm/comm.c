@@ -4,8 +4,9 @@
  * Invariants:
  *  - calls run one at a time, in the order of their tickets; `done` is the last one that
  *    ended without error; once `failed` is set no call runs;
- *  - all fields of struct tc_comm below `lock` are protected by it; only the worker uses a call
- *    that runs;
+ *  - a thread that waits for a call that has not begun while nothing runs, runs it itself: to hand it over and back takes
+ *    longer than a small call. Only under a watchdog, which sees when it hangs there;
+ *  - all fields of struct tc_comm below `lock` are protected by it; only the thread that runs a call uses it;
  *  - the worker sleeps on `work` while the queue is empty;
  *  - no thread waits forever: the backend enforces the timeout, and a waiter fails the communicator itself
  *    if the worker makes no progress for the timeout and GRACE_NS more (a library call that never
@@ -49,7 +50,9 @@ struct tc_comm {
   struct call *head, *tail;       /* queued */
   struct call *spare;             /* recycled */
   tc_ticket last, done;
-  int64_t heartbeat;                   /* grows when the worker begins or ends a call */
+  int64_t heartbeat;              /* grows when a call begins or ends */
+  bool running;                   /* a call */
+  bool unsaid;                    /* the worker does not know that calls are queued, since a thread may run them itself */
   bool failed, left;
   struct tc_err failure;
   struct tc_comm_counters live;   /* the worker's */
@@ -74,35 +77,43 @@ static void count_call(struct tc_comm *c, const struct tc_coll_args *a, int64_t 
   n->bytes += bytes;
 }
 
+/* Called with the lock held, which is free while the call runs: takes the first call from the queue and runs it, if it may. */
+static void run_first(struct tc_comm *c)
+{
+  struct call *k = c->head;
+  c->head = k->next;
+  if (!c->head) c->tail = NULL;
+  c->running = true;
+  if (!c->failed) {
+    struct tc_err err = { 0 };
+    int64_t bytes = 0;
+    c->heartbeat++;
+    pthread_mutex_unlock(&c->lock);
+    int64_t begin_ns = c->traced ? tc_now_ns() : 0;
+    int rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, &err);
+    if (c->traced && rc == 0) c->traced(c->traced_ctx, &k->a, begin_ns, tc_now_ns(), bytes);
+    pthread_mutex_lock(&c->lock);
+    c->heartbeat++;
+    if (rc < 0) {
+      set_failure(c, &err);
+    } else if (!c->failed) {
+      count_call(c, &k->a, bytes);
+      c->done = k->ticket;
+    }
+  }
+  c->running = false;
+  k->next = c->spare;
+  c->spare = k;
+}
+
 static void *worker(void *arg)
 {
   struct tc_comm *c = arg;
   pthread_mutex_lock(&c->lock);
   for (;;) {
-    while (!c->head && !c->stop) pthread_cond_wait(&c->work, &c->lock);
+    while (!(c->head && !c->running) && !c->stop) pthread_cond_wait(&c->work, &c->lock);
     if (c->stop) break;
-    struct call *k = c->head;
-    c->head = k->next;
-    if (!c->head) c->tail = NULL;
-    if (!c->failed) {
-      struct tc_err err = { 0 };
-      int64_t bytes = 0;
-      c->heartbeat++;
-      pthread_mutex_unlock(&c->lock);
-      int64_t begin_ns = c->traced ? tc_now_ns() : 0;
-      int rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, &err);
-      if (c->traced && rc == 0) c->traced(c->traced_ctx, &k->a, begin_ns, tc_now_ns(), bytes);
-      pthread_mutex_lock(&c->lock);
-      c->heartbeat++;
-      if (rc < 0) {
-        set_failure(c, &err);
-      } else if (!c->failed) {
-        count_call(c, &k->a, bytes);
-        c->done = k->ticket;
-      }
-    }
-    k->next = c->spare;
-    c->spare = k;
+    run_first(c);
     pthread_cond_broadcast(&c->ended);
   }
   if (c->ops->leave) {
@@ -274,6 +285,13 @@ static int run_here(struct tc_comm *c, struct call *k, struct tc_err *err)
   return rc;
 }
 
+/* Called with the lock held. */
+static void wake_worker(struct tc_comm *c)
+{
+  if (c->head && c->unsaid) pthread_cond_signal(&c->work);
+  c->unsaid = false;
+}
+
 static void await(struct tc_comm *c, tc_ticket t);
 
 /* Issues the call to the device. One thread makes all calls of a communicator, so `last` is constant. */
@@ -311,7 +329,8 @@ int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ti
       if (c->tail) c->tail->next = k;
       else c->head = k;
       c->tail = k;
-      pthread_cond_signal(&c->work);
+      c->unsaid = true;
+      if (!a->soon) wake_worker(c);
     }
   }
   pthread_mutex_unlock(&c->lock);
@@ -341,11 +360,23 @@ static void await(struct tc_comm *c, tc_ticket t)
   }
 }
 
+/* Called with the lock held. Whether the caller may run the call of this ticket. */
+static bool may_run(const struct tc_comm *c, tc_ticket t)
+{
+  return c->head && c->head->ticket == t && !c->running && c->blocked && !c->ops->start && tc_thread_status_mine();
+}
+
 /* Called with the lock held. */
 static int wait_here(struct tc_comm *c, tc_ticket t, struct tc_err *err)
 {
   TC_ASSERT(t >= 0 && t <= c->last);
   if (c->done < t && !c->failed) {
+    if (may_run(c, t)) {
+      tc_thread_status_runs(c->blocked);
+      run_first(c);
+      c->unsaid = true;
+    }
+    wake_worker(c);
     tc_thread_status_waits(c->blocked);
     await(c, t);
     tc_thread_status_waits(NULL);
@@ -379,6 +410,7 @@ int tc_comm_test(struct tc_comm *c, tc_ticket t, struct tc_err *err)
   TC_ASSERT(t >= 0 && t <= c->last);
   if (c->done >= t) rc = 1;
   else rc = c->failed ? fail_alike(c, err) : 0;
+  wake_worker(c);
   if (rc) c->shown = c->live;
   pthread_mutex_unlock(&c->lock);
   return rc;
@@ -386,8 +418,10 @@ int tc_comm_test(struct tc_comm *c, tc_ticket t, struct tc_err *err)
 
 int tc_comm_run(struct tc_comm *c, const struct tc_coll_args *a, struct tc_err *err)
 {
+  struct tc_coll_args soon = *a;
   tc_ticket t;
-  TC_TRY(tc_comm_start(c, a, &t, err));
+  soon.soon = true;
+  TC_TRY(tc_comm_start(c, &soon, &t, err));
   return tc_comm_wait(c, t, err);
 }
 

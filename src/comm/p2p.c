@@ -196,6 +196,7 @@ static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *
   for (int idle = 0; open && rc >= 0; idle++) {
     rc = drive(x, &open, err);
     if (rc < 0 || !open) break;
+    tc_at_again();                 /* where the rank's own thread runs the call */
     int64_t now = tc_now_ns();
     /* The time for which the process itself was stopped is not counted. */
     age_ns += TC_MIN(now - last_ns, INT64_C(1000000000));

@@ -281,9 +281,10 @@ static int issue_tampered(struct tc_xreshard *x, struct tc_err *err)
   return done ? TC_MIN(done, 0) : tc_comm_start(x->comm, &args, &x->ticket, err);
 }
 
-int tc_xreshard_issue(struct tc_xreshard *x, struct tc_err *err)
+int tc_xreshard_issue(struct tc_xreshard *x, bool soon, struct tc_err *err)
 {
   x->ticket = 0;
+  x->args.soon = soon;
   if (x->size == 1 || tc_coll_is_local(x->coll)) {
     run_local(x);
     return 0;

@@ -19,8 +19,8 @@ static void run_data(struct tc_exec *x, const struct tc_view *v, int n)
   }
 }
 
-static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb,
-                    struct tc_err *err)
+/* soon: the wait for the transfer follows at once. */
+static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb, bool soon, struct tc_err *err)
 {
   const struct tc_node *n = &p->p->graph->node[id];
   struct tc_xnode *xn = &p->node[id];
@@ -30,7 +30,7 @@ static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t m
   if (n->op == TC_OP_DATA) {
     run_data(x, xn->call.out, xn->call.n_out);
   } else if (n->op == TC_OP_RESHARD) {
-    rc = tc_xreshard_issue(xn->reshard[mb % xn->n_reshards], err);
+    rc = tc_xreshard_issue(xn->reshard[mb % xn->n_reshards], soon, err);
   } else {
     struct tc_device *d = tc_exec_device_of(x, n);
     rc = d->ops->kernel[n->op].run(d, &xn->call);
@@ -80,7 +80,8 @@ static int act(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct tc_err *
   const struct tc_xnode *xn = &p->node[a->node];
   if (a->kind == TC_WAIT) return tc_xreshard_wait(xn->reshard[a->mb % xn->n_reshards], err);
   if (p->fused[k]) return tc_exec_run_fused(x, p, p->fused[k], a->mb, err);
-  return run_node(x, p, a->node, a->mb, err);
+  const bool soon = k + 1 < p->p->actions->n && a[1].kind == TC_WAIT && a[1].node == a->node && a[1].mb == a->mb;
+  return run_node(x, p, a->node, a->mb, soon, err);
 }
 
 static void watch(struct tc_exec *x, struct tc_xprog *p, int32_t k)

@@ -32,6 +32,7 @@ struct tc_thread_status {
   _Atomic int64_t step, least_ns;
   atomic_bool rests;
   _Atomic(struct tc_blocked_call *) waits;
+  atomic_bool runs;               /* it runs the call that it waits for itself, and marks that it goes on */
   pthread_mutex_t lock;
   char text[TEXT];                /* words copied by a mark; "" */
   uint64_t seen;

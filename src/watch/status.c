@@ -65,12 +65,17 @@ void tc_at_step(int64_t step)
   count_mark(here);
 }
 
-void tc_thread_status_waits(struct tc_blocked_call *s)
+static void wait_for(struct tc_blocked_call *s, bool runs)
 {
   if (!here) return;
+  atomic_store(&here->runs, runs);
   atomic_store_explicit(&here->waits, s, memory_order_release);
   count_mark(here);
 }
+
+void tc_thread_status_waits(struct tc_blocked_call *s) { wait_for(s, false); }
+
+void tc_thread_status_runs(struct tc_blocked_call *s) { wait_for(s, true); }
 
 void tc_watch_allow(double least_s)
 {

@@ -271,7 +271,7 @@ static struct tc_thread_status *find_hanging_thread(struct tc_watch *w, int64_t 
     pthread_mutex_lock(&w->local[i].lock);
     for (struct tc_thread_status *l = w->local[i].threads; l; l = l->next) {
       uint64_t now = atomic_load_explicit(&l->marks, memory_order_acquire);
-      bool waits = atomic_load(&l->rests) || atomic_load(&l->waits);
+      bool waits = atomic_load(&l->rests) || (atomic_load(&l->waits) && !atomic_load(&l->runs));
       l->quiet_ns = now != l->seen || waits ? 0 : l->quiet_ns + dt_ns;
       l->seen = now;
       const int64_t most_ns = TC_MAX(w->deadline_ns, atomic_load(&l->least_ns));

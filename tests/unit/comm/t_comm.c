@@ -13,7 +13,7 @@
 
 enum { MAX_WORLD = 7, EACH_WORLD = 5 };
 
-struct job { struct cc_env env; void (*run)(struct cc_env *e); };
+struct job { struct cc_env env; void (*run)(struct cc_env *e); struct tc_watch *watch; };
 
 static struct tc_comm *make(struct cc_env *e, int id, const int32_t *members, int size,
                             const struct tc_comm_opts *o)
@@ -25,9 +25,28 @@ static struct tc_comm *make(struct cc_env *e, int id, const int32_t *members, in
 static void *run_job(void *arg)
 {
   struct job *j = arg;
+  struct tc_err none = { 0 };
   tc_log_set_rank(j->env.rank);
+  if (j->watch) tc_watch_enter(j->watch, j->env.rank);
   j->run(&j->env);
+  if (j->watch) tc_watch_leave(0, &none);
   return NULL;
+}
+
+static void never(int status, const char *why)
+{
+  printf("Bail out! %d: %s\n", status, why);
+  exit(1);
+}
+
+/* Under a watchdog, threads that wait for a call run it themselves, if they can. */
+static struct tc_watch *watch_all(int world, const char *const *who)
+{
+  const struct tc_watch_opts o = { .deadline_s = 600, .world = world, .n_local = world, .rank_names = who, .end = never };
+  struct tc_watch *w = NULL;
+  struct tc_err err;
+  TC_ASSERT(tc_watch_new(&w, &o, &err) == 0);
+  return w;
 }
 
 static void run_world(int world, const char *name, void (*run)(struct cc_env *e))
@@ -38,10 +57,11 @@ static void run_world(int world, const char *name, void (*run)(struct cc_env *e)
   struct tc_hub *hub = tc_hub_new(world);
   struct job job[MAX_WORLD];
   pthread_t thread[MAX_WORLD];
+  struct tc_watch *watch = world % 2 ? watch_all(world, who) : NULL;
   int fails = 0;
   for (int r = 0; r < world; r++) {
     job[r] = (struct job) { .env = { .rank = r, .world = world, .make = make, .ctx = hub,
-                                     .who = who }, .run = run };
+                                     .who = who }, .run = run, .watch = watch };
     pthread_create(&thread[r], NULL, run_job, &job[r]);
   }
   for (int r = 0; r < world; r++) {
@@ -52,6 +72,7 @@ static void run_world(int world, const char *name, void (*run)(struct cc_env *e)
   for (int r = 0; r < world; r++)
     if (job[r].env.fails)
       printf("#   rank %d: %d failed, first: %s\n", r, job[r].env.fails, job[r].env.first);
+  if (watch) tc_watch_free(watch);
   tc_hub_free(hub);
 }
 

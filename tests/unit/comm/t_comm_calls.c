@@ -40,6 +40,15 @@ static int start_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc
   return pthread_create(t, NULL, run, arg);
 }
 
+static bool guarded;
+static int waits, own_runs;
+static struct tc_thread_status *mine(void) { return guarded ? (struct tc_thread_status *)&guarded : NULL; }
+static void is_waiting(struct tc_blocked_call *b) { waits += b != NULL; }
+static void is_running(struct tc_blocked_call *b) { own_runs += b != NULL; }
+
+#define tc_thread_status_mine mine
+#define tc_thread_status_waits is_waiting
+#define tc_thread_status_runs is_running
 #define tc_now_ns clock_ns
 #define tc_warn note
 #define tc_thread_start start_thread
@@ -323,6 +332,47 @@ static void test_wakes(void)
   tc_comm_free(c);
 }
 
+/* Under a watchdog a thread runs the call that it waits for, if no other is before it; the worker hears of the others. */
+static void test_runs_itself(void)
+{
+  static const struct { int soon, later, wait_for; bool guarded, fails; int own_runs, signals; } rows[] = {
+    { 1, 0, 1, true, false, 1, 0 }, { 1, 0, 1, true, true, 1, 0 }, { 1, 0, 1, false, false, 0, 1 },
+    { 2, 0, 1, true, false, 1, 1 }, { 2, 0, 2, true, false, 0, 1 }, { 1, 1, 2, true, false, 0, 1 } };
+  const struct tc_coll_args later = { .coll = TC_BARRIER }, soon = { .coll = TC_BARRIER, .soon = true };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_err err = { 0 };
+    runs = frees = leaves = fails = 0;
+    tick_ns = 0;
+    struct tc_comm *c = tc_comm_new(&ops, &runs, &(struct tc_members){ .size = 2 },
+                                    &(struct tc_comm_opts){ .name = "dp", .deadline_s = 3 }, (struct tc_blocked_call *)&runs);
+    tc_comm_start(c, &later, NULL, &err);
+    TC_ASSERT(tc_comm_wait(c, 1, &err) == 0);           /* from now on the worker sleeps */
+    guarded = rows[i].guarded, fails = rows[i].fails, runs = 0;
+    signals = own_runs = waits = 0;
+    for (int k = 0; k < rows[i].soon; k++) tc_comm_start(c, &soon, NULL, &err);
+    is_int(signals, 0, "row %d: calls that are waited for soon wake nobody", (int)i);
+    for (int k = 0; k < rows[i].later; k++) tc_comm_start(c, &later, NULL, &err);
+    is_int(tc_comm_wait(c, 1 + rows[i].wait_for, &err), fails ? TC_ENOCKPT : 0, "... are waited for");
+    if (rows[i].later == 0) is_int(own_runs, rows[i].own_runs, "... by running one, or not");
+    is_int(signals, rows[i].signals, "... the worker is told of the others");
+    is_int(tc_comm_settle(c, &err), fails ? TC_ENOCKPT : 0, "... all end");
+    is_int(runs, rows[i].soon + rows[i].later, "... all have run");
+    guarded = false;
+    tc_comm_free(c);
+  }
+  struct tc_err err = { 0 };
+  struct tc_comm *c = make(&ops, 2);
+  tc_ticket t;
+  TC_ASSERT(tc_comm_start(c, &soon, &t, &err) == 0);
+  int done = 0;
+  for (int k = 0; k < 100000 && !done; k++) {
+    done = tc_comm_test(c, t, &err);
+    tc_sleep_ns(100000);
+  }
+  is_int(done, 1, "one that is asked for is run, too");
+  tc_comm_free(c);
+}
+
 /* A call that ended is used again, and its array of parts made longer where it is too short. */
 static void one_after_another(void)
 {
@@ -345,6 +395,7 @@ int main(void)
   test_no_thread();
   test_alone();
   test_wakes();
+  test_runs_itself();
   leaves_nothing("a communicator of one", one_after_another, 20);
   ok(locks == 0 && least_locks == 0, "each lock that was taken was released");
   test_left_behind();
