@@ -349,6 +349,10 @@ libtercio_ir_a_SOURCES = \
   %D%/coll/members.c \
   %D%/coll/members.h \
   %D%/coll/partial.c \
+  %D%/coll/selection.c \
+  %D%/coll/selection.def \
+  %D%/coll/selection.h \
+  %D%/coll/selection_text.c \
   %D%/coll/trees.c
 
 # Text to tokens: the only layer that sees PCRE2 and utf8proc.

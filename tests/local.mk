@@ -54,6 +54,7 @@ unit_tests = \
   %D%/unit/graph/t_check_grad.t \
   %D%/unit/graph/t_mesh.t \
   %D%/unit/coll/t_flow.t \
+  %D%/unit/coll/t_selection.t \
   %D%/unit/graph/t_row_order.t \
   %D%/unit/io/t_blocks.t \
   %D%/unit/io/t_calls.t \
@@ -219,6 +220,7 @@ test_headers = \
   %D%/fuzz/place_draw.h \
   %D%/fuzz/place_run.h \
   %D%/unit/box.h \
+  %D%/unit/coll/drawn_table.h \
   %D%/unit/coll/flow_model.h \
   %D%/unit/coll_bytes.h \
   %D%/unit/broken.h \
@@ -501,6 +503,7 @@ tests_unit_graph_t_check_t_LDADD = $(pure_libs)
 tests_unit_graph_t_check_grad_t_LDADD = $(pure_libs)
 tests_unit_graph_t_mesh_t_LDADD = $(pure_libs)
 tests_unit_coll_t_flow_t_LDADD = $(pure_libs)
+tests_unit_coll_t_selection_t_LDADD = $(pure_libs)
 tests_unit_model_t_hf_config_t_LDADD = $(pure_libs)
 tests_unit_model_t_model_t_LDADD = $(pure_libs)
 tests_unit_model_t_optim_t_LDADD = $(pure_libs)

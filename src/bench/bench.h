@@ -12,7 +12,7 @@
 #ifndef TC_BENCH_H
 #define TC_BENCH_H
 
-#include "src/coll/flow.h"
+#include "src/coll/selection.h"
 #include "src/comm/comm.h"
 #include "src/graph/mesh.h"
 #include "src/launch/launch.h"

@@ -1,5 +1,5 @@
 /* coll.c - names of collectives, and the bytes that one sends. */
-#include "src/coll/flow.h"
+#include "src/coll/selection.h"
 
 #include <string.h>
 

@@ -1,46 +1,54 @@
-/* flow.c - the table of algorithms (algorithm.def), which one a call takes, and its busiest member. */
+/* flow.c - the table of algorithms (algorithm.def): which collectives they do among which members, and their busiest one. */
 #include "src/coll/impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Figures measured with tests/bench/coll: AMD EPYC, 2 cores; 8 ranks on one node, 3 nodes x 4 ranks with links of 1 Gbit/s. */
-enum {
-  FEW = 8,                                                      /* members */
-  WHOLE_BYTES = 256, ALL_WHOLES_BYTES = 8 << 10,                /* of contributions that all come together: of one; of all */
-  MOST_WHOLES_BYTES = 256 << 20,                                /* where it is asked for */
-  TREE_SUM_BYTES = 256 << 10, TREE_SUM_SPREAD = 32 << 10,       /* of a sum that goes up a tree: on one node; on several */
-  HALVED_BYTES = 64 << 10, MOST_HALVED_BYTES = 16 << 20,        /* ... in log2 N rounds: up to so many a member; in all */
-  TREE_GATHER_BYTES = 64 << 10,                                 /* of what goes up and down a tree, if there are nodes */
-  STAR_BYTES = 16 << 10, SCATTER_BYTES = 512 << 10, CHAIN_BYTES = 64 << 10    /* of a broadcast; of a chain: for each member */
-};
+enum { MOST_WHOLES_BYTES = 256 << 20 };                          /* of whole arrays that are in memory together */
 
 #define ON(coll) (1u << TC_##coll)
 enum { NONE = 0, PARTIAL = 1, NODES = 2, PIPELINE = 4, HELD = 8 };
 static const struct row {
   void (*list)(struct tc_flows *l, const struct tc_call *m);
   unsigned collectives, wholes, traits;
+  const char *messages, *bytes;
 } rows[TC_ALGORITHMS] = {
-  { NULL, 0, 0, 0 },
-#define ALGORITHM(name, function, collectives, wholes, traits) { tc_list_##function, collectives, wholes, traits },
+  { NULL, 0, 0, 0, NULL, NULL },
+#define ALGORITHM(name, function, collectives, wholes, traits, messages, bytes) \
+  { tc_list_##function, collectives, wholes, traits, messages, bytes },
 #include "src/coll/algorithm.def"
 #undef ALGORITHM
 };
 const char *const tc_algorithm_name[TC_ALGORITHMS] = {
   "auto",
-#define ALGORITHM(name, function, collectives, wholes, traits) #function,
+#define ALGORITHM(name, function, collectives, wholes, traits, messages, bytes) #function,
 #include "src/coll/algorithm.def"
 #undef ALGORITHM
 };
 
 bool tc_algorithm_does(int algorithm, int coll) { return rows[algorithm].collectives >> coll & 1; }
 bool tc_algorithm_is_pipeline(int algorithm) { return rows[algorithm].traits & PIPELINE; }
+const char *tc_algorithm_messages(int algorithm) { return rows[algorithm].messages; }
+const char *tc_algorithm_bytes(int algorithm) { return rows[algorithm].bytes; }
 
 bool tc_algorithm_suits(int algorithm, int coll, const struct tc_members *m)
 {
   const unsigned traits = rows[algorithm].traits;
   if (!tc_algorithm_does(algorithm, coll) || (traits & NODES && !m->nodes)) return false;
   return !(traits & PARTIAL) || m->partial || !tc_coll_adds(coll);
+}
+
+bool tc_algorithm_has_room(int algorithm, int coll, int64_t bytes, int size)
+{
+  const struct row *row = &rows[algorithm];
+  const int arrays = row->wholes >> coll & 1 ? size : row->traits & HELD ? 1 : 0;      /* in memory at once */
+  return !arrays || bytes <= MOST_WHOLES_BYTES / arrays;
+}
+
+bool tc_algorithm_does_all(int algorithm, int coll)
+{
+  const struct row *row = &rows[algorithm];
+  return tc_algorithm_does(algorithm, coll) && !(row->wholes >> coll & 1) && !(row->traits & (PARTIAL | NODES | HELD));
 }
 
 int tc_algorithm_named(const char *name)
@@ -64,48 +72,6 @@ void tc_flows_of(struct tc_flows *out, int algorithm, int coll, const struct tc_
 }
 
 void tc_flows_done(struct tc_flows *out) { free(out->flow); }
-
-/* ---- which one -------------------------------------------------------------------------------- */
-
-/* What all members give comes together: so many bytes times their number. */
-static bool is_small(int64_t bytes, int size) { return bytes <= WHOLE_BYTES || bytes <= ALL_WHOLES_BYTES / size; }
-
-/* What is in one memory is not copied twice; a tree has the fewest messages; on links of their own all are busy in a chain, or
- * in a scatter, which has fewer rounds. */
-static int of_broadcast(int64_t bytes, const struct tc_members *m)
-{
-  if (m->size <= FEW && !m->nodes && (!m->spread || bytes <= STAR_BYTES)) return TC_ALGORITHM_STAR;
-  if (m->size == 2 || !m->spread || bytes < SCATTER_BYTES) return TC_ALGORITHM_TREE;
-  return bytes >= CHAIN_BYTES * (int64_t)m->size ? TC_ALGORITHM_CHAIN : TC_ALGORITHM_SCATTERED;
-}
-
-/* Among few members on one node, or on nodes of their own, the direct algorithm is best, which has the fewest rounds. Else
- * what is small goes by a tree, what is large by nodes, and in between, or if there are none, in log2 N rounds. */
-static int by_size(int coll, int64_t bytes, const struct tc_members *m)
-{
-  const bool gathers = coll == TC_ALL_GATHER;
-  const int64_t given = gathers ? bytes / m->size : bytes;      /* by each member */
-  if (coll == TC_BROADCAST) return of_broadcast(bytes, m);
-  if (m->size <= FEW && !m->nodes) return tc_algorithm_direct(coll);
-  if (bytes <= (m->spread ? TREE_SUM_SPREAD : TREE_SUM_BYTES) && tc_algorithm_suits(TC_ALGORITHM_SUMTREE, coll, m))
-    return TC_ALGORITHM_SUMTREE;
-  const bool small = is_small(given, m->size) || (gathers && m->nodes && bytes <= TREE_GATHER_BYTES);
-  if (small && tc_algorithm_does(TC_ALGORITHM_TREE, coll)) return TC_ALGORITHM_TREE;
-  if (tc_algorithm_suits(TC_ALGORITHM_NODES, coll, m)) return TC_ALGORITHM_NODES;
-  const int rounds = gathers ? TC_ALGORITHM_DOUBLING : TC_ALGORITHM_HALVING;
-  const bool middle = bytes / m->size <= HALVED_BYTES && bytes <= MOST_HALVED_BYTES;
-  return middle && tc_algorithm_suits(rounds, coll, m) ? rounds : tc_algorithm_direct(coll);
-}
-
-int tc_algorithm_of(const struct tc_coll_args *a, const struct tc_members *m)
-{
-  int64_t bytes = 0;
-  for (int i = 0; i < a->n_parts; i++) bytes += a->parts[i].count * (int64_t)tc_dtype_bytes(a->dtype);
-  const struct row *row = &rows[a->algorithm];
-  const int arrays = row->wholes >> a->coll & 1 ? m->size : row->traits & HELD ? 1 : 0;      /* in memory at once */
-  const bool too_large = arrays && bytes > MOST_WHOLES_BYTES / arrays;
-  return tc_algorithm_suits(a->algorithm, a->coll, m) && !too_large ? a->algorithm : by_size(a->coll, bytes, m);
-}
 
 /* ---- the busiest member ---------------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@
 
 enum tc_algorithm {
   TC_ALGORITHM_AUTO,
-#define ALGORITHM(name, function, collectives, wholes, traits) TC_ALGORITHM_##name,
+#define ALGORITHM(name, function, collectives, wholes, traits, messages, bytes) TC_ALGORITHM_##name,
 #include "src/coll/algorithm.def"
 #undef ALGORITHM
   TC_ALGORITHMS
@@ -20,6 +20,13 @@ extern const char *const tc_algorithm_name[TC_ALGORITHMS];        /* "auto", "ex
 bool tc_algorithm_does(int algorithm, int coll);
 /* Local. Whether it does for these members: sums of partial sums must be allowed, and some need nodes with several each. */
 bool tc_algorithm_suits(int algorithm, int coll, const struct tc_members *m);
+/* Local. Whether an array of so many bytes leaves it the memory for all that it holds at once of `size` members. */
+bool tc_algorithm_has_room(int algorithm, int coll, int64_t bytes, int size);
+/* Local. Whether it computes the collective among any members and of any size. */
+bool tc_algorithm_does_all(int algorithm, int coll);
+/* Local. Formulas, for people: messages of a member; bytes that the busiest one sends. */
+const char *tc_algorithm_messages(int algorithm);
+const char *tc_algorithm_bytes(int algorithm);
 /* Local. The algorithm of that name; -1: none. */
 int tc_algorithm_named(const char *name);
 /* Local. The one in which members exchange with each other, or of a rooted collective with the root. */
@@ -72,9 +79,6 @@ struct tc_flows { int n, cap; struct tc_flow *flow; };
 void tc_flows_of(struct tc_flows *out, int algorithm, int coll, const struct tc_members *m, int root);
 void tc_flows_done(struct tc_flows *out);
 
-/* Local. The algorithm of a call: a->algorithm, if that suits, else by the bytes of a->parts, whose addresses are not
- * looked at. */
-int tc_algorithm_of(const struct tc_coll_args *a, const struct tc_members *m);
 /* Local. Whether an algorithm passes an array on in small pieces, through one member after the other. */
 bool tc_algorithm_is_pipeline(int algorithm);
 

@@ -8,7 +8,7 @@
 struct tc_call { int coll, size, coord, root; const struct tc_nodes *nodes; };
 
 /* Each appends one member's flows. */
-#define ALGORITHM(name, function, collectives, wholes, traits) \
+#define ALGORITHM(name, function, collectives, wholes, traits, messages, bytes) \
   void tc_list_##function(struct tc_flows *l, const struct tc_call *m);
 #include "src/coll/algorithm.def"
 #undef ALGORITHM

@@ -13,12 +13,15 @@ struct tc_nodes {
   int32_t *row, *column;          /* [members] */
 };
 
+struct tc_selection;
+
 /* A group as one of its members sees it. */
 struct tc_members {
   int size, coord;
   struct tc_nodes *nodes;         /* owned; NULL: all are on one node, or each on its own */
   bool spread;                    /* they are on several nodes */
   bool partial;                   /* sums may be made of partial sums (run.sums = nodes), else in the order of coordinates */
+  const struct tc_selection *selection;      /* of algorithms (selection.h); borrowed; NULL: the compiled table */
 };
 
 /* Local. All on one node; sums in the order of coordinates. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/coll/selection.h"
 #include "src/comm/p2p.h"
 
 enum {

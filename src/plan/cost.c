@@ -5,7 +5,6 @@
  * times.
  * time of a transfer = latency + bytes / rate of the link; its bytes are those of its algorithm's flows (coll/flow.h). */
 #include "src/plan/impl.h"
-#include "src/coll/flow.h"
 #include "src/graph/rule.h"
 #include "src/program/collective.h"
 

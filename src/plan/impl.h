@@ -2,7 +2,7 @@
 #ifndef TC_PLAN_IMPL_H
 #define TC_PLAN_IMPL_H
 
-#include "src/coll/flow.h"
+#include "src/coll/selection.h"
 #include "src/plan/plan.h"
 
 /* layout.c: the number of parameters that the rank computes with. */

@@ -3,6 +3,7 @@
  *
  * Members are simulated: a piece moves when its sender and its receiver have both come to it, and which of those that may
  * move does so first is drawn. */
+#include "src/coll/selection.h"
 #include "tests/unit/coll/flow_model.h"
 #include "tests/unit/random.h"
 #include "tests/unit/tap.h"
