@@ -194,10 +194,11 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
   return 0;
 }
 
-int tc_launch_say(const struct tc_launch *l, int rc, const struct tc_err *err)
+int tc_launch_say(struct tc_launch *l, int rc, const struct tc_err *err)
 {
   const int rank = l->ranks ? l->ranks->rank : l->cfg ? l->rank : tc_launch_rank();
   if (rc < 0 && (rank == 0 || rc == TC_EPEER)) return tc_say_failure(err);
+  if (rc < 0) l->unsaid = *err;
   /* Where MPI, by which the others wait for rank 0, is not there: launchers end all ranks when one fails. */
   if (rc < 0 && !l->mpi && launched() > 1) tc_sleep_ns(FIRST_NS);
   return -rc;
@@ -308,12 +309,15 @@ static int run_threads(const struct tc_launch *l, tc_launch_body *body, void *ct
   return status;
 }
 
-/* Back when all ranks have come to the end; where one is missing, the step is ended. */
-static void await_end(const struct tc_launch *l, int rc)
+/* Back when all ranks have come to the end; where one is missing, the step is ended. Then rank 0 may not know why this one
+ * has come. */
+static void await_end(struct tc_launch *l, int rc)
 {
   struct tc_err err;
-  if (rc != TC_EPEER && tc_mpi_meet(l->cfg->run_deadline, &err) < 0)
+  if (rc != TC_EPEER && tc_mpi_meet(l->cfg->run_deadline, &err) < 0) {
+    if (l->unsaid.status) tc_say_failure(&l->unsaid);
     tc_launch_say(l, rc = TC_EPEER, &err);
+  }
   if (rc != TC_EPEER || l->mpi_world == 1) return;
   tc_sleep_ns(LINGER_NS);
   tc_mpi_abort(-TC_EPEER);

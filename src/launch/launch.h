@@ -36,6 +36,7 @@ struct tc_launch {               /* zeroed by its owner; ranks only read it */
   bool mpi;                      /* ranks are processes of a launcher, and MPI runs */
   int mpi_rank, mpi_world;       /* as MPI reports them */
   int found;                     /* what tc_launch_find returned */
+  struct tc_err unsaid;          /* what tc_launch_say left to rank 0; status 0: nothing */
 };
 
 /* One rank's part of a command; ctx is shared by threads. Collective over the run: returns 0 or
@@ -67,8 +68,9 @@ int tc_launch_run(struct tc_launch *l, tc_launch_body *body, void *ctx);
 
 /* Local. Says a failure on stderr if that is this process's to do: what all ranks find alike is
  * reported by rank 0, a missing peer by each rank that misses it. l may be zeroed, if tc_launch_find was not
- * called. Returns the exit status (-rc). */
-int tc_launch_say(const struct tc_launch *l, int rc, const struct tc_err *err);
+ * called. What is left to rank 0 is said all the same where not all ranks then come to the end: it was not alike. Returns the
+ * exit status (-rc). */
+int tc_launch_say(struct tc_launch *l, int rc, const struct tc_err *err);
 
 /* Local. Threads for a rank's kernels: run.threads, or its share of the CPUs, of srun -c's at most; 1 or more. */
 int tc_launch_threads(const struct tc_config *c, const struct tc_ranks *r, int rank);

@@ -240,6 +240,21 @@ static void test_find_process(void)
   memset(&fake, 0, sizeof fake);
   await_end(&l, TC_EPEER);
   is_str(fake.log, "", "a rank alone ends no other");
+  for (int said = 0; said < 2; said++) {         /* rank 1 of two, which rank 0 does not follow to the end */
+    struct tc_err why = { 0 };
+    memset(&fake, 0, sizeof fake);
+    fake.end = TC_EPEER;
+    r = (struct tc_ranks){ .rank = 1, .world = 2 };
+    l = (struct tc_launch){ .cfg = &cfg, .ranks = &r, .mpi = true, .mpi_world = 2 };
+    tc_fail(&why, TC_EUSER, "no such file");
+    if (said) tc_launch_say(&l, TC_EUSER, &why);
+    await_end(&l, said ? TC_EUSER : 0);
+    is_str(fake.log, said ? "9 s, end, 'no such file', 'end fails', sleep 300 ms, abort 8"
+           : "9 s, end, 'end fails', sleep 300 ms, abort 8",
+           "what this rank found is said where rank 0 has found something else");
+  }
+  memset(&fake, 0, sizeof fake);
+  r = (struct tc_ranks){ .rank = 0, .world = 1 };
   fake.watch = TC_EUSER;
   struct tc_err err = { 0 };
   l.mpi = false;
@@ -465,7 +480,7 @@ static void test_say(void)
     struct tc_err err = { 0 };
     char rank[8];
     /* What is known: nothing, the rank before MPI started (now its variables are MPI's), or the ranks. */
-    const struct tc_launch l[] = { { .cfg = NULL }, { .cfg = &cfg, .rank = rows[i].rank }, { .cfg = &cfg, .ranks = &r } };
+    struct tc_launch l[] = { { .cfg = NULL }, { .cfg = &cfg, .rank = rows[i].rank }, { .cfg = &cfg, .ranks = &r } };
     for (int known = 0; known < 3; known++) {
       memset(&fake, 0, sizeof fake);
       fake.launched = true;
