@@ -24,6 +24,7 @@ unit_tests = \
   %D%/unit/comm/t_comm_control.t \
   %D%/unit/comm/t_comm_nccl.t \
   %D%/unit/comm/t_comm_calls.t \
+  %D%/unit/comm/t_comm_tables.t \
   %D%/unit/comm/t_timeout.t \
   %D%/unit/comm/t_mpi.t \
   %D%/unit/comm/t_nccl.t \

@@ -20,7 +20,8 @@ static int open_group(struct tc_bench_group *g, const struct tc_launch *l, const
   int32_t *node = tc_malloc((size_t)n * sizeof *node);
   for (int i = 0; i < n; i++) g->rank_names[i] = l->rank_names[g->members[i]], node[i] = m->node[g->members[i]];
   const struct tc_comm_opts o = { .name = tc_bench_axis_name(axis), .rank_names = g->rank_names, .node = node,
-                                  .partial_sums = m->partial_sums, .deadline_s = l->cfg->run_deadline };
+                                  .partial_sums = m->partial_sums, .selection = m->selection,
+                                  .deadline_s = l->cfg->run_deadline };
   int rc = 0;
   if (l->hub) g->comm = tc_comm_thread(l->hub, axis, rank, g->members, n, &o);
   else rc = tc_comm_mpi(&g->comm, axis, g->members, n, &o, err);
@@ -61,6 +62,7 @@ int tc_bench_rank_open(struct tc_bench_rank *x, const struct tc_launch *l, const
   const bool part = axis != TC_BENCH_WORLD;
   struct tc_bench_group *world = &x->group[0], *g = &x->group[part];
   TC_TRY(open_group(world, l, m, rank, TC_BENCH_WORLD, err));
+  if (m->selection) TC_TRY(tc_comm_same_selection(world->comm, l->rank_names, m->selection, l->cfg->run_collectives, err));
   if (part) TC_TRY(open_group(g, l, m, rank, axis, err));
   TC_TRY(open_gpu(x, l, rank, axis, g, err));
   x->bench = tc_bench_new(x->native ? x->native : g->comm, world->comm, g->members, rank, max_bytes, iters,

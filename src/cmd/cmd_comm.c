@@ -19,7 +19,7 @@ enum { MAX_ITERS = 10000, WORLD = TC_BENCH_WORLD, MAX_ROUNDS = 1 << 20 };
 struct job {
   struct tc_sweep_opts sweep;     /* of pairs: max_bytes, iters, and whether to adapt them */
   int axis;                       /* of enum tc_set, or WORLD */
-  bool json, pairs;
+  bool json, pairs, table;
   int rounds;                     /* of pairs; 0: as many as the time allows */
   struct tc_launch launch;        /* owned, as is mesh */
   struct tc_mesh *mesh;
@@ -98,6 +98,9 @@ const struct tc_flag tc_flags_comm[] = {
   { "--rounds N", "rounds of --pairs (default: what ends in about 30 s); e.g. --pairs --rounds 3",
     "a number of rounds from %.0f to %.0f, such as 3",
     TC_FLAG_INT, FIELD(rounds), 1, MAX_ROUNDS, .needs = "--pairs", .says = "--rounds = %s is for --pairs: give both" },
+  { "--table", "print which algorithm a collective takes, by its members, their nodes and its bytes: the compiled table, or "
+    "with that of run.collectives before it, in the form of its file; e.g. --table > my.txt, then --run.collectives=my.txt",
+    .kind = TC_FLAG_YES, FIELD(table), .drops = "*" },
   { "--json", "print a JSON array, one object per row, which a device file of tercio plan can read "
     "(\"links node = FILE\"); e.g. --json > links.json", .kind = TC_FLAG_YES, FIELD(json) },
   { .form = NULL }
@@ -287,6 +290,29 @@ static int run_rank(int rank, void *job, struct tc_err *err)
   return rc;
 }
 
+/* Once, whoever starts several processes. */
+static int print_table(const struct tc_config *cfg, struct tc_err *err)
+{
+  struct tc_selection *s = NULL;
+  if (*cfg->run_collectives) TC_TRY(tc_selection_read(&s, cfg->run_collectives, err));
+  if (tc_launch_rank() == 0) tc_selection_print(stdout, s);
+  tc_selection_free(s);
+  return 0;
+}
+
+static int run_ranks(struct job *j, const struct tc_config *cfg)
+{
+  struct tc_err err = { 0 };
+  int rc = tc_launch_find(&j->launch, cfg, &err);
+  const struct tc_ranks *r = j->launch.ranks;
+  if (!rc) rc = tc_setup_axes(&j->mesh, cfg, r->world, r->node_of_rank, tc_ranks_node_devices(r), &err);
+  if (!rc) rc = check_axis(j, &err);
+  const int status = rc < 0 ? tc_launch_say(&j->launch, rc, &err) : tc_launch_run(&j->launch, run_rank, j);
+  tc_mesh_free(j->mesh);
+  tc_launch_free(&j->launch);
+  return status;
+}
+
 int tc_cmd_comm(int argc, char **argv)
 {
   struct tc_args a;
@@ -297,15 +323,8 @@ int tc_cmd_comm(int argc, char **argv)
   if (!rc) rc = tc_args_check(&a, &err);
   if (!rc) rc = parse(&j, &cfg, &a, &err);
   tc_args_free(&a);
-  if (!rc) rc = tc_launch_find(&j.launch, cfg, &err);
-  const struct tc_ranks *r = j.launch.ranks;
-  if (!rc)
-    rc = tc_setup_axes(&j.mesh, cfg, r->world, r->node_of_rank, tc_ranks_node_devices(r), &err);
-  if (!rc) rc = check_axis(&j, &err);
-  int status = rc < 0 ? tc_launch_say(&j.launch, rc, &err)
-                      : tc_launch_run(&j.launch, run_rank, &j);
-  tc_mesh_free(j.mesh);
-  tc_launch_free(&j.launch);
+  if (!rc && j.table) rc = print_table(cfg, &err);
+  const int status = rc < 0 ? tc_launch_say(&j.launch, rc, &err) : j.table ? 0 : run_ranks(&j, cfg);
   tc_config_free(cfg);
   return status;
 }

@@ -76,7 +76,7 @@ static const struct {
       "tercio graph run.ini --after grad --world 2 --dot | dot -Tsvg > program.svg",
       tc_cmd_graph }, HELP_OPTIONS, tc_flags_graph, NULL },
   { { "comm", "[RUN.ini] [--op OP,...|all] [--axis tp|dp|pp|world] [--min 1K] [--max 64M] "
-      "[--iters N] [--pairs [--rounds N]] [--json] [--section.key=value ...]",
+      "[--iters N] [--pairs [--rounds N]] [--table] [--json] [--section.key=value ...]",
       "Measures the collectives on an axis of the mesh over message size, and checks each element of the "
       "results. A row has the size of the whole array in bytes and its count of fp32 elements, the mean "
       "time of an iteration of the slowest rank, the algorithm bandwidth (size / time) and the bus "

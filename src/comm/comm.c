@@ -140,7 +140,9 @@ static void start_worker(struct tc_comm *c)
 
 struct tc_members tc_comm_among(const struct tc_comm_opts *o, int size, int coord)
 {
-  return tc_members_on(o->node, size, coord, o->partial_sums);
+  struct tc_members m = tc_members_on(o->node, size, coord, o->partial_sums);
+  m.selection = o->selection;
+  return m;
 }
 
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, const struct tc_members *m,

@@ -67,6 +67,11 @@ int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_byte
  * error; that of a member other than 0 begins with its name, rank_names[coord], unless that is NULL. */
 int tc_comm_agree(struct tc_comm *c, char *const *rank_names, int rc, struct tc_err *err);
 
+/* Collective, whatever tables of algorithms the members have: whether all have the rows of s, which each has read by itself
+ * from the file run.collectives of that name. TC_EUSER, with the same sentence on all, names a member that has others. */
+int tc_comm_same_selection(struct tc_comm *c, char *const *rank_names, const struct tc_selection *s, const char *file,
+                           struct tc_err *err);
+
 /* Collective. All return member 0's status and sentence. */
 int tc_comm_bcast_status(struct tc_comm *c, int rc, struct tc_err *err);
 
@@ -90,6 +95,8 @@ struct tc_comm_opts {
   const char *const *rank_names;  /* [size] "rank 3 on node2"; borrowed; may be NULL */
   const int32_t *node;            /* [size] the node of each; NULL: they are not known, or do not matter */
   bool partial_sums;              /* sums may be made of partial sums (run.sums) */
+  const struct tc_selection *selection;     /* of algorithms (run.collectives), the same of all members; borrowed; NULL: the
+                                             * compiled one */
   /* Called after each successful call, by the thread that ran it; *a is borrowed during the call.
   * begin: when it reached the head of the queue. NULL: not traced. Not for groups of one. */
   void (*traced)(void *ctx, const struct tc_coll_args *a, int64_t begin_ns, int64_t end_ns,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/coll/selection.h"
 #include "src/comm/comm.h"
 
 /* One part of bytes. */
@@ -113,6 +114,25 @@ static int bcast_err(struct tc_comm *c, int root, const struct tc_err *mine, str
   if (!am_root) free(buf);
   if (copy.status < 0 && err) *err = copy;
   return copy.status;
+}
+
+/* By an algorithm that is named, which no table changes. */
+int tc_comm_same_selection(struct tc_comm *c, char *const *rank_names, const struct tc_selection *s, const char *file,
+                           struct tc_err *err)
+{
+  const int size = tc_comm_size(c);
+  const uint64_t x = tc_selection_hash(s, false);
+  uint64_t *all = tc_malloc((size_t)size * sizeof *all);
+  const struct tc_part p = { &x, all, size * (int64_t)sizeof x, sizeof x };
+  const struct tc_coll_args a = { .coll = TC_ALL_GATHER, .dtype = TC_U8, .n_parts = 1, .parts = &p, .ctl = true,
+                                  .algorithm = TC_ALGORITHM_TREE, .what = "tables of collectives" };
+  int rc = tc_comm_run(c, &a, err), other = 0;
+  while (rc == 0 && other < size && all[other] == all[0]) other++;
+  if (rc == 0 && other < size)
+    rc = tc_fail(err, TC_EUSER, "run.collectives = %.300s has other rows on %s than on %s: all ranks need the same file", file,
+                 rank_names[other], rank_names[0]);
+  free(all);
+  return rc;
 }
 
 int tc_comm_bcast_status(struct tc_comm *c, int rc, struct tc_err *err)

@@ -7,6 +7,7 @@
  * - where tp divides each node's number of ranks, no tp group leaves its node, whatever the
  *   launcher's order of ranks (block, cyclic, a plane distribution). */
 #include "src/graph/mesh.h"
+#include "src/coll/selection.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -313,6 +314,7 @@ int tc_mesh_new(struct tc_mesh **out, int world, const int32_t *node_of_rank,
 void tc_mesh_free(struct tc_mesh *m)
 {
   if (!m) return;
+  tc_selection_free(m->selection);
   TC_FREE(m->node, m->coord, m->at, m);
 }
 
@@ -393,11 +395,11 @@ int tc_mesh_group_nodes(const struct tc_mesh *m, int rank, unsigned axes)
 struct tc_members tc_mesh_members(const struct tc_mesh *m, int rank, unsigned axes)
 {
   const int32_t size = tc_mesh_size(m, axes), coord = tc_mesh_index(m, rank, axes);
-  if (m->n_nodes == 1) return tc_members_on(NULL, size, coord, m->partial_sums);
-  int32_t *node = tc_malloc((size_t)size * sizeof *node);
-  tc_mesh_group(m, rank, axes, node);
-  for (int32_t i = 0; i < size; i++) node[i] = m->node[node[i]];
-  const struct tc_members x = tc_members_on(node, size, coord, m->partial_sums);
+  int32_t *node = m->n_nodes > 1 ? tc_malloc((size_t)size * sizeof *node) : NULL;
+  if (node) tc_mesh_group(m, rank, axes, node);
+  for (int32_t i = 0; node && i < size; i++) node[i] = m->node[node[i]];
+  struct tc_members x = tc_members_on(node, size, coord, m->partial_sums);
+  x.selection = m->selection;
   free(node);
   return x;
 }

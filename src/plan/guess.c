@@ -163,6 +163,7 @@ static int group_of(struct tc_guess *g, int size, int each)
     if (g->group[i].size == size && g->group[i].each == each) return i;
   TC_GROW(g->group, g->n_group, g->cap_group);
   g->group[g->n_group] = (struct group_row){ size, each, tc_members_even(size, each, 0, g->cfg->run_sums == TC_SUMS_NODES) };
+  g->group[g->n_group].m.selection = g->selection;
   return g->n_group++;
 }
 
@@ -207,6 +208,7 @@ static double bubble_s(const struct tc_cand *x, double f, double b, double w)
 void tc_guess_done(struct tc_guess *g)
 {
   for (int i = 0; i < g->n_group; i++) tc_members_done(&g->group[i].m);
+  tc_selection_free(g->selection);
   TC_FREE(g->row, g->flight, g->group, g->sent);
 }
 

@@ -22,6 +22,7 @@ struct tc_price { struct tc_layer_price layer, rest; int status; struct tc_err e
 struct tc_guess {
   const struct tc_config *cfg;   /* borrowed, as is k */
   const struct tc_cluster *k;
+  struct tc_selection *selection;      /* of the collectives' algorithms; owned; NULL: the compiled one */
   struct tc_model model;
   double layer_params, rest_params;
   struct price_row { int32_t cp, tp, micro; enum tc_recompute recompute; bool sequence; struct tc_price p;

@@ -163,6 +163,7 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
   TC_TRY(search_start(&s, c, k, fixed, err));
   TC_TRY(tc_search_contradicts(&s, err));
+  if (*c->run_collectives) TC_TRY(tc_selection_read(&s.g.selection, c->run_collectives, err));
   /* For any top: estimates err, so the first row depends on how many are compiled. */
   search_run(&s, out, TC_PLAN_ROWS);
   out->n_rows = TC_MIN(out->n_rows, top);

@@ -1,5 +1,6 @@
 /* setup.c - the configuration checked and turned into model, mesh and program options. */
 #include "src/program/setup.h"
+#include "src/coll/selection.h"
 #include "src/model/hf.h"
 #include "src/program/predict.h"
 #include "src/schedule/pipeline.h"
@@ -125,7 +126,12 @@ static int make_axes(struct tc_mesh **out, const struct tc_config *c, enum tc_or
     if (tc_set_has_option(s)) want.size[s] = size_given(c, s);
   TC_TRY(tc_mesh_new(out, world, node_of_rank, &want, err));
   (*out)->partial_sums = c->run_sums == TC_SUMS_NODES;
-  return 0;
+  const int rc = *c->run_collectives ? tc_selection_read(&(*out)->selection, c->run_collectives, err) : 0;
+  if (rc < 0) {
+    tc_mesh_free(*out);
+    *out = NULL;
+  }
+  return rc;
 }
 
 int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,

@@ -226,7 +226,8 @@ static void make_comms(struct rank *r)
   const struct tc_side *s = r->side;
   int32_t *members = tc_malloc((size_t)s->mesh->world * sizeof *members);
   int32_t *node = tc_malloc((size_t)s->mesh->world * sizeof *node);
-  const struct tc_comm_opts o = { .name = "proof", .deadline_s = DEADLINE_S, .node = node, .partial_sums = s->mesh->partial_sums };
+  const struct tc_comm_opts o = { .name = "proof", .deadline_s = DEADLINE_S, .node = node,
+                                  .partial_sums = s->mesh->partial_sums, .selection = s->mesh->selection };
   for (int set = 0; set < TC_SETS; set++) {
     const struct tc_group *group = &s->mesh->group[set];
     if (!group->named || group->size < 2) continue;

@@ -16,7 +16,7 @@ static int make_comm(struct tc_run *r, struct tc_comm **out, int id, const char 
   int32_t *node = tc_malloc((size_t)size * sizeof *node);
   for (int i = 0; i < size; i++) names[i] = r->rank_names[members[i]], node[i] = r->mesh->node[members[i]];
   struct tc_comm_opts o = { .name = name, .deadline_s = r->cfg->run_deadline, .rank_names = names, .node = node,
-                            .partial_sums = r->mesh->partial_sums };
+                            .partial_sums = r->mesh->partial_sums, .selection = r->mesh->selection };
   int rc = 0;
   tc_trace_comm(r->trace, name, &o);
   if (size == 1) *out = tc_comm_self(&o);
@@ -34,6 +34,9 @@ int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err)
   int rc = make_comm(r, &r->world, TC_SETS, "world", members, r->mesh->world, err);
   /* Without the world's communicator the other ranks cannot learn that they must not wait for this one. */
   if (rc < 0 && r->mpi) tc_ranks_abort(-rc, err->text);
+  /* ... nor can they through it without a table in common. */
+  if (!rc && r->mesh->selection)
+    rc = tc_comm_same_selection(r->world, r->rank_names, r->mesh->selection, r->cfg->run_collectives, err);
   if (rc < 0) {
     free(members);
     return rc;
@@ -65,7 +68,8 @@ int tc_run_native(struct tc_run *r, struct tc_err *err)
     const struct tc_group *x = &r->mesh->group[s];
     if (!x->named || x->size == 1) continue;
     struct tc_comm_opts o = { .name = tc_set_name[s], .deadline_s = r->cfg->run_deadline,
-                              .rank_names = r->names[s], .node = node, .partial_sums = r->mesh->partial_sums };
+                              .rank_names = r->names[s], .node = node, .partial_sums = r->mesh->partial_sums,
+                              .selection = r->mesh->selection };
     tc_trace_comm(r->trace, tc_set_name[s], &o);
     tc_mesh_group(r->mesh, r->rank, x->axes, members);
     for (int i = 0; i < x->size; i++) node[i] = r->mesh->node[members[i]];

@@ -3,6 +3,7 @@
  * warned about or free. Of the data the tokens are compared, not the names: files may move. */
 #include "src/train/parts.h"
 #include "src/base/hash.h"
+#include "src/coll/selection.h"
 #include "src/token/token.h"
 
 #include <inttypes.h>
@@ -112,7 +113,8 @@ static bool hash_group(uint64_t *hash, const struct tc_run *r, int rank, int set
   return matters;
 }
 
-/* Nodes are numbered in each group in the order of their first ranks: their names do not matter. */
+/* Nodes are numbered in each group in the order of their first ranks: their names do not matter. The table of algorithms counts
+ * by its rows of sums, whatever its file is called. */
 char *tc_resume_nodes(const struct tc_train *t)
 {
   const struct tc_mesh *m = t->run.mesh;
@@ -121,6 +123,8 @@ char *tc_resume_nodes(const struct tc_train *t)
   for (int s = 0; s < TC_SETS; s++)
     for (int i = 0; i < m->world && m->group[s].named; i++)
       if (tc_mesh_index(m, i, m->group[s].axes) == 0) any |= hash_group(&hash, &t->run, i, s);
+  const uint64_t rows = tc_selection_hash(m->selection, true);
+  if (rows != tc_selection_hash(NULL, true)) hash = tc_hash64_add(hash, rows);
   return any ? tc_sprintf("%d nodes %016" PRIx64, m->n_nodes, hash) : tc_strdup("");
 }
 
@@ -131,8 +135,9 @@ static void warn_of_nodes(const struct tc_train *t, const struct tc_ckpt_meta *m
   char *mesh = tc_resume_mesh(t), *is = tc_resume_nodes(t);
   const bool alike = !strcmp(meta->mesh, mesh) && !strcmp(meta->system, t->run.opts.system->name);
   if (alike && strcmp(meta->nodes, is))
-    tc_warn("ranks are on other nodes together than when the checkpoint was saved, or run.sums or run.comm differs, so their "
-            "sums are added in another order: from here on losses may differ in their last digits");
+    tc_warn("ranks are on other nodes together than when the checkpoint was saved, or run.sums, run.comm or the rows of "
+            "run.collectives differ, so their sums are added in another order: from here on losses may differ in their last "
+            "digits");
   TC_FREE(mesh, is);
 }
 

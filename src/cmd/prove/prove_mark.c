@@ -1,6 +1,7 @@
 /* prove_mark.c - whether a run was proved before. */
 #include "ac_config.h"
 #include "src/cmd/prove/prove.h"
+#include "src/coll/selection.h"
 #include "src/files/files.h"
 #include "src/program/setup.h"
 
@@ -19,10 +20,18 @@ int tc_prove_mark_of(char **path, char **text, const struct tc_proving *p, struc
   tc_setup_fill_model(&c, &m);
   if (*c.parallel_annotations)
     TC_TRY(tc_read_text(&rows, &bytes, c.parallel_annotations, "annotation file", TC_MOST_CONFIG, err));
+  struct tc_selection *selection = NULL;
+  if (*c.run_collectives) {
+    const int rc = tc_selection_read(&selection, c.run_collectives, err);
+    if (rc < 0) free(rows);
+    TC_TRY(rc);
+  }
   char *run = tc_config_text(&c), *all = tc_sprintf("%s %s", PACKAGE_VERSION, run);
   uint64_t h = tc_hash64(all);
   for (int i = 0; i < p->world; i++) h = tc_hash64_add(h, (uint64_t)p->node[i]);
   for (size_t i = 0; i < bytes; i++) h = tc_hash64_add(h, (unsigned char)rows[i]);
+  if (selection) h = tc_hash64_add(h, tc_selection_hash(selection, false));
+  tc_selection_free(selection);
   *path = tc_sprintf("%s/proved", c.run_out);
   *text = tc_sprintf("proved %016llx\n", (unsigned long long)h);
   TC_FREE(run, all, rows);

@@ -35,6 +35,7 @@ static void cc_check(struct cc_env *e, bool pass, const char *fmt, ...)
   va_end(ap);
 }
 
+__attribute__((unused))
 static struct tc_comm *cc_world(struct cc_env *e, int id, const char *name, double deadline_s)
 {
   int32_t members[64];
@@ -45,6 +46,7 @@ static struct tc_comm *cc_world(struct cc_env *e, int id, const char *name, doub
 
 /* The same on two nodes, the first of which has one member more where they are not as many, or in turn; sums may be of partial
  * sums. */
+__attribute__((unused))
 static struct tc_comm *cc_nodes(struct cc_env *e, int id, bool in_turn)
 {
   int32_t members[64], node[64];

@@ -4,6 +4,7 @@
 
 #include "src/train/parts.h"
 #include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/coll/drawn_table.h"
 #include "tests/unit/stderr_text.h"
 
 /* A checkpoint of other libraries is resumed with a warning; one that does not name them without. */
@@ -61,6 +62,41 @@ static void test_nodes(void)
   }
 }
 
+/* The same ranks with one table of algorithms, and then with another. NULL: the compiled one. */
+static void test_tables(void)
+{
+  static const char sums[] = "all_reduce any any any sumtree", alike[] = "# mine\nall_reduce  1-  any any sumtree\n";
+  static const struct { const char *was, *is; bool partial, says; } row[] = {
+    { NULL, NULL, true, false },  { sums, sums, true, false },  { sums, alike, true, false }, { sums, NULL, true, true },
+    { NULL, sums, true, true },   { sums, "all_reduce any any any halving", true, true },     { sums, NULL, false, false },
+    { NULL, "broadcast any any any tree", true, false },        { NULL, "all_reduce 1-8 one any exchange", true, false },
+  };
+  static const int32_t node[4] = { 0, 0, 1, 1 };
+  const struct tc_mesh_want want = { .order = TC_TP_DP_PP, .size = { [TC_SET_PP] = 1, [TC_SET_TP] = 1 } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_train t = { .run.opts.system = &tc_systems[0] };
+    struct tc_ckpt_meta meta = { .version = "1", .data = "", .stack = "", .config = "", .system = tc_systems[0].name };
+    struct tc_err err;
+    TC_ASSERT(tc_mesh_new(&t.run.mesh, 4, node, &want, &err) == 0);
+    t.run.mesh->partial_sums = row[i].partial;
+    char *mesh = tc_resume_mesh(&t), *was = NULL;
+    for (int now = 0; now < 2; now++) {
+      const char *text = now ? row[i].is : row[i].was;
+      if (text) TC_ASSERT(parse_table(&t.run.mesh->selection, text, &err) == 0);
+      if (!now) was = tc_resume_nodes(&t);
+      if (now) continue;
+      tc_selection_free(t.run.mesh->selection);
+      t.run.mesh->selection = NULL;
+    }
+    meta.mesh = mesh, meta.nodes = was;
+    stderr_text();
+    tc_resume_say(&t, &meta);
+    is_int(strstr(stderr_text(), "or the rows of run.collectives differ") != NULL, row[i].says, "tables, pair %zu", i);
+    tc_mesh_free(t.run.mesh);
+    TC_FREE(mesh, was);
+  }
+}
+
 /* data.order = auto is the order of the checkpoint's run: one that does not say took draws; an import has none. */
 static void test_order(void)
 {
@@ -89,6 +125,7 @@ int main(void)
   if (to < 0 || dup2(to, STDERR_FILENO) < 0) return 1;
   test_versions();
   test_nodes();
+  test_tables();
   test_order();
   dup2(keep, STDERR_FILENO);
   if (chdir("/") == 0) fx_clean();
