@@ -349,6 +349,7 @@ libtercio_ir_a_SOURCES = \
   %D%/coll/members.c \
   %D%/coll/members.h \
   %D%/coll/partial.c \
+  %D%/coll/pieces_size.c \
   %D%/coll/selection.c \
   %D%/coll/selection.def \
   %D%/coll/selection.h \

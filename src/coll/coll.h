@@ -60,8 +60,9 @@ struct tc_coll_args {
   const char *what;               /* for the message at a timeout; borrowed until the wait */
 };
 
-struct tc_coll_count { int64_t calls, bytes; };   /* bytes: what this rank sent */
-struct tc_comm_counters { struct tc_coll_count data[TC_COLLS], ctl[TC_COLLS]; };
+struct tc_coll_count { int64_t calls, bytes, messages; };     /* bytes and messages: what this rank sent */
+/* peers: members with which it has exchanged a message; ctl_peers: in control calls. */
+struct tc_comm_counters { struct tc_coll_count data[TC_COLLS], ctl[TC_COLLS]; int peers, ctl_peers; };
 
 /* The offset of coordinate i's block, in elements; i = n: the end of the last block. The last
  * coordinate has what remains, less or more than a block. */
@@ -74,5 +75,8 @@ static inline int64_t tc_block_start(int64_t count, int64_t block, int i, int n)
 /* Local. The bytes that this member sends in such a call, by which its counter grows: those of its flows (flow.h).
  * Predictions use it. The addresses of a->parts are not looked at. */
 int64_t tc_coll_bytes(const struct tc_coll_args *a, const struct tc_members *m);
+/* Local. The messages that it sends, alike: each piece of its flows is one. Both at once, of one call. */
+int64_t tc_coll_messages(const struct tc_coll_args *a, const struct tc_members *m);
+struct tc_coll_count tc_coll_sends(const struct tc_coll_args *a, const struct tc_members *m);
 
 #endif

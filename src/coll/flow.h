@@ -89,6 +89,30 @@ static inline int tc_sum_dtype(int dtype) { return dtype == TC_BF16 ? TC_F32 : d
 static inline int tc_flow_turns(const struct tc_flow *f) { return f->step ? f->n : 1; }
 int tc_flow_block(const struct tc_flow *f, const struct tc_nodes *x, int turn);
 
+/* Elements lo to hi of an array: the blocks of a flow in one of its turns, or, where blocks do not come in turns, in turn 0
+ * those up to the array's end, in turn 1 those from its begin on. first: the flow's, of the peer. */
+void tc_flow_range(const struct tc_flow *f, int first, int turn, const struct tc_part *part, const struct tc_members *m,
+                   int64_t *lo, int64_t *hi);
+
+/* How a call's arrays are divided into pieces, each a message: the same on all members. */
+struct tc_pieces {
+  int64_t elem_bytes, wide_bytes, most_bytes;    /* of an element; in the sums' type; the larger one that is sent */
+  int64_t elems;                                 /* of a piece of an array */
+  int64_t whole_bytes;                           /* of a piece of whole contributions */
+  int whole;                                     /* blocks from the first on that are whole in all arrays, ... */
+  int64_t of_whole;                              /* ... and the pieces of one of them */
+};
+enum { TC_SLOTS = 2 };           /* pieces being received for a sum, and partial sums of a block that wait to be taken */
+/* Local. l: the flows of the call by this algorithm. Addresses are not looked at. */
+struct tc_pieces tc_pieces_of(const struct tc_coll_args *a, int algorithm, const struct tc_flows *l,
+                              const struct tc_members *m);
+/* Local. Pieces of `elems` elements that a flow with one peer moves of the arrays part[n]; first: as above. */
+int64_t tc_flow_pieces(const struct tc_flow *f, int first, const struct tc_part *part, int n, int64_t elems,
+                       const struct tc_members *m);
+/* Local. Messages of a flow with all its peers. */
+int64_t tc_flow_messages(const struct tc_flow *f, const struct tc_coll_args *a, const struct tc_pieces *p,
+                         const struct tc_members *m);
+
 /* Local. Elements of n blocks from `first` on, modulo the size, of an array of `count` in blocks of `block`. */
 int64_t tc_blocks_elems(int64_t count, int64_t block, int size, int first, int n);
 

@@ -70,11 +70,13 @@ static void set_failure(struct tc_comm *c, const struct tc_err *why)
 }
 
 /* Called with the lock held. */
-static void count_call(struct tc_comm *c, const struct tc_coll_args *a, int64_t bytes)
+static void count_call(struct tc_comm *c, const struct tc_coll_args *a, const struct tc_sent *sent)
 {
   struct tc_coll_count *n = a->ctl ? &c->live.ctl[a->coll] : &c->live.data[a->coll];
   n->calls++;
-  n->bytes += bytes;
+  n->bytes += sent->bytes;
+  n->messages += sent->messages;
+  c->live.peers = sent->peers, c->live.ctl_peers = sent->ctl_peers;
 }
 
 /* Called with the lock held, which is free while the call runs: takes the first call from the queue and runs it, if it may. */
@@ -86,18 +88,18 @@ static void run_first(struct tc_comm *c)
   c->running = true;
   if (!c->failed) {
     struct tc_err err = { 0 };
-    int64_t bytes = 0;
+    struct tc_sent sent = { 0 };
     c->heartbeat++;
     pthread_mutex_unlock(&c->lock);
     int64_t begin_ns = c->traced ? tc_now_ns() : 0;
-    int rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, &err);
-    if (c->traced && rc == 0) c->traced(c->traced_ctx, &k->a, begin_ns, tc_now_ns(), bytes);
+    int rc = c->ops->run(c->impl, &k->a, &c->stop, &sent, &err);
+    if (c->traced && rc == 0) c->traced(c->traced_ctx, &k->a, begin_ns, tc_now_ns(), sent.bytes);
     pthread_mutex_lock(&c->lock);
     c->heartbeat++;
     if (rc < 0) {
       set_failure(c, &err);
     } else if (!c->failed) {
-      count_call(c, &k->a, bytes);
+      count_call(c, &k->a, &sent);
       c->done = k->ticket;
     }
   }
@@ -273,13 +275,13 @@ static int fail_alike(const struct tc_comm *c, struct tc_err *err)
 /* Called with the lock held, for a group of one: only a device can be waited for. */
 static int run_here(struct tc_comm *c, struct call *k, struct tc_err *err)
 {
-  int64_t bytes = 0;
-  int rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, err);
+  struct tc_sent sent = { 0 };
+  int rc = c->ops->run(c->impl, &k->a, &c->stop, &sent, err);
   TC_ASSERT(rc == 0 || c->ops->start);
   if (rc < 0) {
     set_failure(c, err);
   } else {
-    count_call(c, &k->a, bytes);
+    count_call(c, &k->a, &sent);
     c->done = k->ticket;
   }
   k->next = c->spare;

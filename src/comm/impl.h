@@ -7,11 +7,15 @@
 #include "src/comm/comm.h"
 #include "src/watch/watch.h"
 
+/* What a call has sent; and, since the communicator was made, with how many members messages were exchanged, of which so many
+ * in control calls. All 0 where a device's library sends by itself, but for the bytes. */
+struct tc_sent { int64_t bytes, messages; int peers, ctl_peers; };
+
 struct tc_comm_ops {
   /* Runs one call to its end, on the worker thread (or on the caller's where size is 1).
-   * *bytes <- bytes handed to the network. Returns soon after *stop becomes true. */
+   * *sent <- what was handed to the network. Returns soon after *stop becomes true. */
   int (*run)(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
-             int64_t *bytes, struct tc_err *err);
+             struct tc_sent *sent, struct tc_err *err);
   void (*free)(void *impl);
 
   /* May be NULL. The slow part of `free`, run by the worker before it ends, so that several

@@ -161,7 +161,7 @@ static int nccl_join(void *impl, tc_ticket t, struct tc_err *err)
 /* Waits for the end of the next transfer. Its timeout starts when the device reaches it. If no later one is started, the
  * host may be waiting for this end, as at the end of a step (tc_comm_settle): a sleep could be longer than what is left. */
 static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
-                    int64_t *bytes, struct tc_err *err)
+                    struct tc_sent *sent, struct tc_err *err)
 {
   struct nccl *x = impl;
   struct patience p = { .last_ns = tc_now_ns(), .say_ns = SAY_NS };
@@ -176,7 +176,7 @@ static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool 
   if (at < 0 || rc < 0) return give_up(x, a, at < 0, err);
   if (p.say_ns > SAY_NS) tc_blocked_call_clear(x->late.blocked);
   x->seen++;
-  *bytes = tc_coll_bytes(a, &x->m);
+  sent->bytes = tc_coll_bytes(a, &x->m);
   return 0;
 }
 

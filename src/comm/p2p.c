@@ -63,6 +63,15 @@ static void cancel_all(struct p2p *x)
 
 /* ---- driving --------------------------------------------------------------------- */
 
+/* A message has gone to a peer or come from it. */
+static void meet(struct p2p *x, int peer)
+{
+  const uint8_t old = x->met[peer], now = (uint8_t)(old | 1 | (x->a->ctl ? 2 : 0));
+  x->met[peer] = now;
+  x->sent.peers += !(old & 1);
+  x->sent.ctl_peers += (now & 2) && !(old & 2);
+}
+
 static int post(struct p2p *x, struct flow *f)
 {
   const struct piece p = tc_p2p_piece(x, &f->walk);
@@ -71,7 +80,7 @@ static int post(struct p2p *x, struct flow *f)
   char *buf = tc_p2p_buffer(x, f, &p, f->posted, &bytes);
   int req = x->ops->post(x->link, sends, x->late.members[f->peer], buf, bytes, f->tag);
   if (req < 0) return req;
-  if (sends) x->sent_bytes += bytes;
+  if (sends) x->sent.bytes += bytes, x->sent.messages++, meet(x, f->peer);
   f->req[f->posted++ % DEPTH] = req;
   return 0;
 }
@@ -121,7 +130,7 @@ static int advance(struct p2p *x, struct flow *f)
     if (rc < 0) return rc;
     if (rc == 0) break;
     f->done++;
-    if (f->of->kind == TC_FLOW_RECV) x->arrived[f->peer] = true;
+    if (f->of->kind == TC_FLOW_RECV) x->arrived[f->peer] = true, meet(x, f->peer);
     moved = 1;
   }
   while (may_post(x, f)) {
@@ -185,7 +194,7 @@ static int drive(struct p2p *x, bool *open, struct tc_err *err)
 }
 
 static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
-                   int64_t *bytes, struct tc_err *err)
+                   struct tc_sent *sent, struct tc_err *err)
 {
   struct p2p *x = impl;
   const int64_t deadline_ns = (int64_t)(x->late.deadline_s * 1e9);
@@ -216,7 +225,7 @@ static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *
   }
   if (say_ns > SAY_NS && rc >= 0) tc_blocked_call_clear(x->late.blocked);
   if (rc < 0) cancel_all(x);
-  *bytes = x->sent_bytes;
+  *sent = x->sent;
   return TC_MIN(rc, 0);
 }
 
@@ -225,7 +234,7 @@ static void p2p_free(void *impl)
   struct p2p *x = impl;
   x->ops->free(x->link);
   tc_p2p_done(x);
-  TC_FREE(x->arrived, x->open, x->term, x->name, x->members, x);
+  TC_FREE(x->arrived, x->open, x->met, x->term, x->name, x->members, x);
 }
 
 struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int rank,
@@ -241,6 +250,7 @@ struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int rank,
                                        (size_t)size * sizeof *members),
                      .arrived = tc_calloc((size_t)size, sizeof *x->arrived),
                      .open = tc_calloc((size_t)size, sizeof *x->open),
+                     .met = tc_calloc((size_t)size, sizeof *x->met),
                      .term = tc_calloc((size_t)size, sizeof *x->term) };
   x->late = (struct tc_late){ .axis = x->name, .rank_names = o->rank_names, .members = x->members,
                               .blocked = size > 1 ? tc_blocked_call_new() : NULL,

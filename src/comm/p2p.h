@@ -9,7 +9,7 @@
 
 enum {
   DEPTH = 4,                      /* pieces of a flow in flight */
-  SLOTS = 2,                      /* pieces being received for a sum, and partial sums of a block that wait to be taken */
+  SLOTS = TC_SLOTS,
   MAX_NAMED = TC_SUSPECTS         /* members named in a message */
 };
 
@@ -47,6 +47,7 @@ struct p2p {
   struct tc_late late;            /* borrows those */
   bool *arrived;                  /* [size] it has sent a message in this call */
   bool *open;                     /* [size] find_late's */
+  uint8_t *met;                   /* [size] 1: a message has gone or come since the begin; 2: in a control call */
   const void **term;              /* [size] */
   char *stage; size_t stage_bytes;
 
@@ -56,11 +57,10 @@ struct p2p {
   struct flow *flow; int n_flows, cap_flows;     /* of each entry and each of its peers */
   struct flow **entry; int cap_entries;          /* [list.n] its last one; NULL: none */
   struct flow **refs; int cap_refs;              /* memory of terms and takers */
-  int64_t elem_bytes, wide_bytes, most_bytes;    /* of an element; in the sums' type; the larger one that is sent */
-  int64_t piece_elems;            /* of pieces of arrays */
+  struct tc_pieces size;
   int64_t wholes_at, wide_at;     /* in the staging: contributions of all members; the array in the sums' type */
   struct tc_part wholes;          /* contributions, as bytes; a block is one member's */
-  int64_t sent_bytes;
+  struct tc_sent sent;
 };
 
 /* Local, all. Makes the flows of a call and their staging, and does its copies. */

@@ -1,23 +1,15 @@
 /* pieces.c - the flows of a call (coll/flow.h) as rows of pieces, where these are in memory, and sums.
  *
  * Invariants:
- *  - both ends divide blocks into the same pieces: their size depends only on what all members know of the call, its
- *    algorithm and the nodes;
+ *  - both ends divide blocks into the same pieces (coll/pieces_size.c);
  *  - staging is at most SLOTS pieces for each term of a sum and for each block of which partial sums wait to be sent, and at
- *    most TERM_BUDGET bytes except for very large groups; and, by some algorithms, all members' whole contributions or the
+ *    most 16 MiB except for very large groups; and, by some algorithms, all members' whole contributions or the
  *    array once more, of at most 256 MiB; it grows as calls need and is reused. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/coll/selection.h"
 #include "src/comm/p2p.h"
-
-enum {
-  COPY_PIECE = 4 << 20,           /* bytes of a piece that is not reduced */
-  PASSED_PIECES = 4, PASSED_PIECE_MIN = 32 << 10,          /* for each member, of an array that goes through one after the other */
-  TERM_PIECE_MAX = 1 << 20, TERM_PIECE_MIN = 16 << 10,     /* of a piece that is reduced */
-  TERM_BUDGET = 16 << 20          /* bytes of staging */
-};
 
 /* ---- blocks and pieces ----------------------------------------------------------- */
 
@@ -26,25 +18,16 @@ static const struct tc_part *array_of(const struct p2p *x, int at, int *n_parts,
 {
   const bool wholes = at == TC_AT_WHOLES;
   *n_parts = wholes ? 1 : x->a->n_parts;
-  *elems = wholes ? COPY_PIECE : x->piece_elems;
+  *elems = wholes ? x->size.whole_bytes : x->size.elems;
   return wholes ? &x->wholes : x->a->parts;
 }
 
-/* turn: one of those in which blocks come; else 0, or 1 for the blocks past the last one. */
+static int turns(const struct walk *w) { return w->of->step ? w->of->n : 2; }
+
 static void block_range(const struct p2p *x, const struct tc_part *p, const struct walk *w, int turn, int64_t *lo, int64_t *hi)
 {
-  int first = w->first, n = w->of->n, past = turn;
-  if (w->of->step) {
-    first = tc_flow_block(w->of, x->m.nodes, turn);
-    n = first >= 0;
-    past = 0;
-  }
-  const int end = first + n, size = x->m.size;
-  *lo = past || n == 0 ? 0 : tc_block_start(p->count, p->block, first, size);
-  *hi = n == 0 ? 0 : tc_block_start(p->count, p->block, past ? TC_MAX(end - size, 0) : TC_MIN(end, size), size);
+  tc_flow_range(w->of, w->first, turn, p, &x->m, lo, hi);
 }
-
-static int turns(const struct walk *w) { return w->of->step ? w->of->n : 2; }
 
 /* The i-th piece of a block in a turn; an empty one: it has no such piece. */
 static struct piece piece_of_block(const struct p2p *x, const struct walk *w, int turn, int64_t i)
@@ -102,14 +85,9 @@ struct piece tc_p2p_piece(const struct p2p *x, struct walk *w)
 static int64_t count_pieces(const struct p2p *x, const struct walk *w)
 {
   int parts;
-  int64_t n = 0, lo, hi, elems;
+  int64_t elems;
   const struct tc_part *part = array_of(x, w->at, &parts, &elems);
-  for (int i = 0; i < parts; i++)
-    for (int turn = 0; turn < turns(w); turn++) {
-      block_range(x, &part[i], w, turn, &lo, &hi);
-      n += tc_ceil_div(TC_MAX(hi - lo, 0), elems);
-    }
-  return n;
+  return tc_flow_pieces(w->of, w->first, part, parts, elems, &x->m);
 }
 
 /* The elements of a flow's largest piece. */
@@ -119,7 +97,7 @@ static int64_t most_elems(const struct p2p *x, const struct walk *w)
   for (int i = 0; i < x->a->n_parts; i++)
     for (int turn = 0; turn < turns(w); turn++) {
       block_range(x, &x->a->parts[i], w, turn, &lo, &hi);
-      most = TC_MAX(most, TC_MIN(hi - lo, x->piece_elems));
+      most = TC_MAX(most, TC_MIN(hi - lo, x->size.elems));
     }
   return most;
 }
@@ -134,19 +112,19 @@ static char *piece_at(const struct p2p *x, const struct piece *p, int at)
   if (at == TC_AT_WIDE) {
     int64_t before = 0;
     for (int i = 0; i < p->part; i++) before += x->a->parts[i].count;
-    return x->stage + x->wide_at + (before + p->first) * x->wide_bytes;
+    return x->stage + x->wide_at + (before + p->first) * x->size.wide_bytes;
   }
   const struct tc_part *part = &x->a->parts[p->part];
   char *base = at == TC_AT_SRC || at == TC_AT_OWN_SRC ? (char *)(uintptr_t)part->src : part->dst;
-  return base + (at == TC_AT_OWN_SRC || at == TC_AT_OWN_DST ? p->at : p->first) * x->elem_bytes;
+  return base + (at == TC_AT_OWN_SRC || at == TC_AT_OWN_DST ? p->at : p->first) * x->size.elem_bytes;
 }
 
 /* A piece of the array in coordinate c's contribution. */
 static char *whole_at(const struct p2p *x, const struct piece *p, int c)
 {
   char *at = (char *)x->wholes.dst + c * x->wholes.block;
-  for (int i = 0; i < p->part; i++) at += x->a->parts[i].count * x->elem_bytes;
-  return at + p->first * x->elem_bytes;
+  for (int i = 0; i < p->part; i++) at += x->a->parts[i].count * x->size.elem_bytes;
+  return at + p->first * x->size.elem_bytes;
 }
 
 /* The slot of a term's i-th piece. */
@@ -165,41 +143,13 @@ static char *partial_at(const struct p2p *x, const struct flow *sum, int turn, i
 char *tc_p2p_buffer(const struct p2p *x, const struct flow *f, const struct piece *p, int64_t i, int64_t *bytes)
 {
   const int at = f->of->at;
-  *bytes = p->n * (at == TC_AT_WHOLES ? 1 : f->of->wide ? x->wide_bytes : x->elem_bytes);
+  *bytes = p->n * (at == TC_AT_WHOLES ? 1 : f->of->wide ? x->size.wide_bytes : x->size.elem_bytes);
   if (at == TC_AT_TERMS) return term_at(x, f, i);
   if (at == TC_AT_PARTIAL) return partial_at(x, f->after, f->of->turn, i);
   return piece_at(x, p, at);
 }
 
 /* ---- setting a call up ----------------------------------------------------------- */
-
-/* Places of a call for terms and partial sums, at most: the same on all members. */
-static int64_t most_slots(const struct p2p *x)
-{
-  const struct tc_nodes *n = x->m.nodes;
-  bool in_turns = false;
-  for (int k = 0; k < x->list.n; k++) in_turns |= x->list.flow[k].step > 0;
-  if (!in_turns) return SLOTS * TC_MAX(x->m.size - 1, 1);
-  int least = n->most;
-  for (int r = 0; r < n->n; r++) least = TC_MIN(least, n->size[r]);
-  return SLOTS * (n->most - 1 + n->n * tc_ceil_div(n->most, least) + n->n - 1);
-}
-
-/* Computes the pieces of this call. */
-static void size_pieces(struct p2p *x, int algorithm)
-{
-  const struct tc_coll_args *a = x->a;
-  const int64_t fair = TERM_BUDGET / most_slots(x);
-  int64_t bytes = !tc_coll_adds(a->coll) ? COPY_PIECE : TC_MAX(TC_MIN(fair, TERM_PIECE_MAX), TERM_PIECE_MIN), all = 0;
-  x->elem_bytes = a->coll == TC_BARRIER ? 1 : (int64_t)tc_dtype_bytes(a->dtype);
-  x->wide_bytes = a->coll == TC_BARRIER ? 1 : (int64_t)tc_dtype_bytes(tc_sum_dtype(a->dtype));
-  for (int i = 0; i < a->n_parts; i++) all += a->parts[i].count * x->elem_bytes;
-  if (tc_algorithm_is_pipeline(algorithm)) bytes = TC_MAX(TC_MIN(bytes, all / PASSED_PIECES / x->m.size), PASSED_PIECE_MIN);
-  x->most_bytes = x->elem_bytes;
-  for (int k = 0; k < x->list.n; k++)
-    if (x->list.flow[k].wide) x->most_bytes = x->wide_bytes;
-  x->piece_elems = bytes / 64 * 64 / x->most_bytes;
-}
 
 /* An entry's flow with its i-th peer. */
 static struct flow new_flow(const struct p2p *x, const struct tc_flow *of, int i)
@@ -312,11 +262,11 @@ static void stage(struct p2p *x)
     struct flow *f = &x->flow[i];
     if (f->of->kind != TC_FLOW_SUM) continue;
     const int slots = f->n_terms + (f->of->to == TC_AT_PARTIAL ? tc_flow_turns(f->of) : 0);
-    f->slot_bytes = tc_round_up(most_elems(x, &f->walk) * x->most_bytes, 64);
+    f->slot_bytes = tc_round_up(most_elems(x, &f->walk) * x->size.most_bytes, 64);
     f->stage = take(&bytes, SLOTS * slots * f->slot_bytes);
   }
   for (int k = 0; k < x->list.n; k++) wide |= x->list.flow[k].kind >= TC_FLOW_SUM && x->list.flow[k].to == TC_AT_WIDE;
-  if (wide) x->wide_at = take(&bytes, all * x->wide_bytes);
+  if (wide) x->wide_at = take(&bytes, all * x->size.wide_bytes);
   if (x->wholes.block) x->wholes_at = take(&bytes, x->wholes.count);
   if ((size_t)bytes > x->stage_bytes) {
     free(x->stage);
@@ -332,7 +282,7 @@ static void size_wholes(struct p2p *x)
   int64_t each = 0;
   bool any = false;
   for (int k = 0; k < x->list.n; k++) any |= x->list.flow[k].to == TC_AT_WHOLES;
-  for (int i = 0; i < x->a->n_parts && any; i++) each += x->a->parts[i].count * x->elem_bytes;
+  for (int i = 0; i < x->a->n_parts && any; i++) each += x->a->parts[i].count * x->size.elem_bytes;
   x->wholes = (struct tc_part){ .count = each * x->m.size, .block = each };
 }
 
@@ -346,7 +296,7 @@ static void copy_blocks(struct p2p *x, const struct tc_flow *of)
     char *src = piece_at(x, &p, of->at), *dst = of->to == TC_AT_WHOLES ? whole_at(x, &p, x->m.coord) : piece_at(x, &p, of->to);
     x->term[0] = src;
     if (p.n > 0 && of->to == TC_AT_WIDE) tc_reduce_terms(x->a->dtype, tc_sum_dtype(x->a->dtype), dst, x->term, 1, p.n, x->a->red);
-    else if (p.n > 0 && src != dst) memcpy(dst, src, (size_t)(p.n * x->elem_bytes));
+    else if (p.n > 0 && src != dst) memcpy(dst, src, (size_t)(p.n * x->size.elem_bytes));
   }
 }
 
@@ -354,10 +304,10 @@ void tc_p2p_set_up(struct p2p *x, const struct tc_coll_args *a)
 {
   const int algorithm = tc_algorithm_of(a, &x->m);
   x->a = a;
-  x->sent_bytes = 0;
+  x->sent.bytes = x->sent.messages = 0;
   memset(x->arrived, 0, (size_t)x->m.size * sizeof *x->arrived);
   tc_flows_of(&x->list, algorithm, a->coll, &x->m, a->root);
-  size_pieces(x, algorithm);
+  x->size = tc_pieces_of(a, algorithm, &x->list, &x->m);
   size_wholes(x);
   make_flows(x);
   find_terms(x);

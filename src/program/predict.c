@@ -25,13 +25,13 @@ static void *stand_in(const struct tc_arena *a, int32_t t)
   return (void *)(uintptr_t)(a->off[t] + ((int64_t)a->region[t] + 1) * (INT64_C(1) << 44));
 }
 
-/* The bytes that one issue of a node's transfer sends, and its collective; TC_COLLS: none. */
-static int64_t issue_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, const struct tc_node *n,
-                           const struct tc_members *members, int *coll)
+/* What one issue of a node's transfer sends, and its collective; TC_COLLS: none. */
+static struct tc_coll_count issue_sends(const struct tc_program *p, const struct tc_mesh *m, int rank, const struct tc_node *n,
+                                        const struct tc_members *members, int *coll)
 {
   const struct tc_graph *g = p->graph;
   *coll = tc_collective_coll(n, members->coord);
-  if (*coll == TC_COLLS) return 0;
+  if (*coll == TC_COLLS) return (struct tc_coll_count){ 0 };
   struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
   for (int k = 0; k < n->n_in; k++) {
     part[k].src = stand_in(p->arena, tc_in(g, n, k));
@@ -41,29 +41,30 @@ static int64_t issue_bytes(const struct tc_program *p, const struct tc_mesh *m, 
   const struct tc_coll_args call = { .coll = *coll, .dtype = g->tensor[tc_in(g, n, 0)].dtype,
                                      .root = tc_collective_root(n, members->coord), .n_parts = parts, .parts = part,
                                      .algorithm = TC_PROGRAM_ALGORITHM };
-  const int64_t bytes = tc_coll_bytes(&call, members);
+  const struct tc_coll_count sends = tc_coll_sends(&call, members);
   free(part);
-  return bytes;
+  return sends;
 }
 
-/* Each node's bytes once, however many micro-batches issue it: among thousands of ranks its flows are many. */
+/* Each node once, however many micro-batches issue it: among thousands of ranks its flows are many. */
 void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, unsigned axes,
                       struct tc_comm_counters *out)
 {
   const struct tc_graph *g = p->graph;
   struct tc_members members = tc_mesh_members(m, rank, axes);
-  struct issue { int64_t bytes; int coll; bool known; } *issue = tc_calloc((size_t)g->n_nodes, sizeof *issue);
+  struct issue { struct tc_coll_count sends; int coll; bool known; } *issue = tc_calloc((size_t)g->n_nodes, sizeof *issue);
   memset(out, 0, sizeof *out);
   for (int32_t i = 0; i < p->actions->n && members.size > 1; i++) {
     const struct tc_action *a = &p->actions->action[i];
     const struct tc_node *n = &g->node[a->node];
     struct issue *x = &issue[a->node];
     if (a->kind != TC_ISSUE || n->axes != axes) continue;
-    if (!x->known) x->bytes = issue_bytes(p, m, rank, n, &members, &x->coll), x->known = true;
+    if (!x->known) x->sends = issue_sends(p, m, rank, n, &members, &x->coll), x->known = true;
     if (x->coll == TC_COLLS) continue;
     struct tc_coll_count *c = n->control ? &out->ctl[x->coll] : &out->data[x->coll];
     c->calls++;
-    c->bytes += x->bytes;
+    c->bytes += x->sends.bytes;
+    c->messages += x->sends.messages;
   }
   free(issue);
   tc_members_done(&members);

@@ -8,7 +8,7 @@
 /* Local. Bytes of staging that the transfers of the program take on this rank. */
 int64_t tc_program_staging(const struct tc_program *p, const struct tc_mesh *m, int rank);
 
-/* Local. Bytes and calls of this rank in one step of the program in its group of these axes, by collective: what
+/* Local. Bytes, messages and calls of this rank in one step of the program in its group of these axes, by collective: what
  * the counters of its communicator must show. */
 void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, unsigned axes,
                       struct tc_comm_counters *out);

@@ -69,6 +69,8 @@ static void check_bytes(const struct rank *r, const struct tc_comm_counters befo
       predicted(r->side, r->rank, tc_coll_name[k], on, now->ctl[k].calls - was->ctl[k].calls, want.ctl[k].calls);
       predicted(r->side, r->rank, tc_coll_name[k], on, now->data[k].bytes - was->data[k].bytes, want.data[k].bytes);
       predicted(r->side, r->rank, tc_coll_name[k], on, now->ctl[k].bytes - was->ctl[k].bytes, want.ctl[k].bytes);
+      predicted(r->side, r->rank, tc_coll_name[k], on, now->data[k].messages - was->data[k].messages, want.data[k].messages);
+      predicted(r->side, r->rank, tc_coll_name[k], on, now->ctl[k].messages - was->ctl[k].messages, want.ctl[k].messages);
     }
   }
 }

@@ -128,6 +128,7 @@ struct tc_log {
   bool copied;                   /* the state was copied */
   struct tc_log_save saved;
   struct tc_comm_counters counted[TC_COMMS], now[TC_COMMS];   /* counters as of the last line, and of this one */
+  struct tc_comm_counters begun[TC_COMMS];       /* ... and before the first step; 0 until then */
 };
 
 /* run_json.c, rank 0: what the planner predicts. */

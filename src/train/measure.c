@@ -19,6 +19,8 @@ static void add_counters(struct tc_comm_counters *to, const struct tc_comm_count
     to->data[k].bytes += n->data[k].bytes;
     to->ctl[k].calls += n->ctl[k].calls;
     to->ctl[k].bytes += n->ctl[k].bytes;
+    to->data[k].messages += n->data[k].messages;
+    to->ctl[k].messages += n->ctl[k].messages;
   }
 }
 
@@ -35,7 +37,7 @@ static void read_counters(const struct tc_train *t, struct tc_comm_counters c[TC
 
 static struct tc_coll_count since(const struct tc_coll_count *now, const struct tc_coll_count *before)
 {
-  return (struct tc_coll_count){ now->calls - before->calls, now->bytes - before->bytes };
+  return (struct tc_coll_count){ now->calls - before->calls, now->bytes - before->bytes, now->messages - before->messages };
 }
 
 /* Figures of COMM are numbered through the sets, each with all collectives; those of CTL through all communicators. */
@@ -70,11 +72,16 @@ static struct tc_coll_count control(const struct tc_train *t, int i)
     const struct tc_coll_count n = control_on(t, a, coll_of(i));
     sum.calls += n.calls;
     sum.bytes += n.bytes;
+    sum.messages += n.messages;
   }
   return sum;
 }
 
-void tc_metrics_begin(struct tc_train *t) { read_counters(t, t->log.counted); }
+void tc_metrics_begin(struct tc_train *t)
+{
+  read_counters(t, t->log.counted);
+  memcpy(t->log.begun, t->log.counted, sizeof t->log.begun);
+}
 
 /* ---- what checkpoints cost ------------------------------------------------------------- */
 

@@ -95,15 +95,16 @@ static json_t *memory_json(const struct tc_train *t)
                    (json_int_t)tc_rss_bytes(false), "peak", (json_int_t)tc_rss_bytes(true));
 }
 
-/* Adds to an object by collective: {"all_reduce": {"calls": 1, "bytes": 8}}. */
+/* Adds to an object by collective: {"all_reduce": {"calls": 1, "bytes": 8, "messages": 1}}. */
 static void add_counts(json_t *into, const struct tc_coll_count count[TC_COLLS])
 {
   for (int k = 0; k < TC_COLLS; k++) {
     const json_t *old = json_object_get(into, tc_coll_name[k]);
     if (!count[k].calls) continue;
-    json_t *sum = json_pack("{s:I,s:I}",
+    json_t *sum = json_pack("{s:I,s:I,s:I}",
                             "calls", json_integer_value(json_object_get(old, "calls")) + count[k].calls,
-                            "bytes", json_integer_value(json_object_get(old, "bytes")) + count[k].bytes);
+                            "bytes", json_integer_value(json_object_get(old, "bytes")) + count[k].bytes,
+                            "messages", json_integer_value(json_object_get(old, "messages")) + count[k].messages);
     json_object_set_new(into, tc_coll_name[k], sum);
   }
 }
@@ -126,15 +127,37 @@ static json_t *predicted_comm_json(const struct tc_train *t)
   return o;
 }
 
-/* A rank: its place, its memory and what it is going to send. */
+/* The members with which this rank has exchanged messages so far, and in control calls, by communicator. */
+static json_t *peers_json(const struct tc_train *t)
+{
+  json_t *o = json_object();
+  for (int s = 0; s <= TC_SETS; s++) {
+    const struct tc_comm *c = s < TC_SETS ? t->run.comm[s] : t->run.world;
+    const struct tc_comm_counters *n = c ? tc_comm_counters(c) : NULL;
+    if (n) json_object_set_new(o, s < TC_SETS ? tc_set_name[s] : "world", json_pack("{s:i,s:i}", "all", n->peers, "ctl",
+                                                                                    n->ctl_peers));
+  }
+  return o;
+}
+
+/* Control data that it sent before the first step. */
+static json_t *start_comm_json(const struct tc_train *t)
+{
+  json_t *o = json_object();
+  for (int s = 0; s < TC_COMMS; s++) add_counts(o, t->log.begun[s].ctl);
+  return o;
+}
+
+/* A rank: its place, its memory, what it is going to send, and has sent at the start. */
 static json_t *rank_json(const struct tc_train *t)
 {
   const struct tc_rank_info *i = &t->run.ranks->info[t->run.rank];
   json_t *o = json_pack("{s:i,s:s,s:i,s:i,s:i}", "rank", t->run.rank, "host", i->host, "pid", (int)getpid(), "node",
                         i->node, "local_rank", i->local_rank);
   json_object_update_new(o, tc_mesh_place_json(t->run.mesh, t->run.rank));
-  json_object_update_new(o, json_pack("{s:s,s:i,s:s,s:o,s:o}", "cpus", i->cpuset, "device", i->device, "uuid",
-                                      i->dev.uuid, "memory", memory_json(t), "predicted_comm", predicted_comm_json(t)));
+  json_object_update_new(o, json_pack("{s:s,s:i,s:s,s:o,s:o,s:o,s:o}", "cpus", i->cpuset, "device", i->device, "uuid",
+                                      i->dev.uuid, "memory", memory_json(t), "predicted_comm", predicted_comm_json(t),
+                                      "start_comm", start_comm_json(t), "peers", peers_json(t)));
   return o;
 }
 

@@ -416,6 +416,8 @@ static void cc_control(struct cc_env *e)
     cc_check(e, tc_comm_counters(c)->data[i].calls == 0, "control counted as data");
   cc_check(e, tc_comm_counters(c)->ctl[TC_BROADCAST].bytes ==
            (e->rank == root ? (n - 1) * (8 + (int64_t)sizeof text) : 0), "control bytes");
+  cc_check(e, tc_comm_counters(c)->ctl[TC_BROADCAST].messages == (e->rank == root ? 2 * (n - 1) : 0), "control messages");
+  cc_check(e, tc_comm_counters(c)->ctl_peers == n - 1 && tc_comm_counters(c)->peers == n - 1, "each has met all others");
   tc_comm_free(c);
 }
 

@@ -162,12 +162,12 @@ static int refusing_start(void *impl, const struct tc_coll_args *a, tc_ticket t,
   return atomic_fetch_add(&r->started, 1) < 2 ? 0 : tc_fail(err, TC_EPEER, "the third is refused");
 }
 
-static int refusing_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, int64_t *bytes,
+static int refusing_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, struct tc_sent *sent,
                         struct tc_err *err)
 {
   (void)a, (void)stop, (void)err;
   struct refusing *r = impl;
-  *bytes = 5;
+  sent->bytes = 5;
   atomic_fetch_add(&r->run, 1);
   return 0;
 }
@@ -197,12 +197,12 @@ static void refused_start(int size)
  * It says that it sent `more` bytes than it should. */
 struct spoiling { int64_t from, each, more; };
 
-static int spoiling_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, int64_t *bytes,
+static int spoiling_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, struct tc_sent *sent,
                         struct tc_err *err)
 {
   (void)stop, (void)err;
   const struct spoiling *s = impl;
-  *bytes = 4 * (a->parts[0].count - a->parts[0].block) + s->more;      /* the other rank's half */
+  sent->bytes = 4 * (a->parts[0].count - a->parts[0].block) + s->more;      /* the other rank's half */
   for (int i = 0; s->from >= 0 && i < a->n_parts; i++) {
     float *dst = a->parts[i].dst;
     memcpy(dst, a->parts[i].src, (size_t)a->parts[i].block * sizeof *dst);

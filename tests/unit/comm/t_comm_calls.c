@@ -55,12 +55,12 @@ static void is_running(struct tc_blocked_call *b) { own_runs += b != NULL; }
 #include "src/comm/comm.c"
 
 static int runs, frees, leaves, fails;
-static int b_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, int64_t *bytes,
+static int b_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, struct tc_sent *sent,
                  struct tc_err *err)
 {
   (void)impl, (void)a, (void)stop;
   runs++;
-  *bytes = 10;
+  sent->bytes = 10;
   return fails ? tc_fail(err, TC_ENOCKPT, "it broke") : 0;
 }
 static void b_free(void *impl) { frees += impl == &runs; }

@@ -21,13 +21,13 @@ static void set_lengths(int64_t a, int64_t b, int64_t c)
 
 /* Records a call, and makes up its data: an all-gather brings lengths or numbers of the other
  * ranks, a receive the sender's message, a broadcast "hello". */
-static int c_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, int64_t *bytes,
+static int c_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, struct tc_sent *sent,
                  struct tc_err *err)
 {
   const struct tc_part *p = a->parts;
   const int coord = *(const int *)impl;
   (void)stop;
-  *bytes = 1;
+  sent->bytes = 1;
   tc_text_add(calls, sizeof calls, "%s%s %d %lld/%lld %s%s", n_calls ? ", " : "",
               tc_coll_name[a->coll], a->root, (long long)p->count, (long long)p->block, a->what,
               a->ctl && a->dtype == TC_U8 && a->n_parts == 1 ? "" : "?");

@@ -96,7 +96,7 @@ static int around_start(void *impl, const struct tc_coll_args *a, tc_ticket t, s
 }
 
 static int around_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
-                      int64_t *bytes, struct tc_err *err)
+                      struct tc_sent *sent, struct tc_err *err)
 {
   struct around *x = impl;
   struct carried *c = &x->call[(x->seen + 1) % SLOTS];
@@ -110,10 +110,10 @@ static int around_run(void *impl, const struct tc_coll_args *a, const atomic_boo
     if (c->dev[i]) x->d->ops->free(x->d, c->dev[i], 64);
   x->seen++;
   const struct tc_comm_counters *n = tc_comm_counters(x->native);
-  int64_t sent = 0;
-  for (int k = 0; k < TC_COLLS; k++) sent += n->data[k].bytes + n->ctl[k].bytes;
-  *bytes = sent - x->sent;        /* as the communicator itself counts them */
-  x->sent = sent;
+  int64_t all = 0;
+  for (int k = 0; k < TC_COLLS; k++) all += n->data[k].bytes + n->ctl[k].bytes;
+  sent->bytes = all - x->sent;         /* as the communicator itself counts them */
+  x->sent = all;
   return TC_MIN(rc, 0);
 }
 
@@ -346,7 +346,7 @@ static void run_world(int world, const char *name, void (*run)(struct cc_env *e)
   int fails = 0;
   for (int r = 0; r < world; r++) {
     job[r] = (struct job){ .env = { .rank = r, .world = world, .make = make, .ctx = &s,
-                                    .who = who }, .run = run };
+                                    .who = who, .library = true }, .run = run };
     pthread_create(&thread[r], NULL, run_job, &job[r]);
   }
   for (int r = 0; r < world; r++) {

@@ -266,19 +266,20 @@ static void test_naps(void)
     make(&x, &up, &down);
     world.tick_ns = 1000, up.not_ready = rows[i][0] + 1, up.runs = rows[i][0];
     ok(be_ready(&x, 0, &a, NULL) == 0 && world.sleeps == rows[i][1], "sleeps in a start of %d us", rows[i][0]);
-    int64_t bytes = world.sleeps = 0;
+    struct tc_sent sent = { 0 };
+    world.sleeps = 0;
     x.started = 2;
-    ok(nccl_run(&x, &a, NULL, &bytes, NULL) == 0 && world.sleeps == rows[i][0] + 1 - SPINS - YIELDS, "... in one");
+    ok(nccl_run(&x, &a, NULL, &sent, NULL) == 0 && world.sleeps == rows[i][0] + 1 - SPINS - YIELDS, "... in one");
   }
   for (int queued = 0; queued < 2; queued++)
     for (int us = 9000; us <= 11000; us += 2000) {
       struct nccl x;
       struct tc_nccl up, down;
-      int64_t bytes;
+      struct tc_sent sent = { 0 };
       make(&x, &up, &down);
       x.started = 1;
       world.sleeps = 0, world.tick_ns = 1000, *(queued ? &up.queued : &up.runs) = us;
-      is_int(nccl_run(&x, &a, NULL, &bytes, NULL), 0, "the last one, %s %d us", queued ? "reached after" : "of", us);
+      is_int(nccl_run(&x, &a, NULL, &sent, NULL), 0, "the last one, %s %d us", queued ? "reached after" : "of", us);
       is_int(world.sleeps, us > 10000 ? us - 10000 + 1 : 0, "... as many sleeps");
     }
 }
@@ -305,7 +306,7 @@ static void test_calls(void)
       .coll = rows[i].coll, .root = rows[i].root, .dtype = TC_F32, .n_parts = 1, .parts = &part
     };
     struct tc_err err = { 0 };
-    int64_t bytes = -1;
+    struct tc_sent sent = { .bytes = -1 };
     make(&x, &up, &down);
     x.seen = rows[i].t - 1;
     up.not_ready = down.not_ready = 3;
@@ -316,9 +317,9 @@ static void test_calls(void)
     ok(world.waits == 2 && world.clears == 0, "... the thread waited and continued");
     up.log[0] = down.log[0] = 0;
     up.runs = down.runs = 2;
-    is_int(nccl_run(&x, &a, NULL, &bytes, &err), 0, "... it ends");
+    is_int(nccl_run(&x, &a, NULL, &sent, &err), 0, "... it ends");
     is_int(x.seen, rows[i].t, "... and is seen");
-    is_int(bytes, tc_coll_bytes(&a, &x.m), "... with its bytes");
+    is_int(sent.bytes, tc_coll_bytes(&a, &x.m), "... with its bytes");
     is_int(nccl_join(&x, rows[i].t, &err), 0, "... the device goes on after it");
     char want[40] = "";
     if (*rows[i].up || *rows[i].down)
@@ -354,14 +355,14 @@ static void test_failures(void)
     struct nccl x;
     struct tc_nccl up, down;
     struct tc_err err = { 0 };
-    int64_t bytes = 0;
+    struct tc_sent sent = { 0 };
     make(&x, &up, &down);
     x.seen = x.started = 2;
     up.fails = rows[i].fails;
     up.not_ready = rows[i].late ? 1000 : 0;
     world.tick_ns = TICK_NS / 8;
     int rc = nccl_start(&x, &a, 3, &err);
-    if (!rc) rc = nccl_run(&x, &a, NULL, &bytes, &err);
+    if (!rc) rc = nccl_run(&x, &a, NULL, &sent, &err);
     is_int(rc, rows[i].status, "fails: %s", rows[i].fails  ? rows[i].fails
            : rows[i].late ? "late"
                           : "nothing");
@@ -400,13 +401,13 @@ static void test_queued(void)
     struct nccl x;
     struct tc_nccl up, down;
     struct tc_err err = { 0 };
-    int64_t bytes = 0;
+    struct tc_sent sent = { 0 };
     atomic_bool stop = rows[i].stop;
     make(&x, &up, &down);
     up.queued = rows[i].queued;
     up.runs = rows[i].runs;
     world.tick_ns = SAY_NS - 1;
-    is_int(nccl_run(&x, &a, &stop, &bytes, &err), rows[i].status,
+    is_int(nccl_run(&x, &a, &stop, &sent, &err), rows[i].status,
            "queued for %d looks, runs for %d", rows[i].queued, rows[i].runs);
     is_str(err.text, !rows[i].status ? ""
            : rows[i].stop  ? "the communicator of axis dp was freed"

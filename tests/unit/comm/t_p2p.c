@@ -106,7 +106,7 @@ static int64_t bytes_of(const struct tc_coll_args *a)
 }
 
 /* One call of coordinate 1 of three; its status. */
-static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, struct tc_err *err)
+static int run(const struct tc_coll_args *a, double deadline_s, struct tc_sent *sent, struct tc_err *err)
 {
   static const int32_t members[] = { FIRST_RANK, FIRST_RANK + 1, FIRST_RANK + 2 };
   struct tc_comm_opts o = { .name = "dp", .deadline_s = deadline_s, .rank_names = who };
@@ -115,6 +115,7 @@ static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, 
                    .m = { .size = 3, .coord = 1 },
                    .arrived = tc_calloc(3, sizeof *x.arrived),
                    .open = tc_calloc(3, sizeof *x.open),
+                   .met = tc_calloc(3, sizeof *x.met),
                    .term = tc_calloc(3, sizeof *x.term) };
   static char axis[] = "dp";
   x.name = axis;
@@ -122,8 +123,8 @@ static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, 
   x.late = (struct tc_late){
     .axis = axis, .rank_names = who, .members = members, .deadline_s = tc_comm_deadline_s(&o)
   };
-  int rc = p2p_run(&x, a, &stop, bytes, err);
-  TC_FREE(x.open, x.arrived, x.term);
+  int rc = p2p_run(&x, a, &stop, sent, err);
+  TC_FREE(x.met, x.open, x.arrived, x.term);
   tc_p2p_done(&x);
   return rc;
 }
@@ -152,16 +153,16 @@ static void test_rows(const struct row *rows, size_t n, int algorithm)
                                     .n_parts = rows[i].coll != TC_BARRIER,
                                     .parts = &part };
     struct tc_err err = { 0 };
-    int64_t bytes = -1;
+    struct tc_sent sent = { .bytes = -1 };
     char got[80] = "";
     make();
     net.src = (const char *)src;
     net.dst = (const char *)dst;
     net.span = sizeof dst;
     memset(dst, 0, sizeof dst);
-    is_int(run(&a, 60, &bytes, &err), 0, "%s, root %d", tc_coll_name[a.coll], a.root);
+    is_int(run(&a, 60, &sent, &err), 0, "%s, root %d", tc_coll_name[a.coll], a.root);
     is_str(net.log, rows[i].log, "... its messages");
-    is_int(bytes,
+    is_int(sent.bytes,
            a.coll == TC_BARRIER ? 0
                                 : bytes_of(&a),
            "... the bytes that it sent");
@@ -249,10 +250,10 @@ static void test_pieces(void)
       .parts = &part
     };
     struct tc_err err = { 0 };
-    int64_t bytes = -1;
+    struct tc_sent sent = { .bytes = -1 };
     make();
     net.slow = rows[i].slow;
-    is_int(run(&a, 60, &bytes, &err), 0, "%s of %d, each done after %d looks", tc_coll_name[a.coll],
+    is_int(run(&a, 60, &sent, &err), 0, "%s of %d, each done after %d looks", tc_coll_name[a.coll],
            rows[i].count, rows[i].slow);
     is_int(net.requests, rows[i].requests, "... in so many pieces");
     if (rows[i].slow) is_int(net.at_most, rows[i].at_most, "... of which so many are under way");
@@ -267,7 +268,7 @@ static void test_pieces(void)
     for (const char *s = net.log; (s = strstr(s, each)); s++) n++;
     is_int(n, rows[i].last ? rows[i].requests - 1 : rows[i].requests,
            "... all of them as large, but for the last");
-    is_int(bytes, rows[i].coll == TC_SEND ? N * 4 : 0, "... the bytes that it sent");
+    is_int(sent.bytes, rows[i].coll == TC_SEND ? N * 4 : 0, "... the bytes that it sent");
   }
   free(mem);
 }
@@ -314,7 +315,7 @@ static void test_failures(void)
                                     .parts = &part,
                                     .what = rows[i].what };
     struct tc_err err = { 0 };
-    int64_t bytes = -1;
+    struct tc_sent sent = { .bytes = -1 };
     make();
     net.deaf = rows[i].deaf;
     net.only = rows[i].only;
@@ -322,7 +323,7 @@ static void test_failures(void)
     net.refuses = rows[i].refuses;
     net.slow = rows[i].deaf == -2 ? 1 << 20 : 0;
     net.tick_ns = SAY_NS / 2 + 1;
-    is_int(run(&a, 1, &bytes, &err), TC_EPEER, "%s %s", tc_coll_name[a.coll], rows[i].name);
+    is_int(run(&a, 1, &sent, &err), TC_EPEER, "%s %s", tc_coll_name[a.coll], rows[i].name);
     is_str(err.text, rows[i].text, "... the sentence");
     is_int(net.says, rows[i].says, "... so often the watchdog was informed: %s", net.logged);
     is_int(net.cancels, rows[i].cancels, "... so many messages are given up");
@@ -337,11 +338,11 @@ static void test_named(void)
   const struct tc_coll_args a = { .coll = TC_BROADCAST, .algorithm = TC_ALGORITHM_SCATTERED, .dtype = TC_I32, .root = 2,
                                   .n_parts = 1, .parts = &part };
   struct tc_err err = { 0 };
-  int64_t bytes = -1;
+  struct tc_sent sent = { .bytes = -1 };
   make();
   net.deaf = 2;
   net.tick_ns = SAY_NS / 2 + 1;
-  is_int(run(&a, 1, &bytes, &err), TC_EPEER, "a block that does not come");
+  is_int(run(&a, 1, &sent, &err), TC_EPEER, "a block that does not come");
   is_str(err.text, "broadcast on axis dp: no answer from rank 6 on c" LATE, "... the sentence");
   is_int(net.cancels, 1, "... one message is given up");
 }
@@ -354,10 +355,10 @@ static void test_waits(void)
     .coll = TC_SEND, .dtype = TC_I32, .root = 2, .n_parts = 1, .parts = &part
   };
   struct tc_err err = { 0 };
-  int64_t bytes;
+  struct tc_sent sent = { .bytes = -1 };
   make();
   net.slow = 200;
-  is_int(run(&a, 1, &bytes, &err), 0, "a message that is done after 200 looks");
+  is_int(run(&a, 1, &sent, &err), 0, "a message that is done after 200 looks");
   ok(net.clears == 0 && net.says == 0, "... no time passed");
   is_int(net.yields, YIELDS - 1, "... it yields");
   int64_t want = 0;
@@ -367,16 +368,16 @@ static void test_waits(void)
   make();
   net.slow = 6;
   net.tick_ns = SAY_NS / 4;
-  is_int(run(&a, 2, &bytes, &err), 0, "one that is late");
+  is_int(run(&a, 2, &sent, &err), 0, "one that is late");
   ok(net.says == 1 && net.clears == 1, "... is reported, and that it came");
   is_str(net.logged, "0.31 s: 2", "... when, and who");
   make();
   net.slow = 6;
   net.tick_ns = INT64_C(100000000000);
-  is_int(run(&a, 8, &bytes, &err), 0,
+  is_int(run(&a, 8, &sent, &err), 0,
          "a process that is stopped between looks grows older by a "
          "second each");
-  is_int(bytes, 28, "... and sends what it should");
+  is_int(sent.bytes, 28, "... and sends what it should");
 }
 
 /* Of those that a call waits for, the watchdog is informed of those that have sent nothing, if there are any. */
@@ -389,13 +390,13 @@ static void test_late(void)
                                   .parts = &part };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_err err = { 0 };
-    int64_t bytes;
+    struct tc_sent sent = { .bytes = -1 };
     make();
     net.mute = rows[i].mute;
     net.deaf = rows[i].deaf;
     net.only = rows[i].only;
     net.tick_ns = SAY_NS / 4;
-    is_int(run(&a, 2, &bytes, &err), TC_EPEER, "peers %d and %d do not answer", rows[i].mute, rows[i].deaf);
+    is_int(run(&a, 2, &sent, &err), TC_EPEER, "peers %d and %d do not answer", rows[i].mute, rows[i].deaf);
     is_str(strchr(net.logged, ' ') + 3, rows[i].late, "... who is late");
   }
 }

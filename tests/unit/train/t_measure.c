@@ -45,8 +45,9 @@ static const char full[] =
     "\"tokens\": 3000, \"tokens_per_s\": 4000.0, \"step_ms\": 250.0, \"time\": \"2026-11-26T06:00:00Z\", \"slowest\": {\"rank\": 1, \"host\": \"two\", "
     "\"work_ms\": 20.0, \"median_ms\": 10.0}, \"wait_ms\": 2.0, \"mfu\": 0.5, \"ckpt\": {\"stall_ms\": 7.0, "
     "\"saved\": 2, \"write_ms\": 9.0, \"bytes\": 64}, \"skipped\": 5, \"rollbacks\": 2, \"comm\": {\"pp\": {\"send\": "
-    "{\"calls\": 3, \"bytes\": 100}}, \"dp\": {\"all_reduce\": {\"calls\": 1, \"bytes\": 8}}, \"tp\": {}, \"ctl\": "
-    "{\"all_reduce\": {\"calls\": 7, \"bytes\": 44}, \"barrier\": {\"calls\": 1, \"bytes\": 0}}}, \"bubble\": 0.125}\n";
+    "{\"calls\": 3, \"bytes\": 100, \"messages\": 6}}, \"dp\": {\"all_reduce\": {\"calls\": 1, \"bytes\": 8, \"messages\": 2}}, "
+    "\"tp\": {}, \"ctl\": {\"all_reduce\": {\"calls\": 7, \"bytes\": 44, \"messages\": 3}, "
+    "\"barrier\": {\"calls\": 1, \"bytes\": 0, \"messages\": 4}}}, \"bubble\": 0.125}\n";
 static const char copied[] = "\"mfu\": null, \"ckpt\": {\"stall_ms\": 1.5}, \"comm\"";
 
 /* Tasks are in the line of the step after which they were asked. */
@@ -106,18 +107,19 @@ static void test_line(struct tc_writer *writer)
   t.log.saved = (struct tc_log_save){ 2, 9000000 };
   t.ckpt.bytes = 64, t.log.stall_ns = 7000000;
   t.rollback.skipped = 5, t.rollback.rollbacks = 2;
-  t.log.counted[TC_SET_PP].data[TC_SEND] = (struct tc_coll_count){ -3, -100 };
-  t.log.counted[TC_SET_DP].data[TC_ALL_REDUCE] = (struct tc_coll_count){ -1, -8 };
-  t.log.counted[TC_SET_TP].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -2, -4 };
-  t.log.counted[TC_SETS].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -5, -40 };
-  t.log.counted[TC_SETS + 1].ctl[TC_BARRIER] = (struct tc_coll_count){ -1, 0 };
+  t.log.counted[TC_SET_PP].data[TC_SEND] = (struct tc_coll_count){ -3, -100, -6 };
+  t.log.counted[TC_SET_DP].data[TC_ALL_REDUCE] = (struct tc_coll_count){ -1, -8, -2 };
+  t.log.counted[TC_SET_TP].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -2, -4, -1 };
+  t.log.counted[TC_SETS].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -5, -40, -2 };
+  t.log.counted[TC_SETS + 1].ctl[TC_BARRIER] = (struct tc_coll_count){ -1, 0, -4 };
   line = tc_metrics_line(&t, &r);
   is_str(line, full, "a line with all there is");
   free(line);
   tc_metrics_forget(&t);
-  t.log.counted[TC_SET_PP].ctl[TC_BARRIER] = t.log.counted[TC_SETS].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -1, -8 };
+  t.log.counted[TC_SET_PP].ctl[TC_BARRIER] = t.log.counted[TC_SETS].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -1, -8, -1 };
   line = tc_metrics_line(&t, &r);
-  ok(strstr(line, "\"ctl\": {\"barrier\": {\"calls\": 1, \"bytes\": 8}, \"all_reduce\": {\"calls\": 1, \"bytes\": 8}}}") != NULL,
+  ok(strstr(line, "\"ctl\": {\"barrier\": {\"calls\": 1, \"bytes\": 8, \"messages\": 1}, "
+            "\"all_reduce\": {\"calls\": 1, \"bytes\": 8, \"messages\": 1}}}") != NULL,
      "control data stand in the order of communicators: %s", line);
   free(line);
   tc_metrics_forget(&t);
