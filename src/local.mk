@@ -354,6 +354,10 @@ libtercio_ir_a_SOURCES = \
   %D%/coll/selection.def \
   %D%/coll/selection.h \
   %D%/coll/selection_text.c \
+  %D%/coll/sim.h \
+  %D%/coll/sim.c \
+  %D%/coll/simulate.h \
+  %D%/coll/sim_sum.c \
   %D%/coll/trees.c
 
 # Text to tokens: the only layer that sees PCRE2 and utf8proc.

@@ -56,6 +56,7 @@ unit_tests = \
   %D%/unit/graph/t_mesh.t \
   %D%/unit/coll/t_flow.t \
   %D%/unit/coll/t_selection.t \
+  %D%/unit/coll/t_simulate.t \
   %D%/unit/graph/t_row_order.t \
   %D%/unit/io/t_blocks.t \
   %D%/unit/io/t_calls.t \
@@ -505,6 +506,7 @@ tests_unit_graph_t_check_grad_t_LDADD = $(pure_libs)
 tests_unit_graph_t_mesh_t_LDADD = $(pure_libs)
 tests_unit_coll_t_flow_t_LDADD = $(pure_libs)
 tests_unit_coll_t_selection_t_LDADD = $(pure_libs)
+tests_unit_coll_t_simulate_t_LDADD = $(pure_libs)
 tests_unit_model_t_hf_config_t_LDADD = $(pure_libs)
 tests_unit_model_t_model_t_LDADD = $(pure_libs)
 tests_unit_model_t_optim_t_LDADD = $(pure_libs)
