@@ -39,6 +39,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/plan_for.c \
   %D%/cmd/plan/plan_head.c \
   %D%/cmd/plan/plan_print.c \
+  %D%/cmd/plan/plan_start.c \
   %D%/cmd/plan/plan_table.c \
   %D%/cmd/print_pairs.c \
   %D%/cmd/print_pairs.h \
@@ -263,6 +264,9 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/search.c \
   %D%/plan/search.h \
   %D%/plan/space.c \
+  %D%/plan/start_calls.c \
+  %D%/plan/start.def \
+  %D%/plan/start.h \
   %D%/plan/sums.c \
   %D%/plan/tables.c \
   %D%/plan/time.c \

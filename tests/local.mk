@@ -140,6 +140,7 @@ unit_tests = \
   %D%/unit/plan/t_plan_inference.t \
   %D%/unit/plan/t_plan_search.t \
   %D%/unit/plan/t_plan_space.t \
+  %D%/unit/plan/t_plan_start.t \
   %D%/unit/program/t_digest.t \
   %D%/unit/program/t_parts.t \
   %D%/unit/program/t_pieces.t \
@@ -301,6 +302,7 @@ script_tests = \
   %D%/check-srun \
   %D%/check-stacks \
   %D%/mpi/m_bind \
+  %D%/mpi/m_calls \
   %D%/faults/f_beside \
   %D%/faults/f_train \
   %D%/fuzz/f_eval \
@@ -532,6 +534,7 @@ tests_unit_plan_t_plan_guess_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_inference_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_search_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_space_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_start_t_LDADD = $(pure_libs)
 tests_unit_program_t_digest_t_LDADD = $(pure_libs)
 tests_unit_program_t_parts_t_LDADD = $(pure_libs)
 tests_unit_program_t_pieces_t_LDADD = $(pure_libs)

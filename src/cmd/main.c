@@ -53,7 +53,7 @@ static const struct {
       "[--memory 80GB] [--host-memory 512GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
       "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--for eval|sample [--batch N]] [--calibrate "
-      "FILE] [--json] [--section.key=value ...]",
+      "FILE] [--simulate-start [--ranks LIST] [--fence SECONDS] [--record SIZE]] [--json] [--section.key=value ...]",
       "Predicts the memory, speed and traffic of the run file's layout or, with --nodes or --from-slurm, of the best "
       "layouts for a cluster. Layout options on the command line are fixed; the search replaces those of the run file.",
       "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },

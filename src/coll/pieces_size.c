@@ -1,7 +1,7 @@
 /* pieces_size.c - the pieces in which a flow's blocks are sent: how large they are, and how many.
  *
  * Their size follows from what all members know of a call alike: so both ends of a flow divide its blocks in the same way. */
-#include "src/coll/flow.h"
+#include "src/coll/selection.h"
 
 enum {
   COPY_PIECE = 4 << 20,           /* bytes of a piece that is not reduced */

@@ -2,6 +2,7 @@
  *
  * A call is simulated to its end before the next one. Its entries and flows stand member by member, so that a message finds its
  * receive by its members and its phase. */
+#include "src/coll/selection.h"
 #include "src/coll/sim.h"
 
 #include <stdlib.h>
@@ -309,27 +310,32 @@ void tc_sim_call(struct tc_sim *s, const struct tc_coll_args *a)
   for (int c = 0; c < s->m.size; c++) TC_ASSERT(s->member[c].open == 0);
 }
 
-void tc_sim_each_to(struct tc_sim *s, int root, int64_t bytes)
+/* A SEND of so many bytes, whose RECV is posted when the receiver is done with all before. */
+static void send(struct tc_sim *s, int from, int to, int64_t bytes)
 {
   const struct tc_part part = { .count = bytes, .block = bytes };
-  const struct tc_coll_args a = { .coll = TC_SEND, .dtype = TC_U8, .root = root, .n_parts = 1, .parts = &part };
+  const struct tc_coll_args a = { .coll = TC_SEND, .dtype = TC_U8, .root = to, .n_parts = 1, .parts = &part };
   struct tc_members seen = s->m;
-  seen.coord = (root + 1) % s->m.size;
-  const int64_t pieces = tc_coll_messages(&a, &seen);
+  seen.coord = from;
+  struct tc_sim_flow f = { .member = from, .peer = to, .bytes = bytes, .messages = tc_coll_messages(&a, &seen), .send = true };
+  const struct tc_sim_link *l = link_of(s, &f);
+  const double busy_s = l->busy_s * (double)f.messages, posted = be_busy(s, from, s->at[from], busy_s);
+  const double sent = go_through(s, &f, from, 0, TC_MAX(posted, s->at[to]));
+  const double come = go_through(s, &f, to, 1, sent - (double)bytes / l->bytes_per_s + l->latency_s);
+  count(s, &f);
+  s->at[from] = sent;
+  s->at[to] = be_busy(s, to, come, busy_s);
+}
+
+/* Level by level: those that send in one have received in all before. */
+void tc_sim_gather(struct tc_sim *s, int64_t bytes)
+{
+  const int size = s->m.size;
   begin_call(s);
-  for (int c = 0; c < s->m.size; c++) s->member[c].busy_until = s->at[c];
-  for (int c = 0; c < s->m.size; c++) {
-    struct tc_sim_flow f = { .member = c, .peer = root, .bytes = bytes, .messages = pieces, .send = true };
-    if (c == root) continue;
-    const struct tc_sim_link *l = link_of(s, &f);
-    const double busy_s = l->busy_s * (double)pieces, posted = be_busy(s, c, s->at[c], busy_s);
-    const double ready = TC_MAX(posted, s->at[root]);
-    const double sent = go_through(s, &f, c, 0, ready);
-    const double come = go_through(s, &f, root, 1, sent - (double)bytes / l->bytes_per_s + l->latency_s);
-    count(s, &f);
-    s->at[c] = sent;
-    s->at[root] = be_busy(s, root, come, busy_s);
-  }
+  for (int c = 0; c < size; c++) s->member[c].busy_until = s->at[c];
+  for (int step = 1; step < size; step *= 2)
+    for (int to = 0; to + step < size; to += 2 * step)
+      send(s, to + step, to, bytes * (TC_MIN(to + 2 * step, size) - to - step));
 }
 
 void tc_sim_meet(struct tc_sim *s, double seconds)

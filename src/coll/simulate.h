@@ -25,9 +25,8 @@ void tc_sim_clear(struct tc_sim *s);
 /* Local. All members make the call, each when it is done with the one before. a->parts' addresses are not looked at; not SEND
  * and RECV. */
 void tc_sim_call(struct tc_sim *s, const struct tc_coll_args *a);
-/* Local. Each member makes a SEND of so many bytes to the root, which makes a RECV from one after the other, as
- * tc_comm_bytes_gather does. */
-void tc_sim_each_to(struct tc_sim *s, int root, int64_t bytes);
+/* Local. So many bytes of each member come to member 0 up a tree of SENDs and RECVs, as in tc_comm_bytes_gather. */
+void tc_sim_gather(struct tc_sim *s, int64_t bytes);
 /* Local. All wait for the last one, and then for so many seconds: something else makes them meet. */
 void tc_sim_meet(struct tc_sim *s, double seconds);
 

@@ -5,7 +5,8 @@
  * the best layouts. Files in reading order: cluster.c with devices.def, links.c, tables.c (what things cost);
  * cost.c, node_price.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c (one layout);
  * inference.c (evaluation and sampling); guess.[ch], search.h, candidates.c, space.c (what is searched), chunk.c,
- * search.c (many); failures.c (checkpoints and failures); rates.c (learning rates); impl.h.
+ * search.c (many); failures.c (checkpoints and failures); rates.c (learning rates); start.h with start.def, start_calls.c
+ * (control traffic of many ranks); impl.h.
  *
  * Pure: no MPI, no device, no clock. The plan compiles its programs with the same passes as training, so that
  * they can't differ; it adds prices (of an op on a device, of a transfer on a link). Everything here is

@@ -75,7 +75,12 @@ void tc_thread_status_waits(struct tc_blocked_call *s);
 /* It runs the call of s itself, until it calls the function before with NULL, and calls tc_at_again as long as the call goes on. */
 void tc_thread_status_runs(struct tc_blocked_call *s);
 
-enum { TC_SUSPECTS = 8 };
+enum { TC_SUSPECTS = 8, TC_MOST_SUSPECTS = 64 };      /* of a wait; that a search asks */
+/* A watchdog looks for messages so often, a rank that has not answered for so long counts as silent, and a search takes so
+ * long at most. */
+#define TC_WATCH_TICK_NS INT64_C(100000000)
+#define TC_WATCH_SILENT_NS INT64_C(2000000000)
+#define TC_WATCH_SEARCH_NS INT64_C(5000000000)
 struct tc_diagnosis { int n; char suspects[400], why[500]; };
 /* Any thread. Gives up: all ranks log their status, and the ranks suspected of blocking the wait that was
  * set last are found, within 5 s. b->n = 0: no particular rank. False without a watchdog. */

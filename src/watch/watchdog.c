@@ -9,15 +9,10 @@
 
 #include "src/watch/impl.h"
 
-#define TICK_NS (SECOND / 10)
 #define PROMPT_NS (SECOND / 500)  /* polling interval during a search */
-#define SILENT_NS (2 * SECOND)    /* a rank that has not answered by then counts as silent */
-#define SEARCH_NS (5 * SECOND)
 #define DIAGNOSE_NS (8 * SECOND)
 #define LINGER_NS (SECOND / 2)    /* for the other ranks' log lines, before a step is ended */
 #define GRACE_NS (10 * SECOND)    /* time for a process to end by itself after giving up */
-
-enum { MOST_SUSPECTS = 64 };
 
 enum kind { ASK = 1, TELL, GIVE_UP };
 struct message { int32_t kind, from, about; struct report report; };
@@ -44,7 +39,7 @@ struct tc_watch {
   struct request *requests;
   struct tc_channel *channel;     /* under channel_lock */
   int64_t given_up_ns;            /* 0: not given up */
-  struct suspect suspect[MOST_SUSPECTS];
+  struct suspect suspect[TC_MOST_SUSPECTS];
   int n_suspects;
 };
 
@@ -146,7 +141,7 @@ static void read_messages(struct tc_watch *w)
 
 static void add_suspect(struct tc_watch *w, int rank, int via)
 {
-  if (rank < 0 || rank >= w->o.world || w->n_suspects == MOST_SUSPECTS) return;
+  if (rank < 0 || rank >= w->o.world || w->n_suspects == TC_MOST_SUSPECTS) return;
   for (int i = 0; i < w->n_suspects; i++)
     if (w->suspect[i].rank == rank) return;
   w->suspect[w->n_suspects++] =
@@ -168,7 +163,7 @@ static void ask(struct tc_watch *w, struct suspect *l)
 static void gather_reports(struct tc_watch *w, const struct request *r)
 {
   int asked = 1, followed = 1;
-  int64_t end_ns = tc_now_ns() + SEARCH_NS;
+  int64_t end_ns = tc_now_ns() + TC_WATCH_SEARCH_NS;
   bool open = true;
   w->n_suspects = 0;
   add_suspect(w, r->from, -1);
@@ -185,7 +180,7 @@ static void gather_reports(struct tc_watch *w, const struct request *r)
           add_suspect(w, l->report.late[k], i);
         l->report.n = -1;                        /* followed */
       }
-      open |= !l->answered && tc_now_ns() - l->asked_ns < SILENT_NS;
+      open |= !l->answered && tc_now_ns() - l->asked_ns < TC_WATCH_SILENT_NS;
     }
     open |= asked < w->n_suspects;
     if (open) tc_sleep_ns(PROMPT_NS);
@@ -306,10 +301,10 @@ static void *watchdog(void *arg)
   int64_t last_ns = tc_now_ns();
   pthread_mutex_lock(&w->lock);
   while (!w->quit) {
-    if (!w->requests) tc_cond_wait_until(&w->wake, &w->lock, tc_now_ns() + TICK_NS);
+    if (!w->requests) tc_cond_wait_until(&w->wake, &w->lock, tc_now_ns() + TC_WATCH_TICK_NS);
     int64_t now = tc_now_ns();
     /* The time for which the process itself was stopped is not counted. */
-    struct tc_thread_status *hangs = find_hanging_thread(w, TC_MIN(now - last_ns, 5 * TICK_NS));
+    struct tc_thread_status *hangs = find_hanging_thread(w, TC_MIN(now - last_ns, 5 * TC_WATCH_TICK_NS));
     last_ns = now;
     pthread_mutex_unlock(&w->lock);
     read_messages(w);

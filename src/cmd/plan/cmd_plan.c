@@ -1,7 +1,7 @@
 /* cmd_plan.c - `tercio plan`: predicts memory, speed and traffic. No MPI, no device.
  *
  * With --nodes it searches layouts; otherwise, or with --explain, it describes the run file's own; with --for, what an
- * evaluation or sampling takes. What does not fit is
+ * evaluation or sampling takes; with --simulate-start, the control traffic of many ranks. What does not fit is
  * printed, ends with status 6, and leaves no file. */
 #include "src/calibrate/calibrate.h"
 #include "src/cmd/cmd.h"
@@ -87,6 +87,7 @@ int tc_cmd_plan(int argc, char **argv)
   int rc = tc_plan_job_new(&j, argc, argv, &file, &tables, &err);
   if (!rc && tables) tc_plan_tables(stdout);
   else if (!rc && file) rc = calibrate(j.cfg, file, &err);
+  else if (!rc && j.start) rc = tc_plan_simulate_start(&j, &err);
   else if (!rc && j.use != TC_TO_TRAIN) rc = tc_plan_use(&j, &err);
   else if (!rc) rc = j.search ? search(&j, &err) : explain(&j, &err);
   tc_plan_job_done(&j);

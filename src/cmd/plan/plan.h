@@ -1,7 +1,7 @@
 /* plan.h - shared by the files of `tercio plan`.
  *
  * Files in reading order: cmd_plan.c (the command), plan_flags.c (flags into a job), plan_print.c and plan_table.c (one
- * layout, many), plan_for.c (of eval or sample), plan_head.c (what both begin and end with). */
+ * layout, many), plan_for.c (of eval or sample), plan_start.c (control traffic), plan_head.c (what both begin and end with). */
 #ifndef TC_CMD_PLAN_H
 #define TC_CMD_PLAN_H
 
@@ -39,6 +39,9 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p);
 /* plan_for.c. Local. Prints what j->use takes, other than training. TC_ELAYOUT: it exceeds the memory of a device. */
 int tc_plan_use(const struct tc_plan_job *j, struct tc_err *err);
 extern const char *const tc_plan_uses[];         /* by enum tc_use: "train", "eval", "sample" */
+
+/* plan_start.c. Local. Simulates control traffic (--simulate-start) and prints it. TC_EUSER: --ranks is not valid. */
+int tc_plan_simulate_start(const struct tc_plan_job *j, struct tc_err *err);
 
 /* plan_table.c. Local. TC_ELAYOUT; the error explains why no row was found. */
 int tc_plan_nothing(const struct tc_plan_job *j, const struct tc_plan_found *found,

@@ -10,7 +10,7 @@
 
 #define DEFAULT_DEVICE "h100"
 #define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
-enum { MAX_RANKS = 1 << 24 };
+enum { MAX_RANKS = 1 << 24, START_EACH = 8 };
 #define MOST_AMOUNT 1e18                         /* the largest integer of a run file */
 #define MOST_STEPS 1e9                           /* of train.steps */
 
@@ -28,7 +28,7 @@ const struct tc_flag tc_flags_plan[] = {
   { "--nodes N", "search for the best layouts on a cluster of N nodes, one rank per GPU",
     NUMBER(cluster.nodes, MAX_RANKS) },
   { "--gpus-per-node G", "GPUs (on CPUs: ranks) of each node", NUMBER(cluster.devices, MAX_RANKS),
-    .needs = "--nodes or --from-slurm: of how many nodes?" },
+    .needs = "--nodes or --from-slurm or --simulate-start: of how many nodes?" },
   { "--from-slurm", "search for the best layouts on the cluster that scontrol reports: nodes, GPUs, CPUs, memory, "
     "time limit and leaf switches of a partition", .kind = TC_FLAG_GIVEN },
   { "--partition P", "the partition of --from-slurm (default: the cluster's default one)",
@@ -73,6 +73,18 @@ const struct tc_flag tc_flags_plan[] = {
   { "--calibrate FILE", "time this machine's CPU, or with run.device = cuda its GPU, with short trainings of the "
     "run file's model, and write FILE for --device. A CPU is timed with run.threads threads per rank (default 1), and "
     "the file is of such ranks", .kind = TC_FLAG_GIVEN },
+  { "--simulate-start", "simulate the control traffic of runs with many ranks, message by message: launch, start, a step, a "
+    "save, and how a lost rank is found; messages, bytes, ranks that one talks to, and time. Of the run file it takes run.deadline "
+    "and run.sums; e.g. --simulate-start --ranks 1024,16384 --gpus-per-node 4",
+    .kind = TC_FLAG_YES, FIELD(start),
+    .drops = "--nodes --from-slurm --partition --memory --host-memory --top --explain --tokens --walltime --mtbf --disk "
+    "--restart --emit --into --template --for --batch --calibrate" },
+  { "--ranks LIST", "numbers of ranks to simulate (default 64,256,1024,4096,16384)", .kind = TC_FLAG_TEXT, FIELD(ranks),
+    .needs = "--simulate-start" },
+  { "--fence SECONDS", "what a fence of the launcher takes, of which a launch has three (default 0.1, which is assumed)",
+    "a number of seconds from %.0f to %.0f", TC_FLAG_REAL, FIELD(fence_s), 0, 1e6, .needs = "--simulate-start" },
+  { "--record SIZE", "bytes that the launcher gathers from each rank (default 2KB)", "a size from 1 to 1GB", TC_FLAG_SIZE,
+    FIELD(record_bytes), 1, 1 << 30, .needs = "--simulate-start" },
   { "--json", "print JSON", .kind = TC_FLAG_YES, FIELD(json) },
   { .form = NULL }
 };
@@ -225,8 +237,18 @@ static int read_use(struct tc_plan_job *j, const struct tc_args *a, struct tc_er
   return 0;
 }
 
+/* --simulate-start takes no layout, and of the cluster the links and the ranks of a node. */
+static int read_start(struct tc_plan_job *j, const struct tc_args *a, struct tc_err *err)
+{
+  const char *given = tc_args_given(a, "--device");
+  TC_TRY(tc_cluster_read(&j->cluster, given ? given : DEFAULT_DEVICE, err));
+  j->cluster.devices = START_EACH;
+  return tc_args_set(a, j, err);
+}
+
 static int read_job(struct tc_plan_job *j, const struct tc_args *a, struct tc_err *err)
 {
+  if (tc_args_given(a, "--simulate-start")) return read_start(j, a, err);
   j->partition = tc_args_given(a, "--partition");
   j->from_slurm = tc_args_given(a, "--from-slurm");
   j->search = (tc_args_given(a, "--nodes") || j->from_slurm) && !tc_args_given(a, "--explain");
@@ -249,7 +271,7 @@ int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **c
                     struct tc_err *err)
 {
   struct tc_args a;
-  *j = (struct tc_plan_job){ .top = 8, .restart_s = 120, .into = "plan" };
+  *j = (struct tc_plan_job){ .top = 8, .restart_s = 120, .into = "plan", .fence_s = 0.1, .record_bytes = 2048 };
   int rc = tc_args_find(&a, &flags, argc, argv, err);
   if (!rc) rc = tc_args_check(&a, err);
   if (!rc) rc = tc_config_new(&j->cfg, a.argc, a.argv, err);

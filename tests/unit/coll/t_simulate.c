@@ -78,20 +78,24 @@ static void test_times(void)
   }
 }
 
-static void test_each_to(void)
+static void test_gather(void)
 {
   const struct tc_sim_net net = { .network = { 4e-6, 1e-6, 1e9 }, .node = { 4e-6, 1e-6, 1e9 } };
-  struct tc_sim *s = make(&net, 100, SPREAD, false);
-  tc_sim_each_to(s, 0, 0);
+  struct tc_sim *s = make(&net, 64, SPREAD, false);
+  tc_sim_gather(s, 0);
   const struct tc_sim_sum x = tc_sim_sum(s);
-  ok(near(x.last_s, 1e-6 + 99 * 5e-6), "messages from each to one, which comes to one after the other: %.9g s", x.last_s);
-  ok(x.received_messages == 99 && x.sent_messages == 1 && x.peers == 99, "... it gets one from each");
+  ok(near(x.last_s, 6 * 6e-6), "messages of 64 members up a tree take log2 64 times one: %.9g s", x.last_s);
+  ok(x.received_messages == 6 && x.sent_messages == 1 && x.peers == 6, "... the root gets as many");
   tc_sim_meet(s, 1);
   ok(near(tc_sim_sum(s).mean_s, x.last_s + 1), "all wait for the last one, and a second");
   tc_sim_clear(s);
-  tc_sim_each_to(s, 0, 1000000);
-  ok(near(tc_sim_sum(s).last_s, 1e-6 + 99 * (1e-3 + 5e-6)), "large ones go through its link as well: %.9g s",
-     tc_sim_sum(s).last_s);
+  tc_sim_gather(s, 10000);
+  ok(near(tc_sim_sum(s).last_s, 6 * 6e-6 + 63e-5), "large ones go through the root's link as well: %.9g s", tc_sim_sum(s).last_s);
+  ok(tc_sim_sum(s).received_bytes == 630000 && tc_sim_sum(s).sent_bytes == 320000, "... which gets all, half of it from one");
+  tc_sim_free(s);
+  s = make(&net, 11, SPREAD, false);
+  tc_sim_gather(s, 10);
+  ok(tc_sim_sum(s).received_bytes == 100 && tc_sim_sum(s).received_messages == 4, "of 11, too");
   tc_sim_free(s);
 }
 
@@ -163,7 +167,7 @@ int main(int argc, char **argv)
 {
   const int cases = begin_cases(argc, argv, 1500);
   test_times();
-  test_each_to();
+  test_gather();
   test_sums(cases);
   test_lost();
   return done_testing();

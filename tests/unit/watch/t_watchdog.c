@@ -128,7 +128,7 @@ static void test_leads(void)
      "each rank once");
   w.o.world = 1000;
   for (int r = 100; r < 1000; r++) add_suspect(&w, r, 0);
-  is_int(w.n_suspects, MOST_SUSPECTS, "so many at most");
+  is_int(w.n_suspects, TC_MOST_SUSPECTS, "so many at most");
   done();
 }
 
