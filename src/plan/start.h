@@ -18,7 +18,7 @@ struct tc_start_opts {
   bool partial;                  /* run.sums = nodes */
   struct tc_sim_net net;
   double fence_s;                /* of a fence of the launcher */
-  int64_t record_bytes;          /* what the launcher has to gather from each rank */
+  int64_t record_bytes;          /* what each rank tells all others of itself */
   double deadline_s;             /* run.deadline */
 };
 

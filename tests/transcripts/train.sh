@@ -53,7 +53,8 @@ lines() {
 # facts OUT: of run.json.
 facts() {
   grep -v -e '"\(version\|stack\|config\|host\|pid\|cpus\|device\|uuid\|ckpt_memcpy_ms\|before_arenas\|now\|peak\)"' \
-    "$1/run.json" | sed "$digits"
+    "$1/run.json" | awk '/^ *"start_comm"/ { start = 1 } /^   }/ { start = 0 }      # texts of varying lengths are sent there
+      start && /"send"/ { send = 1 } send && /"bytes"/ { sub(/[0-9]+/, "T"); send = 0 } { print }' | sed "$digits"
 }
 
 # events FILE: of a trace, track by track.

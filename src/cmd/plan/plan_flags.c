@@ -83,7 +83,7 @@ const struct tc_flag tc_flags_plan[] = {
     .needs = "--simulate-start" },
   { "--fence SECONDS", "what a fence of the launcher takes, of which a launch has three (default 0.1, which is assumed)",
     "a number of seconds from %.0f to %.0f", TC_FLAG_REAL, FIELD(fence_s), 0, 1e6, .needs = "--simulate-start" },
-  { "--record SIZE", "bytes that the launcher gathers from each rank (default 2KB)", "a size from 1 to 1GB", TC_FLAG_SIZE,
+  { "--record SIZE", "bytes that each rank tells all others of itself (default 2224)", "a size from 1 to 1GB", TC_FLAG_SIZE,
     FIELD(record_bytes), 1, 1 << 30, .needs = "--simulate-start" },
   { "--json", "print JSON", .kind = TC_FLAG_YES, FIELD(json) },
   { .form = NULL }
@@ -271,7 +271,7 @@ int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **c
                     struct tc_err *err)
 {
   struct tc_args a;
-  *j = (struct tc_plan_job){ .top = 8, .restart_s = 120, .into = "plan", .fence_s = 0.1, .record_bytes = 2048 };
+  *j = (struct tc_plan_job){ .top = 8, .restart_s = 120, .into = "plan", .fence_s = 0.1, .record_bytes = 2224 };
   int rc = tc_args_find(&a, &flags, argc, argv, err);
   if (!rc) rc = tc_args_check(&a, err);
   if (!rc) rc = tc_config_new(&j->cfg, a.argc, a.argv, err);
