@@ -258,18 +258,40 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
 
 struct look { int32_t status; char gpu[64], why[400]; };
 
+/* In the order of their GPUs, then of the ranks. */
+static int by_gpu(const void *a, const void *b)
+{
+  const struct look *x = *(const struct look *const *)a, *y = *(const struct look *const *)b;
+  const int order = strcmp(x->gpu, y->gpu);
+  return order ? order : (x > y) - (x < y);
+}
+
+/* The first rank whose GPU one before it has, and that one; n: there is none. */
+static int find_shared(const struct look *all, int n, int *owner)
+{
+  const struct look **at = tc_malloc((size_t)n * sizeof *at);
+  int first = n;
+  for (int i = 0; i < n; i++) at[i] = &all[i];
+  qsort(at, (size_t)n, sizeof *at, by_gpu);
+  for (int k = 1; k < n; k++) {
+    if (at[k] - all >= first || strcmp(at[k - 1]->gpu, at[k]->gpu) != 0) continue;
+    first = (int)(at[k] - all);
+    *owner = (int)(at[k - 1] - all);
+  }
+  free(at);
+  return first;
+}
+
 static int refuse(const struct look *all, int n, char *const *rank_names, struct tc_err *err)
 {
+  int owner = 0;
   for (int i = 0; i < n; i++)
     if (all[i].status < 0)
       return tc_fail(err, TC_EUSER, "%s: %s", rank_names ? rank_names[i] : "a rank", all[i].why);
-  for (int i = 0; i < n; i++)
-    for (int j = 0; j < i; j++)
-      if (!strcmp(all[i].gpu, all[j].gpu))
-        return tc_fail(err, TC_EUSER, "%s and %s share a GPU, which NCCL does not support; give "
-                       "each rank a GPU of its own, or set run.comm = mpi",
-                       rank_names ? rank_names[j] : "a rank", rank_names ? rank_names[i] : "another");
-  return 0;
+  const int shares = find_shared(all, n, &owner);
+  if (shares == n) return 0;
+  return tc_fail(err, TC_EUSER, "%s and %s share a GPU, which NCCL does not support; give each rank a GPU of its own, or set "
+                 "run.comm = mpi", rank_names ? rank_names[owner] : "a rank", rank_names ? rank_names[shares] : "another");
 }
 
 int tc_comm_nccl_agree(bool *use, enum tc_comm_kind want, const struct tc_nccl_ops *ops, void *device,
@@ -283,7 +305,7 @@ int tc_comm_nccl_agree(bool *use, enum tc_comm_kind want, const struct tc_nccl_o
   *use = false;
   err->text[0] = 0;
   if (!must && (want != TC_COMM_AUTO || n == 1)) return 0;
-  int64_t *bytes = tc_calloc((size_t)n, sizeof *bytes), len = 0;
+  int64_t *bytes = tc_calloc((size_t)n, sizeof *bytes);
   void *all = NULL;
   memset(&mine, 0, sizeof mine);
   if (!ops && no_device)
@@ -299,13 +321,11 @@ int tc_comm_nccl_agree(bool *use, enum tc_comm_kind want, const struct tc_nccl_o
   mine.status = why.status;
   memcpy(mine.why, why.text, sizeof mine.why - 1);
   int rc = tc_comm_bytes_gather(world, 0, &mine, sizeof mine, &all, bytes, err);
-  if (rc == 0) len = n * (int64_t)sizeof mine;
-  if (rc == 0) rc = tc_comm_bytes_bcast(world, 0, &all, &len, err);
   if (rc == 0) {
-    rc = refuse(all, n, rank_names, &why);
+    rc = tc_comm_bcast_status(world, all ? refuse(all, n, rank_names, &why) : 0, &why);
     *use = rc == 0;
     if (rc < 0) tc_fail(err, rc, "%s%.900s", must ? "run.comm = nccl: " : "", why.text);
-    if (!must) rc = 0;
+    if (!must && rc != TC_EPEER) rc = 0;
   }
   TC_FREE(all, bytes);
   return rc;
