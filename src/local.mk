@@ -202,6 +202,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/launch/bind.c \
   %D%/launch/bind.h \
   %D%/launch/cpus.c \
+  %D%/launch/meet.c \
+  %D%/launch/meet.h \
   %D%/launch/gpus.c \
   %D%/launch/gpus.h \
   %D%/launch/launch.c \

@@ -62,7 +62,7 @@ int tc_bench_rank_open(struct tc_bench_rank *x, const struct tc_launch *l, const
   const bool part = axis != TC_BENCH_WORLD;
   struct tc_bench_group *world = &x->group[0], *g = &x->group[part];
   TC_TRY(open_group(world, l, m, rank, TC_BENCH_WORLD, err));
-  if (m->selection) TC_TRY(tc_comm_same_selection(world->comm, l->rank_names, m->selection, l->cfg->run_collectives, err));
+  TC_TRY(tc_comm_same_selection(world->comm, l->rank_names, m->selection, l->cfg->run_collectives, err));
   if (part) TC_TRY(open_group(g, l, m, rank, axis, err));
   TC_TRY(open_gpu(x, l, rank, axis, g, err));
   x->bench = tc_bench_new(x->native ? x->native : g->comm, world->comm, g->members, rank, max_bytes, iters,

@@ -118,6 +118,7 @@ int64_t tc_flow_messages(const struct tc_flow *f, const struct tc_coll_args *a, 
   const int64_t elems = wholes ? p->whole_bytes : p->elems;
   if (f->n == 1 && !f->step && !wholes && f->shift == 0 && f->first < p->whole) return f->peers * TC_MAX(p->of_whole, least);
   if (f->shift == 0) return f->peers * TC_MAX(tc_flow_pieces(f, f->first, part, n, elems, m), least);
+  TC_ASSERT(f->shift == 1 && f->n == 1);
   for (int i = 0, run; i < f->peers; i += run) {                /* a block each, one after the other */
     const int block = (f->first + i) % m->size;
     run = TC_MIN(alike_until(block, part, n, m->size) - block, f->peers - i);

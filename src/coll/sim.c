@@ -248,8 +248,7 @@ static void count(struct tc_sim *s, const struct tc_sim_flow *f)
     struct tc_sim_counts *x[2] = { &s->count[end[k]], is_near(s, f) ? NULL : &s->across[s->node[end[k]]] };
     for (int i = 0; i < 2; i++)
       if (x[i]) x[i]->messages[k] += f->messages, x[i]->bytes[k] += f->bytes;
-    const int64_t bit = (int64_t)end[k] * s->m.size + end[!k];
-    s->met[bit / 8] |= (uint8_t)(1 << bit % 8);
+    s->met[(size_t)end[k] * tc_sim_met_row(s) + (size_t)end[!k] / 8] |= (uint8_t)(1 << end[!k] % 8);
   }
 }
 
@@ -347,19 +346,21 @@ void tc_sim_meet(struct tc_sim *s, double seconds)
 
 /* ---- begin and end ------------------------------------------------------------------------------------- */
 
-struct tc_sim *tc_sim_new(const struct tc_sim_net *net, const int32_t *node, int size, bool partial)
+struct tc_sim *tc_sim_new(const struct tc_sim_net *net, const int32_t *node, int size, bool partial,
+                          const struct tc_selection *selection)
 {
   struct tc_sim *s = tc_calloc(1, sizeof *s);
   const size_t n = (size_t)size;
   s->net = *net, s->lost = -1;
   s->m = tc_members_on(node, size, 0, partial);
+  s->m.selection = selection;
   s->node = tc_calloc(n, sizeof *s->node);
   s->n_nodes = 1;
   for (int c = 0; c < size && node; c++) s->node[c] = node[c], s->n_nodes = TC_MAX(s->n_nodes, node[c] + 1);
   s->at = tc_calloc(n, sizeof *s->at);
   s->count = tc_calloc(n, sizeof *s->count);
   s->across = tc_calloc((size_t)s->n_nodes, sizeof *s->across);
-  s->met = tc_calloc(n * n / 8 + 1, 1);
+  s->met = tc_calloc(n * tc_sim_met_row(s), 1);
   s->member = tc_calloc(n, sizeof *s->member);
   s->member_free = tc_calloc(n, sizeof *s->member_free);
   s->node_free = tc_calloc((size_t)s->n_nodes, sizeof *s->node_free);
@@ -372,7 +373,7 @@ void tc_sim_clear(struct tc_sim *s)
   memset(s->at, 0, n * sizeof *s->at);
   memset(s->count, 0, n * sizeof *s->count);
   memset(s->across, 0, (size_t)s->n_nodes * sizeof *s->across);
-  memset(s->met, 0, n * n / 8 + 1);
+  memset(s->met, 0, n * tc_sim_met_row(s));
 }
 
 void tc_sim_free(struct tc_sim *s)

@@ -33,7 +33,7 @@ struct tc_sim {
   int n_nodes;
   double *at;                    /* [size] when it is done with all calls so far */
   struct tc_sim_counts *count, *across; /* [size]; [nodes] to and from other nodes */
-  uint8_t *met;                  /* [size][size] bits */
+  uint8_t *met;                  /* [size][tc_sim_met_row] bits */
 
   /* the call */
   struct tc_sim_member *member;
@@ -47,6 +47,8 @@ struct tc_sim {
   int lost;                      /* -1: none */
 };
 
+/* Bytes of a member's bits, one for each other member. */
+static inline size_t tc_sim_met_row(const struct tc_sim *s) { return ((size_t)s->m.size + 7) / 8; }
 /* Runs a call on all members but `lost`, to its end, or until nothing moves. */
 void tc_sim_run(struct tc_sim *s, const struct tc_coll_args *a);
 /* The member's flows: from *first to *end. */

@@ -8,8 +8,9 @@
 
 static int met(const struct tc_sim *s, int member)
 {
+  const size_t row = tc_sim_met_row(s);
   int n = 0;
-  for (int64_t i = 0, bit = (int64_t)member * s->m.size; i < s->m.size; i++, bit++) n += s->met[bit / 8] >> bit % 8 & 1;
+  for (size_t i = 0; i < row; i++) n += __builtin_popcount(s->met[(size_t)member * row + i]);
   return n;
 }
 

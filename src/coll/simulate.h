@@ -16,8 +16,10 @@ struct tc_sim_link { double latency_s, busy_s, bytes_per_s; }; /* busy_s: a memb
 struct tc_sim_net { struct tc_sim_link node, network; };               /* within a node; between nodes */
 
 struct tc_sim;
-/* Local. Members that begin at time 0; node[size]: the node of each, from 0 on, or NULL: one for all. partial: run.sums. */
-struct tc_sim *tc_sim_new(const struct tc_sim_net *net, const int32_t *node, int size, bool partial);
+/* Local. Members that begin at time 0; node[size]: the node of each, from 0 on, or NULL: one for all. partial: run.sums;
+ * selection: borrowed; NULL: the compiled table. */
+struct tc_sim *tc_sim_new(const struct tc_sim_net *net, const int32_t *node, int size, bool partial,
+                          const struct tc_selection *selection);
 void tc_sim_free(struct tc_sim *s);
 /* Local. All begin at time 0 again, and what they sent is forgotten. */
 void tc_sim_clear(struct tc_sim *s);

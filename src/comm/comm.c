@@ -7,7 +7,7 @@
  *  - a thread that waits for a call that has not begun while nothing runs, runs it itself: to hand it over and back takes
  *    longer than a small call. Only under a watchdog, which sees when it hangs there;
  *  - all fields of struct tc_comm below `lock` are protected by it; only the thread that runs a call uses it;
- *  - the worker sleeps on `work` while the queue is empty;
+ *  - the worker sleeps on `work` while a call runs, or none is queued of which it has been told;
  *  - no thread waits forever: the backend enforces the timeout, and a waiter fails the communicator itself
  *    if the worker makes no progress for the timeout and GRACE_NS more (a library call that never
  *    returns);
@@ -52,10 +52,10 @@ struct tc_comm {
   tc_ticket last, done;
   int64_t heartbeat;              /* grows when a call begins or ends */
   bool running;                   /* a call */
-  bool unsaid;                    /* the worker does not know that calls are queued, since a thread may run them itself */
+  bool wake_due;                  /* the worker has not been told of queued calls, since a thread may run them itself */
   bool failed, left;
   struct tc_err failure;
-  struct tc_comm_counters live;   /* the worker's */
+  struct tc_comm_counters live;   /* of those who run calls */
   struct tc_comm_counters shown;  /* the user's: a copy made in the user's own calls */
 };
 
@@ -104,8 +104,10 @@ static void run_first(struct tc_comm *c)
     }
   }
   c->running = false;
+  c->wake_due = true;
   k->next = c->spare;
   c->spare = k;
+  pthread_cond_broadcast(&c->ended);
 }
 
 static void *worker(void *arg)
@@ -116,8 +118,8 @@ static void *worker(void *arg)
     while (!(c->head && !c->running) && !c->stop) pthread_cond_wait(&c->work, &c->lock);
     if (c->stop) break;
     run_first(c);
-    pthread_cond_broadcast(&c->ended);
   }
+  while (c->running) pthread_cond_wait(&c->ended, &c->lock);       /* another thread, which sees `stop` */
   if (c->ops->leave) {
     pthread_mutex_unlock(&c->lock);
     c->ops->leave(c->impl);
@@ -292,8 +294,8 @@ static int run_here(struct tc_comm *c, struct call *k, struct tc_err *err)
 /* Called with the lock held. */
 static void wake_worker(struct tc_comm *c)
 {
-  if (c->head && c->unsaid) pthread_cond_signal(&c->work);
-  c->unsaid = false;
+  if (c->head && c->wake_due) pthread_cond_signal(&c->work);
+  c->wake_due = false;
 }
 
 static void await(struct tc_comm *c, tc_ticket t);
@@ -333,8 +335,8 @@ int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ti
       if (c->tail) c->tail->next = k;
       else c->head = k;
       c->tail = k;
-      c->unsaid = true;
-      if (!a->soon) wake_worker(c);
+      c->wake_due = true;
+      if (!a->soon || c->ops->start) wake_worker(c);
     }
   }
   pthread_mutex_unlock(&c->lock);
@@ -378,7 +380,6 @@ static int wait_here(struct tc_comm *c, tc_ticket t, struct tc_err *err)
     if (may_run(c, t)) {
       tc_thread_status_runs(c->blocked);
       run_first(c);
-      c->unsaid = true;
     }
     wake_worker(c);
     tc_thread_status_waits(c->blocked);

@@ -98,7 +98,7 @@ struct tc_comm_opts {
   const struct tc_selection *selection;     /* of algorithms (run.collectives), the same of all members; borrowed; NULL: the
                                              * compiled one */
   /* Called after each successful call, by the thread that ran it; *a is borrowed during the call.
-  * begin: when it reached the head of the queue. NULL: not traced. Not for groups of one. */
+  * begin: when it began to run. NULL: not traced. Not for groups of one. */
   void (*traced)(void *ctx, const struct tc_coll_args *a, int64_t begin_ns, int64_t end_ns,
                  int64_t bytes);
   void *traced_ctx;

@@ -74,6 +74,10 @@ int tc_comm_bytes_gather(struct tc_comm *c, int root, const void *mine, int64_t 
   int rc = receive_below(c, root, me, span, bytes, buf, err);
   if (rc == 0 && me > 0 && n > 0)
     rc = run_ctl(c, TC_SEND, (root + me - span) % size, buf, NULL, n, n, "bytes to gather", err);
+  if (rc == 0 && me == 0 && root == 0) {
+    *all = buf;
+    return 0;
+  }
   if (rc == 0 && me == 0) {                    /* from coordinate 0 on */
     const int64_t first = sum_bytes(bytes, size, root, 0, size - root);
     char *sorted = tc_malloc((size_t)n + 1);
@@ -129,8 +133,8 @@ int tc_comm_same_selection(struct tc_comm *c, char *const *rank_names, const str
   int rc = tc_comm_run(c, &a, err), other = 0;
   while (rc == 0 && other < size && all[other] == all[0]) other++;
   if (rc == 0 && other < size)
-    rc = tc_fail(err, TC_EUSER, "run.collectives = %.300s has other rows on %s than on %s: all ranks need the same file", file,
-                 rank_names[other], rank_names[0]);
+    rc = tc_fail(err, TC_EUSER, "run.collectives%s%.300s has other rows on %s than on %s: all ranks need the same file",
+                 *file ? " = " : "", file, rank_names[other], rank_names[0]);
   free(all);
   return rc;
 }

@@ -12,7 +12,7 @@
 struct tc_sent { int64_t bytes, messages; int peers, ctl_peers; };
 
 struct tc_comm_ops {
-  /* Runs one call to its end, on the worker thread (or on the caller's where size is 1).
+  /* Runs one call to its end, on the worker thread, or on that of a caller which waits for it.
    * *sent <- what was handed to the network. Returns soon after *stop becomes true. */
   int (*run)(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
              struct tc_sent *sent, struct tc_err *err);

@@ -6,10 +6,10 @@
  * TAG_BASE, which leaves the lower half of the guaranteed range (up to 32767) to other users:
  *   tag = TAG_BASE + id * TAGS_PER_ID + the link's tag.
  * Groups of one id (an axis) have no two ranks in common, so id and the pair of ranks distinguish
- * groups. The tag after those of the last id is for the watchdogs' messages. Several workers
+ * groups. The tag after those of the last id is for the watchdogs' messages. Several threads
  * call MPI at once: MPI_THREAD_MULTIPLE.
  *
- * MPI makes progress only inside its calls, so the worker must poll. */
+ * MPI makes progress only inside its calls, so whoever runs a call must poll. */
 #include <limits.h>
 #include <mpi.h>
 #include <signal.h>

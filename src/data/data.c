@@ -143,7 +143,7 @@ static void make_reader(struct tc_data *d, int files)
   d->own = tc_reader_new(d);
 }
 
-static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *err)
+static int fill(struct tc_data *d, const struct tc_data_opts *o, const struct tc_between *between, struct tc_err *err)
 {
   const int n = tc_sources_new(&d->source, o->word, o->n, err);
   if (n < 0) return n;
@@ -151,7 +151,7 @@ static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *
   make_reader(d, o->files);
   int64_t tokens = 0;
   for (int i = 0; i < n; i++) {
-    TC_TRY(tc_source_open(&d->source[i], d->own, o, err));
+    TC_TRY(tc_source_open(&d->source[i], d->own, o, between, err));
     if (__builtin_add_overflow(tokens, tokens_of(&d->source[i]), &tokens))
       return tc_fail(err, TC_EUSER, "data '%s': the sources have more tokens than can be counted", d->source[i].name);
   }
@@ -165,7 +165,19 @@ int tc_data_complete(struct tc_data *d, int files, struct tc_err *err)
   return make_blend(d, err);
 }
 
+static int no_call(void *ctx, struct tc_err *err)
+{
+  (void)ctx, (void)err;
+  return 0;
+}
+
 int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err)
+{
+  return tc_data_open_between(out, o, &(struct tc_between){ no_call, NULL }, err);
+}
+
+int tc_data_open_between(struct tc_data **out, const struct tc_data_opts *o, const struct tc_between *between,
+                         struct tc_err *err)
 {
   *out = NULL;
   TC_ASSERT(o->part >= 0 && o->part <= 2 && o->context >= 1 && o->vocab >= 1);
@@ -174,7 +186,7 @@ int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_e
   struct tc_data *d = tc_calloc(1, sizeof *d);
   d->context = o->context;
   d->vocab = o->vocab;
-  const int status = fill(d, o, err);
+  const int status = fill(d, o, between, err);
   if (status != TC_OK) {
     tc_data_free(d);
     return status;
@@ -289,9 +301,7 @@ uint64_t tc_data_inodes(const struct tc_data *d)
 {
   uint64_t hash = TC_HASH64;
   for (int i = 0; i < d->n; i++) {
-    struct stat st;
-    if (stat(d->source[i].file[0].name, &st) != 0) return 0;
-    hash = tc_hash64_add(tc_hash64_add(hash, (uint64_t)st.st_dev), (uint64_t)st.st_ino);
+    if (!tc_file_inode(&d->source[i].file[0], &hash)) return 0;
   }
   return hash;
 }

@@ -12,8 +12,8 @@
  * A tc_data is read by several threads at once, each with a tc_reader of its own.
  *
  * Files in reading order: order.[ch]; impl.h; token_names.c (words to sources); token_file.c (reading, and files that
- * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; data_table.c (a data set from one rank for the
- * others); data_warn.c (what may
+ * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; data_table.c (a data
+ * set from one rank for the others); data_warn.c (what may
  * be a mistake); prefetch.[ch] (the batch of the next step, read by other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H
@@ -44,6 +44,10 @@ struct tc_batch { int32_t *tokens, *targets; };     /* [n * context] each */
  * format, a source that is too short for context + 1 tokens, headers with a vocabulary above `vocab` or of different
  * tokenizers. *out is owned by the caller. */
 int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err);
+/* The same; between files it calls this, whose failure ends it. */
+struct tc_between { int (*call)(void *ctx, struct tc_err *err); void *ctx; };
+int tc_data_open_between(struct tc_data **out, const struct tc_data_opts *o, const struct tc_between *between,
+                         struct tc_err *err);
 void tc_data_free(struct tc_data *d);
 int64_t tc_data_tokens(const struct tc_data *d);            /* of all sources */
 int64_t tc_data_source_tokens(const struct tc_data *d, int source);     /* of its part */

@@ -62,6 +62,8 @@ int tc_file_read(struct tc_reader *r, struct tc_data_file *f, void *buf, int64_t
 int tc_file_open(struct tc_reader *r, struct tc_data_file *f, struct tc_err *err);
 /* Whether the name still is the file of the start, if this rank has opened it. *touched: its ctime differs, which is noted. */
 int tc_file_check(struct tc_files *x, struct tc_data_file *f, bool *touched, struct tc_err *err);
+/* Adds device and inode of the file to the hash. False: it is not there. */
+bool tc_file_inode(const struct tc_data_file *f, uint64_t *hash);
 /* Whether the open file is as it was at the start. */
 int tc_file_same(struct tc_reader *r, const struct tc_data_file *f, struct tc_err *err);
 
@@ -75,7 +77,8 @@ int tc_data_complete(struct tc_data *d, int files, struct tc_err *err);
 int tc_format_find(struct tc_reader *r, struct tc_data_file *f, enum tc_data_format format, struct tc_err *err);
 
 /* ---- source.c; Local ---- */
-int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, struct tc_err *err);
+int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, const struct tc_between *between,
+                   struct tc_err *err);
 /* Tokens [pos, pos + n) of the stream into out[n], over file borders; n <= context + 1. TC_EUSER names a token
  * that is not below vocab with its file and place. */
 int tc_source_read(const struct tc_source *s, struct tc_reader *r, int64_t vocab, int64_t pos, int64_t n,

@@ -9,12 +9,14 @@
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
-static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, struct tc_err *err)
+static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, const struct tc_between *between,
+                      struct tc_err *err)
 {
   int64_t first = 0;
   for (int i = 0; i < s->n_files; i++) {
     struct tc_data_file *f = &s->file[i];
     TC_TRY(tc_format_find(r, f, o->format, err));
+    TC_TRY(between->call(between->ctx, err));
     f->first = first;
     if (__builtin_add_overflow(first, f->tokens, &first))
       return tc_fail(err, TC_EUSER, "data file '%s': the files have more tokens than can be counted", f->name);
@@ -75,9 +77,10 @@ static int check_vocab(const struct tc_data_file *f, int64_t vocab, uint64_t *ta
                  (long long)f->vocab);
 }
 
-int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, struct tc_err *err)
+int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, const struct tc_between *between,
+                   struct tc_err *err)
 {
-  TC_TRY(open_files(s, r, o, err));
+  TC_TRY(open_files(s, r, o, between, err));
   if (o->format == TC_FORMAT_AUTO && s->file[0].width == 1 && !s->file[0].header && o->vocab < 256)
     return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', which is text, whose "
                    "tokens are bytes: 256 would do", (long long)o->vocab, s->file[0].name);

@@ -7,6 +7,7 @@
  *   again must be the one of the start;
  * - an error that may pass (src/files/again.h) is met by another try, of a read with the file opened anew: its descriptor
  *   may be stale. */
+#include "src/base/hash.h"
 #include "src/data/impl.h"
 #include "src/files/files.h"
 #include "src/watch/watch.h"
@@ -24,15 +25,15 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
   return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-/* Fails if the file is not that of the start, or of the rank that has opened it. Its ctime may differ: a change of mode, owner or links
- * does not change the contents, and so may its device: a file system that is mounted again can get another. */
+/* Fails if the file is not that of the start, or of the rank that has opened it. Its ctime may differ: a change of mode, owner
+ * or links does not change the contents, and so may its device: a file system that is mounted again can get another. */
 static int compare(const struct tc_data_file *f, const struct stat *now, struct tc_err *err)
 {
   const struct stat *was = &f->was;
   if (f->unseen && now->st_size != was->st_size)
     return tc_fail(err, TC_EUSER, "data file '%s' has %lld bytes here, and %lld on the node of rank 0: every node needs the "
                    "same files", f->name, (long long)now->st_size, (long long)was->st_size);
-  if (f->unseen) return TC_OK;
+  if (f->unseen && now->st_ino != was->st_ino) return TC_OK;          /* a copy */
   if (now->st_size != was->st_size)
     return tc_fail(err, TC_EUSER, "data file '%s' changed during the run: it had %lld bytes and "
                    "has %lld", f->name, (long long)was->st_size, (long long)now->st_size);
@@ -84,6 +85,14 @@ int tc_file_check(struct tc_files *x, struct tc_data_file *f, bool *touched, str
   *touched = !same_time(&now.st_ctim, &f->was.st_ctim);
   f->was.st_ctim = now.st_ctim;
   return TC_OK;
+}
+
+bool tc_file_inode(const struct tc_data_file *f, uint64_t *hash)
+{
+  struct stat st;
+  if (stat(f->name, &st) != 0) return false;
+  *hash = tc_hash64_add(tc_hash64_add(*hash, (uint64_t)st.st_dev), (uint64_t)st.st_ino);
+  return true;
 }
 
 /* ---- open files ------------------------------------------------------------------------------ */
@@ -166,8 +175,8 @@ static int open_file(struct tc_files *x, const struct tc_data_file *f, bool unse
   struct tc_again tries = { 0 };
   const int fd = open_name(x, f->name);
   if (fd < 0 && errno == ENOENT && unseen)
-    return tc_fail(err, TC_EUSER, "data file '%s' does not exist here, but did on the node of rank 0: every node needs the same "
-                   "files", f->name);
+    return tc_fail(err, TC_EUSER, "data file '%s' does not exist here, but did on the node of rank 0: every node needs the "
+                   "same files", f->name);
   if (fd < 0 && errno == ENOENT && f->tokens > 0) return fail_removed(f, err);
   if (fd < 0 && errno == ENOENT)
     return tc_fail(err, TC_EUSER, "data file '%s' does not exist; names are separated by "

@@ -72,7 +72,7 @@ void tc_xreshard_free(struct tc_xreshard *x, struct tc_device *d);
 /* Part k of a transfer is elsewhere from the next issue on. */
 void tc_xreshard_retarget(struct tc_xreshard *x, int k, void *in, void *out);
 int64_t tc_xreshard_staging(const struct tc_xreshard *x);     /* bytes of device memory for packing */
-/* Local ones are done at once. soon: tc_xreshard_wait is called next. */
+/* Local ones are done at once. soon: the wait is the next action. */
 int tc_xreshard_issue(struct tc_xreshard *x, bool soon, struct tc_err *err);
 int tc_xreshard_wait(struct tc_xreshard *x, struct tc_err *err);
 /* Needs no peer and no host memory: issue and wait are work in the device's order, or none. */

@@ -212,7 +212,7 @@ int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const st
   if (n->coll != TC_COPY) x->n_send = tc_collective_parts(g, n, m, o->rank, x->send);
   x->args = (struct tc_coll_args){
     .coll = tc_collective_coll(n, x->coord), .dtype = first->dtype, .red = n->red,
-    .root = tc_collective_root(n, x->coord), .algorithm = TC_PROGRAM_ALGORITHM,
+    .root = tc_collective_root(n, x->coord), .algorithm = tc_collective_algorithm(n),
     .n_parts = x->n_send, .parts = x->send, .ctl = n->control,
     .what = n->unit < g->n_units ? g->unit[n->unit].name : "" };
   if (o->device->ops->separate && x->on_device && !native && x->size > 1

@@ -42,8 +42,9 @@ enum tc_class { TC_CLS_PARAM, TC_CLS_GRAD, TC_CLS_OPT, TC_CLS_ACT, TC_CLS_COMM,
 extern const char *const tc_class_name[TC_CLASSES];
 enum tc_space { TC_DEVICE, TC_HOST, TC_SPACES };
 enum tc_mark { TC_F, TC_B, TC_W, TC_U };
-/* What a RESHARD is for: the schedule gathers weights early, and bounds the gradients in flight. */
-enum tc_role { TC_ROLE_NONE, TC_ROLE_GATHER, TC_ROLE_GRAD, TC_ROLE_STORE };
+/* What a RESHARD is for: the schedule gathers weights early, and bounds what is in flight of gradients, of what is stored, and
+ * of initial values. */
+enum tc_role { TC_ROLE_NONE, TC_ROLE_GATHER, TC_ROLE_GRAD, TC_ROLE_STORE, TC_ROLE_INITIAL };
 
 struct tc_tensor {
   int32_t id;

@@ -148,17 +148,24 @@ static int join_by_mpi(struct tc_launch *l, struct tc_err *err)
 /* Ranks tell each other through MPI where they are. */
 static int discover_by_mpi(struct tc_launch *l, struct tc_ranks_request *request, struct tc_err *err)
 {
-  int32_t *members = tc_malloc((size_t)l->mpi_world * sizeof *members);
-  const struct tc_comm_opts o = { .name = "start", .deadline_s = request->deadline_s };
+  const int n = l->mpi_world;
+  int32_t *members = tc_malloc((size_t)n * sizeof *members);
+  char (*name)[16] = tc_malloc((size_t)n * sizeof *name);
+  const char **names = tc_malloc((size_t)n * sizeof *names);
+  const struct tc_comm_opts o = { .name = "start", .deadline_s = request->deadline_s, .rank_names = names };
   struct tc_comm *world = NULL;
-  for (int i = 0; i < l->mpi_world; i++) members[i] = i;
-  int rc = tc_comm_mpi(&world, TC_MPI_START_ID, members, l->mpi_world, &o, err);
+  for (int i = 0; i < n; i++) {
+    members[i] = i;
+    snprintf(name[i], sizeof name[i], "rank %d", i);
+    names[i] = name[i];
+  }
+  int rc = tc_comm_mpi(&world, TC_MPI_START_ID, members, n, &o, err);
   if (!rc) {
     request->comm = world;
     rc = tc_ranks_discover(&l->ranks, request, err);
     tc_comm_free(world);
   }
-  free(members);
+  TC_FREE(members, name, names);
   return rc;
 }
 
@@ -167,8 +174,8 @@ static int find_processes(struct tc_launch *l, struct tc_ranks_request *request,
 {
   tc_ranks_prepare();
   if (tc_pmix_launched()) TC_TRY(join_by_mpi(l, err));
-  /* Ranks meet in it. Under Slurm MPI_Init may be over here while it has hardly begun on another
-   * node, and Open MPI 4.1 crashes if a message arrives so early. */
+  /* In both all ranks meet before the first message: under Slurm MPI_Init may be over here while it has hardly begun on
+   * another node. */
   return l->mpi ? discover_by_mpi(l, request, err) : tc_ranks_discover(&l->ranks, request, err);
 }
 

@@ -4,7 +4,7 @@
  * In: the options run.*, the launcher's environment, the node's CPUs and GPUs. Out: a call of the
  * command's body on each rank, and an exit status. The files, in reading order:
  *   launch.c    finding the ranks, starting and ending them
- *   ranks.c     which rank is where, and which CPUs and GPU it has
+ *   ranks.c     which rank is where, and which CPUs and GPU it has; meet.c how ranks tell each other
  *   pmix.c      the launcher, through PMIx; server.c whether its server answers
  *   gpus.c      the GPUs that a rank may use; nvml.c what the driver knows of them
  *   bind.c      GPUs and CPUs divided among the ranks of a node; cpus.c the calling thread's CPUs

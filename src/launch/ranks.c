@@ -8,9 +8,10 @@
  *   how far they are from it; each rank computes the same table and takes its own row;
  * - no child process is started, and each wait has a deadline. */
 #include "src/launch/ranks.h"
-#include "src/coll/flow.h"
+#include "src/base/hash.h"
 #include "src/comm/comm.h"
 #include "src/launch/bind.h"
+#include "src/launch/meet.h"
 #include "src/launch/pmix.h"
 
 #include <errno.h>
@@ -20,28 +21,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOB_MAGIC = 0x54435233, MAX_THREADS = 4096, PROBLEM_BYTES = 500, DEADLINE_S = 600 };
+enum { MAX_THREADS = 4096 };
 
 struct self {
   hwloc_topology_t topo;             /* owned; NULL: this node can't be read */
   struct tc_rank_info info;          /* what a rank knows of itself, without the others */
   struct tc_visible gpus;
-};
-
-/* A device that is visible to a rank. */
-struct visible_gpu {
-  uint64_t id;                       /* the same on all ranks */
-  int32_t numa, distance;
-};
-
-/* What ranks send each other: one struct, so that peers of another build are recognised by its size. */
-struct blob {
-  uint32_t magic;
-  int32_t status;                    /* < 0: this node can't be read, and of info only the host is known */
-  char problem[PROBLEM_BYTES];       /* the sentence then */
-  int32_t leader;                    /* lowest rank of the node by PMIx; -1 unknown */
-  struct tc_rank_info info;
-  struct visible_gpu visible[TC_GPUS_MAX];    /* [info.n_visible] */
 };
 
 static int env_int(const char *name, int unset)
@@ -132,75 +117,6 @@ static int look_at_self(struct self *s, struct tc_err *err)
   s->info.n_node_devices = s->gpus.n_node;
   look_at_cpus(s);
   return TC_OK;
-}
-
-/* ---- the exchange ----------------------------------------------------------------------- */
-
-static int another_build(int rank, int than, struct tc_err *err)
-{
-  return tc_fail(err, TC_EUSER, "rank %d runs another build of tercio than rank %d; install the same one on all nodes", rank,
-                 than);
-}
-
-/* Each rank has started to which this one sends in all_gather. PMIx's fence may have waited for no other node (pmix.c), and
- * Open MPI 4.1 crashes if a message arrives while MPI_Init has hardly begun. */
-static int meet(int rank, const char *key, int world, double deadline_s, struct tc_err *err)
-{
-  const uint32_t here = BLOB_MAGIC;
-  TC_TRY(tc_pmix_put(key, &here, sizeof here, deadline_s, err));
-  for (int step = 1; step < world; step *= 2) {
-    uint32_t it = 0;
-    const int peer = (rank + step) % world, rc = tc_pmix_get(peer, key, &it, sizeof it, deadline_s, err);
-    if (rc < 0) return rc;
-    if (rc > 0 || it != here) return another_build(peer, rank, err);
-  }
-  return TC_OK;
-}
-
-/* all[world * bytes] <- each rank's mine[bytes], by doubling: in log2 N messages to the ranks 1, 2, 4, ... behind this one. */
-static int all_gather(struct tc_comm *c, const void *mine, int64_t bytes, void *all, struct tc_err *err)
-{
-  const struct tc_part part = { mine, all, bytes * tc_comm_size(c), bytes };
-  const struct tc_coll_args a = { .coll = TC_ALL_GATHER, .dtype = TC_U8, .n_parts = 1, .parts = &part, .ctl = true,
-                                  .algorithm = TC_ALGORITHM_DOUBLING, .what = "ranks" };
-  return tc_comm_run(c, &a, err);
-}
-
-/* Every rank's blob into all[world]: first how large it is, in a call in which builds can't differ. */
-static int gather(int rank, const struct blob *mine, int world, const struct tc_ranks_request *request, struct blob *all,
-                  struct tc_err *err)
-{
-  const uint64_t build = (uint64_t)BLOB_MAGIC << 32 | sizeof *mine;
-  uint64_t *builds = tc_malloc((size_t)world * sizeof *builds);
-  int rc = all_gather(request->comm, &build, sizeof build, builds, err);
-  for (int r = 0; !rc && r < world; r++)
-    if (builds[r] != build) rc = another_build(r, rank, err);
-  free(builds);
-  return rc ? rc : all_gather(request->comm, mine, sizeof *mine, all, err);
-}
-
-/* The same where only PMIx joins the ranks: it is asked for each of them. */
-static int ask_each(int rank, const char *key, const struct blob *mine, int world, double deadline_s, struct blob *all,
-                    struct tc_err *err)
-{
-  TC_TRY(tc_pmix_put(key, mine, sizeof *mine, deadline_s, err));
-  for (int r = 0; r < world; r++) {
-    int rc = tc_pmix_get(r, key, &all[r], sizeof all[r], deadline_s, err);
-    if (rc < 0) return rc;
-    if (rc > 0 || all[r].magic != BLOB_MAGIC) return another_build(r, rank, err);
-  }
-  return TC_OK;
-}
-
-/* Every rank's blob into all[world]; the first time when all have come. */
-static int exchange(int rank, bool first, const struct blob *mine, int world, const struct tc_ranks_request *request,
-                    struct blob *all, struct tc_err *err)
-{
-  const double deadline_s = request->deadline_s > 0 ? request->deadline_s : DEADLINE_S;
-  const char *key = first ? "tercio.rank" : "tercio.device";
-  if (!request->comm) return ask_each(rank, key, mine, world, deadline_s, all, err);
-  if (first) TC_TRY(meet(rank, key, world, deadline_s, err));
-  return gather(rank, mine, world, request, all, err);
 }
 
 /* ---- the node map ---------------------------------------------------------------------- */
@@ -370,13 +286,13 @@ static int exchange_all(struct tc_ranks *r, const struct self *s, int status,
                         const struct tc_ranks_request *request, struct blob *all, struct tc_err *err)
 {
   struct blob *mine = tc_calloc(1, sizeof *mine);
-  mine->magic = BLOB_MAGIC;
+  mine->magic = TC_BLOB_MAGIC;
   mine->status = status;
-  if (status < 0) snprintf(mine->problem, sizeof mine->problem, "%.*s", PROBLEM_BYTES - 1, err->text);
+  if (status < 0) snprintf(mine->problem, sizeof mine->problem, "%.*s", TC_PROBLEM_BYTES - 1, err->text);
   mine->leader = tc_pmix_leader();
   mine->info = s->info;
   set_visible(mine->visible, &s->gpus);
-  int rc = exchange(r->rank, true, mine, r->world, request, all, err);
+  int rc = tc_ranks_exchange(r->rank, true, mine, r->world, request, all, err);
   if (!rc) rc = all_could_read(all, r->world, err);
   bool complete = !request->bind;          /* nothing more is to be exchanged */
   for (int i = 0; !rc && i < r->world; i++) {
@@ -387,7 +303,7 @@ static int exchange_all(struct tc_ranks *r, const struct self *s, int status,
   if (!rc && !complete) {
     choose_own(r, s, request, all);
     mine->info = r->info[r->rank];
-    rc = exchange(r->rank, false, mine, r->world, request, all, err);
+    rc = tc_ranks_exchange(r->rank, false, mine, r->world, request, all, err);
     for (int i = 0; !rc && i < r->world; i++) r->info[i] = all[i].info;
   }
   free(mine);

@@ -5,6 +5,8 @@
 
 #include "src/launch/gpus.h"
 
+enum { TC_RANK_RECORD_BYTES = 2224 };      /* what each rank tells all others of itself */
+
 struct tc_rank_info {
   int node;                      /* 0 .. n_nodes-1, in order of first rank */
   int local_rank, local_size;

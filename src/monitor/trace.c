@@ -145,7 +145,7 @@ void tc_trace_resume(struct tc_trace *t, int kind, const char *name, int64_t beg
   tc_trace_add(t, &e);
 }
 
-/* Runs on the communicator's thread, while the call's names are borrowed. A control call's name
+/* On the thread that runs the call, while the call's names are borrowed. A control call's name
  * may be on the caller's stack, so it is not stored. */
 static void record_call(void *ctx, const struct tc_coll_args *a, int64_t begin_ns,
                         int64_t end_ns, int64_t bytes)

@@ -48,7 +48,7 @@ static int share(struct sharing *s, int32_t node, int32_t v, const struct tc_lay
   if (last < 0) return last;
   for (int32_t i = before; i < g->n_nodes; i++) {
     struct tc_node *n = &g->node[i];
-    n->role = TC_ROLE_STORE;
+    n->role = TC_ROLE_INITIAL;
     if (tc_out(g, n, 0) == last) {
       g->arg[n->out] = v;
       g->tensor[v].node = i;

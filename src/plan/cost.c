@@ -171,7 +171,7 @@ static int algorithm_of(int algorithm, int coll, int dtype, const struct tc_memb
 
 int tc_coll_algorithm(int coll, int dtype, const struct tc_members *m, double count)
 {
-  return algorithm_of(TC_PROGRAM_ALGORITHM, coll, dtype, m, count);
+  return algorithm_of(TC_STEP_ALGORITHM, coll, dtype, m, count);
 }
 
 double tc_coll_busiest(int algorithm, int coll, int size, double bytes)

@@ -8,7 +8,10 @@
 
 /* Bytes: of a rank's answer about NCCL; and, as they are in a small run, of what the data are, of names, of a rank's part of
  * run.json and of its list of what it has written. */
-enum { TC_START_NCCL = 468, TC_START_DATA = 394, TC_START_LEASE = 13, TC_START_FOLDER = 50, TC_START_RUN_JSON = 900, TC_START_PIECES = 10784 };
+enum {
+  TC_START_NCCL = 468, TC_START_DATA = 394, TC_START_LEASE = 13, TC_START_FOLDER = 50, TC_START_RUN_JSON = 900,
+  TC_START_PIECES = 10784
+};
 
 enum tc_start_phase_id { TC_START_LAUNCH, TC_START_START, TC_START_STEP, TC_START_SAVE, TC_START_LOST, TC_START_PHASES };
 extern const char *const tc_start_phase_name[TC_START_PHASES];       /* "launch", "start", "step", "save", "lost" */
@@ -16,6 +19,7 @@ extern const char *const tc_start_phase_name[TC_START_PHASES];       /* "launch"
 struct tc_start_opts {
   int ranks, each;               /* on each node, but for the last one */
   bool partial;                  /* run.sums = nodes */
+  const struct tc_selection *selection;          /* of algorithms; NULL: the compiled table */
   struct tc_sim_net net;
   double fence_s;                /* of a fence of the launcher */
   int64_t record_bytes;          /* what each rank tells all others of itself */

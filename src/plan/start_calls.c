@@ -12,7 +12,7 @@
 
 const char *const tc_start_phase_name[TC_START_PHASES] = { "launch", "start", "step", "save", "lost" };
 
-enum kind { FENCE, RECORDS, ALL, ROOT, BCAST, NORM };
+enum kind { FENCE, RECORDS, TABLE, ALL, ROOT, BCAST, NORM };
 struct call { int phase; enum kind kind; int64_t bytes; };
 
 /* A phase that is being simulated. */
@@ -58,6 +58,7 @@ static void make_call(struct doing *d, const struct call *c)
   switch (c->kind) {
   case FENCE: tc_sim_meet(d->sim, d->o->fence_s); break;
   case RECORDS: run(d, TC_ALL_GATHER, TC_ALGORITHM_DOUBLING, TC_U8, c->bytes * N, c->bytes); break;
+  case TABLE: run(d, TC_ALL_GATHER, TC_ALGORITHM_TREE, TC_U8, c->bytes * N, c->bytes); break;
   case ALL: run(d, TC_ALL_GATHER, 0, TC_U8, c->bytes * N, c->bytes); break;
   case ROOT:
     run(d, TC_ALL_GATHER, 0, TC_U8, one * N, one);
@@ -72,7 +73,7 @@ static void make_call(struct doing *d, const struct call *c)
     run(d, TC_BROADCAST, 0, TC_U8, one, one);
     run(d, TC_BROADCAST, 0, TC_U8, c->bytes, tc_ceil_div(c->bytes, N));
     break;
-  case NORM: run(d, TC_ALL_REDUCE, TC_PROGRAM_ALGORITHM, TC_F32, 1, 1); break;
+  case NORM: run(d, TC_ALL_REDUCE, TC_STEP_ALGORITHM, TC_F32, 1, 1); break;
   }
 }
 
@@ -118,7 +119,7 @@ void tc_plan_start(struct tc_start_phase out[TC_START_PHASES], const struct tc_s
   int32_t *node = tc_malloc((size_t)N * sizeof *node);
   const struct call *agreement = NULL;
   for (int r = 0; r < N; r++) node[r] = r / o->each;
-  struct doing d = { .sim = tc_sim_new(&o->net, node, o->ranks, o->partial), .o = o,
+  struct doing d = { .sim = tc_sim_new(&o->net, node, o->ranks, o->partial, o->selection), .o = o,
                      .before = tc_calloc((size_t)N, sizeof *d.before) };
   for (int i = 0; i < CALLS; i++) {
     make_call(&d, &call[i]);

@@ -6,9 +6,14 @@
 #include "src/coll/flow.h"
 #include "src/graph/graph.h"
 
-/* For the calls of programs, whose rooted collectives are those of systems in which one rank serves all (`server`,
+/* For the calls of a training step, whose rooted collectives are those of systems in which one rank serves all (`server`,
  * `dataparallel`): a star on purpose, since that is what they show. Others go by size. */
-enum { TC_PROGRAM_ALGORITHM = TC_ALGORITHM_STAR };
+enum { TC_STEP_ALGORITHM = TC_ALGORITHM_STAR };
+/* That of a RESHARD: initial values, which many ranks get, go by size. */
+static inline int tc_collective_algorithm(const struct tc_node *n)
+{
+  return n->role == TC_ROLE_INITIAL ? TC_ALGORITHM_AUTO : TC_STEP_ALGORITHM;
+}
 
 /* Local. The collective (enum tc_coll) that a RESHARD is for the rank at `coord` of its axis;
  * TC_COLLS if this rank has no part in it (another's send). */

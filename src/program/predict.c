@@ -40,7 +40,7 @@ static struct tc_coll_count issue_sends(const struct tc_program *p, const struct
   const int parts = tc_collective_parts(g, n, m, rank, part);
   const struct tc_coll_args call = { .coll = *coll, .dtype = g->tensor[tc_in(g, n, 0)].dtype,
                                      .root = tc_collective_root(n, members->coord), .n_parts = parts, .parts = part,
-                                     .algorithm = TC_PROGRAM_ALGORITHM };
+                                     .algorithm = tc_collective_algorithm(n) };
   const struct tc_coll_count sends = tc_coll_sends(&call, members);
   free(part);
   return sends;

@@ -35,7 +35,7 @@ int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err)
   /* Without the world's communicator the other ranks cannot learn that they must not wait for this one. */
   if (rc < 0 && r->mpi) tc_ranks_abort(-rc, err->text);
   /* ... nor can they through it without a table in common. */
-  if (!rc && r->mesh->selection)
+  if (!rc)
     rc = tc_comm_same_selection(r->world, r->rank_names, r->mesh->selection, r->cfg->run_collectives, err);
   if (rc < 0) {
     free(members);

@@ -80,7 +80,7 @@ static bool sends(const struct waits *c, const struct tc_node *n)
 /* At most `prefetch` transfers (at least one) may keep scratch from being used again. */
 static void bound_in_flight(struct waits *c, const struct tc_node *n)
 {
-  bool bounded = n->role == TC_ROLE_GRAD || n->role == TC_ROLE_STORE || sends(c, n);
+  bool bounded = (n->role != TC_ROLE_NONE && n->role != TC_ROLE_GATHER) || sends(c, n);
   if (!bounded || !takes_scratch(c->g, n)) return;
   int32_t alike_in_flight = 0;
   for (int32_t i = c->n_in_flight - 1; i >= 0; i--) {

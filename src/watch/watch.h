@@ -72,7 +72,8 @@ void tc_blocked_call_set(struct tc_blocked_call *s, const char *call, double age
 void tc_blocked_call_clear(struct tc_blocked_call *s);
 /* The calling thread is blocked in s, until it calls this with NULL. */
 void tc_thread_status_waits(struct tc_blocked_call *s);
-/* It runs the call of s itself, until it calls the function before with NULL, and calls tc_at_again as long as the call goes on. */
+/* It runs the call of s itself, until it calls the function before with NULL; as long as the call goes on it calls
+ * tc_at_again. */
 void tc_thread_status_runs(struct tc_blocked_call *s);
 
 enum { TC_SUSPECTS = 8, TC_MOST_SUSPECTS = 64 };      /* of a wait; that a search asks */

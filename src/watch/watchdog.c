@@ -47,6 +47,7 @@ bool tc_blocked_call_diagnose(struct tc_blocked_call *s, struct tc_diagnosis *b)
 {
   *b = (struct tc_diagnosis){ 0 };
   if (!s) return false;
+  if (tc_thread_status_mine()) atomic_store(&tc_thread_status_mine()->runs, false);      /* it waits for the watchdog */
   struct tc_watch *w = s->of_rank->watch;
   struct tc_diagnosis found = { 0 };
   struct request r = { .from = s->of_rank->rank, .out = &found };

@@ -4,6 +4,7 @@
  * A flag that would have no effect beside the others is refused, since the plan would be one of something else. */
 #include "src/cmd/cmd.h"
 #include "src/cmd/plan/plan.h"
+#include "src/launch/ranks.h"
 #include "src/run/trained.h"
 
 #include <string.h>
@@ -271,7 +272,7 @@ int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **c
                     struct tc_err *err)
 {
   struct tc_args a;
-  *j = (struct tc_plan_job){ .top = 8, .restart_s = 120, .into = "plan", .fence_s = 0.1, .record_bytes = 2224 };
+  *j = (struct tc_plan_job){ .top = 8, .restart_s = 120, .into = "plan", .fence_s = 0.1, .record_bytes = TC_RANK_RECORD_BYTES };
   int rc = tc_args_find(&a, &flags, argc, argv, err);
   if (!rc) rc = tc_args_check(&a, err);
   if (!rc) rc = tc_config_new(&j->cfg, a.argc, a.argv, err);

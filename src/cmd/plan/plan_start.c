@@ -1,5 +1,6 @@
 /* plan_start.c - `tercio plan --simulate-start`: the control traffic of runs with many ranks (plan/start.h), as rows. */
 #include "src/cmd/plan/plan.h"
+#include "src/coll/selection.h"
 #include "src/plan/start.h"
 
 #include <stdlib.h>
@@ -59,7 +60,10 @@ int tc_plan_simulate_start(const struct tc_plan_job *j, struct tc_err *err)
                              .record_bytes = j->record_bytes, .deadline_s = j->cfg->run_deadline,
                              .net = tc_plan_net(&j->cluster, j->cluster.devices) };
   const struct tc_sim_link *l[2] = { &o.net.node, &o.net.network };
+  struct tc_selection *table = NULL;
   TC_TRY(read_ranks(ranks, &n, j->ranks ? j->ranks : DEFAULT_RANKS, err));
+  if (*j->cfg->run_collectives) TC_TRY(tc_selection_read(&table, j->cfg->run_collectives, err));
+  o.selection = table;
   if (!list) {
     printf("device     %s, %d ranks on each node\n", j->cluster.device.name, o.each);
     for (int i = 0; i < 2; i++)
@@ -72,6 +76,7 @@ int tc_plan_simulate_start(const struct tc_plan_job *j, struct tc_err *err)
     o.ranks = ranks[i];
     print_run(list, &o);
   }
+  tc_selection_free(table);
   if (list) tc_out_json(list, TC_PLAN_JSON);
   return 0;
 }

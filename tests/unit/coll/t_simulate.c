@@ -12,7 +12,7 @@ static struct tc_sim *make(const struct tc_sim_net *net, int size, int each, boo
 {
   int32_t *node = calloc((size_t)size, sizeof *node);
   for (int i = 0; i < size; i++) node[i] = each == SPREAD ? i : i / each;
-  struct tc_sim *s = tc_sim_new(net, node, size, partial);
+  struct tc_sim *s = tc_sim_new(net, node, size, partial, NULL);
   free(node);
   return s;
 }

@@ -361,7 +361,14 @@ static void test_runs_itself(void)
     tc_comm_free(c);
   }
   struct tc_err err = { 0 };
-  struct tc_comm *c = make(&ops, 2);
+  struct tc_comm *c = make(&device, 2);
+  int bad = 0;
+  signals = 0;
+  for (int k = 0; k < 10; k++) bad += tc_comm_run(c, &soon, &err) != 0;      /* more than are in flight at once */
+  is_int(bad, 0, "calls of a device are for the worker, which polls them");
+  is_int(signals, 10, "... and hears of each");
+  tc_comm_free(c);
+  c = make(&ops, 2);
   tc_ticket t;
   TC_ASSERT(tc_comm_start(c, &soon, &t, &err) == 0);
   int done = 0;

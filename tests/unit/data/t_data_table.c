@@ -113,6 +113,29 @@ static void test_few(const char *dir)
   for (int i = 0; i < N; i++) free(name[i]);
 }
 
+/* A file of the same size: the same one, written again, is noticed by the time; a copy may have another. */
+static void test_written_again(const char *dir)
+{
+  char *file = path(dir, "again.txt"), *copy = path(dir, "a-copy.txt");
+  uint8_t bytes[500];
+  int32_t out[4];
+  struct tc_err err = { 0 };
+  scatter(bytes, sizeof bytes);
+  put(file, bytes, sizeof bytes);
+  put(copy, bytes, sizeof bytes);
+  const struct timespec old[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
+  struct tc_data *d = must_open(&file, 1, TC_FORMAT_TEXT, 0, CONTEXT, 256), *there = elsewhere(d), *too = elsewhere(d);
+  utimensat(AT_FDCWD, file, old, 0);
+  is_int(tc_data_read(there, NULL, 0, 0, 4, out, &err), TC_EUSER, "a file that was written since");
+  says(&err, file, "was modified during the run");
+  TC_ASSERT(rename(copy, file) == 0);
+  is_int(tc_data_read(too, NULL, 0, 0, 4, out, &err), 0, "another file, as on another node, may be of any time %s", err.text);
+  tc_data_free(d);
+  tc_data_free(there);
+  tc_data_free(too);
+  TC_FREE(file, copy);
+}
+
 /* What another rank has found to identify the data is what a later look is compared with. */
 static void test_identity(const char *dir)
 {
@@ -150,6 +173,7 @@ static void tests(const char *dir)
 {
   test_drawn(dir);
   test_few(dir);
+  test_written_again(dir);
   test_identity(dir);
 }
 
