@@ -8,7 +8,9 @@
 
 #include "src/watch/watch.h"
 
-static const char *const kinds[TC_FAULT_KINDS] = { "", "hang", "slow", "nan", "spike", "row" };
+static const char *const kinds[TC_FAULT_KINDS] = { "", "hang", "slow", "pace", "nan", "spike", "row" };
+
+#define PACE_NS INT64_C(100000000)     /* what each step takes longer: so that there is time to disturb it, on any machine */
 
 int tc_fault_parse(struct tc_fault *f, const char *text, int world, struct tc_err *err)
 {
@@ -22,8 +24,8 @@ int tc_fault_parse(struct tc_fault *f, const char *text, int world, struct tc_er
   if (f->kind && *end == ':' && isdigit((unsigned char)end[1]))
     f->rank = (int)strtol(end + 1, &end, 10);
   if (!f->kind || *end || f->step < 1 || f->rank < 0 || f->rank >= world)
-    return tc_fail(err, TC_EUSER, "run.fault = %s: give nan@STEP, row@STEP, spike@STEP, hang@STEP or "
-                   "slow@STEP, the last two with :RANK (0 to %d) after it or without", text, world - 1);
+    return tc_fail(err, TC_EUSER, "run.fault = %s: give nan@STEP, row@STEP, spike@STEP, pace@STEP, hang@STEP "
+                   "or slow@STEP, the last two with :RANK (0 to %d) after it or without", text, world - 1);
   return 0;
 }
 
@@ -37,6 +39,7 @@ void tc_fault_begin(const struct tc_fault *f, int rank, int64_t step)
 void tc_fault_end(const struct tc_fault *f, int rank, int64_t step, int64_t work_ns)
 {
   if (f->kind == TC_FAULT_SLOW && rank == f->rank && step >= f->step) tc_sleep_ns(3 * work_ns);
+  if (f->kind == TC_FAULT_PACE && step >= f->step) tc_sleep_ns(PACE_NS);
 }
 
 void tc_fault_fire(struct tc_train *t, struct tc_step_report *s)

@@ -140,7 +140,7 @@ struct tc_prediction {
 /* fault.c: run.fault, faults that tests ask for, KIND@STEP[:RANK]. Those of the loss (nan, spike)
  * are of all ranks alike. */
 enum tc_fault_kind {
-  TC_FAULT_NONE, TC_FAULT_HANG, TC_FAULT_SLOW, TC_FAULT_NAN, TC_FAULT_SPIKE, TC_FAULT_ROW, TC_FAULT_KINDS
+  TC_FAULT_NONE, TC_FAULT_HANG, TC_FAULT_SLOW, TC_FAULT_PACE, TC_FAULT_NAN, TC_FAULT_SPIKE, TC_FAULT_ROW, TC_FAULT_KINDS
 };
 struct tc_fault { int kind, rank; int64_t step; };   /* without :RANK the last rank */
 

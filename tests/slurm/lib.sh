@@ -57,6 +57,7 @@ make_text() {                        # FILE
   [ -s "$1" ]
 }
 
+# PACE=yes: each step takes 0.1 s longer, so that there is time to disturb it, however fast the machine is.
 run_ini() {                          # TEXT STEPS BATCH EVERY [EVAL_BATCHES] -> $shared/run.ini, $STEPS
   STEPS=$2
   cat > "$shared/run.ini" <<END
@@ -73,6 +74,7 @@ every = $4
 [run]
 threads = 1
 deadline = 60
+fault = ${PACE:+pace@1}
 END
 }
 

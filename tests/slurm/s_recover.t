@@ -6,7 +6,7 @@
 start_cluster --nodes 3 --cpus 4 --gpus 0
 
 make_text "$shared/text.txt" || skip_all "no text to train on"
-run_ini "$shared/text.txt" 40 12 5
+PACE=yes run_ini "$shared/text.txt" 40 12 5
 ranks=(-N3 --ntasks-per-node=2 -c1)
 deadline=8   # ranks that share few cores with other tests are not to pass it
 # At the default learning rate the gradient's norm jumps in single steps, and rounding with it.

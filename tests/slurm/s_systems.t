@@ -6,7 +6,7 @@
 start_cluster --nodes 2 --cpus 4 --gpus 0
 
 make_text "$shared/text.txt" || skip_all "no text to train on"
-run_ini "$shared/text.txt" 40 8 10 1
+PACE=yes run_ini "$shared/text.txt" 40 8 10 1
 ranks=(-N2 --ntasks-per-node=2 -c2)
 
 # How many hosts each tp group touches: one number for each (pp, dp), as "1 1".

@@ -5,7 +5,7 @@
 start_cluster --nodes 4 --cpus 4 --gpus 0
 
 make_text "$shared/text.txt" || skip_all "no text to train on"
-run_ini "$shared/text.txt" "${STEPS:-60}" 8 10 1
+PACE=yes run_ini "$shared/text.txt" "${STEPS:-60}" 8 10 1
 ranks=(-N2 --ntasks-per-node=2 -c2)
 
 calm_run plain || done_testing

@@ -35,6 +35,7 @@ static void test_parse(void)
                { "spike@5:1", TC_FAULT_SPIKE, 1, 5 },
                { "slow@1:0", TC_FAULT_SLOW, 0, 1 },
                { "spike@7:3", TC_FAULT_SPIKE, 3, 7 },
+               { "pace@1", TC_FAULT_PACE, 3, 1 },
                { "slow@5000000000", TC_FAULT_SLOW, 3, 5000000000 } };
   static const char *const bad[] = { "hang",      "hang@",      "hang@0",    "hang@-1",   "hang@x",
                                      "hang@5:",   "hang@5:4",   "hang@5:-1", "hang@5:1x", "hang@5x",
@@ -48,7 +49,7 @@ static void test_parse(void)
        "... kind %d of rank %d at %d", f.kind, f.rank, (int)f.step);
   }
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    char *want = tc_sprintf("run.fault = %s: give nan@STEP, row@STEP, spike@STEP, hang@STEP or slow@STEP, "
+    char *want = tc_sprintf("run.fault = %s: give nan@STEP, row@STEP, spike@STEP, pace@STEP, hang@STEP or slow@STEP, "
                             "the last two with :RANK "
                             "(0 to 3) after it or without",
                             bad[i]);
@@ -69,7 +70,9 @@ static void test_comes(void)
                { TC_FAULT_HANG, 1, 2, false, false }, { TC_FAULT_HANG, 1, 4, false, false },
                { TC_FAULT_SLOW, 1, 3, false, true },  { TC_FAULT_SLOW, 0, 3, false, false },
                { TC_FAULT_SLOW, 1, 2, false, false }, { TC_FAULT_SLOW, 1, 4, false, true },
-               { TC_FAULT_NAN, 1, 3, false, false } };
+               { TC_FAULT_NAN, 1, 3, false, false },
+               { TC_FAULT_PACE, 0, 2, false, false }, { TC_FAULT_PACE, 0, 3, false, true },
+               { TC_FAULT_PACE, 1, 9, false, true } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const struct tc_fault f = { rows[i].kind, 1, 3 };
     sleeps = 0;
@@ -83,7 +86,7 @@ static void test_comes(void)
     sleeps = 0;
     slept_ns = 0;
     tc_fault_end(&f, rows[i].rank, rows[i].step, 11);
-    is_int(slept_ns, rows[i].slow ? 33 : 0, "... is slow");
+    is_int(slept_ns, !rows[i].slow ? 0 : f.kind == TC_FAULT_PACE ? PACE_NS : 33, "... is slow");
   }
 }
 

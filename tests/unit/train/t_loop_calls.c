@@ -136,6 +136,7 @@ static int open_text(void *rank, const struct tc_err *err)
 
 #define tc_comm_agree(world, names, rc, err) \
   (note("agree %d %d", no(world), rc), rc < 0 ? rc : call(err, "agreed"))
+#define tc_comm_same_selection(world, names, s, file, err) call(err, "one table in %d", no(world))
 #define tc_setup_mesh(out, c, n, nodes, devices, err) \
   (*(out) = &mesh, call(err, "mesh %d %d %d", n, (nodes)[1], devices))
 #define tc_setup_program(o, c, m, rows, err)                                                  \
