@@ -91,7 +91,7 @@ struct tc_sim_lost tc_sim_lost(struct tc_sim *s, const struct tc_coll_args *a, i
   struct tc_sim twin = *s;                       /* its own sums */
   twin.count = tc_calloc(size, sizeof *twin.count);
   twin.across = tc_calloc((size_t)s->n_nodes, sizeof *twin.across);
-  twin.met = tc_calloc(size * size / 8 + 1, 1);
+  twin.met = tc_calloc(size * tc_sim_met_row(s), 1);
   twin.lost = lost;
   tc_sim_run(&twin, a);
   for (int c = 0; c < s->m.size; c++) {

@@ -145,6 +145,7 @@ static void test_lost(void)
   static const struct { int N, lost, hops; } row[] = {
     { 8, 7, 5 },                 /* 3 waits for 2, it for 0, it for 4, it for 6, and it for the lost one */
     { 8, 0, 3 },                 /* 7 waits for 6, it for 4 */
+    { 3, 2, 2 }, { 13, 12, 5 },  /* numbers that are no multiple of 8 */
     { 2, 1, 1 }, { 1024, 1023, 19 }, { 1024, 0, 10 }, { 1024, 1, 11 },
   };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
