@@ -7,7 +7,7 @@
  *  - a thread that waits for a call that has not begun while nothing runs, runs it itself: to hand it over and back takes
  *    longer than a small call. Only under a watchdog, which sees when it hangs there;
  *  - all fields of struct tc_comm below `lock` are protected by it; only the thread that runs a call uses it;
- *  - the worker sleeps on `work` while a call runs, or none is queued of which it has been told;
+ *  - the worker sleeps on `work` while another thread runs a call, and until it is woken for a queued one;
  *  - no thread waits forever: the backend enforces the timeout, and a waiter fails the communicator itself
  *    if the worker makes no progress for the timeout and GRACE_NS more (a library call that never
  *    returns);
@@ -52,7 +52,7 @@ struct tc_comm {
   tc_ticket last, done;
   int64_t heartbeat;              /* grows when a call begins or ends */
   bool running;                   /* a call */
-  bool wake_due;                  /* the worker has not been told of queued calls, since a thread may run them itself */
+  bool wake_due;                  /* the worker was not woken for queued calls, since a waiting thread may run them itself */
   bool failed, left;
   struct tc_err failure;
   struct tc_comm_counters live;   /* of those who run calls */
@@ -91,9 +91,10 @@ static void run_first(struct tc_comm *c)
     struct tc_sent sent = { 0 };
     c->heartbeat++;
     pthread_mutex_unlock(&c->lock);
-    int64_t begin_ns = c->traced ? tc_now_ns() : 0;
+    const bool traced = c->traced && c->m.size > 1;
+    int64_t begin_ns = traced ? tc_now_ns() : 0;
     int rc = c->ops->run(c->impl, &k->a, &c->stop, &sent, &err);
-    if (c->traced && rc == 0) c->traced(c->traced_ctx, &k->a, begin_ns, tc_now_ns(), sent.bytes);
+    if (traced && rc == 0) c->traced(c->traced_ctx, &k->a, begin_ns, tc_now_ns(), sent.bytes);
     pthread_mutex_lock(&c->lock);
     c->heartbeat++;
     if (rc < 0) {
@@ -274,23 +275,6 @@ static int fail_alike(const struct tc_comm *c, struct tc_err *err)
   return tc_fail(err, c->failure.status, "%s", c->failure.text);
 }
 
-/* Called with the lock held, for a group of one: only a device can be waited for. */
-static int run_here(struct tc_comm *c, struct call *k, struct tc_err *err)
-{
-  struct tc_sent sent = { 0 };
-  int rc = c->ops->run(c->impl, &k->a, &c->stop, &sent, err);
-  TC_ASSERT(rc == 0 || c->ops->start);
-  if (rc < 0) {
-    set_failure(c, err);
-  } else {
-    count_call(c, &k->a, &sent);
-    c->done = k->ticket;
-  }
-  k->next = c->spare;
-  c->spare = k;
-  return rc;
-}
-
 /* Called with the lock held. */
 static void wake_worker(struct tc_comm *c)
 {
@@ -329,14 +313,16 @@ int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ti
     struct call *k = take_call(c, a);
     k->ticket = ++c->last;
     if (ticket) *ticket = k->ticket;
+    if (c->tail) c->tail->next = k;
+    else c->head = k;
+    c->tail = k;
+    c->wake_due = true;
     if (c->m.size == 1) {
-      rc = run_here(c, k, err);
-    } else {
-      if (c->tail) c->tail->next = k;
-      else c->head = k;
-      c->tail = k;
-      c->wake_due = true;
-      if (!a->soon || c->ops->start) wake_worker(c);
+      run_first(c);
+      TC_ASSERT(!c->failed || c->ops->start);      /* only a device can be waited for */
+      if (c->failed) rc = fail_alike(c, err);
+    } else if (!a->soon || c->ops->start) {
+      wake_worker(c);
     }
   }
   pthread_mutex_unlock(&c->lock);
