@@ -55,6 +55,8 @@ int tc_comm_run(struct tc_comm *c, const struct tc_coll_args *a, struct tc_err *
 int tc_comm_max_i64(struct tc_comm *c, int64_t *x, int n, struct tc_err *err);
 int tc_comm_all_i64(struct tc_comm *c, const int64_t *x, int n, int64_t *all,
                     struct tc_err *err);         /* all[size * n] <- each member's x[n] */
+int tc_comm_all_bytes(struct tc_comm *c, int algorithm, const void *mine, int64_t bytes, void *all, const char *what,
+                      struct tc_err *err);       /* all[size * bytes] <- each member's mine, by this algorithm of flow.h */
 int tc_comm_bytes_gather(struct tc_comm *c, int root, const void *mine, int64_t my_bytes,
                          void **all, int64_t *bytes, struct tc_err *err);
     /* root: *all (owned by the caller) is the members' bytes in coordinate order, bytes[i]

@@ -8,13 +8,23 @@
 #include "src/comm/comm.h"
 
 /* One part of bytes. */
+static int run_by(struct tc_comm *c, int algorithm, int coll, int root, struct tc_part p, const char *what, struct tc_err *err)
+{
+  struct tc_coll_args a = { .coll = coll, .algorithm = algorithm, .dtype = TC_U8, .root = root, .n_parts = 1,
+                            .parts = &p, .ctl = true, .what = what };
+  return tc_comm_run(c, &a, err);
+}
+
 static int run_ctl(struct tc_comm *c, int coll, int root, const void *src, void *dst,
                    int64_t bytes, int64_t block_bytes, const char *what, struct tc_err *err)
 {
-  struct tc_part p = { src, dst, bytes, block_bytes };
-  struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .root = root, .n_parts = 1,
-                            .parts = &p, .ctl = true, .what = what };
-  return tc_comm_run(c, &a, err);
+  return run_by(c, TC_ALGORITHM_AUTO, coll, root, (struct tc_part){ src, dst, bytes, block_bytes }, what, err);
+}
+
+int tc_comm_all_bytes(struct tc_comm *c, int algorithm, const void *mine, int64_t bytes, void *all, const char *what,
+                      struct tc_err *err)
+{
+  return run_by(c, algorithm, TC_ALL_GATHER, 0, (struct tc_part){ mine, all, bytes * tc_comm_size(c), bytes }, what, err);
 }
 
 int tc_comm_all_i64(struct tc_comm *c, const int64_t *x, int n, int64_t *all,
@@ -120,17 +130,14 @@ static int bcast_err(struct tc_comm *c, int root, const struct tc_err *mine, str
   return copy.status;
 }
 
-/* By an algorithm that is named, which no table changes. */
+/* By a named algorithm, which no table changes. */
 int tc_comm_same_selection(struct tc_comm *c, char *const *rank_names, const struct tc_selection *s, const char *file,
                            struct tc_err *err)
 {
   const int size = tc_comm_size(c);
   const uint64_t x = tc_selection_hash(s, false);
   uint64_t *all = tc_malloc((size_t)size * sizeof *all);
-  const struct tc_part p = { &x, all, size * (int64_t)sizeof x, sizeof x };
-  const struct tc_coll_args a = { .coll = TC_ALL_GATHER, .dtype = TC_U8, .n_parts = 1, .parts = &p, .ctl = true,
-                                  .algorithm = TC_ALGORITHM_TREE, .what = "tables of collectives" };
-  int rc = tc_comm_run(c, &a, err), other = 0;
+  int rc = tc_comm_all_bytes(c, TC_ALGORITHM_TREE, &x, sizeof x, all, "tables of collectives", err), other = 0;
   while (rc == 0 && other < size && all[other] == all[0]) other++;
   if (rc == 0 && other < size)
     rc = tc_fail(err, TC_EUSER, "run.collectives%s%.300s has other rows on %s than on %s: all ranks need the same file",

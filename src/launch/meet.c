@@ -28,7 +28,7 @@ static int await_rank(int rank, int peer, const char *key, double deadline_s, st
   return rc < 0 ? rc : rc > 0 || it != TC_BLOB_MAGIC ? another_build(peer, rank, err) : TC_OK;
 }
 
-/* Each rank has started to which this one sends in all_gather. PMIx's fence may have waited for no other node (pmix.c), and
+/* Each rank has started to which this one sends in `gather`. PMIx's fence may have waited for no other node (pmix.c), and
  * Open MPI 4.1 crashes if a message arrives while MPI_Init has hardly begun. */
 static int meet(int rank, const char *key, int world, double deadline_s, struct tc_err *err)
 {
@@ -44,26 +44,17 @@ static int meet(int rank, const char *key, int world, double deadline_s, struct 
   return rc;
 }
 
-/* all[world * bytes] <- each rank's mine[bytes]. */
-static int all_gather(struct tc_comm *c, const void *mine, int64_t bytes, void *all, struct tc_err *err)
-{
-  const struct tc_part part = { mine, all, bytes * tc_comm_size(c), bytes };
-  const struct tc_coll_args a = { .coll = TC_ALL_GATHER, .dtype = TC_U8, .n_parts = 1, .parts = &part, .ctl = true,
-                                  .algorithm = GATHERED_BY, .what = "ranks" };
-  return tc_comm_run(c, &a, err);
-}
-
 /* Every rank's blob into all[world]: first which build it is of, in a call in which builds can't differ. */
 static int gather(int rank, const struct blob *mine, int world, const struct tc_ranks_request *request, struct blob *all,
                   struct tc_err *err)
 {
   const uint64_t build = tc_hash64_add(tc_hash64(PACKAGE_VERSION), (uint64_t)TC_BLOB_MAGIC << 32 | sizeof *mine);
   uint64_t *builds = tc_malloc((size_t)world * sizeof *builds);
-  int rc = all_gather(request->comm, &build, sizeof build, builds, err);
+  int rc = tc_comm_all_bytes(request->comm, GATHERED_BY, &build, sizeof build, builds, "ranks", err);
   for (int r = 0; !rc && r < world; r++)
     if (builds[r] != build) rc = another_build(r, rank, err);
   free(builds);
-  return rc ? rc : all_gather(request->comm, mine, sizeof *mine, all, err);
+  return rc ? rc : tc_comm_all_bytes(request->comm, GATHERED_BY, mine, sizeof *mine, all, "ranks", err);
 }
 
 /* The same where only PMIx joins the ranks: it is asked for each of them. */
@@ -80,7 +71,7 @@ static int ask_each(int rank, const char *key, const struct blob *mine, int worl
 }
 
 int tc_ranks_exchange(int rank, bool first, const struct blob *mine, int world, const struct tc_ranks_request *request,
-                    struct blob *all, struct tc_err *err)
+                      struct blob *all, struct tc_err *err)
 {
   const double deadline_s = request->deadline_s > 0 ? request->deadline_s : DEADLINE_S;
   const char *key = first ? "tercio.rank" : "tercio.device";

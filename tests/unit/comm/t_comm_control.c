@@ -1,6 +1,7 @@
 /* t_comm_control.c - control data (control.c) call by call, with a backend of the test's own: the calls
  * that a maximum, a gather, a broadcast and an agreement make on each rank, with how many bytes;
  * their results where one of the calls fails; that nothing is left behind. */
+#include "src/coll/flow.h"
 #include "src/comm/impl.h"
 #include "tests/unit/leak.h"
 #include "tests/unit/tap.h"
@@ -28,9 +29,10 @@ static int c_run(void *impl, const struct tc_coll_args *a, const atomic_bool *st
   const int coord = *(const int *)impl;
   (void)stop;
   sent->bytes = 1;
-  tc_text_add(calls, sizeof calls, "%s%s %d %lld/%lld %s%s", n_calls ? ", " : "",
+  tc_text_add(calls, sizeof calls, "%s%s %d %lld/%lld %s%s%s%s", n_calls ? ", " : "",
               tc_coll_name[a->coll], a->root, (long long)p->count, (long long)p->block, a->what,
-              a->ctl && a->dtype == TC_U8 && a->n_parts == 1 ? "" : "?");
+              a->ctl && a->dtype == TC_U8 && a->n_parts == 1 ? "" : "?", a->algorithm ? " by " : "",
+              a->algorithm ? tc_algorithm_name[a->algorithm] : "");
   if (n_calls++ == fail_at) return tc_fail(err, TC_ENOCKPT, "fault %d", fail_at);
   if (a->coll == TC_ALL_GATHER && p->block == 8) memcpy(p->dst, lengths, sizeof lengths);
   if (a->coll == TC_ALL_GATHER && p->block == 16)
@@ -103,6 +105,18 @@ static void test_numbers(void)
       tc_comm_free(c);
       leaves = frees = 0;
     }
+}
+
+static void test_all_bytes(void)
+{
+  struct tc_err err = { 0 };
+  int coord = 1;
+  int64_t mine = 3, all[N] = { 0 };
+  struct tc_comm *c = make(&coord, -1);
+  is_int(tc_comm_all_bytes(c, TC_ALGORITHM_DOUBLING, &mine, sizeof mine, all, "words", &err), 0, "bytes of all for all");
+  is_str(calls, "all_gather 0 24/8 words by doubling", "... by this algorithm");
+  ok(!memcmp(all, lengths, sizeof all), "... are there");
+  tc_comm_free(c);
 }
 
 #define LENGTHS "all_gather 0 24/8 lengths to gather"
@@ -242,6 +256,7 @@ int main(void)
 {
   alarm(300);
   test_numbers();
+  test_all_bytes();
   test_gather();
   test_bcast();
   test_agree();

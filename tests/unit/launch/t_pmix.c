@@ -164,16 +164,15 @@ static struct { int rank, world, calls, bad; int64_t foreign; bool fails; } mpi;
 static int f_comm_coord(const struct tc_comm *c) { return mpi.bad += c != (struct tc_comm *)&mpi, mpi.rank; }
 static int f_comm_size(const struct tc_comm *c) { return mpi.bad += c != (struct tc_comm *)&mpi, mpi.world; }
 
-static int f_comm_run(struct tc_comm *c, const struct tc_coll_args *a, struct tc_err *err)
+static int f_all_bytes(struct tc_comm *c, int algorithm, const void *mine, int64_t bytes, void *all, const char *what,
+                       struct tc_err *err)
 {
-  const struct tc_part *p = a->parts;
-  mpi.bad += c != (struct tc_comm *)&mpi || a->coll != TC_ALL_GATHER || a->algorithm != TC_ALGORITHM_DOUBLING || !a->ctl ||
-             a->dtype != TC_U8 || a->n_parts != 1 || p->count != p->block * mpi.world;
+  mpi.bad += c != (struct tc_comm *)&mpi || algorithm != TC_ALGORITHM_DOUBLING || !*what;
   const bool sizes = ++mpi.calls % 2;           /* first how much, then that */
-  mpi.bad += sizes != (p->block == 8);
+  mpi.bad += sizes != (bytes == 8);
   if (mpi.fails) return tc_fail(err, TC_EPEER, "a rank is late");
   for (int r = 0; r < mpi.world; r++) {
-    char *to = memcpy((char *)p->dst + r * p->block, p->src, (size_t)p->block);
+    char *to = memcpy((char *)all + r * bytes, mine, (size_t)bytes);
     if (sizes && mpi.foreign == r) ++*to;
     if (!sizes && pmix.change) pmix.change(r, to);
   }
@@ -183,7 +182,7 @@ static int f_comm_run(struct tc_comm *c, const struct tc_coll_args *a, struct tc
 
 #define tc_comm_coord f_comm_coord
 #define tc_comm_size f_comm_size
-#define tc_comm_run f_comm_run
+#define tc_comm_all_bytes f_all_bytes
 #define hwloc_topology_load f_load
 #define tc_now_ns clock_ns
 #define tc_sleep_ns pass
