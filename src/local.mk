@@ -404,6 +404,8 @@ libtercio_base_a_SOURCES = \
   %D%/files/names.h \
   %D%/files/output.c \
   %D%/files/output.h \
+  %D%/files/rows.c \
+  %D%/files/rows.h \
   %D%/watch/impl.h \
   %D%/watch/status.c \
   %D%/watch/watch.h \

@@ -1,17 +1,16 @@
 /* selection_text.c - a table of rows read from a file of run.collectives, and printed as one.
  *
  * What is kept of a file, before the compiled rows: each row once, and of a collective none after one that is for every call.
- * So tables that select alike by the same rows are equal, and a table that was printed and read is the one that was printed.
- * Errors begin with file:line, as a compiler's do, so that editors find the line. */
+ * So tables that select alike by the same rows are equal, and a table that was printed and read is the one that was printed. */
 #include "src/coll/selection.h"
 #include "src/files/input.h"
+#include "src/files/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define BLANKS " \t\r\n\v\f"
 #define FORM "COLLECTIVE MEMBERS PLACE BYTES ALGORITHM, such as 'all_reduce 2-8 one 64K exchange'"
-enum { MOST_WORDS = 5, MOST_ROWS = 1000, MOST_FILE_BYTES = 1 << 20, LIST = 400 };
+enum { FIELDS = 5, MOST_ROWS = 1000, MOST_FILE_BYTES = 1 << 20, LIST = 400 };
 
 static const char *const place_name[TC_SELECTION_PLACES] = { "any", "one", "spread", "nodes" };
 /* The limits of bytes, as they end, and where they are in a row. */
@@ -70,35 +69,15 @@ void tc_selection_free(struct tc_selection *s)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* The position of a row, for error sentences. */
-struct at { const char *path; int line; struct tc_err *err; };
-
-/* Words come from the file: formats limit their length, so that the end of the sentence is not truncated. */
-#define FAIL(at, fmt, ...) \
-  tc_fail((at)->err, TC_EUSER, "%.300s:%d: " fmt, (at)->path, (at)->line, __VA_ARGS__)
-
-/* Splits the line into words, in place; words beyond `most` are only counted. */
-static int split(char *line, char **word, int most)
-{
-  char *save = NULL;
-  int n = 0;
-  line[strcspn(line, "#")] = '\0';
-  for (char *w = strtok_r(line, BLANKS, &save); w; w = strtok_r(NULL, BLANKS, &save)) {
-    if (n < most) word[n] = w;
-    n++;
-  }
-  return n;
-}
-
 /* Appends the next name of a list to its text: "a", "a, b". */
 static void list(char text[LIST], const char *name) { tc_text_add(text, LIST, "%s%s", *text ? ", " : "", name); }
 
-static int read_coll(int *coll, const char *word, const struct at *at)
+static int read_coll(int *coll, const char *word, const struct tc_row_at *at)
 {
   char all[LIST] = "";
   *coll = tc_coll_named(word);
   for (int i = TC_FIRST_COLL; i < TC_COLLS; i++) list(all, tc_coll_name[i]);
-  return *coll >= 0 ? 0 : FAIL(at, "'%.60s' is not a collective; there are %s", word, all);
+  return *coll >= 0 ? 0 : TC_ROW_FAIL(at, "'%.60s' is not a collective; there are %s", word, all);
 }
 
 /* A number that a text begins with; false: none, or one that does not fit. */
@@ -111,7 +90,7 @@ static bool read_number(int32_t *n, const char **text)
   return x >= 1 && x < TC_SELECTION_MANY;
 }
 
-static int read_members(struct tc_selection_row *r, const char *word, const struct at *at)
+static int read_members(struct tc_selection_row *r, const char *word, const struct tc_row_at *at)
 {
   const char *s = word;
   r->least = 1, r->most = TC_SELECTION_MANY;
@@ -120,17 +99,17 @@ static int read_members(struct tc_selection_row *r, const char *word, const stru
   if (good && !*s) r->most = r->least;
   else good = good && *s++ == '-' && (!*s || (read_number(&r->most, &s) && !*s));
   if (!good)
-    return FAIL(at, "'%.60s' is not a number of members: give one such as 8, a range such as 2-8 or 9-, or any", word);
+    return TC_ROW_FAIL(at, "'%.60s' is not a number of members: give one such as 8, a range such as 2-8 or 9-, or any", word);
   if (r->least > r->most)
-    return FAIL(at, "no number of members is in %.60s: %d-%d would fit", word, r->most, r->least);
+    return TC_ROW_FAIL(at, "no number of members is in %.60s: %d-%d would fit", word, r->most, r->least);
   return 0;
 }
 
-static int read_place(struct tc_selection_row *r, const char *word, const struct at *at)
+static int read_place(struct tc_selection_row *r, const char *word, const struct tc_row_at *at)
 {
   for (r->place = 0; r->place < TC_SELECTION_PLACES; r->place++)
     if (!strcmp(word, place_name[r->place])) return 0;
-  return FAIL(at, "'%.60s' is not a place of members: one (node), spread (each on a node of its own), nodes (several, of which "
+  return TC_ROW_FAIL(at, "'%.60s' is not a place of members: one (node), spread (each on a node of its own), nodes (several, of which "
               "some have several members) or any", word);
 }
 
@@ -153,34 +132,35 @@ static bool read_limit(struct tc_selection_row *r, const char **text)
   return false;
 }
 
-static int read_bytes(struct tc_selection_row *r, const char *word, const struct at *at)
+static int read_bytes(struct tc_selection_row *r, const char *word, const struct tc_row_at *at)
 {
   const char *s = word;
   r->array = r->each = r->all = TC_SELECTION_ANY;
   if (!strcmp(word, "any")) return 0;
   while (read_limit(r, &s))
     if (!*s++) return 0;
-  return FAIL(at, "'%.60s' does not say how many bytes an array has at most: give, say, 64K, <64K, 64K/member or 8K/all, one "
+  return TC_ROW_FAIL(at, "'%.60s' does not say how many bytes an array has at most: give, say, 64K, <64K, 64K/member or 8K/all, one "
               "of each joined by commas, or any", word);
 }
 
-static int read_algorithm(struct tc_selection_row *r, int coll, const char *word, const struct at *at)
+static int read_algorithm(struct tc_selection_row *r, int coll, const char *word, const struct tc_row_at *at)
 {
   char fit[LIST] = "";
   r->algorithm = tc_algorithm_named(word);
   if (r->algorithm > 0 && tc_algorithm_does(r->algorithm, coll)) return 0;
   for (int a = TC_ALGORITHM_AUTO + 1; a < TC_ALGORITHMS; a++)
     if (tc_algorithm_does(a, coll)) list(fit, tc_algorithm_name[a]);
-  return FAIL(at, "'%.60s' is not an algorithm %s %s; what does it: %s", word, r->algorithm > 0 ? "that does" : "of",
+  return TC_ROW_FAIL(at, "'%.60s' is not an algorithm %s %s; what does it: %s", word, r->algorithm > 0 ? "that does" : "of",
               tc_coll_name[coll], fit);
 }
 
-static int read_row(struct table *t, char **word, int n, const struct at *at)
+static int read_row(void *table, char **word, int n, const struct tc_row_at *at)
 {
+  struct table *t = table;
   struct tc_selection_row row;
   int coll;
-  if (n != MOST_WORDS) return FAIL(at, "a row has %d fields, not %d: " FORM, MOST_WORDS, n);
-  if (t->n++ == MOST_ROWS) return FAIL(at, "a table has at most %d rows", MOST_ROWS);
+  if (n != FIELDS) return TC_ROW_FAIL(at, "a row has %d fields, not %d: " FORM, FIELDS, n);
+  if (t->n++ == MOST_ROWS) return TC_ROW_FAIL(at, "a table has at most %d rows", MOST_ROWS);
   TC_TRY(read_coll(&coll, word[0], at));
   TC_TRY(read_members(&row, word[1], at));
   TC_TRY(read_place(&row, word[2], at));
@@ -190,25 +170,10 @@ static int read_row(struct table *t, char **word, int n, const struct at *at)
   return 0;
 }
 
-static int read_rows(struct table *t, char *text, size_t bytes, const char *path, struct tc_err *err)
-{
-  struct at at = { path, 0, err };
-  char *word[MOST_WORDS], *next;
-  if (memchr(text, '\0', bytes)) return tc_fail(err, TC_EUSER, "%.300s: contains a byte 0: not a text file", path);
-  for (char *line = text; line < text + bytes; line = next) {
-    next = line + strcspn(line, "\n") + 1;
-    next[-1] = '\0';
-    at.line++;
-    const int n = split(line, word, MOST_WORDS);
-    if (n > 0) TC_TRY(read_row(t, word, n, &at));
-  }
-  return t->n ? 0 : tc_fail(err, TC_EUSER, "%.300s: no row in this file; rows are " FORM, path);
-}
-
 int tc_selection_parse(struct tc_selection **out, char *text, size_t bytes, const char *path, struct tc_err *err)
 {
   struct table t = { .n = 0 };
-  const int rc = read_rows(&t, text, bytes, path, err);
+  const int rc = tc_read_rows(text, bytes, path, FORM, read_row, &t, err);
   *out = NULL;
   if (rc == 0) *out = finish(&t);
   else

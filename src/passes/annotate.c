@@ -5,42 +5,23 @@
  * Errors begin with file:line, as a compiler's do, so that editors find the line. */
 #include "src/passes/systems.h"
 #include "src/files/input.h"
+#include "src/files/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define BLANKS " \t\r\n\v\f"
 #define FORMS "'PATTERN AXIS PLACE' or 'PATTERN AXIS STORE USE ACC UPDATE [KEEP]'"
 enum { MOST_WORDS = 3 + TC_PLACES, MOST_FILE_BYTES = 16 << 20 };
+_Static_assert((int)MOST_WORDS <= (int)TC_ROW_WORDS, "all fields of a row are kept");
 
-/* The position of a row, for error sentences. */
-struct at { const char *path; int line; struct tc_err *err; };
-
-/* Words come from the file: formats limit their length, so that the end of the sentence is not truncated. */
-#define FAIL(at, fmt, ...) \
-  tc_fail((at)->err, TC_EUSER, "%.300s:%d: " fmt, (at)->path, (at)->line, __VA_ARGS__)
-
-/* Splits the line into words, in place; words beyond `most` are only counted. */
-static int split(char *line, char **word, int most)
-{
-  char *save = NULL;
-  int n = 0;
-  line[strcspn(line, "#")] = '\0';
-  for (char *w = strtok_r(line, BLANKS, &save); w; w = strtok_r(NULL, BLANKS, &save)) {
-    if (n < most) word[n] = w;
-    n++;
-  }
-  return n;
-}
-
-static int read_axes(unsigned *axes, const char *word, const struct at *at)
+static int read_axes(unsigned *axes, const char *word, const struct tc_row_at *at)
 {
   char names[TC_MESH_TEXT];
   tc_mesh_placing(names, " or ");
   *axes = tc_axes_named(word);
   if (!strcmp(word, tc_axis_name[TC_MB]))
-    return FAIL(at, "axis %s is time, which annotations cannot split: %s", word, names);
-  return *axes ? 0 : FAIL(at, "'%.60s' is not an axis: %s", word, names);
+    return TC_ROW_FAIL(at, "axis %s is time, which annotations cannot split: %s", word, names);
+  return *axes ? 0 : TC_ROW_FAIL(at, "'%.60s' is not an axis: %s", word, names);
 }
 
 /* "NAME(n)" -> n. False if that is not its form; numbers beyond long become the nearest long. */
@@ -55,7 +36,7 @@ static bool argument(const char *word, const char *name, long *n)
   return !strcmp(end, ")");
 }
 
-static int read_place(struct tc_place *p, const char *word, const struct at *at)
+static int read_place(struct tc_place *p, const char *word, const struct tc_row_at *at)
 {
   long n;
   *p = (struct tc_place){ TC_R, 0, 0, 0 };
@@ -66,50 +47,50 @@ static int read_place(struct tc_place *p, const char *word, const struct at *at)
     p->kind = TC_FLAT;
   } else if (argument(word, "S", &n)) {
     if (n < 0 || n >= TC_DIMS)
-      return FAIL(at, "%.60s: a tensor is split along a dimension from 0 to %d", word,
+      return TC_ROW_FAIL(at, "%.60s: a tensor is split along a dimension from 0 to %d", word,
                   TC_DIMS - 1);
     p->kind = TC_S;
     p->dim = (uint8_t)n;
   } else if (argument(word, "at", &n)) {
     if (n < 0 || n > INT32_MAX)
-      return FAIL(at, "%.60s: a coordinate on the axis is 0 or more", word);
+      return TC_ROW_FAIL(at, "%.60s: a coordinate on the axis is 0 or more", word);
     p->kind = TC_AT;
     p->at = (int32_t)n;
   } else {
-    return FAIL(at, "'%.60s' is not a placement: R, S(d), S(*), P or at(k)", word);
+    return TC_ROW_FAIL(at, "'%.60s' is not a placement: R, S(d), S(*), P or at(k)", word);
   }
   return 0;
 }
 
-static int read_after(enum tc_reshard_after *after, const char *word, const struct at *at)
+static int read_after(enum tc_reshard_after *after, const char *word, const struct tc_row_at *at)
 {
   for (*after = TC_AFTER_USE; *after <= TC_AFTER_STEP; ++*after)
     if (!strcmp(word, tc_word_parallel_keep(*after))) return 0;
-  return FAIL(at, "'%.60s' does not say when a gathered weight is resharded: use, mb or step", word);
+  return TC_ROW_FAIL(at, "'%.60s' does not say when a gathered weight is resharded: use, mb or step", word);
 }
 
 /* One placement for all four; one that only some of the four can have is an error. */
-static int read_short(struct tc_annotation *a, const char *word, const struct at *at)
+static int read_short(struct tc_annotation *a, const char *word, const struct tc_row_at *at)
 {
   TC_TRY(read_place(&a->place[0], word, at));
   if (a->place[0].kind == TC_P)
-    return FAIL(at, "%s is not possible as a single placement: only ops make partial tensors; R, "
+    return TC_ROW_FAIL(at, "%s is not possible as a single placement: only ops make partial tensors; R, "
                 "S(d) or at(k)", word);
   char on[TC_AXES_TEXT];
   if (a->place[0].kind == TC_FLAT)
-    return FAIL(at, "%s is for storage only and needs the long form: '%.60s %s %s R %s %s'", word,
+    return TC_ROW_FAIL(at, "%s is for storage only and needs the long form: '%.60s %s %s R %s %s'", word,
                 a->pattern, tc_axes_text(on, a->axes), word, word, word);
   return 0;
 }
 
-static int read_long(struct tc_annotation *a, char **word, const char *after, const struct at *at)
+static int read_long(struct tc_annotation *a, char **word, const char *after, const struct tc_row_at *at)
 {
   static const char *const name[] = { [TC_STORE] = "store", [TC_USE] = "use", [TC_ACC] = "acc",
                                       [TC_UPDATE] = "update" };
   for (int k = 0; k < TC_PLACES; k++) {
     TC_TRY(read_place(&a->place[k], word[k], at));
     if (a->place[k].kind == TC_P && k != TC_ACC)
-      return FAIL(at, "%s as %s: only acc can be partial; R, S(d), S(*) or at(k)", word[k],
+      return TC_ROW_FAIL(at, "%s as %s: only acc can be partial; R, S(d), S(*) or at(k)", word[k],
                   name[k]);
   }
   a->four = true;
@@ -117,10 +98,10 @@ static int read_long(struct tc_annotation *a, char **word, const char *after, co
   return after ? read_after(&a->reshard_after, after, at) : 0;
 }
 
-static int read_row(struct tc_annotation *a, char **word, int n, const struct at *at)
+static int read_row(struct tc_annotation *a, char **word, int n, const struct tc_row_at *at)
 {
   if (n != 3 && n != 2 + TC_PLACES && n != MOST_WORDS)
-    return FAIL(at, "a row has 3, 6 or 7 fields, not %d: " FORMS, n);
+    return TC_ROW_FAIL(at, "a row has 3, 6 or 7 fields, not %d: " FORMS, n);
   const bool optional = word[0][0] == '-' && word[0][1];
   *a = (struct tc_annotation){ .pattern = word[0] + optional, .line = at->line, .optional = optional };
   TC_TRY(read_axes(&a->axes, word[1], at));
@@ -128,32 +109,19 @@ static int read_row(struct tc_annotation *a, char **word, int n, const struct at
   return read_long(a, word + 2, n == MOST_WORDS ? word[MOST_WORDS - 1] : NULL, at);
 }
 
-/* Reads the rows of the text into the growing array *rows. */
-static int read_rows(struct tc_annotation **rows, char *text, size_t bytes, const char *path,
-                     struct tc_err *err)
+/* The rows so far, and one that ends them. */
+struct rows { struct tc_annotation *row; int n, cap; };
+
+static int add_row(void *rows, char **word, int n, const struct tc_row_at *at)
 {
-  struct at at = { path, 0, err };
-  char *word[MOST_WORDS], *next;
-  int n = 0, cap = 0, rc = 0;
-  if (memchr(text, '\0', bytes))
-    return tc_fail(err, TC_EUSER, "%.300s: contains a byte 0: not a text file", path);
-  for (char *line = text; line < text + bytes; line = next) {
-    struct tc_annotation row;
-    next = line + strcspn(line, "\n") + 1;
-    next[-1] = '\0';
-    at.line++;
-    int n_words = split(line, word, MOST_WORDS);
-    if (n_words == 0) continue;
-    rc = read_row(&row, word, n_words, &at);
-    if (rc < 0) break;
-    row.pattern = tc_strdup(row.pattern);
-    TC_GROW(*rows, n + 1, cap);       /* and the terminating row */
-    (*rows)[n++] = row;
-    (*rows)[n] = (struct tc_annotation){ .pattern = NULL };
-  }
-  if (rc == 0 && n == 0)
-    rc = tc_fail(err, TC_EUSER, "%.300s: no row in this file; rows are " FORMS, path);
-  return rc;
+  struct rows *x = rows;
+  struct tc_annotation row;
+  TC_TRY(read_row(&row, word, n, at));
+  row.pattern = tc_strdup(row.pattern);
+  TC_GROW(x->row, x->n + 1, x->cap);
+  x->row[x->n++] = row;
+  x->row[x->n] = (struct tc_annotation){ .pattern = NULL };
+  return 0;
 }
 
 int tc_annotations_read(struct tc_annotation **out, const char *path, struct tc_err *err)
@@ -162,11 +130,11 @@ int tc_annotations_read(struct tc_annotation **out, const char *path, struct tc_
   char *text;
   size_t bytes;
   TC_TRY(tc_read_text(&text, &bytes, path, "annotations", MOST_FILE_BYTES, err));
-  struct tc_annotation *rows = NULL;
-  int rc = read_rows(&rows, text, bytes, path, err);
+  struct rows x = { .n = 0 };
+  int rc = tc_read_rows(text, bytes, path, FORMS, add_row, &x, err);
   free(text);
-  if (rc < 0) tc_annotations_free(rows);
-  else *out = rows;
+  if (rc < 0) tc_annotations_free(x.row);
+  else *out = x.row;
   return rc;
 }
 
