@@ -88,6 +88,19 @@ static inline int tc_sum_dtype(int dtype) { return dtype == TC_BF16 ? TC_F32 : d
 /* Turns of a flow's blocks, if they come in turns; the block of a turn, -1: nobody's. */
 static inline int tc_flow_turns(const struct tc_flow *f) { return f->step ? f->n : 1; }
 int tc_flow_block(const struct tc_flow *f, const struct tc_nodes *x, int turn);
+/* The blocks of all turns, one after the other: begins as { f->first, f->column }. There may be thousands, so that the divisions
+ * of tc_flow_block take long. */
+struct tc_turns { int row, column; };
+static inline int tc_turns_next(const struct tc_flow *f, const struct tc_nodes *x, struct tc_turns *t)
+{
+  const int block = t->column < x->size[t->row] ? x->at[t->row * x->most + t->column] : -1;
+  if (++t->row == x->n) t->row = 0;
+  if (t->row == f->first) t->column += f->step;
+  return block;
+}
+
+/* Local. Blocks from the first on that are whole in all arrays, below the last one, which may be shorter or longer. */
+int tc_whole_blocks(const struct tc_part *part, int n, int size);
 
 /* Elements lo to hi of an array: the blocks of a flow in one of its turns, or, where blocks do not come in turns, in turn 0
  * those up to the array's end, in turn 1 those from its begin on. first: the flow's, of the peer. */

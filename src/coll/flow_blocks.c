@@ -15,18 +15,23 @@ int64_t tc_blocks_elems(int64_t count, int64_t block, int size, int first, int n
   return elems;
 }
 
-/* Elements of blocks in turns, of which there may be thousands: nearly all are whole. */
+int tc_whole_blocks(const struct tc_part *part, int n, int size)
+{
+  int64_t whole = size - 1;
+  for (int i = 0; i < n; i++) whole = TC_MIN(whole, part[i].block ? part[i].count / part[i].block : 0);
+  return (int)whole;
+}
+
+/* Elements of blocks in turns: nearly all are whole. */
 static int64_t elems_in_turns(const struct tc_flow *f, int64_t count, int64_t block, const struct tc_members *m)
 {
-  const struct tc_nodes *x = m->nodes;
-  const int64_t whole = TC_MIN(block ? count / block : 0, m->size - 1);
+  const int whole = tc_whole_blocks(&(struct tc_part){ .count = count, .block = block }, 1, m->size);
+  struct tc_turns at = { f->first, f->column };
   int64_t n = 0, elems = 0;
-  for (int t = 0, row = f->first, column = f->column; t < f->n; t++) {
-    const int c = column < x->size[row] ? x->at[row * x->most + column] : -1;
+  for (int turn = 0; turn < f->n; turn++) {
+    const int c = tc_turns_next(f, m->nodes, &at);
     if (c >= 0 && c < whole) n++;
     else if (c >= 0) elems += tc_blocks_elems(count, block, m->size, c, 1);
-    if (++row == x->n) row = 0;
-    if (row == f->first) column += f->step;
   }
   return elems + n * block;
 }

@@ -22,14 +22,6 @@ static int64_t most_slots(const struct tc_flows *l, const struct tc_members *m)
   return TC_SLOTS * (n->most - 1 + n->n * tc_ceil_div(n->most, least) + n->n - 1);
 }
 
-/* Blocks from the first on that are whole in all arrays. */
-static int whole_blocks(const struct tc_part *part, int n, int size)
-{
-  int64_t whole = size - 1;
-  for (int i = 0; i < n; i++) whole = TC_MIN(whole, part[i].block ? part[i].count / part[i].block : 0);
-  return (int)whole;
-}
-
 struct tc_pieces tc_pieces_of(const struct tc_coll_args *a, int algorithm, const struct tc_flows *l,
                               const struct tc_members *m)
 {
@@ -45,7 +37,7 @@ struct tc_pieces tc_pieces_of(const struct tc_coll_args *a, int algorithm, const
   for (int k = 0; k < l->n; k++)
     if (l->flow[k].wide) p.most_bytes = p.wide_bytes;
   p.elems = bytes / 64 * 64 / p.most_bytes;
-  p.whole = whole_blocks(a->parts, a->n_parts, m->size);
+  p.whole = tc_whole_blocks(a->parts, a->n_parts, m->size);
   for (int i = 0; i < a->n_parts; i++) p.of_whole += tc_ceil_div(a->parts[i].block, p.elems);
   return p;
 }
@@ -77,20 +69,18 @@ static int64_t pieces_in(const struct tc_flow *f, int first, int turn, const str
   return pieces;
 }
 
-/* There may be thousands of blocks in turns: nearly all are whole, and alike. */
+/* Of blocks in turns nearly all are whole, and alike. */
 int64_t tc_flow_pieces(const struct tc_flow *f, int first, const struct tc_part *part, int n, int64_t elems,
                        const struct tc_members *m)
 {
   if (!f->step) return pieces_in(f, first, 0, part, n, elems, m) + pieces_in(f, first, 1, part, n, elems, m);
-  const struct tc_nodes *x = m->nodes;
-  const int whole = whole_blocks(part, n, m->size);
+  const int whole = tc_whole_blocks(part, n, m->size);
+  struct tc_turns at = { f->first, f->column };
   int64_t pieces = 0, n_alike = 0, alike = 0;
-  for (int turn = 0, row = f->first, column = f->column; turn < f->n; turn++) {       /* as tc_flow_block */
-    const int block = column < x->size[row] ? x->at[row * x->most + column] : -1;
+  for (int turn = 0; turn < f->n; turn++) {
+    const int block = tc_turns_next(f, m->nodes, &at);
     if (block >= whole) pieces += pieces_in(f, first, turn, part, n, elems, m);
     else if (block >= 0 && n_alike++ == 0) alike = pieces_in(f, first, turn, part, n, elems, m);
-    if (++row == x->n) row = 0;
-    if (row == f->first) column += f->step;
   }
   return pieces + n_alike * alike;
 }
