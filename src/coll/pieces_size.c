@@ -69,7 +69,7 @@ static int64_t pieces_in(const struct tc_flow *f, int first, int turn, const str
   return pieces;
 }
 
-/* Of blocks in turns nearly all are whole, and alike. */
+/* Blocks in turns are nearly all whole, and alike. */
 int64_t tc_flow_pieces(const struct tc_flow *f, int first, const struct tc_part *part, int n, int64_t elems,
                        const struct tc_members *m)
 {

@@ -1,4 +1,4 @@
-/* sim_sum.c - what simulated calls come to, and who waits for whom where a member is lost (simulate.h). */
+/* sim_sum.c - the totals of simulated calls, and which members wait for which when one is lost (simulate.h). */
 #include "src/coll/sim.h"
 
 #include <stdlib.h>

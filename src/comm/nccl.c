@@ -266,7 +266,7 @@ static int by_gpu(const void *a, const void *b)
   return order ? order : (x > y) - (x < y);
 }
 
-/* The first rank whose GPU one before it has, and that one; n: there is none. */
+/* The first rank that has the GPU of a rank before it, *owner; n: no two share one. */
 static int find_shared(const struct look *all, int n, int *owner)
 {
   const struct look **at = tc_malloc((size_t)n * sizeof *at);

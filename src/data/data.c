@@ -300,9 +300,8 @@ int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_
 uint64_t tc_data_inodes(const struct tc_data *d)
 {
   uint64_t hash = TC_HASH64;
-  for (int i = 0; i < d->n; i++) {
+  for (int i = 0; i < d->n; i++)
     if (!tc_file_inode(&d->source[i].file[0], &hash)) return 0;
-  }
   return hash;
 }
 

@@ -13,8 +13,8 @@
  *
  * Files in reading order: order.[ch]; impl.h; token_names.c (words to sources); token_file.c (reading, and files that
  * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; data_table.c (a data
- * set from one rank for the others); data_warn.c (what may
- * be a mistake); prefetch.[ch] (the batch of the next step, read by other threads during this one). */
+ * set from one rank for the others); data_warn.c (what may be a mistake); prefetch.[ch] (the batch of the next step, read by
+ * other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H
 

@@ -94,7 +94,7 @@ int32_t tc_mesh_member(const struct tc_mesh *m, int rank, unsigned axes, int32_t
 void tc_mesh_group(const struct tc_mesh *m, int rank, unsigned axes, int32_t *ranks);
 /* Local. The number of nodes that the group of `rank` spans. */
 int tc_mesh_group_nodes(const struct tc_mesh *m, int rank, unsigned axes);
-/* Local. The group as collectives see it, with a selection of the mesh; to be freed with tc_members_done. */
+/* Local. The group as collectives see it, with the mesh's table of algorithms; to be freed with tc_members_done. */
 struct tc_members tc_mesh_members(const struct tc_mesh *m, int rank, unsigned axes);
 /* Local. The set by which these axes are called, of which those of one rank do not matter; -1: they have no name, or all are
  * of one rank. */

@@ -316,8 +316,8 @@ static int run_threads(const struct tc_launch *l, tc_launch_body *body, void *ct
   return status;
 }
 
-/* Back when all ranks have come to the end; where one is missing, the step is ended. Then rank 0 may not know why this one
- * has come. */
+/* Back when all ranks have reached the end; if one does not, the step is ended, and what this rank had left to rank 0 to print
+ * is printed. */
 static void await_end(struct tc_launch *l, int rc)
 {
   struct tc_err err;

@@ -68,8 +68,8 @@ int tc_launch_run(struct tc_launch *l, tc_launch_body *body, void *ctx);
 
 /* Local. Says a failure on stderr if that is this process's to do: what all ranks find alike is
  * reported by rank 0, a missing peer by each rank that misses it. l may be zeroed, if tc_launch_find was not
- * called. What is left to rank 0 is said all the same where not all ranks then come to the end: it was not alike. Returns the
- * exit status (-rc). */
+ * called. What is left to rank 0 is printed after all if not all ranks reach the end of the run: then rank 0 did not find the
+ * same. Returns the exit status (-rc). */
 int tc_launch_say(struct tc_launch *l, int rc, const struct tc_err *err);
 
 /* Local. Threads for a rank's kernels: run.threads, or its share of the CPUs, of srun -c's at most; 1 or more. */

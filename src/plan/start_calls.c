@@ -24,13 +24,20 @@ struct doing {
   int64_t calls;                                 /* of rank 0 */
 };
 
+/* The counts of a collective, of each rank. */
+static struct tc_coll_count *counts(struct doing *d, int coll)
+{
+  if (!d->on[coll]) d->on[coll] = tc_calloc((size_t)d->o->ranks, sizeof *d->on[coll]);
+  return d->on[coll];
+}
+
 /* What a call has added is that collective's. */
 static void charge(struct doing *d, int coll)
 {
-  if (!d->on[coll]) d->on[coll] = tc_calloc((size_t)d->o->ranks, sizeof *d->on[coll]);
+  struct tc_coll_count *on = counts(d, coll);
   for (int r = 0; r < d->o->ranks; r++) {
     const struct tc_sim_sent now = tc_sim_sent(d->sim, r);
-    struct tc_coll_count *n = &d->on[coll][r];
+    struct tc_coll_count *n = &on[r];
     n->messages += now.messages - d->before[r].messages;
     n->bytes += now.bytes - d->before[r].bytes;
     d->before[r] = now;
@@ -39,7 +46,7 @@ static void charge(struct doing *d, int coll)
 
 static void count_call(struct doing *d, int coll, int first, int end, int calls)
 {
-  for (int r = first; r < end; r++) d->on[coll][r].calls += calls;
+  for (int r = first; r < end; r++) counts(d, coll)[r].calls += calls;
   if (first == 0) d->calls += calls;
 }
 
@@ -54,18 +61,16 @@ static void run(struct doing *d, int coll, int algorithm, int dtype, int64_t cou
 
 static void make_call(struct doing *d, const struct call *c)
 {
+  static const int by[] = { [RECORDS] = TC_ALGORITHM_DOUBLING, [TABLE] = TC_ALGORITHM_TREE, [ALL] = TC_ALGORITHM_AUTO };
   const int64_t N = d->o->ranks, one = sizeof(int64_t);
   switch (c->kind) {
   case FENCE: tc_sim_meet(d->sim, d->o->fence_s); break;
-  case RECORDS: run(d, TC_ALL_GATHER, TC_ALGORITHM_DOUBLING, TC_U8, c->bytes * N, c->bytes); break;
-  case TABLE: run(d, TC_ALL_GATHER, TC_ALGORITHM_TREE, TC_U8, c->bytes * N, c->bytes); break;
-  case ALL: run(d, TC_ALL_GATHER, 0, TC_U8, c->bytes * N, c->bytes); break;
+  case RECORDS: case TABLE: case ALL: run(d, TC_ALL_GATHER, by[c->kind], TC_U8, c->bytes * N, c->bytes); break;
   case ROOT:
     run(d, TC_ALL_GATHER, 0, TC_U8, one * N, one);
     tc_sim_gather(d->sim, c->bytes);
     charge(d, TC_SEND);
     count_call(d, TC_SEND, 1, d->o->ranks, 1);
-    if (!d->on[TC_RECV]) d->on[TC_RECV] = tc_calloc((size_t)N, sizeof *d->on[TC_RECV]);
     for (int step = 1; step < N; step *= 2)
       for (int to = 0; to + step < N; to += 2 * step) count_call(d, TC_RECV, to, to + 1, 1);
     break;

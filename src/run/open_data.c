@@ -23,17 +23,15 @@ static int open_on_first(const struct tc_run *r, struct tc_data **out, const str
 {
   const double deadline_s = r->cfg->run_deadline > 0 ? r->cfg->run_deadline : 600;
   struct opening x = { .r = r, .slice_ns = TC_MIN((int64_t)(deadline_s * 1e9 / 4), SLICE_NS) };
-  int64_t done = r->rank == 0;
+  int64_t done;
   int rc = 0;
   x.until_ns = tc_now_ns() + x.slice_ns;
   if (r->rank == 0) rc = tc_data_open_between(out, o, &(struct tc_between){ say_opening, &x }, err);
-  struct tc_err why = *err;
   if (rc == TC_EPEER) return rc;
   do {
     done = r->rank == 0;
     TC_TRY(tc_comm_max_i64(r->world, &done, 1, err));
   } while (!done);
-  *err = why;
   return tc_comm_bcast_status(r->world, rc, err);
 }
 

@@ -55,7 +55,6 @@ static void print_run(json_t *list, const struct tc_start_opts *o)
 int tc_plan_simulate_start(const struct tc_plan_job *j, struct tc_err *err)
 {
   int ranks[MOST_RUNS], n;
-  json_t *list = j->json ? json_array() : NULL;
   struct tc_start_opts o = { .each = j->cluster.devices, .partial = j->cfg->run_sums == TC_SUMS_NODES, .fence_s = j->fence_s,
                              .record_bytes = j->record_bytes, .deadline_s = j->cfg->run_deadline,
                              .net = tc_plan_net(&j->cluster, j->cluster.devices) };
@@ -64,6 +63,7 @@ int tc_plan_simulate_start(const struct tc_plan_job *j, struct tc_err *err)
   TC_TRY(read_ranks(ranks, &n, j->ranks ? j->ranks : DEFAULT_RANKS, err));
   if (*j->cfg->run_collectives) TC_TRY(tc_selection_read(&table, j->cfg->run_collectives, err));
   o.selection = table;
+  json_t *list = j->json ? json_array() : NULL;
   if (!list) {
     printf("device     %s, %d ranks on each node\n", j->cluster.device.name, o.each);
     for (int i = 0; i < 2; i++)
