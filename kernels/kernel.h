@@ -17,6 +17,8 @@
 #ifndef TC_KERNEL_H
 #define TC_KERNEL_H
 
+#include <math.h>
+
 #include "src/base/base.h"
 #include "src/graph/row_order.h"
 #include "src/graph/rule.h"
@@ -48,8 +50,8 @@ struct tc_call {
   struct tc_view *in, *out;    /* in[i].data, out[i].data are set before each run */
   uint8_t acc;                 /* bit k: out[k] += result */
   struct tc_gemm gemm;         /* TC_OP_MATMUL: C (+)= op(A) op(B) (+ bias[n]) */
-  float f[2];
-  int64_t k[2];
+  float f[2];                  /* of struct tc_attr: number and other; index, second and third */
+  int64_t k[3];
   struct tc_row_order rows;    /* of the tokens, in the global tensor */
   const float *freq;           /* rope: [D/2] radians from position to position; borrowed from the graph */
   const struct tc_runtime *rt;
@@ -77,6 +79,9 @@ static inline int64_t tc_call_group(const struct tc_call *c, const struct tc_vie
 {
   return i * (qkv->dim[1] / kv->dim[1]) + c->k[1];
 }
+
+/* Attention's scores are products of queries and keys times this; D: a head's size. */
+static inline float tc_call_scale(const struct tc_call *c, int64_t D) { return c->f[0] > 0 ? c->f[0] : 1.f / sqrtf((float)D); }
 
 /* sequence * T + position of row n of a block of tokens. */
 static inline int64_t tc_call_row(const struct tc_call *c, const struct tc_view *x, int64_t n)
@@ -252,7 +257,7 @@ void tc_host_sync(struct tc_device *d);
 
 /* A device in a shared object (open.c): tercio-NAME.so exports `tc_module`. It belongs to this build
  * if both numbers agree. It is self-contained: it calls no function of the program. */
-enum { TC_MODULE_VERSION = 6 };
+enum { TC_MODULE_VERSION = 7 };
 struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };
 #define TC_MODULE_LAYOUT ((uint32_t)(sizeof(struct tc_call) + 1000 * sizeof(struct tc_view) \
                                      + 100 * sizeof(struct tc_device) + 1000000 * TC_OPS \

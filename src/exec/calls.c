@@ -85,7 +85,7 @@ int tc_exec_make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct 
   xn->mb_step = tc_calloc((size_t)total, sizeof *xn->mb_step);
   xn->mb_dim = tc_calloc((size_t)total, sizeof *xn->mb_dim);
   *c = (struct tc_call){ .op = n->op, .node = id, .n_in = n->n_in, .n_out = n->n_out,
-                         .f = { n->attr.number }, .k = { n->attr.index, n->attr.second },
+                         .f = { n->attr.number, n->attr.other }, .k = { n->attr.index, n->attr.second, n->attr.third },
                          .rows = g->rows, .freq = n->attr.freq, .rt = &x->now };
   c->in = tc_calloc((size_t)total, sizeof *c->in);
   c->out = c->in + n->n_in;

@@ -74,9 +74,16 @@ struct tc_attr {
     float number;                /* any of these: kernels receive it as f[0] */
     float eps;                   /* layernorm, rmsnorm, qknorm */
     float rate;                  /* dropout: the fraction that becomes 0 */
-    float factor;                /* sum; fill: the value */
+    float factor;                /* sum, scale; fill: the value; rope: of sines and cosines, 0: 1 */
+    float scale;                 /* attention: of scores; 0: 1 / sqrt(D) */
+    float z;                     /* nll: of the square of log(sum of exponentials) */
     float decay;                 /* updates: whether weight decay applies, 1 or 0 */
     float std;                   /* normal */
+  };
+  union {
+    float other;                 /* either of these: kernels receive it as f[1] */
+    float shift;                 /* rmsnorm, qknorm: what is added to the gain */
+    float cap;                   /* attention, softcap: c of c tanh(x / c); attention 0: none */
   };
   union {
     int64_t index;               /* any of these: kernels receive it as k[0] */
@@ -90,7 +97,13 @@ struct tc_attr {
     int64_t rows;                /* normal: rows without padding; 0: all */
     int64_t piece;               /* attention, kv: which piece of the groups, from 0 */
   };
-  const float *freq;             /* rope: [D/2] radians from position to position; in the graph's pool */
+  union {
+    int64_t third;               /* any of these: kernels receive it as k[2] */
+    int64_t window;              /* attention: how many keys a query sees at most, its own included; 0: all before it */
+    int64_t rotary;              /* rope: the first so many elements of a head turn; 0: all */
+    int64_t act;                 /* act, glu: enum tc_act_fn */
+  };
+  const float *freq;             /* rope: [rotary / 2] radians from position to position; in the graph's pool */
 };
 
 struct tc_node {
