@@ -134,14 +134,14 @@ typedef int64_t tc_cpu_size_fn(struct tc_device *d, const struct tc_call *c);
 /* Ops, and the function that runs each: K has no scratch, S has as much as tc_cpu_NAME_scratch says. */
 #define TC_CPU_KERNELS(K, S) \
   /* cpu_elem.c */ \
-  K(BIAS, bias) K(GELU, gelu) K(ADD, add) K(CAST, cast) K(DROPOUT, dropout) S(BIAS_BWD, bias_bwd) \
-  K(GELU_BWD, gelu_bwd) K(FILL, fill) K(ACCUM, accumulate) K(NORMAL, normal) \
+  K(BIAS, bias) K(ACT, act) K(ADD, add) K(CAST, cast) K(DROPOUT, dropout) S(BIAS_BWD, bias_bwd) \
+  K(ACT_BWD, act_bwd) K(FILL, fill) K(ACCUM, accumulate) K(NORMAL, normal) \
   /* cpu_norm.c */ \
   S(LAYERNORM, layernorm) S(LAYERNORM_BWD, layernorm_bwd) \
   /* cpu_rms.c */ \
   S(RMSNORM, rmsnorm) S(RMSNORM_BWD, rmsnorm_bwd) S(QKNORM, qknorm) S(QKNORM_BWD, qknorm_bwd) \
   /* cpu_rope.c */ \
-  S(ROPE, rope) K(SWIGLU, swiglu) K(SWIGLU_BWD, swiglu_bwd) \
+  S(ROPE, rope) K(GLU, glu) K(GLU_BWD, glu_bwd) \
   /* cpu_embed.c */ \
   K(EMBED, embed) K(POS, pos) S(EMBED_BWD, embed_bwd) S(POS_BWD, pos_bwd) \
   /* cpu_head.c */ \

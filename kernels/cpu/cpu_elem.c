@@ -106,9 +106,9 @@ TC_CLONES void tc_cpu_plus(float *y, const float *a, const float *b, int64_t n)
   for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
-int tc_cpu_gelu(struct tc_device *d, const struct tc_call *c) { return each_block(d, c, gelu); }
+int tc_cpu_act(struct tc_device *d, const struct tc_call *c) { return each_block(d, c, gelu); }
 
-int tc_cpu_gelu_bwd(struct tc_device *d, const struct tc_call *c) { return each_block(d, c, gelu_bwd); }
+int tc_cpu_act_bwd(struct tc_device *d, const struct tc_call *c) { return each_block(d, c, gelu_bwd); }
 
 int tc_cpu_add(struct tc_device *d, const struct tc_call *c) { return each_block(d, c, tc_cpu_plus); }
 

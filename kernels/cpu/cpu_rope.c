@@ -111,7 +111,7 @@ static struct piece piece_at(int64_t i, int64_t F)
   return (struct piece){ row * 2 * F + from, row * F + from, TC_MIN(TC_BLOCK, F - from) };
 }
 
-int tc_cpu_swiglu(struct tc_device *d, const struct tc_call *c)
+int tc_cpu_glu(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0], *y = &c->out[0];
   const int64_t F = x->dim[2], all = x->dim[0] * pieces_per_row(F);
@@ -126,7 +126,7 @@ int tc_cpu_swiglu(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-int tc_cpu_swiglu_bwd(struct tc_device *d, const struct tc_call *c)
+int tc_cpu_glu_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *dy = &c->in[0], *x = &c->in[1], *dx = &c->out[0];
   const int64_t F = x->dim[2], all = x->dim[0] * pieces_per_row(F);

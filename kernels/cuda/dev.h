@@ -368,7 +368,7 @@ static inline dim3 tc_blocks(int64_t n, int64_t each)
 typedef int tc_cuda_fn(struct tc_device *d, const struct tc_call *c);
 typedef int64_t tc_cuda_size_fn(struct tc_device *d, const struct tc_call *c);
 /* elem.cu */
-tc_cuda_fn tc_cuda_gelu, tc_cuda_gelu_bwd, tc_cuda_add, tc_cuda_cast, tc_cuda_dropout;
+tc_cuda_fn tc_cuda_act, tc_cuda_act_bwd, tc_cuda_add, tc_cuda_cast, tc_cuda_dropout;
 tc_cuda_fn tc_cuda_fill, tc_cuda_accum, tc_cuda_normal, tc_cuda_bias;
 /* rows.cu */
 tc_cuda_fn tc_cuda_bias_bwd;
@@ -386,7 +386,7 @@ int tc_cuda_norm_sums(struct tc_device *d, const struct tc_call *const *part);
 tc_cuda_fn tc_cuda_qknorm, tc_cuda_qknorm_bwd;
 tc_cuda_size_fn tc_cuda_qknorm_bwd_scratch;
 /* rope.cu */
-tc_cuda_fn tc_cuda_rope, tc_cuda_rope_bwd, tc_cuda_swiglu, tc_cuda_swiglu_bwd;
+tc_cuda_fn tc_cuda_rope, tc_cuda_rope_bwd, tc_cuda_glu, tc_cuda_glu_bwd;
 /* cache.cu */
 tc_cuda_fn tc_cuda_attn_cache;
 int tc_cuda_attn_cache_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);

@@ -261,7 +261,7 @@ void tc_cuda_load(struct tc_device *d)
 #define KERNEL_LAYERNORM { tc_cuda_layernorm, NULL, NULL, NULL }
 #define KERNEL_MATMUL { tc_cuda_matmul, tc_cuda_matmul_scratch, tc_cuda_matmul_prepare, NULL }
 #define KERNEL_BIAS { tc_cuda_bias, NULL, NULL, NULL }
-#define KERNEL_GELU { tc_cuda_gelu, NULL, NULL, NULL }
+#define KERNEL_ACT { tc_cuda_act, NULL, NULL, NULL }
 #define KERNEL_ADD { tc_cuda_add, NULL, NULL, NULL }
 #define KERNEL_CAST { tc_cuda_cast, NULL, NULL, NULL }
 #define KERNEL_DROPOUT { tc_cuda_dropout, NULL, NULL, NULL }
@@ -278,7 +278,7 @@ void tc_cuda_load(struct tc_device *d)
 #define KERNEL_SUM { tc_cuda_sum, NULL, NULL, NULL }
 #define KERNEL_LAYERNORM_BWD { tc_cuda_layernorm_bwd, tc_cuda_norm_bwd_scratch, NULL, NULL }
 #define KERNEL_BIAS_BWD { tc_cuda_bias_bwd, tc_cuda_bias_bwd_scratch, NULL, NULL }
-#define KERNEL_GELU_BWD { tc_cuda_gelu_bwd, NULL, NULL, NULL }
+#define KERNEL_ACT_BWD { tc_cuda_act_bwd, NULL, NULL, NULL }
 #define KERNEL_ATTN_BWD { tc_cuda_attn_bwd, tc_cuda_attn_bwd_scratch, tc_cuda_attn_prepare, NULL }
 #define KERNEL_EMBED_BWD { tc_cuda_embed_bwd, tc_cuda_embed_bwd_scratch, NULL, NULL }
 #define KERNEL_POS_BWD { tc_cuda_pos_bwd, tc_cuda_pos_bwd_scratch, NULL, NULL }
@@ -298,8 +298,8 @@ void tc_cuda_load(struct tc_device *d)
 #define KERNEL_QKNORM_BWD { tc_cuda_qknorm_bwd, tc_cuda_qknorm_bwd_scratch, NULL, NULL }
 #define KERNEL_ROPE { tc_cuda_rope, NULL, NULL, NULL }
 #define KERNEL_ROPE_BWD { tc_cuda_rope_bwd, NULL, NULL, NULL }
-#define KERNEL_SWIGLU { tc_cuda_swiglu, NULL, NULL, NULL }
-#define KERNEL_SWIGLU_BWD { tc_cuda_swiglu_bwd, NULL, NULL, NULL }
+#define KERNEL_GLU { tc_cuda_glu, NULL, NULL, NULL }
+#define KERNEL_GLU_BWD { tc_cuda_glu_bwd, NULL, NULL, NULL }
 static const struct tc_kernel kernels[TC_OPS] = {
 #define OP(id, name, n_in, n_out, rule, unsplittable, flags, what) KERNEL_##id,
 #include "src/graph/op.def"

@@ -78,11 +78,11 @@ struct gelu_bwd {
   }
 };
 
-int tc_cuda_gelu(struct tc_device *d, const struct tc_call *c)
+int tc_cuda_act(struct tc_device *d, const struct tc_call *c)
 {
   return run_map(d, c, gelu(), "gelu");
 }
-int tc_cuda_gelu_bwd(struct tc_device *d, const struct tc_call *c)
+int tc_cuda_act_bwd(struct tc_device *d, const struct tc_call *c)
 {
   return run_map(d, c, gelu_bwd(), "gelu_bwd");
 }

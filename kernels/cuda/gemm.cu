@@ -278,8 +278,8 @@ int tc_cuda_matmul(struct tc_device *d, const struct tc_call *c)
 static bool product_of_two(const struct tc_call *const *part, struct product *x)
 {
   const struct tc_call *one = part[0], *two = part[1];
-  if (one->op == TC_OP_MATMUL && (two->op == TC_OP_GELU || two->op == TC_OP_GELU_BWD)) {
-    const bool back = two->op == TC_OP_GELU_BWD;
+  if (one->op == TC_OP_MATMUL && (two->op == TC_OP_ACT || two->op == TC_OP_ACT_BWD)) {
+    const bool back = two->op == TC_OP_ACT_BWD;
     *x = product_of(one);
     if (one->acc || two->acc || !tc_same(&one->out[0], &two->in[0]) || (one->n_in > 2 && !x->bias)
         || (back && one->n_in > 2) || two->out[0].dtype != one->out[0].dtype

@@ -119,7 +119,7 @@ static dim3 gate_grid(const struct tc_view *x)
   return dim3(tc_blocks(x->dim[0], 1).x, tc_blocks(x->dim[2], GATE_COLS).x);
 }
 
-int tc_cuda_swiglu(struct tc_device *d, const struct tc_call *c)
+int tc_cuda_glu(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0], *y = &c->out[0];
   struct gate g;
@@ -131,7 +131,7 @@ int tc_cuda_swiglu(struct tc_device *d, const struct tc_call *c)
   return tc_cuda_launched(d, "swiglu");
 }
 
-int tc_cuda_swiglu_bwd(struct tc_device *d, const struct tc_call *c)
+int tc_cuda_glu_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *dy = &c->in[0], *x = &c->in[1], *dx = &c->out[0];
   struct gate g;

@@ -123,7 +123,7 @@ static void add_pass(struct trial *t, const struct key *of, const struct room *r
     if (back || of->residual) v[n++] = view_of(r->part[AUX], of->out, of->m, of->n);
     v[n] = view_of(r->part[back ? Y : AUX], of->out, of->m, of->n);
   }
-  p->run = sums ? tc_cuda_bias_bwd : back ? tc_cuda_gelu_bwd : of->residual ? tc_cuda_add : tc_cuda_gelu;
+  p->run = sums ? tc_cuda_bias_bwd : back ? tc_cuda_act_bwd : of->residual ? tc_cuda_add : tc_cuda_act;
   p->call.n_in = n, p->call.n_out = 1, p->call.in = v, p->call.out = v + n, p->call.scratch = r->part[WORK];
 }
 

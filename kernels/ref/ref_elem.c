@@ -24,7 +24,7 @@ int tc_ref_bias_bwd(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-int tc_ref_gelu(struct tc_device *d, const struct tc_call *c)
+int tc_ref_act(struct tc_device *d, const struct tc_call *c)
 {
   for (int64_t i = 0; i < c->out[0].elems; i++) {
     double x = tc_ref_get(&c->in[0], i);
@@ -33,7 +33,7 @@ int tc_ref_gelu(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-int tc_ref_gelu_bwd(struct tc_device *d, const struct tc_call *c)
+int tc_ref_act_bwd(struct tc_device *d, const struct tc_call *c)
 {
   for (int64_t i = 0; i < c->out[0].elems; i++) {
     double dy = tc_ref_get(&c->in[0], i), x = tc_ref_get(&c->in[1], i);

@@ -124,7 +124,7 @@ int tc_ref_rope_bwd(struct tc_device *d, const struct tc_call *c) { return rotat
 /* ---- SwiGLU ---------------------------------------------------------------------------- */
 
 /* Shazeer, "GLU variants improve Transformer", 2020. x[N,2,F]: the gate's input, then what it scales. */
-int tc_ref_swiglu(struct tc_device *d, const struct tc_call *c)
+int tc_ref_glu(struct tc_device *d, const struct tc_call *c)
 {
   const int64_t F = c->in[0].dim[2];
   for (int64_t i = 0; i < c->out[0].elems; i++) {
@@ -135,7 +135,7 @@ int tc_ref_swiglu(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-int tc_ref_swiglu_bwd(struct tc_device *d, const struct tc_call *c)
+int tc_ref_glu_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[1];
   const int64_t F = x->dim[2];

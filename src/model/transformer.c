@@ -319,8 +319,8 @@ static int32_t mlp(struct build *b, int32_t x, const char *layer, float std_out)
   const bool gated = b->m->act == TC_ACT_SWIGLU;
   int32_t f = gated ? linear(b, x, layer, "mlp.gate_up", &gate_up, 0.02f)
                     : linear(b, x, layer, "mlp.fc", &up, 0.02f);
-  f = gated ? named(b, TC_OP_SWIGLU, 1, &f, layer, "mlp.swiglu", 2, (int64_t[]){ N, F })
-            : named(b, TC_OP_GELU, 1, &f, layer, "mlp.gelu", 2, (int64_t[]){ N, F });
+  f = gated ? named(b, TC_OP_GLU, 1, &f, layer, "mlp.swiglu", 2, (int64_t[]){ N, F })
+            : named(b, TC_OP_ACT, 1, &f, layer, "mlp.gelu", 2, (int64_t[]){ N, F });
   return linear(b, f, layer, "mlp.proj", &down, std_out);
 }
 

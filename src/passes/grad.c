@@ -204,7 +204,7 @@ static void grad_bias(struct gctx *c, int32_t dy)
 
 static void grad_activation(struct gctx *c, int32_t dy)
 {
-  emit1(c, c->fwd->op == TC_OP_GELU ? TC_OP_GELU_BWD : TC_OP_SWIGLU_BWD, 0, 2, (int32_t[]){ dy, in(c, 0) });
+  emit1(c, c->fwd->op == TC_OP_ACT ? TC_OP_ACT_BWD : TC_OP_GLU_BWD, 0, 2, (int32_t[]){ dy, in(c, 0) });
 }
 
 static void grad_add(struct gctx *c, int32_t dy)
@@ -306,11 +306,11 @@ static void grad_sum(struct gctx *c, int32_t dy)
 
 static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
   [TC_OP_EMBED] = grad_embed,   [TC_OP_POS] = grad_pos,     [TC_OP_LAYERNORM] = grad_layernorm,
-  [TC_OP_MATMUL] = grad_matmul, [TC_OP_BIAS] = grad_bias,   [TC_OP_GELU] = grad_activation,
+  [TC_OP_MATMUL] = grad_matmul, [TC_OP_BIAS] = grad_bias,   [TC_OP_ACT] = grad_activation,
   [TC_OP_ADD] = grad_add,       [TC_OP_CAST] = grad_same,   [TC_OP_DROPOUT] = grad_same,
   [TC_OP_ATTN] = grad_attn,     [TC_OP_KV] = grad_kv,       [TC_OP_SUMEXP] = grad_sumexp, [TC_OP_PICK] = grad_pick,
   [TC_OP_NLL] = grad_nll,       [TC_OP_SUM] = grad_sum,     [TC_OP_RMSNORM] = grad_rmsnorm,
-  [TC_OP_QKNORM] = grad_qknorm, [TC_OP_ROPE] = grad_rope,   [TC_OP_SWIGLU] = grad_activation,
+  [TC_OP_QKNORM] = grad_qknorm, [TC_OP_ROPE] = grad_rope,   [TC_OP_GLU] = grad_activation,
   [TC_OP_SPREAD] = grad_spread,
 };
 

@@ -43,7 +43,7 @@ static bool is_candidate(const struct rctx *c, const struct tc_node *n)
   if (is_made_again(c->g, n)) return true;
   if (c->what == TC_RECOMPUTE_NONE) return false;
   if (c->what == TC_RECOMPUTE_SELECTIVE)
-    return n->op == TC_OP_ATTN || n->op == TC_OP_GELU || n->op == TC_OP_SWIGLU;
+    return n->op == TC_OP_ATTN || n->op == TC_OP_ACT || n->op == TC_OP_GLU;
   if (n->op == TC_OP_RESHARD && n->axes == TC_ON_PP) return false;         /* a receive is not repeated */
   int32_t p = n->op == TC_OP_RESHARD ? c->g->tensor[tc_in(c->g, n, 0)].param : -1;
   return p < 0 || c->g->param[p].reshard_after == TC_AFTER_USE;

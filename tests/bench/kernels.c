@@ -89,8 +89,8 @@ static const struct row {
   { TC_OP_MATMUL, 1, -1, "matmul head, d weight", "x:RV x:RC", "f:VC", "VCRtn", 0 },
   { TC_OP_BIAS, 0, -1, "bias", "x:NC x:C", "x:NC", "", 0 },
   { TC_OP_BIAS_BWD, 1, -1, "bias_bwd", "x:NF", "f:F", "", 0 },
-  { TC_OP_GELU, 0, -1, "gelu", "x:NF", "x:NF", "", 0 },
-  { TC_OP_GELU_BWD, 0, -1, "gelu_bwd", "x:NF x:NF", "x:NF", "", 0 },
+  { TC_OP_ACT, 0, -1, "gelu", "x:NF", "x:NF", "", 0 },
+  { TC_OP_ACT_BWD, 0, -1, "gelu_bwd", "x:NF x:NF", "x:NF", "", 0 },
   { TC_OP_ADD, 0, -1, "add", "x:NC x:NC", "x:NC", "", 2 },
   { TC_OP_DROPOUT, 0, -1, "dropout", "x:NC", "x:NC", "", 0 },
   { TC_OP_ATTN, 0, -1, "attn", "x:NH3D", "x:NHD f:NH", "", 0 },
@@ -118,8 +118,8 @@ static const struct row {
   { TC_OP_MATMUL, 0, -1, "matmul gate_up", "x:NC x:BC", "x:NB", "NBCnt", 1 },
   { TC_OP_MATMUL, 0, -1, "matmul gate_up, d input", "x:NB x:BC", "x:NC", "NCBnn", 1 },
   { TC_OP_MATMUL, 1, -1, "matmul gate_up, d weight", "x:NB x:NC", "f:BC", "BCNtn", 1 },
-  { TC_OP_SWIGLU, 0, -1, "swiglu", "x:N2M", "x:NM", "", 1 },
-  { TC_OP_SWIGLU_BWD, 0, -1, "swiglu_bwd", "x:NM x:N2M", "x:N2M", "", 1 },
+  { TC_OP_GLU, 0, -1, "swiglu", "x:N2M", "x:NM", "", 1 },
+  { TC_OP_GLU_BWD, 0, -1, "swiglu_bwd", "x:NM x:N2M", "x:N2M", "", 1 },
   { TC_OP_MATMUL, 0, -1, "gated down", "x:NM x:CM", "x:NC", "NCMnt", 1 },
   { TC_OP_MATMUL, 0, -1, "gated down, d input", "x:NC x:CM", "x:NM", "NMCnn", 1 },
   { TC_OP_MATMUL, 1, -1, "gated down, d weight", "x:NC x:NM", "f:CM", "CMNtn", 1 },
@@ -306,7 +306,7 @@ static void time_rows(struct bench *b)
   static const struct { const char *name; int forward, backward; } kind[KINDS] = {
     { "products", TC_OP_MATMUL, TC_OP_MATMUL }, { "attention", TC_OP_ATTN, TC_OP_ATTN_BWD },
     { "RMS norms", TC_OP_RMSNORM, TC_OP_RMSNORM_BWD }, { "rotary positions", TC_OP_ROPE, TC_OP_ROPE_BWD },
-    { "SwiGLU", TC_OP_SWIGLU, TC_OP_SWIGLU_BWD }, { "residual sums", TC_OP_ADD, TC_OP_ADD } };
+    { "SwiGLU", TC_OP_GLU, TC_OP_GLU_BWD }, { "residual sums", TC_OP_ADD, TC_OP_ADD } };
   double spent[KINDS] = { 0 }, all = 0;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     if (b->only && !strstr(table[i].name, b->only)) continue;
@@ -399,7 +399,7 @@ static void time_groups(struct bench *b)
   struct tc_view *x = take(b, j, "x:NC"), *w = take(b, j, "x:FC"), *bias = take(b, j, "x:F");
   struct tc_view *y = take(b, j, "x:NF"), *z = take(b, j, "x:NF");
   add(j, TC_OP_MATMUL, 3, 1, V(x, w, bias, y))->gemm = (struct tc_gemm){ N, F, C, false, true };
-  add(j, TC_OP_GELU, 1, 1, V(y, z));
+  add(j, TC_OP_ACT, 1, 1, V(y, z));
   j->flops = product, j->bytes = view_bytes(x) + view_bytes(w) + view_bytes(y) + view_bytes(z);
   time_group(b, j);
 
@@ -407,7 +407,7 @@ static void time_groups(struct bench *b)
   x = take(b, j, "x:NC"), w = take(b, j, "x:CF"), y = take(b, j, "x:NF"), z = take(b, j, "x:NF");
   struct tc_view *dx = take(b, j, "x:NF");
   add(j, TC_OP_MATMUL, 2, 1, V(x, w, y))->gemm = (struct tc_gemm){ N, F, C, false, false };
-  add(j, TC_OP_GELU_BWD, 2, 1, V(y, z, dx));
+  add(j, TC_OP_ACT_BWD, 2, 1, V(y, z, dx));
   j->flops = product, j->bytes = view_bytes(x) + view_bytes(w) + view_bytes(z) + view_bytes(dx);
   time_group(b, j);
 

@@ -12,7 +12,7 @@ static void memory(struct tc_device *d, int64_t *left, int64_t *total)
 static int64_t some_scratch(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
-  return c->op == TC_OP_GELU ? 12345678 : c->op == TC_OP_ADD ? 77 : 0;
+  return c->op == TC_OP_ACT ? 12345678 : c->op == TC_OP_ADD ? 77 : 0;
 }
 
 #define END                                                                                        \
@@ -35,7 +35,7 @@ static void test_allocs(void)
       struct fixture f;
       struct tc_err err = { 0 };
       open_fixture(&f, 2, 0);
-      f.kernel[TC_OP_GELU].scratch = f.kernel[TC_OP_ADD].scratch = some_scratch;
+      f.kernel[TC_OP_ACT].scratch = f.kernel[TC_OP_ADD].scratch = some_scratch;
       if (knows) f.ops.memory = memory;
       watch.fail_alloc = i + 1;
       is_int(make_exec(&f, &err), TC_EUSER, "memory %d of 3 is not there", i + 1);
@@ -50,7 +50,7 @@ static void test_memory(void)
   struct fixture f;
   struct tc_err err = { 0 };
   open_fixture(&f, 2, 0);
-  f.kernel[TC_OP_GELU].scratch = f.kernel[TC_OP_ADD].scratch = some_scratch;
+  f.kernel[TC_OP_ACT].scratch = f.kernel[TC_OP_ADD].scratch = some_scratch;
   is_int(make_exec(&f, &err), 0, "made %s", err.text);
   const struct tc_exec_memory m = tc_exec_memory(f.exec);
   int64_t scratch = 0;
@@ -144,7 +144,7 @@ static void test_kernels(void)
   struct tc_err err = { 0 };
   double loss[STEPS + 1];
   open_fixture(&f, 2, 0);
-  f.kernel[TC_OP_GELU].run = NULL;
+  f.kernel[TC_OP_ACT].run = NULL;
   is_int(make_exec(&f, &err), TC_EUSER, "a kernel that there is none of");
   is_str(err.text, "device ref has no kernel for op gelu", "... is named");
   close_fixture(&f);
@@ -153,7 +153,7 @@ static void test_kernels(void)
     err.text[0] = 0;
     if (checks) f.ops.check = broken;
     is_int(make_exec(&f, &err), 0, "made %s", err.text);
-    watch.fail_op = TC_OP_GELU_BWD;
+    watch.fail_op = TC_OP_ACT_BWD;
     watch.fail_run = 3;
     is_int(losses(&f, loss, &err), TC_EUSER, "a kernel that fails");
     is_str(err.text, checks ? "the device is broken" : "op gelu_bwd failed",

@@ -268,7 +268,7 @@ static void test_refused(const struct layout *l)
     const char *why;
   } row[] = { { 1, 0, -1, 0, "no lists today" },
               { 0, 1, -1, 0, "too long a list" },
-              { 0, 0, TC_OP_GELU, 3, "op gelu failed" } };
+              { 0, 0, TC_OP_ACT, 3, "op gelu failed" } };
   double want[STEPS + 1], got[STEPS + 1];
   plain_losses(l, want);
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

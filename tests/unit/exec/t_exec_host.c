@@ -45,7 +45,7 @@ static void pinned_free(struct tc_device *d, void *p) { give(d, 'p', p, -1); }
 
 static int64_t gelu_scratch(struct tc_device *d, const struct tc_call *c)
 {
-  return c->op != TC_OP_GELU ? 0 : d == host ? 1 : 12345678;
+  return c->op != TC_OP_ACT ? 0 : d == host ? 1 : 12345678;
 }
 
 static int64_t adamw_scratch(struct tc_device *d, const struct tc_call *c)
@@ -123,7 +123,7 @@ static void open_host(struct fixture *f, int mb, int offload, bool pins)
   host_ops.free = host_free;
   host->ops = &host_ops;
   f->kernel[TC_OP_ADAMW].run = run_update;
-  f->kernel[TC_OP_GELU].scratch = host_kernel[TC_OP_GELU].scratch = gelu_scratch;
+  f->kernel[TC_OP_ACT].scratch = host_kernel[TC_OP_ACT].scratch = gelu_scratch;
   f->kernel[TC_OP_ADAMW].scratch = host_kernel[TC_OP_ADAMW].scratch = adamw_scratch;
   f->ops.alloc = device_alloc;
   f->ops.free = device_free;

@@ -50,7 +50,7 @@ static void test_no_rule(void)
   struct tc_err err = { 0 };
   tc_model_build(g, &toy, &o);
   for (int32_t i = 0; i < g->n_nodes; i++)
-    if (g->node[i].op == TC_OP_GELU) g->node[i].op = TC_OP_ACCUM;
+    if (g->node[i].op == TC_OP_ACT) g->node[i].op = TC_OP_ACCUM;
   is_int(tc_grad(g, TC_F32, &err), TC_EUSER, "an op without a gradient");
   is_str(err.text, "op accum has no gradient", "... is named");
   is_int(g->n_contributions, 0, "... and no contribution is recorded");

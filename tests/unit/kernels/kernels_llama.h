@@ -70,11 +70,11 @@ static void ropes(int dtype, int64_t N, int64_t n0, int64_t T, int64_t K, int64_
 
 static void gates(int dtype, int64_t N, int64_t F)
 {
-  struct test t = new_test(TC_OP_SWIGLU, "N%lld F%lld %s", (long long)N, (long long)F, tc_dtype_name(dtype));
+  struct test t = new_test(TC_OP_GLU, "N%lld F%lld %s", (long long)N, (long long)F, tc_dtype_name(dtype));
   input(&t, dtype, DIMS(N, 2, F), LOGITS);
   output(&t, dtype, DIMS(N, F));
   check(&t);
-  t = new_test(TC_OP_SWIGLU_BWD, "N%lld F%lld %s", (long long)N, (long long)F, tc_dtype_name(dtype));
+  t = new_test(TC_OP_GLU_BWD, "N%lld F%lld %s", (long long)N, (long long)F, tc_dtype_name(dtype));
   input(&t, dtype, DIMS(N, F), NORMALISH);
   input(&t, dtype, DIMS(N, 2, F), LOGITS);
   output(&t, dtype, DIMS(N, 2, F));

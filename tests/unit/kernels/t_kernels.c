@@ -23,7 +23,7 @@ static const int types[] = T_TYPES;
 static void elementwise(int dtype, int out_type, int64_t rows, int64_t cols)
 {
   static const struct { int op, n_in, acc; float f0; } table[] = {
-    { TC_OP_GELU, 1, 0, 0 }, { TC_OP_GELU_BWD, 2, 0, 0 }, { TC_OP_ADD, 2, 0, 0 },
+    { TC_OP_ACT, 1, 0, 0 }, { TC_OP_ACT_BWD, 2, 0, 0 }, { TC_OP_ADD, 2, 0, 0 },
     { TC_OP_CAST, 1, 0, 0 }, { TC_OP_ACCUM, 1, 0, 0 }, { TC_OP_ACCUM, 1, 1, 0 },
     { TC_OP_FILL, 0, 0, -1.5f }, { TC_OP_DROPOUT, 1, 0, 0.3f }, { TC_OP_NORMAL, 0, 0, 0.02f },
   };
@@ -122,7 +122,7 @@ static void extremes(void)
   }
   ok(good, "exp at -inf, NaN, overflow and subnormals");
   drop(got, 1);
-  t.c.op = TC_OP_GELU, t.c.n_in = 1;
+  t.c.op = TC_OP_ACT, t.c.n_in = 1;
   good = run_on(d, &t, none, false, got) && isnan(get(&got[0], N - 1))
          && get(&got[0], 12) == (double)1e10f && get(&got[0], 2) == 0 && get(&got[0], 7) == 0;
   ok(good, "gelu at both ends, 0 and NaN");

@@ -110,11 +110,11 @@ static void test_attention(int64_t B, int64_t T, int64_t H, int64_t D)
 
 static void test_elementwise(void)
 {
-  struct forward f = { .c = { .op = TC_OP_GELU, .n_in = 1, .n_out = 1 } };
+  struct forward f = { .c = { .op = TC_OP_ACT, .n_in = 1, .n_out = 1 } };
   f.in[0] = F(4, 9), f.out[0] = F(4, 9), f.weight[0] = F(4, 9);
   for (int i = 0; i < 36; i++) data(&f.in[0])[i] *= 5;
   struct tc_view grad = F(4, 9);
-  run(TC_OP_GELU_BWD, (struct tc_view[]){ f.weight[0], f.in[0] }, 2, &grad, 1, &f.c);
+  run(TC_OP_ACT_BWD, (struct tc_view[]){ f.weight[0], f.in[0] }, 2, &grad, 1, &f.c);
   compare(&f, 0, &grad, "gelu dx");
   done(&f, &grad, 1);
 

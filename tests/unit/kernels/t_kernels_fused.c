@@ -17,7 +17,7 @@ static void gelu_product(struct scene *s, int dtype, bool bias, int64_t n)
   struct tc_call *c = bias ? call(s, TC_OP_MATMUL, 3, 1, VIEW(x, w, b, y))
                            : call(s, TC_OP_MATMUL, 2, 1, VIEW(x, w, y));
   c->gemm = (struct tc_gemm){ M, n, K, false, true };
-  call(s, TC_OP_GELU, 1, 1, VIEW(y, z));
+  call(s, TC_OP_ACT, 1, 1, VIEW(y, z));
 }
 
 /* Whether this GPU takes the library's: those of capability 9.x do, and the emulated one is an H100. */
@@ -50,7 +50,7 @@ static void gelu_bwd_case(struct scene *s, int dtype)
   struct tc_view dz = tensor(s, dtype, M * N, N, false), x = tensor(s, dtype, M * N, N, false);
   struct tc_view dx = tensor(s, dtype, M * N, N, false);
   call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ M, N, K, false, false };
-  call(s, TC_OP_GELU_BWD, 2, 1, VIEW(dz, x, dx));
+  call(s, TC_OP_ACT_BWD, 2, 1, VIEW(dz, x, dx));
   if (dtype == TC_F32 && !cuda->tf32) {
     ok(!run(s, cuda, true), "%s: not fused", what);
     return;
@@ -72,7 +72,7 @@ static void gelu_bias_bwd_case(struct scene *s, int dtype, int out, int acc, int
   struct tc_view dz = tensor(s, dtype, m * N, N, false), x = tensor(s, dtype, m * N, N, false);
   struct tc_view dx = tensor(s, dtype, m * N, N, false), db = tensor(s, out, N, N, false);
   call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ m, N, K, false, false };
-  call(s, TC_OP_GELU_BWD, 2, 1, VIEW(dz, x, dx));
+  call(s, TC_OP_ACT_BWD, 2, 1, VIEW(dz, x, dx));
   call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dx, db))->acc = (uint8_t)acc;
   if (dtype == TC_F32 && !cuda->tf32) {
     ok(!run(s, cuda, true), "%s: not fused", what);
@@ -216,8 +216,8 @@ static void refusals(struct scene *s)
   gelu_case(s, TC_BF16, true, 36);
   clear(s);
   struct tc_view a = tensor(s, TC_F32, M * N, N, false), b = tensor(s, TC_F32, M * N, N, false);
-  call(s, TC_OP_GELU, 1, 1, VIEW(a, b));
-  call(s, TC_OP_GELU, 1, 1, VIEW(b, a));
+  call(s, TC_OP_ACT, 1, 1, VIEW(a, b));
+  call(s, TC_OP_ACT, 1, 1, VIEW(b, a));
   ok(!run(s, cuda, true), "two GELUs are not fused");
   gelu_case(s, TC_BF16, true, N);
   for (int k = 0; k < 2; k++) {

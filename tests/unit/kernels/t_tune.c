@@ -194,7 +194,7 @@ static void sums(struct scene *s)
   struct tc_view dz = tensor(s, TC_BF16, M * N, N, false), x = tensor(s, TC_BF16, M * N, N, false);
   struct tc_view dx = tensor(s, TC_BF16, M * N, N, false), db = tensor(s, TC_F32, N, N, false);
   call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ M, N, K, false, false };
-  call(s, TC_OP_GELU_BWD, 2, 1, VIEW(dz, x, dx));
+  call(s, TC_OP_ACT_BWD, 2, 1, VIEW(dz, x, dx));
   call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dx, db))->acc = 1;
 }
 

@@ -11,7 +11,7 @@
 static struct tc_op_sample samples[] = {
   { TC_OP_MATMUL, 2, { 64, 32, 32, 0 }, 5e-4 },  { TC_OP_MATMUL, 4, { 64, 128, 32, 2 }, 7e-4 },
   { TC_OP_MATMUL, 2, { 32, 64, 32, 1 }, 6e-4 },  { TC_OP_MATMUL, 1, { 64, 32, 32, 4 }, 2e-4 },
-  { TC_OP_GELU, 2, { 3e4, 0, 0, 0 }, 4e-5 },     { TC_OP_GELU, 4, { 3e4, 0, 0, 0 }, 8e-5 },
+  { TC_OP_ACT, 2, { 3e4, 0, 0, 0 }, 4e-5 },     { TC_OP_ACT, 4, { 3e4, 0, 0, 0 }, 8e-5 },
   { TC_OP_ATTN, 4, { 4e4, 8e5, 0, 0 }, 3e-4 },   { TC_OP_ATTN, 2, { 4e4, 8e5, 0, 4 }, 2e-4 },
   { TC_OP_LAYERNORM, 4, { 3e4, 0, 0, 0 }, 0 },   { TC_OP_ADD, 2, { 0, 0, 0, 0 }, 1e-3 },
 };
