@@ -53,7 +53,7 @@ struct tc_call {
   float f[2];                  /* of struct tc_attr: number and other; index, second and third */
   int64_t k[3];
   struct tc_row_order rows;    /* of the tokens, in the global tensor */
-  const float *freq;           /* rope: [D/2] radians from position to position; borrowed from the graph */
+  const float *freq;           /* rope: [tc_call_rotary / 2] radians from position to position; borrowed from the graph */
   const struct tc_runtime *rt;
   void *plan;                  /* made by prepare, owned by the device until unprepare */
   void *scratch;               /* scratch bytes, shared by all calls of a device */
@@ -82,6 +82,16 @@ static inline int64_t tc_call_group(const struct tc_call *c, const struct tc_vie
 
 /* Attention's scores are products of queries and keys times this; D: a head's size. */
 static inline float tc_call_scale(const struct tc_call *c, int64_t D) { return c->f[0] > 0 ? c->f[0] : 1.f / sqrtf((float)D); }
+
+/* Rope: elements of a head of D that turn, and what cosines and sines are multiplied by. */
+static inline int64_t tc_call_rotary(const struct tc_call *c, int64_t D) { return c->k[2] > 0 ? c->k[2] : D; }
+static inline float tc_call_factor(const struct tc_call *c) { return c->f[0] != 0 ? c->f[0] : 1.f; }
+
+/* Norms of all queries and of all keys, of qkv x[N,K,E,D]: how many elements those of the whole tensor are. */
+static inline int64_t tc_call_qk_elems(const struct tc_view *x, bool keys)
+{
+  return x->global[1] * x->dim[3] * (keys ? 1 : x->dim[2] - 2);
+}
 
 /* sequence * T + position of row n of a block of tokens. */
 static inline int64_t tc_call_row(const struct tc_call *c, const struct tc_view *x, int64_t n)

@@ -2,6 +2,7 @@
 noinst_LIBRARIES += libtercio_kernels.a
 libtercio_kernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(DNNL_CFLAGS) -DTC_PKGLIBDIR='"$(pkglibdir)"'
 libtercio_kernels_a_SOURCES = \
+  %D%/cpu/cpu_act.c \
   %D%/cpu/cpu_attn.c \
   %D%/cpu/cpu_cache.c \
   %D%/cpu/cpu.h \
@@ -14,6 +15,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/cpu/cpu_kv.c \
   %D%/cpu/math.h \
   %D%/cpu/cpu_norm.c \
+  %D%/cpu/cpu_qk_scale.c \
   %D%/cpu/cpu_rms.c \
   %D%/cpu/cpu_rope.c \
   %D%/cpu/cpu_optim.c \
@@ -23,6 +25,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/kernel.h \
   %D%/nccl.h \
   %D%/open.c \
+  %D%/ref/ref_act.c \
   %D%/ref/ref_device.c \
   %D%/ref/ref_elem.c \
   %D%/ref/ref_head.c \

@@ -252,6 +252,7 @@ test_headers = \
   %D%/unit/plan/plan_rows.h \
   %D%/unit/kernels/kernels_documents.h \
   %D%/unit/kernels/kernels_llama.h \
+  %D%/unit/kernels/kernels_parts.h \
   %D%/unit/kernels/kernels_row_order.h \
   %D%/unit/kernels/t_kernels.h \
   %D%/unit/random.h \

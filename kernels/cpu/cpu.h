@@ -83,6 +83,11 @@ void tc_cpu_accum(float *y, const float *x, int64_t n, bool acc);
 /* y = a + b, n elements; y may be one of them. */
 void tc_cpu_plus(float *y, const float *a, const float *b, int64_t n);
 
+/* Computes y[n] from a[n] and, if the op has a second input, b[n]; y may be a or b. f: the call's. */
+typedef void tc_cpu_block_fn(float *y, const float *a, const float *b, int64_t n, const float *f);
+/* A kernel that computes output 0 by fn, block by block. */
+int tc_cpu_each_block(struct tc_device *d, const struct tc_call *c, tc_cpu_block_fn *fn);
+
 /* ---- sums over rows, in a fixed order -------------------------------------------------- */
 
 /* Terms of a row's sum that are added in fp32; a wider row adds the sums of such runs in fp64. */
@@ -98,6 +103,9 @@ static inline int64_t tc_cpu_row_blocks(int64_t rows)
 /* out[cols] (+)= part[0] + part[1] + ..., part[n][stride]. */
 void tc_cpu_sum_parts(struct tc_device *d, const struct tc_view *out, bool acc,
                       const float *part, int64_t n, int64_t stride);
+
+/* An RMS norm's gain, input k, with its shift (f[1]): where it is, or in row. */
+const float *tc_cpu_gain(const struct tc_call *c, int k, float *row);
 
 /* ---- small products for attention (cpu_tile.c) ------------------------------------------ */
 
@@ -134,14 +142,18 @@ typedef int64_t tc_cpu_size_fn(struct tc_device *d, const struct tc_call *c);
 /* Ops, and the function that runs each: K has no scratch, S has as much as tc_cpu_NAME_scratch says. */
 #define TC_CPU_KERNELS(K, S) \
   /* cpu_elem.c */ \
-  K(BIAS, bias) K(ACT, act) K(ADD, add) K(CAST, cast) K(DROPOUT, dropout) S(BIAS_BWD, bias_bwd) \
-  K(ACT_BWD, act_bwd) K(FILL, fill) K(ACCUM, accumulate) K(NORMAL, normal) \
+  K(BIAS, bias) K(ADD, add) K(CAST, cast) K(SCALE, scale) K(DROPOUT, dropout) S(BIAS_BWD, bias_bwd) K(FILL, fill) \
+  K(ACCUM, accumulate) K(NORMAL, normal) \
+  /* cpu_act.c */ \
+  K(ACT, act) K(ACT_BWD, act_bwd) K(GLU, glu) K(GLU_BWD, glu_bwd) K(SOFTCAP, softcap) K(SOFTCAP_BWD, softcap_bwd) \
   /* cpu_norm.c */ \
   S(LAYERNORM, layernorm) S(LAYERNORM_BWD, layernorm_bwd) \
   /* cpu_rms.c */ \
   S(RMSNORM, rmsnorm) S(RMSNORM_BWD, rmsnorm_bwd) S(QKNORM, qknorm) S(QKNORM_BWD, qknorm_bwd) \
   /* cpu_rope.c */ \
-  S(ROPE, rope) K(GLU, glu) K(GLU_BWD, glu_bwd) \
+  S(ROPE, rope) \
+  /* cpu_qk_scale.c */ \
+  K(QK_SQUARES, qk_squares) K(QK_SQUARES_BWD, qk_squares_bwd) S(QK_SCALE, qk_scale) S(QK_SCALE_BWD, qk_scale_bwd) \
   /* cpu_embed.c */ \
   K(EMBED, embed) K(POS, pos) S(EMBED_BWD, embed_bwd) S(POS_BWD, pos_bwd) \
   /* cpu_head.c */ \

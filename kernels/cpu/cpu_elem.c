@@ -1,9 +1,7 @@
 /* cpu_elem.c - kernels that work element by element, and biases; and what other kernels take from here: conversions
- * of blocks, and sums over rows.
- *
- * One driver iterates over blocks of TC_BLOCK elements as fp32; an op is a function of one block. */
+ * of blocks, sums over rows, and the driver of what works element by element: it iterates over blocks of TC_BLOCK elements
+ * as fp32, and an op is a function of one block. */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/math.h"
 
 #include <string.h>
 
@@ -54,10 +52,7 @@ void tc_cpu_sum_parts(struct tc_device *d, const struct tc_view *out, bool acc,
 
 /* ---- element by element ----------------------------------------------------------------- */
 
-/* Computes y[n] from a[n] and, if the op has it, b[n]; y may be a or b. */
-typedef void block_fn(float *y, const float *a, const float *b, int64_t n);
-
-static int each_block(struct tc_device *d, const struct tc_call *c, block_fn *fn)
+int tc_cpu_each_block(struct tc_device *d, const struct tc_call *c, tc_cpu_block_fn *fn)
 {
   const struct tc_view *y = &c->out[0];
   int64_t elems = y->elems;
@@ -69,35 +64,10 @@ static int each_block(struct tc_device *d, const struct tc_call *c, block_fn *fn
     const float *pa = tc_cpu_in(&c->in[0], i, n, a);
     const float *pb = c->n_in > 1 ? tc_cpu_in(&c->in[1], i, n, b) : NULL;
     float *py = tc_cpu_out(y, i, n, out, false);
-    fn(py, pa, pb, n);
+    fn(py, pa, pb, n, c->f);
     tc_cpu_put(y, i, n, py);
   }
   return 0;
-}
-
-/* 0.5 (1 + tanh(u)) is the sigmoid of 2u: no cancellation at either end. */
-#define GELU_C 1.59576912160573f       /* 2 sqrt(2 / pi) */
-
-TC_CLONES static void gelu(float *y, const float *x, const float *b, int64_t n)
-{
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) {
-    float v = x[i], u = GELU_C * v * (1.f + 0.044715f * v * v);
-    y[i] = v / (1.f + tc_expf(-u));
-  }
-}
-
-TC_CLONES static void gelu_bwd(float *dx, const float *dy, const float *x, int64_t n)
-{
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) {
-    float v = x[i], q = v * v, u = GELU_C * v * (1.f + 0.044715f * q);
-    float e = tc_expf(-u), s = 1.f / (1.f + e);
-    /* If 1 - s loses digits, s is close to 1 and the term is negligible. */
-    float slope = s * (1.f - s);
-    float du = GELU_C * (1.f + 3.f * 0.044715f * q);
-    dx[i] = dy[i] * (s + v * slope * du);
-  }
 }
 
 TC_CLONES void tc_cpu_plus(float *y, const float *a, const float *b, int64_t n)
@@ -106,11 +76,17 @@ TC_CLONES void tc_cpu_plus(float *y, const float *a, const float *b, int64_t n)
   for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
-int tc_cpu_act(struct tc_device *d, const struct tc_call *c) { return each_block(d, c, gelu); }
+static void plus(float *y, const float *a, const float *b, int64_t n, const float *f) { tc_cpu_plus(y, a, b, n); }
 
-int tc_cpu_act_bwd(struct tc_device *d, const struct tc_call *c) { return each_block(d, c, gelu_bwd); }
+TC_CLONES static void scale(float *y, const float *x, const float *b, int64_t n, const float *f)
+{
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) y[i] = f[0] * x[i];
+}
 
-int tc_cpu_add(struct tc_device *d, const struct tc_call *c) { return each_block(d, c, tc_cpu_plus); }
+int tc_cpu_add(struct tc_device *d, const struct tc_call *c) { return tc_cpu_each_block(d, c, plus); }
+
+int tc_cpu_scale(struct tc_device *d, const struct tc_call *c) { return tc_cpu_each_block(d, c, scale); }
 
 /* y (+)= x with conversion: no copy where one of the two is fp32. */
 static int convert(struct tc_device *d, const struct tc_call *c, bool acc)

@@ -132,8 +132,10 @@ int tc_cpu_nll(struct tc_device *d, const struct tc_call *c)
   const float *m = tc_cpu_f32(&c->in[0]), *s = tc_cpu_f32(&c->in[1]), *p = tc_cpu_f32(&c->in[2]);
   const int32_t *target = c->in[3].data;
   float *out = tc_cpu_f32(&c->out[0]);
-  for (int64_t n = 0; n < c->out[0].elems; n++)
-    out[n] = target[n] < 0 ? 0 : m[n] + logf(s[n]) - p[n];
+  for (int64_t n = 0; n < c->out[0].elems; n++) {
+    const float lse = m[n] + logf(s[n]), l = lse - p[n];
+    out[n] = target[n] < 0 ? 0 : c->f[0] > 0 ? l + c->f[0] * lse * lse : l;
+  }
   return 0;
 }
 
@@ -145,6 +147,7 @@ int tc_cpu_nll_bwd(struct tc_device *d, const struct tc_call *c)
   for (int64_t n = 0; n < c->out[0].elems; n++) {
     float g = target[n] < 0 ? 0 : dl[n];
     ds[n] = g / s[n];
+    if (c->f[0] > 0) ds[n] *= 1 + 2 * c->f[0] * (tc_cpu_f32(&c->in[3])[n] + logf(s[n]));
     dp[n] = -g;
   }
   return 0;

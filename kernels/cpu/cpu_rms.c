@@ -7,6 +7,21 @@
 #include <omp.h>
 #include <string.h>
 
+TC_CLONES static void shifted(float *y, const float *g, int64_t n, float shift)
+{
+#pragma omp simd
+  for (int64_t j = 0; j < n; j++) y[j] = g[j] + shift;
+}
+
+const float *tc_cpu_gain(const struct tc_call *c, int k, float *row)
+{
+  const int64_t n = c->in[k].elems;
+  const float *g = tc_cpu_in(&c->in[k], 0, n, row);
+  if (c->f[1] == 0) return g;
+  shifted(row, g, n, c->f[1]);
+  return row;
+}
+
 /* y = x rstd g; returns rstd = 1 / sqrt(mean of x^2 + eps). */
 TC_CLONES static float rms_row(float *y, const float *x, const float *g, int64_t C, float eps)
 {
@@ -60,7 +75,7 @@ int tc_cpu_rmsnorm(struct tc_device *d, const struct tc_call *c)
   const struct tc_view *x = &c->in[0], *y = &c->out[0];
   const int64_t C = c->in[1].elems, N = c->out[1].elems, stride = tc_cpu_row_stride(C);
   float *rows = c->scratch, *rstd = tc_cpu_f32(&c->out[1]);
-  const float *g = tc_cpu_in(&c->in[1], 0, C, rows);
+  const float *g = tc_cpu_gain(c, 1, rows);
   TC_ASSERT(x->elems == N * C);
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * C)) schedule(static)
   for (int64_t n = 0; n < N; n++) {
@@ -86,7 +101,7 @@ int tc_cpu_rmsnorm_bwd(struct tc_device *d, const struct tc_call *c)
   const int64_t nb = tc_cpu_row_blocks(N);
   const float *rstd = tc_cpu_f32(&c->in[3]);
   float *rows = c->scratch, *part = rows + rms_floats(d, C);
-  const float *g = tc_cpu_in(&c->in[2], 0, C, rows);
+  const float *g = tc_cpu_gain(c, 2, rows);
   const bool acc = c->acc & 1;
   TC_ASSERT(x->elems == N * C && dy->elems == N * C);
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * C)) schedule(static)
@@ -119,7 +134,7 @@ int tc_cpu_qknorm(struct tc_device *d, const struct tc_call *c)
   const struct tc_view *x = &c->in[0], *y = &c->out[0];
   const int64_t E = x->dim[2], D = x->dim[3], groups = x->dim[0] * x->dim[1], stride = tc_cpu_row_stride(D);
   float *rows = c->scratch, *rstd = tc_cpu_f32(&c->out[1]);
-  const float *gain[2] = { tc_cpu_in(&c->in[1], 0, D, rows), tc_cpu_in(&c->in[2], 0, D, rows + stride) };
+  const float *gain[2] = { tc_cpu_gain(c, 1, rows), tc_cpu_gain(c, 2, rows + stride) };
 #pragma omp parallel for num_threads(tc_cpu_threads(d, groups * E * D)) schedule(static)
   for (int64_t k = 0; k < groups; k++) {
     float *buf = rows + (2 + 3 * omp_get_thread_num()) * stride;
@@ -149,7 +164,7 @@ int tc_cpu_qknorm_bwd(struct tc_device *d, const struct tc_call *c)
   const int64_t nb = tc_cpu_row_blocks(groups);
   const float *rstd = tc_cpu_f32(&c->in[4]);
   float *rows = c->scratch, *part = rows + qk_floats(d, D);
-  const float *gain[2] = { tc_cpu_in(&c->in[2], 0, D, rows), tc_cpu_in(&c->in[3], 0, D, rows + stride) };
+  const float *gain[2] = { tc_cpu_gain(c, 2, rows), tc_cpu_gain(c, 3, rows + stride) };
   const bool acc = c->acc & 1;
 #pragma omp parallel for num_threads(tc_cpu_threads(d, groups * E * D)) schedule(static)
   for (int64_t b = 0; b < nb; b++) {

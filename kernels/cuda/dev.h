@@ -357,6 +357,18 @@ static __device__ float tc_block_max(float x)
   return x;
 }
 
+/* A token's loss, where lse is the logarithm of the sum of exponentials, and its gradient by that sum s over dl; m: the
+ * largest logit, which is read if z > 0. */
+static __device__ __forceinline__ float tc_nll(float lse, float picked, float z)
+{
+  return z > 0.f ? lse - picked + z * lse * lse : lse - picked;
+}
+static __device__ __forceinline__ float tc_nll_slope(float dl, float s, float m, float z)
+{
+  const float ds = dl / s;
+  return z > 0.f ? ds * (1.f + 2.f * z * (m + logf(s))) : ds;
+}
+
 /* Number of blocks for n items, `each` per block. */
 static inline dim3 tc_blocks(int64_t n, int64_t each)
 {
@@ -368,8 +380,8 @@ static inline dim3 tc_blocks(int64_t n, int64_t each)
 typedef int tc_cuda_fn(struct tc_device *d, const struct tc_call *c);
 typedef int64_t tc_cuda_size_fn(struct tc_device *d, const struct tc_call *c);
 /* elem.cu */
-tc_cuda_fn tc_cuda_act, tc_cuda_act_bwd, tc_cuda_add, tc_cuda_cast, tc_cuda_dropout;
-tc_cuda_fn tc_cuda_fill, tc_cuda_accum, tc_cuda_normal, tc_cuda_bias;
+tc_cuda_fn tc_cuda_add, tc_cuda_cast, tc_cuda_scale, tc_cuda_dropout, tc_cuda_fill, tc_cuda_accum, tc_cuda_normal, tc_cuda_bias;
+tc_cuda_fn tc_cuda_act, tc_cuda_act_bwd, tc_cuda_glu, tc_cuda_glu_bwd, tc_cuda_softcap, tc_cuda_softcap_bwd;
 /* rows.cu */
 tc_cuda_fn tc_cuda_bias_bwd;
 tc_cuda_size_fn tc_cuda_bias_bwd_scratch;
@@ -383,10 +395,10 @@ bool tc_cuda_can_norm_sums(const struct tc_call *const *part, int n);
 int64_t tc_cuda_norm_sums_scratch(struct tc_device *d, const struct tc_call *const *part);
 int tc_cuda_norm_sums(struct tc_device *d, const struct tc_call *const *part);
 /* qknorm.cu */
-tc_cuda_fn tc_cuda_qknorm, tc_cuda_qknorm_bwd;
-tc_cuda_size_fn tc_cuda_qknorm_bwd_scratch;
+tc_cuda_fn tc_cuda_qknorm, tc_cuda_qknorm_bwd, tc_cuda_qk_squares, tc_cuda_qk_squares_bwd, tc_cuda_qk_scale, tc_cuda_qk_scale_bwd;
+tc_cuda_size_fn tc_cuda_qknorm_bwd_scratch, tc_cuda_qk_scale_bwd_scratch;
 /* rope.cu */
-tc_cuda_fn tc_cuda_rope, tc_cuda_rope_bwd, tc_cuda_glu, tc_cuda_glu_bwd;
+tc_cuda_fn tc_cuda_rope, tc_cuda_rope_bwd;
 /* cache.cu */
 tc_cuda_fn tc_cuda_attn_cache;
 int tc_cuda_attn_cache_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);

@@ -298,6 +298,13 @@ void tc_cuda_load(struct tc_device *d)
 #define KERNEL_QKNORM_BWD { tc_cuda_qknorm_bwd, tc_cuda_qknorm_bwd_scratch, NULL, NULL }
 #define KERNEL_ROPE { tc_cuda_rope, NULL, NULL, NULL }
 #define KERNEL_ROPE_BWD { tc_cuda_rope_bwd, NULL, NULL, NULL }
+#define KERNEL_QK_SQUARES { tc_cuda_qk_squares, NULL, NULL, NULL }
+#define KERNEL_QK_SQUARES_BWD { tc_cuda_qk_squares_bwd, NULL, NULL, NULL }
+#define KERNEL_QK_SCALE { tc_cuda_qk_scale, NULL, NULL, NULL }
+#define KERNEL_QK_SCALE_BWD { tc_cuda_qk_scale_bwd, tc_cuda_qk_scale_bwd_scratch, NULL, NULL }
+#define KERNEL_SCALE { tc_cuda_scale, NULL, NULL, NULL }
+#define KERNEL_SOFTCAP { tc_cuda_softcap, NULL, NULL, NULL }
+#define KERNEL_SOFTCAP_BWD { tc_cuda_softcap_bwd, NULL, NULL, NULL }
 #define KERNEL_GLU { tc_cuda_glu, NULL, NULL, NULL }
 #define KERNEL_GLU_BWD { tc_cuda_glu_bwd, NULL, NULL, NULL }
 static const struct tc_kernel kernels[TC_OPS] = {

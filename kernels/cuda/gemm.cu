@@ -279,6 +279,7 @@ static bool product_of_two(const struct tc_call *const *part, struct product *x)
 {
   const struct tc_call *one = part[0], *two = part[1];
   if (one->op == TC_OP_MATMUL && (two->op == TC_OP_ACT || two->op == TC_OP_ACT_BWD)) {
+    if (two->k[2] != TC_FN_GELU_TANH) return false;        /* the library's epilogues are of no other function */
     const bool back = two->op == TC_OP_ACT_BWD;
     *x = product_of(one);
     if (one->acc || two->acc || !tc_same(&one->out[0], &two->in[0]) || (one->n_in > 2 && !x->bias)

@@ -129,10 +129,10 @@ int tc_cuda_pick_bwd(struct tc_device *d, const struct tc_call *c)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-nll(float *l, const float *m, const float *s, const float *p, const int32_t *target, int64_t N)
+nll(float *l, const float *m, const float *s, const float *p, const int32_t *target, int64_t N, float z)
 {
   const int64_t n = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-  if (n < N) l[n] = target[n] < 0 ? 0.f : m[n] + logf(s[n]) - p[n];
+  if (n < N) l[n] = target[n] < 0 ? 0.f : tc_nll(m[n] + logf(s[n]), p[n], z);
 }
 
 int tc_cuda_nll(struct tc_device *d, const struct tc_call *c)
@@ -141,17 +141,17 @@ int tc_cuda_nll(struct tc_device *d, const struct tc_call *c)
   if (N == 0) return 0;
   TC_LAUNCH(nll, tc_blocks(N, THREADS), dim3(THREADS), 0, tc_stream(d), tc_f32_of(&c->out[0]),
             (const float *)tc_f32_of(&c->in[0]), (const float *)tc_f32_of(&c->in[1]),
-            (const float *)tc_f32_of(&c->in[2]), tc_i32_of(&c->in[3]), N);
+            (const float *)tc_f32_of(&c->in[2]), tc_i32_of(&c->in[3]), N, c->f[0]);
   return tc_cuda_launched(d, "nll");
 }
 
 static __global__ void __launch_bounds__(THREADS)
-nll_bwd(float *ds, float *dp, const float *dl, const float *s, const int32_t *target, int64_t N)
+nll_bwd(float *ds, float *dp, const float *dl, const float *s, const int32_t *target, const float *m, int64_t N, float z)
 {
   const int64_t n = (int64_t)blockIdx.x * THREADS + threadIdx.x;
   if (n >= N) return;
   const float g = target[n] < 0 ? 0.f : dl[n];
-  ds[n] = g / s[n];
+  ds[n] = tc_nll_slope(g, s[n], z > 0.f ? m[n] : 0.f, z);
   dp[n] = -g;
 }
 
@@ -161,7 +161,8 @@ int tc_cuda_nll_bwd(struct tc_device *d, const struct tc_call *c)
   if (N == 0) return 0;
   TC_LAUNCH(nll_bwd, tc_blocks(N, THREADS), dim3(THREADS), 0, tc_stream(d),
             tc_f32_of(&c->out[0]), tc_f32_of(&c->out[1]), (const float *)tc_f32_of(&c->in[0]),
-            (const float *)tc_f32_of(&c->in[1]), tc_i32_of(&c->in[2]), N);
+            (const float *)tc_f32_of(&c->in[1]), tc_i32_of(&c->in[2]),
+            (const float *)(c->f[0] > 0 ? tc_f32_of(&c->in[3]) : NULL), N, c->f[0]);
   return tc_cuda_launched(d, "nll_bwd");
 }
 

@@ -17,7 +17,7 @@ struct norm {
   struct tc_arr y, x, g, b;
   float *mean, *rstd;
   int64_t N, C;
-  float eps;
+  float eps, more;               /* more: added to an RMS norm's gain */
   bool wide;
 };
 
@@ -86,7 +86,7 @@ norm(struct norm a)
     if (CENTRED) tc_take(shift, b[NV ? q : 0]);
 #pragma unroll
     for (int k = 0; k < 8; k++)
-      at[k] = CENTRED ? (at[k] - mean) * rstd * gain[k] + shift[k] : at[k] * rstd * gain[k];
+      at[k] = CENTRED ? (at[k] - mean) * rstd * gain[k] + shift[k] : at[k] * rstd * (gain[k] + a.more);
     if (!BF16) tc_store(a.y, n * C + j, C - j, a.wide, at);
     else if (j < C) tc_put8({ a.y.p, true }, n * C + j, at);
   }
@@ -119,7 +119,7 @@ template <bool CENTRED> static int norm_rows(struct tc_device *d, const struct t
   a.y = tc_arr_of(y), a.x = tc_arr_of(x), a.g = tc_arr_of(&c->in[1]);
   if (CENTRED) a.b = tc_arr_of(&c->in[2]), a.mean = tc_f32_of(&c->out[1]);
   a.rstd = tc_f32_of(&c->out[CENTRED ? 2 : 1]);
-  a.N = N, a.C = C, a.eps = c->f[0];
+  a.N = N, a.C = C, a.eps = c->f[0], a.more = c->f[1];
   a.wide = tc_wide(C, x, y, &c->in[1]) && (!CENTRED || tc_wide(C, &c->in[2], NULL, NULL));
   if (a.wide && a.y.bf16 && a.x.bf16 && a.g.bf16 && (!CENTRED || a.b.bf16)) norm_launch<CENTRED, true>(d, &a);
   else norm_launch<CENTRED, false>(d, &a);
@@ -142,13 +142,14 @@ struct norm_grad {
   const float *mean, *rstd;
   float *part;                   /* [blocks][outs][C]: dg; of layer norm db; the columns of dx, if they are summed up */
   int64_t N, C;
+  float more;                    /* added to an RMS norm's gain */
   bool wide, acc;
 };
 
 enum { BWD_THREADS = 256, BWD_MOST = 512, BWD_WARPS = BWD_MOST / 32 };
 
 /* The sums over a row that dx needs, from 8 columns: those of e and of e xhat. */
-static __device__ __forceinline__ void row_sums(float s[2], const struct norm_grad &a, int64_t n,
+template <bool CENTRED> static __device__ __forceinline__ void row_sums(float s[2], const struct norm_grad &a, int64_t n,
                                                 int64_t j, float mean, float rstd)
 {
   const int64_t left = a.C - j;
@@ -158,7 +159,7 @@ static __device__ __forceinline__ void row_sums(float s[2], const struct norm_gr
   tc_load(gain, a.g, j, left, a.wide);
 #pragma unroll
   for (int k = 0; k < 8; k++) {
-    e[k] *= gain[k];
+    e[k] *= CENTRED ? gain[k] : gain[k] + a.more;
     s[0] += e[k];
     s[1] += k < left ? e[k] * (x[k] - mean) * rstd : 0.f;
   }
@@ -220,13 +221,13 @@ static __device__ __forceinline__ void use_rows(float e[ROWS][NV][8], float xhat
         xhat[r][q][k] = k < left ? (xhat[r][q][k] - in.mean[r]) * in.rstd[r] : 0.f;
         dg[q][k] += e[r][q][k] * xhat[r][q][k];
         if (CENTRED) db[q][k] += e[r][q][k];
-        e[r][q][k] *= gain[k];
+        e[r][q][k] *= CENTRED ? gain[k] : gain[k] + a.more;
         s[r][0] += e[r][q][k];
         s[r][1] += e[r][q][k] * xhat[r][q][k];
       }
     }
     for (int64_t j = t * 8; SHARED_ROW && there && j < C; j += T * 8)
-      if (j < first || j >= first + width) row_sums(s[r], a, n, j, in.mean[r], in.rstd[r]);
+      if (j < first || j >= first + width) row_sums<CENTRED>(s[r], a, n, j, in.mean[r], in.rstd[r]);
     if (CENTRED) s[r][0] = tc_warp_sum(s[r][0]);
     s[r][1] = tc_warp_sum(s[r][1]);
   }
@@ -356,7 +357,7 @@ static int norm_rows_bwd(struct tc_device *d, const struct tc_call *c, const str
   a.dx = tc_arr_of(dx), a.dy = tc_arr_of(&c->in[0]), a.x = tc_arr_of(x), a.g = tc_arr_of(&c->in[2]);
   a.mean = CENTRED ? tc_f32_of(&c->in[3]) : NULL, a.rstd = tc_f32_of(&c->in[CENTRED ? 4 : 3]);
   a.part = (float *)c->scratch;
-  a.N = N, a.C = C, a.acc = (c->acc & 1) != 0;
+  a.N = N, a.C = C, a.more = c->f[1], a.acc = (c->acc & 1) != 0;
   a.wide = tc_wide(C, dx, &c->in[0], x) && tc_wide(C, &c->in[2], NULL, NULL);
   if (a.wide && a.dx.bf16 && a.dy.bf16 && a.x.bf16 && a.g.bf16)
     norm_bwd_launch<CENTRED, true, SUMS>(d, &a, threads, dim3((unsigned)parts, (unsigned)blocks));

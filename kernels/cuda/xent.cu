@@ -26,6 +26,7 @@ struct forward {
   const int32_t *target;         /* NULL: no p */
   int64_t N, V, first;           /* the first column's place in the vocabulary */
   int32_t live;                  /* columns that count */
+  float z;                       /* nll's */
   bool wide;
 };
 
@@ -80,7 +81,7 @@ xent_forward(struct forward a)
   if (threadIdx.x != 0) return;
   a.m[n] = high, a.s[n] = all;
   if (a.p) a.p[n] = picked;
-  if (a.l) a.l[n] = target < 0 ? 0.f : high + logf(all) - picked;
+  if (a.l) a.l[n] = target < 0 ? 0.f : tc_nll(high + logf(all), picked, a.z);
 }
 
 struct backward {
@@ -90,6 +91,7 @@ struct backward {
   const int32_t *target;
   int64_t N, V, first;
   int32_t live;
+  float z;
   bool wide;
 };
 
@@ -125,7 +127,7 @@ xent_backward(struct backward a)
     ds = a.ds[n], dp = a.dp[n];
   } else {
     const float g = target < 0 ? 0.f : a.dl[n];
-    ds = g / a.s[n], dp = -g;
+    ds = tc_nll_slope(g, a.s[n], max, a.z), dp = -g;
   }
   if (a.wide && j0 <= V - (LOADS - 1) * SPAN - 8) {
     float v[LOADS][8];
@@ -214,9 +216,9 @@ xent_both(struct forward a, struct backward b)
   if (threadIdx.x == 0) {
     const float picked = at >= 0 ? tc_get(x, at) : 0.f;
     a.m[n] = high, a.s[n] = all, a.p[n] = picked;
-    a.l[n] = target < 0 ? 0.f : high + logf(all) - picked;
+    a.l[n] = target < 0 ? 0.f : tc_nll(high + logf(all), picked, a.z);
   }
-  const float g = target < 0 ? 0.f : dl, ds = g / all;
+  const float g = target < 0 ? 0.f : dl, ds = tc_nll_slope(g, all, high, b.z);
   for (int32_t c = (int32_t)threadIdx.x * 8; c < V; c += SPAN) {
     float v[8];
     tc_get8(v, x, c);
@@ -268,7 +270,7 @@ static bool forward_of(const struct tc_call *const *part, int n, struct forward 
   f->live = (int32_t)tc_live_columns(c[MAX], x), f->wide = tc_wide(f->V, x, NULL, NULL);
   f->m = tc_f32_of(&c[MAX]->out[0]), f->s = tc_f32_of(&c[SUMEXP]->out[0]);
   if (c[PICK]) f->p = tc_f32_of(&c[PICK]->out[0]), f->target = tc_i32_of(&c[PICK]->in[1]);
-  if (c[NLL]) f->l = tc_f32_of(&c[NLL]->out[0]);
+  if (c[NLL]) f->l = tc_f32_of(&c[NLL]->out[0]), f->z = c[NLL]->f[0];
   return true;
 }
 
@@ -283,14 +285,15 @@ static bool backward_of(const struct tc_call *const *part, int n, struct backwar
     return false;
   if (c[NLL_BWD] && (!tc_same(&c[NLL_BWD]->out[0], &c[SUMEXP_BWD]->in[2])
                      || !tc_same(&c[NLL_BWD]->out[1], &c[PICK_BWD]->in[2])
-                     || !tc_same(&c[NLL_BWD]->in[2], &c[PICK_BWD]->in[1])))
+                     || !tc_same(&c[NLL_BWD]->in[2], &c[PICK_BWD]->in[1])
+                     || (c[NLL_BWD]->f[0] > 0 && !tc_same(&c[NLL_BWD]->in[3], &c[SUMEXP_BWD]->in[1]))))
     return false;
   memset(b, 0, sizeof *b);
   b->dx = tc_arr_of(dx), b->x = tc_arr_of(x);
   b->N = x->dim[0], b->V = x->dim[1], b->first = dx->off[1];
   b->live = (int32_t)tc_live_columns(c[SUMEXP_BWD], x), b->wide = tc_wide(b->V, x, dx, NULL);
   b->m = tc_f32_of(&c[SUMEXP_BWD]->in[1]), b->target = tc_i32_of(&c[PICK_BWD]->in[1]);
-  if (c[NLL_BWD]) b->dl = tc_f32_of(&c[NLL_BWD]->in[0]), b->s = tc_f32_of(&c[NLL_BWD]->in[1]);
+  if (c[NLL_BWD]) b->dl = tc_f32_of(&c[NLL_BWD]->in[0]), b->s = tc_f32_of(&c[NLL_BWD]->in[1]), b->z = c[NLL_BWD]->f[0];
   else b->ds = tc_f32_of(&c[SUMEXP_BWD]->in[2]), b->dp = tc_f32_of(&c[PICK_BWD]->in[2]);
   return true;
 }
@@ -312,7 +315,7 @@ static bool both_of(struct tc_device *d, const struct tc_call *const *part, int 
     return false;
   return f->x.p == b->x.p && f->x.bf16 == b->x.bf16
          && f->N == b->N && f->V == b->V && f->first == b->first && f->live == b->live && f->m == b->m && f->s == b->s
-         && f->target == b->target && f->wide && b->wide && is_kept(d, f);
+         && f->target == b->target && f->z == b->z && f->wide && b->wide && is_kept(d, f);
 }
 
 bool tc_cuda_can_xent(struct tc_device *d, const struct tc_call *const *part, int n)

@@ -50,16 +50,18 @@ static inline int64_t tc_ref_position(const struct tc_call *c, const struct tc_v
 /* Every op, and the function that runs it: tc_ref_NAME. */
 #define TC_REF_KERNELS(K) \
   /* ref_elem.c */ \
-  K(BIAS, bias) K(ACT, act) K(ADD, add) K(CAST, cast) K(DROPOUT, dropout) K(SUM, sum) K(BIAS_BWD, bias_bwd) \
-  K(ACT_BWD, act_bwd) K(FILL, fill) K(ACCUM, accum) K(SQNORM, sqnorm) K(CLIP, clip) K(ADAMW, adamw) K(SGD, sgd) \
-  K(NORMAL, normal) \
+  K(BIAS, bias) K(ADD, add) K(CAST, cast) K(SCALE, scale) K(DROPOUT, dropout) K(SUM, sum) K(BIAS_BWD, bias_bwd) \
+  K(FILL, fill) K(ACCUM, accum) K(SQNORM, sqnorm) K(CLIP, clip) K(ADAMW, adamw) K(SGD, sgd) K(NORMAL, normal) \
+  /* ref_act.c */ \
+  K(ACT, act) K(ACT_BWD, act_bwd) K(GLU, glu) K(GLU_BWD, glu_bwd) K(SOFTCAP, softcap) K(SOFTCAP_BWD, softcap_bwd) \
   /* ref_model.c */ \
   K(EMBED, embed) K(POS, pos) K(LAYERNORM, layernorm) K(MATMUL, matmul) K(ATTN_CACHE, attn_cache) K(ATTN, attn) K(KV, kv) \
   K(LAYERNORM_BWD, layernorm_bwd) K(ATTN_BWD, attn_bwd) K(KV_BWD, kv_bwd) K(SPREAD, spread) \
   K(SPREAD_BWD, spread_bwd) K(EMBED_BWD, embed_bwd) K(POS_BWD, pos_bwd) \
   /* ref_llama.c */ \
   K(RMSNORM, rmsnorm) K(RMSNORM_BWD, rmsnorm_bwd) K(QKNORM, qknorm) K(QKNORM_BWD, qknorm_bwd) K(ROPE, rope) \
-  K(ROPE_BWD, rope_bwd) K(GLU, glu) K(GLU_BWD, glu_bwd) \
+  K(ROPE_BWD, rope_bwd) K(QK_SQUARES, qk_squares) K(QK_SCALE, qk_scale) K(QK_SCALE_BWD, qk_scale_bwd) \
+  K(QK_SQUARES_BWD, qk_squares_bwd) \
   /* ref_head.c */ \
   K(ROWMAX, rowmax) K(SUMEXP, sumexp) K(PICK, pick) K(NLL, nll) K(SUMEXP_BWD, sumexp_bwd) K(PICK_BWD, pick_bwd) \
   K(NLL_BWD, nll_bwd)

@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-static const double gelu_c = 0.79788456080286535588;   /* sqrt(2 / pi) */
-
 int tc_ref_bias(struct tc_device *d, const struct tc_call *c)
 {
   int64_t nb = c->in[1].elems;
@@ -24,26 +22,6 @@ int tc_ref_bias_bwd(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-int tc_ref_act(struct tc_device *d, const struct tc_call *c)
-{
-  for (int64_t i = 0; i < c->out[0].elems; i++) {
-    double x = tc_ref_get(&c->in[0], i);
-    tc_ref_put(&c->out[0], i, 0.5 * x * (1 + tanh(gelu_c * (x + 0.044715 * x * x * x))));
-  }
-  return 0;
-}
-
-int tc_ref_act_bwd(struct tc_device *d, const struct tc_call *c)
-{
-  for (int64_t i = 0; i < c->out[0].elems; i++) {
-    double dy = tc_ref_get(&c->in[0], i), x = tc_ref_get(&c->in[1], i);
-    double t = tanh(gelu_c * (x + 0.044715 * x * x * x));
-    double du = gelu_c * (1 + 3 * 0.044715 * x * x);
-    tc_ref_put(&c->out[0], i, dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * du));
-  }
-  return 0;
-}
-
 int tc_ref_add(struct tc_device *d, const struct tc_call *c)
 {
   for (int64_t i = 0; i < c->out[0].elems; i++)
@@ -55,6 +33,13 @@ int tc_ref_cast(struct tc_device *d, const struct tc_call *c)
 {
   for (int64_t i = 0; i < c->out[0].elems; i++)
     tc_ref_put(&c->out[0], i, tc_ref_get(&c->in[0], i));
+  return 0;
+}
+
+int tc_ref_scale(struct tc_device *d, const struct tc_call *c)
+{
+  for (int64_t i = 0; i < c->out[0].elems; i++)
+    tc_ref_put(&c->out[0], i, c->f[0] * tc_ref_get(&c->in[0], i));
   return 0;
 }
 

@@ -71,8 +71,9 @@ int tc_ref_nll(struct tc_device *d, const struct tc_call *c)
 {
   const int32_t *target = c->in[3].data;
   for (int64_t n = 0; n < c->out[0].elems; n++) {
-    double l = tc_ref_get(&c->in[0], n) + log(tc_ref_get(&c->in[1], n)) - tc_ref_get(&c->in[2], n);
-    tc_ref_put(&c->out[0], n, target[n] < 0 ? 0 : l);
+    const double lse = tc_ref_get(&c->in[0], n) + log(tc_ref_get(&c->in[1], n));
+    const double l = lse - tc_ref_get(&c->in[2], n), square = c->f[0] > 0 ? c->f[0] * lse * lse : 0;
+    tc_ref_put(&c->out[0], n, target[n] < 0 ? 0 : l + square);
   }
   return 0;
 }
@@ -81,8 +82,9 @@ int tc_ref_nll_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const int32_t *target = c->in[2].data;
   for (int64_t n = 0; n < c->out[0].elems; n++) {
-    double dl = target[n] < 0 ? 0 : tc_ref_get(&c->in[0], n);
-    tc_ref_put(&c->out[0], n, dl / tc_ref_get(&c->in[1], n));
+    const double dl = target[n] < 0 ? 0 : tc_ref_get(&c->in[0], n), s = tc_ref_get(&c->in[1], n);
+    const double more = c->f[0] > 0 ? 2 * c->f[0] * (tc_ref_get(&c->in[3], n) + log(s)) : 0;
+    tc_ref_put(&c->out[0], n, dl * (1 + more) / s);
     tc_ref_put(&c->out[1], n, -dl);
   }
   return 0;

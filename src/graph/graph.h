@@ -45,6 +45,8 @@ enum tc_mark { TC_F, TC_B, TC_W, TC_U };
 /* What a RESHARD is for: the schedule gathers weights early, and bounds what is in flight of gradients, of what is stored, and
  * of initial values. */
 enum tc_role { TC_ROLE_NONE, TC_ROLE_GATHER, TC_ROLE_GRAD, TC_ROLE_STORE, TC_ROLE_INITIAL };
+/* Activation functions (op.def): of ACT, and of GLU's gate. */
+enum tc_act_fn { TC_FN_GELU_TANH, TC_FN_GELU, TC_FN_RELU2, TC_FN_GATE_SILU = 0, TC_FN_GATE_GELU_TANH };
 
 struct tc_tensor {
   int32_t id;
@@ -72,7 +74,7 @@ struct tc_tensor {
 struct tc_attr {
   union {
     float number;                /* any of these: kernels receive it as f[0] */
-    float eps;                   /* layernorm, rmsnorm, qknorm */
+    float eps;                   /* layernorm, rmsnorm, qknorm, qk_scale */
     float rate;                  /* dropout: the fraction that becomes 0 */
     float factor;                /* sum, scale; fill: the value; rope: of sines and cosines, 0: 1 */
     float scale;                 /* attention: of scores; 0: 1 / sqrt(D) */
@@ -82,7 +84,7 @@ struct tc_attr {
   };
   union {
     float other;                 /* either of these: kernels receive it as f[1] */
-    float shift;                 /* rmsnorm, qknorm: what is added to the gain */
+    float shift;                 /* rmsnorm, qknorm, qk_scale: what is added to the gain */
     float cap;                   /* attention, softcap: c of c tanh(x / c); attention 0: none */
   };
   union {

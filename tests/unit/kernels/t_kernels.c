@@ -10,6 +10,7 @@
 
 #include "tests/unit/kernels/kernels_documents.h"
 #include "tests/unit/kernels/kernels_llama.h"
+#include "tests/unit/kernels/kernels_parts.h"
 #include "tests/unit/kernels/kernels_row_order.h"
 #include "tests/unit/kernels/t_kernels.h"
 
@@ -581,5 +582,9 @@ int main(int argc, char **argv)
   }
   for (size_t a = 0; a < sizeof types / sizeof *types; a++) document_attention(types[a]);
   for (size_t a = 0; a < sizeof types / sizeof *types; a++) row_orders(types[a]);
+  for (int k = 0; k < 4; k++) parts(types[k / 2], types[k % 2]);
+  whole_blocks();
+  z_losses();
+  all_ends();
   return done_testing();
 }

@@ -297,7 +297,7 @@ static void derive(struct test *t, int op, const int *ins, int n_in, const int *
   for (int i = 0; i < n_in; i++) in[i] = t->in[ins[i]];
   for (int k = 0; k < n_out; k++) out[k] = t->in[outs[k]];
   struct tc_call c = { .op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out,
-                       .rt = &t->rt, .f = { t->c.f[0] }, .k = { t->c.k[0] } };
+                       .rt = &t->rt, .f = { t->c.f[0], t->c.f[1] }, .k = { t->c.k[0], t->c.k[1], t->c.k[2] } };
   d->ops->kernel[op].run(d, &c);
   tc_device_close(d);
 }

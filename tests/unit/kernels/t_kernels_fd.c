@@ -110,12 +110,31 @@ static void test_attention(int64_t B, int64_t T, int64_t H, int64_t D)
 
 static void test_elementwise(void)
 {
-  struct forward f = { .c = { .op = TC_OP_ACT, .n_in = 1, .n_out = 1 } };
+  static const char *const of[] = { "gelu by tanh dx", "gelu dx", "relu2 dx" };
+  for (int act = TC_FN_GELU_TANH; act <= TC_FN_RELU2; act++) {
+    struct forward f = { .c = { .op = TC_OP_ACT, .n_in = 1, .n_out = 1, .k = { 0, 0, act } } };
+    f.in[0] = F(4, 9), f.out[0] = F(4, 9), f.weight[0] = F(4, 9);
+    for (int i = 0; i < 36; i++) data(&f.in[0])[i] *= 5;
+    struct tc_view grad = F(4, 9);
+    run(TC_OP_ACT_BWD, (struct tc_view[]){ f.weight[0], f.in[0] }, 2, &grad, 1, &f.c);
+    compare(&f, 0, &grad, of[act]);
+    done(&f, &grad, 1);
+  }
+
+  struct forward f = { .c = { .op = TC_OP_SOFTCAP, .n_in = 1, .n_out = 1, .f = { 0, 2 } } };
   f.in[0] = F(4, 9), f.out[0] = F(4, 9), f.weight[0] = F(4, 9);
   for (int i = 0; i < 36; i++) data(&f.in[0])[i] *= 5;
+  loss(&f);
   struct tc_view grad = F(4, 9);
-  run(TC_OP_ACT_BWD, (struct tc_view[]){ f.weight[0], f.in[0] }, 2, &grad, 1, &f.c);
-  compare(&f, 0, &grad, "gelu dx");
+  run(TC_OP_SOFTCAP_BWD, (struct tc_view[]){ f.weight[0], f.out[0] }, 2, &grad, 1, &f.c);
+  compare(&f, 0, &grad, "softcap dx");
+  done(&f, &grad, 1);
+
+  f = (struct forward){ .c = { .op = TC_OP_SCALE, .n_in = 1, .n_out = 1, .f = { -2.5f } } };
+  f.in[0] = F(4, 9), f.out[0] = F(4, 9), f.weight[0] = F(4, 9);
+  grad = F(4, 9);
+  run(TC_OP_SCALE, &f.weight[0], 1, &grad, 1, &f.c);
+  compare(&f, 0, &grad, "scale dx");
   done(&f, &grad, 1);
 
   f = (struct forward){ .c = { .op = TC_OP_BIAS, .n_in = 2, .n_out = 1 } };
@@ -144,6 +163,91 @@ static void test_embedding(void)
   run(TC_OP_POS_BWD, &f.weight[0], 1, &grad, 1, &f.c);
   compare(&f, 1, &grad, "pos dw");
   done(&f, &grad, 1);
+}
+
+/* What Llama's kin have, with the parts of some of them: gains with a shift, a gate by GELU, heads that turn in part. */
+static void test_llama(int act, float shift, int64_t rotary)
+{
+  enum { N = 5, K = 2, G = 3, D = 6, T = 5 };
+  static const float freq[] = { 1, 0.3f, 0.1f };
+  struct forward f = { .c = { .op = TC_OP_RMSNORM, .n_in = 2, .n_out = 2, .f = { 1e-3f, shift } } };
+  f.in[0] = F(N, D), f.in[1] = F(D), f.out[0] = F(N, D), f.out[1] = F(N), f.weight[0] = F(N, D);
+  loss(&f);
+  struct tc_view grad[3] = { F(N, D), F(D) };
+  run(TC_OP_RMSNORM_BWD, (struct tc_view[]){ f.weight[0], f.in[0], f.in[1], f.out[1] }, 4, grad, 2, &f.c);
+  for (int k = 0; k < 2; k++) compare(&f, k, &grad[k], k ? "rmsnorm dg" : "rmsnorm dx");
+  done(&f, grad, 2);
+
+  f = (struct forward){ .c = { .op = TC_OP_QKNORM, .n_in = 3, .n_out = 2, .f = { 1e-3f, shift } } };
+  f.in[0] = F(N, K, G + 2, D), f.in[1] = F(D), f.in[2] = F(D);
+  f.out[0] = F(N, K, G + 2, D), f.out[1] = F(N, K, G + 1), f.weight[0] = F(N, K, G + 2, D);
+  loss(&f);
+  grad[0] = F(N, K, G + 2, D), grad[1] = F(D), grad[2] = F(D);
+  run(TC_OP_QKNORM_BWD, (struct tc_view[]){ f.weight[0], f.in[0], f.in[1], f.in[2], f.out[1] }, 5, grad, 3, &f.c);
+  static const char *const of[] = { "qknorm dx", "qknorm dg of queries", "qknorm dg of keys" };
+  for (int k = 0; k < 3; k++) compare(&f, k, &grad[k], of[k]);
+  done(&f, grad, 3);
+
+  f = (struct forward){ .c = { .op = TC_OP_GLU, .n_in = 1, .n_out = 1, .k = { 0, 0, act } } };
+  f.in[0] = F(N, 2, D), f.out[0] = F(N, D), f.weight[0] = F(N, D);
+  for (int i = 0; i < N * 2 * D; i++) data(&f.in[0])[i] *= 4;
+  grad[0] = F(N, 2, D);
+  run(TC_OP_GLU_BWD, (struct tc_view[]){ f.weight[0], f.in[0] }, 2, grad, 1, &f.c);
+  compare(&f, 0, &grad[0], act ? "gate by gelu dx" : "gate by silu dx");
+  done(&f, grad, 1);
+
+  f = (struct forward){ .c = { .op = TC_OP_ROPE, .n_in = 1, .n_out = 1, .f = { rotary ? 1.5f : 0 }, .k = { T, 0, rotary },
+                               .freq = freq } };
+  f.in[0] = F(N, K, G + 2, D), f.out[0] = F(N, K, G + 2, D), f.weight[0] = F(N, K, G + 2, D), grad[0] = F(N, K, G + 2, D);
+  run(TC_OP_ROPE_BWD, &f.weight[0], 1, grad, 1, &f.c);
+  compare(&f, 0, &grad[0], "rope dx");
+  done(&f, grad, 1);
+}
+
+/* Norms of all queries and of all keys, of a block of half of the groups: each op, then both together, where the sums are of
+ * the block itself. */
+static void test_whole_norms(void)
+{
+  enum { N = 3, K = 2, G = 2, D = 3 };
+  static const char *const of[] = { "qk_scale dx", "qk_scale ds", "qk_scale dg of queries", "qk_scale dg of keys" };
+  const struct tc_call square = { .op = TC_OP_QK_SQUARES, .n_in = 1, .n_out = 1 };
+  struct forward f = { .c = square };
+  f.in[0] = F(N, K, G + 2, D), f.out[0] = F(N, 2), f.weight[0] = F(N, 2);
+  struct tc_view none = F(N, K, G + 2, D), grad[4];
+  memset(none.data, 0, (size_t)none.elems * 8);
+  run(TC_OP_QK_SQUARES_BWD, (struct tc_view[]){ none, f.in[0], f.weight[0] }, 3, &none, 1, &square);
+  compare(&f, 0, &none, "qk_squares dx");
+  done(&f, &none, 1);
+
+  f = (struct forward){ .c = { .op = TC_OP_QK_SCALE, .n_in = 4, .n_out = 1, .f = { 1e-3f, 0.5f } } };
+  f.in[0] = F(N, K, G + 2, D), f.in[1] = F(N, 2), f.in[2] = F(K, G, D), f.in[3] = F(K, D);
+  f.out[0] = F(N, K, G + 2, D), f.weight[0] = F(N, K, G + 2, D);
+  f.in[0].global[1] = 2 * K;
+  for (int i = 0; i < 2 * N; i++) data(&f.in[1])[i] = 4 + data(&f.in[1])[i];
+  grad[0] = F(N, K, G + 2, D), grad[1] = F(N, 2), grad[2] = F(K, G, D), grad[3] = F(K, D);
+  run(TC_OP_QK_SCALE_BWD, (struct tc_view[]){ f.weight[0], f.in[0], f.in[1], f.in[2], f.in[3] }, 5, grad, 4, &f.c);
+  for (int k = 0; k < 4; k++) compare(&f, k, &grad[k], of[k]);
+
+  struct tc_view *x = &f.in[0], *s = &f.in[1], both = F(N, K, G + 2, D);
+  double diff = 0, norm = 0;
+  run(TC_OP_QK_SQUARES, x, 1, s, 1, &square);
+  run(TC_OP_QK_SCALE_BWD, (struct tc_view[]){ f.weight[0], *x, *s, f.in[2], f.in[3] }, 5, grad, 4, &f.c);
+  run(TC_OP_QK_SQUARES_BWD, (struct tc_view[]){ grad[0], *x, grad[1] }, 3, &both, 1, &square);
+  for (int64_t i = 0; i < x->elems; i++) {
+    const double keep = data(x)[i], h = 1e-5;
+    double l[2];
+    for (int side = 0; side < 2; side++) {
+      data(x)[i] = keep + (side ? h : -h);
+      run(TC_OP_QK_SQUARES, x, 1, s, 1, &square);
+      l[side] = loss(&f);
+    }
+    data(x)[i] = keep;
+    const double want = (l[1] - l[0]) / (2 * h), e = data(&both)[i] - want;
+    diff += e * e, norm += want * want;
+  }
+  ok(norm > 0 && sqrt(diff) <= 1e-6 * sqrt(norm), "qk_squares and qk_scale dx: off by %.1e", sqrt(diff / norm));
+  free(both.data);
+  done(&f, grad, 4);
 }
 
 /* dA = dC B^T and dB = A^T dC, as products of the stored matrices. */
@@ -193,34 +297,36 @@ static void test_head(void)
   compare(&f, 0, &grad, "pick dx");
   done(&f, &grad, 1);
 
-  f = (struct forward){ .c = { .op = TC_OP_NLL, .n_in = 4, .n_out = 1 } };
-  f.in[0] = F(N), f.in[1] = F(N), f.in[2] = F(N), f.in[3] = TOKENS(N), f.out[0] = F(N), f.weight[0] = F(N);
-  for (int64_t i = 0; i < N; i++) data(&f.in[1])[i] += 1.5;
-  ((int32_t *)f.in[3].data)[1] = -1;             /* ignored: no loss, no gradient */
-  struct tc_view two[] = { F(N), F(N) };
-  run(TC_OP_NLL_BWD, (struct tc_view[]){ f.weight[0], f.in[1], f.in[3] }, 3, two, 2, &f.c);
-  compare(&f, 1, &two[0], "nll ds");
-  compare(&f, 2, &two[1], "nll dp");
-  ok(data(&f.out[0])[1] == 0 && data(&f.out[0])[0] != 0, "nll of an ignored target is 0");
-  done(&f, two, 2);
+  for (int z = 0; z < 2; z++) {
+    f = (struct forward){ .c = { .op = TC_OP_NLL, .n_in = 4, .n_out = 1, .f = { z ? 0.2f : 0 } } };
+    f.in[0] = F(N), f.in[1] = F(N), f.in[2] = F(N), f.in[3] = TOKENS(N), f.out[0] = F(N), f.weight[0] = F(N);
+    for (int64_t i = 0; i < N; i++) data(&f.in[1])[i] += 1.5;
+    ((int32_t *)f.in[3].data)[1] = -1;           /* ignored: no loss, no gradient */
+    struct tc_view two[] = { F(N), F(N) };
+    run(TC_OP_NLL_BWD, (struct tc_view[]){ f.weight[0], f.in[1], f.in[3], f.in[0] }, 3 + z, two, 2, &f.c);
+    compare(&f, 1, &two[0], z ? "nll with z ds" : "nll ds");
+    compare(&f, 2, &two[1], "nll dp");
+    ok(data(&f.out[0])[1] == 0 && data(&f.out[0])[0] != 0, "nll of an ignored target is 0");
+    done(&f, two, 2);
+  }
 }
 
 /* rowmax, sumexp, pick, nll, sum: the loss of logits x; statistics in out[0..3]. */
 static double whole_head(const struct tc_view *x, const struct tc_view *target,
-                         struct tc_view *s, float f0)
+                         struct tc_view *s, float f0, float z)
 {
-  struct tc_call c = { .k = { x->dim[1] }, .f = { f0 }, .rt = &rt };
+  struct tc_call c = { .k = { x->dim[1] }, .rt = &rt };
   static const int ops[] = { TC_OP_ROWMAX, TC_OP_SUMEXP, TC_OP_PICK, TC_OP_NLL, TC_OP_SUM };
   struct tc_view in[5][4] = { { *x }, { *x, s[0] }, { *x, *target }, { s[0], s[1], s[2], *target },
                               { s[3] } };
   for (int i = 0; i < 5; i++) {
-    c.op = ops[i], c.in = in[i], c.out = &s[i];
+    c.op = ops[i], c.in = in[i], c.out = &s[i], c.f[0] = ops[i] == TC_OP_NLL ? z : f0;
     ref->ops->kernel[ops[i]].run(ref, &c);
   }
   return data(&s[4])[0];
 }
 
-static void test_whole_head(void)
+static void test_whole_head(float z)
 {
   enum { N = 4, V = 9 };
   struct tc_view x = F(N, V), target = TOKENS(N), s[5] = { F(N), F(N), F(N), F(N), F(1) };
@@ -228,19 +334,20 @@ static void test_whole_head(void)
   const float f0 = 1.f / N;
   const double h = 1e-5;
   for (int i = 0; i < N * V; i++) data(&x)[i] *= 4;
-  whole_head(&x, &target, s, f0);
+  whole_head(&x, &target, s, f0, z);
   struct tc_call c = { .k = { V }, .f = { f0 }, .rt = &rt };
   run(TC_OP_FILL, NULL, 0, &dl, 1, &c);
-  run(TC_OP_NLL_BWD, (struct tc_view[]){ dl, s[1], target }, 3, (struct tc_view[]){ ds, dp }, 2, &c);
+  c.f[0] = z;
+  run(TC_OP_NLL_BWD, (struct tc_view[]){ dl, s[1], target, s[0] }, z > 0 ? 4 : 3, (struct tc_view[]){ ds, dp }, 2, &c);
   run(TC_OP_SUMEXP_BWD, (struct tc_view[]){ x, s[0], ds }, 3, &dx, 1, &c);
   run(TC_OP_PICK_BWD, (struct tc_view[]){ dx, target, dp }, 3, &dx, 1, &c);
   double diff = 0, norm = 0;
   for (int i = 0; i < N * V; i++) {
     double keep = data(&x)[i];
     data(&x)[i] = keep + h;
-    double up = whole_head(&x, &target, s, f0);
+    double up = whole_head(&x, &target, s, f0, z);
     data(&x)[i] = keep - h;
-    double want = (up - whole_head(&x, &target, s, f0)) / (2 * h), e = data(&dx)[i] - want;
+    double want = (up - whole_head(&x, &target, s, f0, z)) / (2 * h), e = data(&dx)[i] - want;
     data(&x)[i] = keep;
     diff += e * e, norm += want * want;
   }
@@ -265,7 +372,11 @@ int main(void)
   test_embedding();
   for (int i = 0; i < 4; i++) test_matmul(i & 1, i >> 1);
   test_head();
-  test_whole_head();
+  test_whole_head(0);
+  test_whole_head(0.1f);
+  test_llama(TC_FN_GATE_SILU, 0, 0);
+  test_llama(TC_FN_GATE_GELU_TANH, 1, 4);
+  test_whole_norms();
   tc_device_close(ref);
   return done_testing();
 }

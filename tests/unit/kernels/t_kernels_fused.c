@@ -57,6 +57,9 @@ static void gelu_bwd_case(struct scene *s, int dtype)
   }
   if (!gelu_of_library(s)) return;
   check_product(s, true, tolerance(dtype), what);
+  s->part[1].c.k[2] = TC_FN_RELU2;
+  ok(!run(s, cuda, true), "... not another function's gradient");
+  s->part[1].c.k[2] = TC_FN_GELU_TANH;
   s->part[1].c.in[0] = x, s->part[1].c.in[1] = dz;
   ok(!run(s, cuda, true), "... not where the product is gelu's input");
 }
@@ -150,13 +153,13 @@ static void long_sum_case(struct scene *s)
 }
 
 /* A norm's gradient of x[rows, C], then the sums of its columns. */
-static void norm_case(struct scene *s, int op, int dtype, int64_t rows, int64_t C, int acc)
+static void norm_case(struct scene *s, int op, int dtype, int64_t rows, int64_t C, int acc, float shift)
 {
   char what[100];
   const bool layer = op == TC_OP_LAYERNORM_BWD, wide = C > 8192;
   clear(s);
-  snprintf(what, sizeof what, "%s, bias_bwd, %lld x %lld, %s, acc %d", tc_op_info[op].name, (long long)rows, (long long)C,
-           tc_dtype_name(dtype), acc);
+  snprintf(what, sizeof what, "%s, bias_bwd, %lld x %lld, %s, acc %d%s", tc_op_info[op].name, (long long)rows, (long long)C,
+           tc_dtype_name(dtype), acc, shift != 0 ? ", shift" : "");
   struct tc_view dy = tensor(s, dtype, rows * C, C, false), x = tensor(s, dtype, rows * C, C, false);
   struct tc_view g = tensor(s, dtype, C, C, false), mean = tensor(s, TC_F32, rows, 1, false);
   struct tc_view rstd = tensor(s, TC_F32, rows, 1, true), dx = tensor(s, dtype, rows * C, C, false);
@@ -164,7 +167,7 @@ static void norm_case(struct scene *s, int op, int dtype, int64_t rows, int64_t 
   struct tc_view sums = tensor(s, TC_F32, C, C, false);
   struct tc_call *c = layer ? call(s, op, 5, 3, VIEW(dy, x, g, mean, rstd, dx, dg, db))
                             : call(s, op, 4, 2, VIEW(dy, x, g, rstd, dx, dg));
-  c->acc = (uint8_t)(acc & 7);
+  c->acc = (uint8_t)(acc & 7), c->f[1] = shift;
   call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dx, sums))->acc = (uint8_t)(acc >> 3);
   if (wide) ok(!run(s, cuda, true), "%s: not fused, a row is not one block's", what);
   else check_product(s, false, dtype == TC_BF16 ? 1.6e-2 : 2e-5, what);
@@ -177,12 +180,13 @@ static void norm_cases(struct scene *s)
   static const int ops[] = { TC_OP_LAYERNORM_BWD, TC_OP_RMSNORM_BWD };
   for (int op = 0; op < 2; op++)
     for (int dtype = TC_F32, i = 0; i < 2; i++, dtype = TC_BF16) {
-      norm_case(s, ops[op], dtype, 70, 96, 1);
-      norm_case(s, ops[op], dtype, 9, 40, 15);
-      norm_case(s, ops[op], dtype, 5, 37, 8);
-      norm_case(s, ops[op], dtype, 7, 2056, 1);
-      norm_case(s, ops[op], dtype, 6, 4104, 14);
-      norm_case(s, ops[op], dtype, 4, 8200, 0);
+      norm_case(s, ops[op], dtype, 70, 96, 1, 0);
+      norm_case(s, ops[op], dtype, 9, 40, 15, 0);
+      norm_case(s, ops[op], dtype, 5, 37, 8, 0);
+      norm_case(s, ops[op], dtype, 7, 2056, 1, 0);
+      norm_case(s, ops[op], dtype, 6, 4104, 14, 0);
+      norm_case(s, ops[op], dtype, 4, 8200, 0, 0);
+      if (op == 1) norm_case(s, ops[op], dtype, 9, 200, 1, 1);
     }
 }
 
@@ -220,6 +224,11 @@ static void refusals(struct scene *s)
   call(s, TC_OP_ACT, 1, 1, VIEW(b, a));
   ok(!run(s, cuda, true), "two GELUs are not fused");
   gelu_case(s, TC_BF16, true, N);
+  for (int act = TC_FN_GELU; act <= TC_FN_RELU2; act++) {
+    s->part[1].c.k[2] = act;
+    ok(!run(s, cuda, true), "function %d after a product: not fused", act);
+  }
+  s->part[1].c.k[2] = TC_FN_GELU_TANH;
   for (int k = 0; k < 2; k++) {
     struct tc_view *v = k ? &s->part[1].c.in[0] : &s->part[0].c.out[0];
     v->data = (char *)v->data + 8;

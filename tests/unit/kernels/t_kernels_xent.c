@@ -4,14 +4,14 @@
 #include "tests/unit/kernels/scene.h"
 
 enum { TO_SUMEXP = 3, TO_NLL = 4 };
-/* A block of V columns from `first` on, of a vocabulary of `live`; logits around `middle`. */
-struct head { int dtype; int64_t N, V, first, live; float middle; };
+/* A block of V columns from `first` on, of a vocabulary of `live`; logits around `middle`; nll's z. */
+struct head { int dtype; int64_t N, V, first, live; float middle, z; };
 
 static void say(char what[100], const struct head *h, const char *parts)
 {
-  snprintf(what, 100, "%s, %s, [%lld,%lld] at %lld of %lld around %g", parts,
+  snprintf(what, 100, "%s, %s, [%lld,%lld] at %lld of %lld around %g%s", parts,
            tc_dtype_name(h->dtype), (long long)h->N, (long long)h->V, (long long)h->first,
-           (long long)h->live, (double)h->middle);
+           (long long)h->live, (double)h->middle, h->z > 0 ? ", z" : "");
 }
 
 static void put(const struct tc_view *v, int64_t i, float x)
@@ -52,6 +52,19 @@ static struct tc_view column(struct scene *s, const struct head *h)
   return tensor(s, TC_F32, h->N, 1, true);
 }
 
+static void nll(struct scene *s, const struct head *h, struct tc_view m, struct tc_view e, struct tc_view p, struct tc_view t,
+                struct tc_view l)
+{
+  call(s, TC_OP_NLL, 4, 1, VIEW(m, e, p, t, l))->f[0] = h->z;
+}
+
+static void nll_bwd(struct scene *s, const struct head *h, struct tc_view dl, struct tc_view e, struct tc_view t,
+                    struct tc_view m, struct tc_view ds, struct tc_view dp)
+{
+  if (h->z > 0) call(s, TC_OP_NLL_BWD, 4, 2, VIEW(dl, e, t, m, ds, dp))->f[0] = h->z;
+  else call(s, TC_OP_NLL_BWD, 3, 2, VIEW(dl, e, t, ds, dp));
+}
+
 /* n parts of rowmax, pick, sumexp, nll; 2: without pick. */
 static void forward_case(struct scene *s, const struct head *h, int n)
 {
@@ -64,7 +77,7 @@ static void forward_case(struct scene *s, const struct head *h, int n)
   call(s, TC_OP_ROWMAX, 1, 1, VIEW(x, m))->k[0] = h->live;
   if (n >= TO_SUMEXP) call(s, TC_OP_PICK, 2, 1, VIEW(x, t, p));
   call(s, TC_OP_SUMEXP, 2, 1, VIEW(x, m, e))->k[0] = h->live;
-  if (n == TO_NLL) call(s, TC_OP_NLL, 4, 1, VIEW(m, e, p, t, l));
+  if (n == TO_NLL) nll(s, h, m, e, p, t, l);
   check_product(s, false, 1e-6, what);
 }
 
@@ -85,11 +98,11 @@ static double gradient_error(const struct scene *s, const struct head *h, const 
   return worst;
 }
 
-static void backward_case(struct scene *s, const struct head *h, bool nll)
+static void backward_case(struct scene *s, const struct head *h, bool with_nll)
 {
   char what[100];
   clear(s);
-  say(what, h, nll ? "nll_bwd to pick_bwd" : "sumexp_bwd, pick_bwd");
+  say(what, h, with_nll ? "nll_bwd to pick_bwd" : "sumexp_bwd, pick_bwd");
   struct tc_view x = logits(s, h), t = targets(s, h), m = column(s, h), e = column(s, h);
   struct tc_view dl = column(s, h), ds = column(s, h), dp = column(s, h), dx = logits(s, h);
   for (int64_t n = 0; n < h->N; n++) {           /* s and ds of a softmax, more or less */
@@ -97,7 +110,7 @@ static void backward_case(struct scene *s, const struct head *h, bool nll)
     put(&e, n, (float)h->V / 20 + 1);
     put(&ds, n, get(&dl, n) / get(&e, n));
   }
-  if (nll) call(s, TC_OP_NLL_BWD, 3, 2, VIEW(dl, e, t, ds, dp));
+  if (with_nll) nll_bwd(s, h, dl, e, t, m, ds, dp);
   call(s, TC_OP_SUMEXP_BWD, 3, 1, VIEW(x, m, ds, dx))->k[0] = h->live;
   call(s, TC_OP_PICK_BWD, 3, 1, VIEW(dx, t, dp, dx));
   char *want = run(s, ref, false), *apart = run(s, cuda, false), *got = run(s, cuda, true);
@@ -123,12 +136,12 @@ static void forward_parts(struct scene *s, const struct head *h, const struct tc
   call(s, TC_OP_ROWMAX, 1, 1, VIEW(v[X], v[M]))->k[0] = h->live;
   call(s, TC_OP_PICK, 2, 1, VIEW(v[X], v[T], v[P]));
   call(s, TC_OP_SUMEXP, 2, 1, VIEW(v[X], v[M], v[E]))->k[0] = h->live;
-  call(s, TC_OP_NLL, 4, 1, VIEW(v[M], v[E], v[P], v[T], v[L]));
+  nll(s, h, v[M], v[E], v[P], v[T], v[L]);
 }
 
 static void backward_parts(struct scene *s, const struct head *h, const struct tc_view *v)
 {
-  call(s, TC_OP_NLL_BWD, 3, 2, VIEW(v[DL], v[E], v[T], v[DS], v[DP]));
+  nll_bwd(s, h, v[DL], v[E], v[T], v[M], v[DS], v[DP]);
   call(s, TC_OP_SUMEXP_BWD, 3, 1, VIEW(v[X], v[M], v[DS], v[DX]))->k[0] = h->live;
   call(s, TC_OP_PICK_BWD, 3, 1, VIEW(v[DX], v[T], v[DP], v[DX]));
 }
@@ -196,13 +209,13 @@ static void both_elsewhere(struct scene *s)
   const float middle[] = { INFINITY, -INFINITY, NAN };
   struct tc_device *usual = cuda;
   struct tc_err err = { 0 };
-  for (int i = 0; i < 3; i++) both_case(s, &(struct head){ TC_BF16, 5, 640, 0, 600, middle[i] });
+  for (int i = 0; i < 3; i++) both_case(s, &(struct head){ TC_BF16, 5, 640, 0, 600, middle[i], 0 });
   if (on_gpu()) return;
   setenv("TC_EMU_CAPABILITY", "8", 1);
   shared_bytes = 164 << 10;
   if (ok(tc_device_open(&cuda, "cuda", 1, &err) == 0, "an A100 %s", err.text)) {
-    both_case(s, &(struct head){ TC_BF16, 2, 50304, 0, 50257, 10 });
-    both_case(s, &(struct head){ TC_BF16, 2, 40000, 0, 40000, 10 });
+    both_case(s, &(struct head){ TC_BF16, 2, 50304, 0, 50257, 10, 0 });
+    both_case(s, &(struct head){ TC_BF16, 2, 40000, 0, 40000, 10, 0 });
     tc_device_close(cuda);
   }
   unsetenv("TC_EMU_CAPABILITY");
@@ -212,11 +225,11 @@ static void both_elsewhere(struct scene *s)
 
 static void both_refusals(struct scene *s)
 {
-  const struct head h = { TC_BF16, 4, 40, 0, 40, 0 };
+  const struct head h = { TC_BF16, 4, 40, 0, 40, 0, 0.1f };
   const char *const what[] = { "of other logits", "of another maximum", "of another sum", "of other targets",
-                               "of another padding" };
+                               "of another padding", "of another z", "with a square of another maximum" };
   struct tc_view v[BOTH_VIEWS];
-  for (int i = 0; i < 5; i++) {
+  for (int i = 0; i < 7; i++) {
     both_scene(s, &h, v);
     const struct tc_view x = logits(s, &h), t = targets(s, &h), other = column(s, &h);
     if (i == 0) s->part[5].c.in[0] = x;
@@ -224,6 +237,8 @@ static void both_refusals(struct scene *s)
     if (i == 2) s->part[4].c.in[1] = other;
     if (i == 3) s->part[4].c.in[2] = s->part[6].c.in[1] = t;
     if (i == 4) s->part[5].c.k[0]--;
+    if (i == 5) s->part[4].c.f[0] = 0.2f;
+    if (i == 6) s->part[4].c.in[3] = other;
     ok(!run(s, cuda, true), "... not fused: a gradient %s", what[i]);
   }
 }
@@ -233,7 +248,7 @@ static void head_extremes(struct scene *s)
 {
   const float what[] = { -INFINITY, -INFINITY, NAN, INFINITY };
   for (int64_t live = 0; live <= 40; live += 40) {
-    const struct head h = { TC_F32, 4, 40, 0, live, 0 };
+    const struct head h = { TC_F32, 4, 40, 0, live, 0, 0 };
     clear(s);
     struct tc_view x = logits(s, &h), t = targets(s, &h), m = column(s, &h), e = column(s, &h);
     struct tc_view p = column(s, &h), l = column(s, &h);
@@ -263,7 +278,7 @@ static void head_extremes(struct scene *s)
 /* What looks like cross-entropy and is not. */
 static void head_refusals(struct scene *s)
 {
-  const struct head h = { TC_F32, 4, 40, 0, 40, 0 };
+  const struct head h = { TC_F32, 4, 40, 0, 40, 0, 0 };
   const char *const forward[] = { "of other logits", "of another maximum", "of another padding",
                                   "that is added", "with a loss of another sum" };
   for (int i = 0; i < 5; i++) {
@@ -293,19 +308,20 @@ static void head_refusals(struct scene *s)
 static void head_cases(struct scene *s, int dtype)
 {
   const struct head all[] = {
-    { dtype, 9, 1, 0, 1, 0 }, { dtype, 8, 5, 0, 4, 0 }, { dtype, 7, 256, 0, 256, 30 },
-    { dtype, 4, 2043, 0, 2043, -30 }, { dtype, 3, 16384, 0, 16381, 0 },
-    { dtype, 3, 20008, 0, 20008, 90 }, { dtype, 2, 33001, 0, 32990, -90 },
-    { dtype, 9, 64, 64, 120, 0 }, { dtype, 9, 4104, 4104, 8208, 0 }, { dtype, 6, 24, 72, 60, 0 },
+    { dtype, 9, 1, 0, 1, 0, 0 }, { dtype, 8, 5, 0, 4, 0, 0 }, { dtype, 7, 256, 0, 256, 30, 0 },
+    { dtype, 4, 2043, 0, 2043, -30, 0 }, { dtype, 3, 16384, 0, 16381, 0, 0 },
+    { dtype, 3, 20008, 0, 20008, 90, 0 }, { dtype, 2, 33001, 0, 32990, -90, 0 },
+    { dtype, 9, 64, 64, 120, 0, 0 }, { dtype, 9, 4104, 4104, 8208, 0, 0 }, { dtype, 6, 24, 72, 60, 0, 0 },
+    { dtype, 7, 264, 0, 257, 30, 0.01f }, { dtype, 9, 4104, 0, 4104, -8, 0.1f },
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     for (int n = 2; n <= TO_NLL && all[i].first < all[i].live; n++) forward_case(s, &all[i], n);
     for (int nll = 0; nll < 2; nll++) backward_case(s, &all[i], nll != 0);
     if (all[i].first < all[i].live) both_case(s, &all[i]);
   }
-  both_case(s, &(struct head){ dtype, 2, 50304, 0, 50257, 10 });
-  both_case(s, &(struct head){ dtype, 2, 32768, 0, 32768, 10 });
-  both_case(s, &(struct head){ dtype, 2, 60000, 0, 60000, 10 });
+  both_case(s, &(struct head){ dtype, 2, 50304, 0, 50257, 10, 0 });
+  both_case(s, &(struct head){ dtype, 2, 32768, 0, 32768, 10, 0 });
+  both_case(s, &(struct head){ dtype, 2, 60000, 0, 60000, 10, 0 });
 }
 
 int main(void)
