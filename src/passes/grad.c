@@ -171,6 +171,28 @@ static void grad_qknorm(struct gctx *c, int32_t dy)
   add_grad(c, in(c, 0), o[0]);
 }
 
+/* What the sums of squares have in dx is added by their own gradient, which is made later (grad_qk_squares). */
+static void grad_qk_scale(struct gctx *c, int32_t dy)
+{
+  int32_t o[4];
+  for (int i = 0; i < 4; i++) o[i] = grad_new(c, in(c, i));
+  emit(c, TC_OP_QK_SCALE_BWD, 5, (int32_t[]){ dy, in(c, 0), in(c, 1), in(c, 2), in(c, 3) }, 4, o);
+  add_grad(c, in(c, 0), o[0]);
+  add_grad(c, in(c, 1), o[1]);
+}
+
+/* Adds to the gradient of input 0 that a later op of the forward order has already made, in its place. */
+static void add_in_place(struct gctx *c, int op, int32_t second, int32_t third)
+{
+  const int32_t x = in(c, 0), before = c->grad[x], d = grad_new(c, x);
+  TC_ASSERT(before >= 0);
+  c->g->tensor[d].overwrites = before;
+  emit(c, op, third < 0 ? 2 : 3, (int32_t[]){ before, second, third }, 1, &d);
+  c->grad[x] = d;
+}
+
+static void grad_qk_squares(struct gctx *c, int32_t ds) { add_in_place(c, TC_OP_QK_SQUARES_BWD, in(c, 0), ds); }
+
 static void grad_rope(struct gctx *c, int32_t dy)
 {
   emit_with_starts(c, TC_OP_ROPE_BWD, 0, 1, &dy, 1, "nked,n->nked");
@@ -213,7 +235,7 @@ static void grad_add(struct gctx *c, int32_t dy)
   add_grad(c, in(c, 1), dy);
 }
 
-/* Dropout and cast are linear and their own adjoints (the mask is computed again from its key). */
+/* Dropout, cast and scale are linear and their own adjoints (the mask is computed again from its key). */
 static void grad_same(struct gctx *c, int32_t dy) { emit1(c, c->fwd->op, 0, 1, &dy); }
 
 /* The last version of a forward tensor. Versions come in the order of their numbers. */
@@ -262,14 +284,7 @@ static void grad_attn(struct gctx *c, int32_t dy)
 
 /* Attention's backward pass, which came before, has made the gradient of the queries, with zeros for keys and values (of the
  * piece, if it is one): theirs are copied into it. */
-static void grad_kv(struct gctx *c, int32_t dkv)
-{
-  const int32_t x = in(c, 0), before = c->grad[x], d = grad_new(c, x);
-  TC_ASSERT(before >= 0);
-  c->g->tensor[d].overwrites = before;
-  emit(c, TC_OP_KV_BWD, 2, (int32_t[]){ before, dkv }, 1, &d);
-  c->grad[x] = d;
-}
+static void grad_kv(struct gctx *c, int32_t dkv) { add_in_place(c, TC_OP_KV_BWD, dkv, -1); }
 
 static void grad_spread(struct gctx *c, int32_t dy) { emit1(c, TC_OP_SPREAD_BWD, 0, 1, &dy); }
 
@@ -278,21 +293,24 @@ static void grad_sumexp(struct gctx *c, int32_t ds)
   emit1(c, TC_OP_SUMEXP_BWD, 0, 3, (int32_t[]){ in(c, 0), in(c, 1), ds });
 }
 
-/* Adds to the gradient that sumexp, which is later in the forward order, has already made. */
-static void grad_pick(struct gctx *c, int32_t dp)
+/* Sumexp, whose gradient is there, is later in the forward order. */
+static void grad_pick(struct gctx *c, int32_t dp) { add_in_place(c, TC_OP_PICK_BWD, in(c, 1), dp); }
+
+/* In place of dy, unless that is another tensor's gradient, too. */
+static void grad_softcap(struct gctx *c, int32_t dy)
 {
-  int32_t x = in(c, 0), prev = c->grad[x], d = grad_new(c, x);
-  TC_ASSERT(prev >= 0);
-  c->g->tensor[d].overwrites = prev;
-  emit(c, TC_OP_PICK_BWD, 3, (int32_t[]){ prev, in(c, 1), dp }, 1, &d);
-  c->grad[x] = d;
+  const bool own = c->g->tensor[dy].primal == out(c, 0);
+  const struct tc_node *n = emit1(c, TC_OP_SOFTCAP_BWD, 0, 2, (int32_t[]){ dy, out(c, 0) });
+  if (own) c->g->tensor[tc_out(c->g, n, 0)].overwrites = dy;
 }
 
-/* The loss does not depend on the max, which is subtracted and added again. */
+/* The loss does not depend on the max, which is subtracted and added again; with z > 0 the square's slope does. */
 static void grad_nll(struct gctx *c, int32_t dl)
 {
   int32_t o[2] = { grad_new(c, in(c, 1)), grad_new(c, in(c, 2)) };
-  emit(c, TC_OP_NLL_BWD, 3, (int32_t[]){ dl, in(c, 1), in(c, 3) }, 2, o);
+  const bool square = c->fwd->attr.z > 0;
+  struct tc_node *n = emit(c, TC_OP_NLL_BWD, square ? 4 : 3, (int32_t[]){ dl, in(c, 1), in(c, 3), in(c, 0) }, 2, o);
+  if (square) tc_node_rule(c->g, n, "n,n,n,n->n,n");
   add_grad(c, in(c, 1), o[0]);
   add_grad(c, in(c, 2), o[1]);
 }
@@ -308,6 +326,8 @@ static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
   [TC_OP_EMBED] = grad_embed,   [TC_OP_POS] = grad_pos,     [TC_OP_LAYERNORM] = grad_layernorm,
   [TC_OP_MATMUL] = grad_matmul, [TC_OP_BIAS] = grad_bias,   [TC_OP_ACT] = grad_activation,
   [TC_OP_ADD] = grad_add,       [TC_OP_CAST] = grad_same,   [TC_OP_DROPOUT] = grad_same,
+  [TC_OP_SCALE] = grad_same,    [TC_OP_SOFTCAP] = grad_softcap,
+  [TC_OP_QK_SQUARES] = grad_qk_squares, [TC_OP_QK_SCALE] = grad_qk_scale,
   [TC_OP_ATTN] = grad_attn,     [TC_OP_KV] = grad_kv,       [TC_OP_SUMEXP] = grad_sumexp, [TC_OP_PICK] = grad_pick,
   [TC_OP_NLL] = grad_nll,       [TC_OP_SUM] = grad_sum,     [TC_OP_RMSNORM] = grad_rmsnorm,
   [TC_OP_QKNORM] = grad_qknorm, [TC_OP_ROPE] = grad_rope,   [TC_OP_GLU] = grad_activation,

@@ -313,6 +313,8 @@ static void text_words(struct text_at *r, struct tc_node *n)
     else if (text_take(r, "on-host")) n->space = TC_HOST;
     else if (text_take(r, "k=")) n->attr.index = text_number(r);
     else if (text_take(r, "f=")) n->attr.number = strtof(r->at, (char **)(uintptr_t)&r->at);
+    else if (text_take(r, "k3=")) n->attr.third = text_number(r);
+    else if (text_take(r, "f2=")) n->attr.other = strtof(r->at, (char **)(uintptr_t)&r->at);
     else if (text_take(r, "of ")) n->forward = r->g->tensor[text_tensor(r)].node;
     else {
       int k = 1;

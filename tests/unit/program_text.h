@@ -17,7 +17,8 @@
  *           the storage of X; "+= X" adds to X, "first": but is written in the first micro-batch; "d.w [4] += f(x)":
  *           begins a sum; "rows 4 of X": a view; "block of X"
  *   OP      a name of op.def, or a collective and its axis: all_gather dp(w), copy(w)
- *   WORDS   max (of a reduction), head, all-stages, control, on-host; the role gather, grad or store; k=N (attr.index), f=X (attr.number); "of Y":
+ *   WORDS   max (of a reduction), head, all-stages, control, on-host; the role gather, grad or store; k=N (attr.index), f=X (attr.number), k3=N (attr.third),
+ *           f2=X (attr.other); "of Y":
  *           the backward node of that which makes Y
  *
  * Names are of tensors: w'2 is the second tensor of the name w, in the order of the text. "grad.w" is the accumulator of
@@ -118,6 +119,8 @@ static void text_put_words(const struct text_print *p, const struct tc_node *n, 
   if (!attrs) return;
   if (n->attr.index) fprintf(p->f, " k=%lld", (long long)n->attr.index);
   if (n->attr.number != 0) fprintf(p->f, " f=%g", (double)n->attr.number);
+  if (n->attr.third) fprintf(p->f, " k3=%lld", (long long)n->attr.third);
+  if (n->attr.other != 0) fprintf(p->f, " f2=%g", (double)n->attr.other);
   if (n->forward < 0) return;
   fputs(" of ", p->f);
   text_put_name(p, tc_out(p->g, &p->g->node[n->forward], 0));

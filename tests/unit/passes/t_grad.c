@@ -55,6 +55,39 @@ static const struct { const char *name, *program, *want; } cases[] = {
     "B h0: d.y [8,4] = cast(d.z) of z\n"
     "B h0: d.a [8,4] = dropout(d.y) k=3 f=0.25 of y\n"
     "B h0: d.x [8,4] = gelu_bwd(d.a, x) of a\n" },
+  { "a scale is its own adjoint; functions, shifts and shares of heads are those of the forward pass",
+    "state x [8,2,4]\nparam g [4]\nh0: a [8,2,4] = scale(x) f=3\nh0: b [8,4] = swiglu(a) k3=1\nh0: c [8,4] = gelu(b) k3=2\n"
+    "h0: y [8,4], r [8] = rmsnorm(c, g) f=1e-06 f2=1\nloss += sum<nc->>(y)\n",
+    "B d.y [8,4] = fill()\n"
+    "B h0: d.c [8,4], d.g [4] += grad.g first = rmsnorm_bwd(d.y, c, g, r) f=1e-06 f2=1 of y\n"
+    "B h0: d.b [8,4] = gelu_bwd(d.c, b) k3=2 of c\n"
+    "B h0: d.a [8,2,4] = swiglu_bwd(d.b, a) k3=1 of b\n"
+    "B h0: d.x [8,2,4] = scale(d.a) f=3 of a\n" },
+  { "... so is which elements of a head turn",
+    "state x [8,2,3,4]\nh0: a [8,2,3,4] = gelu(x)\nh0: y [8,2,3,4] = rope(a) k=4 f=1.5 k3=2\nloss += sum<nked->>(y)\n",
+    "B d.y [8,2,3,4] = fill()\n"
+    "B h0: d.a [8,2,3,4] = rope_bwd(d.y) k=4 f=1.5 k3=2 of y\n"
+    "B h0: d.x [8,2,3,4] = gelu_bwd(d.a, x) of a\n" },
+  { "norms of all queries and of all keys: what the sums have in the gradient is added in place to what there is",
+    "state x [8,2,3,4]\nparam q [2,1,4]\nparam k [2,4]\nh0: a [8,2,3,4] = gelu(x)\nh0: s [8,2] = qk_squares(a)\n"
+    "h0: y [8,2,3,4] = qk_scale(a, s, q, k) f=1e-06 f2=1\nloss += sum<nked->>(y)\n",
+    "B d.y [8,2,3,4] = fill()\n"
+    "B h0: d.a [8,2,3,4], d.s [8,2], d.q [2,1,4] += grad.q first, d.k [2,4] += grad.k first = "
+    "qk_scale_bwd(d.y, a, s, q, k) f=1e-06 f2=1 of y\n"
+    "B h0: d.a'2 [8,2,3,4] in d.a = qk_squares_bwd(d.a, a, d.s) of s\n"
+    "B h0: d.x [8,2,3,4] = gelu_bwd(d.a'2, x) of a\n" },
+  { "a cap: in place of its output's gradient, of which the output is all that it needs",
+    "state x [8,4]\nh0: a [8,4] = gelu(x)\nh0: y [8,4] in a = softcap(a) f2=30\nh0: z [8,4] = gelu(y)\nloss += sum<nc->>(z)\n",
+    "B d.z [8,4] = fill()\n"
+    "B h0: d.y [8,4] = gelu_bwd(d.z, y) of z\n"
+    "B h0: d.a [8,4] in d.y = softcap_bwd(d.y, y) f2=30 of y\n"
+    "B h0: d.x [8,4] = gelu_bwd(d.a, x) of a\n" },
+  { "... but not where that is another tensor's gradient, too",
+    "state x [8,4]\nh0: a [8,4] = gelu(x)\nh0: y [8,4] = softcap(a) f2=30\nh0: z [8,4] = add(y, a)\nloss += sum<nc->>(z)\n",
+    "B d.z [8,4] = fill()\n"
+    "B h0: d.a [8,4] = softcap_bwd(d.z, y) f2=30 of y\n"
+    "B h0: d.a'2 [8,4] = add(d.z, d.a) f2=30\n"
+    "B h0: d.x [8,4] = gelu_bwd(d.a'2, x) of a\n" },
   { "attention reads its inputs, outputs and row sums",
     "state x [8,2,3,4]\nh0: qkv [8,2,3,4] = gelu(x)\nh0: y [8,2,4], lse [8,2] = attn(qkv) k=4\nloss += sum<nhd->>(y)\n",
     "B d.y [8,2,4] = fill()\n"
@@ -95,6 +128,18 @@ static const struct { const char *name, *program, *want; } cases[] = {
     "B d.logits'2 [8,16] in d.logits = pick_bwd(d.logits, targets, d.pick) head of pick\n"
     "B d.x [8,4] = matmul<nv,vc->nc>(d.logits'2, w) head of logits\n"
     "W d.w [16,4] += grad.w first = matmul<nv,nc->vc>(d.logits'2, x) head of logits\n" },
+  { "... with capped logits and the square of the sum's logarithm, whose gradient needs the maximum",
+    "tokens i32[8], targets i32[8] = data()\nstate x [8,4]\nparam w [16,4]\nlogits [8,16] = matmul<nc,vc->nv>(x, w) head\n"
+    "cap [8,16] in logits = softcap(logits) head f2=30\n"
+    "max [8] = rowmax(cap) head k=15\npick [8] = pick(cap, targets) head\nsumexp [8] = sumexp(cap, max) head k=15\n"
+    "nll [8] = nll(max, sumexp, pick, targets) head f=0.5\nloss += sum(nll) head f=0.125\n",
+    "B d.nll [8] = fill() head f=0.125\n"
+    "B d.sumexp [8], d.pick [8] = nll_bwd<n,n,n,n->n,n>(d.nll, sumexp, targets, max) head f=0.5 of nll\n"
+    "B d.cap [8,16] = sumexp_bwd(cap, max, d.sumexp) head k=15 of sumexp\n"
+    "B d.cap'2 [8,16] in d.cap = pick_bwd(d.cap, targets, d.pick) head of pick\n"
+    "B d.logits [8,16] in d.cap'2 = softcap_bwd(d.cap'2, cap) head f2=30 of cap\n"
+    "B d.x [8,4] = matmul<nv,vc->nc>(d.logits, w) head of logits\n"
+    "W d.w [16,4] += grad.w first = matmul<nv,nc->vc>(d.logits, x) head of logits\n" },
   { "a weight of another stage's unit has an accumulator there; its owner adds that sum at the end",
     "unit h0 at 0\nunit h1 stage 1 at 1\nstate x [8,4]\nh0: param w [4,4] pp at(0)\nh0: y [8,4] = matmul<nc,fc->nf>(x, w)\n"
     "h1: z [8,4] = matmul<nc,fc->nf>(y, w)\nh1: loss += sum<nc->>(z)\n",

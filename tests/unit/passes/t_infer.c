@@ -110,6 +110,62 @@ static const struct { const char *name, *mesh, *program; bool train; const char 
   { "one rank of dp has inputs and weights: it works alone", "dp2",
     "state x [8,4] dp:at(0)\nparam w1 [16,4] dp at(0)\nh0: y [8,16] = matmul<nc,fc->nf>(x, w1)\n", false,
     "F1 h0: y [8,16] dp:at(0) = matmul<nc,fc->nf>(x, w1)\n" },
+  { "norms of all queries and of all keys, split by heads: the sums of squares, and their gradient, are added up", "tp2",
+    "state x [8,4]\nparam w [2,3,4,4] tp S(0)\nparam q [2,1,4] tp S(0)\nparam k [2,4] tp S(0)\n"
+    "h0: a [8,2,3,4] = matmul<nc,kedc->nked>(x, w)\nh0: s [8,2] = qk_squares(a)\n"
+    "h0: y [8,2,3,4] = qk_scale(a, s, q, k)\nloss += sum<nked->>(y)\n", true,
+    "F1 h0: a [8,2,3,4] tp:S(1) = matmul<nc,kedc->nked>(x, w)\n"
+    "F1 h0: s [8,2] tp:P(sum) = qk_squares(a)\n"
+    "F1 h0: s'2 [8,2] in s = all_reduce tp(s)\n"
+    "F1 h0: y [8,2,3,4] tp:S(1) = qk_scale(a, s'2, q, k)\n"
+    "F1 loss tp:P(sum) += sum<nked->>(y)\n"
+    "F1 loss'2 in loss = all_reduce tp(loss) control\n"
+    "B1 d.y [8,2,3,4] tp:S(1) = fill()\n"
+    "B1 h0: d.a [8,2,3,4] tp:S(1), d.s [8,2] tp:P(sum), d.q [2,1,4] tp:S(0) += grad.q first, d.k [2,4] tp:S(0) += grad.k first = qk_scale_bwd(d.y, a, s'2, q, k)\n"
+    "B1 h0: d.s'2 [8,2] in d.s = all_reduce tp(d.s)\n"
+    "B1 h0: d.a'2 [8,2,3,4] tp:S(1) in d.a = qk_squares_bwd(d.a, a, d.s'2)\n"
+    "B1 h0: d.x [8,4] tp:P(sum) = matmul<nked,kedc->nc>(d.a'2, w)\n"
+    "B1 h0: d.x'2 [8,4] in d.x = all_reduce tp(d.x)\n"
+    "W1 h0: d.w [2,3,4,4] tp:S(0) += grad.w first = matmul<nked,nc->kedc>(d.a'2, x)\n"
+    "U1 sqnorm tp:P(sum) = sqnorm(d.w, d.q, d.k)\n"
+    "U1 sqnorm'2 in sqnorm = all_reduce tp(sqnorm) control\n"
+    "U1 grad_norm, grad_scale = clip(sqnorm'2) all-stages\n"
+    "U1 w'2 [2,3,4,4] tp:S(0) in w = sgd(d.w, grad_scale, w)\n"
+    "U1 q'2 [2,1,4] tp:S(0) in q = sgd(d.q, grad_scale, q)\n"
+    "U1 k'2 [2,4] tp:S(0) in k = sgd(d.k, grad_scale, k)\n" },
+  { "... split by rows: each has its own", "dp2",
+    "state x [8,4] dp:S(0)\nparam w [2,3,4,4]\nparam q [2,1,4]\nparam k [2,4]\n"
+    "h0: a [8,2,3,4] = matmul<nc,kedc->nked>(x, w)\nh0: s [8,2] = qk_squares(a)\n"
+    "h0: y [8,2,3,4] = qk_scale(a, s, q, k)\nloss += sum<nked->>(y)\n", true,
+    "F1 h0: a [8,2,3,4] dp:S(0) = matmul<nc,kedc->nked>(x, w)\n"
+    "F1 h0: s [8,2] dp:S(0) = qk_squares(a)\n"
+    "F1 h0: y [8,2,3,4] dp:S(0) = qk_scale(a, s, q, k)\n"
+    "F1 loss dp:P(sum) += sum<nked->>(y)\n"
+    "F1 loss'2 in loss = all_reduce dp(loss) control\n"
+    "B1 d.y [8,2,3,4] dp:S(0) = fill()\n"
+    "B1 h0: d.a [8,2,3,4] dp:S(0), d.s [8,2] dp:S(0), d.q [2,1,4] dp:P(sum) += grad.q first, d.k [2,4] dp:P(sum) += grad.k first = qk_scale_bwd(d.y, a, s, q, k)\n"
+    "B1 h0: d.q'2 [2,1,4] in d.q = all_reduce dp(d.q) grad\n"
+    "B1 h0: d.k'2 [2,4] in d.k = all_reduce dp(d.k) grad\n"
+    "B1 h0: d.a'2 [8,2,3,4] dp:S(0) in d.a = qk_squares_bwd(d.a, a, d.s)\n"
+    "B1 h0: d.x [8,4] dp:S(0) = matmul<nked,kedc->nc>(d.a'2, w)\n"
+    "W1 h0: d.w [2,3,4,4] dp:P(sum) += grad.w first = matmul<nked,nc->kedc>(d.a'2, x)\n"
+    "W1 h0: d.w'2 [2,3,4,4] in d.w = all_reduce dp(d.w) grad\n"
+    "U1 sqnorm = sqnorm(d.w'2, d.q'2, d.k'2)\n"
+    "U1 grad_norm, grad_scale = clip(sqnorm) all-stages\n"
+    "U1 w'2 [2,3,4,4] in w = sgd(d.w'2, grad_scale, w)\n"
+    "U1 q'2 [2,1,4] in q = sgd(d.q'2, grad_scale, q)\n"
+    "U1 k'2 [2,4] in k = sgd(d.k'2, grad_scale, k)\n" },
+  { "a cap in place of logits that are partial: in place of their sum", "tp2",
+    "state x [8,4] tp:S(1)\nparam w [6,4] tp S(1)\nl [8,6] = matmul<nc,vc->nv>(x, w)\ncap [8,6] in l = softcap(l)\n",
+    false,
+    "F1 l [8,6] tp:P(sum) = matmul<nc,vc->nv>(x, w)\n"
+    "F1 l'2 [8,6] in l = all_reduce tp(l)\n"
+    "F1 cap [8,6] in l'2 = softcap(l'2)\n" },
+  { "... and of columns of the vocabulary", "tp2",
+    "state x [8,4]\nparam w [6,4] tp S(0)\nl [8,6] = matmul<nc,vc->nv>(x, w)\ncap [8,6] in l = softcap(l)\n",
+    false,
+    "F1 l [8,6] tp:S(1) = matmul<nc,vc->nv>(x, w)\n"
+    "F1 cap [8,6] tp:S(1) in l = softcap(l)\n" },
   { "what must be split evenly is refused with a size that fits", "dp4",
     "state x [6,4] dp:S(0)\nh0: y [6,4] = gelu(x)\n", false,
     "x of op gelu: dimension 0 has 6 elements, which dp = 4 does not divide; dp = 3 would fit" },

@@ -22,6 +22,24 @@
   "W head: d.w [6,4] dp:P += grad.w first = matmul<nv,nc->vc>(d.logits, x) head\n" \
   "B h0: d.y [8,4] dp:S(0) = gelu_bwd(d.x, x)\n"
 
+#define CAPPED                                                               \
+  "targets i32[8] dp:S(0) = data<->n>()\n"                                   \
+  "state x [8,4] dp:S(0)\nparam w [6,4] dp R R P R\nstate acc\nstate grad.w [6,4] dp:P\n" \
+  "head: logits [8,6] dp:S(0) = matmul<nc,vc->nv>(x, w) head\n"              \
+  "head: cap [8,6] dp:S(0) in logits = softcap(logits) head\n"               \
+  "head: max [8] dp:S(0) = rowmax(cap) head k=6\n"                           \
+  "head: pick [8] dp:S(0) = pick(cap, targets) head\n"                       \
+  "head: sumexp [8] dp:S(0) = sumexp(cap, max) head k=6\n"                   \
+  "head: nll [8] dp:S(0) = nll(max, sumexp, pick, targets) head f=0.1\n"     \
+  SUM                                                                        \
+  "B head: d.nll [8] dp:S(0) = fill() head\n"                                \
+  "B head: d.sumexp [8] dp:S(0), d.pick [8] dp:S(0) = nll_bwd<n,n,n,n->n,n>(d.nll, sumexp, targets, max) head f=0.1\n" \
+  "B head: d.l [8,6] dp:S(0) = sumexp_bwd(cap, max, d.sumexp) head\n"        \
+  "B head: d.cap [8,6] dp:S(0) in d.l = pick_bwd(d.l, targets, d.pick) head\n" \
+  "B head: d.logits [8,6] dp:S(0) in d.cap = softcap_bwd(d.cap, cap) head\n" \
+  "B head: d.x [8,4] dp:S(0) = matmul<nv,vc->nc>(d.logits, w) head\n"        \
+  "W head: d.w [6,4] dp:P += grad.w first = matmul<nv,nc->vc>(d.logits, x) head\n"
+
 static const struct { const char *name, *program; int max_rows; const char *want; } cases[] = {
   { "enough rows: one chunk, as part of the backward pass; the losses are summed after the gradient of the logits",
     FORWARD SUM BACKWARD, 4,
@@ -69,6 +87,38 @@ static const struct { const char *name, *program; int max_rows; const char *want
     "W head: d.w'2 [6,4] dp:P(sum) += d.w = matmul<nv,nc->vc>(d.logits'2, x'3) head\n"
     "B1 head: total in loss'2 = all_reduce dp(loss'2) control\n"
     "B h0: d.y [8,4] dp:S(0) = gelu_bwd(d.x, x)\n" },
+  { "... with a cap in place of the logits, and its gradient in place of theirs",
+    CAPPED, 2,
+    "F targets i32[8] dp:S(0) = data<->n>()\n"
+    "B head: logits [4,6] dp:S(0) = matmul<nc,vc->nv>(x'2, w) head\n"
+    "B head: cap [4,6] dp:S(0) in logits = softcap(logits) head\n"
+    "B head: max [4] dp:S(0) = rowmax(cap) head\n"
+    "B head: pick [4] dp:S(0) = pick(cap, targets'2) head\n"
+    "B head: sumexp [4] dp:S(0) = sumexp(cap, max) head\n"
+    "B head: nll'2 [4] dp:S(0) rows 0 of nll = nll(max, sumexp, pick, targets'2) head\n"
+    "B head: d.nll [4] dp:S(0) = fill() head\n"
+    "B head: d.sumexp [4] dp:S(0), d.pick [4] dp:S(0) = nll_bwd<n,n,n,n->n,n>(d.nll, sumexp, targets'2, max) head\n"
+    "B head: d.l [4,6] dp:S(0) = sumexp_bwd(cap, max, d.sumexp) head\n"
+    "B head: d.cap [4,6] dp:S(0) in d.l = pick_bwd(d.l, targets'2, d.pick) head\n"
+    "B head: loss dp:P(sum) += sum(nll'2) head\n"
+    "B head: d.logits [4,6] dp:S(0) in d.cap = softcap_bwd(d.cap, cap) head\n"
+    "B head: d.x [4,4] dp:S(0) = matmul<nv,vc->nc>(d.logits, w) head\n"
+    "W head: d.w [6,4] dp:P(sum) += grad.w first = matmul<nv,nc->vc>(d.logits, x'2) head\n"
+    "B head: logits'2 [4,6] dp:S(0) = matmul<nc,vc->nv>(x'3, w) head\n"
+    "B head: cap'2 [4,6] dp:S(0) in logits'2 = softcap(logits'2) head\n"
+    "B head: max'2 [4] dp:S(0) = rowmax(cap'2) head\n"
+    "B head: pick'2 [4] dp:S(0) = pick(cap'2, targets'3) head\n"
+    "B head: sumexp'2 [4] dp:S(0) = sumexp(cap'2, max'2) head\n"
+    "B head: nll'3 [4] dp:S(0) rows 2 of nll = nll(max'2, sumexp'2, pick'2, targets'3) head\n"
+    "B head: d.nll'2 [4] dp:S(0) = fill() head\n"
+    "B head: d.sumexp'2 [4] dp:S(0), d.pick'2 [4] dp:S(0) = nll_bwd<n,n,n,n->n,n>(d.nll'2, sumexp'2, targets'3, max'2) head\n"
+    "B head: d.l'2 [4,6] dp:S(0) = sumexp_bwd(cap'2, max'2, d.sumexp'2) head\n"
+    "B head: d.cap'2 [4,6] dp:S(0) in d.l'2 = pick_bwd(d.l'2, targets'3, d.pick'2) head\n"
+    "B head: loss'2 dp:P(sum) += loss = sum(nll'3) head\n"
+    "B head: d.logits'2 [4,6] dp:S(0) in d.cap'2 = softcap_bwd(d.cap'2, cap'2) head\n"
+    "B head: d.x'2 [4,4] dp:S(0) = matmul<nv,vc->nc>(d.logits'2, w) head\n"
+    "W head: d.w'2 [6,4] dp:P(sum) += d.w = matmul<nv,nc->vc>(d.logits'2, x'3) head\n"
+    "B1 head: total in loss'2 = all_reduce dp(loss'2) control\n" },
   { "three rows don't divide four: two chunks. Without a backward pass they stay F",
     FORWARD SUM, 3,
     "F targets i32[8] dp:S(0) = data<->n>()\n"
