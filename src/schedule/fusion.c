@@ -179,7 +179,8 @@ static void find_product(struct finder *x, int rule, int32_t k)
 {
   const struct tc_fusion_rule *r = &tc_fusion_rule[rule];
   const struct tc_node *n = &x->g->node[x->s->action[k].node];
-  if (n->op != r->op[1] || n->n_in <= shared_input(r) || (r->link == TC_FUSION_SHARES && n->mark != TC_W)) return;
+  const bool other_fn = (n->op == TC_OP_ACT || n->op == TC_OP_ACT_BWD) && n->attr.act != TC_FN_GELU_TANH;
+  if (n->op != r->op[1] || other_fn || n->n_in <= shared_input(r) || (r->link == TC_FUSION_SHARES && n->mark != TC_W)) return;
   const struct tc_tensor *t = &x->g->tensor[tc_in(x->g, n, shared_input(r))];
   if ((r->flags & TC_FUSION_UNREAD) && (x->reads[t->id] != 1 || t->state)) return;
   int32_t part[3] = { find_first(x, r, k), k, -1 };

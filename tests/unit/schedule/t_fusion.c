@@ -85,6 +85,12 @@ static int count_readers(const struct bench *b, int32_t t)
   return n;
 }
 
+/* Of activation functions, GELU by tanh is all that devices have in a product. */
+static bool is_other_function(const struct tc_node *n)
+{
+  return (n->op == TC_OP_ACT || n->op == TC_OP_ACT_BWD) && n->attr.act != TC_FN_GELU_TANH;
+}
+
 /* The parts have the ops of the rule's first ones and what links them. */
 static bool matches(const struct bench *b, int rule, const int32_t *part, int n)
 {
@@ -92,7 +98,8 @@ static bool matches(const struct bench *b, int rule, const int32_t *part, int n)
   const struct tc_node *first = node_of(b, part[0]), *last = node_of(b, part[n - 1]);
   bool match = n <= r->n;
   for (int i = 0; i < n && match && r->link != TC_FUSION_RUN; i++)
-    match = node_of(b, part[i])->op == r->op[i] && (r->link != TC_FUSION_CHAIN || node_of(b, part[i])->head);
+    match = node_of(b, part[i])->op == r->op[i] && (r->link != TC_FUSION_CHAIN || node_of(b, part[i])->head)
+            && !is_other_function(node_of(b, part[i]));
   switch (r->link) {
   case TC_FUSION_READS:
     for (int i = 1; i < n && match; i++)
@@ -289,6 +296,12 @@ static int break_group(const struct bench *b, struct tc_fusion x)
     *arg = tc_out(g, n, 0);
     faults += check_gone(b, x, "another node reads what only the last part may read");
     *arg = old;
+  }
+  struct tc_node *second = &g->node[node_of(b, part[1])->id];
+  if (second->op == TC_OP_ACT || second->op == TC_OP_ACT_BWD) {
+    second->attr.act = TC_FN_RELU2;
+    faults += check_gone(b, x, "the function is another than GELU by tanh");
+    second->attr.act = TC_FN_GELU_TANH;
   }
   if (tc_fusion_rule[x.rule].link == TC_FUSION_RUN && last->op == n->op) {
     int32_t *scale = &g->arg[last->in + 1], old = *scale;
