@@ -19,7 +19,7 @@ struct rope {
 static __global__ void __launch_bounds__(ROPE_THREADS) rotate(struct rope a)
 {
   __shared__ float cosine[HALF_MAX], sine[HALF_MAX];
-  const int half = a.half, pairs = (half + 7) / 8, groups = pairs + (a.D - 2 * half + 7) / 8;
+  const int half = a.half, groups = (half + 7) / 8;
   const float position = (float)(tc_natural_row(&a.rows, a.first + blockIdx.x) % a.T - (a.starts ? a.starts[blockIdx.x] : 0));
   for (int i = (int)threadIdx.x; i < half; i += ROPE_THREADS) {
     sincosf(position * a.freq[i], &sine[i], &cosine[i]);
@@ -28,14 +28,12 @@ static __global__ void __launch_bounds__(ROPE_THREADS) rotate(struct rope a)
   }
   __syncthreads();
   for (int i = (int)threadIdx.x; i < a.heads * groups; i += ROPE_THREADS) {
-    const int head = i / groups, group = i % groups;
-    const bool turns = group < pairs;            /* else of the elements behind those that do */
-    const int j = turns ? group * 8 : 2 * half + (group - pairs) * 8, left = (turns ? half : a.D) - j;
+    const int head = i / groups, j = i % groups * 8, left = half - j;
     const int64_t at = ((int64_t)blockIdx.x * a.heads + head) * a.D + j;
     float u[8], v[8];
     tc_load(u, a.x, at, left, a.wide);
-    tc_load(v, a.x, at + half, turns ? left : 0, a.wide);
-    if (turns && head % a.E < a.E - 1) {         /* not a value */
+    tc_load(v, a.x, at + half, left, a.wide);
+    if (head % a.E < a.E - 1) {                  /* not a value */
 #pragma unroll
       for (int k = 0; k < 8; k++) {
         if (k >= left) continue;
@@ -45,7 +43,20 @@ static __global__ void __launch_bounds__(ROPE_THREADS) rotate(struct rope a)
       }
     }
     tc_store(a.y, at, left, a.wide, u);
-    tc_store(a.y, at + half, turns ? left : 0, a.wide, v);
+    tc_store(a.y, at + half, left, a.wide, v);
+  }
+}
+
+/* Elements that do not turn, from 2 half on. */
+static __global__ void __launch_bounds__(ROPE_THREADS) copy_others(struct rope a)
+{
+  const int groups = (a.D - 2 * a.half + 7) / 8;
+  float u[8];
+  for (int i = (int)threadIdx.x; i < a.heads * groups; i += ROPE_THREADS) {
+    const int j = 2 * a.half + i % groups * 8;
+    const int64_t at = ((int64_t)blockIdx.x * a.heads + i / groups) * a.D + j;
+    tc_load(u, a.x, at, a.D - j, a.wide);
+    tc_store(a.y, at, a.D - j, a.wide, u);
   }
 }
 
@@ -63,6 +74,7 @@ static int run_rope(struct tc_device *d, const struct tc_call *c, float sign, co
   memcpy(a.freq, c->freq, (size_t)a.half * sizeof *a.freq);
   if (x->elems == 0) return 0;
   TC_LAUNCH(rotate, tc_blocks(x->dim[0], 1), dim3(ROPE_THREADS), 0, tc_stream(d), a);
+  if (2 * a.half < a.D) TC_LAUNCH(copy_others, tc_blocks(x->dim[0], 1), dim3(ROPE_THREADS), 0, tc_stream(d), a);
   return tc_cuda_launched(d, what);
 }
 
@@ -70,4 +82,4 @@ int tc_cuda_rope(struct tc_device *d, const struct tc_call *c) { return run_rope
 
 int tc_cuda_rope_bwd(struct tc_device *d, const struct tc_call *c) { return run_rope(d, c, -1.f, "rope_bwd"); }
 
-void tc_cuda_load_rope(struct tc_device *d) { tc_load_kernels(d, rotate); }
+void tc_cuda_load_rope(struct tc_device *d) { tc_load_kernels(d, rotate, copy_others); }

@@ -228,6 +228,7 @@ static void parts(int dtype, int out_type)
   partial_ropes(dtype, 30, 0, 10, (int64_t[]){ 2, 3, 64 }, 16, 0);
   partial_ropes(dtype, 7, 5, 10, (int64_t[]){ 3, 1, 96 }, 72, 1.25f);
   partial_ropes(dtype, 9, 3, 12, (int64_t[]){ 1, 2, 22 }, 6, 0.5f);
+  partial_ropes(dtype, 9, 3, 12, (int64_t[]){ 2, 1, 20 }, 16, 0);
   partial_ropes(dtype, 64, 960, 1024, (int64_t[]){ 2, 4, 128 }, 0, 1.375f);
   gates_of(dtype, 3, 5, TC_FN_GATE_GELU_TANH);
   gates_of(dtype, 37, 1100, TC_FN_GATE_GELU_TANH);
