@@ -54,6 +54,7 @@ unit_tests = \
   %D%/unit/graph/t_check.t \
   %D%/unit/graph/t_check_grad.t \
   %D%/unit/graph/t_mesh.t \
+  %D%/unit/graph/t_print.t \
   %D%/unit/coll/t_flow.t \
   %D%/unit/coll/t_selection.t \
   %D%/unit/coll/t_simulate.t \
@@ -507,6 +508,7 @@ pure_libs = libtercio_ir.a libtercio_base.a $(JANSSON_LIBS) $(TC_LIBM) -lpthread
 tests_unit_graph_t_check_t_LDADD = $(pure_libs)
 tests_unit_graph_t_check_grad_t_LDADD = $(pure_libs)
 tests_unit_graph_t_mesh_t_LDADD = $(pure_libs)
+tests_unit_graph_t_print_t_LDADD = $(pure_libs)
 tests_unit_coll_t_flow_t_LDADD = $(pure_libs)
 tests_unit_coll_t_selection_t_LDADD = $(pure_libs)
 tests_unit_coll_t_simulate_t_LDADD = $(pure_libs)

@@ -1,6 +1,19 @@
 /* print.c - a program as text or as DOT, with placements, and with the bytes of reshards. */
 #include "src/graph/graph.h"
 
+/* The op's name, or that of the function, of an op that is one of several. */
+static const char *name_of(const struct tc_node *n)
+{
+  static const struct { int op; int64_t act; const char *name; } function[] = {
+    { TC_OP_ACT, TC_FN_GELU, "gelu_erf" }, { TC_OP_ACT_BWD, TC_FN_GELU, "gelu_erf_bwd" },
+    { TC_OP_ACT, TC_FN_RELU2, "relu2" },   { TC_OP_ACT_BWD, TC_FN_RELU2, "relu2_bwd" },
+    { TC_OP_GLU, TC_FN_GATE_GELU_TANH, "geglu" }, { TC_OP_GLU_BWD, TC_FN_GATE_GELU_TANH, "geglu_bwd" },
+  };
+  for (size_t i = 0; i < sizeof function / sizeof *function; i++)
+    if (n->op == function[i].op && n->attr.act == function[i].act) return function[i].name;
+  return tc_op_info[n->op].name;
+}
+
 static void print_tensor(FILE *f, const struct tc_graph *g, const struct tc_mesh *m, int32_t t)
 {
   const struct tc_tensor *x = &g->tensor[t];
@@ -40,7 +53,7 @@ static void print_text(FILE *f, const struct tc_graph *g, const struct tc_mesh *
       if (k) fprintf(f, ", ");
       print_tensor(f, g, m, tc_out(g, n, k));
     }
-    fprintf(f, " = %s", tc_op_info[n->op].name);
+    fprintf(f, " = %s", name_of(n));
     if (n->rule) fprintf(f, "<%s>", n->rule);
     if (n->op == TC_OP_RESHARD) print_reshard(f, g, m, n);
     fprintf(f, "(");
@@ -57,7 +70,7 @@ static void print_dot(FILE *f, const struct tc_graph *g, const struct tc_mesh *m
     const char *colour = n->op == TC_OP_RESHARD ? "orange" :
                          (const char *[]){ "lightblue", "lightgreen", "khaki", "pink" }[n->mark];
     fprintf(f, "  n%d [label=\"%s%s%s\", style=filled, fillcolor=%s];\n", n->id,
-            tc_op_info[n->op].name, n->op == TC_OP_RESHARD ? " " : "",
+            name_of(n), n->op == TC_OP_RESHARD ? " " : "",
             n->op == TC_OP_RESHARD ? tc_coll_name[n->coll] : "", colour);
     for (int k = 0; k < n->n_in; k++) {
       const struct tc_tensor *x = &g->tensor[tc_in(g, n, k)];
