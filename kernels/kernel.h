@@ -93,6 +93,14 @@ static inline int64_t tc_call_qk_elems(const struct tc_view *x, bool keys)
   return x->global[1] * x->dim[3] * (keys ? 1 : x->dim[2] - 2);
 }
 
+/* Whether a cache of keys and values (attn_cache) has a row for each position that a call's queries see: rows for all of a
+ * sequence, or, with a window, for it and the call's other new tokens, which are put there before any query reads. */
+static inline bool tc_call_cache_holds(const struct tc_call *c)
+{
+  const int64_t rows = c->in[1].dim[2], new_tokens = c->in[0].dim[0] / c->in[1].dim[0], window = c->k[2];
+  return rows >= c->k[0] || (window > 0 && rows >= window + new_tokens - 1);
+}
+
 /* sequence * T + position of row n of a block of tokens. */
 static inline int64_t tc_call_row(const struct tc_call *c, const struct tc_view *x, int64_t n)
 {

@@ -82,6 +82,7 @@ unit_tests = \
   %D%/unit/forward/t_sample_token.t \
   %D%/unit/kernels/t_attention.t \
   %D%/unit/kernels/t_attn_order.t \
+  %D%/unit/kernels/t_attn_tiles.t \
   %D%/unit/kernels/t_cache.t \
   %D%/unit/kernels/t_capture.t \
   %D%/unit/kernels/t_cudnn_cut.t \
@@ -251,6 +252,7 @@ test_headers = \
   %D%/unit/plan_config.h \
   %D%/unit/plan/plan_list.h \
   %D%/unit/plan/plan_rows.h \
+  %D%/unit/kernels/kernels_attention.h \
   %D%/unit/kernels/kernels_documents.h \
   %D%/unit/kernels/kernels_llama.h \
   %D%/unit/kernels/kernels_parts.h \
@@ -497,7 +499,7 @@ test_files = \
   %D%/slurm/s_train.t
 
 check_PROGRAMS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) %D%/bench/ckpt_bench \
-  %D%/bench/decode_bench %D%/bench/kernels
+  %D%/bench/decode_bench %D%/bench/kernels %D%/bench/windows
 dist_check_SCRIPTS += $(script_tests)
 # The long ones first, so that the last to end is a short one.
 TESTS += $(script_tests) $(transcripts) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(unit_tests)
@@ -616,7 +618,7 @@ $(emu_objects): $(top_srcdir)/%D%/emu/cuda_runtime.h $(top_srcdir)/%D%/emu/cubla
   $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/%D%/emu/races.h $(top_srcdir)/%D%/emu/nccl.h \
   $(top_srcdir)/%D%/emu/nvtx3/nvToolsExt.h $(top_srcdir)/kernels/cuda/dev.h \
   $(top_srcdir)/kernels/cuda/gemm.h $(top_srcdir)/kernels/cudnn/attention.h \
-  $(top_srcdir)/kernels/attn_order.h $(top_srcdir)/kernels/cuda/ptx.h \
+  $(top_srcdir)/kernels/attn_order.h $(top_srcdir)/kernels/cuda/attn.h $(top_srcdir)/kernels/cuda/ptx.h \
   $(top_srcdir)/kernels/kernel.h $(top_srcdir)/kernels/nccl.h
 SUFFIXES += .eo .cc
 .cu.eo:

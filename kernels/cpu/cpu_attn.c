@@ -8,9 +8,9 @@
  * depend on threads.
  *
  * The queries of a sequence that are here, and the keys, are taken in the order of their positions, wherever their rows are
- * (graph/row_order.h). Groups are all, or those of a piece (op.def). With documents a query's keys begin at starts[query],
- * which never falls within a sequence. Blocks in which no query sees a key are left out, and of the others the columns that
- * a query does not see are masked. */
+ * (graph/row_order.h). Groups are all, or those of a piece (op.def). With documents or a window a query's keys do not begin
+ * with the sequence's, but where they begin never falls within it. Blocks in which no query sees a key are left out, and of
+ * the others the columns that a query does not see are masked. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
@@ -26,7 +26,7 @@ struct shape {
   int64_t sequences, K, G;                /* K groups, here, of G heads that share a key and a value; H heads in all */
   int64_t step, kv_step, key, y_step;     /* elements from token to token in qkv, in kv, to a group's key there; in the output */
   int64_t most;                           /* queries of a sequence, at most */
-  float scale;
+  float scale, cap;
 };
 
 /* qkv: its place among the inputs; more: where kv or starts would be. */
@@ -45,7 +45,7 @@ static struct shape shape_of(const struct tc_call *c, int qkv, int more)
   s.blocks = tc_ceil_div(s.T, EDGE);
   s.sequences = s.kv->dim[0] / s.T;
   s.most = TC_MIN(s.T, x->dim[0]);
-  s.scale = 1.f / sqrtf((float)s.D);
+  s.scale = tc_call_scale(c, s.D), s.cap = c->f[1];
   return s;
 }
 
@@ -59,9 +59,9 @@ static float *const sizes_alone = (float *)(uintptr_t)64;
 
 /* ---- the tokens of a sequence ---------------------------------------------------------- */
 
-/* The n queries of a sequence that are here, by position: row in qkv, position, where its document begins; and the rows of
+/* The n queries of a sequence that are here, by position: row in qkv, position, the first key that it sees; and the rows of
  * its T keys. */
-struct tokens { int32_t *row, *at, *begins, *key; int64_t n; bool documents; };
+struct tokens { int32_t *row, *at, *begins, *key; int64_t n; };
 
 static int64_t tokens_carve(struct tokens *t, float *at, const struct shape *s)
 {
@@ -76,9 +76,8 @@ static int64_t tokens_carve(struct tokens *t, float *at, const struct shape *s)
 static void find_tokens(struct tokens *t, const struct shape *s, int64_t sequence, const int32_t *starts)
 {
   const struct tc_row_order *o = &s->c->rows;
-  const int64_t first = tc_natural_row(o, s->kv->off[0]) / s->T + sequence;
+  const int64_t first = tc_natural_row(o, s->kv->off[0]) / s->T + sequence, window = s->c->k[2];
   t->n = 0;
-  t->documents = starts != NULL;
   for (int64_t p = 0; p < s->T; p++) {
     const bool natural = o->cp <= 1;             /* then rows need not begin with a sequence's number */
     const int64_t row = natural ? s->kv->off[0] + sequence * s->T + p : tc_row_of(o, first * s->T + p);
@@ -87,7 +86,7 @@ static void find_tokens(struct tokens *t, const struct shape *s, int64_t sequenc
     if (n < 0 || n >= s->x->dim[0]) continue;
     t->row[t->n] = (int32_t)n;
     t->at[t->n] = (int32_t)p;
-    t->begins[t->n++] = starts ? starts[n] : 0;
+    t->begins[t->n++] = TC_MAX(starts ? starts[n] : 0, window > 0 ? (int32_t)TC_MAX(0, p - window + 1) : 0);
   }
 }
 
@@ -96,7 +95,7 @@ struct seen {
   int64_t rows, cols;
   int64_t first;                 /* position of the first key */
   const int32_t *at, *begins;    /* [rows]; begins: NULL where all begin before these keys */
-  bool none, triangle;           /* no query sees one; query r sees keys 0 to r */
+  bool triangle;                 /* query r sees no key after r */
 };
 
 static struct seen seen_of(const struct shape *s, const struct tokens *t, int64_t qb, int64_t kb)
@@ -104,18 +103,25 @@ static struct seen seen_of(const struct shape *s, const struct tokens *t, int64_
   struct seen x = { .rows = TC_MIN((int64_t)EDGE, t->n - qb * EDGE), .cols = TC_MIN((int64_t)EDGE, s->T - kb * EDGE),
                     .first = kb * EDGE, .at = t->at + qb * EDGE };
   const int32_t *begins = t->begins + qb * EDGE;
-  const int64_t last = x.at[x.rows - 1];
-  x.none = last < x.first || begins[0] / EDGE > kb;
-  x.triangle = x.at[0] == x.first && last - x.at[0] == x.rows - 1;
-  if (t->documents && begins[x.rows - 1] > x.first) x.begins = begins;
+  x.triangle = x.at[0] == x.first && x.at[x.rows - 1] - x.at[0] == x.rows - 1;
+  if (begins[x.rows - 1] > x.first) x.begins = begins;
   return x;
 }
 
 /* Query r sees the keys [*from, *end) of the block. */
+
 static inline void range_of(const struct seen *x, int64_t r, int *from, int *end)
 {
   *end = (int)TC_MAX(0, TC_MIN(x->at[r] + 1 - x->first, x->cols));
   *from = x->begins ? (int)TC_MAX(0, TC_MIN(x->begins[r] - x->first, (int64_t)EDGE)) : 0;
+}
+
+/* No query sees a key: the first that is not before them all begins after them. */
+static bool none_seen(const struct seen *x)
+{
+  int64_t r = 0;
+  while (r < x->rows && x->at[r] < x->first) r++;
+  return r == x->rows || (x->begins && x->begins[r] >= x->first + x->cols);
 }
 
 /* ---- packing ------------------------------------------------------------------------- */
@@ -187,9 +193,9 @@ static void unpack_rows(const struct tc_view *v, const int32_t *row, int64_t n, 
 
 /* ---- forward ------------------------------------------------------------------------- */
 
-/* One block of scores S[rows][EDGE] becomes exp(S - max so far), 0 where a query does not see a key; the running max, sum and
- * output rows o[rows][ld] are rescaled. */
-TC_CLONES static void exp_scores(float *S, const struct seen *x, float *max, float *sum, float *o, int64_t ld)
+/* One block of scores S[rows][EDGE], capped if cap > 0, becomes exp(S - max so far), 0 where a query does not see a key; the
+ * running max, sum and output rows o[rows][ld] are rescaled. */
+TC_CLONES static void exp_scores(float *S, const struct seen *x, float cap, float *max, float *sum, float *o, int64_t ld)
 {
   for (int64_t r = 0; r < x->rows; r++, S += EDGE, o += ld) {
     int from, end;
@@ -198,6 +204,7 @@ TC_CLONES static void exp_scores(float *S, const struct seen *x, float *max, flo
       for (int j = 0; j < EDGE; j++) S[j] = 0;
       continue;
     }
+    if (cap > 0) tc_cap_scores(S, EDGE, cap);
     for (int j = 0; j < from; j++) S[j] = -INFINITY;
     for (int j = end; j < EDGE; j++) S[j] = -INFINITY;
     tc_softmax_next(S, EDGE, &max[r], &sum[r], o, ld);
@@ -235,11 +242,12 @@ static void forward_block(struct tc_cpu *x, const struct shape *s, const struct 
   for (int64_t r = 0; r < rows; r++) f->max[r] = -INFINITY, f->sum[r] = 0;
   for (int64_t kb = f->t.begins[qb * EDGE] / EDGE; kb <= last; kb++) {
     const struct seen block = seen_of(s, &f->t, qb, kb);
+    if (none_seen(&block)) continue;
     x->tile(&(struct tc_tile){ .m = rows, .n = EDGE, .k = s->D, .a = f->q + qb * EDGE * s->ld,
                                .a_row = s->ld, .a_col = 1, .b = f->kt + kb * s->D * EDGE,
                                .ldb = EDGE, .c = f->S, .ldc = EDGE,
                                .tri = block.triangle ? TC_TRI_N : TC_TRI_NONE });
-    exp_scores(f->S, &block, f->max, f->sum, f->o, s->ld);
+    exp_scores(f->S, &block, s->cap, f->max, f->sum, f->o, s->ld);
     x->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = block.cols, .a = f->S, .a_row = EDGE,
                                .a_col = 1, .b = f->v + kb * EDGE * s->ld, .ldb = s->ld,
                                .c = f->o, .ldc = s->ld, .acc = true,
@@ -279,20 +287,33 @@ int tc_cpu_attn(struct tc_device *d, const struct tc_call *c)
 
 /* ---- backward ------------------------------------------------------------------------ */
 
-/* Makes P = exp(S - lse) and dS = P (dP - delta) of scores S and dP = dO V^T, all [rows][EDGE], each
- * in place; 0 where a query does not see a key. */
-TC_CLONES static void probabilities(float *S, float *dP, const struct seen *x, const float *lse, const float *delta)
+/* slope[EDGE]: of capped scores, which S becomes, over those before. */
+static inline __attribute__((always_inline)) void cap_row(float *slope, float *S, float cap)
 {
+  const float by = 1.f / cap;
+  tc_cap_scores(S, EDGE, cap);
+#pragma omp simd
+  for (int j = 0; j < EDGE; j++) slope[j] = 1.f - S[j] * by * (S[j] * by);
+}
+
+/* Makes P = exp(S - lse) and dS = P (dP - delta) of scores S and dP = dO V^T, all [rows][EDGE], each
+ * in place; 0 where a query does not see a key. With cap > 0 P is of capped scores, and dS of those before. */
+TC_CLONES static void probabilities(float *S, float *dP, const struct seen *x, float cap, const float *lse,
+                                    const float *delta)
+{
+  float slope[EDGE] = { 0 };
   for (int64_t r = 0; r < x->rows; r++, S += EDGE, dP += EDGE) {
     int from, end;
     range_of(x, r, &from, &end);
     const float l = lse[r], e = delta[r];
+    if (cap > 0) cap_row(slope, S, cap);
 #pragma omp simd
     for (int j = 0; j < EDGE; j++) {
       float p = tc_expf(S[j] - l), ds = p * (dP[j] - e);
       S[j] = j >= from && j < end ? p : 0.f;
       dP[j] = j >= from && j < end ? ds : 0.f;
     }
+    for (int j = from; j < end && cap > 0; j++) dP[j] *= slope[j];
   }
 }
 
@@ -374,7 +395,7 @@ static void backward_block(struct tc_cpu *x, const struct shape *s, const struct
   x->tile(&t);                                             /* S = q k^T */
   t.a = g, t.b = b->vt + kb * s->D * EDGE, t.c = b->dP;
   x->tile(&t);                                             /* dP = dO v^T */
-  probabilities(b->S, b->dP, block, b->lse + qb * EDGE, b->delta + qb * EDGE);
+  probabilities(b->S, b->dP, block, s->cap, b->lse + qb * EDGE, b->delta + qb * EDGE);
   t = (struct tc_tile){ .m = cols, .n = ld, .k = rows, .a = b->S, .a_row = 1, .a_col = EDGE,
                         .b = g, .ldb = ld, .c = b->dv, .ldc = ld, .acc = true,
                         .tri = triangle ? TC_TRI_K_FROM : TC_TRI_NONE };
@@ -394,10 +415,13 @@ static void backward_head(struct tc_device *d, const struct shape *s, const stru
   const struct tokens *t = &all->t;
   const struct tc_view *dqkv = &s->c->out[0], *dkv = &s->c->out[s->kv != s->x];
   const int64_t query = group_at(s, k) + g * s->D, key = key_at(s, k);
+  int64_t from = 0, end = 0;                               /* the queries that see a key of the block */
   pack_query(s, all, head_of(s, k, g), query);
   for (int64_t kb = 0; kb < s->blocks; kb++) {
     const int64_t t0 = kb * EDGE, rows = TC_MIN((int64_t)EDGE, s->T - t0);
     struct backward b = *all;
+    while (from < t->n && t->at[from] < t0) from++;
+    while (end < t->n && t->begins[end] < t0 + rows) end++;
     if (s->G > 1) {
       b.dk += t0 * s->ld;
       b.dv += t0 * s->ld;
@@ -406,9 +430,9 @@ static void backward_head(struct tc_device *d, const struct shape *s, const stru
       memset(b.dk, 0, (size_t)(EDGE * s->ld) * sizeof *b.dk);
       memset(b.dv, 0, (size_t)(EDGE * s->ld) * sizeof *b.dv);
     }
-    for (int64_t qb = 0; qb * EDGE < t->n; qb++) {
+    for (int64_t qb = from / EDGE; from < end && qb * EDGE < end; qb++) {
       const struct seen block = seen_of(s, t, qb, kb);
-      if (!block.none) backward_block(tc_cpu_of(d), s, &b, &block, qb, kb);
+      backward_block(tc_cpu_of(d), s, &b, &block, qb, kb);
     }
     if (g < s->G - 1) continue;
     unpack_rows(dkv, t->key + t0, rows, key, s->kv_step, s, b.dk, 1.f);

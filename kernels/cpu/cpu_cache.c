@@ -4,7 +4,8 @@
  * which it then reads once, in blocks of EDGE tokens, for all new tokens and all queries of the group. As in cpu_attn.c
  * only one block of scores exists at a time. A sampled token has few queries, and memory is what limits it: each is
  * multiplied by the keys and values where they are. A prompt has many: keys are transposed, so that the products are
- * those of cpu_tile.c. No sum spans two (group, sequence) pairs: results don't depend on threads. */
+ * those of cpu_tile.c. Position p is in row p mod M, so blocks also end where the rows do; with a window the first one begins
+ * with the first token that the first new one sees. No sum spans two (group, sequence) pairs: results don't depend on threads. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
@@ -15,14 +16,15 @@
 enum { EDGE = 64, FEW = 16 };             /* tokens of a block; most queries that are multiplied one by one */
 
 /* Sizes of a call: S new tokens of each of B sequences, K groups of G queries of D, a cache of M tokens; R = S * G
- * queries; ld: D rounded up to 16. */
-struct sizes { int64_t B, S, K, G, D, M, R, ld; };
+ * queries; ld: D rounded up to 16; window: 0: none. */
+struct sizes { int64_t B, S, K, G, D, M, R, ld, window; float cap; };
 
 static struct sizes sizes_of(const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0], *cache = &c->in[1];
   struct sizes s = { .B = cache->dim[0], .S = x->dim[0] / cache->dim[0], .K = x->dim[1], .G = x->dim[2] - 2,
-                     .D = x->dim[3], .M = cache->dim[2], .ld = tc_round_up(x->dim[3], 16) };
+                     .D = x->dim[3], .M = cache->dim[2], .ld = tc_round_up(x->dim[3], 16), .window = c->k[2],
+                     .cap = c->f[1] };
   s.R = s.S * s.G;
   TC_ASSERT(cache->dim[1] == s.K && cache->dim[3] == 2 * s.D && s.D <= TC_BLOCK);
   return s;
@@ -95,30 +97,38 @@ TC_CLONES static void add_values(float *o, const float *p, const float *pairs, i
   }
 }
 
-/* The scores of query r for a block, of which it sees `live` tokens, as weights. */
-TC_CLONES static void weights_of(float *score, int64_t live, const struct work *w, int64_t r, int64_t ld)
+/* Tokens of a block that a query sees; none: end <= from. */
+struct live { int64_t from, end; };
+
+/* The scores of query r for a block as weights. */
+TC_CLONES static void weights_of(float *score, struct live l, const struct sizes *s, const struct work *w, int64_t r)
 {
-  for (int64_t m = live; m < EDGE; m++) score[m] = -INFINITY;
-  tc_softmax_next(score, EDGE, &w->max[r], &w->sum[r], w->o + r * ld, ld);
+  if (s->cap > 0) tc_cap_scores(score, EDGE, s->cap);
+  for (int64_t m = 0; m < l.from; m++) score[m] = -INFINITY;
+  for (int64_t m = l.end; m < EDGE; m++) score[m] = -INFINITY;
+  tc_softmax_next(score, EDGE, &w->max[r], &w->sum[r], w->o + r * s->ld, s->ld);
 }
 
 /* A block of the cache for the sequence whose first new token is n0: tokens [at, at + n), keys and values as fp32. */
 struct block { int64_t n0, at, n; const float *pairs; };
 
-/* How many tokens of the block query r sees; 0 or less: none. */
-static int64_t live(const struct tc_call *c, const struct sizes *s, const struct block *b, int64_t r)
+/* The first token that the query at position p sees. */
+static int64_t first_seen(const struct sizes *s, int64_t p) { return s->window > 0 ? TC_MAX(0, p + 1 - s->window) : 0; }
+
+static struct live live(const struct tc_call *c, const struct sizes *s, const struct block *b, int64_t r)
 {
-  return TC_MIN(b->n, position(c, b->n0 + r / s->G) + 1 - b->at);
+  const int64_t p = position(c, b->n0 + r / s->G);
+  return (struct live){ TC_MAX(0, first_seen(s, p) - b->at), TC_MIN(b->n, p + 1 - b->at) };
 }
 
 static void attend_few(const struct tc_call *c, const struct sizes *s, const struct work *w, const struct block *b)
 {
   for (int64_t r = 0; r < s->R; r++) {
-    const int64_t n = live(c, s, b, r);
-    if (n <= 0) continue;
-    scores_of(w->score, w->q + r * s->ld, b->pairs, n, s->D);
-    weights_of(w->score, n, w, r, s->ld);
-    add_values(w->o + r * s->ld, w->score, b->pairs, n, s->D);
+    const struct live l = live(c, s, b, r);
+    if (l.end <= l.from) continue;
+    scores_of(w->score, w->q + r * s->ld, b->pairs, l.end, s->D);
+    weights_of(w->score, l, s, w, r);
+    add_values(w->o + r * s->ld, w->score, b->pairs, l.end, s->D);
   }
 }
 
@@ -136,19 +146,19 @@ static void pack(const struct work *w, const struct sizes *s, const struct block
   }
 }
 
-/* Tokens are in order: of EDGE queries the last one sees the most. */
+/* Tokens are in order: of EDGE queries the last one sees the latest token, and the first one the earliest. */
 static void attend_many(struct tc_cpu *x, const struct tc_call *c, const struct sizes *s, const struct work *w,
                         const struct block *b)
 {
   pack(w, s, b);
   for (int64_t r0 = 0; r0 < s->R; r0 += EDGE) {
     const int64_t rows = TC_MIN((int64_t)EDGE, s->R - r0);
-    if (live(c, s, b, r0 + rows - 1) <= 0) continue;
+    if (live(c, s, b, r0 + rows - 1).end <= 0 || live(c, s, b, r0).from >= b->n) continue;
     x->tile(&(struct tc_tile){ .m = rows, .n = EDGE, .k = s->D, .a = w->q + r0 * s->ld, .a_row = s->ld, .a_col = 1,
                                .b = w->kt, .ldb = EDGE, .c = w->score, .ldc = EDGE });
     for (int64_t r = 0; r < rows; r++) {
-      const int64_t n = live(c, s, b, r0 + r);
-      if (n > 0) weights_of(w->score + r * EDGE, n, w, r0 + r, s->ld);
+      const struct live l = live(c, s, b, r0 + r);
+      if (l.from < l.end) weights_of(w->score + r * EDGE, l, s, w, r0 + r);
       else memset(w->score + r * EDGE, 0, EDGE * sizeof *w->score);
     }
     x->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = b->n, .a = w->score, .a_row = EDGE, .a_col = 1, .b = w->v,
@@ -161,7 +171,7 @@ static void attend_many(struct tc_cpu *x, const struct tc_call *c, const struct 
 /* q <- the queries of group k, scaled; nothing is summed yet. */
 static void begin(const struct tc_call *c, const struct sizes *s, const struct work *w, int64_t n0, int64_t k)
 {
-  const float scale = 1.f / sqrtf((float)s->D);
+  const float scale = tc_call_scale(c, s->D);
   float buf[TC_BLOCK];
   memset(w->q, 0, (size_t)(s->R * s->ld) * sizeof *w->q);
   memset(w->o, 0, (size_t)(s->R * s->ld) * sizeof *w->o);
@@ -173,14 +183,14 @@ static void begin(const struct tc_call *c, const struct sizes *s, const struct w
   }
 }
 
-/* The keys and values of new tokens go to the rows of the cache from `rows` on. */
+/* The keys and values of new tokens go to the group's rows of the cache, which begin at `rows`. */
 static void put(const struct tc_call *c, const struct sizes *s, int64_t n0, int64_t k, int64_t rows)
 {
   const size_t elem = tc_dtype_bytes(c->in[0].dtype), pair = (size_t)(2 * s->D) * elem;
   const char *from = c->in[0].data;
   char *to = c->out[1].data;
   for (int64_t n = n0; n < n0 + s->S; n++)
-    memcpy(to + (size_t)(rows + position(c, n)) * pair,
+    memcpy(to + (size_t)(rows + position(c, n) % s->M) * pair,
            from + (size_t)((n * s->K + k) * (s->G + 2) + s->G) * (size_t)s->D * elem, pair);
 }
 
@@ -202,6 +212,7 @@ int tc_cpu_attn_cache(struct tc_device *d, const struct tc_call *c)
   const struct sizes s = sizes_of(c);
   struct work none;
   const int64_t floats = carve(&none, NULL, &s);
+  TC_ASSERT(tc_call_cache_holds(c));
 #pragma omp parallel for num_threads(d->threads) schedule(static)
   for (int64_t i = 0; i < s.K * s.B; i++) {
     const int64_t k = i % s.K, rows = i * s.M, n0 = i / s.K * s.S, all = position(c, n0 + s.S - 1) + 1;
@@ -209,9 +220,9 @@ int tc_cpu_attn_cache(struct tc_device *d, const struct tc_call *c)
     carve(&w, (float *)c->scratch + omp_get_thread_num() * floats, &s);
     begin(c, &s, &w, n0, k);
     put(c, &s, n0, k, rows);
-    for (int64_t at = 0; at < all; at += EDGE) {
-      struct block b = { .n0 = n0, .at = at, .n = TC_MIN((int64_t)EDGE, all - at) };
-      b.pairs = tc_cpu_in(&c->out[1], (rows + at) * 2 * s.D, b.n * 2 * s.D, w.pairs);
+    for (struct block b = { .n0 = n0, .at = first_seen(&s, position(c, n0)) }; b.at < all; b.at += b.n) {
+      b.n = TC_MIN(TC_MIN((int64_t)EDGE, all - b.at), s.M - b.at % s.M);
+      b.pairs = tc_cpu_in(&c->out[1], (rows + b.at % s.M) * 2 * s.D, b.n * 2 * s.D, w.pairs);
       if (s.R > FEW) attend_many(tc_cpu_of(d), c, &s, &w, &b);
       else attend_few(c, &s, &w, &b);
     }

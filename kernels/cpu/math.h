@@ -82,6 +82,14 @@ static inline float tc_sqrtf(float x)
   return x < 1.17549435e-38f ? 0.f : s;
 }
 
+/* n scores become cap tanh(S / cap). */
+static inline __attribute__((always_inline)) void tc_cap_scores(float *S, int64_t n, float cap)
+{
+  const float by = 1.f / cap;
+#pragma omp simd
+  for (int64_t j = 0; j < n; j++) S[j] = cap * tc_tanhf(S[j] * by);
+}
+
 /* The next n scores S of a row become exp(S - max), where max is the largest so far; the row's sum of them and its
  * output o[ld], a sum with these weights, are rescaled where max grows. A score of -INFINITY counts for nothing; max is
  * -INFINITY before the first scores, one of which is finite. */

@@ -1,7 +1,8 @@
 /* attn.cu - causal attention: chooses the kernel, and prepares backward.
  *
- * bf16 with a head size that suits tensor cores uses attn_fwd.cu and attn_bwd.cu, all
- * other calls attn_plain.cu; but those that a library takes (cudnn.cu) are its own. */
+ * bf16 with a head size that suits tensor cores, and without a cap of scores, uses attn_fwd.cu and attn_bwd.cu, all other
+ * calls attn_plain.cu; but those that a library takes (cudnn.cu) are its own. (A cap would take the tensor cores' kernels
+ * another 15 instances: a branch in the loops costs the calls without one some 5 instructions a score.) */
 #include "kernels/cuda/attn.h"
 
 enum { GRID_MAX = 65535 };                       /* of attn_plain.cu's y and z: heads and sequences */
@@ -11,7 +12,7 @@ static bool on_tensor_cores(const struct tc_attn *a)
   const bool size = a->D == 32 || a->D == 64 || a->D == 80 || a->D == 96 || a->D == 128;
   const uintptr_t bits = (uintptr_t)a->qkv.p | (uintptr_t)a->y.p | (uintptr_t)a->dy.p
                          | (uintptr_t)a->dqkv.p | (uintptr_t)a->kv.p | (uintptr_t)a->dkv.p;
-  return size && a->qkv.bf16 && bits % 16 == 0 && (!a->runs || a->run % TC_ATTN_ROWS == 0);
+  return size && a->qkv.bf16 && bits % 16 == 0 && a->cap <= 0 && (!a->runs || a->run % TC_ATTN_ROWS == 0);
 }
 
 /* Where its tokens are. False: in no order that the kernels know. */
@@ -45,11 +46,11 @@ static struct tc_attn attn_of(const struct tc_call *c, int qkv, int more)
   a.H = x->dim[1] * a.G, a.step = x->dim[1] * (a.G + 2) * a.D;
   a.pieces = (uint32_t)(x->dim[1] / kv->dim[1]), a.piece = (uint32_t)c->k[1];
   a.kv_group = apart ? 2 * a.D : (a.G + 2) * a.D, a.kv_first = apart ? 0 : a.G * a.D, a.kv_step = a.K * a.kv_group;
-  a.scale = 1.f / sqrtf((float)a.D);
+  a.scale = tc_call_scale(c, a.D), a.cap = c->f[1];
   a.qkv = tc_arr_of(x), a.kv = tc_arr_of(kv);
   const bool known = set_order(&a, c, x, kv);
   TC_ASSERT(known);
-  a.starts = tc_call_starts(c, more + (apart != NULL));
+  a.first = tc_call_starts(c, more + (apart != NULL));
   return a;
 }
 
@@ -78,7 +79,36 @@ int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *
                  "heads (model.heads)", (long long)qkv->dim[3], TC_CUDA_HEAD_MAX);
 }
 
-int64_t tc_cuda_attn_scratch(struct tc_device *d, const struct tc_call *c) { return tc_cuda_library_scratch(d, c); }
+/* first[n]: of the N queries here, the first key that they see within a window. */
+enum { FIRST_THREADS = 256 };
+static __global__ void __launch_bounds__(FIRST_THREADS)
+first_keys(int32_t *first, const int32_t *starts, struct tc_row_order rows, int64_t row0, int64_t N, int64_t T, int64_t window)
+{
+  const int64_t n = (int64_t)blockIdx.x * FIRST_THREADS + threadIdx.x;
+  if (n >= N) return;
+  const int64_t at = (rows.cp > 1 ? tc_natural_row(&rows, row0 + n) : n) % T;
+  first[n] = TC_MAX(starts ? starts[n] : 0, (int32_t)TC_MAX((int64_t)0, at - window + 1));
+}
+
+/* With a window a->first is made at `scratch`, from the documents' starts. */
+static void add_window(struct tc_device *d, struct tc_attn *a, const struct tc_call *c, const struct tc_view *qkv, void *scratch)
+{
+  if (c->k[2] <= 0) return;
+  int32_t *first = (int32_t *)scratch;
+  TC_LAUNCH(first_keys, tc_blocks(a->N, FIRST_THREADS), dim3(FIRST_THREADS), 0, tc_stream(d), first, a->first, c->rows,
+            qkv->off[0], a->N, a->T, c->k[2]);
+  a->first = first;
+}
+
+static int64_t window_bytes(const struct tc_call *c, const struct tc_view *qkv)
+{
+  return c->k[2] > 0 ? qkv->dim[0] * (int64_t)sizeof(int32_t) : 0;
+}
+
+int64_t tc_cuda_attn_scratch(struct tc_device *d, const struct tc_call *c)
+{
+  return TC_MAX(window_bytes(c, &c->in[0]), tc_cuda_library_scratch(d, c));
+}
 
 int tc_cuda_attn(struct tc_device *d, const struct tc_call *c)
 {
@@ -88,6 +118,7 @@ int tc_cuda_attn(struct tc_device *d, const struct tc_call *c)
   a.lse = tc_f32_of(&c->out[1]);
   if (a.N * a.H == 0) return 0;
   TC_ASSERT(a.y.bf16 == a.qkv.bf16);
+  add_window(d, &a, c, &c->in[0], c->scratch);
   if (on_tensor_cores(&a)) tc_cuda_attn_fwd(d, &a);
   else tc_cuda_attn_plain(d, &a);
   return tc_cuda_launched(d, "attn");
@@ -138,7 +169,7 @@ static __global__ void __launch_bounds__(DOT_THREADS) row_dots(struct tc_attn a,
 
 int64_t tc_cuda_attn_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
-  return TC_MAX(c->in[3].elems * (int64_t)sizeof(float), tc_cuda_library_scratch(d, c));
+  return TC_MAX(c->in[3].elems * (int64_t)sizeof(float) + window_bytes(c, &c->in[1]), tc_cuda_library_scratch(d, c));
 }
 
 int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
@@ -153,6 +184,7 @@ int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
   a.delta = (float *)c->scratch;
   if (a.N * a.H == 0) return 0;
   TC_ASSERT(a.dy.bf16 == a.qkv.bf16 && a.dqkv.bf16 == a.qkv.bf16);
+  add_window(d, &a, c, &c->in[1], a.delta + c->in[3].elems);
   TC_LAUNCH(row_dots, tc_blocks(a.N * a.K * a.G, DOT_ROWS), dim3(DOT_THREADS), 0, tc_stream(d), a,
             tc_wide(a.D, &c->in[0], &c->in[2], NULL));
   if (on_tensor_cores(&a)) tc_cuda_attn_bwd_bf16(d, &a);
@@ -206,4 +238,4 @@ int tc_cuda_spread_bwd(struct tc_device *d, const struct tc_call *c)
   return run_spread(d, &c->out[0], &c->in[0], true, "spread_bwd");
 }
 
-void tc_cuda_load_attn(struct tc_device *d) { tc_load_kernels(d, row_dots, copy_keys, spread); }
+void tc_cuda_load_attn(struct tc_device *d) { tc_load_kernels(d, row_dots, copy_keys, spread, first_keys); }

@@ -24,12 +24,12 @@ struct tc_attn {
   uint32_t pieces, piece;        /* the groups here are i pieces + piece of all (op.def) */
   int64_t step;                  /* elements from token to token in qkv */
   int64_t kv_step, kv_group, kv_first;     /* from token to token in kv, from group to group, to the first group's key */
-  float scale;                   /* 1 / sqrt(D) */
+  float scale, cap;              /* of scores; cap 0: none */
   struct tc_arr qkv, dqkv;       /* [N,K,G+2,D]: G queries, their key, their value */
   struct tc_arr kv, dkv;         /* the same, or, apart, those of the groups here, [sequences T,K,2,D] */
   struct tc_arr y, dy;           /* [N,H,D] */
   float *lse, *delta;            /* [N,H]; delta = sum of dy y over D */
-  const int32_t *starts;         /* [N]: where in its sequence a token's document begins; NULL: no documents */
+  const int32_t *first;          /* [N]: the first key that a token's query sees; NULL: that of its sequence */
   uint32_t run, runs;            /* positions of a run; runs of a part; runs 0: the natural order */
   uint32_t cp, sequences, part;  /* of a block of rows; which part the queries are, if not all */
   struct tc_attn_order order;    /* of the blocks of the kernel that is launched (attn_fwd.cu, attn_bwd.cu) */
@@ -91,7 +91,7 @@ static __device__ __forceinline__ int64_t tc_queries_before(const struct tc_attn
  * end if it has one run. Never falls with t. */
 static __device__ __forceinline__ int64_t tc_first_key(const struct tc_attn &a, struct tc_attn_place by, int64_t t)
 {
-  return a.starts ? a.starts[by.row + TC_MIN(t, a.T - 1) - by.at] : 0;
+  return a.first ? a.first[by.row + TC_MIN(t, a.T - 1) - by.at] : 0;
 }
 
 /* The first query that does not see key t, nor any before it: of those from `from` on. */
@@ -100,9 +100,9 @@ static __device__ __forceinline__ int64_t tc_end_of_queries(const struct tc_attn
                                                             int64_t from)
 {
   int64_t end = a.here;
-  while (a.starts && from < end) {
+  while (a.first && from < end) {
     const int64_t middle = (from + end) / 2;
-    if (a.starts[tc_query_place<RUNS>(a, sequence, middle).row] > t) end = middle;
+    if (a.first[tc_query_place<RUNS>(a, sequence, middle).row] > t) end = middle;
     else from = middle + 1;
   }
   return end;

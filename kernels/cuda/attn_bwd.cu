@@ -11,8 +11,8 @@
  *             keys: X = (k, v), Y = (q, dy):  dk = scale dS Y1, dv = P Y2
  * (for keys S and the others are transposed, which changes nothing here but which thread has which lse).
  * The block that owns keys and values which a group of heads shares processes the queries of each head in turn.
- * With documents, tiles of which no pair is within one are left out. The scores are computed twice; in return each
- * sum is computed by one warp, in a fixed order. */
+ * With documents or a window, tiles of which no pair is within them are left out. The scores are computed twice; in return
+ * each sum is computed by one warp, in a fixed order. */
 #include "kernels/cuda/attn.h"
 #include "kernels/cuda/ptx.h"
 
@@ -67,12 +67,12 @@ template <int BN, bool KV> static __device__ __forceinline__ void mask(float S[B
     }
 }
 
-/* So do scores of keys before their queries' documents. Apart from the above, since queries' documents begin where memory
- * says. A lane has two rows, and two columns of each 8: a row, or a column, is one query. `queries`: the first of the block's,
- * or of the tile. */
+/* So do scores of keys before the first that their query sees. Apart from the above, since memory says which that is. A lane
+ * has two rows, and two columns of each 8: a row, or a column, is one query. `queries`: the first of the block's, or of the
+ * tile. */
 template <int BN, bool KV>
-static __device__ __forceinline__ void mask_documents(float S[BN / 8][4], const struct tc_attn &a,
-                                                      struct tc_attn_place queries, int64_t own, int64_t t0, int lane)
+static __device__ __forceinline__ void mask_early(float S[BN / 8][4], const struct tc_attn &a,
+                                                  struct tc_attn_place queries, int64_t own, int64_t t0, int lane)
 {
   enum { EIGHTS = BN / 8, OUTER = KV ? EIGHTS : 1, INNER = KV ? 1 : EIGHTS };    /* of columns; for queries, for keys */
 #pragma unroll
@@ -99,11 +99,11 @@ static __device__ __forceinline__ void mask_all(float S[M][BN / 8][4], const str
   const int ahead = (int)(own - t0);
   const bool later = KV ? ahead > 1 - 16 * M : ahead < BN - 1;   /* some keys are later than some queries */
   const int64_t last = KV ? t0 + BN - 1 : own + 16 * M - 1;      /* its first key is after the first key of the pairs */
-  const bool documents = a.starts && tc_first_key(a, queries, last) > (KV ? own : t0);
+  const bool early = a.first && tc_first_key(a, queries, last) > (KV ? own : t0);
 #pragma unroll
   for (int m = 0; m < M; m++) {
     if (later) mask<BN, KV>(S[m], ahead + 16 * m, lane);
-    if (documents) mask_documents<BN, KV>(S[m], a, queries, own + 16 * m, t0, lane);
+    if (early) mask_early<BN, KV>(S[m], a, queries, own + 16 * m, t0, lane);
   }
 }
 

@@ -6,7 +6,7 @@
  * which bounds the kernel for heads of 128; a block then takes 104 KB of it, which not all GPUs have twice.
  * Tiles of 64 keys and values are loaded into shared memory, the next one while this one is used. Scores become
  * probabilities in the registers of the product, which is where the next product needs them. Sums are fp32; no sum spans
- * warps. With documents, tiles that no query of the block sees are left out. */
+ * warps. With documents or a window, tiles that no query of the block sees are left out. */
 #include "kernels/cuda/attn.h"
 #include "kernels/cuda/ptx.h"
 
@@ -28,7 +28,7 @@ static __device__ __forceinline__ void exp_scores(float S[MT][BN / 8][4], float 
         high = fmaxf(high, fmaxf(S[m][n][2 * half], S[m][n][2 * half + 1]));
       high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 1));
       high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 2));
-      const float finite = high == -INFINITY ? 0.f : high;           /* no key so far: of another document */
+      const float finite = high == -INFINITY ? 0.f : high;           /* no key so far */
       const float shrink = tc_exp2((max[m][half] - finite) * scale_log2), base = finite * scale_log2;
       float add = 0;
 #pragma unroll
@@ -72,10 +72,11 @@ static __device__ __forceinline__ void finish(const struct tc_attn &a, float O[M
     }
 }
 
-/* Scores of keys before a query's document. `first`: the warp's first query, in the run of `own`; k0: the tile's first key. */
+/* Scores of keys before the first that a query sees. `first`: the warp's first query, in the run of `own`; k0: the tile's first
+ * key. */
 template <int MT>
-static __device__ __forceinline__ void mask_documents(float S[MT][BN / 8][4], const struct tc_attn &a,
-                                                      struct tc_attn_place own, int64_t first, int64_t k0, int lane)
+static __device__ __forceinline__ void mask_early(float S[MT][BN / 8][4], const struct tc_attn &a,
+                                                  struct tc_attn_place own, int64_t first, int64_t k0, int lane)
 {
 #pragma unroll
   for (int m = 0; m < MT; m++)
@@ -165,8 +166,8 @@ template <int D, int MT, bool RUNS> static __global__ void __launch_bounds__(THR
             if (n * 8 + lane % 4 * 2 + i % 2 > ahead + m * 16 + lane / 4 + i / 2 * 8)
               S[m][n][i] = -INFINITY;
     }
-    if (a.starts && tc_first_key(a, rows, first + 16 * MT - 1) > (int64_t)t * BN)
-      mask_documents<MT>(S, a, rows, first, (int64_t)t * BN, lane);
+    if (a.first && tc_first_key(a, rows, first + 16 * MT - 1) > (int64_t)t * BN)
+      mask_early<MT>(S, a, rows, first, (int64_t)t * BN, lane);
     exp_scores<D, MT>(S, O, max, sum, a.scale * TC_LOG2_E);
     tc_add_product<D, BN, MT>(O, S, k + TILE, lane);
   }

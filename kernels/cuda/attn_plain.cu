@@ -1,11 +1,11 @@
 /* attn_plain.cu - causal attention in fp32 arithmetic: fp32, and head sizes that tensor cores
- * don't take. By blocks of keys with a running maximum, as attn_fwd.cu.
+ * don't take, and capped scores. By blocks of keys with a running maximum, as attn_fwd.cu.
  *
  * A warp owns one row: a query, or for the gradients of k and v a key. The block walks the
  * other rows in tiles of 32, in shared memory: first a lane has one of them, for its score; then
  * a lane has columns, for the sums. No sum crosses warps. The block that owns keys and values
- * which a group of heads shares processes the queries of each head in turn. With documents, tiles that no row of the
- * block sees are left out. */
+ * which a group of heads shares processes the queries of each head in turn. With documents or a window, tiles that no row of
+ * the block sees are left out. */
 #include "kernels/cuda/attn.h"
 
 enum { WARPS = 8, TILE = 32, COLS = 8 };         /* COLS * 32: the largest head */
@@ -46,6 +46,13 @@ static __device__ __forceinline__ void fetch_keys(float *tile, const struct tc_a
         [&](int r) { return tc_key_at<true>(a, tc_key_place<true>(a, sequence, t + r).row, h) + behind; });
 }
 
+/* What the scale makes of a product; a cap c makes c tanh(x / c) of it. */
+static __device__ __forceinline__ float score_of(const struct tc_attn &a, float product)
+{
+  const float x = product * a.scale;
+  return a.cap > 0.f ? a.cap * tanhf(x / a.cap) : x;
+}
+
 static __device__ __forceinline__ float dot(const float *x, const float *y, int D)
 {
   float sum = 0;
@@ -83,7 +90,7 @@ static __global__ void __launch_bounds__(WARPS * 32) attn_plain_forward(struct t
     fetch_keys(s.tile, a, sequence, h, k0, 0, D);
     fetch_keys(tile_v, a, sequence, h, k0, D, D);
     __syncthreads();
-    float score = dot(own, s.tile + lane * (D + 1), D) * a.scale;
+    float score = score_of(a, dot(own, s.tile + lane * (D + 1), D));
     if (k0 + lane > mine.at || k0 + lane < seen) score = -INFINITY;
     const float high = fmaxf(max, tc_warp_max(score)), base = high == -INFINITY ? 0.f : high;
     const float shrink = expf(max - base), p = expf(score - base);
@@ -102,16 +109,17 @@ static __global__ void __launch_bounds__(WARPS * 32) attn_plain_forward(struct t
   if (lane == 0) a.lse[n * a.H + h] = max + logf(sum);
 }
 
-/* Weights of a tile, whose rows begin at t0: lane's p (dp - delta) and, after all of those, p. */
+/* Weights of a tile: lane's p (dp - delta), times 1 - (score / cap)^2 where scores are capped, and, after all of those, p. */
 template <bool KV>
-static __device__ __forceinline__ void weigh(float *weight, const struct shared &s, const float *own1,
-                                             const float *own2, int D, float scale, float lse, float delta,
+static __device__ __forceinline__ void weigh(float *weight, const struct shared &s, const struct tc_attn &a,
+                                             const float *own1, const float *own2, int D, float lse, float delta,
                                              bool pair, int lane)
 {
-  const float score = dot(own1, s.tile + lane * (D + 1), D) * scale;
+  const float score = score_of(a, dot(own1, s.tile + lane * (D + 1), D));
   const float dp = dot(own2, s.tile + (TILE + lane) * (D + 1), D);
   const float p = pair ? expf(score - (KV ? s.stat[lane] : lse)) : 0.f;
-  weight[lane] = p * (dp - (KV ? s.stat[TILE + lane] : delta));
+  const float ds = p * (dp - (KV ? s.stat[TILE + lane] : delta)), part = a.cap > 0.f ? score / a.cap : 0.f;
+  weight[lane] = a.cap > 0.f ? ds * (1.f - part * part) : ds;
   weight[TILE + lane] = p;
 }
 
@@ -174,7 +182,7 @@ template <bool KV> static __global__ void __launch_bounds__(WARPS * 32) attn_pla
       __syncthreads();
       const bool pair = KV ? mine.at <= other.at && mine.at >= tc_first_key(a, other, other.at)
                            : other.at <= mine.at && other.at >= seen;
-      weigh<KV>(weight, s, own1, own2, D, a.scale, own_lse, own_delta, here && lane < rows && pair, lane);
+      weigh<KV>(weight, s, a, own1, own2, D, own_lse, own_delta, here && lane < rows && pair, lane);
       __syncwarp();
       add_rows(acc1, weight, s.tile, D, lane);
       if (KV) add_rows(acc2, weight + TILE, tile2, D, lane);

@@ -113,7 +113,7 @@ static int64_t workspace_of(struct tc_device *d)
   return s->most;
 }
 
-/* What cuDNN is asked for: whole sequences in bf16. Lengths that are no multiple of 128 would
+/* What cuDNN is asked for: whole sequences in bf16, without window or cap. Lengths that are no multiple of 128 would
  * take copies from the host at each call. Whether cuDNN's kernels count more than 2^31 numbers is not documented. */
 static bool is_candidate(struct tc_device *d, const struct tc_call *c, struct tc_cudnn_shape *s)
 {
@@ -121,12 +121,12 @@ static bool is_candidate(struct tc_device *d, const struct tc_call *c, struct tc
   const struct tc_view *qkv = &c->in[back ? 1 : 0];
   const int64_t T = c->k[0], D = qkv->dim[3];
   TC_ASSERT(!c->acc);
-  if (c->n_in != (back ? 4 : 1) || qkv->dtype != TC_BF16 || qkv->dim[2] < 3) return false;
+  if (c->n_in != (back ? 4 : 1) || c->k[2] > 0 || c->f[1] > 0 || qkv->dtype != TC_BF16 || qkv->dim[2] < 3) return false;
   if (qkv->elems > INT32_MAX) return false;
   if (T <= 0 || T % TILE || D <= 0 || D % 8 || D > HEAD_MAX || qkv->dim[0] == 0 || qkv->dim[1] == 0) return false;
   memset(s, 0, sizeof *s);
   s->batch = qkv->dim[0] / T, s->groups = qkv->dim[1], s->queries = qkv->dim[2] - 2, s->length = T, s->size = D;
-  s->scale = 1.f / sqrtf((float)D), s->deterministic = !d->any_order;
+  s->scale = tc_call_scale(c, D), s->deterministic = !d->any_order;
   s->workspace = d->library_bytes ? d->library_bytes : workspace_of(d);
   return true;
 }

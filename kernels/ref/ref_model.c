@@ -163,6 +163,19 @@ static struct attn attn_of(const struct tc_call *c, int qkv, int more)
                         .H = heads(x), .D = x->dim[3], .G = G, .key = kv ? 0 : G };
 }
 
+/* A product of a query and a key, or its gradient, times the call's scale. */
+static double scaled(const struct tc_call *c, double x, int64_t D)
+{
+  return c->f[0] > 0 ? x * (double)c->f[0] : x / sqrt((double)D);
+}
+
+/* The score of such a product. */
+static double capped(const struct tc_call *c, double x, int64_t D)
+{
+  const double s = scaled(c, x, D), cap = (double)c->f[1];
+  return cap > 0 ? cap * tanh(s / cap) : s;
+}
+
 /* Head g of group k. */
 static int64_t head_of(const struct attn *a, int64_t k, int64_t g) { return tc_call_group(a->c, a->x, a->kv, k) * a->G + g; }
 
@@ -180,17 +193,18 @@ static double score(const struct attn *a, int64_t n, int64_t natural, int64_t h)
   const int64_t q = query_at(a->x, n, h), k = key_at(a, natural, h, 0);
   double sum = 0;
   for (int64_t j = 0; j < a->D; j++) sum += tc_ref_get(a->x, q + j) * tc_ref_get(a->kv, k + j);
-  return sum / sqrt((double)a->D);
+  return capped(a->c, sum, a->D);
 }
 
 enum { HEAD_MAX = 1024 };
 
 static int64_t natural(const struct attn *a, int64_t n) { return tc_call_row(a->c, a->x, n); }
 
-/* The natural row of the first token that token n sees; it sees those up to itself. */
+/* The natural row of the first token that token n sees; it sees those up to itself, at most as many as the window has. */
 static int64_t first_seen(const struct attn *a, int64_t n)
 {
-  return natural(a, n) - natural(a, n) % a->T + (a->starts ? a->starts[n] : 0);
+  const int64_t own = natural(a, n), window = a->c->k[2], first = own - own % a->T + (a->starts ? a->starts[n] : 0);
+  return window > 0 && own - first >= window ? own - window + 1 : first;
 }
 
 static void attn_row(const struct attn *a, int64_t n, int64_t h)
@@ -270,26 +284,30 @@ int tc_ref_spread_bwd(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-static double cache_score(const struct tc_view *x, const struct tc_view *cache, int64_t n, int64_t h, int64_t key)
-{
-  const int64_t D = x->dim[3], q = query_at(x, n, h);
-  double sum = 0;
-  for (int64_t j = 0; j < D; j++) sum += tc_ref_get(x, q + j) * tc_ref_get(cache, key + j);
-  return sum / sqrt((double)D);
-}
-
-/* One head of new token n over the first `seen` tokens, whose keys and values begin at element `at` of the cache. */
-static void attn_cache_row(const struct tc_call *c, int64_t n, int64_t h, int64_t at, int64_t seen)
+/* at: the first element of the key in the cache, which its value follows. */
+static double cache_score(const struct tc_call *c, int64_t n, int64_t h, int64_t at)
 {
   const struct tc_view *x = &c->in[0], *cache = &c->out[1];
-  const int64_t D = x->dim[3];
+  const int64_t D = x->dim[3], q = query_at(x, n, h);
+  double sum = 0;
+  for (int64_t j = 0; j < D; j++) sum += tc_ref_get(x, q + j) * tc_ref_get(cache, at + j);
+  return capped(c, sum, D);
+}
+
+/* One head of new token n, which is at position p, over those that it sees; the rows of its sequence and group begin at row
+ * `first` of the cache, and position m is the row m mod M of them. */
+static void attn_cache_row(const struct tc_call *c, int64_t n, int64_t h, int64_t first, int64_t p)
+{
+  const struct tc_view *x = &c->in[0], *cache = &c->out[1];
+  const int64_t D = x->dim[3], M = cache->dim[2], window = c->k[2], from = window > 0 ? TC_MAX(0, p + 1 - window) : 0;
   double max = -INFINITY, sum = 0, y[HEAD_MAX] = { 0 };
   TC_ASSERT(D <= HEAD_MAX);
-  for (int64_t m = 0; m < seen; m++) max = fmax(max, cache_score(x, cache, n, h, at + m * 2 * D));
-  for (int64_t m = 0; m < seen; m++) {
-    const double p = exp(cache_score(x, cache, n, h, at + m * 2 * D) - max);
-    for (int64_t j = 0; j < D; j++) y[j] += p * tc_ref_get(cache, at + (m * 2 + 1) * D + j);
-    sum += p;
+  for (int64_t m = from; m <= p; m++) max = fmax(max, cache_score(c, n, h, (first + m % M) * 2 * D));
+  for (int64_t m = from; m <= p; m++) {
+    const int64_t at = (first + m % M) * 2 * D;
+    const double e = exp(cache_score(c, n, h, at) - max);
+    for (int64_t j = 0; j < D; j++) y[j] += e * tc_ref_get(cache, at + D + j);
+    sum += e;
   }
   for (int64_t j = 0; j < D; j++) tc_ref_put(&c->out[0], (n * heads(x) + h) * D + j, y[j] / sum);
 }
@@ -299,18 +317,19 @@ int tc_ref_attn_cache(struct tc_device *d, const struct tc_call *c)
   const struct tc_view *x = &c->in[0], *cache = &c->in[1];
   const int64_t K = x->dim[1], G = x->dim[2] - 2, D = x->dim[3], B = cache->dim[0], M = cache->dim[2];
   const int32_t *starts = c->in[2].data;
+  TC_ASSERT(tc_call_cache_holds(c));
   for (int64_t n = 0; n < x->dim[0]; n++)
     for (int64_t h = 0; h < heads(x); h++) {
-      const int64_t at = (n / (x->dim[0] / B) * K + h / G) * M * 2 * D;
+      const int64_t first = (n / (x->dim[0] / B) * K + h / G) * M;
       const int64_t p = tc_ref_position(c, x, n, c->k[0], starts);
       for (int64_t j = 0; h % G == 0 && j < 2 * D; j++)
-        tc_ref_put(&c->out[1], at + p * 2 * D + j, tc_ref_get(x, ((n * K + h / G) * (G + 2) + G) * D + j));
-      attn_cache_row(c, n, h, at, p + 1);
+        tc_ref_put(&c->out[1], (first + p % M) * 2 * D + j, tc_ref_get(x, ((n * K + h / G) * (G + 2) + G) * D + j));
+      attn_cache_row(c, n, h, first, p);
     }
   return 0;
 }
 
-/* The probability and the score's gradient, for token n as query and the token at a natural row as key. */
+/* The probability, and the gradient of the product of token n as query and the token at a natural row as key. */
 static void attn_pair(const struct attn *a, int64_t n, int64_t key, int64_t h, double *p, double *ds)
 {
   const struct tc_view *dy = &a->c->in[0], *y = &a->c->in[2], *lse = &a->c->in[3];
@@ -321,8 +340,9 @@ static void attn_pair(const struct attn *a, int64_t n, int64_t key, int64_t h, d
     dp += e * tc_ref_get(a->kv, v + j);
     delta += e * tc_ref_get(y, at + j);
   }
-  *p = exp(score(a, n, key, h) - tc_ref_get(lse, n * a->H + h));
-  *ds = *p * (dp - delta) / sqrt((double)a->D);
+  const double s = score(a, n, key, h), cap = (double)a->c->f[1];
+  *p = exp(s - tc_ref_get(lse, n * a->H + h));
+  *ds = scaled(a->c, *p * (dp - delta), a->D) * (cap > 0 ? 1 - s / cap * (s / cap) : 1);
 }
 
 /* The gradient of token n's query of head h. */

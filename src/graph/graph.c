@@ -145,6 +145,18 @@ int64_t tc_attn_pieces(const struct tc_graph *g, const struct tc_node *n)
   return g->tensor[tc_in(g, n, qkv)].dim[1] / g->tensor[tc_in(g, n, kv)].dim[1];
 }
 
+/* The keys that all queries before position n see. */
+static double keys_before(int64_t window, int64_t n)
+{
+  const double all = (double)n, few = (double)TC_MIN(window, n);
+  return window > 0 ? few * (few + 1) / 2 + (all - few) * few : all * all / 2;
+}
+
+double tc_attn_keys(int64_t window, int64_t from, int64_t end)
+{
+  return (keys_before(window, end) - keys_before(window, from)) / (double)(end - from);
+}
+
 void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
                      const int32_t coord[TC_AXES], struct tc_local *out)
 {

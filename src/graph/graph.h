@@ -221,6 +221,9 @@ int64_t tc_tensor_elems(const struct tc_tensor *t);           /* global */
 
 /* In how many pieces of its groups attention is computed, of which the node, ATTN or its gradient, is one (op.def). */
 int64_t tc_attn_pieces(const struct tc_graph *g, const struct tc_node *n);
+/* How many keys a query at one of the positions [from, end) of a sequence sees on average: min(p + 1, window) at position p.
+ * Window 0: those before it, without its own, by the usual formula of half the square. */
+double tc_attn_keys(int64_t window, int64_t from, int64_t end);
 
 /* A rank's block of a tensor: the box that S placements leave, then the rows of a flat shard.
  * coord[TC_AXES] are the rank's coordinates (coord[TC_MB]: the micro-batch). */

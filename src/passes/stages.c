@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Operations of a forward node, over the whole batch: the product of a matmul's subscripts; attention's
- * two products over half of the square. */
+ * two products of queries and the keys that they see. */
 static double work(const struct tc_graph *g, const struct tc_node *n)
 {
   double ops = 0;
@@ -22,7 +22,7 @@ static double work(const struct tc_graph *g, const struct tc_node *n)
       }
   } else if (n->op == TC_OP_ATTN) {
     const struct tc_tensor *y = &g->tensor[tc_out(g, n, 0)];
-    ops = 2.0 * (double)tc_tensor_elems(y) * (double)n->attr.sequence / (double)tc_attn_pieces(g, n);
+    ops = 4 * (double)tc_tensor_elems(y) * tc_attn_keys(n->attr.window, 0, n->attr.sequence) / (double)tc_attn_pieces(g, n);
   }
   return ops;
 }

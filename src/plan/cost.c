@@ -32,16 +32,17 @@ int tc_ranks_on_node(const struct tc_mesh *m, int rank)
   return hi - lo + 1;
 }
 
-/* Keys that a query of the rank's part of a sequence reads on average, counted twice: they come before it. Where parts are
- * whole sequences, or an early and a late piece (row_order.h), that is T; else later parts have more. */
+/* Keys that a query of the rank's part of a sequence reads on average: the part is all of it, or one that row_order.h says. */
 static double keys_read(const struct tc_graph *g, const struct tc_node *n, const int32_t *coord, const struct tc_tensor *y)
 {
-  const double T = (double)n->attr.sequence;
-  double share = 1;
+  const int64_t T = n->attr.sequence, window = n->attr.window, runs = g->rows.zigzag ? 2 : 1;
+  int64_t part = -1;
   for (int a = 0; a < TC_AXES; a++)
-    if (tc_axis_role[a] == TC_ROLE_TOKENS && y->lay.on[a].kind == TC_S && y->lay.on[a].dim == 0 && !g->rows.zigzag)
-      share = (2.0 * coord[a] + 1) / g->rows.cp;
-  return T * share;
+    if (tc_axis_role[a] == TC_ROLE_TOKENS && y->lay.on[a].kind == TC_S && y->lay.on[a].dim == 0) part = coord[a];
+  if (part < 0) return tc_attn_keys(window, 0, T);
+  const int64_t run = T / (runs * g->rows.cp), late = 2 * g->rows.cp - 1 - part;
+  const double keys = tc_attn_keys(window, part * run, (part + 1) * run);
+  return runs == 1 ? keys : (keys + tc_attn_keys(window, late * run, (late + 1) * run)) / 2;
 }
 
 /* A piece of attention reads and writes its share of all but its keys and values, which are its own. */
@@ -78,24 +79,25 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
   }
   out->bytes = in_bytes + out_bytes;
   const bool attn = n->op == TC_OP_ATTN || n->op == TC_OP_ATTN_BWD;
-  const double T = (double)n->attr.sequence, share = attn ? 1 / (double)tc_attn_pieces(g, n) : 1;
-  const double keys = share * keys_read(g, n, coord, &g->tensor[tc_out(g, n, 0)]);
+  const double share = attn ? 1 / (double)tc_attn_pieces(g, n) : 1;
+  const double keys = attn || n->op == TC_OP_ATTN_CACHE ? share * keys_read(g, n, coord, &g->tensor[tc_out(g, n, 0)]) : 0;
   if (share < 1) out->bytes = attention_bytes(g, n, m, coord, out->bytes, share);
   switch (n->op) {
   case TC_OP_MATMUL: product(out, g, n, &first, &y); break;
-  /* Causal: half of the scores; two products in forward, five in backward. */
-  case TC_OP_ATTN: out->flops = 2 * keys * (double)y.elems; break;
+  /* Two products in forward, five in backward. */
+  case TC_OP_ATTN: out->flops = 4 * keys * (double)y.elems; break;
   case TC_OP_KV: out->bytes = 2 * out_bytes; break;            /* some groups of the whole */
   case TC_OP_KV_BWD:
     out->bytes = 2 * (double)tc_tensor_local_bytes(&g->tensor[tc_in(g, n, 1)], m, coord);
     break;
-  /* New tokens of a text that fills the context: on average they read half of the cache, which is input 1 and again
-   * output 1, and write their own rows. */
+  /* New tokens of a text that fills the context: of the cache, which is input 1 and again output 1, they read these keys, and
+   * write their own rows. */
   case TC_OP_ATTN_CACHE:
-    out->flops = 2 * T * (double)y.elems;
-    out->bytes -= 1.5 * (double)tc_tensor_local_bytes(&g->tensor[tc_in(g, n, 1)], m, coord);
+    out->flops = 4 * keys * (double)y.elems;
+    out->bytes -= (2 - keys / (double)g->tensor[tc_in(g, n, 1)].dim[2]) *
+                  (double)tc_tensor_local_bytes(&g->tensor[tc_in(g, n, 1)], m, coord);
     break;
-  case TC_OP_ATTN_BWD: out->flops = 5 * keys * (double)first.elems; break;
+  case TC_OP_ATTN_BWD: out->flops = 10 * keys * (double)first.elems; break;
   case TC_OP_EMBED: out->bytes = 2 * out_bytes; break;         /* only some rows of the table are read */
   case TC_OP_POS: out->bytes = 2 * out_bytes; break;
   default: break;

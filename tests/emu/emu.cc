@@ -14,6 +14,7 @@
 #include <ucontext.h>
 #endif
 
+#include <atomic>
 #include <map>
 #include <set>
 #include <vector>
@@ -442,8 +443,14 @@ void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool trans)
   memcpy(r, x.r, sizeof x.r);
 }
 
+/* For tests: copies of 16 bytes that kernels have started (t_attn_tiles.c). */
+static std::atomic<uint64_t> copies_started;
+extern "C" __attribute__((visibility("default"))) uint64_t emu_copies_started(void);
+uint64_t emu_copies_started(void) { return copies_started; }
+
 void emu_cp_async(void *dst, const void *src, bool take)
 {
+  copies_started.fetch_add(1, std::memory_order_relaxed);
   if ((uintptr_t)dst % 16 || (take && (uintptr_t)src % 16)) emu_stop("cp.async: not aligned");
   if (take) race_read(src, 16, __builtin_return_address(0));
   race_write(dst, 16, __builtin_return_address(0));

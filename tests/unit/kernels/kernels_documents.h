@@ -1,4 +1,4 @@
-/* kernels_documents.h - t_kernels.c's cases of documents within a sequence: attention, rotary and learned positions. */
+/* kernels_documents.h - t_kernels.c's cases of documents within a sequence: where they begin, and rotary and learned positions. */
 #ifndef TC_KERNELS_DOCUMENTS_H
 #define TC_KERNELS_DOCUMENTS_H
 
@@ -56,34 +56,8 @@ static void document_ropes(int dtype, int64_t N, int64_t n0, int64_t T, int64_t 
   }
 }
 
-/* B sequences of a cache of M rows with S new tokens each, at drawn positions; rows behind them are NaN. */
-static void cached_attention(int dtype, int64_t B, int64_t S, int64_t M, int64_t K, int64_t G, int64_t D)
-{
-  struct test t = new_test(TC_OP_ATTN_CACHE, "B%lld S%lld M%lld K%lld G%lld D%lld %s", (long long)B, (long long)S,
-                           (long long)M, (long long)K, (long long)G, (long long)D, tc_dtype_name(dtype));
-  input(&t, dtype, DIMS(B * S, K, G + 2, D), NORMALISH)->off[0] = 3;
-  const struct tc_view *cache = input(&t, dtype, DIMS(B, K, M, 2 * D), NORMALISH);
-  const struct tc_view *starts = input(&t, TC_I32, DIMS(B * S), POSITIVE);
-  for (int64_t b = 0; b < B; b++) {
-    const int64_t at = (int64_t)(uniform() * (double)(M - S + 1));
-    for (int64_t i = 0; i < S; i++) put(starts, b * S + i, (double)((3 + b * S + i) % M - (at + i)));
-    for (int64_t k = 0; k < K; k++)
-      for (int64_t i = (b * K + k) * M + at; i < (b * K + k + 1) * M; i++)
-        for (int64_t j = 0; j < 2 * D; j++) put(cache, i * 2 * D + j, (double)NAN);
-  }
-  output(&t, dtype, DIMS(B * S, K * G, D));
-  output(&t, dtype, DIMS(B, K, M, 2 * D)), t.over[1] = 1;
-  t.c.k[0] = M;
-  check(&t);
-}
-
 static void document_cases(int dtype)
 {
-  cached_attention(dtype, 1, 1, 1, 1, 1, 1);
-  cached_attention(dtype, 3, 1, 40, 2, 1, 64);
-  cached_attention(dtype, 2, 5, 300, 1, 3, 80);
-  cached_attention(dtype, 1, 130, 140, 2, 2, 7);
-  cached_attention(dtype, 2, 1, 700, 1, 1, 256);
   document_positions(dtype, 30, 33, 10, 0, 3, 0);
   document_positions(dtype, 30, 1030, 20, 70, 9, 1);
   document_positions(dtype, 700, 24, 350, 0, 1, 1);        /* all at position 0 */

@@ -7,7 +7,7 @@
 #ifndef TC_KERNELS_ROW_ORDER_H
 #define TC_KERNELS_ROW_ORDER_H
 
-#include "tests/unit/kernels/kernels_documents.h"
+#include "tests/unit/kernels/kernels_attention.h"
 #include "tests/unit/row_list.h"
 
 /* ---- keys and values by themselves ----------------------------------------------------- */
@@ -255,11 +255,12 @@ struct context {
   int64_t K, G, D;
   bool apart;                    /* keys and values have an input of their own; else one rank has all rows */
   int64_t pieces;                /* ... in calls of so many pieces of the groups */
+  struct scores how;
   int64_t list[ROWS_MOST];
   struct tc_view qkv, dy, y, lse, starts;
   struct tc_view want[3], got[2][3];       /* y, lse, dqkv */
   int64_t wrong[2];              /* of the parts: calls that fail, gradients that ought to be 0 */
-  char label[150];
+  char label[200];
 };
 
 static int64_t ranks_of(const struct context *x) { return x->apart ? x->s.cp : 1; }
@@ -275,6 +276,7 @@ static struct test context_test(const struct context *x, bool back, const char *
 {
   struct test t = new_test(back ? TC_OP_ATTN_BWD : TC_OP_ATTN, "%s, %s", x->label, who);
   t.c.k[0] = x->s.T;
+  set_scores(&t, &x->how);
   t.tol = rounding(x, back);
   return t;
 }
@@ -401,14 +403,16 @@ static void context_rank(struct context *x, bool back, int rank, int64_t piece)
   drop(t.in, t.c.n_in);
 }
 
-/* pieces: 0: keys and values are behind the queries. */
-static void split_attention(int dtype, const struct split *s, int64_t K, int64_t G, int64_t D, int64_t pieces)
+/* pieces: 0: keys and values are behind the queries. Documents are those of the split. */
+static void split_scores(int dtype, const struct split *s, int64_t K, int64_t G, int64_t D, int64_t pieces,
+                         const struct scores *how)
 {
-  struct context x = { .s = *s, .dtype = dtype, .K = K, .G = G, .D = D, .apart = pieces > 0, .pieces = TC_MAX(1, pieces) };
+  struct context x = { .s = *s, .dtype = dtype, .K = K, .G = G, .D = D, .apart = pieces > 0, .pieces = TC_MAX(1, pieces),
+                       .how = *how };
   if ((!chosen(TC_OP_ATTN) && !chosen(TC_OP_ATTN_BWD)) || left_out(TC_OP_ATTN)) return;
   TC_ASSERT(tokens_of(s) <= ROWS_MOST && K % x.pieces == 0);
-  snprintf(x.label, sizeof x.label, "%s%s, K%lld G%lld D%lld %s", words(s), x.apart ? "" : ", one rank", (long long)K,
-           (long long)G, (long long)D, tc_dtype_name(dtype));
+  snprintf(x.label, sizeof x.label, "%s%s%s, K%lld G%lld D%lld %s", score_words(how), words(s), x.apart ? "" : ", one rank",
+           (long long)K, (long long)G, (long long)D, tc_dtype_name(dtype));
   list_rows(x.list, s->sequences, s->T, s->cp, s->zigzag);
   context_whole(&x);
   for (int back = 0; back < 2; back++)
@@ -429,6 +433,11 @@ static void split_attention(int dtype, const struct split *s, int64_t K, int64_t
   struct tc_view operands[] = { x.qkv, x.dy, x.y, x.lse, x.starts };
   drop(operands, 5);
   drop(x.want, 3);
+}
+
+static void split_attention(int dtype, const struct split *s, int64_t K, int64_t G, int64_t D, int64_t pieces)
+{
+  split_scores(dtype, s, K, G, D, pieces, &(struct scores){ 0 });
 }
 
 /* Parts that end within a block of 64 keys or queries, and at its end; lengths below, at and above it. */
@@ -469,6 +478,28 @@ static void long_runs(void)
   split_attention(TC_BF16, &(struct split){ 1, 128, 0, 2, false, 60 }, 4, 2, 32, 2);
 }
 
+/* Windows shorter and longer than a run, which end within one, and over several. */
+static void split_windows(int dtype)
+{
+  static const struct { struct split s; int64_t K, G, D, pieces; struct scores how; } rows[] = {
+    { { 2, 16, 0, 2, true, 0 }, 1, 2, 5, 1, { 0, 1, 0, 0 } },
+    { { 1, 136, 1, 4, false, 0 }, 2, 1, 4, 2, { 0, 30, 0, 0 } },
+    { { 1, 256, 0, 4, true, 0 }, 1, 1, 3, 1, { 0, 9, 0, 0 } },
+    { { 1, 256, 0, 2, true, 40 }, 1, 2, 2, 0, { 0, 65, 0, 0 } },
+    { { 2, 72, 1, 4, true, 20 }, 2, 1, 7, 2, { 0, 11, 0.5f, 0.8f } },
+    { { 1, 200, 0, 4, false, 0 }, 1, 2, 4, 1, { 0, 120, 0, 2 } },
+    { { 1, 40, 0, 1, false, 7 }, 2, 2, 6, 1, { 0, 5, 0, 0 } },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    split_scores(dtype, &rows[i].s, rows[i].K, rows[i].G, rows[i].D, rows[i].pieces, &rows[i].how);
+  if (dtype != TC_BF16) return;
+  split_scores(TC_BF16, &(struct split){ 1, 256, 0, 2, true, 0 }, 1, 1, 32, 1, &(struct scores){ .window = 50 });
+  split_scores(TC_BF16, &(struct split){ 1, 256, 0, 4, false, 90 }, 1, 2, 64, 1, &(struct scores){ .window = 65 });
+  split_scores(TC_BF16, &(struct split){ 1, 256, 0, 2, true, 0 }, 2, 1, 80, 2, &(struct scores){ .window = 150 });
+  split_scores(TC_BF16, &(struct split){ 1, 256, 1, 2, true, 0 }, 1, 1, 32, 0, &(struct scores){ .window = 64 });
+  split_scores(TC_BF16, &(struct split){ 1, 128, 0, 2, false, 0 }, 1, 1, 64, 1, &(struct scores){ .window = 40, .cap = 1 });
+}
+
 /* ---- all -------------------------------------------------------------------------------- */
 
 static void row_orders(int dtype)
@@ -490,6 +521,7 @@ static void row_orders(int dtype)
   }
   split_columns(dtype, &(struct split){ 2, 16, 1, 4, true, 0 }, 1801);
   context_attention(dtype);
+  split_windows(dtype);
   if (dtype == TC_BF16) long_runs();
 }
 

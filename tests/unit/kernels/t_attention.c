@@ -9,6 +9,8 @@
 
 static bool any_order;           /* run.deterministic = no */
 static int64_t library_bytes;    /* a small one cuts a micro-batch into many calls */
+static int64_t window;           /* of the calls; 0: none, as of the next two */
+static float scale, cap;
 
 struct sizes { int64_t B, T, H, D; int groups, dtype; bool documents; };
 enum { B16 = TC_BF16, F32 = TC_F32 };
@@ -31,6 +33,7 @@ static void attention(struct scene *s, const struct sizes *z)
   call(s, TC_OP_ATTN, 1 + z->documents, 2, z->documents ? VIEW(qkv, starts, y, lse) : VIEW(qkv, y, lse))->k[0] = z->T;
   call(s, TC_OP_ATTN_BWD, 4 + z->documents, 1,
        z->documents ? VIEW(dy, qkv, y, lse, starts, dqkv) : VIEW(dy, qkv, y, lse, dqkv))->k[0] = z->T;
+  for (int i = 0; i < 2; i++) s->part[i].c.f[0] = scale, s->part[i].c.f[1] = cap, s->part[i].c.k[2] = window;
 }
 
 static struct tc_device *fresh(void)
@@ -85,6 +88,9 @@ static void which(struct scene *s)
   takes(s, &(struct sizes){ 1, 192, 2, 64, 1, B16, false }, false, "192 tokens");
   takes(s, &(struct sizes){ 1, 128, 2, 136, 1, B16, false }, false, "heads of 136");
   takes(s, &(struct sizes){ 1, 128, 2, 20, 1, B16, false }, false, "heads of 20");
+  window = 200, takes(s, &(struct sizes){ 1, 256, 2, 64, 1, B16, false }, false, "a window"), window = 0;
+  cap = 30, takes(s, &(struct sizes){ 1, 256, 2, 64, 1, B16, false }, false, "a cap"), cap = 0;
+  scale = 0.2f, takes(s, &(struct sizes){ 1, 256, 2, 64, 1, B16, false }, true, "a scale"), scale = 0;
   large(341, true);
   large(342, false);
 }
@@ -303,6 +309,7 @@ int main(void)
     results(s, &(struct sizes){ 3, 128, 6, 32, 3, B16, false });
     results(s, &(struct sizes){ 1, 256, 4, 128, 2, B16, false });
     results(s, &(struct sizes){ 2, 128, 4, 64, 4, B16, false });
+    scale = 0.3f, results(s, &(struct sizes){ 2, 128, 2, 64, 1, B16, false }), scale = 0;
     library_bytes = 1 << 17;
     results(s, &(struct sizes){ 5, 128, 2, 64, 1, B16, false });           /* of sequences; the last calls overlap */
     results(s, &(struct sizes){ 2, 256, 5, 64, 1, B16, false });           /* of heads */

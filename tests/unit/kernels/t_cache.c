@@ -1,5 +1,6 @@
-/* t_cache.c - what decoding stands on, on drawn shapes: attention over a cache of keys and values (ref in fp64, cpu in
- * fp32 and bf16) against a softmax in double and against attention over the whole sequence; positions that starts below
+/* t_cache.c - what decoding stands on, on drawn shapes: attention over a cache of keys and values, which with a window may
+ * have fewer rows than a sequence has tokens (ref in fp64, cpu in fp32 and bf16), against a softmax in double and against
+ * attention over the whole sequence; positions that starts below
  * 0 give; products of few rows against double.
  *
  *   t_cache.t [--cases N] [--seed N]         # 30 cases; the seed is SEED, or 1 */
@@ -13,9 +14,11 @@ static void fill(const struct tc_view *v)
 
 /* ---- attention over a cache ------------------------------------------------------------- */
 
-/* B sequences of T tokens, K groups of G queries of D. */
+/* B sequences of T tokens, K groups of G queries of D; a cache of M rows, which holds chunks of `most` new tokens. window,
+ * scale, cap: 0: not given. */
 struct scene {
-  int64_t B, T, K, G, D;
+  int64_t B, T, K, G, D, window, M, most;
+  float scale, cap;
   struct tc_view qkv;            /* [B * T, K, G + 2, D] of the device's type */
   double *y;                     /* [B * T, K * G, D] */
 };
@@ -29,7 +32,8 @@ static double dot(const struct scene *s, int64_t q, int64_t k)
 {
   double sum = 0;
   for (int64_t j = 0; j < s->D; j++) sum += get(&s->qkv, q + j) * get(&s->qkv, k + j);
-  return sum / sqrt((double)s->D);
+  sum *= s->scale > 0 ? (double)s->scale : 1 / sqrt((double)s->D);
+  return s->cap > 0 ? (double)s->cap * tanh(sum / (double)s->cap) : sum;
 }
 
 /* Head h of token t of sequence b. */
@@ -37,8 +41,10 @@ static void attend(struct scene *s, int64_t b, int64_t t, int64_t h)
 {
   const int64_t k = h / s->G, n = b * s->T + t, q = at_qkv(s, n, k, h % s->G);
   double *y = s->y + (n * s->K * s->G + h) * s->D, max = -INFINITY, sum = 0;
-  for (int64_t m = 0; m <= t; m++) max = fmax(max, dot(s, q, at_qkv(s, b * s->T + m, k, s->G)));
+  for (int64_t m = 0; m <= t; m++)
+    if (!s->window || m + s->window > t) max = fmax(max, dot(s, q, at_qkv(s, b * s->T + m, k, s->G)));
   for (int64_t m = 0; m <= t; m++) {
+    if (s->window && m + s->window <= t) continue;
     const double p = exp(dot(s, q, at_qkv(s, b * s->T + m, k, s->G)) - max);
     for (int64_t j = 0; j < s->D; j++) y[j] += p * get(&s->qkv, at_qkv(s, b * s->T + m, k, s->G + 1) + j);
     sum += p;
@@ -50,6 +56,10 @@ static struct scene draw_scene(int dtype)
 {
   struct scene s = { .B = draw(1, 3), .T = draw(1, draw(0, 1) ? 12 : 90), .K = draw(1, 3), .G = draw(1, 4),
                      .D = draw(1, draw(0, 1) ? 9 : 80) };
+  s.M = s.most = s.T;
+  if (draw(0, 1)) s.window = draw(1, s.T + 2), s.most = draw(1, s.T), s.M = TC_MIN(s.T, s.window + s.most - 1 + draw(0, 2));
+  if (draw(0, 1)) s.scale = (float)(0.05 + uniform() / 2);
+  if (draw(0, 1)) s.cap = (float)(0.5 + 3 * uniform());
   s.qkv = owned(dtype, DIMS(s.B * s.T, s.K, s.G + 2, s.D));
   fill(&s.qkv);
   s.y = tc_calloc((size_t)(s.B * s.T * s.K * s.G * s.D), sizeof *s.y);
@@ -60,23 +70,25 @@ static struct scene draw_scene(int dtype)
 }
 
 /* A cache that is filled in chunks of drawn sizes. Each sequence stands at its own position; of a chunk it keeps a
- * drawn number of tokens, so that others come to the same rows of the cache later, as after a shorter prompt. */
+ * drawn number of tokens, so that others come to the same rows of the cache later, as after a shorter prompt. Or the last one
+ * that it keeps is repeated to the chunk's end, as sampling does (src/forward/sample.c). */
 struct decoding { struct tc_view cache, y; int64_t at[3]; };
 
 static void chunk(struct scene *s, struct tc_device *d, struct decoding *x, int64_t S, const int64_t *keep)
 {
-  const int64_t row = (s->G + 2) * s->D * s->K, H = s->K * s->G, first = draw(0, 2 * s->T);
+  const int64_t row = (s->G + 2) * s->D * s->K, H = s->K * s->G, first = draw(0, 2 * s->T), repeats = draw(0, 1);
   struct tc_view qkv = owned(s->qkv.dtype, DIMS(s->B * S, s->K, s->G + 2, s->D));
   struct tc_view starts = owned(TC_I32, DIMS(s->B * S)), y = owned(s->qkv.dtype, DIMS(s->B * S, H, s->D));
   for (int64_t n = 0; n < s->B * S; n++) {
-    const int64_t b = n / S, i = n % S, t = x->at[b] + i;
+    const int64_t b = n / S, i = repeats ? TC_MIN(n % S, keep[b] - 1) : n % S, t = x->at[b] + i;
     for (int64_t j = 0; j < row; j++)
       put(&qkv, n * row + j, i < keep[b] ? get(&s->qkv, (b * s->T + t) * row + j) : 4 * uniform() - 2);
     ((int32_t *)starts.data)[n] = (int32_t)((first + n) % s->T - t);
   }
   qkv.off[0] = y.off[0] = starts.off[0] = first;
   struct tc_view in[3] = { qkv, x->cache, starts }, out[2] = { y, x->cache };
-  run_guarded(d, &(struct tc_call){ .op = TC_OP_ATTN_CACHE, .n_in = 3, .n_out = 2, .in = in, .out = out, .k = { s->T } });
+  run_guarded(d, &(struct tc_call){ .op = TC_OP_ATTN_CACHE, .n_in = 3, .n_out = 2, .in = in, .out = out,
+                                    .f = { s->scale, s->cap }, .k = { s->T, 0, s->window } });
   for (int64_t b = 0; b < s->B; b++)
     for (int64_t i = 0; i < keep[b] * H * s->D; i++)
       put(&x->y, (b * s->T + x->at[b]) * H * s->D + i, get(&y, b * S * H * s->D + i));
@@ -88,10 +100,10 @@ static void chunk(struct scene *s, struct tc_device *d, struct decoding *x, int6
 static struct decoding decode(struct scene *s, const char *name, int threads)
 {
   struct tc_device *d = dev(name, threads);
-  struct decoding x = { .cache = owned(s->qkv.dtype, DIMS(s->B, s->K, s->T, 2 * s->D)),
+  struct decoding x = { .cache = owned(s->qkv.dtype, DIMS(s->B, s->K, s->M, 2 * s->D)),
                         .y = owned(s->qkv.dtype, DIMS(s->B * s->T, s->K * s->G, s->D)) };
   for (;;) {
-    int64_t room = s->T, keep[3], left = 0;
+    int64_t room = s->most, keep[3], left = 0;
     for (int64_t b = 0; b < s->B; b++) {
       left += s->T - x.at[b];
       if (x.at[b] < s->T) room = TC_MIN(room, s->T - x.at[b]);
@@ -126,7 +138,8 @@ static double off_whole(struct scene *s, const struct decoding *x, const char *n
   struct tc_view in[1] = { s->qkv }, out[2] = { owned(s->qkv.dtype, DIMS(s->B * s->T, s->K * s->G, s->D)),
                                                 owned(stats, DIMS(s->B * s->T, s->K * s->G)) };
   double most = 0;
-  run_guarded(d, &(struct tc_call){ .op = TC_OP_ATTN, .n_in = 1, .n_out = 2, .in = in, .out = out, .k = { s->T } });
+  run_guarded(d, &(struct tc_call){ .op = TC_OP_ATTN, .n_in = 1, .n_out = 2, .in = in, .out = out,
+                                    .f = { s->scale, s->cap }, .k = { s->T, 0, s->window } });
   for (int64_t i = 0; i < out[0].elems; i++) {
     const double off = fabs(get(&out[0], i) - get(&x->y, i)) / 2;
     if (!(off <= most)) most = off;
@@ -143,8 +156,9 @@ static void test_cache(const char *name, int dtype)
   const uint64_t here = random_state;
   struct decoding x = decode(&s, name, 1);
   const double off = worst(&x.y, &s), off_attn = off_whole(&s, &x, name);
-  ok(off < tol && off_attn < tol, "%s %s B%lld T%lld K%lld G%lld D%lld: off by %.1e from the softmax, %.1e from attention",
-     name, tc_dtype_name(dtype), (long long)s.B, (long long)s.T, (long long)s.K, (long long)s.G, (long long)s.D, off,
+  ok(off < tol && off_attn < tol, "%s %s B%lld T%lld K%lld G%lld D%lld, window %lld, a cache of %lld, scale %.2g, cap %.2g: off "
+     "by %.1e from the softmax, %.1e from attention", name, tc_dtype_name(dtype), (long long)s.B, (long long)s.T,
+     (long long)s.K, (long long)s.G, (long long)s.D, (long long)s.window, (long long)s.M, (double)s.scale, (double)s.cap, off,
      off_attn);
   for (int threads = 2; threads <= 4; threads++) {
     random_state = here;

@@ -1,6 +1,6 @@
-/* t_documents.c - attention within documents: ref and cpu, forward and backward, against a softmax in double over an
- * explicit mask, on drawn shapes and patterns of documents; and the blocks that cpu multiplies: those with a visible
- * pair and no others.
+/* t_documents.c - attention within documents and windows, with scales and caps: ref and cpu, forward and backward, against a
+ * softmax in double over an explicit mask, on drawn shapes and patterns of documents; and the blocks that cpu multiplies:
+ * those with a visible pair and no others.
  *
  *   t_documents.t [--cases N] [--seed N]         # 40 cases; the seed is SEED, or 1 */
 #include "kernels/cpu/cpu.h"
@@ -9,7 +9,8 @@
 enum { EDGE = 64 };              /* of cpu_attn.c's blocks */
 
 struct scene {
-  int64_t B, T, K, G, D, N, H;
+  int64_t B, T, K, G, D, N, H, window;     /* window, scale, cap: 0: not given */
+  float scale, cap;
   int32_t *document, *starts;    /* [N]: the token's document, counted; where it begins in its sequence */
   double *qkv, *y, *lse, *dy, *dqkv;       /* [N,K,G+2,D] [N,H,D] [N,H] */
   const char *pattern;
@@ -51,7 +52,7 @@ static void draw_documents(struct scene *s)
 
 static bool sees(const struct scene *s, int64_t query, int64_t key)
 {
-  return key <= query && s->document[key] == s->document[query];
+  return key <= query && s->document[key] == s->document[query] && (!s->window || query - key < s->window);
 }
 
 static double *part(const struct scene *s, double *x, int64_t n, int64_t k, int64_t e)
@@ -59,17 +60,29 @@ static double *part(const struct scene *s, double *x, int64_t n, int64_t k, int6
   return x + ((n * s->K + k) * (s->G + 2) + e) * s->D;
 }
 
+/* The score of x; *slope: its derivative. */
+static double capped(const struct scene *s, double x, double *slope)
+{
+  *slope = 1;
+  if (s->cap <= 0) return x;
+  const double t = tanh(x / (double)s->cap);
+  *slope = 1 - t * t;
+  return (double)s->cap * t;
+}
+
 /* One head: probabilities of all pairs of a sequence from the mask, then the sums. */
 static void head(struct scene *s, int64_t n0, int64_t h)
 {
   const int64_t T = s->T, D = s->D, k = h / s->G, e = h % s->G;
-  double *p = tc_calloc((size_t)T, sizeof *p);
+  const double scale = s->scale > 0 ? (double)s->scale : 1 / sqrt((double)D);
+  double *p = tc_calloc((size_t)T, sizeof *p), *slope = tc_calloc((size_t)T, sizeof *slope);
   for (int64_t i = n0; i < n0 + T; i++) {
     double max = -INFINITY, sum = 0, delta = 0, *q = part(s, s->qkv, i, k, e);
     double *y = s->y + (i * s->H + h) * D, *dy = s->dy + (i * s->H + h) * D, *dq = part(s, s->dqkv, i, k, e);
     for (int64_t j = n0; j < n0 + T; j++) {
       p[j - n0] = 0;
-      for (int64_t d = 0; d < D; d++) p[j - n0] += q[d] * part(s, s->qkv, j, k, s->G)[d] / sqrt((double)D);
+      for (int64_t d = 0; d < D; d++) p[j - n0] += q[d] * part(s, s->qkv, j, k, s->G)[d] * scale;
+      p[j - n0] = capped(s, p[j - n0], &slope[j - n0]);
       if (!sees(s, i, j)) p[j - n0] = -INFINITY;
       max = fmax(max, p[j - n0]);
     }
@@ -82,7 +95,7 @@ static void head(struct scene *s, int64_t n0, int64_t h)
     for (int64_t j = 0; j < T; j++) {
       double *dk = part(s, s->dqkv, n0 + j, k, s->G), *dv = part(s, s->dqkv, n0 + j, k, s->G + 1), ds = -delta;
       for (int64_t d = 0; d < D; d++) ds += dy[d] * part(s, s->qkv, n0 + j, k, s->G + 1)[d];
-      ds *= p[j] / sqrt((double)D);
+      ds *= p[j] * scale * slope[j];
       for (int64_t d = 0; d < D; d++) {
         dv[d] += p[j] * dy[d];
         dk[d] += ds * q[d];
@@ -90,7 +103,15 @@ static void head(struct scene *s, int64_t n0, int64_t h)
       }
     }
   }
-  free(p);
+  TC_FREE(p, slope);
+}
+
+/* Of half of the scenes each. */
+static void draw_scores(struct scene *s)
+{
+  if (draw(0, 1)) s->window = draw(0, 2) ? draw(1, s->T) : TC_MIN(s->T + draw(0, 1), EDGE * draw(1, 3) + draw(-1, 1));
+  if (draw(0, 1)) s->scale = (float)(0.05 + uniform());
+  if (draw(0, 1)) s->cap = (float)(0.3 + 2 * uniform());
 }
 
 static struct scene draw_scene(void)
@@ -105,6 +126,7 @@ static struct scene draw_scene(void)
   for (size_t i = 0; i < x; i++) s.qkv[i] = (double)(float)(4 * uniform() - 2);
   for (size_t i = 0; i < y; i++) s.dy[i] = (double)(float)(2 * uniform() - 1);
   draw_documents(&s);
+  draw_scores(&s);
   for (int64_t b = 0; b < s.B; b++)
     for (int64_t h = 0; h < s.H; h++) head(&s, b * s.T, h);
   return s;
@@ -137,9 +159,11 @@ static double worst(const struct tc_view *got, const double *want)
   return most;
 }
 
-static void call(struct tc_device *d, int op, int64_t T, struct tc_view *in, int n_in, struct tc_view *out, int n_out)
+static void call(struct tc_device *d, int op, const struct scene *s, struct tc_view *in, int n_in, struct tc_view *out,
+                 int n_out)
 {
-  run_guarded(d, &(struct tc_call){ .op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .k = { T } });
+  run_guarded(d, &(struct tc_call){ .op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .f = { s->scale, s->cap },
+                                    .k = { s->T, 0, s->window } });
 }
 
 /* Forward and backward on a device; the worst differences from the oracle. */
@@ -151,8 +175,8 @@ static void run(const char *name, int dtype, struct scene *s, double off[3])
   struct tc_view out[2] = { view(dtype, NULL, y), view(dtype, NULL, DIMS(s->N, s->H)) };
   struct tc_view starts = { .data = s->starts, .dtype = TC_I32, .rank = 1, .dim = { s->N }, .global = { s->N },
                             .rows = -1, .elems = s->N };
-  call(d, TC_OP_ATTN, s->T, (struct tc_view[]){ qkv, starts }, 2, out, 2);
-  call(d, TC_OP_ATTN_BWD, s->T, (struct tc_view[]){ dy, qkv, out[0], out[1], starts }, 5, &dqkv, 1);
+  call(d, TC_OP_ATTN, s, (struct tc_view[]){ qkv, starts }, 2, out, 2);
+  call(d, TC_OP_ATTN_BWD, s, (struct tc_view[]){ dy, qkv, out[0], out[1], starts }, 5, &dqkv, 1);
   off[0] = worst(&out[0], s->y), off[1] = worst(&out[1], s->lse), off[2] = worst(&dqkv, s->dqkv);
   void *all[] = { qkv.data, dy.data, dqkv.data, out[0].data, out[1].data };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
@@ -164,9 +188,10 @@ static void compare(const char *name, int dtype, struct scene *s, int number)
   const double tol = dtype == TC_F64 ? 1e-12 : 2e-5;
   double off[3];
   run(name, dtype, s, off);
-  ok(off[0] < tol && off[1] < tol && off[2] < tol, "case %d, %s: documents %s, B%lld T%lld K%lld G%lld D%lld: off by %.1e, "
-     "%.1e, %.1e", number, name, s->pattern, (long long)s->B, (long long)s->T, (long long)s->K, (long long)s->G,
-     (long long)s->D, off[0], off[1], off[2]);
+  ok(off[0] < tol && off[1] < tol && off[2] < tol, "case %d, %s: documents %s, B%lld T%lld K%lld G%lld D%lld, window %lld, "
+     "scale %.2g, cap %.2g: off by %.1e, %.1e, %.1e", number, name, s->pattern, (long long)s->B, (long long)s->T,
+     (long long)s->K, (long long)s->G, (long long)s->D, (long long)s->window, (double)s->scale, (double)s->cap, off[0],
+     off[1], off[2]);
 }
 
 /* ---- blocks --------------------------------------------------------------------------- */
@@ -206,12 +231,12 @@ static void count_blocks(struct scene *s)
   for (int64_t b = 0; b < s->B; b++) want += visible(s, b * s->T) * s->H;
   for (int back = 0; back < 2; back++) {
     tiles = 0;
-    if (back) call(d, TC_OP_ATTN_BWD, s->T, (struct tc_view[]){ dy, qkv, out[0], out[1], starts }, 5, &dqkv, 1);
-    else call(d, TC_OP_ATTN, s->T, (struct tc_view[]){ qkv, starts }, 2, out, 2);
+    if (back) call(d, TC_OP_ATTN_BWD, s, (struct tc_view[]){ dy, qkv, out[0], out[1], starts }, 5, &dqkv, 1);
+    else call(d, TC_OP_ATTN, s, (struct tc_view[]){ qkv, starts }, 2, out, 2);
     got[back] = tiles;
   }
-  ok(got[0] == 2 * want && got[1] == 5 * want, "documents %s, T%lld: %lld visible blocks, %lld and %lld products", s->pattern,
-     (long long)s->T, (long long)want, (long long)got[0], (long long)got[1]);
+  ok(got[0] == 2 * want && got[1] == 5 * want, "documents %s, T%lld, window %lld: %lld visible blocks, %lld and %lld products",
+     s->pattern, (long long)s->T, (long long)s->window, (long long)want, (long long)got[0], (long long)got[1]);
   void *all[] = { qkv.data, dy.data, dqkv.data, out[0].data, out[1].data };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
   tc_device_close(d);

@@ -8,6 +8,7 @@
  *   t_kernels.t [--only NAME,...] [--not NAME,...]    # ops whose names have that in them */
 #include <dlfcn.h>
 
+#include "tests/unit/kernels/kernels_attention.h"
 #include "tests/unit/kernels/kernels_documents.h"
 #include "tests/unit/kernels/kernels_llama.h"
 #include "tests/unit/kernels/kernels_parts.h"
@@ -201,7 +202,7 @@ static void norms(int dtype, int64_t N, int64_t C, int acc)
   check(&t);
 }
 
-/* ---- products and attention ---------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------ */
 
 static void matmul(int in_type, int out_type, const int64_t mnk[3], int flags)
 {
@@ -224,64 +225,6 @@ static void matmul(int in_type, int out_type, const int64_t mnk[3], int flags)
   /* On an H200, cuBLASLt 13.1's kernels for rows that are not aligned to 16 bytes round before they add the bias. */
   if (bias && in_type == TC_BF16 && out_type == TC_BF16 && (m | n | k) % 8) t.tol = 1.0 / 128;
   check(&t);
-}
-
-/* K groups of G heads that share a key and a value. each > 0: a document begins at one token in so many. */
-static void masked_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t G, int64_t D, int64_t each)
-{
-  const int64_t N = B * T, H = K * G;
-  /* Tensor cores take probabilities in bf16: an element of many terms is off by more than its own
-   * rounding. */
-  const bool rounds = dtype == TC_BF16 && strcmp(T_DEVICE, "cuda") == 0;
-  char documents[40] = "";
-  if (each) snprintf(documents, sizeof documents, "documents of %lld, ", (long long)each);
-  struct test t = new_test(TC_OP_ATTN, "%sB%lld T%lld H%lld K%lld D%lld %s", documents, (long long)B, (long long)T,
-                           (long long)H, (long long)K, (long long)D, tc_dtype_name(dtype));
-  input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH);
-  for (int64_t i = 0; i < t.in[0].elems; i++) put(&t.in[0], i, 2 * get(&t.in[0], i));
-  if (each) input_starts(&t, N, 0, T, each);
-  output(&t, dtype, DIMS(N, H, D));
-  output(&t, TC_F32, DIMS(N, H));
-  t.c.k[0] = T;
-  /* A score's rounding, which grows with its D terms, is the probability's relative error. */
-  t.tol = rounds ? 1.0 / 32 : D > 96 ? 8e-6 : 4e-6;
-  check(&t);
-  t = new_test(TC_OP_ATTN_BWD, "%sB%lld T%lld H%lld K%lld D%lld %s", documents, (long long)B, (long long)T,
-               (long long)H, (long long)K, (long long)D, tc_dtype_name(dtype));
-  input(&t, dtype, DIMS(N, H, D), NORMALISH);
-  input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH);
-  input(&t, dtype, DIMS(N, H, D), NORMALISH);
-  input(&t, TC_F32, DIMS(N, H), NORMALISH);
-  if (each) input_starts(&t, N, 0, T, each);
-  t.c.k[0] = T;
-  derive(&t, TC_OP_ATTN, (int[]){ 1, 4 }, each ? 2 : 1, (int[]){ 2, 3 }, 2);
-  output(&t, dtype, DIMS(N, K, G + 2, D));
-  /* A key's gradient sums as many rounded terms as rows see it, which cancel. */
-  t.tol = !rounds ? (D > 96 ? 2e-5 : 1e-5) : 1.0 / 20;
-  check(&t);
-}
-
-static void grouped_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t G, int64_t D)
-{
-  masked_attention(dtype, B, T, K, G, D, 0);
-}
-
-/* Documents longer and shorter than the kernels' tiles, and of one token; tiles that some or all queries skip. */
-static void document_attention(int dtype)
-{
-  masked_attention(dtype, 3, 7, 2, 1, 5, 3);
-  masked_attention(dtype, 1, 130, 1, 4, 64, 20);
-  masked_attention(dtype, 2, 300, 1, 1, 64, 90);
-  masked_attention(dtype, 1, 200, 2, 2, 128, 1);
-  masked_attention(dtype, 2, 257, 1, 1, 32, 100);
-  masked_attention(dtype, 1, 65, 2, 3, 80, 8);
-  masked_attention(dtype, 1, 200, 1, 2, 96, 500);
-  document_cases(dtype);
-}
-
-static void attention(int dtype, int64_t B, int64_t T, int64_t H, int64_t D)
-{
-  grouped_attention(dtype, B, T, H, 1, D);
 }
 
 /* ---- the loss head ------------------------------------------------------------------- */
@@ -455,16 +398,6 @@ static void devices(void)
   tc_device_close(NULL);
 }
 
-/* Every head size that has kernels of its own, with sequences around their tiles of 64 rows. */
-static void attention_sizes(int dtype)
-{
-  static const int64_t head[] = { 32, 64, 80, 96, 128 }, length[] = { 1, 63, 65 };
-  if (strcmp(T_DEVICE, "cuda")) return;
-  for (int d = 0; d < 5; d++)
-    for (int t = 0; t < 3; t++) attention(dtype, 1, length[t], 2, head[d]);
-  if (dtype == TC_BF16) attention(dtype, 1, 1000, 1, 80);
-}
-
 /* The global index of each element against coordinates that are counted up; the rows of storage may
  * may go on after the last one of the box. */
 static void global_index(void)
@@ -581,6 +514,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof per_lane / sizeof *per_lane; i++) norms(types[a], 5, per_lane[i], 0);
   }
   for (size_t a = 0; a < sizeof types / sizeof *types; a++) document_attention(types[a]);
+  for (size_t a = 0; a < sizeof types / sizeof *types; a++) other_attention(types[a]);
   for (size_t a = 0; a < sizeof types / sizeof *types; a++) row_orders(types[a]);
   for (int k = 0; k < 4; k++) parts(types[k / 2], types[k % 2]);
   whole_blocks();

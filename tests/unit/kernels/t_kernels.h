@@ -43,7 +43,7 @@ struct test {
   double tol;
   bool product;                  /* bits may depend on threads */
   enum fill before;              /* what outputs hold before the call */
-  char label[200];
+  char label[300];
 };
 
 static struct test new_test(int op, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

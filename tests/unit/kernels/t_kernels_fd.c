@@ -95,16 +95,19 @@ static void test_layernorm(int64_t N, int64_t C)
   done(&f, grad, 3);
 }
 
-static void test_attention(int64_t B, int64_t T, int64_t H, int64_t D)
+/* G queries share a key. window, scale, cap: 0: not given. */
+static void test_attention(int64_t B, int64_t T, int64_t K, int64_t G, int64_t D, int64_t window, float scale, float cap)
 {
-  struct forward f = { .c = { .op = TC_OP_ATTN, .n_in = 1, .n_out = 2, .k = { T } } };
-  f.in[0] = F(B * T, H, 3, D), f.out[0] = F(B * T, H, D), f.out[1] = F(B * T, H);
-  f.weight[0] = F(B * T, H, D);
+  struct forward f = { .c = { .op = TC_OP_ATTN, .n_in = 1, .n_out = 2, .f = { scale, cap }, .k = { T, 0, window } } };
+  char what[80];
+  f.in[0] = F(B * T, K, G + 2, D), f.out[0] = F(B * T, K * G, D), f.out[1] = F(B * T, K * G);
+  f.weight[0] = F(B * T, K * G, D);
   loss(&f);
-  struct tc_view grad = F(B * T, H, 3, D);
+  struct tc_view grad = F(B * T, K, G + 2, D);
   run(TC_OP_ATTN_BWD, (struct tc_view[]){ f.weight[0], f.in[0], f.out[0], f.out[1] }, 4, &grad,
       1, &f.c);
-  compare(&f, 0, &grad, "attention dqkv");
+  snprintf(what, sizeof what, "attention dqkv, window %d, scale %g, cap %g", (int)window, (double)scale, (double)cap);
+  compare(&f, 0, &grad, what);
   done(&f, &grad, 1);
 }
 
@@ -366,8 +369,12 @@ int main(void)
   }
   test_layernorm(4, 7);
   test_layernorm(3, 2);
-  test_attention(2, 5, 2, 3);
-  test_attention(1, 7, 1, 8);
+  test_attention(2, 5, 2, 1, 3, 0, 0, 0);
+  test_attention(1, 7, 1, 1, 8, 0, 0, 0);
+  test_attention(1, 9, 1, 2, 4, 3, 0, 0);
+  test_attention(2, 6, 1, 1, 4, 0, 1.5f, 0);
+  test_attention(1, 7, 1, 2, 4, 0, 0, 0.5f);
+  test_attention(2, 9, 2, 2, 5, 4, 1.25f, 0.75f);
   test_elementwise();
   test_embedding();
   for (int i = 0; i < 4; i++) test_matmul(i & 1, i >> 1);

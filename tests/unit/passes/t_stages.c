@@ -6,21 +6,34 @@
 static const struct tc_model small = { .layers = 7, .hidden = 32, .heads = 2, .context = 16,
     .vocab = 1000 };
 enum { BATCH = 3, MOST = 32 };
+static int64_t window;           /* of attention in layers of even numbers; 0: none */
 
 static struct tc_graph *graph(const struct tc_model *m)
 {
   struct tc_graph *g = tc_graph_new();
   const struct tc_build_opts o = { .batch = BATCH, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
   tc_model_build(g, m, &o);
+  for (int32_t i = 0; i < g->n_nodes; i++)
+    if (g->node[i].op == TC_OP_ATTN && g->unit[g->node[i].unit].layer % 2 == 0) g->node[i].attr.window = window;
   return g;
 }
 
+/* Keys that a token of layer l sees on average: half of the square, or what a count makes it. */
+static double keys(const struct tc_model *m, int64_t l)
+{
+  int64_t pairs = 0;
+  if (!window || l % 2) return (double)m->context / 2;
+  for (int64_t query = 0; query < m->context; query++)
+    for (int64_t key = 0; key <= query; key++) pairs += query - key < window;
+  return (double)pairs / (double)m->context;
+}
+
 /* Operations of layer l in forward, by the usual formulas: 12 C^2 weights a layer, the scores of
- * half of the square and what they weigh, the head at the last layer. */
+ * keys and what they weigh, the head at the last layer. */
 static double ops(const struct tc_model *m, int64_t l)
 {
   double tokens = (double)(BATCH * m->context), C = (double)m->hidden;
-  double x = tokens * (2 * 12 * C * C + 2 * (double)m->context * C);
+  double x = tokens * (2 * 12 * C * C + 4 * keys(m, l) * C);
   return l == m->layers - 1 ? x + tokens * 2 * C * (double)m->vocab : x;
 }
 
@@ -210,6 +223,9 @@ int main(void)
   test_balance("a heavy head", &small);
   test_balance("a light head", &light);
   test_balance("a long context", &wide);
+  window = 20;
+  test_balance("windows in every other layer", &wide);
+  window = 0;
   test_by_hand();
   test_proposed();
   test_units();

@@ -1,10 +1,12 @@
 /* t_plan_cost.c - what each op and transfer of a program costs on every rank (cost.c), not only
  * on those that a plan looks at, and the plan itself (layout.c, time.c, sums.c). */
 #include "src/plan/impl.h"
+#include "src/model/transformer.h"
 #include "src/program/setup.h"
 #include "tests/unit/plan_config.h"
 #include "tests/unit/plan/plan_list.h"
 
+#include <math.h>
 #include <unistd.h>
 
 /* Wires of which no two are alike, and timings of other shapes, types and numbers of ranks. */
@@ -143,6 +145,107 @@ static void test_nothing_to_do(void)
   tc_config_free(c);
 }
 
+/* ---- attention --------------------------------------------------------------------------- */
+
+/* Keys that the queries of y's block see on average, counted row by row; without a window a query's own is half of one. */
+static double keys_seen(const struct tc_graph *g, const struct tc_node *n, const struct tc_local *y)
+{
+  const int64_t T = n->attr.sequence, window = n->attr.window;
+  double sum = 0;
+  for (int64_t i = 0; i < y->dim[0]; i++) {
+    const int64_t at = tc_natural_row(&g->rows, y->off[0] + i) % T;
+    sum += window ? (double)TC_MIN(at + 1, window) : (double)at + 0.5;
+  }
+  return sum / (double)y->dim[0];
+}
+
+/* Of a rank's program, all of whose attention has this window: two products of queries with keys in forward, five back. */
+static void attention_of(const struct tc_program *p, const struct tc_mesh *m, int rank, int64_t window, const char *what)
+{
+  const struct tc_graph *g = p->graph;
+  int seen = 0, wrong = 0;
+  for (int32_t i = 0; i < g->n_nodes; i++) {
+    struct tc_node *n = &g->node[i];
+    if (n->op != TC_OP_ATTN && n->op != TC_OP_ATTN_BWD) continue;
+    struct tc_op_cost cost;
+    struct tc_local y;
+    bool none;
+    n->attr.window = window;
+    tc_tensor_local(&g->tensor[n->op == TC_OP_ATTN ? tc_out(g, n, 0) : tc_in(g, n, 0)], m, m->coord + rank * TC_AXES, &y);
+    tc_op_cost(&cost, g, n, m, rank, &none);
+    const double products = n->op == TC_OP_ATTN ? 2 : 5;
+    const double want = products * 2 * keys_seen(g, n, &y) * (double)y.elems / (double)tc_attn_pieces(g, n);
+    wrong += fabs(cost.flops - want) > 1e-12 * want;
+    seen++;
+  }
+  ok(seen > 0 && !wrong, "%s, rank %d, window %d: operations of %d of %d nodes are wrong", what, rank, (int)window, wrong, seen);
+}
+
+static void test_windows(void)
+{
+  static const char *const how[][2] = {
+    { "--parallel.zigzag=no", "--mesh.cp=1" }, { "--parallel.zigzag=no", "--mesh.cp=3" },
+    { "--parallel.zigzag=yes", "--mesh.cp=3" }, { "--parallel.context=heads", "--mesh.cp=3" } };
+  static const int64_t window[] = { 0, 1, 5, 20, 29, 60, 100 };
+  static const int32_t node_of_rank[3] = { 0, 0, 0 };
+  for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
+    struct tc_config *c = CONFIG("--model.layers=2", "--model.hidden=48", "--model.heads=6", "--model.context=60",
+                                 "--model.vocab=96", "--train.global_batch=3", how[i][0], how[i][1]);
+    struct tc_err err = { 0 };
+    struct tc_mesh *m = NULL;
+    struct tc_program_opts o;
+    struct tc_annotation *rows = NULL;
+    int rc = tc_setup_mesh(&m, c, 3, node_of_rank, 0, &err);
+    if (!rc) rc = tc_setup_program(&o, c, m, &rows, &err);
+    is_int(rc, 0, "%s %s: %s", how[i][0], how[i][1], err.text);
+    for (int rank = 0; rank < 3 && !rc; rank++) {
+      struct tc_program *p = NULL;
+      rc = tc_program_new(&p, &o, m, rank, NULL, NULL, &err);
+      is_int(rc, 0, "... a program %s", err.text);
+      for (size_t w = 0; !rc && w < sizeof window / sizeof *window; w++)
+        attention_of(p, m, rank, window[w], how[i][rank % 2]);
+      tc_program_free(p);
+    }
+    tc_annotations_free(rows);
+    tc_mesh_free(m);
+    tc_config_free(c);
+  }
+}
+
+/* A token of a text that fills the context reads the keys and values that it sees, of a cache that may have fewer rows. */
+static void test_cache(void)
+{
+  static const int64_t window[] = { 0, 5, 60 }, cached[] = { 60, 10, 60 };
+  static const int32_t node_of_rank[1] = { 0 };
+  const struct tc_model model = { .layers = 1, .hidden = 48, .heads = 6, .context = 60, .vocab = 96 };
+  const struct tc_build_opts o = { .batch = 2, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1, .new_tokens = 3,
+                                   .inference = true, .documents = true };
+  struct tc_config *c = CONFIG("--model.preset=tiny");
+  struct tc_err err = { 0 };
+  struct tc_mesh *m = NULL;
+  is_int(tc_setup_mesh(&m, c, 1, node_of_rank, 0, &err), 0, "one rank %s", err.text);
+  for (size_t w = 0; w < sizeof window / sizeof *window; w++) {
+    struct tc_graph *g = tc_graph_new();
+    tc_model_build(g, &model, &o);
+    struct tc_node *n = g->node;
+    while (n->op != TC_OP_ATTN_CACHE) n++;
+    n->attr.window = window[w];
+    g->tensor[tc_in(g, n, 1)].dim[2] = g->tensor[tc_out(g, n, 1)].dim[2] = cached[w];
+    double pairs = 0, seen = 0;
+    for (int64_t at = 0; at < 60; at++) pairs += window[w] ? (double)TC_MIN(at + 1, window[w]) : (double)at + 0.5;
+    seen = pairs / 60;
+    struct tc_op_cost cost;
+    bool none;
+    tc_op_cost(&cost, g, n, m, 0, &none);
+    const double tokens = 2 * 3, row = 2 * 48 * 4;           /* a row of all heads: a key and a value */
+    near_f(cost.flops, 4 * seen * tokens * 48, 1e-12, "a cache of %d, window %d: operations", (int)cached[w], (int)window[w]);
+    near_f(cost.bytes, 2 * seen * row + tokens * (3 + 1) * 48 * 4 + tokens * 4, 1e-12, "... bytes");
+    tc_graph_free(g);
+  }
+  tc_mesh_free(m);
+  tc_config_free(c);
+}
+
 /* No layout leads to this: the second stage does nothing, so the first waits for ever. */
 static void test_stuck(void)
 {
@@ -241,6 +344,8 @@ int main(void)
   const char *sources = getenv("srcdir");        /* which have the files of annotations */
   if (sources && chdir(sources)) return 1;
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) test_row(i);
+  test_windows();
+  test_cache();
   test_nothing_to_do();
   test_stuck();
   return done_testing();
