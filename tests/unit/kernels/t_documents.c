@@ -242,6 +242,45 @@ static void count_blocks(struct scene *s)
   tc_device_close(d);
 }
 
+/* The same of a part of a sequence (graph/row_order.h) with a window: queries of two runs, of which one block has some of
+ * each, and keys that none of its queries sees between them. */
+static void count_of_part(int part, int64_t window)
+{
+  enum { T = 384, CP = 4, N = T / CP, G = 2, D = 8 };
+  const struct tc_row_order order = { .T = T, .sequences = 1, .cp = CP, .zigzag = true };
+  struct tc_device *d = dev("cpu", 1);
+  struct tc_view in[] = { owned(TC_F32, DIMS(N, 1, G, D)), owned(TC_F32, DIMS(N, 1, G + 2, D)), owned(TC_F32, DIMS(N, G, D)),
+                          owned(TC_F32, DIMS(N, G)), owned(TC_F32, DIMS(T, 1, 2, D)) };
+  struct tc_view out[] = { owned(TC_F32, DIMS(N, 1, G + 2, D)), owned(TC_F32, DIMS(T, 1, 2, D)) };
+  int64_t want = 0, got[2];
+  for (size_t i = 0; i < sizeof in / sizeof *in; i++) {
+    for (int64_t j = 0; j < in[i].elems; j++) put(&in[i], j, uniform());
+    if (i < 4) in[i].off[0] = part * N;
+  }
+  for (int64_t q = 0; q < N; q += EDGE)
+    for (int64_t k = 0; k < T; k += EDGE) {
+      bool any = false;
+      for (int64_t i = q; i < TC_MIN(q + EDGE, N); i++)
+        for (int64_t j = k, at = tc_natural_row(&order, part * N + i); j < k + EDGE; j++)
+          any |= j <= at && (!window || at - j < window);
+      want += any;
+    }
+  real_tile = tc_cpu_of(d)->tile;
+  tc_cpu_of(d)->tile = count_tile;
+  for (int back = 0; back < 2; back++) {
+    struct tc_call c = { .op = back ? TC_OP_ATTN_BWD : TC_OP_ATTN, .n_in = back ? 5 : 2, .n_out = 2, .k = { T, 0, window },
+                         .in = back ? in : (struct tc_view[]){ in[1], in[4] }, .out = back ? out : in + 2, .rows = order };
+    tiles = 0;
+    run_guarded(d, &c);
+    got[back] = tiles;
+  }
+  ok(got[0] == 2 * G * want && got[1] == 5 * G * want, "part %d of %d, window %lld: %lld visible blocks, %lld and %lld products",
+     part, CP, (long long)window, (long long)want, (long long)got[0], (long long)got[1]);
+  for (size_t i = 0; i < sizeof in / sizeof *in; i++) free(in[i].data);
+  for (size_t i = 0; i < sizeof out / sizeof *out; i++) free(out[i].data);
+  tc_device_close(d);
+}
+
 int main(int argc, char **argv)
 {
   const int cases = begin_cases(argc, argv, 40);
@@ -252,5 +291,7 @@ int main(int argc, char **argv)
     count_blocks(&s);
     drop(&s);
   }
+  for (int part = 0; part < 4; part++)
+    for (int64_t window = 0; window < 200; window += 1 + 2 * window) count_of_part(part, window);
   return done_testing();
 }
