@@ -1,8 +1,7 @@
 /* attn.cu - causal attention: chooses the kernel, and prepares backward.
  *
- * bf16 with a head size that suits tensor cores, and without a cap of scores, uses attn_fwd.cu and attn_bwd.cu, all other
- * calls attn_plain.cu; but those that a library takes (cudnn.cu) are its own. (A cap would take the tensor cores' kernels
- * another 15 instances: a branch in the loops costs the calls without one some 5 instructions a score.) */
+ * bf16 with a head size that suits tensor cores uses attn_fwd.cu and attn_bwd.cu, all
+ * other calls attn_plain.cu; but those that a library takes (cudnn.cu) are its own. */
 #include "kernels/cuda/attn.h"
 
 enum { GRID_MAX = 65535 };                       /* of attn_plain.cu's y and z: heads and sequences */
@@ -12,7 +11,7 @@ static bool on_tensor_cores(const struct tc_attn *a)
   const bool size = a->D == 32 || a->D == 64 || a->D == 80 || a->D == 96 || a->D == 128;
   const uintptr_t bits = (uintptr_t)a->qkv.p | (uintptr_t)a->y.p | (uintptr_t)a->dy.p
                          | (uintptr_t)a->dqkv.p | (uintptr_t)a->kv.p | (uintptr_t)a->dkv.p;
-  return size && a->qkv.bf16 && bits % 16 == 0 && a->cap <= 0 && (!a->runs || a->run % TC_ATTN_ROWS == 0);
+  return size && a->qkv.bf16 && bits % 16 == 0 && (!a->runs || a->run % TC_ATTN_ROWS == 0);
 }
 
 /* Where its tokens are. False: in no order that the kernels know. */

@@ -47,7 +47,7 @@ static inline dim3 tc_attn_blocks(struct tc_attn *a, int64_t rows, int64_t all, 
 struct tc_attn_place { int64_t at, row; };
 
 /* RUNS: false where the order is the natural one and keys are behind their queries, of all groups; the kernels on tensor cores
- * are compiled for either. */
+ * are compiled for either. CAP: of capped scores, for which only those with RUNS are, which take any order. */
 
 /* The first position of run 0 or 1 of the part that has the queries. */
 static __device__ __forceinline__ uint32_t tc_run_at(const struct tc_attn &a, uint32_t run)

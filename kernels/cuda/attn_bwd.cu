@@ -107,12 +107,13 @@ static __device__ __forceinline__ void mask_all(float S[M][BN / 8][4], const str
   }
 }
 
-/* S, dP -> P, dS in place. scale and lse are for powers of 2. */
-template <int BN, bool KV>
+/* S, dP -> P, dS in place. lse is for powers of 2. CAP: S are capped scores, dS is of those before. */
+template <int BN, bool KV, bool CAP>
 static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8][4],
                                              const float lse[2], const float delta[2],
-                                             const float *stat, float scale, int lane)
+                                             const float *stat, const struct tc_attn &a, int lane)
 {
+  const float scale = (CAP ? 1.f : a.scale) * TC_LOG2_E, by = CAP ? 1.f / a.cap : 0.f;
 #pragma unroll
   for (int n = 0; n < BN / 8; n++) {
     float2 l = { 0, 0 }, e = { 0, 0 };           /* of the two columns; in one load each */
@@ -120,8 +121,10 @@ static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const float p = tc_exp2(S[n][i] * scale - (!KV ? lse[i / 2] : i % 2 ? l.y : l.x));
+      const float part = CAP ? fmaxf(S[n][i] * by, -1.f) : 0.f;  /* -1: masked */
       S[n][i] = p;
       dP[n][i] = p * (dP[n][i] - (!KV ? delta[i / 2] : i % 2 ? e.y : e.x));
+      if (CAP) dP[n][i] *= 1.f - part * part;
     }
   }
 }
@@ -174,7 +177,7 @@ static __device__ __forceinline__ void load_both(OWN_ROWS &x1, OWN_ROWS &x2, con
  * sums have 2 x 128 columns, or 32 rows. */
 static constexpr int blocks_at_once(int D, int M, bool KV) { return M == 2 || (KV && D == 128) ? 2 : 3; }
 
-template <int D, int BN, int M, bool KV, bool RUNS>
+template <int D, int BN, int M, bool KV, bool RUNS, bool CAP>
 static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn_backward(struct tc_attn a)
 {
   enum { ROWS = 16 * M * WARPS, LD = D + 8, OWN = ROWS * LD, TILE = BN * LD };
@@ -224,11 +227,12 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
     const int ahead = (int)(own - t0);           /* this warp's first row, from the tile's start */
     if (KV ? ahead >= BN : ahead <= -16 * M) continue;           /* all keys are later than the queries */
     tc_product<D, BN, M, HELD>(S, x1, x, w * 16 * M, now, lane);
+    if constexpr (CAP) tc_cap_scores<M, BN / 8>(S, a.scale, a.cap);
     tc_product<D, BN, M, HELD>(dP, x2, x + OWN, w * 16 * M, now + TILE, lane);
     mask_all<BN, M, KV>(S, a, KV ? tile : rows, own, t0, lane);
 #pragma unroll
     for (int m = 0; m < M; m++)
-      weigh<BN, KV>(S[m], dP[m], lse[m], delta[m], stat + turn * 2 * BN, a.scale * TC_LOG2_E, lane);
+      weigh<BN, KV, CAP>(S[m], dP[m], lse[m], delta[m], stat + turn * 2 * BN, a, lane);
     tc_add_product<D, BN, M>(acc1, dP, now, lane);
     if constexpr (KV) tc_add_product<D, BN, M>(acc2, S, now + TILE, lane);
   }
@@ -242,41 +246,42 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
 template <int D, int BN, int M>
 static constexpr int BLOCK_BYTES = (2 * 16 * M * WARPS + 4 * BN) * (D + 8) * 2 + 4 * BN * 4;
 
-template <int D, int BN, int M, bool KV, bool RUNS> static void launch(struct tc_device *d, const struct tc_attn *a)
+template <int D, int BN, int M, bool KV, bool RUNS, bool CAP> static void launch(struct tc_device *d, const struct tc_attn *a)
 {
   static_assert(!RUNS || (16 * M * WARPS == TC_ATTN_ROWS && TC_ATTN_ROWS % BN == 0), "within a run");
   const size_t bytes = BLOCK_BYTES<D, BN, M>;
   struct tc_attn with = *a;
   const dim3 grid = tc_attn_blocks(&with, 16 * M * WARPS, KV ? a->T : a->here, KV ? a->K : a->K * a->G);
-  auto kernel = attn_backward<D, BN, M, KV, RUNS>;
+  auto kernel = attn_backward<D, BN, M, KV, RUNS, CAP>;
   tc_allow_shared(d, kernel, bytes);
   TC_LAUNCH(kernel, grid, dim3(THREADS), bytes, tc_stream(d), with);
 }
 
 /* Queries, then keys. */
-template <int D, int BN_QUERIES, int M_QUERIES, int BN_KEYS, int M_KEYS, bool RUNS = false>
+template <int D, int BN_QUERIES, int M_QUERIES, int BN_KEYS, int M_KEYS, bool RUNS = false, bool CAP = false>
 static void launch_both(struct tc_device *d, const struct tc_attn *a)
 {
-  launch<D, BN_QUERIES, M_QUERIES, false, RUNS>(d, a);
-  launch<D, BN_KEYS, M_KEYS, true, RUNS>(d, a);
+  launch<D, BN_QUERIES, M_QUERIES, false, RUNS, CAP>(d, a);
+  launch<D, BN_KEYS, M_KEYS, true, RUNS, CAP>(d, a);
 }
 
-/* Rows in runs. */
-static void launch_runs(struct tc_device *d, const struct tc_attn *a)
+/* Rows in runs, or any. */
+template <bool CAP> static void launch_runs(struct tc_device *d, const struct tc_attn *a)
 {
   switch (a->D) {
-  case 32: launch_both<32, 32, 1, 32, 1, true>(d, a); break;
-  case 64: launch_both<64, 32, 1, 32, 1, true>(d, a); break;
-  case 80: launch_both<80, 32, 1, 32, 1, true>(d, a); break;
-  case 96: launch_both<96, 32, 1, 32, 1, true>(d, a); break;
-  default: launch_both<128, 32, 1, 32, 1, true>(d, a);
+  case 32: launch_both<32, 32, 1, 32, 1, true, CAP>(d, a); break;
+  case 64: launch_both<64, 32, 1, 32, 1, true, CAP>(d, a); break;
+  case 80: launch_both<80, 32, 1, 32, 1, true, CAP>(d, a); break;
+  case 96: launch_both<96, 32, 1, 32, 1, true, CAP>(d, a); break;
+  default: launch_both<128, 32, 1, 32, 1, true, CAP>(d, a);
   }
 }
 
 void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a)
 {
-  if (a->runs) {
-    launch_runs(d, a);
+  if (a->runs || a->cap > 0) {
+    if (a->cap > 0) launch_runs<true>(d, a);
+    else launch_runs<false>(d, a);
     return;
   }
   switch (a->D) {
@@ -290,20 +295,23 @@ void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a)
   }
 }
 
-template <bool KV> static void load_runs(struct tc_device *d)
+template <bool KV, bool CAP> static void load_runs(struct tc_device *d)
 {
-  tc_load_kernels(d, attn_backward<32, 32, 1, KV, true>, attn_backward<64, 32, 1, KV, true>,
-                  attn_backward<80, 32, 1, KV, true>, attn_backward<96, 32, 1, KV, true>, attn_backward<128, 32, 1, KV, true>);
+  tc_load_kernels(d, attn_backward<32, 32, 1, KV, true, CAP>, attn_backward<64, 32, 1, KV, true, CAP>,
+                  attn_backward<80, 32, 1, KV, true, CAP>, attn_backward<96, 32, 1, KV, true, CAP>,
+                  attn_backward<128, 32, 1, KV, true, CAP>);
 }
 
 void tc_cuda_load_attn_bwd(struct tc_device *d)
 {
-  tc_load_kernels(d, attn_backward<32, 32, 2, false, false>, attn_backward<64, 32, 2, false, false>,
-                  attn_backward<80, 32, 1, false, false>, attn_backward<96, 32, 1, false, false>,
-                  attn_backward<128, 32, 1, false, false>, attn_backward<128, 32, 2, false, false>);
-  tc_load_kernels(d, attn_backward<32, 32, 2, true, false>, attn_backward<64, 64, 1, true, false>,
-                  attn_backward<80, 32, 1, true, false>, attn_backward<96, 32, 1, true, false>,
-                  attn_backward<128, 32, 1, true, false>);
-  load_runs<false>(d);
-  load_runs<true>(d);
+  tc_load_kernels(d, attn_backward<32, 32, 2, false, false, false>, attn_backward<64, 32, 2, false, false, false>,
+                  attn_backward<80, 32, 1, false, false, false>, attn_backward<96, 32, 1, false, false, false>,
+                  attn_backward<128, 32, 1, false, false, false>, attn_backward<128, 32, 2, false, false, false>);
+  tc_load_kernels(d, attn_backward<32, 32, 2, true, false, false>, attn_backward<64, 64, 1, true, false, false>,
+                  attn_backward<80, 32, 1, true, false, false>, attn_backward<96, 32, 1, true, false, false>,
+                  attn_backward<128, 32, 1, true, false, false>);
+  load_runs<false, false>(d);
+  load_runs<true, false>(d);
+  load_runs<false, true>(d);
+  load_runs<true, true>(d);
 }

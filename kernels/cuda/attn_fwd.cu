@@ -48,10 +48,10 @@ static __device__ __forceinline__ void exp_scores(float S[MT][BN / 8][4], float 
     }
 }
 
-/* Writes y and lse of this lane's rows, if they exist: so many rows behind their positions. */
+/* Writes y and lse of this lane's rows, if they exist: so many rows behind their positions. max is before the scale. */
 template <int D, int MT>
 static __device__ __forceinline__ void finish(const struct tc_attn &a, float O[MT][D / 8][4],
-                                              const float max[MT][2], float sum[MT][2], int64_t behind,
+                                              const float max[MT][2], float sum[MT][2], float scale, int64_t behind,
                                               int64_t h, int64_t first, int lane)
 {
 #pragma unroll
@@ -68,7 +68,7 @@ static __device__ __forceinline__ void finish(const struct tc_attn &a, float O[M
 #pragma unroll
       for (int n = 0; n < D / 8; n++)
         y[n * 4] = tc_pack_bf16(O[m][n][2 * half] * inv, O[m][n][2 * half + 1] * inv);
-      if (lane % 4 == 0) a.lse[at] = max[m][half] * a.scale + logf(all);
+      if (lane % 4 == 0) a.lse[at] = max[m][half] * scale + logf(all);
     }
 }
 
@@ -115,7 +115,8 @@ template <int D, int MT> static constexpr bool HELD = D * MT <= 128;
 /* Shared memory of a block: two turns of k and v; q, which is in the second turn's at first if it is held. */
 template <int D, int MT> static constexpr int BLOCK_BYTES = (4 * BN + (HELD<D, MT> ? 0 : 64 * MT)) * (D + 8) * 2;
 
-template <int D, int MT, bool RUNS> static __global__ void __launch_bounds__(THREADS, 2) attn_forward(struct tc_attn a)
+template <int D, int MT, bool RUNS, bool CAP>
+static __global__ void __launch_bounds__(THREADS, 2) attn_forward(struct tc_attn a)
 {
   enum { LD = D + 8, ROWS = 64 * MT, TILE = BN * LD };
   TC_DYNAMIC_SHARED(uint16_t, memory);           /* [2 turns][k, v][BN][LD], and q: BLOCK_BYTES */
@@ -156,6 +157,7 @@ template <int D, int MT, bool RUNS> static __global__ void __launch_bounds__(THR
     const int ahead = (int)first - t * BN;       /* the first query, from the tile's start */
     if (ahead <= -16 * MT) continue;             /* all keys are later than the queries */
     tc_product<D, BN, MT, HELD<D, MT>>(S, q, own, w * 16 * MT, k, lane);
+    if constexpr (CAP) tc_cap_scores<MT, BN / 8>(S, a.scale, a.cap);
     if (ahead < BN - 1) {                        /* some keys are later than some queries */
 #pragma unroll
       for (int m = 0; m < MT; m++)
@@ -168,39 +170,40 @@ template <int D, int MT, bool RUNS> static __global__ void __launch_bounds__(THR
     }
     if (a.first && tc_first_key(a, rows, first + 16 * MT - 1) > (int64_t)t * BN)
       mask_early<MT>(S, a, rows, first, (int64_t)t * BN, lane);
-    exp_scores<D, MT>(S, O, max, sum, a.scale * TC_LOG2_E);
+    exp_scores<D, MT>(S, O, max, sum, (CAP ? 1.f : a.scale) * TC_LOG2_E);
     tc_add_product<D, BN, MT>(O, S, k + TILE, lane);
   }
-  finish<D, MT>(a, O, max, sum, behind, h, first, lane);
+  finish<D, MT>(a, O, max, sum, CAP ? 1.f : a.scale, behind, h, first, lane);
 }
 
-template <int D, int MT, bool RUNS = false> static void launch(struct tc_device *d, const struct tc_attn *a)
+template <int D, int MT, bool RUNS = false, bool CAP = false> static void launch(struct tc_device *d, const struct tc_attn *a)
 {
   static_assert(!RUNS || (64 * MT == TC_ATTN_ROWS && TC_ATTN_ROWS % BN == 0), "within a run");
   const size_t bytes = BLOCK_BYTES<D, MT>;
   struct tc_attn with = *a;
   const dim3 grid = tc_attn_blocks(&with, 64 * MT, a->here, a->K * a->G);
-  auto kernel = attn_forward<D, MT, RUNS>;
+  auto kernel = attn_forward<D, MT, RUNS, CAP>;
   tc_allow_shared(d, kernel, bytes);
   TC_LAUNCH(kernel, grid, dim3(THREADS), bytes, tc_stream(d), with);
 }
 
-/* Rows in runs. */
-static void launch_runs(struct tc_device *d, const struct tc_attn *a)
+/* Rows in runs, or any. */
+template <bool CAP> static void launch_runs(struct tc_device *d, const struct tc_attn *a)
 {
   switch (a->D) {
-  case 32: launch<32, 1, true>(d, a); break;
-  case 64: launch<64, 1, true>(d, a); break;
-  case 80: launch<80, 1, true>(d, a); break;
-  case 96: launch<96, 1, true>(d, a); break;
-  default: launch<128, 1, true>(d, a);
+  case 32: launch<32, 1, true, CAP>(d, a); break;
+  case 64: launch<64, 1, true, CAP>(d, a); break;
+  case 80: launch<80, 1, true, CAP>(d, a); break;
+  case 96: launch<96, 1, true, CAP>(d, a); break;
+  default: launch<128, 1, true, CAP>(d, a);
   }
 }
 
 void tc_cuda_attn_fwd(struct tc_device *d, const struct tc_attn *a)
 {
-  if (a->runs) {
-    launch_runs(d, a);
+  if (a->runs || a->cap > 0) {
+    if (a->cap > 0) launch_runs<true>(d, a);
+    else launch_runs<false>(d, a);
     return;
   }
   switch (a->D) {
@@ -214,10 +217,17 @@ void tc_cuda_attn_fwd(struct tc_device *d, const struct tc_attn *a)
   }
 }
 
+template <bool CAP> static void load_runs(struct tc_device *d)
+{
+  tc_load_kernels(d, attn_forward<32, 1, true, CAP>, attn_forward<64, 1, true, CAP>, attn_forward<80, 1, true, CAP>,
+                  attn_forward<96, 1, true, CAP>, attn_forward<128, 1, true, CAP>);
+}
+
 void tc_cuda_load_attn_fwd(struct tc_device *d)
 {
-  tc_load_kernels(d, attn_forward<32, 2, false>, attn_forward<64, 2, false>, attn_forward<80, 1, false>,
-                  attn_forward<96, 1, false>, attn_forward<128, 1, false>, attn_forward<128, 2, false>);
-  tc_load_kernels(d, attn_forward<32, 1, true>, attn_forward<64, 1, true>, attn_forward<80, 1, true>,
-                  attn_forward<96, 1, true>, attn_forward<128, 1, true>);
+  tc_load_kernels(d, attn_forward<32, 2, false, false>, attn_forward<64, 2, false, false>,
+                  attn_forward<80, 1, false, false>, attn_forward<96, 1, false, false>,
+                  attn_forward<128, 1, false, false>, attn_forward<128, 2, false, false>);
+  load_runs<false>(d);
+  load_runs<true>(d);
 }

@@ -1,5 +1,5 @@
 /* attn_plain.cu - causal attention in fp32 arithmetic: fp32, and head sizes that tensor cores
- * don't take, and capped scores. By blocks of keys with a running maximum, as attn_fwd.cu.
+ * don't take. By blocks of keys with a running maximum, as attn_fwd.cu.
  *
  * A warp owns one row: a query, or for the gradients of k and v a key. The block walks the
  * other rows in tiles of 32, in shared memory: first a lane has one of them, for its score; then

@@ -35,6 +35,17 @@ static __device__ __forceinline__ float tc_exp2(float x)
 #endif
 }
 
+/* tanh to 3e-7 of 1: in a score, which it caps, that is less than bf16 operands leave. */
+static __device__ __forceinline__ float tc_tanh(float x)
+{
+  const float y = 1.f + tc_exp2(x * (2.f * TC_LOG2_E));
+#ifdef TC_EMU
+  return 1.f - 2.f / y;
+#else
+  return 1.f - __fdividef(2.f, y);
+#endif
+}
+
 #ifndef TC_EMU
 static __device__ __forceinline__ uint32_t tc_shared_address(const void *p)
 {
@@ -178,6 +189,18 @@ static __device__ __forceinline__ void tc_product(float C[M][BN / 8][4], const t
       }
     }
   }
+}
+
+/* Products of queries and keys become scores: cap tanh(x scale / cap). */
+template <int M, int N> static __device__ __forceinline__ void tc_cap_scores(float S[M][N][4], float scale, float cap)
+{
+  const float by = scale / cap;
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) S[m][n][i] = cap * tc_tanh(S[m][n][i] * by);
 }
 
 /* acc[16 M][D] += W[16 M][BN] Y[BN][D]; W from registers, as bf16. */
