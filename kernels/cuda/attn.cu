@@ -1,7 +1,8 @@
 /* attn.cu - causal attention: chooses the kernel, and prepares backward.
  *
  * bf16 with a head size that suits tensor cores uses attn_fwd.cu and attn_bwd.cu, all
- * other calls attn_plain.cu; but those that a library takes (cudnn.cu) are its own. */
+ * other calls attn_plain.cu; but those that a library takes (cudnn.cu) are its own. With a window the first key that each
+ * query sees is written down before, as documents' starts are, so the kernels know no windows. */
 #include "kernels/cuda/attn.h"
 
 enum { GRID_MAX = 65535 };                       /* of attn_plain.cu's y and z: heads and sequences */

@@ -7,11 +7,11 @@
 #include <dlfcn.h>
 
 /* A call: one sequence of T tokens, one group of G heads of size D, documents of `each` tokens, 0: none; part: of cp, whose
- * queries are here (zigzag), -1: all. */
-struct attended { int64_t T, W, D, G, each; int part; };
+ * queries are here (zigzag), -1: all; cap: of scores, 0: none. */
+struct attended { int64_t T, W, D, G, each; int part; float cap; };
 enum { CP = 2 };
 
-/* Rows of a block and of a tile: in the natural order, and in runs. */
+/* Rows of a block and of a tile: in the natural order, and in runs or of capped scores. */
 struct kernel { int rows, tile; bool keys; };
 enum { KERNELS = 3 };
 static const struct { int64_t D; struct kernel k[KERNELS]; } natural[] = {
@@ -66,7 +66,7 @@ static int64_t expected(const struct attended *a, int from, int end)
   int64_t n = 0;
   for (int i = from; i < end; i++) {
     const struct kernel *k = &runs[i];
-    for (size_t j = 0; a->part < 0 && j < sizeof natural / sizeof *natural; j++)
+    for (size_t j = 0; a->part < 0 && a->cap <= 0 && j < sizeof natural / sizeof *natural; j++)
       if (natural[j].D == a->D) k = &natural[j].k[i];
     int64_t blocks = 0;
     const int64_t tiles = visible(a, k, &blocks);
@@ -80,7 +80,7 @@ static int64_t expected(const struct attended *a, int from, int end)
 static void add_call(struct scene *s, const struct attended *a, int op, int n_in, int n_out, const struct tc_view *v)
 {
   struct tc_call *c = call(s, op, n_in, n_out, v);
-  c->k[0] = a->T, c->k[2] = a->W;
+  c->k[0] = a->T, c->k[2] = a->W, c->f[1] = a->cap;
   if (a->part >= 0) c->rows = (struct tc_row_order){ .T = a->T, .sequences = 1, .cp = CP, .zigzag = true };
 }
 
@@ -124,8 +124,8 @@ static void check(struct scene *s, const struct attended *a)
     const uint64_t before = copies();
     char *result = run(s, cuda, false);
     is_int((int64_t)(copies() - before), expected(a, back ? 1 : 0, back ? KERNELS : 1),
-           "T%d D%d G%d, window %d, documents of %d, part %d, %s: copies of the visible tiles%s", (int)a->T, (int)a->D, (int)a->G,
-           (int)a->W, (int)a->each, a->part, back ? "back" : "forward", result ? "" : ", failed");
+           "T%d D%d G%d, window %d, documents of %d, part %d, cap %g, %s: copies of the visible tiles%s", (int)a->T, (int)a->D,
+           (int)a->G, (int)a->W, (int)a->each, a->part, (double)a->cap, back ? "back" : "forward", result ? "" : ", failed");
     free(result);
   }
 }
@@ -143,10 +143,11 @@ int main(void)
   for (size_t d = 0; d < sizeof natural / sizeof *natural; d++)
     for (size_t t = 0; t < sizeof length / sizeof *length; t++)
       for (size_t w = d; w < sizeof window / sizeof *window; w += length[t] < 300 ? 3 : 1)
-        check(s, &(struct attended){ length[t], window[w], natural[d].D, 1, 0, -1 });
+        check(s, &(struct attended){ length[t], window[w], natural[d].D, 1, 0, -1, 0 });
   for (size_t w = 0; w < sizeof window / sizeof *window; w += 2) {
-    check(s, &(struct attended){ 260, window[w], 64, 2, 70, -1 });
-    for (int part = 0; part < CP; part++) check(s, &(struct attended){ 512, window[w], 64, 1 + part, 150 * part, part });
+    check(s, &(struct attended){ 260, window[w], 64, 2, 70, -1, 0 });
+    check(s, &(struct attended){ 260, window[w], 128, 1, 0, -1, 2 });
+    for (int part = 0; part < CP; part++) check(s, &(struct attended){ 512, window[w], 64, 1 + part, 150 * part, part, 0 });
   }
   scene_free(s);
   return done_testing();
