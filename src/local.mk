@@ -371,10 +371,13 @@ noinst_LIBRARIES += libtercio_token.a
 libtercio_token_a_CPPFLAGS = $(AM_CPPFLAGS) $(PCRE2_CFLAGS) $(UTF8PROC_CFLAGS)
 libtercio_token_a_SOURCES = \
   %D%/token/bpe.c \
+  %D%/token/cut.c \
+  %D%/token/decode.c \
   %D%/token/prepare.c \
   %D%/token/encode.c \
   %D%/token/impl.h \
   %D%/token/hash.c \
+  %D%/token/lookup.c \
   %D%/token/tokenizer_json.c \
   %D%/token/pattern.c \
   %D%/token/token.h \

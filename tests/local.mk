@@ -168,6 +168,7 @@ unit_tests = \
   %D%/unit/shards/t_shards.t \
   %D%/unit/shards/t_text_input.t \
   %D%/unit/token/t_token.t \
+  %D%/unit/token/t_token_cuts.t \
   %D%/unit/token/t_token_hash.t \
   %D%/unit/token/t_token_merges.t \
   %D%/unit/token/t_token_refused.t \
@@ -476,11 +477,19 @@ test_files = \
   %D%/oracle/make_tokens.py \
   %D%/oracle/tokens_common.py \
   %D%/oracle/tokens/digits.json \
+  %D%/oracle/tokens/gemma.json \
   %D%/oracle/tokens/gpt2.json \
   %D%/oracle/tokens/ids.jsonl \
+  %D%/oracle/tokens/llama2-normalized.json \
+  %D%/oracle/tokens/llama2.json \
   %D%/oracle/tokens/llama3.json \
+  %D%/oracle/tokens/mistral.json \
+  %D%/oracle/tokens/nfkc.json \
   %D%/oracle/tokens/parts.json \
+  %D%/oracle/tokens/phi3.json \
   %D%/oracle/tokens/qwen.json \
+  %D%/oracle/tokens/unknown-apart.json \
+  %D%/oracle/tokens/unknown.json \
   %D%/oracle/tokens/whole.json \
   %D%/slurm/campaign \
   %D%/slurm/fake_slurm \

@@ -10,6 +10,7 @@
 
 struct sample {
   struct tc_trained m;
+  struct tc_tokenizer *bytes;          /* where the model has no tokenizer; owned */
   const char *prompt, *file;
   int64_t seed;
   bool json;
@@ -59,16 +60,36 @@ static const struct tc_flags flags = TC_FLAGS_MODEL(tc_flags_sample, "sample");
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-static void put_token(const struct sample *x, int32_t id, FILE *f)
+/* A decoder behind the i-th sequence's prompt, whose text it leaves out. Owned by the caller. */
+static struct tc_decoder *decoder_behind(const struct sample *x, int64_t i)
 {
-  size_t n = 1;
-  const char byte = (char)id, *text = x->m.tokenizer ? tc_tokenizer_bytes(x->m.tokenizer, (uint32_t)id, &n)
-                                                              : id < 256 ? &byte : NULL;
-  if (text) fwrite(text, 1, n, f);
+  struct tc_decoder *d = tc_decoder_new(x->bytes ? x->bytes : x->m.tokenizer, false);
+  const struct tc_prompt *p = &x->prompts.prompt[i];
+  size_t bytes;
+  tc_decoder_begin(d);
+  for (int64_t k = 0; k < p->n; k++) tc_decode(d, (uint32_t)p->token[k], &bytes);
+  tc_decode_end(d, &bytes);
+  return d;
 }
 
-/* A rank's own part of tc_sample's context. */
-struct listener { struct sample *x; bool keeps, shows, begun; };
+static void put_token(struct tc_decoder *d, uint32_t id, FILE *f)
+{
+  size_t n;
+  const char *text = tc_decode(d, id, &n);
+  fwrite(text, 1, n, f);
+}
+
+/* What is left to write; frees the decoder. */
+static void put_end(struct tc_decoder *d, FILE *f)
+{
+  size_t n;
+  const char *text = tc_decode_end(d, &n);
+  fwrite(text, 1, n, f);
+  tc_decoder_free(d);
+}
+
+/* A rank's own part of tc_sample's context. decoder: NULL until a token that is shown; owned. */
+struct listener { struct sample *x; bool keeps, shows, begun; struct tc_decoder *decoder; };
 
 static void take_token(void *ctx, int64_t i, int32_t token)
 {
@@ -79,7 +100,8 @@ static void take_token(void *ctx, int64_t i, int32_t token)
   struct tc_ids *made = &l->x->made[i];
   TC_APPEND(made->id, made->n, made->cap, (uint32_t)token);
   if (!l->shows || token == l->x->how.end) return;
-  put_token(l->x, token, stdout);
+  if (!l->decoder) l->decoder = decoder_behind(l->x, i);
+  put_token(l->decoder, (uint32_t)token, stdout);
   fflush(stdout);
 }
 
@@ -93,21 +115,31 @@ static int run_rank(int rank, void *sample, struct tc_err *err)
     .foreign = x->m.foreign, .use = TC_TO_SAMPLE, .mpi = l->mpi && l->mpi_world > 1,
     .prefill = tc_sample_prefill(&x->how, x->prompts.prompt, x->prompts.n, l->cfg->model_context),
     .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
-  struct listener listener = { x, rank == 0, rank == 0 && x->prompts.n == 1 && !x->json, false };
+  struct listener listener = { x, rank == 0, rank == 0 && x->prompts.n == 1 && !x->json, false, NULL };
   int rc = tc_forward_new(&f, &args, err);
   if (rc == 0) rc = tc_sample(f, &x->how, x->prompts.prompt, x->prompts.n, take_token, &listener, err);
+  if (listener.decoder) put_end(listener.decoder, stdout);
   tc_forward_free(f, rc == TC_EPEER);
   return rc;
 }
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
-static void put_sequence(const struct sample *x, int64_t n, FILE *f)
+/* Writes the new tokens of a sequence but the end of text, and frees the decoder. */
+static void put_made(const struct sample *x, int64_t i, struct tc_decoder *d, FILE *f)
 {
-  const struct tc_prompt *p = &x->prompts.prompt[n];
-  for (int64_t i = 0; i < p->n; i++) put_token(x, p->token[i], f);
-  for (size_t i = 0; i < x->made[n].n; i++)
-    if ((int32_t)x->made[n].id[i] != x->how.end) put_token(x, (int32_t)x->made[n].id[i], f);
+  for (size_t k = 0; k < x->made[i].n; k++)
+    if ((int32_t)x->made[i].id[k] != x->how.end) put_token(d, x->made[i].id[k], f);
+  put_end(d, f);
+}
+
+static void put_sequence(const struct sample *x, int64_t i, FILE *f)
+{
+  const struct tc_prompt *p = &x->prompts.prompt[i];
+  struct tc_decoder *d = tc_decoder_new(x->bytes ? x->bytes : x->m.tokenizer, false);
+  tc_decoder_begin(d);
+  for (int64_t k = 0; k < p->n; k++) put_token(d, (uint32_t)p->token[k], f);
+  put_made(x, i, d, f);
 }
 
 static void print_json(const struct sample *x)
@@ -120,10 +152,8 @@ static void print_json(const struct sample *x)
     int64_t parts = 0;
     json_t *ids = json_array();
     FILE *f = open_memstream(&text, &bytes);
-    for (size_t k = 0; k < made->n; k++) {
-      json_array_append_new(ids, json_integer(made->id[k]));
-      if ((int32_t)made->id[k] != x->how.end) put_token(x, (int32_t)made->id[k], f);
-    }
+    for (size_t k = 0; k < made->n; k++) json_array_append_new(ids, json_integer(made->id[k]));
+    put_made(x, i, decoder_behind(x, i), f);
     fclose(f);
     char *valid = tc_utf8_replace(text, bytes, &clean, &parts);
     tc_out_row(list, "prompt=%lld tokens=%p text=%p", (long long)(i / x->prompts.copies), (void *)ids,
@@ -154,6 +184,7 @@ static void sample_free(struct sample *x)
   for (int64_t i = 0; x->made && i < x->prompts.n; i++) tc_ids_free(&x->made[i]);
   free(x->made);
   tc_prompts_free(&x->prompts);
+  tc_tokenizer_free(x->bytes);
   tc_trained_free(&x->m);
 }
 
@@ -167,6 +198,7 @@ int tc_cmd_sample(int argc, char **argv)
   if (rc == 0 && !x.prompt == !x.file)
     rc = tc_fail(&err, TC_EUSER, "give --prompt TEXT, or --prompts FILE with a prompt a line");
   if (rc == 0) rc = tc_trained_open(&x.m, &err);
+  if (rc == 0 && !x.m.tokenizer) x.bytes = tc_tokenizer_of_bytes();
   if (rc == 0) rc = tc_prompts_read(&x.prompts, &x.how, &x.m, x.prompt, x.file, &err);
   x.made = tc_calloc((size_t)TC_MAX(x.prompts.n, 1), sizeof *x.made);
   if (rc == 0) rc = tc_launch_find(&x.launch, x.m.cfg, &err);

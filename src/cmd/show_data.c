@@ -16,6 +16,8 @@ struct view {
   int64_t count;                  /* tokens, of all files in order (of show: of each); < 0: not given */
   int threads;
   struct tc_token_set s;
+  struct tc_decoder *decoder;     /* of decode, for tokens of `of`; owned */
+  const struct tc_tokenizer *of;
 };
 
 /* ---- the command line ------------------------------------------------------------------------ */
@@ -79,16 +81,16 @@ static int parse(struct view *v, const struct tc_flags *flags, int argc, char **
 }
 
 /* Calls `put` for tokens [from, from + n) of a file, in order. */
-static int each_token(const struct view *v, const struct tc_token_set_file *f, int64_t from, int64_t n,
-                      int (*put)(const struct tc_token_set_file *f, uint32_t id, int64_t at, struct tc_err *err),
-                      struct tc_err *err)
+static int each_token(struct view *v, const struct tc_token_set_file *f, int64_t from, int64_t n,
+                      int (*put)(struct view *v, const struct tc_token_set_file *f, uint32_t id, int64_t at,
+                                 struct tc_err *err), struct tc_err *err)
 {
   uint32_t *token = tc_malloc((size_t)TC_MIN(n, TC_TOKEN_BLOCK) * sizeof *token);
   int status = TC_OK;
   for (int64_t here; n > 0 && status == TC_OK && !ferror(stdout); from += here, n -= here) {
     here = TC_MIN(n, TC_TOKEN_BLOCK);
     status = tc_token_set_read(&v->s, NULL, f, from, here, token, err);
-    for (int64_t i = 0; i < here && status == TC_OK; i++) status = put(f, token[i], from + i, err);
+    for (int64_t i = 0; i < here && status == TC_OK; i++) status = put(v, f, token[i], from + i, err);
   }
   free(token);
   return status;
@@ -96,19 +98,19 @@ static int each_token(const struct view *v, const struct tc_token_set_file *f, i
 
 /* ---- show ------------------------------------------------------------------------------------- */
 
-static int print_id(const struct tc_token_set_file *f, uint32_t id, int64_t at, struct tc_err *err)
+static int print_id(struct view *v, const struct tc_token_set_file *f, uint32_t id, int64_t at, struct tc_err *err)
 {
-  (void)f, (void)at, (void)err;
+  (void)v, (void)f, (void)at, (void)err;
   printf(" %u", id);
   return TC_OK;
 }
 
 /* A token's text in one line, with escapes. */
-static int print_text(const struct tc_token_set_file *f, uint32_t id, int64_t at, struct tc_err *err)
+static int print_text(struct view *v, const struct tc_token_set_file *f, uint32_t id, int64_t at, struct tc_err *err)
 {
   size_t n;
   const char *s = tc_tokenizer_bytes(f->t, id, &n);
-  (void)at, (void)err;
+  (void)v, (void)at, (void)err;
   printf(" \"");
   for (size_t i = 0; s && i < n; i++) {
     const unsigned char c = (unsigned char)s[i];
@@ -127,7 +129,7 @@ static void print_documents(int64_t documents)
 }
 
 /* What the file says, and its first tokens from `from` on. */
-static int show_file(const struct view *v, const struct tc_token_set_file *f, int64_t from, struct tc_err *err)
+static int show_file(struct view *v, const struct tc_token_set_file *f, int64_t from, struct tc_err *err)
 {
   const struct tc_data_file *is = &f->is;
   const int64_t n = TC_MIN(v->count < 0 ? FIRST : v->count, is->tokens - from);
@@ -161,7 +163,7 @@ static void show_source(const struct view *v, int source)
          100 * tc_data_source_share(v->s.d, source), files, tc_plural(files), (long long)tokens);
 }
 
-static int show(const struct view *v, struct tc_err *err)
+static int show(struct view *v, struct tc_err *err)
 {
   int64_t skip = v->o.from, documents = 0;
   const int sources = tc_data_sources(v->s.d);
@@ -182,28 +184,37 @@ static int show(const struct view *v, struct tc_err *err)
 
 /* ---- decode ----------------------------------------------------------------------------------- */
 
-static int write_text(const struct tc_token_set_file *f, uint32_t id, int64_t at, struct tc_err *err)
+/* A text begins with the first token, if that is the data's, and behind the end of a document. */
+static int write_text(struct view *v, const struct tc_token_set_file *f, uint32_t id, int64_t at, struct tc_err *err)
 {
   size_t bytes;
-  const char *text = tc_tokenizer_bytes(f->t, id, &bytes);
-  if (!text)
+  if (!tc_tokenizer_bytes(f->t, id, &bytes))
     return tc_fail(err, TC_EUSER, "data file '%s': %s %u, which is at place %lld (byte %lld)", f->is.name,
                    tc_token_is_byte(f->t) ? "no byte is" : "the tokenizer has no token", id, (long long)at,
                    (long long)(f->is.header + at * f->is.width));
+  if (v->of != f->t) {
+    tc_decoder_free(v->decoder);
+    v->decoder = tc_decoder_new(v->of = f->t, true);
+    if (at == 0) tc_decoder_begin(v->decoder);
+  }
+  const char *text = tc_decode(v->decoder, id, &bytes);
   fwrite(text, 1, bytes, stdout);
+  if (id == f->is.end_token) tc_decoder_begin(v->decoder);
   return TC_OK;
 }
 
-static int decode(const struct view *v, struct tc_err *err)
+static int decode(struct view *v, struct tc_err *err)
 {
   int64_t skip = v->o.from, left = v->count < 0 ? INT64_MAX : v->count;
-  for (int i = 0; i < v->s.n && !ferror(stdout); i++) {
+  int status = TC_OK;
+  for (int i = 0; i < v->s.n && !ferror(stdout) && status == TC_OK; i++) {
     const int64_t here = v->s.file[i].is.tokens, from = TC_MIN(skip, here), n = TC_MIN(left, here - from);
-    TC_TRY(each_token(v, &v->s.file[i], from, n, write_text, err));
+    status = each_token(v, &v->s.file[i], from, n, write_text, err);
     skip -= from;
     left -= n;
   }
-  return TC_OK;
+  tc_decoder_free(v->decoder);
+  return status;
 }
 
 /* ---- check ------------------------------------------------------------------------------------ */
@@ -221,7 +232,7 @@ static void say_checked(const struct view *v, const struct tc_token_check *c)
   printf("\n");
 }
 
-static int check(const struct view *v, struct tc_err *err)
+static int check(struct view *v, struct tc_err *err)
 {
   struct tc_token_check c = { 0 };
   const int status = tc_token_set_check(&c, &v->s, v->threads, err);
@@ -238,7 +249,7 @@ int tc_show_data(bool *is_verb, int argc, char **argv, struct tc_err *err)
   static const struct {
     const char *name;
     enum tc_token_use use;
-    int (*act)(const struct view *v, struct tc_err *err);
+    int (*act)(struct view *v, struct tc_err *err);
     struct tc_flags flags;
   } verbs[] = { { "show", TC_TOKENS_SHOW, show, VERB("show", "--data.format --tokenizer --from --tokens") },
                 { "check", TC_TOKENS_CHECK, check, VERB("check", "--data.format --tokenizer --vocab --threads") },

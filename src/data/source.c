@@ -50,33 +50,6 @@ static char *tokenizer_beside(const struct tc_data_file *f)
   return tc_sprintf("%.*s" TC_TOKENIZER_FILE, slash ? (int)(slash + 1 - f->name) : 0, f->name);
 }
 
-/* Whether the tokenizer beside the file is its own and has only added tokens beyond the vocabulary (a pad token), which
- * are looked for when tokens are read. */
-static bool only_added(const struct tc_data_file *f, int64_t vocab)
-{
-  char *json = tokenizer_beside(f);
-  struct tc_tokenizer *t = NULL;
-  struct tc_err why;
-  const bool only = tc_tokenizer_load_for(&t, json, vocab, &why) == 0 && tc_tokenizer_hash(t) == f->tokenizer;
-  tc_tokenizer_free(t);
-  free(json);
-  return only;
-}
-
-/* TC_EUSER if the header has a larger vocabulary than the model, before a step reads one of these tokens. *taken: the
- * tokenizer of the last file that has one all the same; 0: none. */
-static int check_vocab(const struct tc_data_file *f, int64_t vocab, uint64_t *taken, struct tc_err *err)
-{
-  if (!f->marked || f->vocab <= vocab || (*taken && f->tokenizer == *taken)) return TC_OK;
-  if (f->tokenizer && only_added(f, vocab)) {
-    *taken = f->tokenizer;
-    return TC_OK;
-  }
-  return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', whose header says a vocabulary of "
-                 "%lld: model.vocab = %lld would fit", (long long)vocab, f->name, (long long)f->vocab,
-                 (long long)f->vocab);
-}
-
 int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, const struct tc_between *between,
                    struct tc_err *err)
 {
@@ -84,8 +57,6 @@ int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_dat
   if (o->format == TC_FORMAT_AUTO && s->file[0].width == 1 && !s->file[0].header && o->vocab < 256)
     return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', which is text, whose "
                    "tokens are bytes: 256 would do", (long long)o->vocab, s->file[0].name);
-  uint64_t taken = 0;
-  for (int i = 0; i < s->n_files; i++) TC_TRY(check_vocab(&s->file[i], o->vocab, &taken, err));
   return choose_part(s, o, err);
 }
 
@@ -106,15 +77,18 @@ static uint32_t widen(const uint8_t *raw, int width, int64_t n, int32_t *out)
 /* Advice for the error. A header of another program has no vocabulary, but the folder may have the tokenizer. */
 static void suggest(char *hint, size_t size, const struct tc_data_file *f, uint32_t token)
 {
-  char *json = tokenizer_beside(f);
+  char *json = tokenizer_beside(f), shown[TC_TOKEN_SHOWN] = "";
   struct tc_tokenizer *t = NULL;
   struct tc_err why;
+  const bool there = (!f->marked || f->tokenizer) && tc_tokenizer_load(&t, json, &why) == 0;
+  if (there && (!f->marked || tc_tokenizer_hash(t) == f->tokenizer)) tc_token_shown(t, token, shown);
   if (f->marked && token < f->vocab)
-    snprintf(hint, size, "it is an added token, which the model does not have: make the shards from text without it");
+    snprintf(hint, size, "its header says a vocabulary of %lld: model.vocab = %lld, or text without %s%s%s, would fit",
+             (long long)f->vocab, (long long)f->vocab, *shown ? "'" : "this token", shown, *shown ? "'" : "");
   else if (f->marked)
     snprintf(hint, size, "its header says a vocabulary of %lld: the file is damaged; make or copy it again",
              (long long)f->vocab);
-  else if (tc_tokenizer_load(&t, json, &why) == 0 && token < tc_tokenizer_vocab(t))
+  else if (there && token < tc_tokenizer_vocab(t))
     snprintf(hint, size, "model.vocab = %lld would fit, by %.400s", (long long)tc_tokenizer_vocab(t), json);
   else snprintf(hint, size, "was the file made with another tokenizer?");
   tc_tokenizer_free(t);

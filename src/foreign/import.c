@@ -193,19 +193,19 @@ static int64_t noted(const struct import *x, const char *key)
   return *end || n < 0 || n > INT64_C(1) << 53 ? 0 : n;
 }
 
-/* Warns of added tokens that the model does not have. */
-static void warn_of_extra(const struct tc_tokenizer *t, int64_t vocab, const char *path)
+/* Warns of tokens that the model does not have. */
+static void warn_of_more(const struct tc_tokenizer *t, int64_t vocab, const char *path)
 {
-  const int64_t n = tc_tokenizer_extra(t, vocab);
+  const int64_t n = tc_tokenizer_beyond(t, vocab);
+  char shown[TC_TOKEN_SHOWN] = "";
+  for (int64_t id = vocab; n > 0 && !*shown; id++) tc_token_shown(t, (uint32_t)id, shown);
   if (n > 0)
-    tc_warn("%s has %lld added token%s, from %s on, beyond the model's vocabulary of %lld: text with %s is refused", path,
-            (long long)n, tc_plural(n), tc_tokenizer_added(t, (uint32_t)vocab) ? tc_tokenizer_added(t, (uint32_t)vocab)
-            : "its first", (long long)vocab, n == 1 ? "it" : "one of them");
+    tc_warn("%s has %lld token%s, from %s on, beyond the model's vocabulary of %lld: text with %s is refused", path,
+            (long long)n, tc_plural(n), shown, (long long)vocab, n == 1 ? "it" : "one of them");
 }
 
 /* The tokenizer.json beside Hugging Face's file: *text[*bytes], which is returned with its hash as runs note it; both
- * owned. NULL, with a warning if there is one: there is none that tercio data would take, or it is another model's. Sets
- * x->left_out. */
+ * owned. NULL, with a warning if there is one: there is none that tercio data would take. Sets x->left_out. */
 static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
 {
   char *dir = tc_folder_of(x->from->file), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir), *note = NULL;
@@ -215,10 +215,10 @@ static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
   *text = NULL;
   if (x->from->form == TC_FORM_HF && tc_is_there(path)) {
     int rc = tc_tokenizer_read(text, bytes, path, &why);
-    if (rc == 0) rc = tc_tokenizer_parse_for(&t, *text, *bytes, path, m->vocab, &why);
+    if (rc == 0) rc = tc_tokenizer_parse(&t, *text, *bytes, path, &why);
     if (rc == 0) {
       note = tc_sprintf(TC_TOKENIZER_NOTE, tc_tokenizer_hash(t));
-      warn_of_extra(t, m->vocab, path);
+      warn_of_more(t, m->vocab, path);
     } else {
       tc_warn("%s: the checkpoint goes without the tokenizer", why.text);
       free(*text);

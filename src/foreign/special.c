@@ -47,8 +47,7 @@ static void add_generation_config(struct tc_special *s)
 }
 
 /* The checkpoint's tokenizer, NULL if it has none, or one that is not supported, which is exported too. */
-static int take_tokenizer(struct tc_tokenizer **t, struct tc_special *s, const struct tc_ckpt *c,
-                          const struct tc_model *m, struct tc_err *err)
+static int take_tokenizer(struct tc_tokenizer **t, struct tc_special *s, const struct tc_ckpt *c, struct tc_err *err)
 {
   struct tc_err why;
   char *text;
@@ -59,7 +58,7 @@ static int take_tokenizer(struct tc_tokenizer **t, struct tc_special *s, const s
   s->tokenizer = true;
   add_file(s, TC_TOKENIZER_FILE, text, bytes);
   char *name = tc_sprintf("%s/" TC_TOKENIZER_FILE, tc_ckpt_path(c));
-  if (tc_tokenizer_parse_for(t, text, (size_t)bytes, name, m->vocab, &why) < 0) tc_warn("%s", why.text);
+  if (tc_tokenizer_parse(t, text, (size_t)bytes, name, &why) < 0) tc_warn("%s", why.text);
   free(name);
   return 0;
 }
@@ -83,7 +82,7 @@ int tc_special_find(struct tc_special *s, const struct tc_ckpt *c, const struct 
 {
   struct tc_tokenizer *t;
   *s = (struct tc_special){ .ids = { -1, -1 } };
-  TC_TRY(take_tokenizer(&t, s, c, m, err));
+  TC_TRY(take_tokenizer(&t, s, c, err));
   const char *noted = tc_ckpt_meta(c)->data;
   const bool own_vocab = !s->tokenizer && !tc_tokenizer_noted(noted) && !tc_bytes_noted(noted);
   s->ids = tc_special_ids(t, m, own_vocab, saved_end >= 0 && saved_end < m->vocab ? saved_end : tc_end_noted(noted));

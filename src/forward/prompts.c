@@ -13,6 +13,7 @@ struct look { struct tc_prompts *out; const struct tc_trained *m; };
 static int add_prompt(const struct look *x, struct tc_encoder *e, const char *text, size_t n, struct tc_err *err)
 {
   struct tc_ids ids = { 0 };
+  char shown[TC_TOKEN_SHOWN];
   int rc = tc_encode_begun(e, text, n, &ids, err);
   if (rc == 0 && ids.n == 0)
     rc = tc_fail(err, TC_EUSER, "prompt %lld is empty: a token is predicted from at least one before it",
@@ -24,7 +25,7 @@ static int add_prompt(const struct look *x, struct tc_encoder *e, const char *te
     if (ids.id[i] >= x->m->cfg->model_vocab)
       rc = tc_fail(err, TC_EUSER, "prompt %lld has token %u, but the model's vocabulary has %lld: text without %s would fit",
                    (long long)(x->out->n / x->out->copies), ids.id[i], (long long)x->m->cfg->model_vocab,
-                   x->m->tokenizer ? tc_tokenizer_added(x->m->tokenizer, ids.id[i]) : "this byte");
+                   x->m->tokenizer ? tc_token_shown(x->m->tokenizer, ids.id[i], shown) : "this byte");
   for (int64_t k = 0; k < x->out->copies && rc == 0; k++) {
     int32_t *token = tc_malloc(ids.n * sizeof *token);
     for (size_t i = 0; i < ids.n; i++) token[i] = (int32_t)ids.id[i];

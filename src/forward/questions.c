@@ -20,10 +20,11 @@ static struct tc_question *add_question(struct tc_choices *c)
   return &c->question[c->n++];
 }
 
-/* `where`: "FILE:LINE" or "FILE: question N". */
-static int check_question(const struct tc_choices *c, const struct tc_question *q, int64_t context, int64_t vocab,
-                          const char *where, struct tc_err *err)
+/* `where`: "FILE:LINE" or "FILE: question N". t: whose tokens they are; NULL: not known, or bytes. */
+static int check_question(const struct tc_choices *c, const struct tc_question *q, const struct tc_tokenizer *t,
+                          int64_t context, int64_t vocab, const char *where, struct tc_err *err)
 {
+  char shown[TC_TOKEN_SHOWN];
   if (q->n_answers < 2 || q->n_answers > TC_CHOICES_MOST)
     return tc_fail(err, TC_EUSER, "%s: %d choices; 2 to %d would fit", where, q->n_answers, TC_CHOICES_MOST);
   if (q->label < 0 || q->label >= q->n_answers)
@@ -38,10 +39,14 @@ static int check_question(const struct tc_choices *c, const struct tc_question *
       return tc_fail(err, TC_EUSER, "%s: choice %d has %lld tokens, more than the model's context of %lld", where, i,
                      (long long)a->n, (long long)context);
   }
-  for (int64_t i = q->context.first; i < c->n_tokens; i++)
-    if (c->token[i] < 0 || c->token[i] >= vocab)
-      return tc_fail(err, TC_EUSER, "%s: token %d, but the model's vocabulary has %lld: are these another "
-                     "tokenizer's tokens?", where, c->token[i], (long long)vocab);
+  for (int64_t i = q->context.first; i < c->n_tokens; i++) {
+    if (c->token[i] >= 0 && c->token[i] < vocab) continue;
+    if (!t)
+      return tc_fail(err, TC_EUSER, "%s: token %d, but the model's vocabulary has %lld: are these another tokenizer's "
+                     "tokens?", where, c->token[i], (long long)vocab);
+    return tc_fail(err, TC_EUSER, "%s: token %d, but the model's vocabulary has %lld: text without %s would fit", where,
+                   c->token[i], (long long)vocab, tc_token_shown(t, (uint32_t)c->token[i], shown));
+  }
   return 0;
 }
 
@@ -91,7 +96,7 @@ static int read_line(struct jsonl *f, const json_t *j, const char *where, struct
     TC_TRY(add_text(f, context, strlen(context), text, (size_t)q->context.n, err));
     TC_APPEND(c->answer, c->n_answers, c->cap_answers, (struct tc_answer){ first, c->n_tokens - first });
   }
-  return check_question(c, q, f->context, f->vocab, where, err);
+  return check_question(c, q, f->tokenizer, f->context, f->vocab, where, err);
 }
 
 static int read_lines(struct jsonl *f, struct tc_lines *in, struct tc_err *err)
@@ -166,7 +171,7 @@ static int read_question(struct words *w, struct tc_choices *c, int64_t context,
   }
   if (!whole || (w->at - begin) * (int64_t)sizeof *w->at != bytes)
     return tc_fail(err, TC_EUSER, "%s is damaged: its lengths do not fit together", where);
-  return check_question(c, q, context, vocab, where, err);
+  return check_question(c, q, NULL, context, vocab, where, err);
 }
 
 static int read_questions(struct tc_choices *c, const char *text, size_t bytes, const char *path, int64_t context,

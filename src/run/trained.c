@@ -110,7 +110,7 @@ static int take_tokenizer(struct tc_trained *m, const struct tc_ckpt *c, struct 
   int rc = tc_ckpt_attached(c, TC_TOKENIZER_FILE, &text, &bytes, err);
   if (rc < 0) return tc_fail(err, rc, "%s; --tokenizer FILE would take its place", err->text);
   char *name = tc_sprintf("%s/" TC_TOKENIZER_FILE, tc_ckpt_path(c));
-  if (text) rc = tc_tokenizer_parse_for(&m->tokenizer, text, (size_t)bytes, name, m->cfg->model_vocab, err);
+  if (text) rc = tc_tokenizer_parse(&m->tokenizer, text, (size_t)bytes, name, err);
   TC_FREE(name, text);
   return rc;
 }
@@ -131,14 +131,9 @@ static int open_ckpt(struct tc_trained *m, struct tc_err *err)
   return rc;
 }
 
-static int load_tokenizer(struct tc_trained *m, const char *path, struct tc_err *err)
-{
-  return tc_tokenizer_load_for(&m->tokenizer, path, m->cfg->model_vocab, err);
-}
-
 static int load_given(struct tc_trained *m, struct tc_err *err)
 {
-  TC_TRY(load_tokenizer(m, m->tokenizer_file, err));
+  TC_TRY(tc_tokenizer_load(&m->tokenizer, m->tokenizer_file, err));
   const uint64_t is = tc_tokenizer_hash(m->tokenizer);
   if (!m->tokenizer_hash || m->tokenizer_hash == is) return 0;
   return tc_fail(err, TC_EUSER, "--tokenizer %s is tokenizer %016" PRIx64 ", but the model in %s is of tokenizer %016"
@@ -150,7 +145,7 @@ static int find_tokenizer(struct tc_trained *m, struct tc_err *err)
   if (m->tokenizer_file) return load_given(m, err);
   if (!m->foreign) return 0;
   char *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, m->path);     /* of a file there is none */
-  const int rc = tc_is_there(path) ? load_tokenizer(m, path, err) : 0;
+  const int rc = tc_is_there(path) ? tc_tokenizer_load(&m->tokenizer, path, err) : 0;
   free(path);
   return rc;
 }

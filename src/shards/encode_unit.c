@@ -42,9 +42,11 @@ static void end_document(const struct job *j)
   j->unit->documents++;
 }
 
-static int encode(const struct job *j, const char *text, size_t n)
+/* begins: the text does, else it goes on behind a cut. */
+static int encode(const struct job *j, const char *text, size_t n, bool begins)
 {
-  return tc_encode(j->e, text, n, j->of->o->invalid, &j->unit->ids, &j->unit->invalid, &j->unit->err);
+  return (begins ? tc_encode : tc_encode_on)(j->e, text, n, j->of->o->invalid, &j->unit->ids, &j->unit->invalid,
+                                             &j->unit->err);
 }
 
 /* The bytes of the mark at the begin of a text. */
@@ -69,7 +71,7 @@ static int encode_text(const struct job *j)
                      (unsigned char)u->text[valid]);
   }
   if (begins) begin_document(j);
-  if (encode(j, u->text + mark, u->n - mark) < 0) {
+  if (encode(j, u->text + mark, u->n - mark, begins) < 0) {
     const struct tc_err why = u->err;
     return tc_fail(&u->err, why.status, "text '%s', from byte %lld: %.700s", j->path, (long long)u->at.offset,
                    why.text);
@@ -181,7 +183,7 @@ static int encode_line(const struct job *j, const char *line, size_t n)
   else if (text.n == 0) j->unit->empty++;
   else {
     begin_document(j);
-    status = encode(j, text.s, text.n);
+    status = encode(j, text.s, text.n, true);
     if (status < 0) fail_line(j, j->unit->err.text);
     else end_document(j);
   }

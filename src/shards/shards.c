@@ -318,15 +318,13 @@ static int find_eod_byte(struct tc_shards_job *job, const struct tc_shards_opts 
 
 static int find_eod(struct tc_shards_job *job, const struct tc_shards_opts *o, struct tc_err *err)
 {
-  static const char *const usual[] = { "<|endoftext|>", "<|end_of_text|>" };
   if (!o->tokenizer) return find_eod_byte(job, o, err);
-  int64_t id = o->eod ? tc_tokenizer_find(job->t, o->eod) : -1;
-  for (size_t i = 0; i < 2 && !o->eod && id < 0; i++) id = tc_tokenizer_find(job->t, usual[i]);
+  const int64_t id = o->eod ? tc_tokenizer_find(job->t, o->eod) : tc_tokenizer_end_of_text(job->t);
   if (id < 0 && o->eod)
     return tc_fail(err, TC_EUSER, "--eod %.60s: tokenizer '%s' has no such token", o->eod, o->tokenizer);
   if (id < 0)
-    return tc_fail(err, TC_EUSER, "tokenizer '%s' has neither <|endoftext|> nor <|end_of_text|>; name the token "
-                   "between documents by --eod TOKEN", o->tokenizer);
+    return tc_fail(err, TC_EUSER, "tokenizer '%s' has neither <|endoftext|>, <|end_of_text|>, </s> nor <eos>; name "
+                   "the token between documents by --eod TOKEN", o->tokenizer);
   job->eod = id;
   return TC_OK;
 }

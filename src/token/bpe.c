@@ -136,13 +136,14 @@ static void join(struct tc_bpe *b, int32_t i, uint32_t id)
   if (p->prev != NONE && pair_at(b, p->prev, &x)) heap_push(b, x);
 }
 
-static void encode_long(struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out)
+/* Joins id[n] in place. Returns how many are left. */
+static size_t join_long(struct tc_bpe *b, uint32_t *id, size_t n)
 {
   struct pair x;
+  size_t left = 0;
   if (n > b->places) b->place = tc_realloc(b->place, (b->places = n) * sizeof *b->place);
   for (size_t i = 0; i < n; i++)
-    b->place[i] = (struct place){ b->t->byte_id[(unsigned char)s[i]], i ? (int32_t)i - 1 : NONE,
-                                  i + 1 < n ? (int32_t)i + 1 : NONE };
+    b->place[i] = (struct place){ id[i], i ? (int32_t)i - 1 : NONE, i + 1 < n ? (int32_t)i + 1 : NONE };
   b->n_heap = 0;
   for (size_t i = 0; i < n; i++)
     if (pair_at(b, (int32_t)i, &x)) TC_APPEND(b->heap, b->n_heap, b->heap_cap, x);
@@ -152,11 +153,40 @@ static void encode_long(struct tc_bpe *b, const char *s, size_t n, struct tc_ids
     const int32_t i = (int32_t)(uint32_t)top.order;
     if (b->place[i].id != TC_NO_ID && pair_at(b, i, &x) && x.order == top.order) join(b, i, top.id);
   }
-  tc_ids_reserve(out, n);
-  for (int32_t i = 0; i != NONE; i = b->place[i].next) out->id[out->n++] = b->place[i].id;
+  for (int32_t i = 0; i != NONE; i = b->place[i].next) id[left++] = b->place[i].id;
+  return left;
 }
 
 /* ---- pieces ---------------------------------------------------------------------------- */
+
+/* Ids of the bytes of a character; 0: some byte has none. */
+static size_t bytes_of(const struct tc_tokenizer *t, const char *s, size_t n, uint32_t *id)
+{
+  for (size_t i = 0; i < n; i++)
+    if ((id[i] = t->byte_id[(unsigned char)s[i]]) == TC_NO_ID) return 0;
+  return n;
+}
+
+/* The ids of the characters of s[n], n at most. Hugging Face's library writes an unknown one when the next known one
+ * comes, so after tokens of bytes that lie between. */
+static size_t characters(const struct tc_tokenizer *t, const char *s, size_t n, uint32_t *id)
+{
+  size_t len = 0, bytes, more;
+  bool unknown = false;
+  for (size_t at = 0; at < n; at += bytes) {
+    tc_utf8_at(s + at, &bytes);
+    const uint32_t known = tc_words_find(&t->words, (struct tc_bytes){ s + at, bytes });
+    if (known == TC_NO_ID && t->byte_fallback && (more = bytes_of(t, s + at, bytes, id + len)) > 0) {
+      len += more;
+      continue;
+    }
+    if (unknown && (known != TC_NO_ID || !t->fuse_unknown)) id[len++] = t->unknown, unknown = false;
+    if (known != TC_NO_ID) id[len++] = known;
+    else unknown = t->unknown != TC_NO_ID;
+  }
+  if (unknown) id[len++] = t->unknown;
+  return len;
+}
 
 static void encode(struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out)
 {
@@ -167,13 +197,11 @@ static void encode(struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out
       return;
     }
   }
-  if (n > SHORT) {
-    encode_long(b, s, n, out);
-    return;
-  }
-  tc_ids_reserve(out, SHORT);
-  for (size_t i = 0; i < n; i++) out->id[out->n + i] = b->t->byte_id[(unsigned char)s[i]];
-  out->n += join_short(b->t, out->id + out->n, n);
+  tc_ids_reserve(out, n);
+  uint32_t *id = out->id + out->n;
+  if (b->t->characters) n = characters(b->t, s, n, id);
+  else for (size_t i = 0; i < n; i++) id[i] = b->t->byte_id[(unsigned char)s[i]];
+  if (n) out->n += n > SHORT ? join_long(b, id, n) : join_short(b->t, id, n);
 }
 
 /* The place in the cache of a piece of up to KEY_BYTES. */

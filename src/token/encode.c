@@ -1,4 +1,4 @@
-/* encode.c - the steps from text to ids, and the questions about a tokenizer.
+/* encode.c - the steps from text to ids.
  *
  * Text passes down through added tokens in raw text, the normalizer, added tokens in normalized text, and the
  * splits of the pre-tokenizer; each step hands on the parts it leaves, in order, so that ids are appended from left
@@ -49,25 +49,28 @@ void tc_encoder_free(struct tc_encoder *e)
   free(e);
 }
 
-/* ---- the pre-tokenizer ----------------------------------------------------------------- */
+/* ---- steps of the normalizer and the pre-tokenizer ---------------------------------------- */
 
-static int encode_piece(struct tc_encoder *e, const char *s, size_t n)
+/* A piece of the text, and where it is: at its begin; after something else; or behind a cut, or behind invalid bytes,
+ * so that nothing is put in front of it. */
+enum where { BEGINS, FOLLOWS, GOES_ON };
+struct part { const char *s; size_t n; enum where where; };
+
+/* A list of steps, and what takes the pieces that it leaves. */
+struct stage { const struct tc_steps *steps; int (*next)(struct tc_encoder *, struct part); };
+
+/* What is at [begin, end) of a part. */
+static struct part part_of(struct part p, size_t begin, size_t end)
 {
-  if (n >= TC_PIECE_BYTES)
-    return tc_fail(e->err, TC_EUSER, "the tokenizer leaves a piece of %.3g GB in one, which is too long: is it text?",
-                   (double)n * 1e-9);
-  tc_bpe_piece(e->bpe, s, n, e->out);
-  return TC_OK;
+  return (struct part){ p.s + begin, end - begin, begin ? FOLLOWS : p.where };
 }
 
 static int match_fail(const struct tc_encoder *e, int rc)
 {
   char why[200] = "";
   pcre2_get_error_message(rc, (PCRE2_UCHAR *)why, sizeof why);
-  return tc_fail(e->err, TC_EUSER, "tokenizer '%s': matching its pre-tokenizer's regex failed: %s", e->t->name, why);
+  return tc_fail(e->err, TC_EUSER, "tokenizer '%s': matching its regex failed: %s", e->t->name, why);
 }
-
-static int split(struct tc_encoder *e, const char *s, size_t n, int step);
 
 /* JIT's stack has a limit that a long piece may reach; the interpreter has none. */
 static int match(const struct tc_encoder *e, const pcre2_code *code, const char *s, size_t n, size_t at)
@@ -78,51 +81,194 @@ static int match(const struct tc_encoder *e, const pcre2_code *code, const char 
   return pcre2_match(code, (PCRE2_SPTR)s, n, at, PCRE2_NO_UTF_CHECK | (e->stack ? PCRE2_NO_JIT : 0), e->match, e->context);
 }
 
-/* Splits by a pattern: its matches, and what is between them. */
-static int split_by(struct tc_encoder *e, const pcre2_code *code, const char *s, size_t n, int step)
+/* The first match from `at` on. Returns 1; 0: there is none; or an error. */
+static int find(const struct tc_encoder *e, const struct tc_step *step, struct part p, size_t at, size_t *begin, size_t *end)
 {
-  const PCRE2_SIZE *found = pcre2_get_ovector_pointer(e->match);
-  for (size_t at = 0; at < n;) {
-    const int rc = match(e, code, s, n, at);
-    if (rc == PCRE2_ERROR_NOMATCH) return split(e, s + at, n - at, step + 1);
-    if (rc < 0) return match_fail(e, rc);
-    const size_t begin = found[0], end = found[1];        /* steps below overwrite them */
-    if (begin < at || end <= begin || end > n)
-      return tc_fail(e->err, TC_EUSER, "tokenizer '%s': its pre-tokenizer's regex matches an empty text, which is not "
-                     "supported", e->t->name);
-    if (begin > at) TC_TRY(split(e, s + at, begin - at, step + 1));
-    TC_TRY(split(e, s + begin, end - begin, step + 1));
-    at = end;
+  if (!step->code) {
+    const char *found = memmem(p.s + at, p.n - at, step->pattern.s, step->pattern.n);
+    if (!found) return 0;
+    *begin = (size_t)(found - p.s);
+    *end = *begin + step->pattern.n;
+    return 1;
   }
+  const int rc = match(e, step->code, p.s, p.n, at);
+  if (rc == PCRE2_ERROR_NOMATCH) return 0;
+  if (rc < 0) return match_fail(e, rc);
+  const PCRE2_SIZE *place = pcre2_get_ovector_pointer(e->match);
+  *begin = place[0], *end = place[1];
+  if (*begin >= at && *end > *begin && *end <= p.n) return 1;
+  return tc_fail(e->err, TC_EUSER, "tokenizer '%s': its regex matches an empty text, which is not supported", e->t->name);
+}
+
+static int change(struct tc_encoder *e, const struct stage *g, int step, struct part p);
+static int split(struct tc_encoder *e, const struct stage *g, int step, struct part p);
+
+/* Takes a piece through the steps from `step` on. */
+static inline int take(struct tc_encoder *e, const struct stage *g, int step, struct part p)
+{
+  if (p.n == 0) return TC_OK;
+  if (step == g->steps->n) return g->next(e, p);
+  return g->steps->at[step].kind == TC_STEP_SPLIT ? split(e, g, step, p) : change(e, g, step, p);
+}
+
+/* The pieces of a split: [begin, end) is the last one, which may still grow; is_match: its last part is a match. */
+struct pieces { const struct stage *g; int step; struct part p; size_t begin, end; bool is_match; };
+
+/* Adds what is at [begin, end): to the last piece, or as a new one. */
+static int add_piece(struct tc_encoder *e, struct pieces *x, size_t begin, size_t end, bool is_match)
+{
+  const struct tc_step *step = &x->g->steps->at[x->step];
+  if (step->behavior == TC_ISOLATED) return take(e, x->g, x->step + 1, part_of(x->p, begin, end));
+  const bool was = x->is_match;
+  bool joins = false;
+  is_match ^= step->invert;
+  x->is_match = is_match;
+  if (begin == end) return TC_OK;
+  if (step->behavior == TC_WITH_PREVIOUS) joins = is_match && !was;
+  if (step->behavior == TC_WITH_NEXT) joins = !is_match && was;
+  if (step->behavior == TC_CONTIGUOUS) joins = is_match == was;
+  if (!joins && x->end > x->begin) TC_TRY(take(e, x->g, x->step + 1, part_of(x->p, x->begin, x->end)));
+  if (!joins) x->begin = begin;
+  x->end = end;
+  if (step->behavior == TC_REMOVED && is_match) x->begin = end;
   return TC_OK;
 }
 
-/* Takes one piece through the steps from `step` on. n > 0. */
-static int split(struct tc_encoder *e, const char *s, size_t n, int step)
+static int split(struct tc_encoder *e, const struct stage *g, int step, struct part p)
 {
-  if (step == e->t->n_steps) return encode_piece(e, s, n);
-  const pcre2_code *code = e->t->step[step].code;
-  if (code) return split_by(e, code, s, n, step);
-  if (*s == ' ') return split(e, s, n, step + 1);
-  char *copy = tc_malloc(n + 1);
-  copy[0] = ' ';
-  memcpy(copy + 1, s, n);
-  const int status = split(e, copy, n + 1, step + 1);
-  free(copy);
-  return status;
+  struct pieces x = { .g = g, .step = step, .p = p };
+  size_t at = 0, begin = 0, end = 0;
+  int rc = 0;
+  while (at < p.n && (rc = find(e, &g->steps->at[step], p, at, &begin, &end)) > 0) {
+    if (begin > at) TC_TRY(add_piece(e, &x, at, begin, false));
+    TC_TRY(add_piece(e, &x, begin, end, true));
+    at = end;
+  }
+  if (rc < 0) return rc;
+  if (at < p.n) TC_TRY(add_piece(e, &x, at, p.n, false));
+  return take(e, g, step + 1, part_of(p, x.begin, x.end));
 }
 
-/* ---- added tokens and the normalizer --------------------------------------------------- */
+/* A text that grows. */
+struct text { char *s; size_t n, cap; };
+
+static void put_text(struct text *to, const char *s, size_t n)
+{
+  if (to->n + n > to->cap) to->s = tc_realloc(to->s, to->cap = 2 * (to->n + n));
+  if (n) memcpy(to->s + to->n, s, n);
+  to->n += n;
+}
+
+/* Hugging Face's library takes a text whose first characters are replaced by others, or removed, for one that does not
+ * begin there: Metaspace then puts nothing in front. */
+static int replace(const struct tc_encoder *e, const struct tc_step *step, struct part *p, struct text *to)
+{
+  size_t at = 0, begin = 0, end = 0, first;
+  int rc = 0;
+  while (at < p->n && (rc = find(e, step, *p, at, &begin, &end)) > 0) {
+    put_text(to, p->s + at, begin - at);
+    put_text(to, step->content.s, step->content.n);
+    if (begin == 0 && p->where == BEGINS && (tc_utf8_at(p->s, &first), end > first || step->content.n == 0))
+      p->where = FOLLOWS;
+    at = end;
+  }
+  if (rc < 0) return rc;
+  put_text(to, p->s + at, p->n - at);
+  return TC_OK;
+}
+
+static bool begins_with(struct part p, struct tc_bytes x)
+{
+  return p.n >= x.n && memcmp(p.s, x.s, x.n) == 0;
+}
+
+/* Whether a step that puts something in front does so here. */
+static bool prepends(const struct tc_step *step, struct part p)
+{
+  if (p.where == GOES_ON) return false;
+  if (step->prepend == TC_PREPEND_ALWAYS) return true;
+  return !begins_with(p, step->content) && (step->prepend == TC_PREPEND_MISSING || p.where == BEGINS);
+}
+
+/* Changes the text of a piece: p->s is then *owned, if that is not NULL. */
+static int rewrite(const struct tc_encoder *e, const struct tc_step *step, struct part *p, char **owned)
+{
+  struct text to = { 0 };
+  int rc = TC_OK;
+  *owned = NULL;
+  if (step->kind == TC_STEP_NFC || step->kind == TC_STEP_NFKC)
+    return tc_normal_form(p->s, p->n, step->kind == TC_STEP_NFKC, &p->s, &p->n, owned, e->err);
+  if (step->kind == TC_STEP_PREPEND && !prepends(step, *p)) return TC_OK;
+  to.s = tc_malloc(to.cap = p->n + p->n / 4 + step->content.n + 1);
+  if (step->kind == TC_STEP_REPLACE) rc = replace(e, step, p, &to);
+  else {
+    put_text(&to, step->content.s, step->content.n);
+    put_text(&to, p->s, p->n);
+  }
+  *owned = to.s;
+  p->s = to.s, p->n = to.n;
+  return rc;
+}
+
+/* A step that changes the text. */
+static int change(struct tc_encoder *e, const struct stage *g, int step, struct part p)
+{
+  char *owned;
+  int rc = rewrite(e, &g->steps->at[step], &p, &owned);
+  if (rc == TC_OK) rc = take(e, g, step + 1, p);
+  free(owned);
+  return rc;
+}
+
+/* ---- pieces -------------------------------------------------------------------------------- */
+
+/* Where no merge joins two characters, a piece is two: most are then in the cache of short ones. */
+static int encode_piece(struct tc_encoder *e, struct part p)
+{
+  size_t from = 0, bytes = 0;
+  if (p.n >= TC_PIECE_BYTES)
+    return tc_fail(e->err, TC_EUSER, "the tokenizer leaves a piece of %.3g GB in one, which is too long: is it text?",
+                   (double)p.n * 1e-9);
+  if (e->t->joined && e->t->all_bytes && !e->t->ignore_merges) {
+    uint32_t before = tc_utf8_at(p.s, &bytes), c;
+    for (size_t at = bytes; at < p.n; at += bytes, before = c) {
+      c = tc_utf8_at(p.s + at, &bytes);
+      if (!tc_is_apart(e->t, before, c)) continue;
+      tc_bpe_piece(e->bpe, p.s + from, at - from, e->out);
+      from = at;
+    }
+  }
+  tc_bpe_piece(e->bpe, p.s + from, p.n - from, e->out);
+  return TC_OK;
+}
+
+/* Invalid bytes are pieces of their own, or tokens of bytes. */
+static int encode_invalid(struct tc_encoder *e, const char *s, size_t n)
+{
+  if (!e->t->characters) return encode_piece(e, (struct part){ s, n, GOES_ON });
+  if (!e->t->all_bytes)
+    return tc_fail(e->err, TC_EUSER, "tokenizer '%s' has no tokens of bytes, so invalid UTF-8 cannot be kept", e->t->name);
+  for (size_t i = 0; i < n; i++) TC_APPEND(e->out->id, e->out->n, e->out->cap, e->t->byte_id[(unsigned char)s[i]]);
+  return TC_OK;
+}
+
+/* ---- added tokens -------------------------------------------------------------------------- */
 
 static bool begins_character(char c) { return ((unsigned char)c & 0xc0) != 0x80; }
+
+/* Where the last character of s[n] begins. */
+static size_t character_before(const char *s, size_t n)
+{
+  while (n > 0 && !begins_character(s[--n])) ;
+  return n;
+}
 
 /* The bytes of white space at the end and at the front of s[n]. */
 static size_t space_at_end(const char *s, size_t n)
 {
   size_t end = n, bytes;
   while (end > 0) {
-    size_t at = end - 1;
-    while (at > 0 && !begins_character(s[at])) at--;
+    const size_t at = character_before(s, end);
     if (!tc_is_space(tc_utf8_at(s + at, &bytes))) break;
     end = at;
   }
@@ -136,46 +282,76 @@ static size_t space_at_front(const char *s, size_t n)
   return at;
 }
 
-/* Looks for the added tokens of a list, the leftmost first, of those the longest; `next` takes what is between. */
-static int find_added(struct tc_encoder *e, const struct tc_added_list *l, const char *s, size_t n,
-                      int (*next)(struct tc_encoder *, const char *, size_t))
+/* Whether what is at [begin, end) is not within a word. */
+static bool is_word_alone(const char *s, size_t n, size_t begin, size_t end)
 {
+  size_t bytes;
+  return !(begin > 0 && tc_is_word(tc_utf8_at(s + character_before(s, begin), &bytes))) &&
+         !(end < n && tc_is_word(tc_utf8_at(s + end, &bytes)));
+}
+
+/* Looks for the added tokens of a list, the leftmost first, of those the longest; `next` takes what is between. */
+static int find_added(struct tc_encoder *e, const struct tc_added_list *l, struct part p,
+                      int (*next)(struct tc_encoder *, struct part))
+{
+  const char *s = p.s;
   size_t from = 0, at = 0;
-  while (l->n && at < n) {
-    const struct tc_added *a = l->first[(unsigned char)s[at]] ? tc_added_at(l, s + at, n - at) : NULL;
+  while (l->n && at < p.n) {
+    const struct tc_added *a = l->first[(unsigned char)s[at]] ? tc_added_at(l, s + at, p.n - at) : NULL;
     if (!a) {
       at++;
       continue;
     }
     size_t begin = at, end = at + a->text.n;
     at = end;
+    if (a->single_word && !is_word_alone(s, p.n, begin, end)) continue;
     if (a->lstrip) begin -= space_at_end(s + from, begin - from);      /* no byte is looked at for two tokens */
-    if (a->rstrip) end += space_at_front(s + end, n - end);
-    if (begin > from) TC_TRY(next(e, s + from, begin - from));
+    if (a->rstrip) end += space_at_front(s + end, p.n - end);
+    if (begin > from) TC_TRY(next(e, part_of(p, from, begin)));
     TC_APPEND(e->out->id, e->out->n, e->out->cap, a->id);
     from = end;
   }
-  return from < n ? next(e, s + from, n - from) : TC_OK;
+  return from < p.n ? next(e, part_of(p, from, p.n)) : TC_OK;
 }
 
-static int encode_normal(struct tc_encoder *e, const char *s, size_t n)
+static int encode_normal(struct tc_encoder *e, struct part p)
 {
-  return split(e, s, n, 0);
+  return take(e, &(struct stage){ &e->t->pre_tokenizer, encode_piece }, 0, p);
 }
 
-static int normalize(struct tc_encoder *e, const char *s, size_t n)
+static int find_normalized(struct tc_encoder *e, struct part p)
 {
-  char *owned = NULL;
-  if (e->t->nfc) TC_TRY(tc_nfc(s, n, &s, &n, &owned, e->err));
-  const int status = find_added(e, &e->t->normalized, s, n, encode_normal);
-  free(owned);
-  return status;
+  return find_added(e, &e->t->normalized, p, encode_normal);
+}
+
+static int normalize(struct tc_encoder *e, struct part p)
+{
+  return take(e, &(struct stage){ &e->t->normalizer, find_normalized }, 0, p);
 }
 
 /* Valid text. */
-static int encode_text(struct tc_encoder *e, const char *s, size_t n)
+static int encode_text(struct tc_encoder *e, const char *s, size_t n, enum where where)
 {
-  return n ? find_added(e, &e->t->raw, s, n, normalize) : TC_OK;
+  return n ? find_added(e, &e->t->raw, (struct part){ s, n, where }, normalize) : TC_OK;
+}
+
+/* Takes a text through the steps of the normalizer alone. */
+int tc_normalized(struct tc_tokenizer *t, const char *text, struct tc_bytes *out, struct tc_err *err)
+{
+  struct tc_encoder *e;
+  struct part p = { text, strlen(text), BEGINS };
+  char *owned = NULL, *next = NULL;
+  TC_TRY(tc_encoder_new(&e, t, err));
+  e->err = err;
+  int rc = TC_OK;
+  for (int i = 0; i < t->normalizer.n && p.n && rc == TC_OK; i++) {
+    rc = rewrite(e, &t->normalizer.at[i], &p, &next);
+    if (next) free(owned), owned = next;
+  }
+  if (rc == TC_OK) *out = tc_token_keep(t, p.s, p.n);
+  free(owned);
+  tc_encoder_free(e);
+  return rc;
 }
 
 /* ---- invalid UTF-8 --------------------------------------------------------------------- */
@@ -191,31 +367,31 @@ static size_t invalid_run(const char *text, size_t n, int64_t *parts)
   return at;
 }
 
-/* Valid text and invalid bytes in turn: the latter are pieces of their own. */
-static int encode_bytes(struct tc_encoder *e, const char *text, size_t n, int64_t *parts)
+/* Valid text and invalid bytes in turn. */
+static int encode_bytes(struct tc_encoder *e, const char *text, size_t n, enum where where, int64_t *parts)
 {
-  for (size_t at = 0; at < n;) {
+  for (size_t at = 0; at < n; where = GOES_ON) {
     const size_t valid = tc_utf8_valid(text + at, n - at);
-    TC_TRY(encode_text(e, text + at, valid));
+    TC_TRY(encode_text(e, text + at, valid, where));
     at += valid;
     const size_t invalid = invalid_run(text + at, n - at, parts);
-    if (invalid) TC_TRY(encode_piece(e, text + at, invalid));
+    if (invalid) TC_TRY(encode_invalid(e, text + at, invalid));
     at += invalid;
   }
   return TC_OK;
 }
 
-static int encode_replaced(struct tc_encoder *e, const char *text, size_t n, int64_t *parts)
+static int encode_replaced(struct tc_encoder *e, const char *text, size_t n, enum where where, int64_t *parts)
 {
   size_t bytes;
   char *copy = tc_utf8_replace(text, n, &bytes, parts);
-  const int status = encode_text(e, copy, bytes);
+  const int status = encode_text(e, copy, bytes, where);
   free(copy);
   return status;
 }
 
-int tc_encode(struct tc_encoder *e, const char *text, size_t n, enum tc_invalid how, struct tc_ids *out,
-              int64_t *n_invalid, struct tc_err *err)
+static int encode(struct tc_encoder *e, const char *text, size_t n, enum where where, enum tc_invalid how,
+                  struct tc_ids *out, int64_t *n_invalid, struct tc_err *err)
 {
   int64_t parts = 0;
   e->out = out;
@@ -223,67 +399,23 @@ int tc_encode(struct tc_encoder *e, const char *text, size_t n, enum tc_invalid 
   const size_t valid = tc_utf8_valid(text, n);
   if (valid < n && how == TC_INVALID_REFUSE)
     return tc_fail(err, TC_EUSER, "invalid UTF-8 at byte %zu: 0x%02x", valid, (unsigned char)text[valid]);
-  const int status = valid == n ? encode_text(e, text, n)
-                     : how == TC_INVALID_BYTES ? encode_bytes(e, text, n, &parts)
-                                               : encode_replaced(e, text, n, &parts);
+  const int status = valid == n ? encode_text(e, text, n, where)
+                     : how == TC_INVALID_BYTES ? encode_bytes(e, text, n, where, &parts)
+                                               : encode_replaced(e, text, n, where, &parts);
   if (n_invalid) *n_invalid += parts;
   return status;
 }
 
-/* ---- questions ------------------------------------------------------------------------- */
-
-int64_t tc_tokenizer_vocab(const struct tc_tokenizer *t) { return t->n_ids; }
-uint64_t tc_tokenizer_hash(const struct tc_tokenizer *t) { return t->hash; }
-const struct tc_ids *tc_tokenizer_begin(const struct tc_tokenizer *t) { return &t->begin; }
-const struct tc_ids *tc_tokenizer_end(const struct tc_tokenizer *t) { return &t->end; }
-
-const char *tc_tokenizer_bytes(const struct tc_tokenizer *t, uint32_t id, size_t *bytes)
+int tc_encode(struct tc_encoder *e, const char *text, size_t n, enum tc_invalid how, struct tc_ids *out,
+              int64_t *n_invalid, struct tc_err *err)
 {
-  const struct tc_bytes none = { NULL, 0 }, *x = id < t->n_ids ? &t->token[id] : &none;
-  *bytes = x->n;
-  return x->s;
+  return encode(e, text, n, BEGINS, how, out, n_invalid, err);
 }
 
-int64_t tc_tokenizer_find(const struct tc_tokenizer *t, const char *text)
+int tc_encode_on(struct tc_encoder *e, const char *text, size_t n, enum tc_invalid how, struct tc_ids *out,
+                 int64_t *n_invalid, struct tc_err *err)
 {
-  const struct tc_bytes want = { text, strlen(text) };
-  const struct tc_added_list *const lists[] = { &t->raw, &t->normalized };
-  for (size_t i = 0; i < 2; i++)
-    for (size_t k = 0; k < lists[i]->n; k++) {
-      const struct tc_added *a = &lists[i]->at[k];
-      if (t->token[a->id].n == want.n && memcmp(t->token[a->id].s, text, want.n) == 0) return a->id;
-    }
-  const uint32_t id = tc_words_find(&t->words, want);
-  return id == TC_NO_ID ? -1 : (int64_t)id;
-}
-
-const char *tc_tokenizer_added(const struct tc_tokenizer *t, uint32_t id)
-{
-  const struct tc_added_list *const lists[] = { &t->raw, &t->normalized };
-  for (size_t i = 0; i < 2; i++)
-    for (size_t k = 0; k < lists[i]->n; k++)
-      if (lists[i]->at[k].id == id) return t->token[id].s;
-  return NULL;
-}
-
-int64_t tc_tokenizer_end_of_text(const struct tc_tokenizer *t)
-{
-  static const char *const names[] = { "<|endoftext|>", "<|end_of_text|>", "</s>" };
-  int64_t id = -1;
-  for (int i = 0; i < 3 && id < 0; i++) id = tc_tokenizer_find(t, names[i]);
-  return id;
-}
-
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-
-size_t tc_tokenizer_cut(const struct tc_tokenizer *t, const char *text, size_t from, size_t n)
-{
-  for (size_t p = n ? n - 1 : 0; t->anywhere && p > 0 && p >= from; p--)
-    if (begins_character(text[p])) return p;
-  if (!t->cuts || t->whole) return 0;
-  for (size_t p = n < 2 ? 0 : n - 2; p > 0 && p >= from; p--)
-    if (text[p] == ' ' && is_letter(text[p - 1]) && is_letter(text[p + 1])) return p;
-  return 0;
+  return encode(e, text, n, GOES_ON, how, out, n_invalid, err);
 }
 
 int tc_encode_begun(struct tc_encoder *e, const char *text, size_t n, struct tc_ids *out, struct tc_err *err)

@@ -20,31 +20,68 @@ struct tc_words { struct tc_word *slot; size_t mask, n; };
 struct tc_merge { uint64_t pair; uint32_t rank, id; };
 struct tc_merges { struct tc_merge *slot; size_t mask; int shift; };
 
-/* Added tokens, sorted by their text, which is what is looked for. */
-struct tc_added { struct tc_bytes text; uint32_t id; bool lstrip, rstrip; };
+/* Added tokens, sorted by the text that is looked for: content, or its normal form. */
+struct tc_added { struct tc_bytes text, content; uint32_t id; bool lstrip, rstrip, single_word; };
 struct tc_added_list { struct tc_added *at; size_t n, cap; bool first[256]; };
 
-/* A step of the pre-tokenizer: pieces are split by a pattern, matches and what is between them; or
- * (code == NULL) a piece that does not begin with a space gets one. */
-struct tc_step { pcre2_code *code; struct tc_bytes pattern; bool literal; };     /* literal: the pattern is text */
+/* A step of the normalizer or the pre-tokenizer. The numbers of these enums are in hashes. */
+enum tc_step_kind {
+  TC_STEP_SPLIT,          /* into matches of the pattern and what is between them */
+  TC_STEP_PREPEND,        /* content is put in front */
+  TC_STEP_REPLACE,        /* content takes the place of each match */
+  TC_STEP_NFC,
+  TC_STEP_NFKC
+};
+/* What becomes of a match: a piece of its own, nothing, a part of the piece before or after it, or one of other
+ * matches beside it. */
+enum tc_behavior { TC_ISOLATED, TC_REMOVED, TC_WITH_PREVIOUS, TC_WITH_NEXT, TC_CONTIGUOUS };
+/* Where content is put in front: of a piece that does not begin with it, of such a piece at the begin of the text, of
+ * every piece. */
+enum tc_prepend { TC_PREPEND_MISSING, TC_PREPEND_FIRST, TC_PREPEND_ALWAYS };
+struct tc_step {
+  enum tc_step_kind kind;
+  pcre2_code *code;       /* NULL: the pattern is text */
+  struct tc_bytes pattern, content;
+  enum tc_behavior behavior;
+  enum tc_prepend prepend;
+  bool invert;            /* what is between matches counts as a match */
+};
 enum { TC_STEPS = 16 };
+struct tc_steps { struct tc_step at[TC_STEPS]; int n; };
+
+/* How a token becomes text: `replace` in its own text; `bytes`: <0x0A> is a byte; strip: so often is this character
+ * removed in front of the whole text. without_spaces: the first token loses its spaces. */
+struct tc_decoding {
+  struct { struct tc_bytes from, to; } replace[TC_STEPS];
+  int n;
+  bool bytes, fused, without_spaces;
+  struct tc_bytes stripped;
+  int64_t strip;
+};
 
 struct tc_tokenizer {
   char *name;                       /* for sentences; owned */
   uint64_t hash;
   struct tc_pool *pool;             /* has all texts */
-  struct tc_bytes *token;           /* [n_ids]; owned */
+  struct tc_bytes *token;           /* [n_ids] what it is decoded to; owned */
   uint32_t n_ids, n_room;
   struct tc_words words;            /* of the model's vocabulary */
   struct tc_merges merges;
-  uint32_t byte_id[256];
-  bool ignore_merges, nfc, jit;
+  uint32_t byte_id[256];            /* TC_NO_ID: the byte has no token, if tokens are of characters */
+  uint32_t unknown;                 /* of characters: the token of one that has none; TC_NO_ID: it is left out */
+  bool characters;                  /* merges begin with characters, not with bytes */
+  bool byte_fallback, all_bytes;    /* a character without a token is tokens of its bytes; all bytes have one */
+  bool fuse_unknown;                /* unknown characters side by side are one token */
+  bool ignore_merges, jit;
   struct tc_added_list raw, normalized;
-  struct tc_step step[TC_STEPS];
-  int n_steps;
+  struct tc_steps normalizer, pre_tokenizer;
+  struct tc_decoding decoding;
   struct tc_ids begin, end;
+  uint64_t *joined;                 /* pairs of characters that some merge joins (cut.c); NULL: not known; owned */
+  struct tc_bytes mark;             /* what the steps put in place of a space; s == NULL: it stays */
   bool cuts, whole;                 /* a step splits where tc_tokenizer_cut cuts; a step, or an added token, may
                                      * need the text on both sides */
+  bool prepends;                    /* something is put in front of a piece that begins with a space */
   bool anywhere;                    /* no token has several characters: a text may be cut between any two */
 };
 
@@ -74,9 +111,26 @@ static inline const struct tc_merge *tc_merges_find(const struct tc_merges *m, u
 }
 
 /* ---- prepare.c: parts of tokenizer.json; sentences begin with t->name ---- */
+/* The "type" of a part; "" if it has none. */
+const char *tc_part_type(const json_t *j);
+int tc_part_refuse(const struct tc_tokenizer *t, const char *part, const char *type, const char *what, struct tc_err *err);
+/* A flag of a part; `otherwise` if it isn't there. Fails if it is neither true nor false. */
+int tc_part_flag(const struct tc_tokenizer *t, const json_t *j, const char *key, bool otherwise, bool *out, struct tc_err *err);
+/* Calls load for each part of a Sequence's list. */
+int tc_part_each(struct tc_tokenizer *t, const json_t *j, const char *key,
+                 int (*load)(struct tc_tokenizer *, const json_t *, struct tc_err *), struct tc_err *err);
+
 int tc_load_normalizer(struct tc_tokenizer *t, const json_t *j, struct tc_err *err);
 int tc_load_pre_tokenizer(struct tc_tokenizer *t, const json_t *j, struct tc_err *err);
 int tc_load_post_processor(struct tc_tokenizer *t, const json_t *j, struct tc_err *err);
+/* ---- encode.c ---- */
+/* text in the form in which normalized added tokens are looked for; a copy in the pool. */
+int tc_normalized(struct tc_tokenizer *t, const char *text, struct tc_bytes *out, struct tc_err *err);
+
+/* ---- decode.c ---- */
+int tc_load_decoder(struct tc_tokenizer *t, const json_t *j, struct tc_err *err);
+/* What the token of this text is decoded to, if it stands alone; a copy in the pool. */
+struct tc_bytes tc_decoded(struct tc_tokenizer *t, const char *text, size_t n);
 
 /* ---- pattern.c ---- */
 /* GPT-2's, which the pre-tokenizer ByteLevel has by itself. */
@@ -84,10 +138,29 @@ extern const char tc_pattern_gpt2[];
 /* What a pattern does between a letter of ASCII and " " before another one: it isn't known, it never splits
  * there, it always does. */
 enum tc_cuts { TC_CUTS_UNKNOWN, TC_CUTS_NOT, TC_CUTS };
-/* Compiles a pattern of Oniguruma's (Ruby's) syntax. literal: it is text. TC_EUSER: it has what PCRE2 may
+/* Compiles a pattern of Oniguruma's (Ruby's) syntax. part: what has it, for sentences. TC_EUSER: it has what PCRE2 may
  * understand in another way. */
-int tc_pattern_compile(pcre2_code **out, const char *pattern, bool literal, enum tc_cuts *cuts, const char *name,
+int tc_pattern_compile(pcre2_code **out, const char *pattern, enum tc_cuts *cuts, const char *name, const char *part,
                        struct tc_err *err);
+
+/* ---- cut.c ---- */
+/* Notes what a step that was added means for cuts; regex: what is known of its pattern, if that is one. */
+void tc_note_step(struct tc_tokenizer *t, const struct tc_step *s, enum tc_cuts regex);
+void tc_note_added(struct tc_tokenizer *t, const struct tc_added *a, bool normalized);
+/* Notes which characters merges join, once all are read. */
+void tc_note_merges(struct tc_tokenizer *t);
+#define TC_JOINED_BITS 20
+static inline uint32_t tc_joined_place(uint32_t before, uint32_t after)
+{
+  if ((before | after) < 128) return before << 7 | after;
+  return (uint32_t)(((uint64_t)before << 21 | after) * UINT64_C(0x9e3779b97f4a7c15) >> (64 - TC_JOINED_BITS));
+}
+/* Whether no merge joins what ends with the first character to what begins with the second. */
+static inline bool tc_is_apart(const struct tc_tokenizer *t, uint32_t before, uint32_t after)
+{
+  const uint32_t i = tc_joined_place(before, after);
+  return !(t->joined[i >> 6] >> (i & 63) & 1);
+}
 
 /* ---- hash.c ---- */
 /* The hash of a tokenizer that was read: never 0, which stands for none. */
@@ -98,8 +171,12 @@ uint64_t tc_hash_tokenizer(const struct tc_tokenizer *t);
 uint32_t tc_utf8_at(const char *text, size_t *bytes);
 /* Whether a code point is white space (the property White_Space). */
 bool tc_is_space(uint32_t c);
-/* text[n], which is valid, in NFC: *out, *n_out bytes: text itself, or owned by the caller (*owned). */
-int tc_nfc(const char *text, size_t n, const char **out, size_t *n_out, char **owned, struct tc_err *err);
+/* Whether it is part of a word: letters, marks, digits, connectors and joiners, as \w of Rust's regex. */
+bool tc_is_word(uint32_t c);
+/* text[n], which is valid, in NFC, or NFKC if `compat`: *out, *n_out bytes: text itself, or owned by the caller
+ * (*owned). */
+int tc_normal_form(const char *text, size_t n, bool compat, const char **out, size_t *n_out, char **owned,
+                   struct tc_err *err);
 
 /* ---- bpe.c ---- */
 struct tc_bpe;

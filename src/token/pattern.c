@@ -1,4 +1,4 @@
-/* pattern.c - a pre-tokenizer's regex for PCRE2.
+/* pattern.c - the regexes of a normalizer or pre-tokenizer for PCRE2.
  *
  * Hugging Face's library matches by Oniguruma, in Ruby's syntax. Most of that means the same to PCRE2, but not
  * all: \s has other characters, \h and \w mean something else, {1,2}+ too, and (*ACCEPT) is a verb here. So a pattern is
@@ -56,7 +56,7 @@ static const char *const properties[] = {
 enum { MOST_DEPTH = 100 };
 
 struct translation {
-  const char *name, *in;      /* in: what is left to read */
+  const char *name, *part, *in;      /* part: of the tokenizer; in: what is left to read */
   char *out;                  /* owned */
   size_t len, cap;
   bool in_class;
@@ -83,9 +83,9 @@ static void copy(struct translation *t, size_t n)
 static int refuse(const struct translation *t, size_t n)
 {
   while (((unsigned char)t->in[n] & 0xc0) == 0x80) n++;
-  return tc_fail(t->err, TC_EUSER, "tokenizer '%s': the regex of its pre-tokenizer has '%.*s'%s, which is not "
-                 "supported: the patterns of GPT-2, Llama 3, Qwen and others of their kind are", t->name,
-                 (int)n, t->in, t->in_class ? " within [...]" : "");
+  return tc_fail(t->err, TC_EUSER, "tokenizer '%s': the regex of its %s has '%.*s'%s, which is not supported: the patterns "
+                 "of GPT-2, Llama 3, Qwen and others of their kind are", t->name, t->part, (int)n, t->in,
+                 t->in_class ? " within [...]" : "");
 }
 
 /* The first of list[n] that t->in begins with; NULL. */
@@ -189,8 +189,7 @@ static int bracket(struct translation *t)
   t->in_class = true;
   if (*t->in == ']') return refuse(t, 1);
   TC_TRY(class_items(t));
-  if (!*t->in) return tc_fail(t->err, TC_EUSER, "tokenizer '%s': the regex of its pre-tokenizer has a [ without "
-                              "its ]", t->name);
+  if (!*t->in) return tc_fail(t->err, TC_EUSER, "tokenizer '%s': the regex of its %s has a [ without its ]", t->name, t->part);
   copy(t, 1);
   t->in_class = false;
   t->atom = true;
@@ -268,11 +267,11 @@ static int translate(struct translation *t)
     t->group[t->depth].solid |= t->atom;
   }
   if (t->depth)
-    return tc_fail(t->err, TC_EUSER, "tokenizer '%s': the regex of its pre-tokenizer has a ( without its )", t->name);
+    return tc_fail(t->err, TC_EUSER, "tokenizer '%s': the regex of its %s has a ( without its )", t->name, t->part);
   return TC_OK;
 }
 
-static int compile(pcre2_code **out, const char *pattern, uint32_t options, const char *name, struct tc_err *err)
+static int compile(pcre2_code **out, const struct translation *t, struct tc_err *err)
 {
   int error;
   size_t at;
@@ -280,33 +279,32 @@ static int compile(pcre2_code **out, const char *pattern, uint32_t options, cons
   pcre2_compile_context *c = pcre2_compile_context_create(NULL);
   if (!c) tc_out_of_memory(0);
   pcre2_set_newline(c, PCRE2_NEWLINE_LF);
-  *out = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &error, &at, c);
+  *out = pcre2_compile((PCRE2_SPTR)t->out, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error, &at, c);
   pcre2_compile_context_free(c);
   if (!*out) {
     char why[200] = "";
     pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
-    return tc_fail(err, TC_EUSER, "tokenizer '%s': the regex of its pre-tokenizer is wrong: %s (at '%.20s')", name,
-                   why, pattern + TC_MIN(at, strlen(pattern)));
+    return tc_fail(err, TC_EUSER, "tokenizer '%s': the regex of its %s is wrong: %s (at '%.20s')", t->name, t->part, why,
+                   t->out + TC_MIN(at, strlen(t->out)));
   }
   pcre2_pattern_info(*out, PCRE2_INFO_MATCHEMPTY, &empty);
   if (empty)
-    return tc_fail(err, TC_EUSER, "tokenizer '%s': the regex of its pre-tokenizer matches an empty text, which is "
-                   "not supported", name);
+    return tc_fail(err, TC_EUSER, "tokenizer '%s': the regex of its %s matches an empty text, which is not supported",
+                   t->name, t->part);
   pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE);      /* without it matches are slower */
   return TC_OK;
 }
 
-int tc_pattern_compile(pcre2_code **out, const char *pattern, bool literal, enum tc_cuts *cuts, const char *name,
+int tc_pattern_compile(pcre2_code **out, const char *pattern, enum tc_cuts *cuts, const char *name, const char *part,
                        struct tc_err *err)
 {
   *out = NULL;
   *cuts = TC_CUTS_UNKNOWN;
-  for (size_t i = 0; !literal && i < sizeof known / sizeof *known; i++)
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (strcmp(pattern, known[i].pattern) == 0) *cuts = known[i].cuts;
-  if (literal) return compile(out, pattern, PCRE2_UTF | PCRE2_LITERAL, name, err);
-  struct translation t = { .name = name, .in = pattern, .err = err };
+  struct translation t = { .name = name, .part = part, .in = pattern, .err = err };
   int status = translate(&t);
-  if (status == TC_OK) status = compile(out, t.out, PCRE2_UTF | PCRE2_UCP, name, err);
+  if (status == TC_OK) status = compile(out, &t, err);
   free(t.out);
   return status;
 }

@@ -1,6 +1,6 @@
-/* token.h - byte-level BPE: text to token ids and back, as Hugging Face's `tokenizers` library does it.
+/* token.h - BPE of bytes or characters: text to token ids and back, as Hugging Face's `tokenizers` library does it.
  *
- * In: a tokenizer.json with a byte-level BPE model, and text. Out: the same ids as that library gives. What a
+ * In: a tokenizer.json with a BPE model, and text. Out: the same ids as that library gives. What a
  * file asks for and is not done here is refused by name when the file is read. Steps of encoding:
  *   added tokens that are looked for in the raw text; the normalizer; added tokens that are looked for in
  *   normalized text; the pre-tokenizer's splits; merges of pairs of tokens within each piece.
@@ -9,12 +9,15 @@
  *   impl.h      the tokenizer as a struct
  *   tokenizer_json.c  model, added tokens
  *   prepare.c   tokenizer.json: normalizer, pre-tokenizer, post-processor
- *   pattern.c   a pre-tokenizer's regex for PCRE2, and which of them allow cuts of a text
+ *   pattern.c   regexes for PCRE2, and which of them allow cuts of a text
  *   hash.c      identifies a tokenizer
+ *   lookup.c    questions about a tokenizer
  *   words.c     tables: bytes to id, pair to merge, added tokens as a sorted list
- *   utf8.c      what is valid UTF-8
+ *   utf8.c      what is valid UTF-8; normal forms
  *   encode.c    the steps of encoding
- *   bpe.c       merges, and the cache of short pieces */
+ *   bpe.c       merges, and the cache of short pieces
+ *   cut.c       where a text may be cut, and which characters no merge joins
+ *   decode.c    the decoder: ids to text */
 #ifndef TC_TOKEN_H
 #define TC_TOKEN_H
 
@@ -36,38 +39,38 @@ struct tc_tokenizer;
 int tc_tokenizer_load(struct tc_tokenizer **out, const char *path, struct tc_err *err);
 int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name,
                        struct tc_err *err);
-/* As _load and _parse, for a model with this vocabulary. TC_EUSER also if the tokenizer has ids beyond it that are not
- * those of added tokens (tc_tokenizer_extra); *out is then NULL. */
-int tc_tokenizer_load_for(struct tc_tokenizer **out, const char *path, int64_t vocab, struct tc_err *err);
-int tc_tokenizer_parse_for(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name, int64_t vocab,
-                           struct tc_err *err);
 /* Local. The tokenizer of bytes: a token is a byte, its hash is 0, and any text, of any bytes, may be cut between
  * characters. Owned by the caller. */
 struct tc_tokenizer *tc_tokenizer_of_bytes(void);
 void tc_tokenizer_free(struct tc_tokenizer *t);
 
 int64_t tc_tokenizer_vocab(const struct tc_tokenizer *t);     /* the highest id + 1 */
-/* Local. How many added tokens have ids from `vocab` on, which a model with this vocabulary does not have: a pad token,
- * for example. Text without them is the model's all the same. -1: tokens that are not added have such ids, too. */
-int64_t tc_tokenizer_extra(const struct tc_tokenizer *t, int64_t vocab);
+/* Local. How many tokens have ids from `vocab` on, which a model with this vocabulary does not have: a pad token, for
+ * example. Text without them is the model's all the same. */
+int64_t tc_tokenizer_beyond(const struct tc_tokenizer *t, int64_t vocab);
 /* Local. A hash of all that ids depend on, the same for another file with the same tokenizer: the vocabulary by id, the
- * merges in order, added tokens with lstrip, rstrip and normalized, normalizer, the pre-tokenizer's patterns,
- * ignore_merges, and the post-processor's begin and end tokens. 0: a token is a byte. */
+ * merges in order, added tokens with lstrip, rstrip, normalized and single_word, the steps of normalizer and
+ * pre-tokenizer, ignore_merges, byte_fallback, unk_token and fuse_unk where they matter, and the post-processor's begin and
+ * end tokens. 0: a token is a byte. */
 uint64_t tc_tokenizer_hash(const struct tc_tokenizer *t);
 /* Local. The id of an added token, or of a token of the vocabulary with this text; -1: there is none. */
 int64_t tc_tokenizer_find(const struct tc_tokenizer *t, const char *text);
 /* Local. The text of an added token; NULL: the id is not one's. Borrowed. */
 const char *tc_tokenizer_added(const struct tc_tokenizer *t, uint32_t id);
-/* Local. The token that ends a text, by the names that tokenizers give to it: <|endoftext|>, <|end_of_text|> or
- * </s>; -1: there is none. */
+/* Local. The token that ends a text, by the names that tokenizers give to it: <|endoftext|>, <|end_of_text|>, </s> or
+ * <eos>; -1: there is none. */
 int64_t tc_tokenizer_end_of_text(const struct tc_tokenizer *t);
 /* Local. What the post-processor's template puts before and after a document; borrowed. */
 const struct tc_ids *tc_tokenizer_begin(const struct tc_tokenizer *t);
 const struct tc_ids *tc_tokenizer_end(const struct tc_tokenizer *t);
-/* Local. The bytes that an id stands for, *bytes of them; NULL: no token has this id. Borrowed. */
+/* Local. The bytes that an id stands for within a text, *bytes of them; NULL: no token has this id. Borrowed. */
 const char *tc_tokenizer_bytes(const struct tc_tokenizer *t, uint32_t id, size_t *bytes);
-/* Local. The last place p in [from, n) at which text[n] may be cut: text[0, p) and the text from p on give the
- * same ids separately as together, whatever follows text[n]. 0: there is none, or none is known for this
+/* Local. What a token stands for, for messages: with \x.. for what is not plain ASCII, and without its end if it is long; ""
+ * if t is NULL or has no such token. Returns text. */
+enum { TC_TOKEN_SHOWN = 64 };
+const char *tc_token_shown(const struct tc_tokenizer *t, uint32_t id, char text[TC_TOKEN_SHOWN]);
+/* Local. The last place p in [from, n) at which text[n] may be cut: text[0, p), and the text from p on by tc_encode_on,
+ * give the same ids separately as together, whatever follows text[n]. 0: there is none, or none is known for this
  * tokenizer. */
 size_t tc_tokenizer_cut(const struct tc_tokenizer *t, const char *text, size_t from, size_t n);
 
@@ -110,9 +113,29 @@ void tc_encoder_free(struct tc_encoder *e);
 int tc_encode(struct tc_encoder *e, const char *text, size_t n, enum tc_invalid how, struct tc_ids *out,
               int64_t *n_invalid, struct tc_err *err);
 
+/* Local. As tc_encode, for text behind a place where it was cut: nothing is put in front of it (Prepend, Metaspace,
+ * add_prefix_space). */
+int tc_encode_on(struct tc_encoder *e, const char *text, size_t n, enum tc_invalid how, struct tc_ids *out,
+                 int64_t *n_invalid, struct tc_err *err);
+
 /* Local. Appends the ids of text[n] as a model reads a text: the tokenizer's begin tokens, then the text's. e NULL: a
  * token is a byte. TC_EUSER: as tc_encode, and invalid UTF-8. */
 int tc_encode_begun(struct tc_encoder *e, const char *text, size_t n, struct tc_ids *out, struct tc_err *err);
+
+/* ---- a decoder: ids to text, one after the other -------------------------------------------------- */
+
+struct tc_decoder;
+/* Local. t must live longer. Owned by the caller. keeps_bytes: tokens of bytes give these bytes, as they come, so that what
+ * was encoded as bytes comes back; else, as Hugging Face's library does it, bytes one after the other that are not valid
+ * UTF-8 together give U+FFFD each, which is known when they end. */
+struct tc_decoder *tc_decoder_new(const struct tc_tokenizer *t, bool keeps_bytes);
+void tc_decoder_free(struct tc_decoder *d);
+/* Local. The next id begins a text. */
+void tc_decoder_begin(struct tc_decoder *d);
+/* Local. The text that is known once this id has come, *bytes of it; an id without a token gives none. _end: what is
+ * left. Borrowed until the next call; NULL or any pointer if *bytes is 0. */
+const char *tc_decode(struct tc_decoder *d, uint32_t id, size_t *bytes);
+const char *tc_decode_end(struct tc_decoder *d, size_t *bytes);
 
 /* ---- UTF-8 ------------------------------------------------------------------------------------- */
 

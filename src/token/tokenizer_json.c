@@ -1,10 +1,11 @@
 /* tokenizer_json.c - tokenizer.json: the vocabulary, the merges and the added tokens.
  *
- * The vocabulary is written in an alphabet of 256 characters, one for each byte: printable ones of Latin-1 stand for
- * themselves, the others begin at U+0100. It is read into bytes here, so that nothing after it knows the alphabet.
+ * The vocabulary of byte-level BPE is written in an alphabet of 256 characters, one for each byte: printable ones of
+ * Latin-1 stand for themselves, the others begin at U+0100. It is read into bytes here, so that nothing after it knows the
+ * alphabet. Without ByteLevel, tokens are of characters (SentencePiece's BPE), and <0x0A> may be the token of a byte.
  *
- * Invariants of a tokenizer that was read: every id of words, merges and lists is below n_ids and has bytes; every
- * byte has a token, so every text has ids. */
+ * Invariants of a tokenizer that was read: every id of words, merges and lists is below n_ids and has a text; every
+ * byte has a token, or an unknown character has one, so every text has ids. */
 #include "src/token/impl.h"
 #include "src/files/input.h"
 
@@ -30,11 +31,12 @@ static int byte_of(uint32_t c)
   return 0xad;
 }
 
-/* The bytes of a text of the alphabet, into out, which has room for n. Returns their number; 0: it is empty, or has
- * another character. */
-static size_t decode(const char *s, size_t n, char *out)
+/* What a text of the vocabulary stands for, into out, which has room for n: itself, or bytes by the alphabet. Returns
+ * their number; 0: it is empty, or has a character that is not in the alphabet. */
+static size_t decode(const struct tc_tokenizer *t, const char *s, size_t n, char *out)
 {
   size_t len = 0, bytes;
+  if (t->characters) return memcpy(out, s, n), n;
   for (size_t i = 0; i < n; i += bytes) {
     const int byte = byte_of(tc_utf8_at(s + i, &bytes));
     if (byte < 0) return 0;
@@ -53,14 +55,11 @@ static int check_model(const struct tc_tokenizer *t, const json_t *model, struct
   if (!json_is_object(model)) return damaged(t, "it has no model", err);
   const char *name = type ? json_string_value(type) : "BPE";      /* the first files had no type */
   if (!name || strcmp(name, "BPE") != 0)
-    return tc_fail(err, TC_EUSER, "tokenizer '%s' has a model of type '%.60s'; only byte-level BPE is supported",
-                   t->name, name ? name : "");
+    return tc_fail(err, TC_EUSER, "tokenizer '%s' has a model of type '%.60s'; only BPE is supported", t->name,
+                   name ? name : "");
   if (x && !json_is_null(x) && !(json_is_number(x) && json_number_value(x) == 0))
     return tc_fail(err, TC_EUSER, "tokenizer '%s' has a BPE model with dropout, which is not supported: ids "
                    "would be random", t->name);
-  if (json_is_true(json_object_get(model, "byte_fallback")))
-    return tc_fail(err, TC_EUSER, "tokenizer '%s' has a BPE model with byte_fallback, as SentencePiece has; only "
-                   "byte-level BPE is supported", t->name);
   for (size_t i = 0; i < 2; i++) {
     const char *mark = json_string_value(json_object_get(model, marks[i]));
     if (mark && *mark)
@@ -87,38 +86,59 @@ static int reserve_id(struct tc_tokenizer *t, json_int_t id, struct tc_err *err)
   return TC_OK;
 }
 
+/* A token of the vocabulary; buf has room for its text. */
+static int load_word(struct tc_tokenizer *t, const char *text, const json_t *id, char *buf, struct tc_err *err)
+{
+  const size_t n = strlen(text), len = decode(t, text, n, buf);
+  if (!json_is_integer(id)) return damaged(t, "an id of its vocabulary is not an integer", err);
+  TC_TRY(reserve_id(t, json_integer_value(id), err));
+  const uint32_t i = (uint32_t)json_integer_value(id);
+  if (t->token[i].s)
+    return tc_fail(err, TC_EUSER, "tokenizer '%s' is damaged: two tokens of its vocabulary have the id %u", t->name, i);
+  t->token[i] = t->characters ? tc_decoded(t, text, n) : len ? tc_token_keep(t, buf, len) : tc_token_keep(t, text, n);
+  if (len) tc_words_put(&t->words, t->characters ? tc_token_keep(t, text, n) : t->token[i], i);
+  return TC_OK;
+}
+
 static int load_vocab(struct tc_tokenizer *t, json_t *vocab, struct tc_err *err)
 {
   const char *text;
   json_t *id;
-  char *bytes = NULL;
+  char *buf = NULL;
   int status = TC_OK;
   tc_words_new(&t->words, json_object_size(vocab));
   json_object_foreach(vocab, text, id) {
-    const size_t n = strlen(text);
-    bytes = tc_realloc(bytes, n + 1);
-    if (!json_is_integer(id)) status = damaged(t, "an id of its vocabulary is not an integer", err);
-    else status = reserve_id(t, json_integer_value(id), err);
+    buf = tc_realloc(buf, strlen(text) + 1);
+    status = load_word(t, text, id, buf, err);
     if (status != TC_OK) break;
-    const uint32_t i = (uint32_t)json_integer_value(id);
-    const size_t len = decode(text, n, bytes);
-    if (t->token[i].s) {
-      status = tc_fail(err, TC_EUSER, "tokenizer '%s' is damaged: two tokens of its vocabulary have the id %u", t->name,
-                       i);
-      break;
-    }
-    t->token[i] = len ? tc_token_keep(t, bytes, len) : tc_token_keep(t, text, n);
-    if (len) tc_words_put(&t->words, t->token[i], i);
   }
-  free(bytes);
-  for (int b = 0; b < 256 && status == TC_OK; b++) {
-    t->byte_id[b] = tc_words_find(&t->words, (struct tc_bytes){ (char[]){ (char)b }, 1 });
-    if (t->byte_id[b] == TC_NO_ID)
-      status = tc_fail(err, TC_EUSER, "tokenizer '%s': its vocabulary has no token for the byte 0x%02x; only "
-                       "byte-level BPE with all 256 bytes is supported (one of your own: initial_alphabet = "
-                       "ByteLevel.alphabet(), as docs/data.md shows)", t->name, b);
-  }
+  free(buf);
   return status;
+}
+
+/* The token of each byte, and that of what has none. */
+static int find_bytes(struct tc_tokenizer *t, const json_t *model, struct tc_err *err)
+{
+  const char *unknown = json_string_value(json_object_get(model, "unk_token"));
+  t->byte_fallback = json_is_true(json_object_get(model, "byte_fallback"));
+  t->fuse_unknown = json_is_true(json_object_get(model, "fuse_unk"));
+  t->all_bytes = !t->characters || t->byte_fallback;
+  for (int b = 0; b < 256; b++) {
+    char name[8] = { (char)b };
+    if (t->characters) snprintf(name, sizeof name, "<0x%02X>", b);
+    t->byte_id[b] = tc_words_find(&t->words, (struct tc_bytes){ name, t->characters ? 6 : 1 });
+    if (t->byte_id[b] != TC_NO_ID) continue;
+    t->all_bytes = false;
+    if (!t->characters)
+      return tc_fail(err, TC_EUSER, "tokenizer '%s': its vocabulary has no token for the byte 0x%02x; byte-level BPE is "
+                     "supported with all 256 bytes (one of your own: initial_alphabet = ByteLevel.alphabet(), as "
+                     "docs/data.md shows)", t->name, b);
+  }
+  t->unknown = unknown && t->characters ? tc_words_find(&t->words, (struct tc_bytes){ unknown, strlen(unknown) }) : TC_NO_ID;
+  if (t->all_bytes || t->unknown != TC_NO_ID) return TC_OK;
+  return tc_fail(err, TC_EUSER, "tokenizer '%s': its pre-tokenizer does not end with ByteLevel, and its vocabulary has neither "
+                 "tokens <0x00> to <0xFF> for byte_fallback nor unk_token: characters that it does not have would be lost",
+                 t->name);
 }
 
 /* The two halves of a merge, "a b" or ["a", "b"]. */
@@ -144,7 +164,7 @@ static bool halves(const json_t *merge, struct tc_bytes half[2])
 static int load_merge(struct tc_tokenizer *t, const struct tc_bytes half[2], uint32_t rank, char *buf,
                       struct tc_err *err)
 {
-  const size_t left = decode(half[0].s, half[0].n, buf), right = decode(half[1].s, half[1].n, buf + left);
+  const size_t left = decode(t, half[0].s, half[0].n, buf), right = decode(t, half[1].s, half[1].n, buf + left);
   const uint32_t a = tc_words_find(&t->words, (struct tc_bytes){ buf, left });
   const uint32_t b = tc_words_find(&t->words, (struct tc_bytes){ buf + left, right });
   const uint32_t ab = tc_words_find(&t->words, (struct tc_bytes){ buf, left + right });
@@ -182,48 +202,38 @@ static int load_model(struct tc_tokenizer *t, const json_t *model, struct tc_err
   if (!json_is_object(vocab) || !json_is_array(merges))
     return damaged(t, "its model has no vocabulary or no merges", err);
   TC_TRY(load_vocab(t, vocab, err));
+  TC_TRY(find_bytes(t, model, err));
   TC_TRY(load_merges(t, merges, err));
+  if (t->characters) tc_note_merges(t);
   t->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
   return TC_OK;
 }
 
 /* ---- added tokens ---------------------------------------------------------------------- */
 
-/* The text that is looked for: as it is, or normalized like the text it is looked for in. */
-static int added_text(struct tc_tokenizer *t, const char *text, bool normalized, struct tc_bytes *out,
-                      struct tc_err *err)
-{
-  char *owned = NULL;
-  const char *form = text;
-  size_t n = strlen(text);
-  if (normalized && t->nfc) TC_TRY(tc_nfc(text, n, &form, &n, &owned, err));
-  *out = tc_token_keep(t, form, n);
-  free(owned);
-  return TC_OK;
-}
-
 static int load_added_token(struct tc_tokenizer *t, const json_t *j, int64_t want, struct tc_err *err)
 {
   const json_t *id = json_object_get(j, "id");
   const char *text = json_string_value(json_object_get(j, "content"));
   if (!text || !*text || !json_is_integer(id)) return damaged(t, "an added token has no text or no id", err);
-  if (json_is_true(json_object_get(j, "single_word")))
-    return tc_fail(err, TC_EUSER, "tokenizer '%s': its added token '%.60s' has single_word, which is not supported",
-                   t->name, text);
   if (json_integer_value(id) != want)
     return tc_fail(err, TC_EUSER, "tokenizer '%s': its added token '%.60s' has the id %lld, but by Hugging Face's "
                    "library it gets %lld; write the file again by that library", t->name, text,
                    (long long)json_integer_value(id), (long long)want);
   TC_TRY(reserve_id(t, want, err));
-  t->token[want] = tc_token_keep(t, text, strlen(text));
   const json_t *flag = json_object_get(j, "normalized");
   const bool normalized = flag ? json_is_true(flag) : !json_is_true(json_object_get(j, "special"));
   struct tc_added a = { .id = (uint32_t)want, .lstrip = json_is_true(json_object_get(j, "lstrip")),
-                        .rstrip = json_is_true(json_object_get(j, "rstrip")) };
-  TC_TRY(added_text(t, text, normalized, &a.text, err));
-  for (size_t i = 0; i < a.text.n; i++)
-    if (a.text.s[i] == ' ') t->whole = true;      /* it may lie across a cut */
-  if (a.rstrip) t->whole = true;
+                        .rstrip = json_is_true(json_object_get(j, "rstrip")),
+                        .single_word = json_is_true(json_object_get(j, "single_word")),
+                        .content = tc_token_keep(t, text, strlen(text)) };
+  a.text = a.content;
+  if (normalized) TC_TRY(tc_normalized(t, text, &a.text, err));
+  if (a.text.n == 0)
+    return tc_fail(err, TC_EUSER, "tokenizer '%s': its normalizer leaves nothing of its added token '%.60s', which is not "
+                   "supported", t->name, text);
+  t->token[want] = tc_decoded(t, a.text.s, a.text.n);      /* the normal form, as that library does */
+  tc_note_added(t, &a, normalized);
   tc_added_put(normalized ? &t->normalized : &t->raw, a);
   return TC_OK;
 }
@@ -285,15 +295,11 @@ static int load(struct tc_tokenizer *t, const json_t *j, struct tc_err *err)
       return tc_fail(err, TC_EUSER, "tokenizer '%s' asks for %s, which is not supported: set it to null", t->name,
                      lengths[i]);
   }
-  const json_t *decoder = json_object_get(j, "decoder");
-  const char *type = json_string_value(json_object_get(decoder, "type"));
   const json_t *model = json_object_get(j, "model");
   TC_TRY(check_model(t, model, err));
   TC_TRY(tc_load_normalizer(t, json_object_get(j, "normalizer"), err));
   TC_TRY(tc_load_pre_tokenizer(t, json_object_get(j, "pre_tokenizer"), err));
-  if (decoder && !json_is_null(decoder) && (!type || strcmp(type, "ByteLevel") != 0))
-    return tc_fail(err, TC_EUSER, "tokenizer '%s': its decoder '%.60s' is not supported: ByteLevel is", t->name,
-                   type ? type : "");
+  TC_TRY(tc_load_decoder(t, json_object_get(j, "decoder"), err));
   TC_TRY(load_model(t, model, err));
   TC_TRY(load_added(t, json_object_get(j, "added_tokens"), json_object_get(model, "vocab"), err));
   TC_TRY(tc_load_post_processor(t, json_object_get(j, "post_processor"), err));
@@ -333,8 +339,8 @@ int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes
   *out = NULL;
   json_t *j = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
   if (!j)
-    return tc_fail(err, TC_EUSER, "tokenizer '%.500s' is no JSON file, or damaged: line %d: %s", name, why.line,
-                   why.text);
+    return tc_fail(err, TC_EUSER, "tokenizer '%.500s' is no JSON file, or damaged: line %d: %s%s", name, why.line, why.text,
+                   tc_ends_with(name, ".model") ? "; a model of SentencePiece has to be converted, as docs/data.md shows" : "");
   struct tc_tokenizer *t = tc_calloc(1, sizeof *t);
   t->name = tc_sprintf("%.500s", name);
   t->pool = tc_pool_new();
@@ -362,41 +368,6 @@ int tc_tokenizer_load(struct tc_tokenizer **out, const char *path, struct tc_err
   return status;
 }
 
-int64_t tc_tokenizer_extra(const struct tc_tokenizer *t, int64_t vocab)
-{
-  int64_t n = 0;
-  size_t bytes;
-  for (int64_t id = vocab; id < tc_tokenizer_vocab(t); id++) {
-    const bool added = tc_tokenizer_added(t, (uint32_t)id) != NULL;
-    if (!added && tc_tokenizer_bytes(t, (uint32_t)id, &bytes)) return -1;
-    n += added;
-  }
-  return n;
-}
-
-static int check_vocab(struct tc_tokenizer **out, const char *path, int64_t vocab, struct tc_err *err)
-{
-  const int64_t n = tc_tokenizer_vocab(*out);
-  if (tc_tokenizer_extra(*out, vocab) >= 0) return 0;
-  tc_tokenizer_free(*out);
-  *out = NULL;
-  return tc_fail(err, TC_EUSER, "%s has %lld tokens, more than the model's vocabulary of %lld: it is another model's",
-                 path, (long long)n, (long long)vocab);
-}
-
-int tc_tokenizer_load_for(struct tc_tokenizer **out, const char *path, int64_t vocab, struct tc_err *err)
-{
-  TC_TRY(tc_tokenizer_load(out, path, err));
-  return check_vocab(out, path, vocab, err);
-}
-
-int tc_tokenizer_parse_for(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name, int64_t vocab,
-                           struct tc_err *err)
-{
-  TC_TRY(tc_tokenizer_parse(out, text, bytes, name, err));
-  return check_vocab(out, name, vocab, err);
-}
-
 struct tc_tokenizer *tc_tokenizer_of_bytes(void)
 {
   struct tc_tokenizer *t = tc_calloc(1, sizeof *t);
@@ -410,15 +381,19 @@ struct tc_tokenizer *tc_tokenizer_of_bytes(void)
   }
   tc_words_new(&t->words, 0);
   tc_merges_new(&t->merges, 0);
-  t->anywhere = true;
+  t->anywhere = t->all_bytes = true;
+  t->unknown = TC_NO_ID;
   return t;
 }
 
 void tc_tokenizer_free(struct tc_tokenizer *t)
 {
   if (!t) return;
-  for (int i = 0; i < t->n_steps; i++) pcre2_code_free(t->step[i].code);
-  TC_FREE(t->words.slot, t->merges.slot, t->raw.at, t->normalized.at);
+  for (int i = 0; i < TC_STEPS; i++) {
+    pcre2_code_free(t->normalizer.at[i].code);
+    pcre2_code_free(t->pre_tokenizer.at[i].code);
+  }
+  TC_FREE(t->words.slot, t->merges.slot, t->raw.at, t->normalized.at, t->joined);
   tc_ids_free(&t->begin);
   tc_ids_free(&t->end);
   free(t->token);

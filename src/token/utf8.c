@@ -1,4 +1,4 @@
-/* utf8.c - what is valid UTF-8, white space, and the normal form NFC.
+/* utf8.c - what is valid UTF-8, white space and words, and the normal forms NFC and NFKC.
  *
  * Valid is what the Unicode standard calls well-formed: no surrogates, no overlong forms, nothing beyond
  * U+10FFFF. */
@@ -89,30 +89,47 @@ bool tc_is_space(uint32_t c)
          c == 0x3000;
 }
 
-/* ---- NFC ------------------------------------------------------------------------------------ */
+bool tc_is_word(uint32_t c)
+{
+  switch (utf8proc_category((utf8proc_int32_t)c)) {
+  case UTF8PROC_CATEGORY_LU: case UTF8PROC_CATEGORY_LL: case UTF8PROC_CATEGORY_LT: case UTF8PROC_CATEGORY_LM:
+  case UTF8PROC_CATEGORY_LO: case UTF8PROC_CATEGORY_MN: case UTF8PROC_CATEGORY_MC: case UTF8PROC_CATEGORY_ME:
+  case UTF8PROC_CATEGORY_ND: case UTF8PROC_CATEGORY_NL: case UTF8PROC_CATEGORY_PC: return true;
+  default:                /* joiners, and letters in circles and squares */
+    return c == 0x200c || c == 0x200d || (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
+           (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
+  }
+}
 
-/* Characters below U+0300 are in NFC by themselves and don't combine with what is before them. */
-static bool is_plain(const char *s) { return (unsigned char)*s < 0xcc; }
+/* ---- NFC, NFKC ------------------------------------------------------------------------------ */
+
+/* Characters below U+0300 are in NFC by themselves and don't combine with what is before them, in NFKC those of ASCII:
+ * the bytes below this one are all of theirs. */
+static unsigned plain_below(bool compat) { return compat ? 0x80 : 0xcc; }
 
 /* U+11A7 does not combine with what is before it, nor with what is after it; utf8proc 2.8 takes it for a final
  * consonant of Hangul, and drops it. */
 static bool is_filler(const char *s, size_t n) { return n >= 3 && memcmp(s, "\xe1\x86\xa7", 3) == 0; }
 
 /* The end of the stretch from `at`, a character that is neither, up to the next one that is. */
-static size_t stretch_end(const char *text, size_t at, size_t n)
+static size_t stretch_end(const char *text, size_t at, size_t n, unsigned plain)
 {
   size_t bytes;
-  while (at < n && !is_plain(text + at) && !is_filler(text + at, n - at)) {
+  while (at < n && (unsigned char)text[at] >= plain && !is_filler(text + at, n - at)) {
     tc_utf8_at(text + at, &bytes);
     at += bytes;
   }
   return at;
 }
 
-/* The next character that is neither. Bytes within a character are below 0xcc too. */
-static size_t find_not_plain(const char *text, size_t at, size_t n)
+/* The next character that is neither. Bytes within a character are below 0xcc too, those of a filler are passed over. */
+static size_t find_not_plain(const char *text, size_t at, size_t n, unsigned plain)
 {
-  while (at < n && (is_plain(text + at) || is_filler(text + at, n - at))) at++;
+  while (at < n) {
+    if ((unsigned char)text[at] < plain) at++;
+    else if (is_filler(text + at, n - at)) at += 3;
+    else break;
+  }
   return at;
 }
 
@@ -158,17 +175,18 @@ static void order_marks(int32_t *c, size_t n)
   }
 }
 
-/* text[n] in NFC: *form, owned by the caller, as bytes. Returns their number, or < 0, an error of utf8proc. */
-static int64_t normalize(const char *text, size_t n, int32_t **form)
+/* text[n] in its normal form: *form, owned by the caller, as bytes. Returns their number, or < 0, an error of
+ * utf8proc. */
+static int64_t normalize(const char *text, size_t n, bool compat, int32_t **form)
 {
-  enum { MOST_PARTS = 4 };                     /* of a canonical decomposition */
-  const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
-  size_t len = 0, bytes;
-  *form = tc_malloc((MOST_PARTS * n + 1) * sizeof **form);
+  enum { MOST_PARTS = 18 };                    /* of a decomposition */
+  const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE | (compat ? UTF8PROC_COMPAT : 0);
+  size_t len = 0, cap = n + MOST_PARTS + 1, bytes;
+  *form = tc_malloc(cap * sizeof **form);
   for (size_t at = 0; at < n; at += bytes) {
     const int32_t c = (int32_t)tc_utf8_at(text + at, &bytes);
-    const utf8proc_ssize_t got = utf8proc_decompose_char(c, *form + len, (utf8proc_ssize_t)(MOST_PARTS * n - len), options,
-                                                         NULL);
+    if (cap - len <= MOST_PARTS) *form = tc_realloc(*form, (cap *= 2) * sizeof **form);
+    const utf8proc_ssize_t got = utf8proc_decompose_char(c, *form + len, (utf8proc_ssize_t)(cap - len), options, NULL);
     if (got < 0) return got;
     len += (size_t)got;
   }
@@ -176,25 +194,28 @@ static int64_t normalize(const char *text, size_t n, int32_t **form)
   return utf8proc_reencode(*form, (utf8proc_ssize_t)len, options);
 }
 
-int tc_nfc(const char *text, size_t n, const char **out, size_t *n_out, char **owned, struct tc_err *err)
+int tc_normal_form(const char *text, size_t n, bool compat, const char **out, size_t *n_out, char **owned,
+                   struct tc_err *err)
 {
-  size_t from = 0, len = 0, cap = n + 64, at = find_not_plain(text, 0, n);
+  const unsigned plain = plain_below(compat);
+  size_t from = 0, len = 0, cap = n + 64, at = find_not_plain(text, 0, n, plain);
   *out = text, *n_out = n, *owned = NULL;
   if (at == n) return TC_OK;
   char *buf = tc_malloc(cap);
   while (at < n) {
     const size_t begin = at - combining_before(text + from, at - from);
     append(&buf, &len, &cap, text + from, begin - from);
-    from = stretch_end(text, at, n);
+    from = stretch_end(text, at, n, plain);
     int32_t *form;
-    const int64_t got = normalize(text + begin, from - begin, &form);
+    const int64_t got = normalize(text + begin, from - begin, compat, &form);
     if (got < 0) {
       TC_FREE(buf, form);
-      return tc_fail(err, TC_EUSER, "the text cannot be normalized to NFC: %s", utf8proc_errmsg(got));
+      return tc_fail(err, TC_EUSER, "the text cannot be normalized to %s: %s", compat ? "NFKC" : "NFC",
+                     utf8proc_errmsg(got));
     }
     append(&buf, &len, &cap, (const char *)form, (size_t)got);
     free(form);
-    at = find_not_plain(text, from, n);
+    at = find_not_plain(text, from, n, plain);
   }
   append(&buf, &len, &cap, text + from, n - from);
   *out = *owned = buf;

@@ -45,7 +45,7 @@ static int load_tokenizer(const struct tc_train *t, const char *task, struct tc_
   if (missing && (known || vocab != 256))
     rc = tc_fail(err, TC_EUSER, "%s is text, the tokens of the training data are not bytes, and their folder (%s) has "
                  "no tokenizer.json: train.eval_tokenizer = FILE would fit", task, folder);
-  if (rc == 0 && !missing) rc = tc_tokenizer_load_for(out, path, vocab, err);
+  if (rc == 0 && !missing) rc = tc_tokenizer_load(out, path, err);
   if (*out && known && (is = tc_tokenizer_hash(*out)) != hash) rc = fail_tokenizer(path, is, known, hash, err);
   TC_FREE(folder, path);
   return rc;

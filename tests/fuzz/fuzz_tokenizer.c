@@ -1,6 +1,6 @@
-/* fuzz_tokenizer.c - damaged tokenizer.json files, and such with random regexes. What is accepted must encode a text, and
- * decode it; what has a meaning of PCRE2's alone must be refused. tests/oracle/compare_patterns.py compares the ids of random
- * regexes with Hugging Face's library. */
+/* fuzz_tokenizer.c - damaged tokenizer.json files, of bytes and of characters, and such with random regexes. What is accepted
+ * must encode a text, and decode it; what has a meaning of PCRE2's alone must be refused.
+ * tests/oracle/compare_patterns.py compares the ids of random regexes and steps with Hugging Face's library. */
 #include "src/token/token.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -24,6 +24,37 @@ static const char head[] =
   "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,"
   "\"end_of_word_suffix\":\"\",\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":true,"
   "\"merges\":[\"t h\",[\"th\",\"e\"],\"\\u0120 the\"],\"vocab\":{";
+
+/* Tokens of characters: every kind of step that the other has not. */
+static const char character_head[] =
+  "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":["
+  "{\"id\":0,\"content\":\"<unk>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+  "\"normalized\":false,\"special\":true},"
+  "{\"id\":268,\"content\":\"<m>\",\"single_word\":true,\"lstrip\":true,\"rstrip\":true,\"normalized\":true,"
+  "\"special\":false}],"
+  "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},{\"type\":\"Prepend\",\"prepend\":\"_\"},"
+  "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"},"
+  "{\"type\":\"Replace\",\"pattern\":{\"String\":\"e\"},\"content\":\"\"}]},"
+  "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+  "\"[0-9]+\"},\"behavior\":\"Contiguous\",\"invert\":true},{\"type\":\"Split\",\"pattern\":{\"String\":\"t\"},"
+  "\"behavior\":\"MergedWithPrevious\",\"invert\":false},{\"type\":\"Split\",\"pattern\":{\"String\":\"s\"},"
+  "\"behavior\":\"Removed\",\"invert\":false},"
+  "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"always\",\"split\":true}]},"
+  "\"post_processor\":null,\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
+  "{\"String\":\"_\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \","
+  "\"start\":1,\"stop\":0}]},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":\"<unk>\","
+  "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":\"\",\"fuse_unk\":true,\"byte_fallback\":true,"
+  "\"ignore_merges\":false,\"merges\":[\"t h\",[\"_\",\"th\"],\"\u4f60 \u597d\",\"_ _\"],\"vocab\":{";
+
+static size_t make_characters(char *out)
+{
+  static const char *const words[] = { "_", "t", "h", "th", "_th", "\u4f60", "\u597d", "\u4f60\u597d", "__", "i", "\n" };
+  size_t n = (size_t)snprintf(out, MOST, "%s\"<unk>\":0", character_head);
+  for (int b = 0; b < 256; b++) n += (size_t)snprintf(out + n, MOST - n, ",\"<0x%02X>\":%d", b, 1 + b);
+  for (int i = 0; i < 11; i++)
+    n += (size_t)snprintf(out + n, MOST - n, ",\"%s\":%d", strcmp(words[i], "\n") ? words[i] : "\\n", 257 + i);
+  return n + (size_t)snprintf(out + n, MOST - n, "}}}");
+}
 
 static size_t make(char *out)
 {
@@ -99,7 +130,7 @@ static bool encode_back(const struct tc_tokenizer *t)
 
 /* ---- damage ----------------------------------------------------------------------------------- */
 
-/* Every id of a text has bytes. */
+/* Every id of a text has bytes, which a decoder gives. */
 static bool encode(const struct tc_tokenizer *t)
 {
   static const char text[] = "The the the <m> isn't e\xcc\x81 12345 \n\n  <|endoftext|>\xff\xe2\x82 \xe4\xbd\xa0";
@@ -109,26 +140,45 @@ static bool encode(const struct tc_tokenizer *t)
   bool good = tc_encoder_new(&e, t, &err) == TC_OK;
   if (!good) return false;
   const int status = tc_encode(e, text, sizeof text - 1, TC_INVALID_BYTES, &ids, NULL, &err);
-  for (size_t i = 0, n; i < ids.n; i++) good &= tc_tokenizer_bytes(t, ids.id[i], &n) && n > 0;
+  struct tc_decoder *d = tc_decoder_new(t, false);
+  size_t n;
+  for (size_t i = 0; i < ids.n; i++) good &= tc_tokenizer_bytes(t, ids.id[i], &n) && (tc_decode(d, ids.id[i], &n) || n == 0);
+  good &= tc_decode_end(d, &n) || n == 0;
+  tc_decoder_free(d);
   good &= status == TC_OK ? ids.n > 0 : err.text[0] != '\0';
   tc_ids_free(&ids);
   tc_encoder_free(e);
   return good;
 }
 
+/* A file that is not damaged is accepted. */
+static void test_whole(const char *text, size_t n, const char *what)
+{
+  struct tc_tokenizer *t;
+  struct tc_err err = { 0 };
+  is_int(tc_tokenizer_parse(&t, text, n, "whole", &err), TC_OK, "tokens of %s %s", what, err.text);
+  ok(t && encode(t), "... encode a text");
+  tc_tokenizer_free(t);
+}
+
 int main(int argc, char **argv)
 {
   struct fuzz f;
   fuzz_start(&f, argc, argv);
-  char *whole = tc_malloc(MOST), *text = tc_malloc(MOST);
-  const size_t n = make(whole), vocab = (size_t)(strstr(whole, "\"vocab\"") - whole);
+  char *bytes = tc_malloc(MOST), *characters = tc_malloc(MOST), *text = tc_malloc(MOST);
+  const size_t n_bytes = make(bytes), n_characters = make_characters(characters);
+  test_whole(bytes, n_bytes, "bytes");
+  test_whole(characters, n_characters, "characters");
   const int64_t rss_kb = fuzz_rss_kb();
   int faults = 0;
   int regexes = 0;
   while (fuzz_more(&f)) {
+    const bool of_bytes = fuzz_below(&f, 2) == 0;
+    const char *whole = of_bytes ? bytes : characters;
+    const size_t n = of_bytes ? n_bytes : n_characters, vocab = (size_t)(strstr(whole, "\"vocab\"") - whole);
     size_t len = n;
     bool only = false;
-    const bool regex = fuzz_below(&f, 3) == 0;
+    const bool regex = of_bytes && fuzz_below(&f, 3) == 0;
     if (regex) len = make_regex(&f, whole, text, &only);
     else memcpy(text, whole, n);
     for (size_t times = regex ? 0 : 1 + fuzz_below(&f, 3); times > 0; times--) {
@@ -155,7 +205,6 @@ int main(int argc, char **argv)
   is_int(faults, 0, "no faults");
   ok(f.accepted > f.cases / 50, "some are accepted");
   ok(regexes > 0, "... %d of them with a random regex", regexes);
-  free(whole);
-  free(text);
+  TC_FREE(bytes, characters, text);
   return fuzz_end(&f, "fuzz_tokenizer", rss_kb);
 }

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""compare_patterns.py TERCIO [PATTERNS [SEED]] - random regexes of a pre-tokenizer: Tercio refuses each with a sentence or
-gives the ids of Hugging Face's library (`tokenizers`) for random texts. Prints what differs; exits with 1 if anything did."""
+"""compare_patterns.py TERCIO [CASES [SEED]] - random regexes of a pre-tokenizer, and random steps of tokenizers of bytes and of
+characters: Tercio refuses each with a sentence or gives the ids of Hugging Face's library (`tokenizers`) for random texts. Prints what
+differs; exits with 1 if anything did."""
 import json, os, random, struct, subprocess, sys, tempfile
 from tokenizers import Tokenizer
 
 tercio, count, seed = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 500, int(sys.argv[3]) if len(sys.argv) > 3 else 1
 draw = random.Random(seed)
-letters = "abcsSdK1 \n\t'.-,\u00e9\u017f\u212a\u3000\u0301\u4e2d\u0663"
+letters = "abcsSdK1  \n\t'.-,_\u00e9\u017f\u212a\u3000\u0301\u4e2d\u0663\u2581\ufb01"
 atoms = ["a", "b", "s", "1", " ", "'", "-", ".", "\u00e9", "\u4e2d", r"\s", r"\S", r"\d", r"\D", r"\p{L}", r"\P{L}", r"\p{N}",
          r"\p{Lu}", r"\p{M}", r"\p{Han}", r"\n", r"\r", r"\t", r"\.", r"\-", r"\'", r"\x61", r"\x{e9}", r"\u0061",
          "[a-c]", r"[^\s\p{L}\p{N}]", r"[^\r\n\p{L}\p{N}]", "[-a]", "[a-]", r"[\s-]", "[^a]", r"[\p{L}\p{M}]", "[a-c1-3]",
@@ -53,13 +54,75 @@ def make(regex):
                       "vocab": {w: i for i, w in enumerate(words)}, "merges": [f"{a} {b}" for a in used for b in used]}}
 
 
-wrong = accepted = 0
+def step_pattern(): return {"Regex": pattern()} if draw.random() < 0.4 else {"String": draw.choice([" ", "_", "a", "b ", "\u2581", "ss", "."])}
+
+
+def normalizer():
+    kind = draw.choice(["NFC", "NFKC", "Prepend", "Replace", "Replace", "Spaces"])
+    if kind == "Spaces": return {"type": "Replace", "pattern": {"String": " "}, "content": draw.choice(["\u2581", "_"])}
+    if kind == "Prepend": return {"type": kind, "prepend": draw.choice(["\u2581", "_", " ", "ab"])}
+    if kind == "Replace": return {"type": kind, "pattern": step_pattern(), "content": draw.choice(["", " ", "_", "\u2581", "ca"])}
+    return {"type": kind}
+
+
+def pre_tokenizer():
+    kind = draw.choice(["Split", "Split", "Digits", "Metaspace"])
+    if kind == "Digits": return {"type": kind, "individual_digits": draw.random() < 0.5}
+    if kind == "Metaspace":
+        return {"type": kind, "replacement": draw.choice("\u2581_"), "prepend_scheme": draw.choice(["always", "first", "never"]),
+                "split": draw.random() < 0.5}
+    return {"type": kind, "pattern": step_pattern(), "invert": draw.random() < 0.3, "behavior": draw.choice(
+        ["Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"])}
+
+
+def decoder():
+    if draw.random() < 0.3: return {"type": "Metaspace", "replacement": draw.choice("\u2581_"), "prepend_scheme": draw.choice(["always", "never"])}
+    steps = [{"type": "Replace", "pattern": {"String": draw.choice(["\u2581", "_"])}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+             {"type": "Strip", "content": " ", "start": draw.randint(0, 2), "stop": 0}]
+    return {"type": "Sequence", "decoders": steps[:draw.randint(2, 4)]}
+
+
+def sequence(kind, parts): return {"type": "Sequence", kind: parts}
+
+
+def added(id):
+    text = draw.choice(["<m>", "ab", "_", "a", "\u2581\u2581", "\u00e9", ".-"])
+    return {"id": id, "content": text, "single_word": draw.random() < 0.3, "lstrip": draw.random() < 0.3, "rstrip": draw.random() < 0.2,
+            "normalized": draw.random() < 0.5, "special": draw.random() < 0.5}
+
+
+def make_steps():
+    """A tokenizer with random steps: of bytes, of characters with tokens of bytes, or with one for what is unknown."""
+    characters, fallback, whole = draw.random() < 0.8, draw.random() < 0.7, make("a")
+    steps = [pre_tokenizer() for _ in range(draw.randint(0, 3))]
+    if characters:
+        single = draw.sample(letters, draw.randint(len(letters) // 2, len(letters)))
+        single = sorted(set(single) | (set() if draw.random() < 0.2 else {"\u2581", "_"}))
+        pairs = sorted({(a, b) for a in single for b in draw.sample(single, len(single) // 4)})
+        words = ["<unk>"] + [f"<0x{b:02X}>" for b in range(256)] * fallback + single
+        words += [w for w in sorted({a + b for a, b in pairs}) if w not in words]
+        whole["model"].update(vocab={w: i for i, w in enumerate(words)}, merges=[list(p) for p in pairs], unk_token="<unk>",
+                              byte_fallback=fallback, fuse_unk=draw.random() < 0.5, ignore_merges=draw.random() < 0.2)
+        whole["decoder"] = decoder()
+    else:
+        steps.append({"type": "ByteLevel", "add_prefix_space": draw.random() < 0.3, "trim_offsets": True, "use_regex": draw.random() < 0.5})
+    whole["pre_tokenizer"] = sequence("pretokenizers", steps)
+    whole["normalizer"] = sequence("normalizers", [normalizer() for _ in range(draw.randint(0, 3))])
+    whole["added_tokens"] = [dict(whole["added_tokens"][0], id=len(whole["model"]["vocab"]))]
+    vocab = whole["model"]["vocab"]
+    more = added(0)
+    more["id"] = vocab.get(more["content"], len(vocab) + 1)
+    whole["added_tokens"].append(more)
+    return whole
+
+
+wrong = accepted = stepped = 0
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     for case in range(count):
-        regex = pattern()
+        regex = pattern() if case % 2 else "steps"
         texts = ["".join(draw.choice(letters) for _ in range(draw.randint(1, 40))) for _ in range(12)]
-        model = make(regex)
+        model = make(regex) if case % 2 else make_steps()
         with open("tokenizer.json", "w", encoding="utf-8") as f: json.dump(model, f)
         with open("texts.jsonl", "w", encoding="utf-8") as f: f.writelines(json.dumps({"text": t}) + "\n" for t in texts)
         subprocess.run(["rm", "-rf", "out"], check=True)
@@ -71,6 +134,7 @@ with tempfile.TemporaryDirectory() as folder:
             wrong += 1
             continue
         accepted += 1
+        stepped += case % 2 == 0
         with open("out/shard-00000.bin", "rb") as f: data = f.read()[1024:]
         ids = list(struct.unpack(f"<{len(data) // 2}H", data))
         try:
@@ -83,6 +147,7 @@ with tempfile.TemporaryDirectory() as folder:
         for t in texts: want += library.encode(t, add_special_tokens=False).ids + [len(model["model"]["vocab"])]
         if ids != want:
             print(f"case {case}: {regex!r}: other ids")
+            if case % 2 == 0: print(json.dumps({k: v for k, v in model.items() if k != "model"}), {k: v for k, v in model["model"].items() if k not in ("vocab", "merges")})
             wrong += 1
-print(f"{count} patterns of seed {seed}, {accepted} accepted, {wrong} wrong")
+print(f"{count} cases of seed {seed}, {accepted} accepted, {stepped} of them random steps, {wrong} wrong")
 sys.exit(wrong > 0)

@@ -1,11 +1,11 @@
 """Compares `tercio data` with Hugging Face's tokenizers, token by token, on random text, and prints the speed of
 both: tercio's with start, reading and writing, the other's of encode_batch alone. Run by hand; needs tokenizers.
 
-usage: compare_tokens.py TERCIO FOLDER [--mb 100] [--seed 1] [--merges 256,8000,100000] [--only TEXT]
+usage: compare_tokens.py TERCIO FOLDER [--mb 100] [--seed 1] [--merges 256,8000,100000] [--families 8000,32000] [--only TEXT]
 
 FOLDER holds the text and the shards meanwhile (some 500 MB). The text is mixed from this source tree and random
-characters of many scripts. Each row trains a tokenizer on a part of it, encodes all of it on both sides, and compares.
-Exits with 1 if any differ."""
+characters of many scripts. Each row trains a tokenizer on a part of it, encodes all of it on both sides, and compares; then
+one text of 2 MB, which Tercio cuts for its threads. Exits with 1 if any differ."""
 import argparse
 import array
 import glob
@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
-from tokens_common import END, PATTERNS, mixed_pool, train, untrained
+from tokens_common import END, FAMILIES, PATTERNS, family, mixed_pool, train, untrained
 
 BATCH = 500
 
@@ -38,9 +38,13 @@ def clocks(who):
     return time.monotonic(), u.ru_utime + u.ru_stime
 
 
+def end_of(t):
+    return next(id for id in map(t.token_to_id, (END, "</s>", "<eos>", "<unk>")) if id is not None)
+
+
 def expect(t, documents, wide):
     """All ids with the end of document behind each, and the seconds that encode_batch took."""
-    ids, seconds, end = array.array("I" if wide else "H"), [0.0, 0.0], t.token_to_id(END)
+    ids, seconds, end = array.array("I" if wide else "H"), [0.0, 0.0], end_of(t)
     for i in range(0, len(documents), BATCH):
         begin = clocks(resource.RUSAGE_SELF)
         batch = t.encode_batch(documents[i:i + BATCH], add_special_tokens=False)
@@ -65,8 +69,8 @@ def compare(a, t, name, text, documents, megabytes):
     shutil.rmtree(shards, ignore_errors=True)
     t.save(path)
     begin = clocks(resource.RUSAGE_CHILDREN)
-    subprocess.run([a.tercio, "data", text, "--tokenizer", path, "-o", shards, "--shard-tokens", "5M"], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run([a.tercio, "data", text, "--tokenizer", path, "-o", shards, "--shard-tokens", "5M", "--eod",
+                    t.id_to_token(end_of(t))], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     ours = [b - a for a, b in zip(begin, clocks(resource.RUSAGE_CHILDREN))]
     wide = t.get_vocab_size() > 65536
     want, theirs = expect(t, documents, wide)
@@ -89,6 +93,7 @@ def main():
     p.add_argument("--mb", type=float, default=100)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--merges", default="256,8000,100000")
+    p.add_argument("--families", default="8000,32000")
     p.add_argument("--only", default="")
     a = p.parse_args()
     os.makedirs(a.folder, exist_ok=True)
@@ -101,18 +106,25 @@ def main():
     with open(text, "w") as f:
         for d in documents:
             f.write(json.dumps({"text": d}) + "\n")
+    long_text = a.folder + "/text.txt"
+    one_text = pool[:2_000_000].replace("\0", "")               # a file with it is not text
+    with open(long_text, "w", newline="") as f:
+        f.write(one_text)
     megabytes = sum(len(d.encode()) for d in documents) / 1e6
     rows = [(form, int(m), {}) for form in PATTERNS for m in a.merges.split(",")]
     rows += [("gpt2", 8000, {"digits": True}), ("qwen", 8000, {"nfc": True}),
     ("llama3", 8000, {"ignore_merges": True}),
              ("gpt2", 8000, {"prefix": True})]
+    rows += [(form, int(m), {}) for form in FAMILIES for m in a.families.split(",")]
     good = True
     for form, merges, options in rows:
         name = f"{form} {merges} {' '.join(options)}"
         if a.only not in name:
             continue
         corpus = [pool[i:i + 3000] for i in range(0, len(pool) if merges > 50000 else 2_000_000, 3000)]
-        good &= compare(a, train(untrained(form, **options), merges, corpus), name, text, documents, megabytes)
+        t = family(form, merges, corpus, 3000) if form in FAMILIES else train(untrained(form, **options), merges, corpus)
+        good &= compare(a, t, name, text, documents, megabytes)
+        good &= compare(a, t, name + ", one text", long_text, [one_text], len(one_text.encode()) / 1e6)
     sys.exit(0 if good else 1)
 
 

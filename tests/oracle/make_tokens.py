@@ -1,16 +1,22 @@
-"""Makes tests/oracle/tokens/: small tokenizers in the forms of GPT-2, Llama 3 and Qwen, and the ids that Hugging Face's
-tokenizers gives for texts that are hard to split. Needs tokenizers; run in tests/oracle after a change of it.
+"""Makes tests/oracle/tokens/: small tokenizers in the forms of GPT-2, Llama 3, Qwen, and of SentencePiece's (Llama 2, Mistral,
+Gemma, Phi-3), and the ids that Hugging Face's tokenizers gives for texts that are hard to split. Needs tokenizers; run in
+tests/oracle after a change of it.
 
-usage: make_tokens.py
+usage: make_tokens.py [NAME ...]
 
-ids.jsonl has a line for each text and tokenizer: {"tokenizer", "hex" (the text's bytes), "ids"}. Bytes that are not
-valid UTF-8 are replaced by U+FFFD before that library sees them, as --invalid replace does."""
+With names only these tokenizers are made: the others and their lines stay, though the corpus, which is of this source tree,
+has changed.
+
+ids.jsonl has a line for each text and tokenizer: {"tokenizer", "hex" (the text's bytes), "ids"}, and of tokens of
+characters "text", what they are decoded to, in hex, if that is not the text; lines without "hex" are ids to be decoded. Bytes that are not valid UTF-8 are
+replaced by U+FFFD before that library sees them, as --invalid replace does."""
 import json
 import os
 import random
+import sys
 import tokenizers
 from tokenizers import AddedToken, processors
-from tokens_common import END, mixed_pool, random_text, train, untrained
+from tokens_common import BYTES, END, FAMILIES, MARK, family, mixed_pool, random_text, train, untrained
 
 HARD = [
     "", " ", "a", "\n", "  ", " a", "a ", "Hello world", "Hello  world", "Hello, world! It's 2024, isn't it?",
@@ -46,6 +52,30 @@ BAD = [b"\xff", b"a\xffb", b"\xc3(", b"\xe2\x82", b"\xe2\x82\xac\xe2\x82", b"\xe
        b"\xe0\x80\xaf\xe1\x80\xe2\xf0\x91\x92\xf1\xbf\x41"]
 
 
+# For tokens of characters.
+SPACED = [
+    MARK, MARK + MARK, " " + MARK, MARK + "x", "a" + MARK + "b", "a  b   c    d         e", "   a", "a   ", "\n a\n  b\n\n\n\n c",
+    "<s>", "</s>", "a<s>b", " <s> a </s> ", "<s><s>", "\u2581<s>", "x<unk>y", "<0x41>", "<0xFF> <0x0A>", "[INST] Hi [/INST] there",
+    "a[INST]b", "<|user|>\nHi<|end|>\n <|endoftext|>", "</s>  \n x", "<table>x</table>", "the the there\tthe, athe the",
+    "\u7b2c\u4e00", "caf\u00e9 caf\u00e9s (caf\u00e9)", "\u2603\u2603 \u2603a\u2603 \u2603", "x\u2603\u2581\u2603", "\ufb01x \ufb01 fix",
+    "a -> b->c", "\uff21\uff22\uff23\uff11\uff12 \u2460\u00bd \ufdfa \u3392 \u1e9b\u0323 \uff76\uff9e \u3131\u314f \u00a0x \u2003y",
+    "3.14159 2,718 10^6 x1y22z333", "!!! ... ?!?! --- ***", "\U0001f600\U0001f601 \U0001f1e9\U0001f1ea \u65e5\u672c\u8a9e \ud55c\uad6d\uc5b4",
+    "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35\u0e0a\u0e32\u0e27\u0e42\u0e25\u0e01", "\u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627",
+    "def f(x):\n        return  x\n\n\n\tpass  # \u2581", "  \u3000  ", " \n", "\r\n \t "]
+
+
+def decoded(t, ids, text):
+    got = t.decode(ids, skip_special_tokens=False)
+    return {} if got == text else {"text": got.encode().hex()}
+
+
+def some_ids(t, r):
+    """Random ids, many of them of bytes, in which not all bytes are text."""
+    byte = [t.token_to_id(b) for b in BYTES if t.token_to_id(b) is not None]
+    some = [t.token_to_id(BYTES[b]) for b in (0x41, 0x20, 0xe4, 0xbd, 0xa0, 0xff)] if byte else [0]
+    return [r.choice(r.choice((byte or some, some, range(t.get_vocab_size())))) for _ in range(r.randint(1, 12))]
+
+
 def forms(corpus):
     """The tokenizers by name."""
     t = train(untrained("gpt2"), 1800, corpus)
@@ -77,12 +107,30 @@ def main():
     corpus = [pool[i:i + 1000] for i in range(0, len(pool), 1000)]
     r = random.Random(11)
     texts = [t.encode() for t in HARD] + BAD + [random_text(r, 2 + 8 * i).encode() for i in range(20)]
-    with open(top + "/tokens/ids.jsonl", "w") as f:
-        for name, t in forms(corpus):
+    names, path = sys.argv[1:], top + "/tokens/ids.jsonl"
+    with open(path) as f:
+        kept = [line for line in f if names and json.loads(line)["tokenizer"] not in names]
+
+    def write(f, name, ids, **more):
+        f.write(json.dumps({"tokenizer": name, **more, "ids": ids}, separators=(",", ":")) + "\n")
+
+    with open(path, "w") as f:
+        f.writelines(kept)
+        for name, t in forms(corpus) if not names or any(n not in FAMILIES for n in names) else []:
+            if names and name not in names:
+                continue
             t.save(f"{top}/tokens/{name}.json", pretty=False)
             for text in texts:
-                ids = t.encode(text.decode(errors="replace"), add_special_tokens=False).ids
-                f.write(json.dumps({"tokenizer": name, "hex": text.hex(), "ids": ids}, separators=(",", ":")) + "\n")
+                write(f, name, t.encode(text.decode(errors="replace"), add_special_tokens=False).ids, hex=text.hex())
+        for name in [n for n in FAMILIES if not names or n in names]:
+            t = family(name, 500, corpus)
+            t.save(f"{top}/tokens/{name}.json", pretty=False)
+            for text in texts[:-12] + [x.encode() for x in SPACED]:
+                seen = text.decode(errors="replace")
+                ids = t.encode(seen, add_special_tokens=False).ids
+                write(f, name, ids, hex=text.hex(), **decoded(t, ids, seen))
+            for ids in [some_ids(t, r) for _ in range(40)]:
+                write(f, name, ids, **decoded(t, ids, ""))
     print("tokenizers", tokenizers.__version__)
 
 

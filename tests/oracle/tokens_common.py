@@ -1,4 +1,6 @@
-"""What make_tokens.py and compare_tokens.py share: tokenizers in three forms, and random text. Needs tokenizers."""
+"""What make_tokens.py and compare_tokens.py share: tokenizers in the forms of known models, and random text. Needs
+tokenizers."""
+import json
 import random
 import unicodedata
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -30,6 +32,103 @@ def train(t, merges, corpus):
         vocab_size=257 + merges, special_tokens=[END], show_progress=False, max_token_length=32,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     return t
+
+
+# ---- tokens of characters, as SentencePiece's BPE ----
+
+MARK = "\u2581"
+BYTES = [f"<0x{b:02X}>" for b in range(256)]
+
+
+def added(id, content, **flags):
+    return {"id": id, "content": content, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+            "special": True, **flags}
+
+
+def replace(pattern, content):
+    return {"type": "Replace", "pattern": pattern if isinstance(pattern, dict) else {"String": pattern}, "content": content}
+
+
+def sequence(kind, *parts):
+    return {"type": "Sequence", kind: list(parts)}
+
+
+def template(begin, id):
+    return {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": begin, "type_id": 0}},
+                                                     {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {begin: {"id": begin, "ids": [id], "tokens": [begin]}}}
+
+
+def metaspace(scheme, split, mark=MARK):
+    return {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme, "split": split}
+
+
+SPACES = replace(" ", MARK)
+SENTENCEPIECE = [replace(MARK, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+FRONT = sequence("normalizers", {"type": "Prepend", "prepend": MARK}, SPACES)
+SPECIAL = ["<unk>", "<s>", "</s>"]
+# By name: tokens in front of the vocabulary, flags of those of them that are added tokens, tokens that are added behind it,
+# other parts of the file, and of the model.
+FAMILIES = {
+    "llama2": (SPECIAL, {t: {} for t in SPECIAL}, [], {
+        "normalizer": FRONT, "decoder": sequence("decoders", *SENTENCEPIECE, STRIP), "post_processor": template("<s>", 1)}, {}),
+    "llama2-normalized": (SPECIAL, {t: {"normalized": True} for t in SPECIAL}, [], {
+        "normalizer": FRONT, "decoder": sequence("decoders", *SENTENCEPIECE, STRIP), "post_processor": template("<s>", 1)}, {}),
+    "mistral": (SPECIAL + ["[INST]", "[/INST]"], {t: {} for t in SPECIAL + ["[INST]", "[/INST]"]}, [], {
+        "pre_tokenizer": metaspace("first", False), "decoder": sequence("decoders", *SENTENCEPIECE, STRIP),
+        "post_processor": template("<s>", 1)}, {}),
+    "gemma": (["<pad>", "<eos>", "<bos>", "<unk>", "<table>", "\n\n", "\n\n\n", MARK * 2, MARK * 3], {
+        t: {"special": t[0] == "<"} for t in ["<pad>", "<eos>", "<bos>", "<unk>", "<table>", "\n\n", "\n\n\n", MARK * 2, MARK * 3]},
+        [], {"normalizer": SPACES, "decoder": sequence("decoders", *SENTENCEPIECE), "post_processor": template("<bos>", 2),
+             "pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious",
+                               "invert": False}}, {}),
+    "phi3": (SPECIAL, {"<unk>": {}, "<s>": {}, "</s>": {"rstrip": True, "special": False}},
+             [("<|endoftext|>", {}), ("<|user|>", {"rstrip": True}), ("<|end|>", {"rstrip": True})], {
+        "normalizer": FRONT, "decoder": sequence("decoders", *SENTENCEPIECE, STRIP)}, {}),
+    # Without tokens of bytes.
+    "unknown": (["<unk>"], {"<unk>": {}}, [("caf\u00e9", {"normalized": True, "special": False, "single_word": True})], {
+        "pre_tokenizer": metaspace("always", True), "decoder": metaspace("always", True)}, {"byte_fallback": False}),
+    "unknown-apart": (["<unk>"], {"<unk>": {}}, [], {"normalizer": FRONT, "decoder": sequence("decoders", *SENTENCEPIECE)},
+                      {"byte_fallback": False, "fuse_unk": False, "ignore_merges": True}),
+    "nfkc": (SPECIAL, {t: {} for t in SPECIAL}, [
+        ("the", {"normalized": True, "special": False, "single_word": True}),
+        ("\ufb01x", {"normalized": True, "special": False, "lstrip": True})], {
+        "normalizer": sequence("normalizers", {"type": "NFKC"}, replace({"Regex": " {2,}"}, " "), replace("->", "\u2192")),
+        "pre_tokenizer": sequence("pretokenizers", {"type": "Digits", "individual_digits": True},
+                                  {"type": "Split", "pattern": {"Regex": "[^\\s\\p{L}\\p{N}]+"}, "behavior": "Contiguous",
+                                   "invert": False}, metaspace("always", True)),
+        "decoder": sequence("decoders", metaspace("first", True), {"type": "ByteFallback"})}, {}),
+}
+
+
+def family(name, merges, corpus, alphabet=150):
+    """A tokenizer of characters; others than the `alphabet` most frequent ones are bytes."""
+    front, flags, behind, parts, model = FAMILIES[name]
+    t = Tokenizer(models.BPE())
+    t.normalizer = normalizers.NFKC() if name == "nfkc" else None
+    t.pre_tokenizer = pre_tokenizers.Metaspace()
+    corpus = [text.replace("\0", "") for text in corpus]        # no key of Tercio's JSON may have it
+    t.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=alphabet + merges, limit_alphabet=alphabet, show_progress=False,
+                                                      initial_alphabet=[MARK, "\n"], max_token_length=16))
+    trained = json.loads(t.to_str())["model"]
+    words = front + (BYTES if model.get("byte_fallback", True) else [])
+    words += [w for w in sorted(trained["vocab"], key=trained["vocab"].get) if w not in words]
+    # Runs of spaces, as SentencePiece has them.
+    pairs = [m if isinstance(m, list) else m.split(" ") for m in trained["merges"]]
+    for n in range(2, 9):
+        if MARK * n not in words:
+            words.append(MARK * n)
+        pairs.insert(0, [MARK * (n - 1), MARK])
+    tokens = [added(words.index(w), w, **f) for w, f in flags.items()]
+    tokens += [added(len(words) + i, w, **f) for i, (w, f) in enumerate(behind)]
+    return Tokenizer.from_str(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": tokens, "normalizer": None,
+        "pre_tokenizer": None, "post_processor": None, "decoder": None, **parts,
+        "model": {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True, "ignore_merges": False,
+                  "vocab": {w: i for i, w in enumerate(words)}, "merges": pairs, **model}}))
 
 
 # Ranges of code points; characters that are not assigned in Python's Unicode are left out, since normal forms and

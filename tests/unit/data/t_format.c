@@ -316,9 +316,8 @@ static void test_vocabulary(void)
   is_int(tc_data_open(&d, &o, &err), 0, "the vocabulary of the header");
   tc_data_free(d);
   o.vocab = 299;
-  is_int(tc_data_open(&d, &o, &err), TC_EUSER, "... one below it");
-  is_str(err.text, "model.vocab = 299 is too small for data file 'tok/gpt.bin', whose header says a vocabulary of 300: "
-         "model.vocab = 300 would fit", "... says what would fit");
+  is_int(tc_data_open(&d, &o, &err), 0, "... one below it, which its tokens may all be below");
+  tc_data_free(d);
 }
 
 /* ---- files that are looked at one by one ---------------------------------------------------------- */

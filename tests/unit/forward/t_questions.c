@@ -136,8 +136,8 @@ static void test_tokenizer(void)
                              : c.answer[0].first + i - c.question[0].context.n] == ids.id[i];
   ok(same && c.answer[0].n < 8, "has the tokens of \"text of the end\"");
   tc_choices_free(&c);
-  ok(strstr(refusal_of(text, strlen(text), t, 300), ", but the model's vocabulary has 300: are these another"),
-     "another model's tokenizer");
+  ok(strstr(refusal_of(text, strlen(text), t, 300), ", but the model's vocabulary has 300: text without "),
+     "a token that the model does not have");
   tc_ids_free(&ids);
   tc_encoder_free(e);
   tc_tokenizer_free(t);

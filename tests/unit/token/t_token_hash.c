@@ -56,8 +56,12 @@ static void swap_ids(json_t *j)
   json_object_set_new(vocab, "b", a);
 }
 
+#define METASPACE(scheme, split) "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"" scheme \
+  "\",\"split\":" split "}"
+
 /* A row sets a key of the file or of its model, NULL: removes it, or is a function. */
-static const struct { const char *what, *part, *key, *value; void (*change)(json_t *); bool same; } rows[] = {
+struct row { const char *what, *part, *key, *value; void (*change)(json_t *); bool same; };
+static const struct row rows[] = {
   { "nothing", NULL, NULL, NULL, NULL, true },
   { "merges in the other form", NULL, NULL, NULL, rewrite_merges, true },
   { "truncation = null", NULL, "truncation", "null", NULL, true },
@@ -84,11 +88,55 @@ static const struct { const char *what, *part, *key, *value; void (*change)(json
   { "an end token", NULL, "post_processor", "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\"}},"
     "{\"SpecialToken\":{\"id\":\"x\"}}],\"special_tokens\":{\"x\":{\"ids\":[0]}}}", NULL, false } };
 
+/* Of llama2.json, whose tokens are of characters. */
+static const struct row character_rows[] = {
+  { "nothing", NULL, NULL, NULL, NULL, true },
+  { "another decoder", NULL, "decoder", "{\"type\":\"Fuse\"}", NULL, true },
+  { "no unk_token, which no character needs", "model", "unk_token", "null", NULL, true },
+  { "fuse_unk, which no character needs", "model", "fuse_unk", "false", NULL, true },
+  { "no byte_fallback", "model", "byte_fallback", "false", NULL, false },
+  { "ignore_merges", "model", "ignore_merges", "true", NULL, false },
+  { "no normalizer", NULL, "normalizer", "null", NULL, false },
+  { "only one step of it", NULL, "normalizer", "{\"type\":\"Prepend\",\"prepend\":\"\u2581\"}", NULL, false },
+  { "another text in front", NULL, "normalizer", "{\"type\":\"Prepend\",\"prepend\":\"_\"}", NULL, false },
+  { "NFKC", NULL, "normalizer", "{\"type\":\"NFKC\"}", NULL, false },
+  { "Metaspace", NULL, "pre_tokenizer", METASPACE("first", "false"), NULL, false },
+  { "Metaspace, always", NULL, "pre_tokenizer", METASPACE("always", "false"), NULL, false },
+  { "Metaspace that splits", NULL, "pre_tokenizer", METASPACE("first", "true"), NULL, false },
+  { "a split", NULL, "pre_tokenizer",
+    "{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Removed\"}", NULL, false },
+  { "a split with another behavior", NULL, "pre_tokenizer",
+    "{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Isolated\"}", NULL, false },
+  { "an inverted split", NULL, "pre_tokenizer",
+    "{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Removed\",\"invert\":true}", NULL, false },
+  { "a split by a regex", NULL, "pre_tokenizer",
+    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Removed\"}", NULL, false } };
+
+/* Each row has the hash of the file, or one that no other row has. */
+static void test_rows(const json_t *base, const struct row *row, size_t n)
+{
+  const uint64_t hash = hash_of(base, 0);
+  uint64_t *was = tc_calloc(n, sizeof *was);
+  for (size_t i = 0; i < n; i++) {
+    json_t *j = json_deep_copy(base), *at = row[i].part ? json_object_get(j, row[i].part) : j;
+    if (row[i].change) row[i].change(j);
+    else if (row[i].key && row[i].value) json_object_set_new(at, row[i].key, parse(row[i].value));
+    else if (row[i].key) json_object_del(at, row[i].key);
+    was[i] = hash_of(j, 0);
+    ok((was[i] == hash) == row[i].same, "%s: %s hash", row[i].what, row[i].same ? "the same" : "another");
+    for (size_t k = 0; k < i && !row[i].same; k++)
+      if (was[k] == was[i]) ok(false, "... of its own, not that of %s", row[k].what);
+    json_decref(j);
+  }
+  free(was);
+}
+
 /* Hashes of one added token with other flags. */
 static void test_added(const json_t *base)
 {
   static const char *const flags[] = { "\"normalized\":false", "\"lstrip\":true,\"normalized\":false",
-                                       "\"rstrip\":true,\"normalized\":false", "\"normalized\":true" };
+                                       "\"rstrip\":true,\"normalized\":false", "\"normalized\":true",
+                                       "\"single_word\":true,\"normalized\":false" };
   enum { FLAGS = sizeof flags / sizeof *flags };
   uint64_t hash[FLAGS];
   const int64_t id = (int64_t)json_object_size(json_object_get(json_object_get(base, "model"), "vocab"));
@@ -113,15 +161,14 @@ int main(void)
   const uint64_t hash = hash_of(base, 0);
   ok(hash == hash_of(base, JSON_INDENT(2)) && hash == hash_of(base, JSON_SORT_KEYS | JSON_ENSURE_ASCII | JSON_COMPACT),
      "other spaces, escapes and orders of keys: the same hash");
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    json_t *j = json_deep_copy(base), *at = rows[i].part ? json_object_get(j, rows[i].part) : j;
-    if (rows[i].change) rows[i].change(j);
-    else if (rows[i].key && rows[i].value) json_object_set_new(at, rows[i].key, parse(rows[i].value));
-    else if (rows[i].key) json_object_del(at, rows[i].key);
-    ok((hash_of(j, 0) == hash) == rows[i].same, "%s: %s hash", rows[i].what, rows[i].same ? "the same" : "another");
-    json_decref(j);
-  }
+  ok(hash == UINT64_C(0x03e33d659ac0792a), "the hash that shards have of this tokenizer");
+  test_rows(base, rows, sizeof rows / sizeof *rows);
   test_added(base);
+  json_decref(base);
+  free(path);
+  path = token_file("llama2.json");
+  if (!(base = json_load_file(path, 0, NULL))) printf("Bail out! %s can't be read\n", path), exit(1);
+  test_rows(base, character_rows, sizeof character_rows / sizeof *character_rows);
   json_decref(base);
   free(path);
   return done_testing();

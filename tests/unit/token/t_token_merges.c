@@ -1,5 +1,6 @@
 /* t_token_merges.c - merges against the naive way: join the leftmost pair of the lowest rank, search again. With
- * tokenizers that are drawn here: merges in any order, pieces that go through the cache, the search and the heap. */
+ * tokenizers that are drawn here, of bytes and of characters: merges in any order, pieces that go through the cache, the search
+ * and the heap, and such that are split where no merge joins two characters. */
 #include "tests/unit/seed.h"
 #include "tests/unit/token_fixture.h"
 
@@ -19,12 +20,13 @@ static int find(const struct model *m, const char *text)
   return -1;
 }
 
-static void draw_model(struct model *m, struct dice *d)
+/* A model of up to `most` merges. */
+static void draw_model(struct model *m, struct dice *d, int most)
 {
   *m = (struct model){ .n = 256 };
   for (int i = 0; i < LETTERS; i++) snprintf(m->text[i], sizeof m->text[i], "%c", 'a' + i);
   for (int i = LETTERS; i < 256; i++) snprintf(m->text[i], sizeof m->text[i], "?%d", i);
-  for (int tries = 0; m->n_merges < MERGES && tries < 1000; tries++) {
+  for (int tries = 0; m->n_merges < most && tries < 1000; tries++) {
     const int n_made = m->n - 256, a = (int)roll(d, (uint32_t)(LETTERS + n_made)),
               b = (int)roll(d, (uint32_t)(LETTERS + n_made));
     const int left = a < LETTERS ? a : 256 + a - LETTERS, right = b < LETTERS ? b : 256 + b - LETTERS;
@@ -56,15 +58,19 @@ static void put_byte(char *out, int byte)
   else snprintf(out, 4, "%c%c", 0xc0 | c >> 6, 0x80 | (c & 0x3f));
 }
 
-static struct tc_tokenizer *make_tokenizer(const struct model *m)
+/* Of characters, bytes have ids behind those of the model, and the letters are characters. */
+static struct tc_tokenizer *make_tokenizer(const struct model *m, bool characters)
 {
   json_t *vocab = json_object(), *merges = json_array();
   int id = LETTERS;
   for (int b = 0; b < 256; b++) {
-    char text[4];
-    put_byte(text, b);
-    json_object_set_new(vocab, text, json_integer(b >= 'a' && b < 'a' + LETTERS ? b - 'a' : id++));
+    char text[8];
+    const bool letter = b >= 'a' && b < 'a' + LETTERS;
+    if (characters) snprintf(text, sizeof text, "<0x%02X>", b);
+    else put_byte(text, b);
+    json_object_set_new(vocab, text, json_integer(characters ? m->n + b : letter ? b - 'a' : id++));
   }
+  for (int i = 0; characters && i < LETTERS; i++) json_object_set_new(vocab, m->text[i], json_integer(i));
   for (int i = 256; i < m->n; i++) json_object_set_new(vocab, m->text[i], json_integer(i));
   for (int r = 0; r < m->n_merges; r++)
     for (int i = 0; i < m->n_merges; i++)
@@ -74,6 +80,11 @@ static struct tc_tokenizer *make_tokenizer(const struct model *m)
       }
   json_t *j = json_pack("{s:{s:s, s:o, s:o}, s:{s:s, s:b, s:b}}", "model", "type", "BPE", "vocab", vocab, "merges",
                         merges, "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 0);
+  if (characters) {
+    json_object_set_new(j, "decoder", json_pack("{s:s}", "type", "ByteFallback"));
+    json_object_set_new(j, "pre_tokenizer", json_null());
+    json_object_set_new(json_object_get(j, "model"), "byte_fallback", json_true());
+  }
   char *text = json_dumps(j, 0);
   struct tc_tokenizer *t = NULL;
   struct tc_err err = { 0 };
@@ -108,7 +119,7 @@ static size_t naive(const struct model *m, const char *text, size_t n, uint32_t 
 int main(int argc, char **argv)
 {
   struct dice d = { argc > 1 ? strtoull(argv[1], NULL, 10) : test_seed(false), 0 };
-  const int models = argc > 2 ? atoi(argv[2]) : 12;
+  const int models = argc > 2 ? atoi(argv[2]) : 24;
   struct model m;
   printf("# seed %llu, %d models: t_token_merges.t SEED MODELS\n", (unsigned long long)d.seed, models);
   for (int k = 0; k < models; k++) {
@@ -116,8 +127,8 @@ int main(int argc, char **argv)
     struct tc_err err = { 0 };
     struct tc_ids ids = { 0 };
     int wrong = 0, merged = 0;
-    draw_model(&m, &d);
-    struct tc_tokenizer *t = make_tokenizer(&m);
+    draw_model(&m, &d, k % 4 == 1 ? 4 : MERGES);        /* few: not all letters are joined */
+    struct tc_tokenizer *t = make_tokenizer(&m, k % 2);
     TC_ASSERT(tc_encoder_new(&e, t, &err) == TC_OK);
     for (int i = 0; i < 300; i++) {
       char text[MOST];
@@ -130,8 +141,8 @@ int main(int argc, char **argv)
       wrong += !same_ids(&ids, &w);
       merged += ids.n < n;
     }
-    ok(wrong == 0 && merged > 100, "model %d: %d merges, %d of 300 pieces differ, %d have merges", k, m.n_merges, wrong,
-       merged);
+    ok(wrong == 0 && merged > 100, "model %d, of %s: %d merges, %d of 300 pieces differ, %d have merges", k,
+       k % 2 ? "characters" : "bytes", m.n_merges, wrong, merged);
     tc_encoder_free(e);
     tc_tokenizer_free(t);
     tc_ids_free(&ids);

@@ -7,13 +7,13 @@
   invert ",\"pattern\":{\"Regex\":\"" regex "\"}}")
 
 /* What is changed in gpt2.json (value NULL: removed), and a part of the sentence. */
-static const struct { const char *path, *value, *sentence; } rows[] = {
-  { "model.type", "\"WordPiece\"", "has a model of type 'WordPiece'; only byte-level BPE is supported" },
+struct row { const char *path, *value, *sentence; };
+static const struct row rows[] = {
+  { "model.type", "\"WordPiece\"", "has a model of type 'WordPiece'; only BPE is supported" },
   { "model.type", "\"Unigram\"", "has a model of type 'Unigram'" },
   { "model.type", "7", "has a model of type ''" },
   { "model", "null", "is damaged: it has no model" },
   { "model.dropout", "0.1", "has a BPE model with dropout, which is not supported" },
-  { "model.byte_fallback", "true", "has a BPE model with byte_fallback, as SentencePiece has" },
   { "model.continuing_subword_prefix", "\"##\"", "has a BPE model with continuing_subword_prefix = '##'" },
   { "model.end_of_word_suffix", "\"</w>\"", "has a BPE model with end_of_word_suffix = '</w>'" },
   { "model.vocab", "[]", "is damaged: its model has no vocabulary or no merges" },
@@ -32,22 +32,33 @@ static const struct { const char *path, *value, *sentence; } rows[] = {
   { "model.merges", "[\"! ~\"]", "merge 0, of '!' and '~', has a token that is not in the vocabulary" },
   { "model.merges", "[\"\xe4\xbd\xa0 a\"]", "merge 0, of '\xe4\xbd\xa0' and 'a', has a token that is not in" },
   { "model.merges", "[\" \"]", "merge 0, of '' and '', has a token that is not in the vocabulary" },
-  { "normalizer", "{\"type\":\"NFKC\"}", "its normalizer 'NFKC' is not supported: NFC and none are" },
+  { "normalizer", "{\"type\":\"NFD\"}", "its normalizer 'NFD' is not supported: NFC, NFKC, Prepend, Replace and Sequence are" },
+  { "normalizer", "{\"type\":\"Prepend\"}", "is damaged: its normalizer Prepend has no text" },
+  { "normalizer", "{\"type\":\"Replace\",\"content\":\"x\"}", "is damaged: its normalizer Replace has no pattern" },
+  { "normalizer", "{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"}}",
+    "is damaged: its normalizer Replace has no content" },
+  { "normalizer", "{\"type\":\"Replace\",\"content\":\"x\",\"pattern\":{\"Regex\":\"a*\"}}",
+    "the regex of its normalizer matches an empty text" },
   { "normalizer", "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}",
     "its normalizer 'Lowercase' is not supported" },
   { "normalizer", "{\"type\":\"Sequence\"}", "is damaged: a Sequence has no list 'normalizers'" },
   { "normalizer", "3", "its normalizer '(without a type)' is not supported" },
-  { "pre_tokenizer", "null", "its pre-tokenizer does not end with ByteLevel; only byte-level BPE is supported" },
-  { "pre_tokenizer", "{\"type\":\"Metaspace\"}",
-    "its pre-tokenizer 'Metaspace' is not supported: Split, Digits, ByteLevel and Sequence are" },
+  { "pre_tokenizer", "null", "its decoder 'ByteLevel' is not supported: the pre-tokenizer does not end with ByteLevel" },
+  { "pre_tokenizer", "{\"type\":\"Whitespace\"}",
+    "its pre-tokenizer 'Whitespace' is not supported: Split, Digits, Metaspace, ByteLevel and Sequence are" },
+  { "pre_tokenizer", "{\"type\":\"Metaspace\"}", "is damaged: its Metaspace has no replacement of one character" },
+  { "pre_tokenizer", "{\"type\":\"Metaspace\",\"replacement\":\"ab\"}", "is damaged: its Metaspace has no replacement of one" },
+  { "pre_tokenizer", "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"last\"}",
+    "or another prepend_scheme than first, never and always" },
+  { "pre_tokenizer", "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\",\"add_prefix_space\":false}",
+    "or another prepend_scheme than first, never and always" },
   { "pre_tokenizer", "{\"type\":\"Digits\",\"individual_digits\":true}", "does not end with ByteLevel" },
   { "pre_tokenizer", "{\"type\":\"ByteLevel\",\"use_regex\":1}",
     "is damaged: use_regex of its ByteLevel is neither true nor false" },
   { "pre_tokenizer", IN_FRONT("{\"type\":\"ByteLevel\"}"), "its pre-tokenizer has ByteLevel before its last step" },
   { "pre_tokenizer", IN_FRONT("{\"type\":\"Whitespace\"}"), "its pre-tokenizer 'Whitespace' is not supported" },
-  { "pre_tokenizer", SPLIT("Removed", "false", "a"),
-    "its pre-tokenizer Split has the behavior 'Removed'; only Isolated" },
-  { "pre_tokenizer", SPLIT("Isolated", "true", "a"), "its pre-tokenizer 'Split with invert = true' is not supported" },
+  { "pre_tokenizer", SPLIT("Kept", "false", "a"), "its pre-tokenizer Split has the behavior 'Kept', which is not supported" },
+  { "pre_tokenizer", SPLIT("Isolated", "1", "a"), "is damaged: invert of its Split is neither true nor false" },
   { "pre_tokenizer", IN_FRONT("{\"type\":\"Split\",\"behavior\":\"Isolated\"}"),
     "is damaged: its pre-tokenizer Split has no pattern" },
   { "pre_tokenizer", SPLIT("Isolated", "false", "\\\\w+"), "has '\\w', which is not supported: the patterns of GPT-2" },
@@ -107,12 +118,41 @@ static const struct { const char *path, *value, *sentence; } rows[] = {
   { "added_tokens", "[{\"content\":\"\",\"id\":0}]", "is damaged: an added token has no text or no id" },
   { "added_tokens", "[{\"content\":\"<x>\",\"id\":5000}]",
     "its added token '<x>' has the id 5000, but by Hugging Face's library it gets 2057" },
-  { "added_tokens", "[{\"content\":\"<x>\",\"id\":2057,\"single_word\":true}]",
-    "its added token '<x>' has single_word, which is not supported" },
   { "added_tokens", "[{\"content\":\"<x>\",\"id\":2057,\"rstrip\":true},{\"content\":\" y\",\"id\":2058}]",
     "its added token '<x>' has rstrip, which is not supported together with ' y', which begins with white space" },
   { "added_tokens", "[{\"content\":\"<x>\",\"id\":2057},{\"content\":\"<x>\",\"id\":2058}]",
     "is damaged: its added token '<x>' is there twice" },
+};
+
+/* What is changed in llama2.json, whose tokens are of characters. */
+#define DECODER(...) "{\"type\":\"Sequence\",\"decoders\":[" __VA_ARGS__ "]}"
+#define REPLACE "{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" \"}"
+static const struct row character_rows[] = {
+  { "model.byte_fallback", "false", NULL },                     /* with unk_token */
+  { "model.unk_token", "null", NULL },                          /* with byte_fallback */
+  { "model.vocab.<0x41>", NULL, NULL },
+  { "pre_tokenizer",
+    "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"},{\"type\":\"Metaspace\",\"replacement\":\"_\","
+    "\"prepend_scheme\":\"first\"}]}", "'Metaspace' is not supported: prepend_scheme = first is not, behind a normalizer" },
+  { "model", "{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}",
+    "its pre-tokenizer does not end with ByteLevel, and its vocabulary has neither tokens <0x00> to <0xFF>" },
+  { "model", "{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"b\"}", "nor unk_token" },
+  { "decoder", "null", "its decoder '(without a type)' is not supported: Replace, Metaspace, ByteFallback" },
+  { "decoder", "{\"type\":\"WordPiece\"}", "its decoder 'WordPiece' is not supported: Replace, Metaspace, ByteFallback" },
+  { "decoder", "{\"type\":\"ByteLevel\"}", "its decoder 'ByteLevel' is not supported: the pre-tokenizer does not end" },
+  { "decoder", DECODER("{\"type\":\"ByteFallback\"}," REPLACE),
+    "'Replace' is not supported: it has to stand before ByteFallback" },
+  { "decoder", DECODER("{\"type\":\"Fuse\"}," REPLACE), "'Replace' is not supported: it has to stand before ByteFallback" },
+  { "decoder", DECODER("{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}"), "'ByteFallback' is not supported" },
+  { "decoder", DECODER("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"_\"},\"content\":\" \"}"),
+    "its decoder 'Replace' is not supported: a pattern that is a text" },
+  { "decoder", DECODER("{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}"),
+    "'Strip' is not supported: one after Fuse" },
+  { "decoder", DECODER("{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":1}"),
+    "'Strip' is not supported: one after Fuse, with stop = 0, is" },
+  { "decoder", DECODER(REPLACE ",{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}"), NULL },
+  { "decoder", "{\"type\":\"Metaspace\",\"replacement\":\"_\"}", NULL },
+  { "normalizer", "{\"type\":\"Replace\",\"content\":\"\",\"pattern\":{\"Regex\":\"<.*>\"}}", NULL },
 };
 
 /* Sets what is at a path of keys, "model.type"; the last key may have dots. */
@@ -160,6 +200,27 @@ static const struct { const char *path, *value; } accepted[] = {
   { "pre_tokenizer", SPLIT("Isolated", "false", "[\\\\u4e00-\\\\x{9fff}\\\\d\\\\-x]|\\\\D\\\\S") },
 };
 
+/* A row without a sentence is accepted. */
+static void test_row(json_t *base, const struct row *r)
+{
+  struct tc_err err;
+  parse(base, r->path, r->value, &err);
+  const bool named = strstr(err.text, "'x.json'") == err.text + strlen("tokenizer ");
+  const bool good = r->sentence ? named && strstr(err.text, r->sentence) : !*err.text;
+  if (!ok(good, "%s = %.60s is %s: %.60s", r->path, r->value ? r->value : "(none)", r->sentence ? "refused" : "accepted",
+          r->sentence ? r->sentence : "")) printf("#   got \"%s\"\n", err.text);
+}
+
+static void test_characters(void)
+{
+  char *path = token_file("llama2.json");
+  json_t *base = json_load_file(path, 0, NULL);
+  if (ok(base != NULL, "llama2.json is there"))
+    for (size_t i = 0; i < sizeof character_rows / sizeof *character_rows; i++) test_row(base, &character_rows[i]);
+  json_decref(base);
+  free(path);
+}
+
 int main(void)
 {
   char *path = token_file("gpt2.json"), *none = token_file("none.json"), *hexes = token_file("ids.jsonl");
@@ -169,12 +230,8 @@ int main(void)
   if (!ok(base != NULL, "gpt2.json is there")) return done_testing();
   parse(base, NULL, NULL, &err);
   is_str(err.text, "", "it is accepted as it is");
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    parse(base, rows[i].path, rows[i].value, &err);
-    if (!ok(strstr(err.text, rows[i].sentence) && strstr(err.text, "'x.json'") == err.text + strlen("tokenizer "),
-            "%s = %.60s is refused: %.60s", rows[i].path, rows[i].value ? rows[i].value : "(none)", rows[i].sentence))
-      printf("#   got \"%s\"\n", err.text);
-  }
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) test_row(base, &rows[i]);
+  test_characters();
   for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
     parse(base, accepted[i].path, accepted[i].value, &err);
     is_str(err.text, "", "%s = %.60s is accepted", accepted[i].path, accepted[i].value ? accepted[i].value : "(none)");
