@@ -172,6 +172,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/transfer.c \
   %D%/exec/walk.c \
   %D%/exec/timing.c \
+  %D%/foreign/beside.c \
   %D%/foreign/boxes.c \
   %D%/foreign/export.c \
   %D%/foreign/foreign.c \

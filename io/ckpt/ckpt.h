@@ -4,7 +4,7 @@
  * read from it, whatever the layout that wrote it.
  *
  * DIR/step-00000100/manifest.json and rank-00000.h5 ... one HDF5 file per writer (or node-00000.h5
- * ..., one per node), and the attached file, if the save has one. A tensor has a global name and
+ * ..., one per node), and the attached files, if the save has some. A tensor has a global name and
  * shape; each HDF5 file holds slices (boxes) of it as contiguous datasets; the manifest says which
  * box is where, its place in the file, a CRC32C of each block of it, taken from memory, and one of
  * all bytes of the file that are not tensor data.
@@ -64,6 +64,7 @@ int64_t tc_box_span(int rank, const int64_t *start, const int64_t *count, const 
                     int64_t *lo, int64_t *hi);
 
 /* A file that a checkpoint takes along, whatever it says: its name in the step's folder and its bytes. */
+enum { TC_ATTACHED = 2 };        /* so many, at most */
 struct tc_ckpt_attached {
   const char *name;              /* NULL: none */
   const char *data;              /* borrowed; NULL in what was read (tc_ckpt_attached) */
@@ -82,7 +83,7 @@ struct tc_ckpt_meta {
 #include "io/ckpt/meta.def"
 #undef TC_META
   const char *const *rank_names; /* [world] "rank 0 on node1" */
-  struct tc_ckpt_attached attached;   /* a save writes rank 0's */
+  struct tc_ckpt_attached attached[TC_ATTACHED];   /* a save writes rank 0's */
   /* How it is written; not read back. */
   enum tc_ckpt_files files;      /* TC_FILES_NODE: a file per node, where ranks are MPI processes */
   bool view;                     /* also view.h5, all tensors whole as virtual datasets */

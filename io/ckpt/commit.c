@@ -111,10 +111,13 @@ static int write_file(const struct tc_save *s, const char *name, const char *tex
 
 static int write_attached(const struct tc_save *s, struct tc_manifest *m, struct tc_err *err)
 {
-  struct tc_ckpt_attached *a = &m->meta.attached;
-  if (!a->name) return 0;
-  a->crc32c = tc_crc32c(0, a->data, (size_t)a->bytes);
-  return write_file(s, a->name, a->data, (size_t)a->bytes, err);
+  for (int i = 0; i < TC_ATTACHED; i++) {
+    struct tc_ckpt_attached *a = &m->meta.attached[i];
+    if (!a->name) continue;
+    a->crc32c = tc_crc32c(0, a->data, (size_t)a->bytes);
+    TC_TRY(write_file(s, a->name, a->data, (size_t)a->bytes, err));
+  }
+  return 0;
 }
 
 static int write_manifest(const struct tc_save *s, const struct tc_manifest *m, struct tc_err *err)

@@ -29,8 +29,8 @@ enum { TC_CHUNK_BYTES = 256 << 10 };
  * too short, TC_ECHECKSUM if it is too long or no file, TC_EUSER if it can't be read: then nothing is known to be
  * wrong with it. Returns a descriptor. */
 int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err);
-/* Local. The same of the attached file, which there must be. */
-int tc_ckpt_open_attached(const struct tc_ckpt *c, struct tc_err *err);
+/* Local. The same of attached file i, which there must be. */
+int tc_ckpt_open_attached(const struct tc_ckpt *c, int i, struct tc_err *err);
 /* Local. Opens the files of tensors, as many as are kept open, so that reading goes on if the step is removed by
  * another process. As tc_ckpt_read. */
 int tc_ckpt_hold(struct tc_ckpt *c, struct tc_err *err);
@@ -63,7 +63,7 @@ int tc_findings_worst(const struct tc_findings *f);      /* 0: nothing was found
  * all but the data of the files that begin in it. Faults are reported by file, then by place. */
 void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
                           struct tc_findings *f);
-/* Local. Verifies the attached file, if there is one. */
+/* Local. Verifies the attached files, if there are some. */
 void tc_ckpt_verify_attached(const struct tc_ckpt *c, struct tc_findings *f);
 
 /* Local. tc_ckpt_open for a command that reads data: the files are open when it returns, so that a run that removes the

@@ -83,6 +83,9 @@ static void emit_rows(FILE *f, const struct tc_manifest *m, int first, int end)
   }
 }
 
+/* A member for each attached file: older programs read the first one alone. */
+static const char *const attached_keys[TC_ATTACHED] = { "attached", "attached2" };
+
 static void emit_meta(FILE *f, const struct tc_manifest *m)
 {
   json_t *ranks = json_array();
@@ -92,10 +95,12 @@ static void emit_meta(FILE *f, const struct tc_manifest *m)
   emit_rows(f, m, 0, TC_ROW_version);
   emit(f, ",\n\"who\": ", ranks);
   emit_rows(f, m, TC_ROW_version, TC_META_ROWS);
-  const struct tc_ckpt_attached *a = &m->meta.attached;
-  if (a->name)
-    emit(f, ",\n\"attached\": ", json_pack("{s:s, s:I, s:o}", "name", a->name, "size", (json_int_t)a->bytes, "crc32c",
-                                           crc_json(a->crc32c)));
+  for (int i = 0; i < TC_ATTACHED; i++) {
+    const struct tc_ckpt_attached *a = &m->meta.attached[i];
+    if (!a->name) continue;
+    fprintf(f, ",\n\"%s\": ", attached_keys[i]);
+    emit(f, "", json_pack("{s:s, s:I, s:o}", "name", a->name, "size", (json_int_t)a->bytes, "crc32c", crc_json(a->crc32c)));
+  }
 }
 
 /* Eight digits per block, one after another. */
@@ -251,10 +256,10 @@ static int get_ints(struct reader *r, const json_t *o, const char *key, int64_t 
   return n;
 }
 
-/* Programs from before attached files pass over this member. */
-static void read_attached(struct reader *r, const json_t *o, struct tc_ckpt_attached *a)
+/* Programs from before attached files pass over these members. */
+static void read_attached(struct reader *r, const json_t *o, const char *key, struct tc_ckpt_attached *a)
 {
-  const json_t *j = json_object_get(o, "attached");
+  const json_t *j = json_object_get(o, key);
   if (!j) return;
   a->name = get_str(r, j, "name", TC_MOST_NAME);
   a->bytes = get_int(r, j, "size", 0, TC_MOST_ATTACHED);
@@ -277,7 +282,7 @@ static void read_row(struct reader *r, const json_t *o, const struct tc_meta_row
 static void read_meta(struct reader *r, const json_t *o, struct tc_manifest *m)
 {
   for (int i = 0; i < TC_META_ROWS; i++) read_row(r, o, &tc_meta_rows[i], &m->meta);
-  read_attached(r, o, &m->meta.attached);
+  for (int i = 0; i < TC_ATTACHED; i++) read_attached(r, o, attached_keys[i], &m->meta.attached[i]);
   const json_t *ranks = get_array(r, o, "who", INT32_MAX);
   m->world = (int)json_array_size(ranks);
   const char **names = tc_pool_alloc(m->pool, (size_t)(m->world + 1) * sizeof *names);

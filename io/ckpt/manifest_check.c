@@ -50,7 +50,7 @@ static const char *twice(const char **names, int n)
 
 static int check_tensors(const struct tc_manifest *m, const char *where, struct tc_err *err)
 {
-  const char **names = tc_malloc((size_t)(m->n_tensors + m->n_files + 1) * sizeof *names);
+  const char **names = tc_malloc((size_t)(m->n_tensors + m->n_files + TC_ATTACHED) * sizeof *names);
   const char *bad = NULL, *why = NULL;
   for (int i = 0; i < m->n_tensors && !bad; i++) {
     const struct tc_ckpt_tensor *t = &m->tensor[i];
@@ -73,14 +73,16 @@ static int check_tensors(const struct tc_manifest *m, const char *where, struct 
       bad = names[i], why = "impossible size";
     if (bad) tc_fail(err, TC_EUSER, "%s: file %.100s: %s", where, bad, why);
   }
-  const struct tc_ckpt_attached *a = &m->meta.attached;
-  if (!bad && a->name) {
+  int n = m->n_files;
+  for (int i = 0; i < TC_ATTACHED && !bad; i++) {
+    const struct tc_ckpt_attached *a = &m->meta.attached[i];
+    if (!a->name) continue;
     if (!file_name_good(a->name)) bad = a->name, why = "not a good file name";
     else if (a->bytes < 0 || a->bytes > TC_MOST_ATTACHED) bad = a->name, why = "impossible size";
     if (bad) tc_fail(err, TC_EUSER, "%s: attached file %.100s: %s", where, bad, why);
-    names[m->n_files] = a->name;
+    names[n++] = a->name;
   }
-  if (!bad && (bad = twice(names, m->n_files + (a->name != NULL))))
+  if (!bad && (bad = twice(names, n)))
     tc_fail(err, TC_EUSER, "%s: file %.100s: listed twice", where, bad);
   free(names);
   return bad ? TC_EUSER : 0;

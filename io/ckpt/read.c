@@ -141,18 +141,21 @@ int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err)
   return open_file(c, c->m->file[f].name, c->m->file[f].size, err);
 }
 
-int tc_ckpt_open_attached(const struct tc_ckpt *c, struct tc_err *err)
+int tc_ckpt_open_attached(const struct tc_ckpt *c, int i, struct tc_err *err)
 {
-  return open_file(c, c->m->meta.attached.name, c->m->meta.attached.bytes, err);
+  return open_file(c, c->m->meta.attached[i].name, c->m->meta.attached[i].bytes, err);
 }
 
 int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int64_t *bytes, struct tc_err *err)
 {
-  const struct tc_ckpt_attached *a = &c->m->meta.attached;
+  const struct tc_ckpt_attached *a = c->m->meta.attached;
+  int i = 0;
   *data = NULL;
   *bytes = 0;
-  if (!a->name || strcmp(a->name, name) != 0) return 0;
-  const int fd = tc_ckpt_open_attached(c, err);
+  while (i < TC_ATTACHED && !(a[i].name && strcmp(a[i].name, name) == 0)) i++;
+  if (i == TC_ATTACHED) return 0;
+  a += i;
+  const int fd = tc_ckpt_open_attached(c, i, err);
   if (fd < 0) return fd;
   char *text = tc_calloc((size_t)a->bytes + 1, 1);
   int rc = 0;

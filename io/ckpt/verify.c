@@ -120,12 +120,14 @@ void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
 
 void tc_ckpt_verify_attached(const struct tc_ckpt *c, struct tc_findings *f)
 {
-  struct tc_err e = {0};
-  char *data = NULL;
-  int64_t bytes;
-  const char *name = c->m->meta.attached.name;
-  if (name && tc_ckpt_attached(c, name, &data, &bytes, &e) < 0) report(f, e.status, e.text);
-  free(data);
+  for (int i = 0; i < TC_ATTACHED; i++) {
+    struct tc_err e = {0};
+    char *data = NULL;
+    int64_t bytes;
+    const char *name = c->m->meta.attached[i].name;
+    if (name && tc_ckpt_attached(c, name, &data, &bytes, &e) < 0) report(f, e.status, e.text);
+    free(data);
+  }
 }
 
 /* ---- a step by several threads ----------------------------------------------------- */
@@ -257,9 +259,10 @@ static int open_step(struct tc_ckpt **c, const char *path, int64_t *size_bytes, 
     rc = close_opened(tc_ckpt_open_file(*c, i, err));
     *size_bytes = tc_add_sizes(*size_bytes, (*c)->m->file[i].size);
   }
-  if (rc == 0 && (*c)->m->meta.attached.name) {
-    rc = close_opened(tc_ckpt_open_attached(*c, err));
-    *size_bytes = tc_add_sizes(*size_bytes, (*c)->m->meta.attached.bytes);
+  for (int i = 0; rc == 0 && i < TC_ATTACHED; i++) {
+    if (!(*c)->m->meta.attached[i].name) continue;
+    rc = close_opened(tc_ckpt_open_attached(*c, i, err));
+    *size_bytes = tc_add_sizes(*size_bytes, (*c)->m->meta.attached[i].bytes);
   }
   return rc;
 }

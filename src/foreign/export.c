@@ -410,7 +410,8 @@ int tc_foreign_export(struct tc_exported *r, const struct tc_export_opts *o, str
     rc = tc_ckpt_settle(x.c, o->path, run[o->form](&x, err), &again, err);
     if (rc == 0)
       *r = (struct tc_exported){ .from = tc_strdup(x.c->path), .step = x.c->m->meta.step, .n_tensors = x.n_tensors,
-        .files = x.files, .bytes = x.bytes, .tokenizer = x.special.tokenizer, .end = x.special.ids.end };
+        .files = x.files, .bytes = x.bytes, .tokenizer = x.special.tokenizer,
+        .beside = x.special.beside, .end = x.special.ids.end };
     tc_special_free(&x.special);
     free(x.whole);
     tc_ckpt_close(x.c);

@@ -8,8 +8,8 @@
  * read by several threads.
  *
  * Files, in reading order: parts.[ch] (which rows of which of our tensors each of theirs is), foreign.c (which file,
- * which model), boxes.c (its tensors); special.c (tokens that begin and end texts), left_out.c (what a checkpoint does
- * not keep), import.c (a checkpoint made of it), export.c (of a checkpoint, their files). */
+ * which model), boxes.c (its tensors); special.c (tokens that begin and end texts), beside.c (files that are kept as they
+ * are), left_out.c (what a checkpoint does not keep), import.c (a checkpoint made of it), export.c (of a checkpoint, their files). */
 #ifndef TC_FOREIGN_H
 #define TC_FOREIGN_H
 
@@ -21,6 +21,10 @@
 #include "src/foreign/parts.h"
 
 struct tc_foreign;
+
+/* The attached file of a checkpoint that has files of Hugging Face's folder (beside.c): what an import takes, runs that start
+ * from it keep, and an export writes. */
+#define TC_BESIDE_FILE "huggingface.json"
 
 /* Whether the path is a file, or a folder with a file of Hugging Face's: checkpoints are folders without one. */
 bool tc_foreign_is(const char *path);
@@ -81,6 +85,7 @@ struct tc_exported {
   int64_t step, bytes;            /* bytes: of the tensors written */
   int n_tensors, files;
   bool tokenizer;                 /* TC_FORM_HF: the checkpoint's tokenizer.json is among the files */
+  bool beside;                    /* TC_FORM_HF: so are those that an import took along */
   int64_t end;                    /* TC_FORM_HF: the end token; below 0: not known */
 };
 /* Local. A file appears when it is complete; after a failure none is left. What is there is never replaced. *r is set if

@@ -32,11 +32,14 @@ int tc_foreign_list(struct tc_foreign *x, struct tc_err *err);
 /* A file beside config.json and the weights. */
 struct tc_beside { const char *name; char *text; int64_t bytes; };      /* text[bytes] is owned */
 
+enum { TC_BESIDE = 4 };
 struct tc_special {
   struct tc_hf_ids ids;
-  struct tc_beside file[3]; int n_files;      /* tokenizer.json, tokenizer_config.json, generation_config.json */
-  bool tokenizer;                               /* the checkpoint has tokenizer.json */
+  struct tc_beside file[1 + TC_BESIDE]; int n_files;      /* tokenizer.json, and those of beside.c */
+  bool tokenizer, beside;                       /* the checkpoint has tokenizer.json; has files of an imported folder */
 };
+/* Adds a file; text[bytes] is then owned by *s. */
+void tc_special_add(struct tc_special *s, const char *name, char *text, int64_t bytes);
 
 /* The ids of such tokens, below 0 where they are not known; t may be NULL. own_vocab: the data name no tokenizer, and none
  * is there, so that a vocabulary of GPT-2's size is GPT-2's. */
@@ -52,11 +55,19 @@ int tc_special_find(struct tc_special *s, const struct tc_ckpt *c, const struct 
                       struct tc_err *err);
 void tc_special_free(struct tc_special *s);
 
+/* ---- beside.c: files of a Hugging Face folder that a checkpoint takes along as they are ---- */
+
+bool tc_beside_is(const char *name);
+/* Those of a folder as the text of TC_BESIDE_FILE, owned by the caller; NULL: it has none. Warns of those that can't be
+ * read. */
+char *tc_beside_take(const char *dir);
+/* Adds those that the checkpoint has. What tc_ckpt_attached returns. */
+int tc_beside_put(struct tc_special *s, const struct tc_ckpt *c, struct tc_err *err);
+
 /* ---- left_out.c: what the files of a Hugging Face folder say and a checkpoint does not keep ---- */
 
-/* An object with a list for each file that says more than the checkpoint keeps, by its name: members, with short values;
- * "files": other files of the folder. t: its tokenizer, NULL if the checkpoint has none; ids: those that an export would
- * write. Owned by the caller. */
-json_t *tc_left_out(const char *dir, const struct tc_tokenizer *t, struct tc_hf_ids ids);
+/* "config.json": a list of its members that the checkpoint does not keep, with short values; "files": other files of the
+ * folder. Each is there if it is not empty. ids: those that an export would write. Owned by the caller. */
+json_t *tc_left_out(const char *dir, struct tc_hf_ids ids);
 
 #endif

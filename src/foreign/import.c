@@ -205,14 +205,15 @@ static void warn_of_more(const struct tc_tokenizer *t, int64_t vocab, const char
 }
 
 /* The tokenizer.json beside Hugging Face's file: *text[*bytes], which is returned with its hash as runs note it; both
- * owned. NULL, with a warning if there is one: there is none that tercio data would take. Sets x->left_out. */
-static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
+ * owned. NULL, with a warning if there is one: there is none that tercio data would take. *beside: tc_beside_take's.
+ * Sets x->left_out. */
+static char *take_tokenizer(struct import *x, char **text, size_t *bytes, char **beside)
 {
   char *dir = tc_folder_of(x->from->file), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir), *note = NULL;
   const struct tc_model *m = &x->from->model;
   struct tc_tokenizer *t = NULL;
   struct tc_err why;
-  *text = NULL;
+  *text = *beside = NULL;
   if (x->from->form == TC_FORM_HF && tc_is_there(path)) {
     int rc = tc_tokenizer_read(text, bytes, path, &why);
     if (rc == 0) rc = tc_tokenizer_parse(&t, *text, *bytes, path, &why);
@@ -225,8 +226,9 @@ static char *take_tokenizer(struct import *x, char **text, size_t *bytes)
       *text = NULL;
     }
   }
+  if (x->from->form == TC_FORM_HF) *beside = tc_beside_take(dir);
   if (x->from->form == TC_FORM_HF && tc_is_folder(x->o->path))
-    x->left_out = tc_left_out(dir, t, tc_special_ids(t, m, !t, x->o->cfg->data_end_token));
+    x->left_out = tc_left_out(dir, tc_special_ids(t, m, !t, x->o->cfg->data_end_token));
   tc_tokenizer_free(t);
   TC_FREE(path, dir);
   return note;
@@ -240,20 +242,21 @@ static int save(struct import *x, struct tc_err *err)
     const char *const names[] = { "ckpt import" };
     const struct tc_comm_opts o = { .name = "world" };
     struct tc_comm *self = tc_comm_self(&o);
-    char *tokenizer, mesh[TC_MESH_TEXT];
+    char *tokenizer, *beside, mesh[TC_MESH_TEXT];
     size_t bytes = 0;
     char *model = tc_model_text(&x->from->model), *config = tc_config_text(x->o->cfg),
-         *data = take_tokenizer(x, &tokenizer, &bytes);
+         *data = take_tokenizer(x, &tokenizer, &bytes, &beside);
     const bool given = !s.absent;
     x->step = given ? noted(x, "tercio.step") : 0;        /* that of the optimizer's moments */
     struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->o->cfg->train_seed,
       .tokens = given ? noted(x, "tercio.tokens") : 0, .model = model,
       .config = config, .data = data, .mesh = tc_mesh_text(mesh, s.mesh->size, "", " "), .system = s.opts.system->name, .job = "",
       .rank_names = names, .lease = tc_owner_lease(x->owner),
-      .attached = { tokenizer ? TC_TOKENIZER_FILE : NULL, tokenizer, (int64_t)bytes, 0 } };
+      .attached = { { tokenizer ? TC_TOKENIZER_FILE : NULL, tokenizer, (int64_t)bytes, 0 },
+                    { beside ? TC_BESIDE_FILE : NULL, beside, beside ? (int64_t)strlen(beside) : 0, 0 } } };
     rc = tc_ckpt_save(x->o->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);
     tc_comm_free(self);
-    TC_FREE(model, config, data, tokenizer);
+    TC_FREE(model, config, data, tokenizer, beside);
   }
   saved_free(&s);
   return rc;

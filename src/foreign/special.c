@@ -7,15 +7,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add_file(struct tc_special *s, const char *name, char *text, int64_t bytes)
+#define GENERATION "generation_config.json"
+#define TOKENIZER "tokenizer_config.json"
+
+void tc_special_add(struct tc_special *s, const char *name, char *text, int64_t bytes)
 {
   s->file[s->n_files++] = (struct tc_beside){ name, text, bytes };
+}
+
+static bool has_file(const struct tc_special *s, const char *name)
+{
+  for (int i = 0; i < s->n_files; i++)
+    if (strcmp(s->file[i].name, name) == 0) return true;
+  return false;
 }
 
 static void add_json(struct tc_special *s, const char *name, json_t *o)
 {
   char *text = json_dumps(o, JSON_INDENT(2)), *line = tc_sprintf("%s\n", text);
-  add_file(s, name, line, (int64_t)strlen(line));
+  tc_special_add(s, name, line, (int64_t)strlen(line));
   free(text);
   json_decref(o);
 }
@@ -35,7 +45,7 @@ static void add_tokenizer_config(struct tc_special *s, const struct tc_tokenizer
                         (json_int_t)TC_MAX(m->context, m->positions), "clean_up_tokenization_spaces", 0);
   set_text(o, "bos_token", t, begin->n ? (int64_t)begin->id[0] : -1);
   set_text(o, "eos_token", t, s->ids.end);
-  add_json(s, "tokenizer_config.json", o);
+  add_json(s, TOKENIZER, o);
 }
 
 static void add_generation_config(struct tc_special *s)
@@ -43,7 +53,7 @@ static void add_generation_config(struct tc_special *s)
   json_t *o = json_object();
   if (s->ids.begin >= 0) json_object_set_new(o, "bos_token_id", json_integer(s->ids.begin));
   if (s->ids.end >= 0) json_object_set_new(o, "eos_token_id", json_integer(s->ids.end));
-  add_json(s, "generation_config.json", o);
+  add_json(s, GENERATION, o);
 }
 
 /* The checkpoint's tokenizer, NULL if it has none, or one that is not supported, which is exported too. */
@@ -56,7 +66,7 @@ static int take_tokenizer(struct tc_tokenizer **t, struct tc_special *s, const s
   TC_TRY(tc_ckpt_attached(c, TC_TOKENIZER_FILE, &text, &bytes, err));
   if (!text) return 0;
   s->tokenizer = true;
-  add_file(s, TC_TOKENIZER_FILE, text, bytes);
+  tc_special_add(s, TC_TOKENIZER_FILE, text, bytes);
   char *name = tc_sprintf("%s/" TC_TOKENIZER_FILE, tc_ckpt_path(c));
   if (tc_tokenizer_parse(t, text, (size_t)bytes, name, &why) < 0) tc_warn("%s", why.text);
   free(name);
@@ -86,10 +96,11 @@ int tc_special_find(struct tc_special *s, const struct tc_ckpt *c, const struct 
   const char *noted = tc_ckpt_meta(c)->data;
   const bool own_vocab = !s->tokenizer && !tc_tokenizer_noted(noted) && !tc_bytes_noted(noted);
   s->ids = tc_special_ids(t, m, own_vocab, saved_end >= 0 && saved_end < m->vocab ? saved_end : tc_end_noted(noted));
-  if (t) add_tokenizer_config(s, t, m);
-  if (s->ids.begin >= 0 || s->ids.end >= 0) add_generation_config(s);
+  const int rc = tc_beside_put(s, c, err);
+  if (t && !has_file(s, TOKENIZER)) add_tokenizer_config(s, t, m);
+  if ((s->ids.begin >= 0 || s->ids.end >= 0) && !has_file(s, GENERATION)) add_generation_config(s);
   tc_tokenizer_free(t);
-  return 0;
+  return rc;
 }
 
 void tc_special_free(struct tc_special *s)

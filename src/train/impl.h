@@ -77,6 +77,8 @@ struct tc_train_tokenizer {
   int64_t end;                   /* the token that ends a document, as shards or checkpoint say; below 0: they don't */
   char *text;                    /* rank 0: its tokenizer.json, which each checkpoint takes along; owned; NULL: none */
   size_t bytes;
+  char *beside;                  /* rank 0: the same of TC_BESIDE_FILE, which the checkpoint has that was loaded */
+  int64_t beside_bytes;
 };
 
 /* rollback.c: skipped, rollbacks and losses, which are saved in checkpoints; restore.c sets them as a checkpoint has them,

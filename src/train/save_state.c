@@ -160,6 +160,7 @@ void tc_train_poison(struct tc_train *t, bool one)
 void tc_train_save_begin(struct tc_train *t, int64_t step)
 {
   const struct tc_train_state *st = t->ckpt.state;
+  const struct tc_train_tokenizer *k = &t->tokenizer;
   char *loop = tc_rollback_text(t);
   struct tc_ckpt_meta meta = {
     .step = step, .seed = (uint64_t)t->run.cfg->train_seed,
@@ -169,8 +170,8 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .rank_names = (const char *const *)t->run.rank_names, .version = PACKAGE_VERSION, .stack = t->run.stack,
     .tuned = t->run.tuned,
     .loop = loop,
-    .attached = { .name = t->tokenizer.text ? TC_TOKENIZER_FILE : NULL, .data = t->tokenizer.text,
-                  .bytes = (int64_t)t->tokenizer.bytes },
+    .attached = { { .name = k->text ? TC_TOKENIZER_FILE : NULL, .data = k->text, .bytes = (int64_t)k->bytes },
+                  { .name = k->beside ? TC_BESIDE_FILE : NULL, .data = k->beside, .bytes = k->beside_bytes } },
     .lease = t->ckpt.owner ? tc_owner_lease(t->ckpt.owner) : NULL,
     .files = t->run.cfg->ckpt_files,
     .view = t->run.cfg->ckpt_view };

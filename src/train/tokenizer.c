@@ -4,6 +4,7 @@
  * Each checkpoint takes the tokenizer.json along, so that what reads it needs no other file. The text is held by rank 0
  * alone, which writes it. A run without it goes on all the same: no token depends on it. */
 #include "io/ckpt/ckpt.h"
+#include "src/foreign/foreign.h"
 #include "src/token/token.h"
 #include "src/train/parts.h"
 
@@ -40,7 +41,9 @@ void tc_train_tokenizer_take(struct tc_train *t, const struct tc_ckpt *c)
     k->is_bytes = tc_bytes_noted(noted);
   }
   if (k->end < 0) k->end = tc_end_noted(noted);
-  if (t->run.rank || k->text || !k->hash) return;
+  if (t->run.rank) return;
+  if (!k->beside && tc_ckpt_attached(c, TC_BESIDE_FILE, &k->beside, &k->beside_bytes, &why) < 0) tc_warn("%s", why.text);
+  if (k->text || !k->hash) return;
   if (tc_ckpt_attached(c, TC_TOKENIZER_FILE, &text, &bytes, &why) < 0) tc_warn("%s", why.text);
   else if (text && hash_of(text, (size_t)bytes, tc_ckpt_path(c)) == k->hash) {
     k->text = text;
@@ -85,6 +88,6 @@ void tc_train_tokenizer_find(struct tc_train *t)
 
 void tc_train_tokenizer_free(struct tc_train *t)
 {
-  free(t->tokenizer.text);
+  TC_FREE(t->tokenizer.text, t->tokenizer.beside);
   t->tokenizer = (struct tc_train_tokenizer){ 0 };
 }

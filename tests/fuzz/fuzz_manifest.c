@@ -27,8 +27,10 @@ static bool sound(const struct tc_manifest *m)
   }
   for (int i = 0; i < m->n_files; i++)
     if (strchr(m->file[i].name, '/') || m->file[i].name[0] == '.') return false;
-  const struct tc_ckpt_attached *a = &m->meta.attached;
-  if (a->name && (strchr(a->name, '/') || a->name[0] == '.' || a->bytes < 0 || a->bytes > INT64_C(1) << 30)) return false;
+  for (int i = 0; i < TC_ATTACHED; i++) {
+    const struct tc_ckpt_attached *a = &m->meta.attached[i];
+    if (a->name && (strchr(a->name, '/') || a->name[0] == '.' || a->bytes < 0 || a->bytes > INT64_C(1) << 30)) return false;
+  }
   return m->meta.step >= 0 && m->first_piece[m->n_tensors] == m->n_pieces;
 }
 

@@ -113,7 +113,7 @@ static void *fx_rank_save(void *arg)
     .system = "zero1", .job = "77-a", .restart = 2, .rank_names = who,
     .block_bytes = f->block_bytes, .view = f->view };
   if (r->rank == 0 && !f->bare)
-    meta.attached = (struct tc_ckpt_attached){ .name = "attached.json", .data = fx_attached, .bytes = sizeof fx_attached };
+    meta.attached[0] = (struct tc_ckpt_attached){ .name = "attached.json", .data = fx_attached, .bytes = sizeof fx_attached };
   struct tc_ckpt_slice s[FX_TENSORS + 1];
   int n = fx_slices(s, f->salt, r->rank, f->world);
   int shown = n;

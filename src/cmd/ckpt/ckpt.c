@@ -117,6 +117,11 @@ static char *used_config(const struct tc_ckpt_meta *t, const char *path)
   return text;
 }
 
+static json_t *attached_json(const struct tc_ckpt_attached *a)
+{
+  return a->name ? tc_out_object("name=%s size=%lld", a->name, (long long)a->bytes) : json_null();
+}
+
 static json_t *show_json(const struct tc_manifest *m, const char *path, const char *config)
 {
   const struct tc_ckpt_meta *t = &m->meta;
@@ -125,13 +130,13 @@ static json_t *show_json(const struct tc_manifest *m, const char *path, const ch
   for (int i = 0; i < m->n_files; i++)
     tc_out_row(files, "name=%s writer=%d size=%lld", m->file[i].name, (int)m->file[i].writer,
                (long long)m->file[i].size);
-  json_t *attached = t->attached.name ? tc_out_object("name=%s size=%lld", t->attached.name,
-                                                      (long long)t->attached.bytes) : json_null();
   json_t *all = tc_out_object("path=%s", path);
   for (int i = 0; i < TC_ROW_version; i++)
     if (tc_meta_rows[i].shown) json_object_set_new(all, tc_meta_rows[i].name, tc_meta_json(t, &tc_meta_rows[i]));
-  json_object_update_new(all, tc_out_object("config=%s tensors=%d pieces=%d files=%p attached=%p who=%p", config,
-                                            m->n_tensors, m->n_pieces, (void *)files, (void *)attached, (void *)names));
+  json_object_update_new(all, tc_out_object("config=%s tensors=%d pieces=%d files=%p attached=%p attached2=%p who=%p",
+                                            config, m->n_tensors, m->n_pieces, (void *)files,
+                                            (void *)attached_json(&t->attached[0]), (void *)attached_json(&t->attached[1]),
+                                            (void *)names));
   return all;
 }
 
@@ -175,8 +180,9 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
            tc_human_bytes(size, sizeof size, (double)f->size),
            f->writer < m->world ? t->rank_names[f->writer] : "");
   }
-  if (t->attached.name)
-    printf("  %-16s %9s\n", t->attached.name, tc_human_bytes(size, sizeof size, (double)t->attached.bytes));
+  for (int i = 0; i < TC_ATTACHED; i++)
+    if (t->attached[i].name)
+      printf("  %-16s %9s\n", t->attached[i].name, tc_human_bytes(size, sizeof size, (double)t->attached[i].bytes));
   printf("config\n");
   for (const char *at = config; *at;) {
     size_t len = strcspn(at, "\n");

@@ -24,9 +24,9 @@ static void say_exported(const struct ckpt_args *a, const struct tc_exported *x,
          x->tokenizer ? ", with tokenizer.json" : "");
   if (form == TC_FORM_HF && x->end < 0)
     printf("%s: the end token is unknown: set eos_token_id in config.json, so that texts end there\n", a->out);
-  if (x->tokenizer)
-    tc_log("%s has no chat template, no other ends of turns than eos_token_id and no settings of generate(), which checkpoints "
-           "do not keep: copy them from the folder of the model that this one began with, if it has them", a->out);
+  if (x->tokenizer && !x->beside)
+    tc_log("%s has no chat template, no other ends of turns than eos_token_id and no settings of generate(), which the checkpoint "
+           "does not have: copy them from the folder of the model that this one began with, if it has them", a->out);
 }
 
 int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)

@@ -292,7 +292,7 @@ static void test_fields(void)
   char *words = tc_sprintf("%s %s %s %s %s %s %s %s %s %s %s %s %s %s", a->time, a->model, a->mesh, a->system, a->job, a->rank_names[0],
                            a->version, a->loop, a->config, a->stack, a->data, a->tuned, a->nodes, m->file[1].name);
   is_str(words, "t m p s j w v l c k d q n b.h5", "... its words");
-  ok(!strcmp(a->attached.name, "u.json") && a->attached.bytes == 77 && a->attached.crc32c == 14 && !a->attached.data,
+  ok(!strcmp(a->attached[0].name, "u.json") && a->attached[0].bytes == 77 && a->attached[0].crc32c == 14 && !a->attached[0].data,
      "... its attached file");
   ok(m->file[0].meta_crc32c == 10 && m->file[1].meta_crc32c == UINT32_MAX && m->file[1].writer == 1 &&
      m->file[0].size == 100 && m->n_files == 2, "... its files");
