@@ -149,7 +149,7 @@ void tc_note_step(struct tc_tokenizer *t, const struct tc_step *s, enum tc_cuts 
 void tc_note_added(struct tc_tokenizer *t, const struct tc_added *a, bool normalized);
 /* Notes which characters merges join, once all are read. */
 void tc_note_merges(struct tc_tokenizer *t);
-#define TC_JOINED_BITS 20
+#define TC_JOINED_BITS 24
 static inline uint32_t tc_joined_place(uint32_t before, uint32_t after)
 {
   if ((before | after) < 128) return before << 7 | after;
