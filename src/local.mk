@@ -318,8 +318,20 @@ libtercio_ir_a_SOURCES = \
   %D%/passes/stages.c \
   %D%/passes/systems.c \
   %D%/passes/systems.h \
+  %D%/model/self_attention.c \
+  %D%/model/build.c \
+  %D%/model/impl.h \
   %D%/model/hf.c \
+  %D%/model/hf.def \
   %D%/model/hf.h \
+  %D%/model/hf_impl.h \
+  %D%/model/hf_member.c \
+  %D%/model/hf_members.def \
+  %D%/model/hf_rope.c \
+  %D%/model/hf_write.c \
+  %D%/model/field.def \
+  %D%/model/model_text.c \
+  %D%/model/rope.c \
   %D%/model/model.c \
   %D%/model/transformer.c \
   %D%/model/family.def \

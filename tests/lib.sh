@@ -99,12 +99,15 @@ small_model() {                  # LAYERS HIDDEN HEADS CONTEXT [VOCABULARY]
 }
 
 # What makes small_model one of a family: with 4 heads, keys and values are of 2.
-families="gpt2 llama qwen3"
+families="gpt2 llama gemma3"
 family_options() {               # NAME
   case $1 in
     gpt2)  ;;
     llama) echo "--model.family=llama --model.kv_heads=2 --model.rope_scaling=llama3:8:1:4:16" ;;
     qwen3) echo "--model.family=qwen3 --model.kv_heads=2 --model.head_dim=32 --model.tied=yes" ;;
+    mistral) echo "--model.family=mistral --model.kv_heads=2 --model.pattern=S --model.window=5" ;;
+    gemma3) echo "--model.family=gemma3 --model.kv_heads=2 --model.head_dim=32 --model.pattern=SF --model.window=5
+      --model.attn_scale=0.125 --model.logit_cap=5" ;;
     *)     bail_out "no family $1: $families" ;;
   esac
 }

@@ -456,6 +456,8 @@ test_files = \
   %D%/oracle/hf-qwen3/config.json \
   %D%/oracle/hf-qwen3/model.safetensors \
   %D%/oracle/hf_end.py \
+  %D%/oracle/hf_cases.py \
+  %D%/oracle/hf_config.py \
   %D%/oracle/hf_export.py \
   %D%/oracle/hf_sample.py \
   %D%/oracle/hf_eval.py \

@@ -20,7 +20,7 @@ INLINE float gelu_tanh_of(float v)
 
 INLINE float gelu_tanh_slope(float v)
 {
-  float q = v * v, u = GELU_C * v * (1.f + 0.044715f * q);
+  float q = TC_MIN(v * v, 1e30f), u = GELU_C * v * (1.f + 0.044715f * q);
   float e = tc_expf(-u), s = 1.f / (1.f + e);
   /* If 1 - s loses digits, s is close to 1 and the term is negligible. */
   float slope = s * (1.f - s);

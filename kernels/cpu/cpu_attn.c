@@ -109,7 +109,6 @@ static struct seen seen_of(const struct shape *s, const struct tokens *t, int64_
 }
 
 /* Query r sees the keys [*from, *end) of the block. */
-
 static inline void range_of(const struct seen *x, int64_t r, int *from, int *end)
 {
   *end = (int)TC_MAX(0, TC_MIN(x->at[r] + 1 - x->first, x->cols));
@@ -293,7 +292,7 @@ static inline __attribute__((always_inline)) void cap_row(float *slope, float *S
   const float by = 1.f / cap;
   tc_cap_scores(S, EDGE, cap);
 #pragma omp simd
-  for (int j = 0; j < EDGE; j++) slope[j] = 1.f - S[j] * by * (S[j] * by);
+  for (int j = 0; j < EDGE; j++) slope[j] = (1.f - S[j] * by) * (1.f + S[j] * by);
 }
 
 /* Makes P = exp(S - lse) and dS = P (dP - delta) of scores S and dP = dO V^T, all [rows][EDGE], each

@@ -124,7 +124,7 @@ static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8
       const float part = CAP ? fmaxf(S[n][i] * by, -1.f) : 0.f;  /* -1: masked */
       S[n][i] = p;
       dP[n][i] = p * (dP[n][i] - (!KV ? delta[i / 2] : i % 2 ? e.y : e.x));
-      if (CAP) dP[n][i] *= 1.f - part * part;
+      if (CAP) dP[n][i] *= (1.f - part) * (1.f + part);
     }
   }
 }

@@ -119,7 +119,7 @@ static __device__ __forceinline__ void weigh(float *weight, const struct shared 
   const float dp = dot(own2, s.tile + (TILE + lane) * (D + 1), D);
   const float p = pair ? expf(score - (KV ? s.stat[lane] : lse)) : 0.f;
   const float ds = p * (dp - (KV ? s.stat[TILE + lane] : delta)), part = a.cap > 0.f ? score / a.cap : 0.f;
-  weight[lane] = a.cap > 0.f ? ds * (1.f - part * part) : ds;
+  weight[lane] = a.cap > 0.f ? ds * ((1.f - part) * (1.f + part)) : ds;
   weight[TILE + lane] = p;
 }
 

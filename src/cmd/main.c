@@ -294,7 +294,7 @@ static void print_man_annotations(void)
 static void print_man(void)
 {
   printf(".\\\" Made by tercio --man from src/config/options.def, src/cmd/main.c and src/cmd/flag_help.c.\n"
-         ".TH TERCIO 1 \"\" \"tercio %s\" \"User Commands\"\n"
+         ".TH TERCIO 1 \"\" \"tercio %s\" \"User Commands\"\n.ad l\n"
          ".SH NAME\ntercio \\- train transformers (GPT\\-2, Llama, Qwen3) on Slurm clusters\n"
          ".SH SYNOPSIS\n", PACKAGE_VERSION);
   for (int i = 0; i < N_COMMANDS; i++) {

@@ -18,6 +18,8 @@ enum tc_switch { TC_SWITCH_AUTO, TC_ON, TC_OFF };      /* of CHOICE_OF: as somet
 /* Local. *value <- that of a word of the option of this name ("parallel.data"), which is a choice; false: it
  * has no such word, and *value is as it was. */
 bool tc_choice_parse(const char *option, const char *word, int *value);
+/* Local. The word of a value of the option of this name. */
+const char *tc_choice_word(const char *option, int value);
 /* Local. tc_word_parallel_data(TC_DATA_ZERO1) is "zero1". */
 #define CHOICE(section, key, tag, ...) const char *tc_word_##section##_##key(enum tag value);
 #include "src/config/options.def"

@@ -139,13 +139,14 @@ void tc_config_copy(struct tc_config *to, const struct tc_config *from, int opti
 
 /* ---- help --------------------------------------------------------------------------------- */
 
-/* Text for roff: a backslash and a dash are escaped, and a line can't begin a request. */
+/* Text for roff: a backslash and a dash are escaped, a line can't begin a request, and a list of words may be broken. */
 static void put(FILE *f, bool man, const char *s)
 {
   if (man && (*s == '.' || *s == '\'')) fputs("\\&", f);
   for (; *s; s++) {
     if (man && *s == '\\') fputs("\\e", f);
     else if (man && *s == '-') fputs("\\-", f);
+    else if (man && *s == '|') fputs("|\\:", f);
     else fputc(*s, f);
   }
 }
@@ -174,7 +175,7 @@ static void name_value(const struct tc_opt *o, char *text, size_t size, const ch
 
 static void print_opt(FILE *f, const struct tc_opt *o, bool man)
 {
-  char left[120], value[80], tail[160] = "";
+  char left[300], value[200], tail[160] = "";
   const char *range;
   int range_len;
   name_value(o, value, sizeof value, &range, &range_len);

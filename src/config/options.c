@@ -45,6 +45,13 @@ bool tc_choice_parse(const char *option, const char *word, int *value)
   return tc_word_parse(o->words, word, value);
 }
 
+const char *tc_choice_word(const char *option, int value)
+{
+  const struct tc_opt *o = tc_opt_find(option);
+  TC_ASSERT(o && o->words);
+  return tc_word_of(o->words, value);
+}
+
 /* ---- what a value may be --------------------------------------------------------------- */
 
 const char *tc_opt_part(const char **at, size_t *len)

@@ -15,6 +15,11 @@ enum { MOST_BYTES = 16 << 20 };
 static const char *const names[TC_BESIDE] = { "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
                                               "chat_template.jinja" };
 
+void tc_special_add(struct tc_special *s, const char *name, char *text, int64_t bytes)
+{
+  s->file[s->n_files++] = (struct tc_beside){ name, text, bytes };
+}
+
 bool tc_beside_is(const char *name)
 {
   for (int i = 0; i < TC_BESIDE; i++)
@@ -32,9 +37,9 @@ static int read_beside(json_t **text, const char *path, struct tc_err *err)
   json_decref(o);
   TC_TRY(rc);
   TC_TRY(tc_read_text(&s, &bytes, path, "file", MOST_BYTES, err));
-  *text = json_stringn(s, bytes);
+  *text = memchr(s, 0, bytes) ? NULL : json_stringn(s, bytes);
   free(s);
-  return *text ? 0 : tc_fail(err, TC_EUSER, "%s is not UTF-8", path);
+  return *text ? 0 : tc_fail(err, TC_EUSER, "%s is not UTF-8, or has a zero byte", path);
 }
 
 char *tc_beside_take(const char *dir)
@@ -63,6 +68,7 @@ int tc_beside_put(struct tc_special *s, const struct tc_ckpt *c, struct tc_err *
   if (text && !all) tc_warn("%s/" TC_BESIDE_FILE " is not JSON: the files in it are left out", tc_ckpt_path(c));
   for (int i = 0; i < TC_BESIDE; i++) {
     const json_t *x = json_object_get(all, names[i]);
+    if (i > 0 && !s->tokenizer) continue;        /* but for the first they are of a tokenizer, which is not there */
     if (json_is_string(x)) tc_special_add(s, names[i], tc_strdup(json_string_value(x)), (int64_t)json_string_length(x));
   }
   s->beside = json_object_size(all) > 0;

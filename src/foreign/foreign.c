@@ -2,7 +2,7 @@
  *
  * - A GPT-2's sizes are those of the file's tensors; config.json, the file's header and the user's
  *   options must agree with them.
- * - Those of a Llama or Qwen3 are config.json's; the tensors must agree with them. */
+ * - Those of other models are config.json's; the tensors must agree with them. */
 #include "src/foreign/impl.h"
 
 #include <stdlib.h>
@@ -172,7 +172,7 @@ static int sizes_of_note(struct tc_foreign *x, struct tc_err *err)
   if (!note) return sizes_of_tensors(x, err);
   TC_TRY(tc_model_parse(&x->model, note, x->file, err));
   if (tc_hf_architecture(&x->model, &why)) return 0;
-  return tc_fail(err, TC_EUSER, "%s: %s: import knows the tensors of GPT-2, Llama and Qwen3", x->file, why.text);
+  return tc_fail(err, TC_EUSER, "%s: %s: import knows the tensors of Hugging Face's classes", x->file, why.text);
 }
 
 static int read_sizes(struct tc_foreign *x, const char *rope, struct tc_err *err)
@@ -188,7 +188,7 @@ static int read_sizes(struct tc_foreign *x, const char *rope, struct tc_err *err
   if (rope && !x->interleaved && strcmp(rope, "half") != 0)
     return tc_fail(err, TC_EUSER, "--rope %s: give half or interleaved", rope);
   if (rope && (x->form != TC_FORM_HF || x->model.rope_theta <= 0))
-    return tc_fail(err, TC_EUSER, "%s: --rope is only for Hugging Face's Llama and Qwen3", x->file);
+    return tc_fail(err, TC_EUSER, "%s: --rope is only for Hugging Face's models with rotary positions", x->file);
   return 0;
 }
 

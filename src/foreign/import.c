@@ -198,7 +198,7 @@ static void warn_of_more(const struct tc_tokenizer *t, int64_t vocab, const char
 {
   const int64_t n = tc_tokenizer_beyond(t, vocab);
   char shown[TC_TOKEN_SHOWN] = "";
-  for (int64_t id = vocab; n > 0 && !*shown; id++) tc_token_shown(t, (uint32_t)id, shown);
+  for (int64_t id = vocab; n > 0 && !*shown && id < tc_tokenizer_vocab(t); id++) tc_token_shown(t, (uint32_t)id, shown);
   if (n > 0)
     tc_warn("%s has %lld token%s, from %s on, beyond the model's vocabulary of %lld: text with %s is refused", path,
             (long long)n, tc_plural(n), shown, (long long)vocab, n == 1 ? "it" : "one of them");

@@ -12,27 +12,12 @@
 
 enum { MOST_BYTES = 16 << 20 };
 
-/* How a member is kept: it is read, or refused where it matters; an export writes it anew; it says nothing of the model
- * or its texts (how a program is to run it, or what stands elsewhere, too); it is one of these ids, which are kept if they
- * are those that an export would write. */
-enum keep { READ, WRITTEN, NOTHING, BEGIN_ID, END_ID };
+enum keep { READ, WRITTEN, NOTHING, LEFT, BEGIN_ID, END_ID };      /* how a member is kept: hf_members.def */
 
 #define CONFIG "config.json"
 static const struct { const char *member; enum keep keep; } members[] = {
-  { "architectures", READ }, { "model_type", READ }, { "vocab_size", READ }, { "n_layer", READ }, { "n_embd", READ },
-  { "n_head", READ }, { "n_positions", READ }, { "n_ctx", READ }, { "n_inner", READ }, { "activation_function", READ },
-  { "layer_norm_epsilon", READ }, { "tie_word_embeddings", READ }, { "scale_attn_weights", READ },
-  { "scale_attn_by_inverse_layer_idx", READ }, { "add_cross_attention", READ }, { "num_hidden_layers", READ },
-  { "hidden_size", READ }, { "num_attention_heads", READ }, { "intermediate_size", READ },
-  { "num_key_value_heads", READ }, { "head_dim", READ }, { "max_position_embeddings", READ }, { "hidden_act", READ },
-  { "pretraining_tp", READ }, { "partial_rotary_factor", READ }, { "use_sliding_window", READ },
-  { "sliding_window", READ }, { "max_window_layers", READ }, { "layer_types", READ }, { "quantization_config", READ },
-  { "rms_norm_eps", READ }, { "rope_theta", READ }, { "rope_scaling", READ }, { "rope_parameters", READ },
-  { "original_max_position_embeddings", READ }, { "attention_bias", READ }, { "mlp_bias", READ },
-  { "initializer_range", WRITTEN }, { "attention_dropout", NOTHING }, { "resid_pdrop", NOTHING },
-  { "embd_pdrop", NOTHING }, { "attn_pdrop", NOTHING }, { "torch_dtype", WRITTEN }, { "dtype", WRITTEN },
-  { "transformers_version", NOTHING }, { "_name_or_path", NOTHING }, { "use_cache", NOTHING },
-  { "reorder_and_upcast_attn", NOTHING }, { "bos_token_id", BEGIN_ID }, { "eos_token_id", END_ID },
+#define MEMBER(name, keep) { name, keep },
+#include "src/model/hf_members.def"
 };
 
 /* Files that are read, or of the same weights in another form. */
@@ -53,6 +38,7 @@ static bool is_kept(const char *member, const json_t *v, struct tc_hf_ids ids)
     switch (members[i].keep) {
     case BEGIN_ID: return json_is_integer(v) && json_integer_value(v) == ids.begin;
     case END_ID: return json_is_integer(v) && json_integer_value(v) == ids.end;
+    case LEFT: return false;
     case READ:
     case WRITTEN:
     case NOTHING: return true;
@@ -69,7 +55,7 @@ static void find_members(json_t *list, const char *dir, struct tc_hf_ids ids)
   const char *member;
   json_t *o = NULL, *v;
   struct tc_err why;
-  if (tc_read_loose_json(&o, path, CONFIG, MOST_BYTES, &why) < 0)
+  if (tc_is_there(path) && tc_read_loose_json(&o, path, CONFIG, MOST_BYTES, &why) < 0)
     json_array_append_new(list, json_string("all of it, as it can't be read"));
   json_object_foreach(o, member, v) {
     if (is_empty(v) || is_kept(member, v, ids)) continue;

@@ -1,13 +1,14 @@
 /* parts.c - names, shapes and orders of tensors in other programs, as tables. */
 #include "src/foreign/parts.h"
+#include "src/model/hf.h"
 
 #include <string.h>
 
 /* Sizes are letters: C the hidden size, F the MLP's width, U = 2 F, A all heads' elements, K those of the heads of
- * keys, Q = A + 2 K, D those of one head, V vocabulary, T context, 1.
+ * keys, Q = A + 2 K, D those of one head, V vocabulary, T context, 1; W and X are A and K by groups and heads.
  * Maps, which rows of ours a tensor of theirs is: '=' all in the same order, 'm' all heads' q, then k, then v;
- * 'q', 'k', 'v', 'g' (gate), 'u' (up) alone; 'h' all elements of one head, in rotary order.
- * When: ' ' always, 'b' with biases, 'n' with norms of queries and keys, 'u' with an untied head. */
+ * 'q', 'k', 'v', 'g' (gate), 'u' (up) alone; 'h' the same heads, each in rotary order.
+ * When: is_there. */
 struct row {
   const char *ours, *hf;
   char ours_rows, rows, cols, map, when;
@@ -39,24 +40,31 @@ static const struct row gpt2[] = {
 #define OUTSIDE(ours, hf, rows, cols, when) { ours, hf, rows, rows, cols, '=', when, false, false, -1 }
 static const struct row llama[] = {
   OUTSIDE("wte.weight", "model.embed_tokens.weight", 'V', 'C', ' '),
-  LAYER("ln_1.weight", "input_layernorm.weight", 'C', 'C', '1', '=', ' '),
-  LAYER("attn.qkv.weight", "self_attn.q_proj.weight", 'Q', 'A', 'C', 'q', ' '),
-  LAYER("attn.qkv.weight", "self_attn.k_proj.weight", 'Q', 'K', 'C', 'k', ' '),
-  LAYER("attn.qkv.weight", "self_attn.v_proj.weight", 'Q', 'K', 'C', 'v', ' '),
+  LAYER("ln_1.weight", "input_layernorm.weight", 'C', 'C', '1', '=', '<'),
+  LAYER("attn.qkv.weight", "self_attn.q_proj.weight", 'Q', 'A', 'C', 'q', '|'),
+  LAYER("attn.qkv.weight", "self_attn.k_proj.weight", 'Q', 'K', 'C', 'k', '|'),
+  LAYER("attn.qkv.weight", "self_attn.v_proj.weight", 'Q', 'K', 'C', 'v', '|'),
+  LAYER("attn.qkv.weight", "self_attn.qkv_proj.weight", 'Q', 'Q', 'C', 'm', '+'),
   LAYER("attn.qkv.bias", "self_attn.q_proj.bias", 'Q', 'A', '1', 'q', 'b'),
   LAYER("attn.qkv.bias", "self_attn.k_proj.bias", 'Q', 'K', '1', 'k', 'b'),
   LAYER("attn.qkv.bias", "self_attn.v_proj.bias", 'Q', 'K', '1', 'v', 'b'),
   LAYER("attn.q_norm.weight", "self_attn.q_norm.weight", 'D', 'D', '1', 'h', 'n'),
   LAYER("attn.k_norm.weight", "self_attn.k_norm.weight", 'D', 'D', '1', 'h', 'n'),
+  LAYER("attn.q_norm_whole.weight", "self_attn.q_norm.weight", 'W', 'W', '1', 'h', 'w'),
+  LAYER("attn.k_norm_whole.weight", "self_attn.k_norm.weight", 'X', 'X', '1', 'h', 'w'),
   LAYER("attn.proj.weight", "self_attn.o_proj.weight", 'C', 'C', 'A', '=', ' '),
-  LAYER("attn.proj.bias", "self_attn.o_proj.bias", 'C', 'C', '1', '=', 'b'),
-  LAYER("ln_2.weight", "post_attention_layernorm.weight", 'C', 'C', '1', '=', ' '),
-  LAYER("mlp.gate_up.weight", "mlp.gate_proj.weight", 'U', 'F', 'C', 'g', ' '),
-  LAYER("mlp.gate_up.weight", "mlp.up_proj.weight", 'U', 'F', 'C', 'u', ' '),
-  LAYER("mlp.gate_up.bias", "mlp.gate_proj.bias", 'U', 'F', '1', 'g', 'b'),
-  LAYER("mlp.gate_up.bias", "mlp.up_proj.bias", 'U', 'F', '1', 'u', 'b'),
+  LAYER("attn.proj.bias", "self_attn.o_proj.bias", 'C', 'C', '1', '=', 'o'),
+  LAYER("attn.post_norm.weight", "post_attention_layernorm.weight", 'C', 'C', '1', '=', '>'),
+  LAYER("ln_2.weight", "post_attention_layernorm.weight", 'C', 'C', '1', '=', '('),
+  LAYER("ln_2.weight", "pre_feedforward_layernorm.weight", 'C', 'C', '1', '=', '2'),
+  LAYER("mlp.gate_up.weight", "mlp.gate_proj.weight", 'U', 'F', 'C', 'g', '|'),
+  LAYER("mlp.gate_up.weight", "mlp.up_proj.weight", 'U', 'F', 'C', 'u', '|'),
+  LAYER("mlp.gate_up.weight", "mlp.gate_up_proj.weight", 'U', 'U', 'C', '=', '+'),
+  LAYER("mlp.gate_up.bias", "mlp.gate_proj.bias", 'U', 'F', '1', 'g', 'p'),
+  LAYER("mlp.gate_up.bias", "mlp.up_proj.bias", 'U', 'F', '1', 'u', 'p'),
   LAYER("mlp.proj.weight", "mlp.down_proj.weight", 'C', 'C', 'F', '=', ' '),
-  LAYER("mlp.proj.bias", "mlp.down_proj.bias", 'C', 'C', '1', '=', 'b'),
+  LAYER("mlp.proj.bias", "mlp.down_proj.bias", 'C', 'C', '1', '=', 'p'),
+  LAYER("mlp.post_norm.weight", "post_feedforward_layernorm.weight", 'C', 'C', '1', '=', '>'),
   OUTSIDE("ln_f.weight", "model.norm.weight", 'C', '1', ' '),
   OUTSIDE("lm_head.weight", "lm_head.weight", 'V', 'C', 'u'),
 };
@@ -68,7 +76,9 @@ static int64_t size_of(char letter, const struct tc_model *m)
   case 'V': return m->vocab;
   case 'T': return m->context;
   case 'C': return m->hidden;
-  case 'A': return m->heads * m->head_dim;
+  case 'A':
+  case 'W': return m->heads * m->head_dim;
+  case 'X':
   case 'K': return m->kv_heads * m->head_dim;
   case 'Q': return (m->heads + 2 * m->kv_heads) * m->head_dim;
   case 'D': return m->head_dim;
@@ -78,10 +88,24 @@ static int64_t size_of(char letter, const struct tc_model *m)
   }
 }
 
-static bool is_there(const struct row *r, const struct tc_model *m)
+/* The columns `when`, for a model. */
+static bool is_there(const struct row *r, const struct tc_model *m, bool fused)
 {
-  return r->when == 'b' ? m->bias == TC_ON : r->when == 'n' ? m->qk_norm == TC_ON
-    : r->when == 'u' ? m->tied != TC_ON : true;
+  switch (r->when) {
+  case 'b': return tc_bias_of_qkv(m);
+  case 'o': return tc_bias_of_proj(m);
+  case 'p': return tc_bias_of_mlp(m);
+  case 'n': return m->qk_norm == TC_QK_HEAD;             /* norms of each query and key */
+  case 'w': return m->qk_norm == TC_QK_WHOLE;
+  case 'u': return m->tied != TC_ON;
+  case '<': return m->norm_at != TC_NORM_AFTER;          /* norms before attention and MLP */
+  case '>': return m->norm_at != TC_NORM_BEFORE;         /* ... after them, */
+  case '(': return m->norm_at == TC_NORM_BEFORE;         /* ... before alone, */
+  case '2': return m->norm_at == TC_NORM_BOTH;           /* ... both */
+  case '|': return !fused;                               /* a matrix for each of q, k, v, gate, up */
+  case '+': return fused;
+  default: return true;
+  }
 }
 
 /* The dimensions that a letter stands for in our tensors; returns their number, 0 for '1'. */
@@ -101,6 +125,15 @@ static int dims_of(int64_t *dim, char letter, const struct tc_model *m)
     if (group > 1) dim[n++] = group;
     dim[n++] = m->head_dim;
     return n;
+  case 'W':
+    dim[n++] = m->kv_heads;
+    dim[n++] = group;
+    dim[n++] = m->head_dim;
+    return n;
+  case 'X':
+    dim[n++] = m->kv_heads;
+    dim[n++] = m->head_dim;
+    return n;
   case 'U':
     dim[n++] = 2;
     dim[n++] = m->ffn;
@@ -112,7 +145,7 @@ static int dims_of(int64_t *dim, char letter, const struct tc_model *m)
 }
 
 /* A list being made; rotary: the table is llama. */
-struct list { struct tc_foreign_part *part; int n; const struct tc_model *m; enum tc_form form; bool rotary; };
+struct list { struct tc_foreign_part *part; int n; const struct tc_model *m; enum tc_form form; bool rotary, fused; };
 
 static void list_add(struct list *l, const struct row *r, int64_t layer, bool interleaved)
 {
@@ -121,7 +154,7 @@ static void list_add(struct list *l, const struct row *r, int64_t layer, bool in
   const int64_t elems = size_of(r->ours_rows, m) * size_of(r->cols, m);
   struct tc_foreign_part *p = &l->part[l->n];
   char ours[48], prefix[40] = "", hf[40] = "";
-  if (!is_there(r, m)) return;
+  if (!is_there(r, m, l->fused)) return;
   if (r->layer) {
     snprintf(prefix, sizeof prefix, "h.%d.", (int)layer);
     snprintf(hf, sizeof hf, "%s%d.", l->rotary ? "model.layers." : "h.", (int)layer);
@@ -131,8 +164,8 @@ static void list_add(struct list *l, const struct row *r, int64_t layer, bool in
   if (more && merged) return;
   *p = (struct tc_foreign_part){ .rows = size_of(merged ? r->ours_rows : r->rows, m), .cols = size_of(r->cols, m),
     .rank = r->cols == '1' ? 1 : 2, .elems = elems, .map = r->map,
-    .kv_heads = m->kv_heads, .group = m->heads / m->kv_heads, .head_dim = m->head_dim, .ffn = m->ffn,
-    .linear = r->linear, .interleaved = interleaved && r->layer && strchr("qkh", r->map), .llmc = r->llmc,
+    .kv_heads = m->kv_heads, .group = m->heads / m->kv_heads, .head_dim = m->head_dim, .rotary = m->rotary_dim, .ffn = m->ffn,
+    .linear = r->linear, .interleaved = interleaved && r->layer && strchr("qkhm", r->map), .llmc = r->llmc,
     .layer = r->layer ? layer : 0 };
   memcpy(p->ours, ours, sizeof ours);
   snprintf(p->hf, sizeof p->hf, "%s%s", hf, r->hf);
@@ -146,7 +179,7 @@ int tc_foreign_parts(struct tc_foreign_part **out, const struct tc_model *m, enu
   const bool rotary = m->rope_theta > 0;
   const struct row *table = rotary ? llama : gpt2;
   const int n = rotary ? LLAMA_ROWS : GPT2_ROWS;
-  struct list l = { .m = m, .form = form, .rotary = rotary };
+  struct list l = { .m = m, .form = form, .rotary = rotary, .fused = form == TC_FORM_HF && rotary && tc_hf_is_fused(m) };
   int i = 0;
   l.part = *out = tc_calloc((size_t)((m->layers + 1) * n + 1), sizeof **out);
   for (; !table[i].layer; i++) list_add(&l, &table[i], 0, interleaved);
@@ -168,18 +201,26 @@ bool tc_foreign_same_order(const struct tc_foreign_part *t, enum tc_form form)
   return form == TC_FORM_OURS || (t->map == '=' && !(form == TC_FORM_HF && t->linear));
 }
 
+/* The element of a head that is element `at` in the file's rotary order. */
+static int64_t in_head(const struct tc_foreign_part *t, int64_t at)
+{
+  return t->interleaved && at < t->rotary ? at % 2 * (t->rotary / 2) + at / 2 : at;
+}
+
 int64_t tc_foreign_row(const struct tc_foreign_part *t, enum tc_form form, int64_t row)
 {
   if (form == TC_FORM_OURS) return row;
-  const int64_t d = t->head_dim, g = t->group, heads = t->kv_heads * g;
-  int64_t head = row / d, at = row % d;
-  if (t->interleaved) at = at % 2 * (d / 2) + at / 2;
+  const int64_t d = t->head_dim, g = t->group, heads = t->kv_heads * g, keys = t->kv_heads;
+  const int64_t head = row / d, at = row % d, turned = in_head(t, at);
   switch (t->map) {
-  case 'm': return (head % heads * 3 + head / heads) * d + at;   /* GPT-2: a group is one head */
-  case 'q': return (head / g * (g + 2) + head % g) * d + at;
-  case 'k': return (head * (g + 2) + g) * d + at;
+  case 'q': return (head / g * (g + 2) + head % g) * d + turned;
+  case 'k': return (head * (g + 2) + g) * d + turned;
   case 'v': return (head * (g + 2) + g + 1) * d + at;
-  case 'h': return at;
+  case 'm':
+    if (head < heads) return (head / g * (g + 2) + head % g) * d + turned;
+    if (head < heads + keys) return ((head - heads) * (g + 2) + g) * d + turned;
+    return ((head - heads - keys) * (g + 2) + g + 1) * d + at;
+  case 'h': return head * d + turned;
   case 'u': return t->ffn + row;
   default: return row;
   }

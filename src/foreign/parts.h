@@ -1,5 +1,5 @@
-/* parts.h - a model's tensors as other programs name and order them: Hugging Face's GPT-2, Llama and Qwen3, and llm.c's
- * GPT-2. What is read from their files (foreign.h) and what `tercio ckpt export` writes goes by these tables.
+/* parts.h - a model's tensors as other programs name and order them: Hugging Face's classes, and llm.c's GPT-2. What is read
+ * from their files (foreign.h) and what `tercio ckpt export` writes goes by these tables.
  * Everything here is Local.
  *
  * One of our tensors is one or several of theirs, by rows. As matrices [rows, cols], y = x w^T + b, w[out, in]:
@@ -7,7 +7,7 @@
  *   llm.c      qkv [3, heads, head_dim; hidden], the others the same
  *   HF GPT-2   as llm.c, but those of linear layers transposed, [in; out]
  *   HF Llama   q [heads, head_dim; hidden], k and v [kv_heads, head_dim; hidden], gate and up [ffn; hidden]
- * A rotary position rotates elements i and i + head_dim / 2 of a head here and in Hugging Face's files (half),
+ * A rotary position rotates elements i and i + rotary_dim / 2 of a head here and in Hugging Face's files (half),
  * 2i and 2i + 1 in files of the other order (interleaved). */
 #ifndef TC_FOREIGN_PARTS_H
 #define TC_FOREIGN_PARTS_H
@@ -26,7 +26,7 @@ struct tc_foreign_part {
   int our_rank, row_dims;         /* of ours; its first row_dims dimensions are rows, the others columns */
   int64_t our_dim[TC_DIMS];
   char map;                       /* which rows of ours: see parts.c */
-  int64_t kv_heads, group, head_dim, ffn;
+  int64_t kv_heads, group, head_dim, rotary, ffn;
   bool linear;                    /* a linear layer's weight */
   bool interleaved;               /* its rotary order */
   int llmc;                       /* enum tc_llmc_tensor */

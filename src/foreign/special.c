@@ -10,11 +10,6 @@
 #define GENERATION "generation_config.json"
 #define TOKENIZER "tokenizer_config.json"
 
-void tc_special_add(struct tc_special *s, const char *name, char *text, int64_t bytes)
-{
-  s->file[s->n_files++] = (struct tc_beside){ name, text, bytes };
-}
-
 static bool has_file(const struct tc_special *s, const char *name)
 {
   for (int i = 0; i < s->n_files; i++)

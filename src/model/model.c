@@ -5,15 +5,19 @@
 #include <string.h>
 
 static const struct tc_model families[] = {
-#define FAMILY(id, name, norm_, act_, bias_, qk, tied_, eps, theta) \
-  [TC_FAMILY_##id] = { .family = TC_FAMILY_##id, .norm = norm_, .act = act_, .bias = bias_, .qk_norm = qk, \
-    .tied = tied_, .norm_eps = eps, .rope_theta = theta },
+#define FAMILY(id, name, ...) [TC_FAMILY_##id] = { .family = TC_FAMILY_##id, __VA_ARGS__ },
 #include "src/model/family.def"
 #undef FAMILY
 };
 
+/* What holds where a family says nothing else. */
+static const struct tc_model usual = {
+  .norm = TC_RMS_NORM, .norm_at = TC_NORM_BEFORE, .act = TC_ACT_SWIGLU, .bias = TC_BIAS_NONE, .qk_norm = TC_QK_NONE,
+  .tied = TC_OFF, .rope_scaling = { .kind = TC_ROPE_PLAIN }, .pattern = "F", .window = -1, .attn_scale = -1, .attn_cap = -1,
+  .logit_cap = -1, .embed_scale = 1, .residual_scale = 1, .logit_divisor = 1 };
+
 /* Llama 3.2's frequencies. */
-#define LLAMA32 .rope_scaling = { 32, 1, 4, 8192 }
+#define LLAMA32 .rope_scaling = { TC_ROPE_LLAMA3, .factor = 32, .low = 1, .high = 4, .original = 8192 }
 const struct tc_model tc_presets[] = {
   { "tiny", 4, 128, 4, 128, 256, .family = TC_FAMILY_GPT2 },
   { "small", 6, 384, 6, 256, 256, .family = TC_FAMILY_GPT2 },
@@ -40,18 +44,22 @@ const struct tc_model tc_presets[] = {
   { "llama3-405b", 126, 16384, 128, 8192, 128256, 8, 128, 53248, .family = TC_FAMILY_LLAMA },
   { "qwen3-0.6b", 28, 1024, 16, 4096, 151936, 8, 128, 3072, .family = TC_FAMILY_QWEN3, .tied = TC_ON },
   { "qwen3-8b", 36, 4096, 32, 4096, 151936, 8, 128, 12288, .family = TC_FAMILY_QWEN3 },
+  { "qwen2.5-0.5b", 24, 896, 14, 4096, 151936, 2, 64, 4864, .family = TC_FAMILY_QWEN2, .tied = TC_ON },
+  { "qwen2.5-7b", 28, 3584, 28, 4096, 152064, 4, 128, 18944, .family = TC_FAMILY_QWEN2 },
+  { "mistral-tiny", 4, 128, 4, 128, 256, 2, 32, 352, .family = TC_FAMILY_MISTRAL, .pattern = "S", .window = 48 },
+  { "mistral-7b", 32, 4096, 32, 8192, 32000, 8, 128, 14336, .family = TC_FAMILY_MISTRAL, .pattern = "S", .window = 4096 },
+  { "gemma2-2b", 26, 2304, 8, 8192, 256000, 4, 256, 9216, .family = TC_FAMILY_GEMMA2 },
+  { "gemma3-tiny", 4, 128, 4, 128, 256, 2, 32, 352, .family = TC_FAMILY_GEMMA3, .pattern = "SSF", .window = 48,
+    .attn_scale = 0.125f },
+  { "gemma3-1b", 26, 1152, 4, 8192, 262144, 1, 256, 6912, .family = TC_FAMILY_GEMMA3, .window = 512 },
+  { "olmo2-1b", 16, 2048, 16, 4096, 100352, 16, 128, 8192, .family = TC_FAMILY_OLMO2 },
+  { "olmo2-7b", 32, 4096, 32, 4096, 100352, 32, 128, 11008, .family = TC_FAMILY_OLMO2 },
+  { "smollm3-3b", 36, 2048, 16, 8192, 128256, 4, 128, 11008, .family = TC_FAMILY_SMOLLM3, .rope_theta = 5000000 },
+  { "granite3.3-2b", 40, 2048, 32, 8192, 49159, 8, 64, 8192, .family = TC_FAMILY_GRANITE, .tied = TC_ON, .norm_eps = 1e-5f,
+    .rope_theta = 10000000, .embed_scale = 12, .residual_scale = 0.22f, .attn_scale = 0.015625f, .logit_divisor = 8 },
+  { "phi3-mini", 32, 3072, 32, 4096, 32064, 32, 96, 8192, .family = TC_FAMILY_PHI3, .pattern = "S", .window = 2047 },
   { .preset = NULL }
 };
-
-void tc_model_take(struct tc_model *m, const struct tc_model *from)
-{
-#define TAKE(field) if (m->field == 0) m->field = from->field
-  TAKE(family); TAKE(layers); TAKE(hidden); TAKE(heads); TAKE(context); TAKE(vocab); TAKE(kv_heads); TAKE(head_dim);
-  TAKE(ffn); TAKE(norm); TAKE(act); TAKE(bias); TAKE(qk_norm); TAKE(tied); TAKE(norm_eps); TAKE(rope_theta);
-  TAKE(positions);
-#undef TAKE
-  if (m->rope_scaling.factor == 0) m->rope_scaling = from->rope_scaling;
-}
 
 /* Names the nearest, else all. */
 static int unknown_preset(const char *name, struct tc_err *err)
@@ -77,11 +85,23 @@ struct tc_model tc_model_complete(const struct tc_model *given)
   struct tc_model m = *given;
   if (!m.family) m.family = TC_FAMILY_GPT2;
   tc_model_take(&m, &families[m.family]);
+  tc_model_take(&m, &usual);
   if (!m.kv_heads) m.kv_heads = m.heads;
   if (!m.head_dim && m.heads) m.head_dim = m.hidden / m.heads;
-  if (!m.ffn)
-    m.ffn = m.act == TC_ACT_SWIGLU ? tc_round_up(tc_ceil_div(8 * m.hidden, 3), WIDTH_STEP) : 4 * m.hidden;
+  if (!m.ffn) m.ffn = tc_is_gated(&m) ? tc_round_up(tc_ceil_div(8 * m.hidden, 3), WIDTH_STEP) : 4 * m.hidden;
+  if (m.embed_scale == TC_SQRT_HIDDEN) m.embed_scale = sqrtf((float)m.hidden);
+  if (!strpbrk(m.pattern, "Ss")) m.sliding_theta = 0, m.sliding_scaling.kind = TC_ROPE_NOT_GIVEN;    /* no layer has them */
+  if (m.rope_theta < 0) m.rotary_dim = 0;
+  tc_model_take_like(&m);
+  if (m.attn_scale == 1 / sqrtf((float)m.head_dim)) m.attn_scale = -1;
+  m.pattern[tc_pattern_period(m.pattern, (int64_t)strlen(m.pattern), m.layers)] = 0;
   return m;
+}
+
+struct tc_layer_kind tc_model_layer(const struct tc_model *m, int64_t layer)
+{
+  const char kind = m->pattern[(size_t)layer % strlen(m->pattern)];
+  return (struct tc_layer_kind){ .sliding = kind == 'S' || kind == 's', .rotary = (kind == 'S' || kind == 'F') && m->rope_theta > 0 };
 }
 
 /* The sizes that have no default. */
@@ -121,10 +141,20 @@ static bool is_within(float x, float least, float most) { return x >= least && x
 
 static int check_reals(const struct tc_model *m, struct tc_err *err)
 {
+  const struct { const char *key; float x; bool none; } factor[] = {
+    { "attn_scale", m->attn_scale, true }, { "attn_cap", m->attn_cap, true }, { "logit_cap", m->logit_cap, true },
+    { "embed_scale", m->embed_scale, false }, { "residual_scale", m->residual_scale, false },
+    { "logit_divisor", m->logit_divisor, false } };
+  const struct { const char *key; float x; } theta[] = {
+    { "rope_theta", m->rope_theta }, { "sliding_theta", m->sliding_theta } };
   if (!(m->norm_eps > 0 && m->norm_eps <= 1))
     return tc_fail(err, TC_EUSER, "model.norm_eps = %g is not above 0 and at most 1", (double)m->norm_eps);
-  if (m->rope_theta != -1 && !is_within(m->rope_theta, 1, 1e12f))
-    return tc_fail(err, TC_EUSER, "model.rope_theta = %g is not from 1 to 1e12", (double)m->rope_theta);
+  for (size_t i = 0; i < sizeof theta / sizeof *theta; i++)
+    if (theta[i].x != -1 && !is_within(theta[i].x, 1, 1e12f))
+      return tc_fail(err, TC_EUSER, "model.%s = %g is not from 1 to 1e12", theta[i].key, (double)theta[i].x);
+  for (size_t i = 0; i < sizeof factor / sizeof *factor; i++)
+    if (!(factor[i].none && factor[i].x == -1) && !(factor[i].x > 0 && factor[i].x <= 1e6f))
+      return tc_fail(err, TC_EUSER, "model.%s = %g is not above 0 and at most 1e6", factor[i].key, (double)factor[i].x);
   return 0;
 }
 
@@ -134,9 +164,34 @@ static int check_heads(const struct tc_model *m, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "model.kv_heads = %lld does not divide model.heads = %lld; kv_heads = %lld "
                    "would", (long long)m->kv_heads, (long long)m->heads,
                    (long long)tc_divisor(m->heads, m->kv_heads));
-  if (m->rope_theta > 0 && m->head_dim % 2)
+  if (m->rope_theta > 0 && m->rotary_dim == m->head_dim && m->head_dim % 2)
     return tc_fail(err, TC_EUSER, "model.head_dim = %lld is odd, but rotary positions rotate pairs: %lld "
                    "would fit", (long long)m->head_dim, (long long)m->head_dim + 1);
+  if (m->rotary_dim < 1 || m->rotary_dim > m->head_dim || (m->rope_theta > 0 && m->rotary_dim % 2))
+    return tc_fail(err, TC_EUSER, "model.rotary_dim = %lld is not an even number of the %lld elements of a head "
+                   "(model.head_dim)", (long long)m->rotary_dim, (long long)m->head_dim);
+  return 0;
+}
+
+/* Sliding layers and their window: one without the other is a mistake, or a family's default that was changed by half. */
+static int check_layers(const struct tc_model *m, struct tc_err *err)
+{
+  const bool sliding = strpbrk(m->pattern, "Ss") != NULL, bare = strpbrk(m->pattern, "fs") != NULL;
+  TC_TRY(tc_pattern_check(m->pattern, err));
+  if (sliding && m->window < 0)
+    return tc_fail(err, TC_EUSER, "model.pattern = %s has sliding layers, but model.window is no: give a number of tokens, or "
+                   "a pattern of F alone", m->pattern);
+  if (!sliding && m->window > 0)
+    return tc_fail(err, TC_EUSER, "model.window = %lld, but no layer of model.pattern = %s slides: give --model.pattern=S, for "
+                   "example, or --model.window=no", (long long)m->window, m->pattern);
+  if (m->rope_theta < 0 && bare)
+    return tc_fail(err, TC_EUSER, "model.pattern = %s has layers without positions (f, s), but this family's positions are "
+                   "learned and none of a layer's", m->pattern);
+  if (m->norm == TC_LAYER_NORM && m->norm_at != TC_NORM_BEFORE)
+    return tc_fail(err, TC_EUSER, "model.norm_at = %s is for RMS norms: model.norm = rmsnorm would fit",
+                   tc_word_model_norm_at(m->norm_at));
+  if (m->window == 0 || m->window < -1 || m->window > TC_MOST_CONTEXT)
+    return tc_fail(err, TC_EUSER, "model.window = %lld is not from 1 to %d", (long long)m->window, TC_MOST_CONTEXT);
   return 0;
 }
 
@@ -162,7 +217,8 @@ int tc_model_resolve(struct tc_model *m, struct tc_err *err)
   *m = tc_model_complete(m);
   TC_TRY(check_sizes(m, err));
   TC_TRY(check_reals(m, err));
-  return check_heads(m, err);
+  TC_TRY(check_heads(m, err));
+  return check_layers(m, err);
 }
 
 /* ---- what follows from the sizes ------------------------------------------------------ */
@@ -171,11 +227,14 @@ int64_t tc_model_layer_params(const struct tc_model *given)
 {
   const struct tc_model complete = tc_model_complete(given), *m = &complete;
   const int64_t c = m->hidden, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
-  const int64_t up = m->act == TC_ACT_SWIGLU ? 2 * m->ffn : m->ffn;
+  const int64_t up = tc_is_gated(m) ? 2 * m->ffn : m->ffn;
   int64_t n = c * (q + 2 * kv) + q * c + up * c + c * m->ffn;
-  if (m->bias == TC_ON) n += q + 2 * kv + c + up + c;
-  if (m->qk_norm == TC_ON) n += 2 * m->head_dim;
-  return n + 2 * c * (m->norm == TC_LAYER_NORM ? 2 : 1);
+  if (tc_bias_of_qkv(m)) n += q + 2 * kv;
+  if (tc_bias_of_proj(m)) n += c;
+  if (tc_bias_of_mlp(m)) n += up + c;
+  if (m->qk_norm == TC_QK_HEAD) n += 2 * m->head_dim;
+  if (m->qk_norm == TC_QK_WHOLE) n += q + kv;
+  return n + 2 * c * (m->norm == TC_LAYER_NORM || m->norm_at == TC_NORM_BOTH ? 2 : 1);
 }
 
 int64_t tc_model_params(const struct tc_model *given)
@@ -186,141 +245,45 @@ int64_t tc_model_params(const struct tc_model *given)
   return n + m.hidden * (m.norm == TC_LAYER_NORM ? 2 : 1);
 }
 
+/* The keys that count for a query: all T of a full layer, as PaLM counts; of a sliding one twice the mean of what it sees. */
+static double keys_of(const struct tc_model *m, int64_t layer)
+{
+  const double T = (double)m->context, W = (double)m->window;
+  return tc_model_layer(m, layer).sliding && W < T ? TC_MIN(T, 2 * W - W * (W - 1) / T) : T;
+}
+
 double tc_model_flops(const struct tc_model *given)
 {
   const struct tc_model m = tc_model_complete(given);
-  double params = (double)tc_model_params(&m);
+  double params = (double)tc_model_params(&m), keys = 0;
   if (m.tied != TC_ON) params -= (double)(m.vocab * m.hidden);          /* rows are looked up */
-  return 6 * params + 12 * (double)(m.layers * m.heads * m.head_dim) * (double)m.context;
-}
-
-/* In float, and in this order, as transformers does it (modeling_rope_utils.py): an angle is a product
- * of position and frequency, and its error grows with the position. */
-void tc_model_rope(float *freq, const struct tc_model *m)
-{
-  const struct tc_rope_scaling *s = &m->rope_scaling;
-  for (int64_t i = 0; i < m->head_dim / 2; i++) {
-    float f = 1.0f / powf(m->rope_theta, (float)(2 * i) / (float)m->head_dim);
-    if (s->factor > 0 && s->original == 0) {
-      f /= s->factor;
-    } else if (s->factor > 0) {
-      const float length = (float)(2 * M_PI) / f, original = (float)s->original;
-      const float blend = (original / length - s->low) / (s->high - s->low);
-      if (length > original / s->low) f /= s->factor;
-      else if (length >= original / s->high) f = (1 - blend) * f / s->factor + blend * f;
-    }
-    freq[i] = f;
-  }
+  for (int64_t l = 0; l < m.layers; l++) keys += keys_of(&m, l);
+  return 6 * params + 12 * (double)(m.heads * m.head_dim) * keys;
 }
 
 /* ---- text ------------------------------------------------------------------------------ */
 
-static bool is_factor(float x) { return is_within(x, 1e-6f, 1e6f); }
-
-int tc_rope_scaling_parse(struct tc_rope_scaling *s, const char *text, struct tc_err *err)
-{
-  long long original = 0;
-  int end = 0;
-  *s = (struct tc_rope_scaling){ 0 };
-  if (!*text) return 0;
-  if (!strcmp(text, "none")) {
-    s->factor = 1;
-    return 0;
-  }
-  const bool linear = sscanf(text, "linear:%f%n", &s->factor, &end) == 1 && !text[end];
-  if (!linear && (sscanf(text, "llama3:%f:%f:%f:%18lld%n", &s->factor, &s->low, &s->high, &original, &end) != 4 ||
-                  text[end]))
-    return tc_fail(err, TC_EUSER, "model.rope_scaling = %.100s is not known; none, linear:FACTOR or "
-                   "llama3:FACTOR:LOW:HIGH:ORIGINAL would be, such as llama3:8:1:4:8192", text);
-  s->original = original;
-  if (is_factor(s->factor) && (linear || (is_factor(s->low) && is_factor(s->high) && s->high > s->low &&
-                                          original >= 1 && original <= TC_MOST_CONTEXT))) return 0;
-  return tc_fail(err, TC_EUSER, "model.rope_scaling = %.100s: FACTOR, LOW and HIGH have to be from 1e-6 to 1e6, HIGH "
-                 "above LOW, ORIGINAL from 1 to %d", text, TC_MOST_CONTEXT);
-}
-
-char *tc_rope_scaling_text(const struct tc_rope_scaling *s)
-{
-  char f[3][32];
-  if (s->factor == 0 || (s->factor == 1 && s->original == 0)) return tc_sprintf("none");
-  if (s->original == 0) return tc_sprintf("linear:%s", tc_shortest_float(f[0], s->factor));
-  return tc_sprintf("llama3:%s:%s:%s:%lld", tc_shortest_float(f[0], s->factor), tc_shortest_float(f[1], s->low),
-                    tc_shortest_float(f[2], s->high), (long long)s->original);
-}
-
 bool tc_model_is_plain(const struct tc_model *given)
 {
-  const struct tc_model complete = tc_model_complete(given), *m = &complete;
-  struct tc_model plain = { .layers = m->layers, .hidden = m->hidden, .heads = m->heads,
-                            .context = m->context, .vocab = m->vocab };
+  const struct tc_model m = tc_model_complete(given);
+  struct tc_model plain = { .layers = m.layers, .hidden = m.hidden, .heads = m.heads, .context = m.context, .vocab = m.vocab };
   plain = tc_model_complete(&plain);
-  return m->family == plain.family && m->kv_heads == plain.kv_heads && m->head_dim == plain.head_dim
-         && m->ffn == plain.ffn && m->norm == plain.norm && m->act == plain.act && m->bias == plain.bias
-         && m->qk_norm == plain.qk_norm && m->tied == plain.tied && m->norm_eps == plain.norm_eps
-         && m->rope_theta == plain.rope_theta;
+  return !tc_model_other(&m, &plain);
 }
 
 char *tc_model_text(const struct tc_model *given)
 {
   const struct tc_model m = tc_model_complete(given);
-  char *sizes = tc_sprintf("layers %lld hidden %lld heads %lld context %lld vocab %lld",
-                           (long long)m.layers, (long long)m.hidden, (long long)m.heads,
-                           (long long)m.context, (long long)m.vocab);
-  if (tc_model_is_plain(&m)) return sizes;
-  char *scaling = tc_rope_scaling_text(&m.rope_scaling), f[2][32];
-  char *all = tc_sprintf("%s family %s kv_heads %lld head_dim %lld ffn %lld norm %s norm_eps %s act %s "
-                         "rope_theta %s rope_scaling %s bias %s qk_norm %s tied %s", sizes,
-                         tc_word_model_family(m.family), (long long)m.kv_heads, (long long)m.head_dim,
-                         (long long)m.ffn, tc_word_model_norm(m.norm), tc_shortest_float(f[0], m.norm_eps),
-                         tc_word_model_act(m.act), tc_shortest_float(f[1], m.rope_theta), scaling, tc_word_model_bias(m.bias),
-                         tc_word_model_qk_norm(m.qk_norm), tc_word_model_tied(m.tied));
-  TC_FREE(sizes, scaling);
-  return all;
-}
-
-/* What follows the sizes of a model that is not GPT-2. */
-static bool parse_rest(struct tc_model *m, const char *text)
-{
-  char scaling[100], words[6][16];
-  const char *const option[6] = { "model.family", "model.norm", "model.act", "model.bias", "model.qk_norm",
-                                  "model.tied" };
-  uint8_t *const field[6] = { &m->family, &m->norm, &m->act, &m->bias, &m->qk_norm, &m->tied };
-  long long kv, d, f;
-  int end = 0;
-  struct tc_err err;
-  if (sscanf(text, " family %15s kv_heads %18lld head_dim %18lld ffn %18lld norm %15s norm_eps %f act %15s "
-             "rope_theta %f rope_scaling %99s bias %15s qk_norm %15s tied %15s%n", words[0], &kv, &d, &f,
-             words[1], &m->norm_eps, words[2], &m->rope_theta, scaling, words[3], words[4], words[5],
-             &end) != 12 || text[end])
-    return false;
-  for (int i = 0; i < 6; i++) {
-    int value;
-    if (!tc_choice_parse(option[i], words[i], &value)) return false;
-    *field[i] = (uint8_t)value;
-  }
-  m->kv_heads = kv;
-  m->head_dim = d;
-  m->ffn = f;
-  return tc_rope_scaling_parse(&m->rope_scaling, scaling, &err) == 0;
+  return tc_fields_text(&m, tc_model_is_plain(&m));
 }
 
 int tc_model_parse(struct tc_model *m, const char *text, const char *where, struct tc_err *err)
 {
-  long long n[5];
-  int end = 0;
   struct tc_err why;
   *m = (struct tc_model){ .preset = "" };
-  bool good = sscanf(text, "layers %18lld hidden %18lld heads %18lld context %18lld vocab %18lld%n", &n[0],
-                     &n[1], &n[2], &n[3], &n[4], &end) == 5;
-  if (good && text[end]) good = parse_rest(m, text + end);
-  if (!good)
+  if (!tc_fields_read(m, text))
     return tc_fail(err, TC_EUSER, "%s is not of a model that this version knows, but of '%.200s'", where,
                    text);
-  m->layers = n[0];
-  m->hidden = n[1];
-  m->heads = n[2];
-  m->context = n[3];
-  m->vocab = n[4];
   if (tc_model_resolve(m, &why) == 0) return 0;
   return tc_fail(err, TC_EUSER, "%s is of a model that can't be: %s", where, why.text);
 }

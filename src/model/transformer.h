@@ -17,7 +17,10 @@ struct tc_build_opts {
   bool nest;                     /* attention and MLP are units within the layer's */
   int64_t new_tokens;            /* above 0: a run takes so many new tokens of each sequence; earlier keys and values
                                   * are state, and makes logits instead of a loss; with documents */
+  int64_t most_new;              /* ... of the programs that share this state the most new tokens: a sliding layer's cache has
+                                  * room for them and its window */
   bool inference;                /* parameters are stored in `dtype` alone, without fp32 copies */
+  float z_loss;                  /* model.z_loss */
   bool losses;                   /* g->nll, the loss of each token, is kept to the end */
   int64_t key_copies;            /* above 1: so many copies of each key and value, for as many parts of its group's queries */
   bool keys;                     /* attention has keys and values of all tokens in a tensor of their own (op.def) */

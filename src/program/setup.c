@@ -17,7 +17,7 @@ enum { MOST_MICRO_BATCHES = 1 << 20 };           /* a pipeline's schedule has it
 static int check_counts(const struct tc_config *c, const struct tc_model *m, struct tc_err *err)
 {
   const double most = 0x1p58, tokens = (double)c->train_global_batch * (double)m->context;
-  const int64_t qkv = (m->heads + 2 * m->kv_heads) * m->head_dim, up = (m->act == TC_ACT_SWIGLU ? 2 : 1) * m->ffn;
+  const int64_t qkv = (m->heads + 2 * m->kv_heads) * m->head_dim, up = (tc_is_gated(m) ? 2 : 1) * m->ffn;
   const double wide = (double)TC_MAX(TC_MAX(m->vocab, m->hidden), TC_MAX(qkv, up));
   if (tokens * TC_MAX(wide, (double)c->train_steps) <= most) return 0;
   const double fit = most / (double)m->context / TC_MAX(wide, (double)c->train_steps);
@@ -39,46 +39,54 @@ static int take_file(const struct tc_config *c, struct tc_model *m, struct tc_er
     return tc_fail(err, TC_EUSER, "model.family = %s, but %s describes a %s", tc_word_model_family(m->family),
                    c->model_config, tc_word_model_family(file.family));
   tc_model_take(m, &file);
-  if (file.window && m->context > file.window)
-    return tc_fail(err, TC_EUSER, "model.context = %lld, but %s has \"sliding_window\": %lld, which is supported only for "
-                   "contexts up to that", (long long)m->context, c->model_config, (long long)file.window);
   return 0;
 }
 
+/* An option of a number that may be none: of a field's value, and back. */
+static double number_of(double value) { return value == -1 ? TC_NO : value; }
+static double value_of(double number) { return number == TC_AUTO ? 0 : number == TC_NO ? -1 : number; }
+
+static char *scaling_text(struct tc_config *c, const struct tc_rope_scaling *s)
+{
+  char *text = tc_rope_scaling_text(s), *kept = tc_pool_strdup(c->pool, text);
+  free(text);
+  return kept;
+}
+
+/* Each field (field.def) as its option. */
+#define FILL_SIZE(name) if (c->model_##name == 0) c->model_##name = m->name
+#define FILL_WORD(name) if (!c->model_##name) c->model_##name = m->name
+#define FILL_COUNT(name) if (c->model_##name == TC_AUTO) c->model_##name = (int64_t)number_of((double)m->name)
+#define FILL_REAL(name) if (c->model_##name == TC_AUTO) c->model_##name = number_of(tc_shortest(m->name))
+#define FILL_PATTERN(name) if (!*c->model_##name) c->model_##name = tc_pool_strdup(c->pool, m->name)
+#define FILL_SCALING(name) if (!*c->model_##name) c->model_##name = scaling_text(c, &m->name)
+#define SAME_SIZE(a, b) (m->a == m->b)
+#define SAME_REAL(a, b) (m->a == m->b)
+#define SAME_SCALING(a, b) tc_same_scaling(&m->a, &m->b)
 void tc_setup_fill_model(struct tc_config *c, const struct tc_model *m)
 {
-  const struct { int64_t *option, value; } size[] = {
-    { &c->model_layers, m->layers }, { &c->model_hidden, m->hidden }, { &c->model_heads, m->heads },
-    { &c->model_context, m->context }, { &c->model_vocab, m->vocab }, { &c->model_kv_heads, m->kv_heads },
-    { &c->model_head_dim, m->head_dim }, { &c->model_ffn, m->ffn }, { &c->model_positions, m->positions } };
-  for (size_t i = 0; i < sizeof size / sizeof *size; i++)
-    if (*size[i].option == 0) *size[i].option = size[i].value;
-  if (!c->model_family) c->model_family = m->family;
-  if (!c->model_norm) c->model_norm = m->norm;
-  if (!c->model_act) c->model_act = m->act;
-  if (!c->model_bias) c->model_bias = m->bias;
-  if (!c->model_qk_norm) c->model_qk_norm = m->qk_norm;
-  if (!c->model_tied) c->model_tied = m->tied;
-  if (c->model_norm_eps == TC_AUTO) c->model_norm_eps = tc_shortest(m->norm_eps);
-  if (c->model_rope_theta == TC_AUTO && m->rope_theta > 0) c->model_rope_theta = tc_shortest(m->rope_theta);
-  if (!*c->model_rope_scaling) {
-    char *text = tc_rope_scaling_text(&m->rope_scaling);
-    c->model_rope_scaling = tc_pool_strdup(c->pool, text);
-    free(text);
-  }
+  const double given[] = { c->model_rope_theta, c->model_sliding_theta };
+#define FIELD(kind, name, none) FILL_##kind(name);
+#define LIKE(kind, name, other) if (!SAME_##kind(name, other)) FILL_##kind(name);
+#include "src/model/field.def"
+  FILL_SIZE(positions);
+  if (m->rope_theta < 0) c->model_rope_theta = given[0], c->model_sliding_theta = given[1];  /* no option says: learned */
 }
+
+#define TAKE_SIZE(name) m->name = c->model_##name
+#define TAKE_WORD(name) m->name = (uint8_t)c->model_##name
+#define TAKE_COUNT(name) m->name = (int64_t)value_of((double)c->model_##name)
+#define TAKE_REAL(name) m->name = (float)value_of(c->model_##name)
+#define TAKE_SCALING(name) TC_TRY(tc_rope_scaling_parse(&m->name, c->model_##name, err))
+#define TAKE_PATTERN(name) \
+  if (*c->model_##name) TC_TRY(tc_pattern_check(c->model_##name, err)); \
+  snprintf(m->name, sizeof m->name, "%s", c->model_##name)
 
 int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err *err)
 {
-  *m = (struct tc_model){
-    .preset = c->model_preset, .layers = c->model_layers, .hidden = c->model_hidden, .heads = c->model_heads,
-    .context = c->model_context, .vocab = c->model_vocab, .kv_heads = c->model_kv_heads,
-    .head_dim = c->model_head_dim, .ffn = c->model_ffn, .positions = c->model_positions,
-    .family = c->model_family, .norm = c->model_norm,
-    .act = c->model_act, .bias = c->model_bias, .qk_norm = c->model_qk_norm, .tied = c->model_tied,
-    .norm_eps = c->model_norm_eps == TC_AUTO ? 0 : (float)c->model_norm_eps,
-    .rope_theta = c->model_rope_theta == TC_AUTO ? 0 : (float)c->model_rope_theta };
-  TC_TRY(tc_rope_scaling_parse(&m->rope_scaling, c->model_rope_scaling, err));
+  *m = (struct tc_model){ .preset = c->model_preset, .positions = c->model_positions };
+#define FIELD(kind, name, none) TAKE_##kind(name);
+#include "src/model/field.def"
   if (*c->model_config) TC_TRY(take_file(c, m, err));
   TC_TRY(tc_model_resolve(m, err));
   if (c->data_format == TC_FORMAT_TEXT && c->data_train.n > 0 && m->vocab < 256)
@@ -392,7 +400,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->gpt = (struct tc_build_opts){
     .batch = c->train_global_batch, .dtype = c->train_precision == TC_BF16 ? TC_BF16 : TC_F32,
     .grad_dtype = c->train_grad_type,
-    .dropout = (float)c->train_dropout, .tp = (int)tp,
+    .dropout = (float)c->train_dropout, .z_loss = (float)c->model_z_loss, .tp = (int)tp,
     .keys = cp > 1 && keys, .key_copies = cp == 1 || keys ? 1 : tc_setup_key_copies(&o->model, cp, tp),
     .nest = c->parallel_unit == TC_UNIT_BLOCK, .documents = c->data_documents == TC_DOCUMENTS_MASK };
   TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));

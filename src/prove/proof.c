@@ -52,10 +52,15 @@ static void side_done(struct tc_side *s)
   tc_config_free(s->own);
 }
 
-/* The longest sum behind a gradient: over tokens, and over the widths of each layer. */
+/* The longest sum behind a gradient: over tokens, and over the widths of each layer. A norm after a layer's halves divides by
+ * what they give, in which large terms cancel: with it sums round as if they were so many times as long. */
+enum { CANCEL = 16 };
 static int64_t longest_sum(const struct tc_config *c)
 {
-  return c->train_global_batch * c->model_context + c->model_layers * (c->model_hidden + c->model_ffn) + c->model_vocab;
+  const int64_t n = c->train_global_batch * c->model_context + c->model_layers * (c->model_hidden + c->model_ffn) + c->model_vocab;
+  struct tc_model m;
+  struct tc_err err;
+  return tc_setup_model(c, &m, &err) == 0 && m.norm_at != TC_NORM_BEFORE ? CANCEL * n : n;
 }
 
 int tc_reference_new(struct tc_reference **out, const struct tc_proof_run *run, struct tc_err *err)

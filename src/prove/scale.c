@@ -134,8 +134,10 @@ static void scale_heads(struct scale *s)
     }
   note(s, "model.heads", &c->model_heads, best_k * best_g, "the same numbers of ranks divide heads and groups of heads");
   note(s, "model.kv_heads", &c->model_kv_heads, best_k, "as before");
-  note(s, "model.head_dim", &c->model_head_dim, smallest(s, s->was.head_dim, LEAST_HEAD_DIM, 2),
-       "a head is split by no axis");
+  const int64_t head = smallest(s, s->was.head_dim, LEAST_HEAD_DIM, 2), rotary = s->was.rotary_dim;
+  note(s, "model.head_dim", &c->model_head_dim, head, "a head is split by no axis");
+  if (rotary < s->was.head_dim)
+    note(s, "model.rotary_dim", &c->model_rotary_dim, TC_MIN(rotary, TC_MAX(2, head / 4 * 2)), "a part of a head, as before");
 }
 
 /* A size that the ranks of flat shards (S(*)) do not divide becomes one that they do not divide. */
@@ -188,16 +190,30 @@ static void scale_stages(struct scale *s, int64_t *layers)
   free(text);
 }
 
+/* Each kind of layer that the model has, once, in kinds[5]; returns how many. */
+static int kinds_of(char kinds[5], const struct tc_model *m)
+{
+  int n = 0;
+  for (const char *at = m->pattern; *at; at++)
+    if (!memchr(kinds, *at, (size_t)n)) kinds[n++] = *at;
+  kinds[n] = 0;
+  return n;
+}
+
 static void scale_layers(struct scale *s)
 {
   struct tc_config *c = s->c;
+  char kinds[5];
+  const int n_kinds = kinds_of(kinds, &s->was);
   const int64_t stages = s->virtual_stages * s->m->size[TC_PP];
   int64_t layers = stages * TC_MIN(s->was.layers / stages, stages > 4 ? 1 : 2) + s->was.layers % stages;
+  while (layers < n_kinds) layers += stages;
   layers = TC_MIN(TC_MAX(layers, 2), s->was.layers);
   if (strcmp(c->mesh_stages, "auto") && *c->mesh_stages) {
     layers = s->was.layers;
     scale_stages(s, &layers);
   }
+  if (layers < (int64_t)strlen(s->was.pattern)) c->model_pattern = tc_pool_strdup(s->out->pool, kinds);
   note(s, "model.layers", &c->model_layers, layers, "%lld stage%s, %s", (long long)stages, tc_plural((int)stages),
        s->was.layers % stages ? "of unequal depth, as before" : "of the same depth");
 }
@@ -210,6 +226,9 @@ static void scale_context(struct scale *s)
   int64_t by = T % parts ? 1 : parts;
   if (s->c->parallel_sequence && T % (parts * tp) == 0) by = parts * tp;
   const int64_t is = smallest(s, T, TC_MAX(LEAST_CONTEXT, LEAST_CHUNK * parts), by);
+  if (s->was.window > 0)
+    note(s, "model.window", &s->c->model_window, s->was.window < T ? TC_MAX(1, is * s->was.window / T) : TC_MAX(is, s->was.window),
+         s->was.window < T ? "the same share of a sequence" : "all of a sequence");
   note(s, "model.context", &s->c->model_context, is, parts > 1 ? "%lld parts of %lld tokens, with borders of documents inside"
        : "%lld sequence of %lld tokens", (long long)parts, (long long)(is / parts));
 }

@@ -55,7 +55,8 @@ static int check_given(const struct tc_config *c, const struct tc_model *m, cons
   TC_TRY(tc_config_new(&plain, 1, argv, err));
   tc_setup_fill_model(plain, m);
   for (int i = 0; !rc && (i = tc_config_next_change(plain, c, i, &x)) >= 0; i++) {
-    const bool free = strcmp(x.name, "model.positions") == 0 || (strcmp(x.name, "model.context") == 0 && m->rope_theta > 0);
+    const bool free = strcmp(x.name, "model.positions") == 0 || strcmp(x.name, "model.z_loss") == 0 ||
+                      (strcmp(x.name, "model.context") == 0 && m->rope_theta > 0);
     if (strncmp(x.name, "model.", 6) == 0 && !free)
       rc = tc_fail(err, TC_EUSER, "%s = %s, but the model of %s, which is taken as the run names none, has %s: leave it "
                    "out, or give the whole model", x.name, x.is, path, x.was);
@@ -118,7 +119,7 @@ static int take_tokenizer(struct tc_trained *m, const struct tc_ckpt *c, struct 
 static int open_ckpt(struct tc_trained *m, struct tc_err *err)
 {
   struct tc_ckpt *c;
-  if (m->rope) return tc_fail(err, TC_EUSER, "%s: --rope is only for Hugging Face's Llama and Qwen3", m->path);
+  if (m->rope) return tc_fail(err, TC_EUSER, "%s: --rope is only for Hugging Face's models with rotary positions", m->path);
   bool again = true;
   int rc = 0;
   for (int i = 0; i < TC_CKPT_STEPS && again; i++) {

@@ -136,7 +136,7 @@ struct tc_decoder *tc_decoder_new(const struct tc_tokenizer *t, bool keeps_bytes
   struct tc_decoder *d = tc_calloc(1, sizeof *d);
   d->t = t;
   d->keeps_bytes = keeps_bytes;
-  tc_decoder_begin(d);
+  d->begun = true;
   return d;
 }
 

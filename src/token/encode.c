@@ -51,8 +51,8 @@ void tc_encoder_free(struct tc_encoder *e)
 
 /* ---- steps of the normalizer and the pre-tokenizer ---------------------------------------- */
 
-/* A piece of the text, and where it is: at its begin; after something else; or behind a cut, or behind invalid bytes,
- * so that nothing is put in front of it. */
+/* A piece of the text, and where it is: at its begin; after something else; or behind a cut, or, where tokens are of
+ * characters, behind invalid bytes, so that nothing is put in front of it. */
 enum where { BEGINS, FOLLOWS, GOES_ON };
 struct part { const char *s; size_t n; enum where where; };
 
@@ -370,7 +370,7 @@ static size_t invalid_run(const char *text, size_t n, int64_t *parts)
 /* Valid text and invalid bytes in turn. */
 static int encode_bytes(struct tc_encoder *e, const char *text, size_t n, enum where where, int64_t *parts)
 {
-  for (size_t at = 0; at < n; where = GOES_ON) {
+  for (size_t at = 0; at < n; where = e->t->characters ? GOES_ON : FOLLOWS) {
     const size_t valid = tc_utf8_valid(text + at, n - at);
     TC_TRY(encode_text(e, text + at, valid, where));
     at += valid;

@@ -27,7 +27,8 @@ enum { MOST_KNOWN = 200, MOST_VALUE = 400 };
 /* The options used as 32-bit floats, which --help does not say. */
 static const char *const floats[] = {
   "model.norm_eps", "model.rope_theta", "train.lr", "train.min_lr", "train.weight_decay", "train.beta1", "train.beta2",
-  "train.eps", "train.clip", "train.dropout"
+  "train.eps", "train.clip", "train.dropout", "model.sliding_theta", "model.attn_scale", "model.attn_cap", "model.logit_cap",
+  "model.embed_scale", "model.residual_scale", "model.logit_divisor", "model.z_loss"
 };
 
 static int read_help(struct known *k)

@@ -10,6 +10,8 @@
 #include "src/foreign/foreign.h"
 #include "src/model/hf.h"
 #include "tests/fuzz/fuzz.h"
+
+#include <math.h>
 #include "tests/unit/same_tensors.h"
 
 enum { MOST = 1 << 18, MOST_PATH = 200, FILES = 3 };
@@ -24,10 +26,36 @@ static void remove_all(const char *path) { nftw(path, remove_one, 16, FTW_DEPTH 
 static int64_t draw(struct fuzz *f, int least, int most)
 { return least + (int64_t)fuzz_below(f, (size_t)(most - least + 1)); }
 
+static void draw_scaling(struct fuzz *f, struct tc_rope_scaling *s, int kinds)
+{
+  *s = (struct tc_rope_scaling){ .kind = (uint8_t)draw(f, TC_ROPE_PLAIN, kinds) };
+  if (s->kind >= TC_ROPE_LINEAR) s->factor = 0.125f * (float)draw(f, 1, 100);
+  if (s->kind < TC_ROPE_LLAMA3) return;
+  s->low = 0.5f * (float)draw(f, 1, 4);
+  s->high = s->low + (float)draw(f, 1, 4);
+  s->original = draw(f, 1, 1000);
+  if (s->kind != TC_ROPE_YARN) return;
+  s->attention = 0.125f * (float)draw(f, 1, 20);
+  s->untruncated = fuzz_below(f, 2);
+}
+
+/* Windows and layers without positions, where the family has them. */
+static void draw_layers(struct fuzz *f, struct tc_model *m)
+{
+  static const uint8_t whole[] = { TC_FAMILY_MISTRAL, TC_FAMILY_PHI3 },
+                       parts[] = { TC_FAMILY_QWEN2, TC_FAMILY_QWEN3, TC_FAMILY_GEMMA2, TC_FAMILY_GEMMA3, TC_FAMILY_OLMO3 };
+  if (memchr(whole, m->family, sizeof whole)) strcpy(m->pattern, fuzz_below(f, 2) ? "S" : "F");
+  if (memchr(parts, m->family, sizeof parts)) strcpy(m->pattern, ((const char *[]){ "F", "S", "SF", "FS", "SSF" })[fuzz_below(f, 5)]);
+  if (m->family == TC_FAMILY_SMOLLM3) strcpy(m->pattern, ((const char *[]){ "F", "Ff", "fF", "Fs", "SfF" })[fuzz_below(f, 5)]);
+  m->window = strpbrk(m->pattern, "Ss") ? draw(f, 1, 12) : -1;
+}
+
+/* Sizes and parts that a class of the family can say. */
 static struct tc_model draw_model(struct fuzz *f)
 {
   struct tc_model m = { .preset = "", .layers = draw(f, 1, 3), .vocab = draw(f, 1, 40), .context = draw(f, 1, 9),
-                        .family = (uint8_t)draw(f, TC_FAMILY_GPT2, TC_FAMILY_QWEN3) };
+                        .family = (uint8_t)draw(f, TC_FAMILY_GPT2, TC_FAMILY_PHI3) };
+  static const uint8_t both[] = { TC_BIAS_ALL, TC_BIAS_NONE, TC_BIAS_ATTENTION, TC_BIAS_MLP };
   m.kv_heads = draw(f, 1, 3);
   m.heads = m.kv_heads * draw(f, 1, 3);
   m.head_dim = 2 * draw(f, 1, 4);
@@ -36,18 +64,29 @@ static struct tc_model draw_model(struct fuzz *f)
     m.hidden = m.heads * m.head_dim;
     return tc_model_complete(&m);
   }
-  m.hidden = m.family == TC_FAMILY_LLAMA ? m.heads * draw(f, 1, 3) : draw(f, 1, 16);
+  const bool gemma = m.family == TC_FAMILY_GEMMA2 || m.family == TC_FAMILY_GEMMA3, two = gemma || m.family == TC_FAMILY_OLMO3;
+  const bool mlp_bias = m.family == TC_FAMILY_LLAMA || m.family == TC_FAMILY_GRANITE || m.family == TC_FAMILY_SMOLLM3;
+  m.hidden = m.family == TC_FAMILY_LLAMA || gemma ? m.heads * draw(f, 1, 3) : draw(f, 1, 16);
   m.ffn = draw(f, 1, 20);
   m.tied = fuzz_below(f, 2) ? TC_ON : TC_OFF;
-  m.bias = m.family == TC_FAMILY_LLAMA && fuzz_below(f, 2) ? TC_ON : TC_OFF;
+  if (mlp_bias) m.bias = both[fuzz_below(f, 4)];
   m.rope_theta = (float)draw(f, 1, 1000000);
   m.norm_eps = 1e-9f * (float)draw(f, 1, 1000000);
-  const int kind = (int)fuzz_below(f, 3);
-  m.rope_scaling = (struct tc_rope_scaling){ .factor = kind ? 0.125f * (float)draw(f, 1, 100) : 1 };
-  if (kind == 2) {
-    m.rope_scaling.low = 0.5f * (float)draw(f, 1, 4);
-    m.rope_scaling.high = m.rope_scaling.low + (float)draw(f, 1, 4);
-    m.rope_scaling.original = draw(f, 1, 1000);
+  draw_layers(f, &m);
+  draw_scaling(f, &m.rope_scaling, m.family == TC_FAMILY_PHI3 ? TC_ROPE_PLAIN : TC_ROPE_YARN);
+  if (two && m.family != TC_FAMILY_GEMMA2) {
+    m.sliding_theta = (float)draw(f, 1, 1000000);
+    draw_scaling(f, &m.sliding_scaling, TC_ROPE_LLAMA3);
+    m.rope_scaling.untruncated = false;
+  }
+  if (m.family == TC_FAMILY_PHI3) m.rotary_dim = 2 * draw(f, 1, (int)m.head_dim / 2);
+  if (gemma && fuzz_below(f, 2)) m.attn_scale = (float)pow((double)draw(f, 1, 500), -0.5);
+  if (gemma) m.logit_cap = fuzz_below(f, 2) ? -1 : (float)draw(f, 1, 50);
+  if (m.family == TC_FAMILY_GRANITE) {
+    m.embed_scale = 0.3f * (float)draw(f, 1, 50);
+    m.residual_scale = 0.1f * (float)draw(f, 1, 10);
+    m.attn_scale = 0.01f * (float)draw(f, 1, 100);
+    m.logit_divisor = 0.7f * (float)draw(f, 1, 20);
   }
   return tc_model_complete(&m);
 }

@@ -166,12 +166,10 @@ static int config_of(struct tc_config **c, const struct draw *d, bool own, struc
  * divide by the ranks of tp or do not. */
 static void draw_model(struct draw *d, int layers)
 {
-  static const char *const family[] = { [TC_FAMILY_GPT2] = "gpt2", [TC_FAMILY_LLAMA] = "llama", [TC_FAMILY_QWEN3] = "qwen3" };
-  static const char *const part[] = { "tied", "bias", "qk_norm" };
   const bool mixed = chance(d, 2);
-  d->family = TC_FAMILY_GPT2 + (int)fuzz_below(d->f, 3);
+  d->family = TC_FAMILY_GPT2 + (int)fuzz_below(d->f, TC_FAMILY_PHI3);
   const bool gpt2 = d->family == TC_FAMILY_GPT2;
-  flag(d, "--model.family=%s", family[d->family]);
+  flag(d, "--model.family=%s", tc_word_model_family((enum tc_family)d->family));
   flag(d, "--model.layers=%d", layers);
   flag(d, "--model.hidden=16");
   const int heads = chance(d, 4) ? 2 : 4;        /* of two elements, norms of queries would be badly conditioned */
@@ -181,13 +179,29 @@ static void draw_model(struct draw *d, int layers)
   if (!gpt2 || mixed) flag(d, "--model.kv_heads=%d", chance(d, 8) ? 1 : chance(d, 40) ? 3 : chance(d, 2) ? 2 : heads);
   if (!gpt2 || mixed) flag(d, "--model.ffn=%s", ONE_OF(d, "24", "24", "32", "20", "22"));
   if (chance(d, 3)) flag(d, "--model.head_dim=%s", ONE_OF(d, "4", "8", "6"));
-  for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-    if (mixed && chance(d, 2)) flag(d, "--model.%s=%s", part[i], ONE_OF(d, "yes", "no"));
-  if (mixed && chance(d, 3)) flag(d, "--model.norm=%s", ONE_OF(d, "layernorm", "rmsnorm"));
-  if (mixed && chance(d, 3)) flag(d, "--model.act=%s", ONE_OF(d, "gelu", "swiglu"));
+  if (mixed && chance(d, 2)) flag(d, "--model.tied=%s", ONE_OF(d, "yes", "no"));
+  if (mixed && chance(d, 2)) flag(d, "--model.bias=%s", ONE_OF(d, "yes", "no", "qkv", "attention", "mlp"));
+  if (mixed && chance(d, 2)) flag(d, "--model.qk_norm=%s", ONE_OF(d, "yes", "no", "whole"));
+  if (mixed && chance(d, 3)) flag(d, "--model.norm=%s", ONE_OF(d, "layernorm", "rmsnorm", "rmsnorm1p"));
+  if (mixed && chance(d, 3)) flag(d, "--model.norm_at=%s", ONE_OF(d, "before", "before", "after", "both"));
+  if (mixed && chance(d, 3)) flag(d, "--model.act=%s", ONE_OF(d, "gelu", "swiglu", "geglu", "gelu_exact", "relu2"));
   if (mixed && chance(d, 3)) flag(d, "--model.norm_eps=1e-3");
   if (mixed && chance(d, 3)) flag(d, "--model.rope_theta=100");
-  if (chance(d, 3)) flag(d, "--model.rope_scaling=%s", ONE_OF(d, "llama3:8:1:4:8", "linear:2"));
+  if (chance(d, 3)) flag(d, "--model.rope_scaling=%s", ONE_OF(d, "llama3:8:1:4:8", "linear:2", "yarn:2:1:4:8:1.07"));
+  if (!gpt2 && chance(d, 2)) {
+    const char *pattern = ONE_OF(d, "S", "SF", "Fs", "fS", "F", "SSF");
+    flag(d, "--model.pattern=%s", pattern);
+    flag(d, "--model.window=%s", chance(d, 20) != (strchr(pattern, 'S') || strchr(pattern, 's'))
+         ? ONE_OF(d, "1", "2", "3", "5", "8", "9") : "no");
+  }
+  if (mixed && chance(d, 4)) flag(d, "--model.attn_cap=%s", ONE_OF(d, "0.2", "2", "no"));
+  if (mixed && chance(d, 4)) flag(d, "--model.logit_cap=%s", ONE_OF(d, "0.1", "3", "no"));
+  if (mixed && chance(d, 4)) flag(d, "--model.attn_scale=0.3");
+  if (mixed && chance(d, 4)) flag(d, "--model.embed_scale=3");
+  if (mixed && chance(d, 4)) flag(d, "--model.residual_scale=0.5");
+  if (mixed && chance(d, 4)) flag(d, "--model.logit_divisor=0.7");
+  if (!gpt2 && chance(d, 5)) flag(d, "--model.rotary_dim=%s", ONE_OF(d, "2", "4"));
+  if (chance(d, 5)) flag(d, "--model.z_loss=%s", ONE_OF(d, "1e-3", "0.1"));
 }
 
 /* The program whose tensors rows name; NULL: there is no such model. */

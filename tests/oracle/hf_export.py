@@ -9,17 +9,10 @@ the same names, types, shapes and bytes."""
 import glob, json, os, shutil, subprocess, sys, tempfile
 import numpy as np, torch, transformers
 from safetensors import safe_open
+from hf_cases import CASES, SIZES
 
 tercio, text = (os.path.abspath(p) for p in sys.argv[1:3])
-SIZES = dict(layers=2, hidden=64, vocab=256, ffn=96, context=32)
-CASES = [
-    dict(family='llama', heads=8, kv_heads=2),
-    dict(family='llama', heads=4, kv_heads=1, tied='yes', bias='yes', head_dim=24),
-    dict(family='llama', heads=4, kv_heads=4, rope_theta=10000, rope_scaling='llama3:8:1:4:16'),
-    dict(family='llama', heads=4, kv_heads=2, rope_scaling='linear:4', norm_eps='3e-5'),
-    dict(family='qwen3', heads=8, kv_heads=2, head_dim=16),
-    dict(family='qwen3', heads=4, kv_heads=1, tied='yes', head_dim=32),
-]
+CASES += [dict(family='llama', heads=4, kv_heads=2, context=32, rope_scaling='linear:4', norm_eps='3e-5')]
 
 
 def run(*words):
@@ -36,13 +29,13 @@ def tensors(folder):
     return found
 
 
-def loss(folder, data):
+def loss(folder, data, T):
     model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True,
                                                                     dtype=torch.float32)
     for what in ('missing_keys', 'unexpected_keys', 'mismatched_keys'):
         if info[what]:
             sys.exit(f'{folder}: {what}: {sorted(info[what])}')
-    T, total, count = SIZES['context'], 0.0, 0
+    total, count = 0.0, 0
     with torch.no_grad():
         for at in range(0, len(data) - T, T):
             x = torch.from_numpy(data[at:at + T + 1].astype(np.int64))
@@ -67,11 +60,11 @@ for case in CASES:
     run('train', *sizes, f'--data.train={text}', f'--data.val={dir}/val', '--train.steps=20', '--train.lr=1e-2',
         f'--run.out={dir}/run')
     run('ckpt', 'export', dir + '/run/ckpt', '-o', dir + '/hf', '--shard-size', '60KB')
-    model, theirs = loss(dir + '/hf', data)
+    model, theirs = loss(dir + '/hf', data, case['context'])
     off = abs(theirs - measured(dir + '/run'))
     worst = max(worst, off)
     model.save_pretrained(dir + '/saved', max_shard_size='100KB')
-    run('ckpt', 'import', dir + '/saved', '-o', dir + '/from', '--model.context=32')
+    run('ckpt', 'import', dir + '/saved', '-o', dir + '/from', f"--model.context={case['context']}")
     run('ckpt', 'export', dir + '/from', '-o', dir + '/again', '--shard-size', '60KB')
     a, b = tensors(dir + '/saved'), tensors(dir + '/again')
     same = a.keys() == b.keys() and all(a[k].dtype == b[k].dtype and torch.equal(a[k], b[k]) for k in a)

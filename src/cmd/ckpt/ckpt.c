@@ -239,12 +239,12 @@ static const struct ckpt_sub subs[] = {
     "[--shard-size SIZE] [--optimizer] [--json]", 0, 1, ckpt_cmd_export,
     "writes the weights for other programs: hf, a folder with model.safetensors, config.json (with the end token, if "
     "it is known) and the checkpoint's tokenizer.json, if it has one, which Hugging Face's transformers loads as "
-    "GPT-2, Llama or Qwen3; llmc, a model file of llm.c (GPT-2); safetensors, one file with Tercio's tensor names",
+    "any class that import knows; llmc, a model file of llm.c (GPT-2); safetensors, one file with Tercio's tensor names",
     "tercio ckpt export run/ckpt -o gpt2 --format hf" },
   { "import", "FILE|FOLDER -o DIR [--rope half|interleaved] [--section.key=value ...] [--json]", 1, 1, ckpt_cmd_import,
     "converts a file or folder in one of export's formats into a checkpoint from which a run can start, with the "
     "tokenizer.json of a Hugging Face folder; the optimizer's state is zero unless the file has it; give the options "
-    "that the run will have (model.context of a Llama or Qwen3 is at most 8192 unless given); no run may be using DIR",
+    "that the run will have (model.context of a model with rotary positions is at most 8192 unless given); no run may be using DIR",
     "tercio ckpt import gpt2 -o run/ckpt" },
   { "latest", "[DIR] [--json]", 0, 1, cmd_latest,
     "prints the path of the newest complete checkpoint; exit status 5: there is none",

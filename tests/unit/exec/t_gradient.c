@@ -13,12 +13,30 @@ static const struct { const char *what; struct tc_model m; } models[] = {
   { "llama, keys of two groups, untied", { SIZES, .heads = 4, .kv_heads = 2, .head_dim = 6, .ffn = 10,
     .family = TC_FAMILY_LLAMA } },
   { "llama 3.2, one key, tied", { SIZES, .heads = 3, .kv_heads = 1, .head_dim = 4, .ffn = 7,
-    .family = TC_FAMILY_LLAMA, .tied = TC_ON, .rope_scaling = { 8, 1, 4, 4 } } },
+    .family = TC_FAMILY_LLAMA, .tied = TC_ON, .rope_scaling = { TC_ROPE_LLAMA3, .factor = 8, .low = 1, .high = 4, .original = 4 } } },
   { "llama, a key for each head", { SIZES, .heads = 2, .family = TC_FAMILY_LLAMA,
-    .rope_scaling = { .factor = 2 } } },
+    .rope_scaling = { TC_ROPE_LINEAR, .factor = 2 } } },
   { "qwen3", { SIZES, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 9, .family = TC_FAMILY_QWEN3 } },
   { "gpt2 with rotary positions, a gate, RMS norms", { SIZES, .heads = 3, .act = TC_ACT_SWIGLU,
-    .ffn = 9, .norm = TC_RMS_NORM, .rope_theta = 100, .qk_norm = TC_ON, .tied = TC_OFF } },
+    .ffn = 9, .norm = TC_RMS_NORM, .rope_theta = 100, .qk_norm = TC_QK_HEAD, .tied = TC_OFF } },
+  { "qwen2", { SIZES, .heads = 4, .kv_heads = 2, .head_dim = 6, .ffn = 9, .family = TC_FAMILY_QWEN2 } },
+  { "mistral, a window", { SIZES, .heads = 4, .kv_heads = 1, .head_dim = 6, .ffn = 9, .family = TC_FAMILY_MISTRAL,
+    .pattern = "S", .window = 2 } },
+  { "gemma2, caps that are reached", { SIZES, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn = 9,
+    .family = TC_FAMILY_GEMMA2, .window = 3, .attn_cap = 0.02f, .logit_cap = 0.1f } },
+  { "gemma3", { SIZES, .heads = 2, .head_dim = 8, .ffn = 9, .family = TC_FAMILY_GEMMA3, .pattern = "SF", .window = 3,
+    .attn_scale = 0.3f } },
+  { "olmo2", { SIZES, .heads = 4, .kv_heads = 2, .head_dim = 6, .ffn = 9, .family = TC_FAMILY_OLMO2, .bias = TC_BIAS_ATTENTION } },
+  { "olmo3, YaRN", { SIZES, .heads = 3, .head_dim = 8, .ffn = 9, .family = TC_FAMILY_OLMO3, .pattern = "SF", .window = 2,
+    .rope_scaling = { TC_ROPE_YARN, .factor = 4, .low = 1, .high = 2, .attention = 1.14f, .original = 8 } } },
+  { "smollm3, a layer without positions", { SIZES, .heads = 4, .kv_heads = 2, .ffn = 9, .head_dim = 4,
+    .family = TC_FAMILY_SMOLLM3, .pattern = "Ff", .bias = TC_BIAS_MLP } },
+  { "granite", { SIZES, .heads = 4, .kv_heads = 2, .head_dim = 4, .ffn = 9, .family = TC_FAMILY_GRANITE, .embed_scale = 3,
+    .residual_scale = 0.3f, .attn_scale = 0.2f, .logit_divisor = 0.5f } },
+  { "phi3, part of a head turns", { SIZES, .heads = 4, .kv_heads = 2, .head_dim = 6, .rotary_dim = 4, .ffn = 9,
+    .family = TC_FAMILY_PHI3 } },
+  { "gpt2, exact GELU", { SIZES, .heads = 3, .act = TC_ACT_GELU_EXACT } },
+  { "gpt2, squared ReLU", { SIZES, .heads = 3, .act = TC_ACT_RELU2 } },
 };
 
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
@@ -91,7 +109,7 @@ static void test_model(struct tc_device *d, const struct tc_mesh *m, const struc
   for (int i = 0; i < 3; i++) {
     struct tc_program_opts o = {
       .kind = kind[i], .model = *model, .gpt = { .batch = 4, .dtype = TC_F64, .grad_dtype = TC_F64,
-      .dropout = 0.2f, .tp = 1, .documents = documents, .keys = pieces > 0, .key_pieces = pieces },
+      .dropout = 0.2f, .tp = 1, .z_loss = documents ? 0.1f : 0, .documents = documents, .keys = pieces > 0, .key_pieces = pieces },
       .system = &tc_systems[TC_DATA_DDP], .adamw = true,
       .overlap = true, .head_chunk = 2 };
     if (!ok(tc_program_new(&p[i], &o, m, 0, i ? p[0] : NULL, NULL, &err) == 0, "made %s", err.text))

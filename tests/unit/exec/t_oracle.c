@@ -1,5 +1,5 @@
 /* t_oracle.c - models against other programs: each tensor's gradient of the first step (stored in float64) and
- * ten losses of AdamW. The preset tiny against PyTorch (tiny.json), Llama and Qwen3 against transformers
+ * ten losses of AdamW. The preset tiny against PyTorch (tiny.json), models of each other family against transformers
  * (families.json). The scripts that made the figures say how:
  *
  *   tercio train --model.preset=tiny --data.train=LICENSE.md --data.order=draws --train.global_batch=8
@@ -7,8 +7,7 @@
  *   torch_gpt.py DIR/ckpt/step-00000001 LICENSE.md 1 8 10 3e-4 tests/oracle/tiny.json
  *   hf_families.py build/tercio LICENSE.md tests/oracle/families.json
  *
- * hf_families.py compares whole gradients, with 5e-7 (of norms of queries and keys 8e-7); 48 samples of one differ a
- * little more or less.
+ * hf_families.py compares whole gradients; samples of one differ a little more or less.
  *
  * The same with lines as documents (data.documents = mask, data.end_token = 10): tiny-documents.json and
  * documents.json, with 10 and `documents` as the scripts' last argument. */
@@ -36,7 +35,7 @@ struct ctx {
   json_t *want;
   struct tc_model model;
   int64_t batch;
-  double tol_grad, tol_qk, tol_norm, tol_loss;
+  double tol_grad, tol_norm, tol_loss;          /* of gradients at least; else three times what PyTorch in fp32 is off */
   bool documents, done;
 };
 
@@ -56,7 +55,7 @@ static void fill(void *data, const struct tc_runtime *rt, int64_t row0, int64_t 
 
 static void check_gradient(const struct ctx *c, const struct tc_graph *g, struct tc_exec *x)
 {
-  double worst_norm = 0, worst[2] = { 0 };       /* of gains of queries' and keys' norms: [1] */
+  double worst_norm = 0, worst = 0;
   for (int32_t i = 0; i < g->n_params; i++) {
     json_t *w = json_object_get(json_object_get(c->want, "grad"), g->param[i].name);
     if (!ok(w != NULL, "PyTorch has %s", g->param[i].name)) continue;
@@ -71,15 +70,14 @@ static void check_gradient(const struct ctx *c, const struct tc_graph *g, struct
       err += e * e;
       ref += v * v;
     }
-    const double norm = json_real_value(json_object_get(w, "norm"));
+    const double norm = json_real_value(json_object_get(w, "norm")), theirs = json_real_value(json_object_get(w, "fp32"));
     /* Samples that happen to be small are measured by what so many elements have on average. */
     ref = fmax(ref, norm * norm * (double)json_array_size(at) / (double)n);
     worst_norm = fmax(worst_norm, fabs(sqrt(sum) / norm - 1));
-    double rel = sqrt(err / ref), *most = &worst[strstr(g->param[i].name, "_norm.") != NULL];
-    if (!(rel <= *most)) *most = rel;
+    const double rel = sqrt(err / ref) / fmax(c->tol_grad, 3 * theirs);
+    if (!(rel <= worst)) worst = rel;
   }
-  ok(worst[0] < c->tol_grad, "gradients at sampled elements: worst tensor off by %.1e", worst[0]);
-  ok(worst[1] < c->tol_qk, "... of norms of queries and keys: by %.1e", worst[1]);
+  ok(worst < 1, "gradients at sampled elements: worst tensor at %.2f of what is allowed", worst);
   ok(worst_norm < c->tol_norm, "norms of gradients: worst tensor off by %.1e", worst_norm);
 }
 
@@ -152,7 +150,7 @@ static void test_figures(const char *src, char *text, const char *tiny_name, con
 {
   struct tc_err err = { 0 };
   json_t *tiny = load(src, tiny_name), *families = load(src, families_name), *want;
-  struct ctx c = { .text = text, .want = tiny, .batch = 8, .tol_grad = 1e-5, .tol_qk = 1e-5, .tol_norm = 1e-5,
+  struct ctx c = { .text = text, .want = tiny, .batch = 8, .tol_grad = 1e-5, .tol_norm = 1e-5,
                    .tol_loss = 1e-5,
                    .model = { .layers = 4, .hidden = 128, .heads = 4, .context = 128, .vocab = 256 },
                    .documents = documents };
@@ -161,9 +159,9 @@ static void test_figures(const char *src, char *text, const char *tiny_name, con
   json_array_foreach(json_object_get(families, "cases"), i, want) {
     const char *model = json_string_value(json_object_get(want, "model"));
     c = (struct ctx){ .text = text, .want = want, .batch = json_integer_value(json_object_get(families, "batch")),
-                      .tol_norm = 5e-7, .tol_loss = 2e-7, .documents = documents };
+                      .tol_norm = 5e-7, .tol_loss = 5e-7, .documents = documents };
     is_int(tc_model_parse(&c.model, model, families_name, &err), 0, "%s", model);
-    c.tol_grad = c.tol_qk = tolerance_of(&c.model, c.batch);
+    c.tol_grad = tolerance_of(&c.model, c.batch);
     char *again = tc_model_text(&c.model);
     is_str(again, model, "... and back");
     free(again);

@@ -178,7 +178,7 @@ static bool close_to(const struct tc_view *got, const struct tc_view *want, doub
   for (int64_t i = 0; i < want->elems; i++) {
     double a = get(got, i), b = get(want, i);
     if (a == b || (isnan(a) && isnan(b))) continue;
-    if (fabs(a - b) <= tol * (fabs(b) + rms)) continue;
+    if (fabs(a - b) <= tol * (fabs(b) + rms) || (rms == 0 && fabs(a - b) <= tol)) continue;      /* 0: terms cancel */
     printf("# output %d, element %lld: got %.9g, want %.9g (rms %.3g)\n", k, (long long)i, a, b,
            rms);
     return false;

@@ -1,6 +1,7 @@
 /* t_hf_config.c - what a config.json may say twice, in numbers that JSON does not have, and of windows. The tables are the
- * source's own: hf.c is included. */
+ * source's own: hf.c and hf_member.c are included. */
 #include "src/model/hf.c"
+#include "src/model/hf_member.c"
 #include "tests/unit/tap.h"
 
 #include <unistd.h>
@@ -71,16 +72,16 @@ static void test_twice(void)
 
 static void test_types(void)
 {
-  for (int i = 0; i < N_ARCHITECTURES; i++)
-    for (int k = 0; k < N_ARCHITECTURES; k++) {
+  for (int i = 0; i < TC_HF_CLASSES; i++)
+    for (int k = 0; k < TC_HF_CLASSES; k++) {
       struct tc_model m;
       struct tc_err err = { .text = "" };
-      json_t *o = object(architectures[i].family == TC_FAMILY_GPT2 ? gpt2 : llama);
-      json_object_set_new(o, "architectures", json_pack("[s]", architectures[i].name));
-      json_object_set_new(o, "model_type", json_string(architectures[k].type));
-      json_object_set_new(o, "sliding_window", json_null());
+      json_t *o = object(tc_hf_classes[i].learned ? gpt2 : llama);
+      json_object_set_new(o, "architectures", json_pack("[s]", tc_hf_classes[i].name));
+      json_object_set_new(o, "model_type", json_string(tc_hf_classes[k].type));
+      json_object_set_new(o, "pad_token_id", json_null());
       const int rc = read_of(o, &m, &err);
-      is_int(rc, i == k ? 0 : TC_EUSER, "%s with model_type %s %s", architectures[i].name, architectures[k].type, err.text);
+      is_int(rc, i == k ? 0 : TC_EUSER, "%s with model_type %s %s", tc_hf_classes[i].name, tc_hf_classes[k].type, err.text);
       if (i != k) ok(strstr(err.text, "\"model_type\" is") != NULL, "... which is what the sentence says");
     }
 }
@@ -116,55 +117,93 @@ static void test_odd_numbers(void)
   static const char *const reals[] = { "rms_norm_eps", "rope_theta" };
   struct tc_err err = { .text = "" };
   for (int i = 0; i < N_ODD; i++) {
-    is_int(read_with(gpt2, "made_by", odd[i], &err), 0, "%s in a member that nobody reads %s", odd[i], err.text);
-    is_int(read_with(llama, "made_by", "{\"a\": [1, \"a \\\" Infinity\", NaN]}", &err), 0, "... in a list, beside a text");
-    for (int k = 0; k < GPT2_SIZES; k++)
-      is_int(read_with(gpt2, gpt2_sizes[k].key, odd[i], &err), TC_EUSER, "... as %s: %s", gpt2_sizes[k].key, err.text);
+    is_int(read_with(gpt2, "summary_type", odd[i], &err), 0, "%s in a member that nobody reads %s", odd[i], err.text);
+    is_int(read_with(llama, "summary_type", "{\"a\": [1, \"a \\\" Infinity\", NaN]}", &err), 0, "... in a list, beside a text");
+    for (int k = 0; k < TC_HF_GPT2_SIZES; k++)
+      is_int(read_with(gpt2, tc_hf_gpt2_sizes[k].key, odd[i], &err), TC_EUSER, "... as %s: %s", tc_hf_gpt2_sizes[k].key, err.text);
     is_int(read_with(gpt2, "n_head", odd[i], &err), TC_EUSER, "... as n_head: %s", err.text);
-    for (int k = 0; k < ROTARY_SIZES; k++)
-      is_int(read_with(llama, rotary_sizes[k].key, odd[i], &err), TC_EUSER, "... as %s: %s", rotary_sizes[k].key, err.text);
+    for (int k = 0; k < TC_HF_ROTARY_SIZES; k++)
+      is_int(read_with(llama, tc_hf_rotary_sizes[k].key, odd[i], &err), TC_EUSER, "... as %s: %s", tc_hf_rotary_sizes[k].key, err.text);
     for (int k = 0; k < 2; k++)
       is_int(read_with(llama, reals[k], odd[i], &err), TC_EUSER, "... as %s: %s", reals[k], err.text);
     for (int k = 0; k < N_FIXED; k++)
       is_int(read_with(llama, fixed[k].key, odd[i], &err), TC_EUSER, "... as %s: %s", fixed[k].key, err.text);
   }
-  is_int(read_with(gpt2, "made_by", "Infinite", &err), TC_EUSER, "a word that is no number is no JSON: %s", err.text);
+  is_int(read_with(gpt2, "summary_type", "Infinite", &err), TC_EUSER, "a word that is no number is no JSON: %s", err.text);
+}
+
+/* ---- members that nobody knows ------------------------------------------------------------------- */
+
+static void test_unknown(void)
+{
+  static const struct { const char *key, *value; bool good; } row[] = {
+    { "clip_qkv", "8.0", false }, { "clip_qkv", "null", true }, { "clip_qkv", "false", true }, { "clip_qkv", "0", true },
+    { "clip_qkv", "0.0", true }, { "clip_qkv", "\"\"", true }, { "clip_qkv", "[]", true }, { "clip_qkv", "{}", true },
+    { "clip_qkv", "true", false }, { "clip_qkv", "[0]", false }, { "clip_qkv", "\"no\"", false },
+    { "task_specific_params", "{\"a\": 1}", true }, { "transformers_version", "\"5.24.0\"", true } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+    for (int k = 0; k < 2; k++) {
+      struct tc_err err = { .text = "" };
+      is_int(read_with(k ? llama : gpt2, row[i].key, row[i].value, &err), row[i].good ? 0 : TC_EUSER, "%s: %s %s", row[i].key,
+             row[i].value, err.text);
+      ok(row[i].good || strstr(err.text, "\"clip_qkv\" is not known"), "... by its name");
+    }
 }
 
 /* ---- windows ------------------------------------------------------------------------------------- */
 
 static void test_windows(void)
 {
-  static const struct { const char *type, *members; bool good; } row[] = {
-    { "mistral", "\"sliding_window\": null", true }, { "mistral", "\"sliding_window\": 64", true },
-    { "mistral", "\"sliding_window\": 4096", true }, { "mistral", "\"sliding_window\": 63", false },
-    { "mistral", "\"head_dim\": 8", false }, { "mistral", "\"sliding_window\": 63, \"use_sliding_window\": false", false },
-    { "mistral", "\"sliding_window\": \"64\"", false }, { "llama", "\"head_dim\": 8", true },
-    { "llama", "\"sliding_window\": null", true }, { "llama", "\"sliding_window\": 64", true },
-    { "llama", "\"sliding_window\": 63", false }, { "llama", "\"sliding_window\": 63, \"use_sliding_window\": false", true },
-    { "qwen3", "\"sliding_window\": 63, \"use_sliding_window\": false", true },
-    { "qwen3", "\"sliding_window\": 63", false } };
-  struct tc_model plain;
+  static const struct { const char *type, *members, *pattern; int64_t window; } row[] = {        /* pattern NULL: refused */
+    { "mistral", "\"sliding_window\": null", "F", -1 }, { "mistral", "\"sliding_window\": 63", "S", 63 },
+    { "mistral", "\"head_dim\": 8", "S", 4096 }, { "mistral", "\"sliding_window\": 63, \"use_sliding_window\": false", "S", 63 },
+    { "mistral", "\"sliding_window\": \"64\"", NULL, 0 }, { "mistral", "\"sliding_window\": 0", NULL, 0 },
+    { "mistral", "\"sliding_window\": 2.5", NULL, 0 },
+    { "mistral", "\"sliding_window\": null, \"layer_types\": [\"sliding_attention\", \"full_attention\"]", "F", -1 },
+    { "mistral", "\"layer_types\": [\"sliding_attention\"]", NULL, 0 },
+    { "llama", "\"sliding_window\": 63", "F", -1 }, { "phi3", "\"head_dim\": 8", "F", -1 },
+    { "phi3", "\"sliding_window\": 63", "S", 63 },
+    { "qwen3", "\"sliding_window\": 63", "F", -1 }, { "qwen3", "\"use_sliding_window\": true", "F", -1 },
+    { "qwen3", "\"use_sliding_window\": true, \"max_window_layers\": 1", "FS", 4096 },
+    { "qwen2", "\"use_sliding_window\": true, \"max_window_layers\": 0, \"sliding_window\": 9", "S", 9 },
+    { "qwen2", "\"use_sliding_window\": true, \"max_window_layers\": 1, \"sliding_window\": null", "F", -1 },
+    { "qwen2", "\"use_sliding_window\": true, \"max_window_layers\": \"1\"", NULL, 0 },
+    { "qwen2", "\"use_sliding_window\": 1", NULL, 0 },
+    { "qwen2", "\"layer_types\": [\"sliding_attention\", \"full_attention\"], \"use_sliding_window\": true", "SF", 4096 },
+    { "qwen2", "\"layer_types\": [\"sliding_attention\", \"full_attention\"]", NULL, 0 },
+    { "qwen2", "\"layer_types\": [\"full_attention\"]", NULL, 0 },
+    { "qwen2", "\"layer_types\": [\"full_attention\", \"chunked_attention\"]", NULL, 0 },
+    { "qwen2", "\"layer_types\": \"full_attention\"", NULL, 0 },
+    { "gemma2", "\"head_dim\": 8", "SF", 4096 }, { "gemma2", "\"sliding_window\": null", NULL, 0 },
+    { "gemma3_text", "\"head_dim\": 8", "S", 4096 }, { "gemma3_text", "\"sliding_window_pattern\": 2", "SF", 4096 },
+    { "gemma3_text", "\"sliding_window_pattern\": 1, \"sliding_window\": 7", "F", -1 },
+    { "gemma3_text", "\"sliding_window_pattern\": 0", NULL, 0 },
+    { "olmo3", "\"layer_types\": [\"full_attention\", \"sliding_attention\"], \"sliding_window\": 5", "FS", 5 },
+    { "smollm3", "\"sliding_window\": 5", "F", -1 }, { "smollm3", "\"no_rope_layers\": [1, 0]", "Ff", -1 },
+    { "smollm3", "\"no_rope_layer_interval\": 2, \"use_sliding_window\": true, \"sliding_window\": 5", "Fs", 5 },
+    { "smollm3", "\"no_rope_layers\": [1, 2]", NULL, 0 }, { "smollm3", "\"no_rope_layers\": [1]", NULL, 0 },
+    { "smollm3", "\"no_rope_layer_interval\": 0", NULL, 0 } };
   struct tc_err err = { .text = "" };
-  TC_ASSERT(read_text(llama, &plain, &err) == 0);
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_model m;
     json_t *o = object(llama);
     char *text = tc_sprintf("{%s}", row[i].members);
     json_t *more = object(text);
     json_object_del(o, "architectures");
+    json_object_del(o, "original_max_position_embeddings");
     json_object_set_new(o, "model_type", json_string(row[i].type));
-    if (strcmp(row[i].type, "llama")) json_object_set_new(o, "num_key_value_heads", json_integer(2));
+    json_object_set_new(o, "num_key_value_heads", json_integer(2));
+    json_object_set_new(o, "pad_token_id", json_null());
     json_object_update(o, more);
-    is_int(read_of(o, &m, &err), row[i].good ? 0 : TC_EUSER, "%s with %s %s", row[i].type, text, err.text);
-    if (row[i].good && strstr(row[i].members, "\": 64")) is_int(m.window, 64, "... its window");
-    if (!row[i].good) ok(strstr(err.text, "sliding_window") != NULL, "... names it");
-    else if (strcmp(row[i].type, "qwen3")) {
-      struct tc_model is = tc_model_complete(&m), want = tc_model_complete(&plain);
-      char *a = tc_model_text(&is), *b = tc_model_text(&want);
-      is_str(a, b, "... is a Llama");
-      free(a);
-      free(b);
+    const int rc = read_of(o, &m, &err);
+    is_int(rc, row[i].pattern ? 0 : TC_EUSER, "%s with %s %s", row[i].type, text, rc ? err.text : "");
+    if (row[i].pattern) {
+      is_str(m.pattern, row[i].pattern, "... its layers");
+      is_int(m.window, row[i].window, "... its window");
+    } else {
+      const char *key = strstr(text, "layer_types") ? "\"layer_types\"" : strstr(text, "no_rope") ? "\"no_rope_layer"
+        : strstr(text, "max_window") ? "max_window_layers" : strstr(text, "_pattern") ? "sliding_window_pattern" : "sliding_window";
+      ok(strstr(err.text, key) != NULL, "... names %s", key);
     }
     json_decref(more);
     free(text);
@@ -174,12 +213,9 @@ static void test_windows(void)
   json_object_set_new(o, "num_attention_heads", json_integer(16));
   json_object_set_new(o, "architectures", json_pack("[s]", "MistralForCausalLM"));
   json_object_set_new(o, "model_type", json_string("mistral"));
-  json_object_set_new(o, "sliding_window", json_null());
   json_object_del(o, "max_position_embeddings");
-  is_int(read_of(json_deep_copy(o), &m, &err), 0, "a Mistral that does not say its heads of keys %s", err.text);
+  is_int(read_of(o, &m, &err), 0, "a Mistral that does not say its heads of keys %s", err.text);
   is_int(m.kv_heads, 8, "... has 8");
-  json_object_set_new(o, "sliding_window", json_integer(64));
-  is_int(read_of(o, &m, &err), TC_EUSER, "... nor its positions: a window may be too small: %s", err.text);
 }
 
 int main(void)
@@ -189,6 +225,7 @@ int main(void)
   test_twice();
   test_types();
   test_odd_numbers();
+  test_unknown();
   test_windows();
   unlink("config.json");
   if (chdir("/") || rmdir(dir)) return 1;

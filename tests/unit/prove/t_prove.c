@@ -203,7 +203,7 @@ static struct tc_config *draw_whole(struct tc_config *out, uint64_t i, int world
   struct tc_err err;
   if (tc_config_new(&c, 1, none, &err) < 0) abort();
   const int64_t kv = PICK(i, 0, 1, 2, 4, 8, 12, 25, 40), groups = PICK(i, 1, 1, 1, 2, 4, 5, 8);
-  c->model_family = (int)PICK(i, 2, TC_FAMILY_GPT2, TC_FAMILY_LLAMA, TC_FAMILY_QWEN3);
+  c->model_family = (int)PICK(i, 2, TC_FAMILY_GPT2, TC_FAMILY_LLAMA, TC_FAMILY_QWEN3, TC_FAMILY_GEMMA3, TC_FAMILY_OLMO2);
   c->model_kv_heads = kv;
   c->model_heads = kv * groups;
   c->model_head_dim = PICK(i, 3, 64, 128, 80);
