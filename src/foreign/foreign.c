@@ -161,6 +161,7 @@ static int sizes_of_file(struct tc_foreign *x, struct tc_err *err)
   if (!x->config_file) return 0;
   x->model.heads = config.heads;
   x->model.norm_eps = config.norm_eps;
+  x->model.act = config.act;
   return check_config_sizes(x, &config, err);
 }
 

@@ -367,7 +367,7 @@ static void end_owner(struct owner o)
 static void test_import_faults(const char *dir)
 {
   static const struct { const char *config, *says; } c[] = {
-    { "{\"n_head\": 2, \"activation_function\": \"gelu\"}", "activation_function" },
+    { "{\"n_head\": 2, \"activation_function\": \"quick_gelu\"}", "activation_function" },
     { "{\"n_head\": 2, \"n_layer\": 3}", "n_layer" }, { "{\"n_head\": 3}", "does not divide" },
     { "{\"n_head\": -2}", "n_head" }, { "{}", "n_head" }, { "[]", "JSON, but not an object" },
     { "{\"n_head\"", "config.json is not JSON: line 1" },
@@ -380,6 +380,10 @@ static void test_import_faults(const char *dir)
     write_file(config, c[i].config, strlen(c[i].config));
     ok(fails(run("import %s/hf -o %s/no", dir, dir), 2, c[i].says), "config.json: %s", c[i].config);
   }
+  const char *const exact = "{\"n_head\": 2, \"activation_function\": \"gelu\"}";
+  write_file(config, exact, strlen(exact));
+  is_int(run("import %s/hf -o %s/exact", dir, dir), 0, "exact GELU");
+  ok(says(" act gelu_exact "), "... is the model's: %s", out_text);
   unlink(config);
   ok(fails(run("import %s/hf -o %s/no", dir, dir), 2, "--model.heads"), "no config.json");
   ok(fails(run("import %s/hf -o %s/no --model.heads=2 --model.hidden=9", dir, dir), 2,
