@@ -92,6 +92,20 @@ int tc_cpu_each_block(struct tc_device *d, const struct tc_call *c, tc_cpu_block
 
 /* Terms of a row's sum that are added in fp32; a wider row adds the sums of such runs in fp64. */
 enum { TC_CPU_RUN = 2048 };
+
+/* For a function that is compiled with TC_CLONES. */
+static inline __attribute__((always_inline)) double tc_sum_of_squares(const float *x, int64_t n)
+{
+  double sum = 0;
+  for (int64_t from = 0; from < n; from += TC_CPU_RUN) {
+    const int64_t to = TC_MIN(from + TC_CPU_RUN, n);
+    float part = 0;
+#pragma omp simd reduction(+ : part)
+    for (int64_t j = from; j < to; j++) part += x[j] * x[j];
+    sum += (double)part;
+  }
+  return sum;
+}
 /* Floats from one row of C to the next in scratch, so that rows start on cache lines. */
 static inline int64_t tc_cpu_row_stride(int64_t C) { return tc_round_up(C, 16); }
 

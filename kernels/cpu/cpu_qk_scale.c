@@ -8,19 +8,7 @@
 #include <omp.h>
 #include <string.h>
 
-/* Sums of up to TC_CPU_RUN terms are in fp32, sums of these in fp64. */
-TC_CLONES static double sum_of_squares(const float *x, int64_t n)
-{
-  double sum = 0;
-  for (int64_t from = 0; from < n; from += TC_CPU_RUN) {
-    const int64_t to = TC_MIN(from + TC_CPU_RUN, n);
-    float part = 0;
-#pragma omp simd reduction(+ : part)
-    for (int64_t j = from; j < to; j++) part += x[j] * x[j];
-    sum += (double)part;
-  }
-  return sum;
-}
+TC_CLONES static double squares(const float *x, int64_t n) { return tc_sum_of_squares(x, n); }
 
 /* y = x r g. */
 TC_CLONES static void times(float *y, const float *x, const float *g, int64_t n, float r)
@@ -89,7 +77,7 @@ int tc_cpu_qk_squares(struct tc_device *d, const struct tc_call *c)
       for (int64_t j = 0, w; j < z.queries + z.D; j += w) {
         const bool key = j >= z.queries;
         w = TC_MIN(TC_BLOCK, (key ? z.queries + z.D : z.queries) - j);
-        sum[key] += sum_of_squares(tc_cpu_in(x, (n * z.K + k) * z.group + j, w, buf), w);
+        sum[key] += squares(tc_cpu_in(x, (n * z.K + k) * z.group + j, w, buf), w);
       }
     for (int k = 0; k < 2; k++) s[2 * n + k] = (float)sum[k];
   }

@@ -25,15 +25,7 @@ const float *tc_cpu_gain(const struct tc_call *c, int k, float *row)
 /* y = x rstd g; returns rstd = 1 / sqrt(mean of x^2 + eps). */
 TC_CLONES static float rms_row(float *y, const float *x, const float *g, int64_t C, float eps)
 {
-  double sum = 0;
-  for (int64_t from = 0; from < C; from += TC_CPU_RUN) {
-    const int64_t to = TC_MIN(from + TC_CPU_RUN, C);
-    float part = 0;
-#pragma omp simd reduction(+ : part)
-    for (int64_t j = from; j < to; j++) part += x[j] * x[j];
-    sum += (double)part;
-  }
-  const float r = 1.f / sqrtf((float)sum / (float)C + eps);
+  const float r = 1.f / sqrtf((float)tc_sum_of_squares(x, C) / (float)C + eps);
 #pragma omp simd
   for (int64_t j = 0; j < C; j++) y[j] = x[j] * r * g[j];
   return r;

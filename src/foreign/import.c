@@ -205,8 +205,8 @@ static void warn_of_more(const struct tc_tokenizer *t, int64_t vocab, const char
 }
 
 /* The tokenizer.json beside Hugging Face's file: *text[*bytes], which is returned with its hash as runs note it; both
- * owned. NULL, with a warning if there is one: there is none that tercio data would take. *beside: tc_beside_take's.
- * Sets x->left_out. */
+ * owned. NULL: the folder has no tokenizer.json, or one that tercio data refuses, of which it warns. *beside:
+ * tc_beside_take's. Sets x->left_out. */
 static char *take_tokenizer(struct import *x, char **text, size_t *bytes, char **beside)
 {
   char *dir = tc_folder_of(x->from->file), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir), *note = NULL;

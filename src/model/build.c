@@ -77,7 +77,7 @@ struct tc_build_inputs tc_build_with_starts(const struct tc_build *b, int n_in, 
 
 /* The product and the bias are two ops: a partial product is summed first. */
 int32_t tc_build_linear(struct tc_build *b, int32_t x, const char *layer, const char *name,
-                      const struct tc_product *p, bool biased, float std)
+                        const struct tc_product *p, bool biased, float std)
 {
   char *wn = tc_sprintf("%s.weight", name), *bn = tc_sprintf("%s.bias", name);
   char *yn = tc_sprintf("%s%s", layer, name);

@@ -133,7 +133,7 @@ static int check_types(const struct tc_hf_file *f)
 
 /* ---- windows, and layers without positions ---- */
 
-/* The window, the class's where nothing is said; null: none. */
+/* The window. Without the member it is the class's; null: no layer has a window. */
 static int read_window(const struct tc_hf_file *f, const struct tc_hf_class *k, bool on, int64_t *window)
 {
   const json_t *j = json_object_get(f->o, "sliding_window");
@@ -255,7 +255,7 @@ static int read_biases(const struct tc_hf_file *f, const struct tc_hf_class *k, 
   return 0;
 }
 
-/* A soft cap: the class's where nothing is said, null: none. */
+/* A soft cap. Without the member it is the class's; null: no cap. */
 static int read_cap(const struct tc_hf_file *f, const char *key, double usual, float *cap)
 {
   const json_t *j = json_object_get(f->o, key);

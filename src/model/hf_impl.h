@@ -31,14 +31,14 @@ struct tc_hf_class {
   double attn_cap, logit_cap;
   uint8_t biases, windows;       /* enum tc_hf_biases, enum tc_hf_windows */
   bool learned;                  /* GPT-2's members */
-  bool tied, divides;            /* tied: where nothing is said; divides: heads have to divide the hidden size */
+  bool tied, divides;            /* tied: if tie_word_embeddings is not given; divides: heads have to divide the hidden size */
   bool gemma;                    /* hidden_activation, query_pre_attn_scalar, soft caps */
   bool no_attn_cap;              /* ... but attention's, which the class does not apply */
   bool bare;                     /* no_rope_layers: which layers have positions */
   bool multipliers;              /* Granite's */
   bool partial;                  /* partial_rotary_factor */
   bool fused;                    /* qkv_proj, gate_up_proj */
-  bool pads;                     /* has a padding token if nothing is said, whose embedding it would not train, ... */
+  bool pads;                     /* without pad_token_id the class has a padding token, whose embedding it does not train, ... */
   int64_t pad;                   /* ... and which this is */
   bool null_kv, null_head_dim;   /* null is as many as heads, hidden / heads; else it is refused */
 };

@@ -64,7 +64,8 @@ static int read_yarn(const struct reader *r, const json_t *o, struct tc_rope_sca
   const double usual = some > 0 && all > 0 ? turned((double)some, factor) / turned((double)all, factor) : turned(1, factor);
   TC_TRY(read_optional(f, o, "attention_factor", usual, &s->attention));
   if (truncate && !json_is_boolean(truncate)) return tc_hf_refuse(f, "truncate", truncate, "true or false");
-  if (json_is_false(truncate) && r->k->sliding_theta > 0) return tc_hf_refuse(f, "truncate", truncate, "true: transformers ignores it there");
+  if (json_is_false(truncate) && r->k->sliding_theta > 0)
+    return tc_hf_refuse(f, "truncate", truncate, "true: transformers ignores it there");
   s->untruncated = json_is_false(truncate);
   if (!(s->factor >= 1e-6f && s->factor <= 1e6f))
     return tc_fail(f->err, TC_EUSER, "%s: \"factor\" has to be a number from 1e-06 to 1e+06", f->path);

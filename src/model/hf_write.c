@@ -11,7 +11,7 @@ static void set_bool(json_t *o, const char *key, bool x) { json_object_set_new(o
 static void set_text(json_t *o, const char *key, const char *x) { json_object_set_new(o, key, json_string(x)); }
 static void set_real(json_t *o, const char *key, float x) { tc_figure(o, key, tc_shortest(x)); }
 
-/* A cap, or null where there is none. */
+/* A soft cap; null if there is no cap. */
 static void set_cap(json_t *o, const char *key, float cap)
 {
   json_object_set_new(o, key, json_null());
@@ -45,9 +45,10 @@ static void set_rope(json_t *o, const struct tc_model *m, const struct tc_hf_cla
   }
   set_real(o, "rope_theta", m->rope_theta);
   json_object_set_new(o, "rope_scaling", plain ? json_null() : scaling_json(&m->rope_scaling));
+  if (!k->partial) return;
   float share = (float)((double)m->rotary_dim / (double)m->head_dim);
   while ((int64_t)((double)m->head_dim * tc_shortest(share)) < m->rotary_dim) share = nextafterf(share, 2);
-  if (k->partial) set_real(o, "partial_rotary_factor", share);
+  set_real(o, "partial_rotary_factor", share);
 }
 
 static void set_windows(json_t *o, const struct tc_model *m, const struct tc_hf_class *k)
@@ -59,7 +60,8 @@ static void set_windows(json_t *o, const struct tc_model *m, const struct tc_hf_
     json_array_append_new(bare, json_integer(kind.rotary));
   }
   const bool switched = k->windows == TC_HF_WINDOW_SWITCH || k->windows == TC_HF_WINDOW_BARE, window = m->window > 0;
-  if (switched ? window : k->windows != TC_HF_WINDOW_NONE) json_object_set_new(o, "sliding_window", window ? json_integer(m->window)
+  if (switched ? window : k->windows != TC_HF_WINDOW_NONE)
+    json_object_set_new(o, "sliding_window", window ? json_integer(m->window)
                         : k->windows == TC_HF_WINDOW_TYPES ? json_integer(k->window) : json_null());
   if (switched && window) set_bool(o, "use_sliding_window", true);
   if (k->windows == TC_HF_WINDOW_TYPES || (switched && window)) json_object_set(o, "layer_types", types);
@@ -118,12 +120,11 @@ static json_t *rotary_json(struct tc_model *m, const struct tc_hf_class *k)
 
 static json_t *gpt2_json(const struct tc_model *m, const struct tc_hf_class *k, double dropout)
 {
-  json_t *o = json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:n, s:n, s:b}",
+  json_t *o = json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:n, s:b}",
     "architectures", k->name, "model_type", k->type, "n_layer", (json_int_t)m->layers,
     "n_head", (json_int_t)m->heads, "n_embd", (json_int_t)m->hidden, "n_positions",
     (json_int_t)m->context, "n_ctx", (json_int_t)m->context, "vocab_size", (json_int_t)m->vocab,
-    "n_inner", "activation_function", "layer_norm_epsilon", "tie_word_embeddings", 1);
-  json_object_del(o, "activation_function");
+    "n_inner", "layer_norm_epsilon", "tie_word_embeddings", 1);
   set_act(o, "activation_function", m, false);
   set_real(o, "layer_norm_epsilon", m->norm_eps);
   tc_figure(o, "resid_pdrop", dropout);

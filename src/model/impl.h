@@ -43,8 +43,8 @@ struct tc_product {
   int64_t w[TC_DIMS], y[TC_DIMS];
 };
 /* A product of x [N, inputs] and a new weight, and a new bias if `biased`. */
-int32_t tc_build_linear(struct tc_build *b, int32_t x, const char *layer, const char *name, const struct tc_product *p, bool biased,
-                        float std);
+int32_t tc_build_linear(struct tc_build *b, int32_t x, const char *layer, const char *name,
+                        const struct tc_product *p, bool biased, float std);
 
 /* What an RMS norm adds to its gain; a new gain; a norm of x [N, C]. */
 static inline float tc_build_shift(const struct tc_build *b) { return b->m->norm == TC_RMS_NORM_1P ? 1 : 0; }

@@ -101,7 +101,8 @@ struct tc_model tc_model_complete(const struct tc_model *given)
 struct tc_layer_kind tc_model_layer(const struct tc_model *m, int64_t layer)
 {
   const char kind = m->pattern[(size_t)layer % strlen(m->pattern)];
-  return (struct tc_layer_kind){ .sliding = kind == 'S' || kind == 's', .rotary = (kind == 'S' || kind == 'F') && m->rope_theta > 0 };
+  return (struct tc_layer_kind){ .sliding = kind == 'S' || kind == 's',
+                                 .rotary = (kind == 'S' || kind == 'F') && m->rope_theta > 0 };
 }
 
 /* The sizes that have no default. */

@@ -45,7 +45,7 @@ struct tc_model {
   uint8_t bias, qk_norm, tied;   /* enum tc_bias; enum tc_qk_norm; enum tc_switch: one matrix for embedding and head */
   float norm_eps, rope_theta;    /* rope_theta below 0: learned positions */
   struct tc_rope_scaling rope_scaling;
-  char pattern[TC_MOST_PATTERN + 1];     /* letters of kinds of layers (enum tc_layer_kind), repeated over all */
+  char pattern[TC_MOST_PATTERN + 1];     /* a letter for each layer's kind (tc_model_layer), repeated over all */
   int64_t window;                /* the keys that a token of a sliding layer sees; -1: no layer slides */
   float sliding_theta;           /* of sliding layers */
   struct tc_rope_scaling sliding_scaling;

@@ -81,7 +81,7 @@ static int match(const struct tc_encoder *e, const pcre2_code *code, const char 
   return pcre2_match(code, (PCRE2_SPTR)s, n, at, PCRE2_NO_UTF_CHECK | (e->stack ? PCRE2_NO_JIT : 0), e->match, e->context);
 }
 
-/* The first match from `at` on. Returns 1; 0: there is none; or an error. */
+/* The first match from `at` on. Returns 1, 0 if nothing matches, or an error. */
 static int find(const struct tc_encoder *e, const struct tc_step *step, struct part p, size_t at, size_t *begin, size_t *end)
 {
   if (!step->code) {

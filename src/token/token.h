@@ -70,8 +70,7 @@ const char *tc_tokenizer_bytes(const struct tc_tokenizer *t, uint32_t id, size_t
 enum { TC_TOKEN_SHOWN = 64 };
 const char *tc_token_shown(const struct tc_tokenizer *t, uint32_t id, char text[TC_TOKEN_SHOWN]);
 /* Local. The last place p in [from, n) at which text[n] may be cut: text[0, p), and the text from p on by tc_encode_on,
- * give the same ids separately as together, whatever follows text[n]. 0: there is none, or none is known for this
- * tokenizer. */
+ * give the same ids separately as together, whatever follows text[n]. 0: no such place is known. */
 size_t tc_tokenizer_cut(const struct tc_tokenizer *t, const char *text, size_t from, size_t n);
 
 /* ---- tokenizer.json as a file: beside shards, in Hugging Face's folders and in checkpoints --------- */
