@@ -4,6 +4,9 @@ libtercio_kernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(DNNL_CFLAGS) -DTC_PKGLIBDIR='"$(
 libtercio_kernels_a_SOURCES = \
   %D%/cpu/cpu_act.c \
   %D%/cpu/cpu_attn.c \
+  %D%/cpu/cpu_attn_bwd.c \
+  %D%/cpu/cpu_attn_pack.c \
+  %D%/cpu/cpu_bf16.c \
   %D%/cpu/cpu_cache.c \
   %D%/cpu/cpu.h \
   %D%/cpu/cpu_device.c \
@@ -20,6 +23,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/cpu/cpu_rope.c \
   %D%/cpu/cpu_optim.c \
   %D%/cpu/cpu_tile.c \
+  %D%/cpu/attn.h \
   %D%/attn_order.h \
   %D%/device.c \
   %D%/kernel.h \

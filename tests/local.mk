@@ -83,6 +83,7 @@ unit_tests = \
   %D%/unit/kernels/t_attention.t \
   %D%/unit/kernels/t_attn_order.t \
   %D%/unit/kernels/t_attn_tiles.t \
+  %D%/unit/kernels/t_bf16.t \
   %D%/unit/kernels/t_cache.t \
   %D%/unit/kernels/t_capture.t \
   %D%/unit/kernels/t_cudnn_cut.t \

@@ -30,7 +30,7 @@ enum { TC_BLOCK = 1024 };      /* elements per block: a buffer of one block stay
 
 struct tc_tile;
 struct tc_cpu {                /* tc_device.priv */
-  void (*tile)(const struct tc_tile *t);
+  void (*tile)(const struct tc_tile *t), (*tile_bf16)(const struct tc_tile *t);
   bool bf16;                   /* the CPU has bf16 products */
   struct tc_dnnl *dnnl;
 };
@@ -129,7 +129,7 @@ const float *tc_cpu_gain(const struct tc_call *c, int k, float *row);
 enum tc_tri { TC_TRI_NONE, TC_TRI_N, TC_TRI_K_UPTO, TC_TRI_K_FROM };
 
 /* C[m,n] (+)= A[m,k] B[k,n]: A's strides are free, B's and C's rows are contiguous, n is a
- * multiple of 16. */
+ * multiple of 16. In bf16 k counts words of two numbers that follow each other along the sum; C is fp32. */
 struct tc_tile {
   int64_t m, n, k;
   const float *a; int64_t a_row, a_col;
@@ -138,7 +138,21 @@ struct tc_tile {
   bool acc;
   enum tc_tri tri;
 };
+typedef uint32_t __attribute__((may_alias)) tc_word;
 void (*tc_cpu_tile_pick(void))(const struct tc_tile *t);
+void (*tc_cpu_tile_bf16(void))(const struct tc_tile *t);       /* NULL: the CPU multiplies no bf16 */
+
+/* ---- bf16 where the CPU has instructions for it (cpu_bf16.c) ----------------------------- */
+
+#if defined __x86_64__ && defined __GNUC__
+#define TC_BF16_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")))
+#endif
+
+/* n numbers x; a function of them, or a gate times b, goes to y. Backward g is the gradient of that; x's goes to y, b's to
+ * z. */
+typedef void tc_cpu_bf16_fn(uint16_t *y, uint16_t *z, const uint16_t *g, const uint16_t *x, const uint16_t *b, int64_t n);
+tc_cpu_bf16_fn tc_bf16_gelu_tanh, tc_bf16_gelu_tanh_bwd, tc_bf16_silu_gate, tc_bf16_silu_gate_bwd, tc_bf16_gelu_gate,
+  tc_bf16_gelu_gate_bwd;
 
 /* ---- oneDNN (cpu_dnnl.c): a product as a kernel ------------------------------------------ */
 

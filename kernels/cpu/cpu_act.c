@@ -1,13 +1,16 @@
 /* cpu_act.c - activation functions, gates with them of x[N,2,F], and the cap of logits.
  *
- * Those of attr.act (enum tc_act_fn) are rows of tables, each a function of one block. */
+ * Those of attr.act (enum tc_act_fn) are rows of tables. Each is a function of one block. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
-/* ---- activation functions --------------------------------------------------------------- */
+/* ---- activation functions, and gates f(x) b ---------------------------------------------- */
 
 /* 0.5 (1 + tanh(u)) is the sigmoid of 2u: no cancellation at either end. */
 #define GELU_C 1.59576912160573f       /* 2 sqrt(2 / pi) */
+
+/* n numbers x; their function, or a gate times b, goes to y. Backward g is the gradient of that; x's goes to y, b's to z. */
+#define ARGS float *y, float *z, const float *g, const float *x, const float *b, int64_t n
 
 /* Inlined into loops that are cloned. */
 #define INLINE static inline __attribute__((always_inline))
@@ -28,34 +31,34 @@ INLINE float gelu_tanh_slope(float v)
   return s + v * slope * du;
 }
 
-TC_CLONES static void gelu_tanh(float *y, const float *x, const float *b, int64_t n, const float *f)
+TC_CLONES static void gelu_tanh(ARGS)
 {
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) y[i] = gelu_tanh_of(x[i]);
 }
 
-TC_CLONES static void gelu_tanh_bwd(float *dx, const float *dy, const float *x, int64_t n, const float *f)
+TC_CLONES static void gelu_tanh_bwd(ARGS)
 {
 #pragma omp simd
-  for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * gelu_tanh_slope(x[i]);
+  for (int64_t i = 0; i < n; i++) y[i] = g[i] * gelu_tanh_slope(x[i]);
 }
 
-TC_CLONES static void gelu(float *y, const float *x, const float *b, int64_t n, const float *f)
+TC_CLONES static void gelu(ARGS)
 {
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) y[i] = x[i] * tc_normal_below(x[i], tc_expf(-0.5f * x[i] * x[i]));
 }
 
-TC_CLONES static void gelu_bwd(float *dx, const float *dy, const float *x, int64_t n, const float *f)
+TC_CLONES static void gelu_bwd(ARGS)
 {
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) {
     const float v = x[i], e = tc_expf(-0.5f * v * v);
-    dx[i] = dy[i] * (tc_normal_below(v, e) + 0.398942280401432678f * v * e);      /* 1 / sqrt(2 pi) */
+    y[i] = g[i] * (tc_normal_below(v, e) + 0.398942280401432678f * v * e);      /* 1 / sqrt(2 pi) */
   }
 }
 
-TC_CLONES static void relu2(float *y, const float *x, const float *b, int64_t n, const float *f)
+TC_CLONES static void relu2(ARGS)
 {
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) {
@@ -64,22 +67,95 @@ TC_CLONES static void relu2(float *y, const float *x, const float *b, int64_t n,
   }
 }
 
-TC_CLONES static void relu2_bwd(float *dx, const float *dy, const float *x, int64_t n, const float *f)
+TC_CLONES static void relu2_bwd(ARGS)
 {
 #pragma omp simd
-  for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * 2.f * (x[i] < 0.f ? 0.f : x[i]);
+  for (int64_t i = 0; i < n; i++) y[i] = g[i] * 2.f * (x[i] < 0.f ? 0.f : x[i]);
+}
+
+TC_CLONES static void silu_gate(ARGS)
+{
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) y[i] = x[i] / (1.f + tc_expf(-x[i])) * b[i];
+}
+
+TC_CLONES static void silu_gate_bwd(ARGS)
+{
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) {
+    const float v = x[i], s = 1.f / (1.f + tc_expf(-v)), dy = g[i];
+    y[i] = dy * b[i] * s * (1.f + v * (1.f - s));
+    z[i] = dy * v * s;
+  }
+}
+
+TC_CLONES static void gelu_gate(ARGS)
+{
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) y[i] = gelu_tanh_of(x[i]) * b[i];
+}
+
+TC_CLONES static void gelu_gate_bwd(ARGS)
+{
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) {
+    const float v = x[i], dy = g[i];
+    y[i] = dy * b[i] * gelu_tanh_slope(v);
+    z[i] = dy * gelu_tanh_of(v);
+  }
+}
+
+/* bf16: the same of bf16 numbers, where the CPU has such instructions; NULL: there is none. */
+struct act { void (*f32)(ARGS); tc_cpu_bf16_fn *bf16; };
+
+static int each_block(struct tc_device *d, const struct tc_call *c, const struct act *act, bool gate, bool back)
+{
+  const struct tc_view *g = &c->in[0], *x = &c->in[back], *y = &c->out[0];
+  const int64_t F = gate ? x->dim[2] : x->elems, per_row = tc_ceil_div(F, TC_BLOCK), all = gate ? x->dim[0] * per_row : per_row;
+  const bool bf16 = act->bf16 && tc_cpu_of(d)->bf16 && g->dtype == TC_BF16 && x->dtype == TC_BF16 && y->dtype == TC_BF16;
+#pragma omp parallel for num_threads(tc_cpu_threads(d, x->elems)) schedule(static)
+  for (int64_t i = 0; i < all; i++) {
+    const int64_t row = i / per_row, from = i % per_row * TC_BLOCK, n = TC_MIN(TC_BLOCK, F - from);
+    /* Places in what has one row for a row of x and in what has two. */
+    const int64_t one = row * F + from, two = gate ? row * 2 * F + from : one, to = back ? two : one;
+    float buf[5][TC_BLOCK];
+    if (bf16) {
+      uint16_t *const py = (uint16_t *)y->data + to;
+      const uint16_t *const px = (const uint16_t *)x->data + two;
+      act->bf16(py, py + F, (const uint16_t *)g->data + one, px, px + F, n);
+      continue;
+    }
+    float *const py = tc_cpu_out(y, to, n, buf[0], false), *const pz = gate && back ? tc_cpu_out(y, to + F, n, buf[1], false) : NULL;
+    act->f32(py, pz, back ? tc_cpu_in(g, one, n, buf[2]) : NULL, tc_cpu_in(x, two, n, buf[3]),
+             gate ? tc_cpu_in(x, two + F, n, buf[4]) : NULL, n);
+    tc_cpu_put(y, to, n, py);
+    if (pz) tc_cpu_put(y, to + F, n, pz);
+  }
+  return 0;
 }
 
 int tc_cpu_act(struct tc_device *d, const struct tc_call *c)
 {
-  tc_cpu_block_fn *const fn[] = { gelu_tanh, gelu, relu2 };
-  return tc_cpu_each_block(d, c, fn[c->k[2]]);
+  static const struct act act[] = { { gelu_tanh, tc_bf16_gelu_tanh }, { gelu, NULL }, { relu2, NULL } };
+  return each_block(d, c, &act[c->k[2]], false, false);
 }
 
 int tc_cpu_act_bwd(struct tc_device *d, const struct tc_call *c)
 {
-  tc_cpu_block_fn *const fn[] = { gelu_tanh_bwd, gelu_bwd, relu2_bwd };
-  return tc_cpu_each_block(d, c, fn[c->k[2]]);
+  static const struct act act[] = { { gelu_tanh_bwd, tc_bf16_gelu_tanh_bwd }, { gelu_bwd, NULL }, { relu2_bwd, NULL } };
+  return each_block(d, c, &act[c->k[2]], false, true);
+}
+
+int tc_cpu_glu(struct tc_device *d, const struct tc_call *c)
+{
+  static const struct act gate[] = { { silu_gate, tc_bf16_silu_gate }, { gelu_gate, tc_bf16_gelu_gate } };
+  return each_block(d, c, &gate[c->k[2]], true, false);
+}
+
+int tc_cpu_glu_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  static const struct act gate[] = { { silu_gate_bwd, tc_bf16_silu_gate_bwd }, { gelu_gate_bwd, tc_bf16_gelu_gate_bwd } };
+  return each_block(d, c, &gate[c->k[2]], true, true);
 }
 
 /* ---- the cap of logits ------------------------------------------------------------------ */
@@ -104,82 +180,3 @@ TC_CLONES static void softcap_bwd(float *dx, const float *dy, const float *y, in
 int tc_cpu_softcap(struct tc_device *d, const struct tc_call *c) { return tc_cpu_each_block(d, c, softcap); }
 
 int tc_cpu_softcap_bwd(struct tc_device *d, const struct tc_call *c) { return tc_cpu_each_block(d, c, softcap_bwd); }
-
-/* ---- gates ------------------------------------------------------------------------------ */
-
-TC_CLONES static void silu(float *y, const float *a, const float *b, int64_t n)
-{
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) y[i] = a[i] / (1.f + tc_expf(-a[i])) * b[i];
-}
-
-TC_CLONES static void silu_bwd(float *da, float *db, const float *dy, const float *a, const float *b, int64_t n)
-{
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) {
-    const float v = a[i], s = 1.f / (1.f + tc_expf(-v)), g = dy[i];
-    da[i] = g * b[i] * s * (1.f + v * (1.f - s));
-    db[i] = g * v * s;
-  }
-}
-
-TC_CLONES static void gelu_gate(float *y, const float *a, const float *b, int64_t n)
-{
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) y[i] = gelu_tanh_of(a[i]) * b[i];
-}
-
-TC_CLONES static void gelu_gate_bwd(float *da, float *db, const float *dy, const float *a, const float *b, int64_t n)
-{
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) {
-    const float v = a[i], g = dy[i];
-    da[i] = g * b[i] * gelu_tanh_slope(v);
-    db[i] = g * gelu_tanh_of(v);
-  }
-}
-
-/* A block of a row: [from, from + n) of F columns of row r. */
-struct piece { int64_t x, y, n; };
-
-static int64_t pieces_per_row(int64_t F) { return tc_ceil_div(F, TC_BLOCK); }
-
-static struct piece piece_at(int64_t i, int64_t F)
-{
-  const int64_t row = i / pieces_per_row(F), from = i % pieces_per_row(F) * TC_BLOCK;
-  return (struct piece){ row * 2 * F + from, row * F + from, TC_MIN(TC_BLOCK, F - from) };
-}
-
-int tc_cpu_glu(struct tc_device *d, const struct tc_call *c)
-{
-  const struct tc_view *x = &c->in[0], *y = &c->out[0];
-  const int64_t F = x->dim[2], all = x->dim[0] * pieces_per_row(F);
-  void (*const gate)(float *, const float *, const float *, int64_t) = c->k[2] == TC_FN_GATE_SILU ? silu : gelu_gate;
-#pragma omp parallel for num_threads(tc_cpu_threads(d, y->elems)) schedule(static)
-  for (int64_t i = 0; i < all; i++) {
-    float a[TC_BLOCK], b[TC_BLOCK], out[TC_BLOCK];
-    const struct piece p = piece_at(i, F);
-    float *py = tc_cpu_out(y, p.y, p.n, out, false);
-    gate(py, tc_cpu_in(x, p.x, p.n, a), tc_cpu_in(x, p.x + F, p.n, b), p.n);
-    tc_cpu_put(y, p.y, p.n, py);
-  }
-  return 0;
-}
-
-int tc_cpu_glu_bwd(struct tc_device *d, const struct tc_call *c)
-{
-  const struct tc_view *dy = &c->in[0], *x = &c->in[1], *dx = &c->out[0];
-  const int64_t F = x->dim[2], all = x->dim[0] * pieces_per_row(F);
-  void (*const gate)(float *, float *, const float *, const float *, const float *, int64_t) =
-    c->k[2] == TC_FN_GATE_SILU ? silu_bwd : gelu_gate_bwd;
-#pragma omp parallel for num_threads(tc_cpu_threads(d, dy->elems)) schedule(static)
-  for (int64_t i = 0; i < all; i++) {
-    float g[TC_BLOCK], a[TC_BLOCK], b[TC_BLOCK], da[TC_BLOCK], db[TC_BLOCK];
-    const struct piece p = piece_at(i, F);
-    float *pa = tc_cpu_out(dx, p.x, p.n, da, false), *pb = tc_cpu_out(dx, p.x + F, p.n, db, false);
-    gate(pa, pb, tc_cpu_in(dy, p.y, p.n, g), tc_cpu_in(x, p.x, p.n, a), tc_cpu_in(x, p.x + F, p.n, b), p.n);
-    tc_cpu_put(dx, p.x, p.n, pa);
-    tc_cpu_put(dx, p.x + F, p.n, pb);
-  }
-  return 0;
-}

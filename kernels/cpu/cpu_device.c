@@ -9,10 +9,8 @@ static int cpu_open(struct tc_device *d, struct tc_err *err)
 {
   struct tc_cpu *x = tc_calloc(1, sizeof *x);
   x->tile = tc_cpu_tile_pick();
-#if defined __x86_64__
-  __builtin_cpu_init();
-  x->bf16 = __builtin_cpu_supports("avx512bf16");        /* CPUs with AMX have this, too */
-#endif
+  x->tile_bf16 = tc_cpu_tile_bf16();
+  x->bf16 = x->tile_bf16 != NULL;                        /* CPUs with AMX have AVX512_BF16, too */
   int rc = tc_dnnl_new(&x->dnnl, err);
   if (rc < 0) free(x);
   else d->priv = x;

@@ -16,11 +16,7 @@ TC_CLONES void tc_cpu_from_bf16(float *y, const uint16_t *x, int64_t n)
 TC_CLONES void tc_cpu_to_bf16(uint16_t *y, const float *x, int64_t n)
 {
 #pragma omp simd
-  for (int64_t i = 0; i < n; i++) {
-    union { float f; uint32_t u; } b = { .f = x[i] };
-    uint32_t rounded = b.u + 0x7fffu + ((b.u >> 16) & 1u), quiet = b.u | 0x400000u;
-    y[i] = (uint16_t)(((b.u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
-  }
+  for (int64_t i = 0; i < n; i++) y[i] = tc_f32_to_bf16(x[i]);
 }
 
 TC_CLONES static void add_to(float *y, const float *x, int64_t n)

@@ -82,6 +82,12 @@ static inline float tc_sqrtf(float x)
   return x < 1.17549435e-38f ? 0.f : s;
 }
 
+static inline __attribute__((always_inline)) void tc_scale_scores(float *S, int64_t n, float scale)
+{
+#pragma omp simd
+  for (int64_t j = 0; j < n; j++) S[j] *= scale;
+}
+
 /* n scores become cap tanh(S / cap). */
 static inline __attribute__((always_inline)) void tc_cap_scores(float *S, int64_t n, float cap)
 {

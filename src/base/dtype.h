@@ -22,8 +22,8 @@ static inline float tc_bf16_to_f32(uint16_t h)
 static inline uint16_t tc_f32_to_bf16(float f)
 {
   union { float f; uint32_t u; } x = { .f = f };
-  if ((x.u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((x.u >> 16) | 0x40u);
-  return (uint16_t)((x.u + 0x7fffu + ((x.u >> 16) & 1u)) >> 16);
+  const uint32_t rounded = x.u + 0x7fffu + ((x.u >> 16) & 1u), quiet = x.u | 0x400000u;
+  return (uint16_t)(((x.u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
 }
 
 #endif

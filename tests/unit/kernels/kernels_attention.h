@@ -24,13 +24,21 @@ static const char *score_words(const struct scores *how)
   return text;
 }
 
+/* Tensor cores, and CPUs that multiply bf16, take probabilities in bf16: an element of many terms is off by more than its
+ * own rounding. */
+static bool takes_bf16(int dtype)
+{
+  struct tc_device *d = dev(T_DEVICE, 1);
+  const bool has = dtype == TC_BF16 && d->ops->has_bf16(d);
+  tc_device_close(d);
+  return has;
+}
+
 /* K groups of G heads that share a key and a value. */
 static void scored_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t G, int64_t D, const struct scores *how)
 {
   const int64_t N = B * T, H = K * G;
-  /* Tensor cores take probabilities in bf16: an element of many terms is off by more than its own
-   * rounding. */
-  const bool rounds = dtype == TC_BF16 && strcmp(T_DEVICE, "cuda") == 0;
+  const bool rounds = takes_bf16(dtype);
   struct test t = new_test(TC_OP_ATTN, "%sB%lld T%lld H%lld K%lld D%lld %s", score_words(how), (long long)B, (long long)T,
                            (long long)H, (long long)K, (long long)D, tc_dtype_name(dtype));
   input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH);

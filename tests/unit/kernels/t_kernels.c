@@ -8,6 +8,7 @@
  *   t_kernels.t [--only NAME,...] [--not NAME,...]    # ops whose names have that in them */
 #include <dlfcn.h>
 
+#include "kernels/cpu/cpu.h"
 #include "tests/unit/kernels/kernels_attention.h"
 #include "tests/unit/kernels/kernels_documents.h"
 #include "tests/unit/kernels/kernels_llama.h"
@@ -447,6 +448,23 @@ int dnnl_primitive_attr_set_scratchpad_mode(void *attr, int mode)
   return real.call(attr, mode);
 }
 
+/* What a CPU that multiplies no bf16 computes: by fp32 buffers. */
+static void without_bf16(struct tc_device *d)
+{
+  if (!strcmp(d->ops->name, "cpu")) tc_cpu_of(d)->bf16 = false;
+}
+
+static void by_fp32(void)
+{
+  elementwise(TC_BF16, TC_BF16, 13, 1801);
+  attention(TC_BF16, 2, 65, 2, 80);
+  grouped_attention(TC_BF16, 1, 130, 1, 4, 64);
+  llama(TC_BF16);
+  document_attention(TC_BF16);
+  other_attention(TC_BF16);
+  row_orders(TC_BF16);
+}
+
 int main(int argc, char **argv)
 {
   static const int64_t shapes[][3] = { { 1, 1, 1 }, { 7, 5, 3 }, { 33, 65, 17 }, { 129, 40, 71 } };
@@ -520,5 +538,7 @@ int main(int argc, char **argv)
   whole_blocks();
   z_losses();
   all_ends();
+  opened = without_bf16;
+  if (!strcmp(T_DEVICE, "cpu")) by_fp32();
   return done_testing();
 }

@@ -8,6 +8,8 @@
 
 enum { GUARD = 64 };
 
+static void (*opened)(struct tc_device *d);      /* is called with each device; NULL: nothing is */
+
 static inline struct tc_device *dev(const char *name, int threads)
 {
   struct tc_err err = { 0 };
@@ -16,6 +18,7 @@ static inline struct tc_device *dev(const char *name, int threads)
     printf("Bail out! %s\n", err.text);
     exit(1);
   }
+  if (opened) opened(d);
   return d;
 }
 
