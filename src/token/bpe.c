@@ -14,17 +14,17 @@ enum { SHORT = 64, KEY_BYTES = 22, CACHED_IDS = 10, CACHE_BITS = 15 };
 /* A piece of the cache; n_bytes == 0: none. */
 struct cached { uint8_t n_bytes, n_ids; char key[KEY_BYTES]; uint32_t id[CACHED_IDS]; };
 
-/* Long pieces: tokens as a list over places, and pairs in a heap by (rank, place of the left token). A pair that is
- * no longer there is dropped when it comes up. */
-enum { NONE = INT32_MAX };
-struct place { uint32_t id; int32_t prev, next; };      /* id == TC_NO_ID: joined to the one before */
-struct pair { uint64_t order; uint32_t id; };            /* rank << 32 | place; what the merge gives */
+/* Long pieces: tokens as a list over places, each with the rank of its pair with the next one (UINT32_MAX: none) and what
+ * the merge gives; and a heap of rank << 32 | place. A pair that is no longer there is dropped when it comes up: its place has
+ * another rank. */
+enum { NONE = INT32_MAX, CHILDREN = 4 };
+struct place { uint32_t id, rank, joined; int32_t prev, next; };
 
 struct tc_bpe {
   const struct tc_tokenizer *t;
   struct cached *cache;          /* [1 << CACHE_BITS] */
   struct place *place;           /* [places] */
-  struct pair *heap;
+  uint64_t *heap;
   size_t places, n_heap, heap_cap;
 };
 
@@ -86,72 +86,76 @@ static size_t join_short(const struct tc_tokenizer *t, uint32_t *id, size_t n)
 
 /* ---- long pieces ----------------------------------------------------------------------- */
 
-static void sift_down(struct pair *heap, size_t n, size_t i)
+static void sift_down(uint64_t *heap, size_t n, size_t i)
 {
-  const struct pair x = heap[i];
-  for (size_t child; (child = 2 * i + 1) < n; i = child) {
-    if (child + 1 < n && heap[child + 1].order < heap[child].order) child++;
-    if (x.order <= heap[child].order) break;
-    heap[i] = heap[child];
+  const uint64_t x = heap[i];
+  for (size_t first; (first = CHILDREN * i + 1) < n;) {
+    const size_t end = TC_MIN(first + CHILDREN, n);
+    size_t least = first;
+    for (size_t k = first + 1; k < end; k++)
+      if (heap[k] < heap[least]) least = k;
+    if (x <= heap[least]) break;
+    heap[i] = heap[least];
+    i = least;
   }
   heap[i] = x;
 }
 
-static void heap_push(struct tc_bpe *b, struct pair x)
+static void heap_push(struct tc_bpe *b, uint64_t x)
 {
   TC_GROW(b->heap, b->n_heap, b->heap_cap);
   size_t i = b->n_heap++;
-  for (; i > 0 && x.order < b->heap[(i - 1) / 2].order; i = (i - 1) / 2) b->heap[i] = b->heap[(i - 1) / 2];
+  for (size_t up; i > 0 && x < b->heap[up = (i - 1) / CHILDREN]; i = up) b->heap[i] = b->heap[up];
   b->heap[i] = x;
 }
 
-static struct pair heap_pop(struct tc_bpe *b)
+static void heap_drop(struct tc_bpe *b)
 {
-  const struct pair top = b->heap[0];
   b->heap[0] = b->heap[--b->n_heap];
-  if (b->n_heap) sift_down(b->heap, b->n_heap, 0);
-  return top;
+  sift_down(b->heap, b->n_heap, 0);
 }
 
-/* The pair of the token at place i and the next, if it has a merge. */
-static bool pair_at(const struct tc_bpe *b, int32_t i, struct pair *out)
+/* Notes the merge of the token at place i and the next one. False: they have none. */
+static bool note_pair(struct tc_bpe *b, int32_t i)
 {
-  const struct place *p = &b->place[i];
-  if (p->next == NONE) return false;
-  const struct tc_merge *m = tc_merges_find(&b->t->merges, p->id, b->place[p->next].id);
-  if (m) *out = (struct pair){ (uint64_t)m->rank << 32 | (uint32_t)i, m->id };
+  struct place *p = &b->place[i];
+  const struct tc_merge *m = p->next == NONE ? NULL : tc_merges_find(&b->t->merges, p->id, b->place[p->next].id);
+  p->rank = m ? m->rank : UINT32_MAX;
+  if (m) p->joined = m->id;
   return m != NULL;
 }
 
-/* The token at place i takes the next one in. */
-static void join(struct tc_bpe *b, int32_t i, uint32_t id)
+static uint64_t order_of(const struct tc_bpe *b, int32_t i) { return (uint64_t)b->place[i].rank << 32 | (uint32_t)i; }
+
+/* The token at place i takes the next one in; their pair, which is the heap's first, leaves it. */
+static void join(struct tc_bpe *b, int32_t i)
 {
-  struct pair x;
   struct place *p = &b->place[i], *gone = &b->place[p->next];
-  p->id = id;
+  p->id = p->joined;
   p->next = gone->next;
-  gone->id = TC_NO_ID;
+  gone->rank = UINT32_MAX;
   if (p->next != NONE) b->place[p->next].prev = i;
-  if (pair_at(b, i, &x)) heap_push(b, x);
-  if (p->prev != NONE && pair_at(b, p->prev, &x)) heap_push(b, x);
+  if (note_pair(b, i)) b->heap[0] = order_of(b, i), sift_down(b->heap, b->n_heap, 0);
+  else heap_drop(b);
+  if (p->prev != NONE && note_pair(b, p->prev)) heap_push(b, order_of(b, p->prev));
 }
 
 /* Joins id[n] in place. Returns how many are left. */
 static size_t join_long(struct tc_bpe *b, uint32_t *id, size_t n)
 {
-  struct pair x;
   size_t left = 0;
   if (n > b->places) b->place = tc_realloc(b->place, (b->places = n) * sizeof *b->place);
   for (size_t i = 0; i < n; i++)
-    b->place[i] = (struct place){ id[i], i ? (int32_t)i - 1 : NONE, i + 1 < n ? (int32_t)i + 1 : NONE };
+    b->place[i] = (struct place){ id[i], UINT32_MAX, 0, i ? (int32_t)i - 1 : NONE, i + 1 < n ? (int32_t)i + 1 : NONE };
   b->n_heap = 0;
   for (size_t i = 0; i < n; i++)
-    if (pair_at(b, (int32_t)i, &x)) TC_APPEND(b->heap, b->n_heap, b->heap_cap, x);
-  for (size_t i = b->n_heap / 2; i-- > 0;) sift_down(b->heap, b->n_heap, i);
+    if (note_pair(b, (int32_t)i)) TC_APPEND(b->heap, b->n_heap, b->heap_cap, order_of(b, (int32_t)i));
+  for (size_t i = b->n_heap / CHILDREN + 1; i-- > 0;)
+    if (i < b->n_heap) sift_down(b->heap, b->n_heap, i);
   while (b->n_heap) {
-    const struct pair top = heap_pop(b);
-    const int32_t i = (int32_t)(uint32_t)top.order;
-    if (b->place[i].id != TC_NO_ID && pair_at(b, i, &x) && x.order == top.order) join(b, i, top.id);
+    const int32_t i = (int32_t)(uint32_t)b->heap[0];
+    if (b->heap[0] == order_of(b, i)) join(b, i);
+    else heap_drop(b);
   }
   for (int32_t i = 0; i != NONE; i = b->place[i].next) id[left++] = b->place[i].id;
   return left;
@@ -174,8 +178,7 @@ static size_t characters(const struct tc_tokenizer *t, const char *s, size_t n, 
   size_t len = 0, bytes, more;
   bool unknown = false;
   for (size_t at = 0; at < n; at += bytes) {
-    tc_utf8_at(s + at, &bytes);
-    const uint32_t known = tc_words_find(&t->words, (struct tc_bytes){ s + at, bytes });
+    const uint32_t c = tc_utf8_at(s + at, &bytes), known = tc_character_id(t, c, s + at, bytes);
     if (known == TC_NO_ID && t->byte_fallback && (more = bytes_of(t, s + at, bytes, id + len)) > 0) {
       len += more;
       continue;
@@ -190,7 +193,7 @@ static size_t characters(const struct tc_tokenizer *t, const char *s, size_t n, 
 
 static void encode(struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out)
 {
-  if (b->t->ignore_merges) {
+  if (b->t->ignore_merges && !tc_divides(b->t)) {
     const uint32_t id = tc_words_find(&b->t->words, (struct tc_bytes){ s, n });
     if (id != TC_NO_ID) {
       TC_APPEND(out->id, out->n, out->cap, id);
@@ -213,6 +216,12 @@ static size_t cache_index(const char *s, size_t n)
   h = (h ^ h >> 32 ^ word[1]) * UINT64_C(0xd6e8feb86659fd93);
   h = (h ^ h >> 32 ^ word[2]) * UINT64_C(0x9e3779b97f4a7c15);
   return (size_t)(h >> (64 - CACHE_BITS));
+}
+
+void tc_bpe_character(struct tc_bpe *b, const char *s, size_t bytes, struct tc_ids *out)
+{
+  tc_ids_reserve(out, 4);
+  out->n += characters(b->t, s, bytes, out->id + out->n);
 }
 
 void tc_bpe_piece(struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out)

@@ -95,6 +95,19 @@ static void note_token(struct tc_tokenizer *t, struct tc_bytes x)
   }
 }
 
+static void note_characters(struct tc_tokenizer *t)
+{
+  size_t bytes;
+  t->char_id = tc_malloc(TC_CHARS * sizeof *t->char_id);
+  for (size_t c = 0; c < TC_CHARS; c++) t->char_id[c] = TC_NO_ID;
+  for (size_t i = 0; i <= t->words.mask; i++) {
+    const struct tc_word *w = &t->words.slot[i];
+    if (w->id == TC_NO_ID || w->text.n == 0) continue;
+    const uint32_t c = tc_utf8_at(w->text.s, &bytes);
+    if (bytes == w->text.n && c < TC_CHARS) t->char_id[c] = w->id;
+  }
+}
+
 /* A token that stands for something else than its text, a byte or what is unknown, must not be in a merge. */
 void tc_note_merges(struct tc_tokenizer *t)
 {
@@ -102,6 +115,7 @@ void tc_note_merges(struct tc_tokenizer *t)
   const struct tc_merges *m = &t->merges;
   uint8_t *is = tc_calloc(t->n_ids + 1, 1);
   bool other = t->mark.s && !t->all_bytes && tc_words_find(&t->words, t->mark) == TC_NO_ID;
+  note_characters(t);
   t->joined = tc_calloc((size_t)1 << (TC_JOINED_BITS - 6), sizeof *t->joined);
   for (int b = 0; b <= 256; b++) {
     const uint32_t id = b < 256 ? t->byte_id[b] : t->unknown;

@@ -222,19 +222,28 @@ static int change(struct tc_encoder *e, const struct stage *g, int step, struct 
 
 /* ---- pieces -------------------------------------------------------------------------------- */
 
-/* Where no merge joins two characters, a piece is two: most are then in the cache of short ones. */
+/* Where no merge joins two characters, a piece is two: most are then in the cache of short ones. With ignore_merges the whole
+ * piece comes first. */
 static int encode_piece(struct tc_encoder *e, struct part p)
 {
   size_t from = 0, bytes = 0;
   if (p.n >= TC_PIECE_BYTES)
     return tc_fail(e->err, TC_EUSER, "the tokenizer leaves a piece of %.3g GB in one, which is too long: is it text?",
                    (double)p.n * 1e-9);
-  if (e->t->joined && e->t->all_bytes && !e->t->ignore_merges) {
+  if (tc_divides(e->t)) {
+    const bool may_be = e->t->ignore_merges && p.n <= e->t->words.longest;
+    const uint32_t whole = may_be ? tc_words_find(&e->t->words, (struct tc_bytes){ p.s, p.n }) : TC_NO_ID;
+    if (whole != TC_NO_ID) {
+      TC_APPEND(e->out->id, e->out->n, e->out->cap, whole);
+      return TC_OK;
+    }
     uint32_t before = tc_utf8_at(p.s, &bytes), c;
-    for (size_t at = bytes; at < p.n; at += bytes, before = c) {
+    size_t last = 0;                            /* where that one begins */
+    for (size_t at = bytes; at < p.n; last = at, at += bytes, before = c) {
       c = tc_utf8_at(p.s + at, &bytes);
       if (!tc_is_apart(e->t, before, c)) continue;
-      tc_bpe_piece(e->bpe, p.s + from, at - from, e->out);
+      if (from == last) tc_bpe_character(e->bpe, p.s + from, at - from, e->out);
+      else tc_bpe_piece(e->bpe, p.s + from, at - from, e->out);
       from = at;
     }
   }

@@ -13,12 +13,14 @@ struct tc_bytes { const char *s; size_t n; };       /* s == NULL: none */
 /* A slot of the table from bytes to ids: open addressing, a power of two of slots; id == TC_NO_ID: empty. */
 #define TC_NO_ID UINT32_MAX
 struct tc_word { struct tc_bytes text; uint32_t id; };
-struct tc_words { struct tc_word *slot; size_t mask, n; };
+struct tc_words { struct tc_word *slot; size_t mask, n, longest; };      /* longest: bytes of a text, at most */
 
 /* A slot of the table from a pair of ids, left << 32 | right, to its merge. */
 #define TC_NO_PAIR UINT64_MAX
 struct tc_merge { uint64_t pair; uint32_t rank, id; };
-struct tc_merges { struct tc_merge *slot; size_t mask; int shift; };
+/* some: a bit for each quarter of a slot's hashes; it is 0 where no pair has such a hash. Most pairs have no merge, and these
+ * bits fit a cache that is nearer than the slots'. */
+struct tc_merges { struct tc_merge *slot; uint64_t *some; size_t mask; int shift; };
 
 /* Added tokens, sorted by the text that is looked for: content, or its normal form. */
 struct tc_added { struct tc_bytes text, content; uint32_t id; bool lstrip, rstrip, single_word; };
@@ -67,6 +69,7 @@ struct tc_tokenizer {
   uint32_t n_ids, n_room;
   struct tc_words words;            /* of the model's vocabulary */
   struct tc_merges merges;
+  uint32_t *char_id;                /* [TC_CHARS] tokens of characters; owned; NULL: tokens are of bytes */
   uint32_t byte_id[256];            /* TC_NO_ID: the byte has no token, if tokens are of characters */
   uint32_t unknown;                 /* of characters: the token of one that has none; TC_NO_ID: it is left out */
   bool characters;                  /* merges begin with characters, not with bytes */
@@ -99,10 +102,17 @@ void tc_added_sort(struct tc_added_list *l);
 /* The longest added token of the list that text[n] begins with; NULL: none. */
 const struct tc_added *tc_added_at(const struct tc_added_list *l, const char *text, size_t n);
 
+/* A pair's bit; a quarter of it is the slot where its search begins. */
+static inline uint64_t tc_merges_bit(const struct tc_merges *m, uint64_t pair)
+{
+  return pair * UINT64_C(0x9e3779b97f4a7c15) >> (m->shift - 2);
+}
+
 static inline const struct tc_merge *tc_merges_find(const struct tc_merges *m, uint32_t left, uint32_t right)
 {
-  const uint64_t pair = (uint64_t)left << 32 | right;
-  size_t i = (size_t)(pair * UINT64_C(0x9e3779b97f4a7c15) >> m->shift);
+  const uint64_t pair = (uint64_t)left << 32 | right, bit = tc_merges_bit(m, pair);
+  if (!(m->some[bit >> 6] >> (bit & 63) & 1)) return NULL;
+  size_t i = (size_t)(bit >> 2);
   while (m->slot[i].pair != pair) {
     if (m->slot[i].pair == TC_NO_PAIR) return NULL;
     i = (i + 1) & m->mask;
@@ -162,6 +172,20 @@ static inline bool tc_is_apart(const struct tc_tokenizer *t, uint32_t before, ui
   return !(t->joined[i >> 6] >> (i & 63) & 1);
 }
 
+/* Whether a piece has the ids of its parts where it is cut between characters that are apart. Not where unknown ones beside
+ * each other are one token, and tokens of bytes come before an unknown one that stands before them. */
+static inline bool tc_divides(const struct tc_tokenizer *t)
+{
+  return t->joined && (t->all_bytes || (!t->byte_fallback && !t->fuse_unknown));
+}
+
+/* The token of a character c, if tokens are of characters. */
+enum { TC_CHARS = 0x10000 };
+static inline uint32_t tc_character_id(const struct tc_tokenizer *t, uint32_t c, const char *s, size_t bytes)
+{
+  return c < TC_CHARS ? t->char_id[c] : tc_words_find(&t->words, (struct tc_bytes){ s, bytes });
+}
+
 /* ---- hash.c ---- */
 /* The hash of a tokenizer that was read: never 0, which stands for none. */
 uint64_t tc_hash_tokenizer(const struct tc_tokenizer *t);
@@ -184,6 +208,8 @@ struct tc_bpe *tc_bpe_new(const struct tc_tokenizer *t);
 void tc_bpe_free(struct tc_bpe *b);
 /* Appends the ids of one piece. n < TC_PIECE_BYTES. */
 #define TC_PIECE_BYTES (UINT32_C(1) << 30)
+/* The ids of one character that no merge joins to another. */
+void tc_bpe_character(struct tc_bpe *b, const char *s, size_t bytes, struct tc_ids *out);
 void tc_bpe_piece(struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out);
 
 #endif

@@ -393,7 +393,7 @@ void tc_tokenizer_free(struct tc_tokenizer *t)
     pcre2_code_free(t->normalizer.at[i].code);
     pcre2_code_free(t->pre_tokenizer.at[i].code);
   }
-  TC_FREE(t->words.slot, t->merges.slot, t->raw.at, t->normalized.at, t->joined);
+  TC_FREE(t->words.slot, t->merges.slot, t->merges.some, t->char_id, t->raw.at, t->normalized.at, t->joined);
   tc_ids_free(&t->begin);
   tc_ids_free(&t->end);
   free(t->token);

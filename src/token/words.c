@@ -36,7 +36,7 @@ struct tc_bytes tc_token_keep(struct tc_tokenizer *t, const char *s, size_t n)
 void tc_words_new(struct tc_words *w, size_t n)
 {
   const size_t size = table_size(n);
-  *w = (struct tc_words){ tc_malloc(size * sizeof *w->slot), size - 1, 0 };
+  *w = (struct tc_words){ .slot = tc_malloc(size * sizeof *w->slot), .mask = size - 1 };
   for (size_t i = 0; i < size; i++) w->slot[i].id = TC_NO_ID;
 }
 
@@ -55,6 +55,7 @@ uint32_t tc_words_put(struct tc_words *w, struct tc_bytes text, uint32_t id)
   if (was == TC_NO_ID) {
     TC_ASSERT(2 * w->n++ <= w->mask);
     *slot = (struct tc_word){ text, id };
+    w->longest = TC_MAX(w->longest, text.n);
   }
   return was;
 }
@@ -67,15 +68,16 @@ uint32_t tc_words_find(const struct tc_words *w, struct tc_bytes text)
 void tc_merges_new(struct tc_merges *m, size_t n)
 {
   const size_t size = table_size(n);
-  *m = (struct tc_merges){ tc_malloc(size * sizeof *m->slot), size - 1, 64 };
+  *m = (struct tc_merges){ tc_malloc(size * sizeof *m->slot), tc_calloc(size / 16, sizeof *m->some), size - 1, 64 };
   for (size_t k = size; k > 1; k /= 2) m->shift--;
   for (size_t i = 0; i < size; i++) m->slot[i].pair = TC_NO_PAIR;
 }
 
 void tc_merges_put(struct tc_merges *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t id)
 {
-  const uint64_t pair = (uint64_t)left << 32 | right;
-  size_t i = (size_t)(pair * UINT64_C(0x9e3779b97f4a7c15) >> m->shift);
+  const uint64_t pair = (uint64_t)left << 32 | right, bit = tc_merges_bit(m, pair);
+  size_t i = (size_t)(bit >> 2);
+  m->some[bit >> 6] |= UINT64_C(1) << (bit & 63);
   while (m->slot[i].pair != TC_NO_PAIR && m->slot[i].pair != pair) i = (i + 1) & m->mask;
   m->slot[i] = (struct tc_merge){ pair, rank, id };       /* of two merges of one pair the last counts */
 }
