@@ -82,9 +82,10 @@ struct tc_bench_rank {             /* zeroed before it is opened */
   struct tc_bench *bench;
 };
 
-/* Local. "tp", "world"; ranks of it. */
+/* Local. "tp", "world"; ranks of it; nodes of rank 0's group of it. */
 const char *tc_bench_axis_name(int axis);
 int tc_bench_axis_size(const struct tc_mesh *m, int axis);
+int tc_bench_axis_nodes(const struct tc_mesh *m, int axis);
 /* Collective over the run. A bench among the ranks of this rank's group of the axis, on GPUs if run.comm and run.device
  * select them. To be closed even after an error. TC_EUSER: out of memory on some rank; what communicators return. */
 int tc_bench_rank_open(struct tc_bench_rank *x, const struct tc_launch *l, const struct tc_mesh *m, int axis, int rank,

@@ -9,6 +9,11 @@ const char *tc_bench_axis_name(int axis) { return axis == TC_BENCH_WORLD ? "worl
 
 int tc_bench_axis_size(const struct tc_mesh *m, int axis) { return axis == TC_BENCH_WORLD ? m->world : m->group[axis].size; }
 
+int tc_bench_axis_nodes(const struct tc_mesh *m, int axis)
+{
+  return axis == TC_BENCH_WORLD ? m->n_nodes : tc_mesh_group_nodes(m, 0, tc_set_axes[axis]);
+}
+
 static int open_group(struct tc_bench_group *g, const struct tc_launch *l, const struct tc_mesh *m, int rank, int axis,
                       struct tc_err *err)
 {

@@ -153,7 +153,7 @@ static int check_axis(const struct job *j, struct tc_err *err)
 
 /* ---- printing -------------------------------------------------------------------------- */
 
-static const char row_form[] = "op=%-16s  axis=%-5s{ ranks=%d link=%s}  size=%11lld  count=%11lld{ iterations=%d}  "
+static const char row_form[] = "op=%-16s  axis=%-5s{ ranks=%d nodes=%d link=%s}  size=%11lld  count=%11lld{ iterations=%d}  "
   "time_us=%11.1f{ median_us=%g}  algbw=%9.4f  busbw=%9.4f  algorithm=%-9s  check=%s";
 
 static const char *link_name(const struct job *j, bool native)
@@ -186,7 +186,7 @@ static void print_row(const struct job *j, int op, const struct tc_bench_row *r,
   json_t *list = j->json ? json_array() : NULL;
   const char *by = native ? "library" : r->algorithm == TC_ALGORITHM_AUTO ? "mixed" : tc_algorithm_name[r->algorithm];
   tc_out_row(list, row_form, tc_bench_op_name[op], tc_bench_axis_name(j->axis), tc_bench_axis_size(j->mesh, j->axis),
-             link_name(j, native), (long long)r->size_bytes, (long long)r->count, r->iters, r->time_us, r->median_us,
+             tc_bench_axis_nodes(j->mesh, j->axis), link_name(j, native), (long long)r->size_bytes, (long long)r->count, r->iters, r->time_us, r->median_us,
              r->algbw, r->busbw, by, ok ? "ok" : "wrong");
   if (list) {
     printf(first ? "\n " : ",\n ");

@@ -176,11 +176,12 @@ int tc_coll_algorithm(int coll, int dtype, const struct tc_members *m, double co
   return algorithm_of(TC_STEP_ALGORITHM, coll, dtype, m, count);
 }
 
-double tc_coll_busiest(int algorithm, int coll, int size, double bytes)
+double tc_coll_busiest(int algorithm, int coll, int size, int each, double bytes)
 {
-  struct tc_members m = tc_members_of(size, 0);
-  m.partial = true;
-  return tc_busiest(algorithm_of(algorithm, coll, TC_U8, &m, bytes), coll, &m, bytes, 1, 1).all;
+  struct tc_members m = tc_members_even(size, each, 0, true);
+  const struct tc_busiest b = tc_busiest(algorithm_of(algorithm, coll, TC_U8, &m, bytes), coll, &m, bytes, 1, 1);
+  tc_members_done(&m);
+  return each < size ? b.away : b.all;
 }
 
 void tc_wire_bytes(double out[TC_WIRES], const struct tc_busiest *b, double far)

@@ -1,5 +1,5 @@
 /* links.c - a link's latency and rate from what `tercio comm --json` measured on it: for each collective, the
- * line through (bytes of the busiest member, time) with the least squared relative errors in time, since
+ * line through (bytes of the busiest member, between nodes those that leave its own, time) with the least squared relative errors in time, since
  * a step mostly waits for large transfers. */
 #include "src/plan/impl.h"
 #include "src/coll/flow.h"
@@ -53,6 +53,13 @@ static int algorithm_of(const json_t *row, int coll)
   return a > TC_ALGORITHM_AUTO ? a : tc_algorithm_direct(coll);
 }
 
+/* Members on a node: several share what joins it to others, so that what leaves it is what counts. */
+static int members_each(const json_t *row, int members)
+{
+  const int64_t nodes = json_integer_value(json_object_get(row, "nodes"));
+  return nodes > 1 && nodes <= members ? (int)tc_ceil_div(members, nodes) : members;
+}
+
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
 {
   json_t *rows, *row;
@@ -71,7 +78,8 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
     double rounds = ceil(log2((double)(coll == TC_SEND ? 2 : ranks)));
     s /= turns(ring, (int)ranks);
     const int members = coll == TC_SEND ? 2 : (int)ranks;
-    add(&fit[coll], tc_coll_busiest(algorithm_of(row, coll), coll, members, bytes) / rounds, s / rounds);
+    add(&fit[coll], tc_coll_busiest(algorithm_of(row, coll), coll, members, members_each(row, members), bytes) / rounds,
+        s / rounds);
   }
   json_decref(rows);
   struct tc_link x = *l;

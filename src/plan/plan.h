@@ -127,9 +127,9 @@ double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d)
 /* Local. A transfer of the node at `rank`: the wires that its group uses, the most bytes that a member sends
  * on each, and its time. 0 for local reshards, with `coll` TC_COLLS. */
 struct tc_reshard_cost { int coll; double seconds, bytes[TC_WIRES]; };
-/* The larger of the bytes in and out of the busiest member, for an array of `bytes` among `size`, by that algorithm (flow.h)
- * if it does the collective, else by the one that suits. */
-double tc_coll_busiest(int algorithm, int coll, int size, double bytes);
+/* The larger of the bytes in and out of the busiest member, for an array of `bytes` among `size`, `each` on a node, by that
+ * algorithm (flow.h) if it does the collective, else by the one that suits; on several nodes those to other nodes alone. */
+double tc_coll_busiest(int algorithm, int coll, int size, int each, double bytes);
 void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, const struct tc_node *n,
                   const struct tc_mesh *m, int rank, const struct tc_cluster *k);
 

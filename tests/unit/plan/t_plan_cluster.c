@@ -139,6 +139,27 @@ static void test_write(void)
 /* ---- links --------------------------------------------------------------------------------- */
 
 /* A wire that takes 10 us and 1e9 bytes a second each round; `more` beside, which must not count. */
+/* Two members on each of two nodes: the rate is that of a member's bytes between nodes, which are half of the array by nodes,
+ * and all of it in an exchange of each with each. */
+static void test_shared_links(void)
+{
+  static const struct { const char *algorithm; double part; } rows[] = { { "nodes", 0.5 }, { "exchange", 1 } };
+  for (int i = 0; i < 2; i++) {
+    char text[600] = "[";
+    struct tc_link l = { { 0 }, { 0 } };
+    struct tc_err err = { 0 };
+    for (int k = 1; k < 4; k++)
+      tc_text_add(text, sizeof text, "%s{\"op\": \"all_reduce\", \"ranks\": 4, \"nodes\": 2, \"size\": %d, \"time_us\": %.9f, "
+                  "\"algorithm\": \"%s\"}", k > 1 ? "," : "", k * 40000, 2 * 10 + rows[i].part * k * 40000 * 1e-3,
+                  rows[i].algorithm);
+    tc_text_add(text, sizeof text, "]");
+    put(text);
+    is_int(tc_links_read(&l, path, &err), 0, "all_reduce by %s, two nodes of two: %s", rows[i].algorithm, err.text);
+    near_f(l.latency_s[TC_ALL_REDUCE], 10e-6, 1e-6, "... its latency");
+    near_f(l.bytes_per_s[TC_ALL_REDUCE], 1e9, 1e-6, "... its rate");
+  }
+}
+
 static void test_links(void)
 {
   static const struct {
@@ -164,7 +185,7 @@ static void test_links(void)
     for (int k = 0; k < 4; k++) {
       const double size = 1e4 * (1 + k * k);
       const double us =
-          rows[i].turns * (10 * rounds + tc_coll_busiest(tc_algorithm_direct(rows[i].coll), rows[i].coll, n, size) * 1e-3);
+          rows[i].turns * (10 * rounds + tc_coll_busiest(tc_algorithm_direct(rows[i].coll), rows[i].coll, n, n, size) * 1e-3);
       tc_text_add(text, sizeof text,
                   ",\n{\"op\": \"%s\", \"ranks\": %d, \"size\": %.0f, "
                   "\"time_us\": %.9f%s",
@@ -226,6 +247,7 @@ int main(void)
   test_table();
   test_write();
   test_links();
+  test_shared_links();
   unlink(path);
   return done_testing();
 }
