@@ -12,7 +12,8 @@
  * Rules for every device:
  * - sums of floats run in an order that depends only on shapes, never on threads;
  * - out k with bit k of call->acc set is added to (dst += result), else written;
- * - inputs may be fp32 or bf16 (ref: fp64 too); sums, exp and log in fp32 at least;
+ * - inputs may be fp32 or bf16 (ref: fp64 too); sums, exp and log in fp32 at least, but exponentials whose results are
+ *   rounded to bf16, or are terms of a product of bf16, may have fewer digits;
  *   row statistics (mean, rstd, m, s, p, l, lse, scalars) are fp32 (fp64 in an fp64 program). */
 #ifndef TC_KERNEL_H
 #define TC_KERNEL_H

@@ -18,13 +18,14 @@ struct shape {
   int64_t step, kv_step, key, y_step;     /* elements from token to token in qkv, in kv, to a group's key there; in the output */
   int64_t most;                           /* queries of a sequence, at most */
   int64_t ld;                             /* floats from row to row of a result: D rounded up to 16 */
-  int64_t per;                            /* numbers in a word */
+  int64_t per, edge;                      /* numbers in a word; words of EDGE numbers */
   int64_t words, row;                     /* words of D numbers; from packed row to packed row */
   float scale, on_q, on_scores, cap;      /* scale = on_q on_scores: bf16 queries stay as they are */
   void (*tile)(const struct tc_tile *t);
 };
 
-/* qkv: its place among the inputs; more: where kv or starts would be. bf16: whether the other operands allow it. */
+/* qkv: its place among the inputs, of the same type as kv; more: where kv or starts would be. bf16: whether the other
+ * operands of products are bf16. */
 struct shape tc_attn_shape(struct tc_device *d, const struct tc_call *c, int qkv, int more, bool bf16);
 
 /* Head g of group k, of all; where the group has its first query in the qkv of a token; its key and value in kv. */
@@ -95,10 +96,11 @@ void tc_attn_bf16_dots(float *dot, const struct rows *x, const struct rows *y, i
 
 /* ---- scores in bf16 (cpu_bf16.c) --------------------------------------------------------- */
 
-/* As exp_scores of cpu_attn.c; P[rows][EDGE] is bf16 and may be where S is. */
-void tc_bf16_exp_scores(float *P, float *S, const struct seen *x, float scale, float cap, float *max, float *sum, float *o,
-                        int64_t ld);
-/* As probabilities of cpu_attn_bwd.c: P and dS by pairs of queries, P2 and dSt [rows / 2, rounded up][EDGE] words, and
+/* As exp_scores of cpu_attn.c, of scores that are multiplied by `scale`. P[rows][EDGE] is bf16 and may be where S is: rows
+ * are processed from the first to the last, each read before it is written. */
+void tc_bf16_exp_scores(float *P, const float *S, const struct seen *x, float scale, float cap, float *max, float *sum,
+                        float *o, int64_t ld);
+/* As probabilities of cpu_attn_bwd.c, of scores that are multiplied by `scale`: P and dS by pairs of queries, P2 and dSt [rows / 2, rounded up][EDGE] words, and
  * dS2[rows, rounded up to 2][EDGE] bf16. */
 void tc_bf16_probabilities(float *P2, float *dSt, float *dS2, const float *S, const float *dP, const struct seen *x,
                            float scale, float cap, const float *lse, const float *delta);

@@ -4,7 +4,7 @@
  * blocks are added in order: results are bit-identical for any number of threads. (Products
  * are oneDNN's.) SIMD: a function marked TC_CLONES is compiled for several instruction sets
  * and selected when the program is loaded; OpenMP regions stay outside of such functions, since
- * their bodies are not cloned. bf16 goes through fp32 buffers of TC_BLOCK elements. */
+ * their bodies are not cloned. bf16 goes through fp32 buffers of TC_BLOCK elements, but for what cpu_bf16.c has. */
 #ifndef TC_CPU_H
 #define TC_CPU_H
 
@@ -146,6 +146,9 @@ void (*tc_cpu_tile_bf16(void))(const struct tc_tile *t);       /* NULL: the CPU 
 
 #if defined __x86_64__ && defined __GNUC__
 #define TC_BF16_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")))
+#define TC_BF16_SUPPORTED() \
+  (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") \
+   && __builtin_cpu_supports("avx512dq"))
 #endif
 
 /* n numbers x; a function of them, or a gate times b, goes to y. Backward g is the gradient of that; x's goes to y, b's to
@@ -191,7 +194,7 @@ typedef int64_t tc_cpu_size_fn(struct tc_device *d, const struct tc_call *c);
   S(SQNORM, sqnorm) K(CLIP, clip) K(ADAMW, adamw) K(SGD, sgd) \
   /* cpu_cache.c */ \
   S(ATTN_CACHE, attn_cache) \
-  /* cpu_attn.c */ \
+  /* cpu_attn.c, cpu_attn_bwd.c */ \
   S(ATTN, attn) S(ATTN_BWD, attn_bwd) \
   /* cpu_kv.c */ \
   K(KV, kv) K(KV_BWD, kv_bwd) K(SPREAD, spread) K(SPREAD_BWD, spread_bwd)

@@ -7,8 +7,6 @@
 /* ---- activation functions, and gates f(x) b ---------------------------------------------- */
 
 /* 0.5 (1 + tanh(u)) is the sigmoid of 2u: no cancellation at either end. */
-#define GELU_C 1.59576912160573f       /* 2 sqrt(2 / pi) */
-
 /* n numbers x; their function, or a gate times b, goes to y. Backward g is the gradient of that; x's goes to y, b's to z. */
 #define ARGS float *y, float *z, const float *g, const float *x, const float *b, int64_t n
 
@@ -17,17 +15,17 @@
 
 INLINE float gelu_tanh_of(float v)
 {
-  float u = GELU_C * v * (1.f + 0.044715f * v * v);
+  float u = TC_GELU_C * v * (1.f + 0.044715f * v * v);
   return v / (1.f + tc_expf(-u));
 }
 
 INLINE float gelu_tanh_slope(float v)
 {
-  float q = TC_MIN(v * v, 1e30f), u = GELU_C * v * (1.f + 0.044715f * q);
+  float q = TC_MIN(v * v, 1e30f), u = TC_GELU_C * v * (1.f + 0.044715f * q);
   float e = tc_expf(-u), s = 1.f / (1.f + e);
   /* If 1 - s loses digits, s is close to 1 and the term is negligible. */
   float slope = s * (1.f - s);
-  float du = GELU_C * (1.f + 3.f * 0.044715f * q);
+  float du = TC_GELU_C * (1.f + 3.f * 0.044715f * q);
   return s + v * slope * du;
 }
 
@@ -112,20 +110,22 @@ static int each_block(struct tc_device *d, const struct tc_call *c, const struct
 {
   const struct tc_view *g = &c->in[0], *x = &c->in[back], *y = &c->out[0];
   const int64_t F = gate ? x->dim[2] : x->elems, per_row = tc_ceil_div(F, TC_BLOCK), all = gate ? x->dim[0] * per_row : per_row;
+  TC_ASSERT(y->elems * (gate && !back ? 2 : 1) == x->elems && g->elems * (gate && back ? 2 : 1) == x->elems);
   const bool bf16 = act->bf16 && tc_cpu_of(d)->bf16 && g->dtype == TC_BF16 && x->dtype == TC_BF16 && y->dtype == TC_BF16;
 #pragma omp parallel for num_threads(tc_cpu_threads(d, x->elems)) schedule(static)
   for (int64_t i = 0; i < all; i++) {
     const int64_t row = i / per_row, from = i % per_row * TC_BLOCK, n = TC_MIN(TC_BLOCK, F - from);
     /* Places in what has one row for a row of x and in what has two. */
     const int64_t one = row * F + from, two = gate ? row * 2 * F + from : one, to = back ? two : one;
-    float buf[5][TC_BLOCK];
     if (bf16) {
       uint16_t *const py = (uint16_t *)y->data + to;
       const uint16_t *const px = (const uint16_t *)x->data + two;
-      act->bf16(py, py + F, (const uint16_t *)g->data + one, px, px + F, n);
+      act->bf16(py, gate && back ? py + F : NULL, back ? (const uint16_t *)g->data + one : NULL, px, gate ? px + F : NULL, n);
       continue;
     }
-    float *const py = tc_cpu_out(y, to, n, buf[0], false), *const pz = gate && back ? tc_cpu_out(y, to + F, n, buf[1], false) : NULL;
+    float buf[5][TC_BLOCK];
+    float *const py = tc_cpu_out(y, to, n, buf[0], false);
+    float *const pz = gate && back ? tc_cpu_out(y, to + F, n, buf[1], false) : NULL;
     act->f32(py, pz, back ? tc_cpu_in(g, one, n, buf[2]) : NULL, tc_cpu_in(x, two, n, buf[3]),
              gate ? tc_cpu_in(x, two + F, n, buf[4]) : NULL, n);
     tc_cpu_put(y, to, n, py);

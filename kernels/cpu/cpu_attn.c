@@ -1,11 +1,10 @@
 /* cpu_attn.c - causal attention by blocks of queries and keys, as in Dao et al.,
  * "FlashAttention", NeurIPS 2022: only one block of scores exists at a time.
  *
- * Forward a thread processes a (sequence, head), backward a (sequence, group of heads that share a key): it packs
- * q, k, v as dense rows (D rounded up to 16, zeros), and k^T (backward: v^T too) as blocks [D][EDGE]; then the products
- * are those of cpu_tile.c, of fp32 or of bf16 numbers (attn.h): then probabilities, and backward the gradients of scores,
- * are rounded to bf16 for their products. Forward stores the log of the sum of exponentials of each row, from which backward
- * recomputes the probabilities. No sum spans two (sequence, group) pairs: results don't depend on threads.
+ * A thread processes a (sequence, head): it packs q, k, v as dense rows (D rounded up to 16, zeros), and k^T by blocks of
+ * EDGE keys; the products are those of cpu_tile.c, of fp32 or of bf16 numbers (attn.h). In bf16 the probabilities are rounded
+ * for their product. The log of the sum of exponentials of each row is stored, from which cpu_attn_bwd.c recomputes the
+ * probabilities. No sum spans two pairs of a sequence and a head: results don't depend on threads.
  *
  * The queries of a sequence that are here, and the keys, are taken in the order of their positions, wherever their rows are
  * (graph/row_order.h). Groups are all, or those of a piece (op.def). With documents or a window a query's keys do not begin
@@ -84,8 +83,8 @@ static void forward_block(const struct shape *s, const struct forward *f, int64_
                                .tri = block.triangle ? TC_TRI_N : TC_TRI_NONE });
     if (s->per == 2) tc_bf16_exp_scores(f->P, f->S, &block, s->on_scores, s->cap, f->max, f->sum, f->o, s->ld);
     else exp_scores(f->S, &block, s->cap, f->max, f->sum, f->o, s->ld);
-    s->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = words_of(s, block.cols), .a = f->P, .a_row = words_of(s, EDGE),
-                               .a_col = 1, .b = f->v + kb * words_of(s, EDGE) * s->ld, .ldb = s->ld,
+    s->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = words_of(s, block.cols), .a = f->P, .a_row = s->edge,
+                               .a_col = 1, .b = f->v + kb * s->edge * s->ld, .ldb = s->ld,
                                .c = f->o, .ldc = s->ld, .acc = true,
                                .tri = block.triangle ? TC_TRI_K_UPTO : TC_TRI_NONE });
   }

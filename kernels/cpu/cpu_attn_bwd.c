@@ -1,11 +1,13 @@
-/* cpu_attn_bwd.c - the gradient of cpu_attn.c's attention. */
+/* cpu_attn_bwd.c - the gradient of cpu_attn.c's attention.
+ *
+ * A thread processes a (sequence, group of heads that share a key): it packs what a forward thread packs, v^T and the gradient
+ * of the output, and recomputes the probabilities block by block. In bf16 these and the gradients of scores are rounded for
+ * their products. */
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/math.h"
 
 #include <omp.h>
 #include <string.h>
-
-/* ---- backward ------------------------------------------------------------------------ */
 
 /* slope[n]: of capped scores, which S becomes, over those before. */
 static inline __attribute__((always_inline)) void cap_row(float *slope, float *S, int n, float cap)
@@ -50,8 +52,8 @@ TC_CLONES static void row_dots(float *delta, const float *a, const float *b, int
   }
 }
 
-/* Packed rows of q, k and g, which is dO; what sums over these rows take of them (q2, k2, g2); the gradient of q; v, packed
- * for its transpose, where that is later; k^T and v^T. A block of P and of dS, in fp32 and as operands of products: by
+/* Packed rows of q, k and g, which is dO; what sums over these rows take of them (q2, k2, g2); the gradient of q, and before,
+ * in the same place (any), v and in fp32 the output; k^T and v^T. A block of P and of dS, in fp32 and as operands of products: by
  * queries (dS2) and by pairs of queries (P2, dSt). dk and dv are of one block of keys, or, where several heads add to them,
  * of all. */
 struct backward {
@@ -75,8 +77,11 @@ static int64_t backward_carve(struct backward *b, float *at, const struct shape 
   b->vt = p, p += s->blocks * s->words * EDGE;
   b->S = b->P2 = p, p += EDGE * EDGE;
   b->dP = b->dS2 = b->dSt = p, p += EDGE * EDGE;
-  if (s->per == 2)
-    for (int i = 0; i < 3; i++, p += EDGE * EDGE / 2) *(float **[]){ &b->P2, &b->dS2, &b->dSt }[i] = p;
+  if (s->per == 2) {
+    b->P2 = p, p += EDGE * s->edge;
+    b->dS2 = p, p += EDGE * s->edge;
+    b->dSt = p, p += EDGE * s->edge;
+  }
   b->dk = p, p += key_rows(s) * s->ld;
   b->dv = p, p += key_rows(s) * s->ld;
   b->lse = p, p += tc_round_up(s->most, 16);
@@ -132,7 +137,7 @@ static void pack_query(const struct shape *s, const struct backward *b, int64_t 
 /* Adds the contributions of query block qb and key block kb to dq, dk and dv. */
 static void backward_block(const struct shape *s, const struct backward *b, const struct seen *block, int64_t qb, int64_t kb)
 {
-  const int64_t rows = block->rows, cols = block->cols, ld = s->ld, half = words_of(s, EDGE);
+  const int64_t rows = block->rows, cols = block->cols, ld = s->ld, edge = s->edge;
   const bool triangle = block->triangle;
   struct tc_tile t = { .m = rows, .n = EDGE, .k = s->words, .a = b->q + qb * EDGE * s->row, .a_row = s->row, .a_col = 1,
                        .b = b->kt + kb * s->words * EDGE, .ldb = EDGE, .c = b->S, .ldc = EDGE,
@@ -144,13 +149,13 @@ static void backward_block(const struct shape *s, const struct backward *b, cons
   if (s->per == 2) tc_bf16_probabilities(b->P2, b->dSt, b->dS2, b->S, b->dP, block, s->on_scores, s->cap, lse, delta);
   else probabilities(b->S, b->dP, block, s->cap, lse, delta);
   t = (struct tc_tile){ .m = cols, .n = ld, .k = words_of(s, rows), .a = b->P2, .a_row = 1, .a_col = EDGE,
-                        .b = b->g2 + qb * half * ld, .ldb = ld, .c = b->dv, .ldc = ld, .acc = true,
+                        .b = b->g2 + qb * edge * ld, .ldb = ld, .c = b->dv, .ldc = ld, .acc = true,
                         .tri = triangle ? TC_TRI_K_FROM : TC_TRI_NONE };
   s->tile(&t);                                             /* dv += P^T dO */
-  t.a = b->dSt, t.b = b->q2 + qb * half * ld, t.c = b->dk;
+  t.a = b->dSt, t.b = b->q2 + qb * edge * ld, t.c = b->dk;
   s->tile(&t);                                             /* dk += dS^T q */
-  t = (struct tc_tile){ .m = rows, .n = ld, .k = words_of(s, cols), .a = b->dS2, .a_row = half, .a_col = 1,
-                        .b = b->k2 + kb * half * ld, .ldb = ld, .c = b->dq + qb * EDGE * ld,
+  t = (struct tc_tile){ .m = rows, .n = ld, .k = words_of(s, cols), .a = b->dS2, .a_row = edge, .a_col = 1,
+                        .b = b->k2 + kb * edge * ld, .ldb = ld, .c = b->dq + qb * EDGE * ld,
                         .ldc = ld, .acc = true,
                         .tri = triangle ? TC_TRI_K_UPTO : TC_TRI_NONE };
   s->tile(&t);                                             /* dq += dS k */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-typedef uint16_t __attribute__((may_alias)) half;
+typedef uint16_t __attribute__((may_alias)) bf16_alias;
 
 struct shape tc_attn_shape(struct tc_device *d, const struct tc_call *c, int qkv, int more, bool bf16)
 {
@@ -20,8 +20,9 @@ struct shape tc_attn_shape(struct tc_device *d, const struct tc_call *c, int qkv
   s.blocks = tc_ceil_div(s.T, EDGE);
   s.sequences = s.kv->dim[0] / s.T;
   s.most = TC_MIN(s.T, x->dim[0]);
-  bf16 = bf16 && x->dtype == TC_BF16 && s.kv->dtype == TC_BF16 && tc_cpu_of(d)->bf16;
-  s.per = bf16 ? 2 : 1;
+  TC_ASSERT(x->dtype == s.kv->dtype);
+  bf16 = bf16 && x->dtype == TC_BF16 && tc_cpu_of(d)->bf16;
+  s.per = bf16 ? 2 : 1, s.edge = EDGE / s.per;
   s.words = words_of(&s, s.D), s.row = s.ld / s.per;
   s.tile = bf16 ? tc_cpu_of(d)->tile_bf16 : tc_cpu_of(d)->tile;
   s.scale = tc_call_scale(c, s.D), s.cap = c->f[1];
@@ -95,11 +96,12 @@ static inline __attribute__((always_inline)) void request(const void *p, int64_t
 #define SCALED_BF16(x) (scale * tc_bf16_to_f32(x))
 DEFINE_PACK(pack_f32, float, float, SCALED)
 DEFINE_PACK(pack_bf16, float, uint16_t, SCALED_BF16)
-DEFINE_PACK(copy_bf16, half, uint16_t, SAME)
+DEFINE_PACK(copy_bf16, bf16_alias, uint16_t, SAME)
 
 void tc_attn_pack(float *y, const struct shape *s, const struct rows *x, float scale)
 {
-  if (s->per == 2) copy_bf16((half *)y, s->ld, x, s->D, 1.f);
+  TC_ASSERT(x->v->dtype == TC_F32 || x->v->dtype == TC_BF16);
+  if (s->per == 2) copy_bf16((bf16_alias *)y, s->ld, x, s->D, 1.f);
   else if (x->v->dtype == TC_F32) pack_f32(y, s->ld, x, s->D, scale);
   else pack_bf16(y, s->ld, x, s->D, scale);
 }
@@ -118,11 +120,11 @@ void tc_attn_transpose(float *y, const struct shape *s, const float *x)
 }
 
 /* y[n / 2, rounded up][ld]: rows 2 t and 2 t + 1 of x[n][ld], one in the lower halves, one in the upper ones. */
-TC_CLONES static void pair_up(tc_word *y, const half *x, int64_t n, int64_t ld)
+TC_CLONES static void pair_up(tc_word *y, const bf16_alias *x, int64_t n, int64_t ld)
 {
   for (int64_t t = 0; t < n; t += 2, y += ld, x += 2 * ld) {
     const uint32_t other = t + 1 < n ? 0xffff0000u : 0;
-    const half *next = other ? x + ld : x;
+    const bf16_alias *next = other ? x + ld : x;
 #pragma omp simd
     for (int64_t j = 0; j < ld; j++) y[j] = x[j] | ((uint32_t)next[j] << 16 & other);
   }
@@ -130,7 +132,7 @@ TC_CLONES static void pair_up(tc_word *y, const half *x, int64_t n, int64_t ld)
 
 void tc_attn_pair(float *y, const struct shape *s, const float *x, int64_t n)
 {
-  if (s->per == 2) pair_up((tc_word *)y, (const half *)x, n, s->ld);
+  if (s->per == 2) pair_up((tc_word *)y, (const bf16_alias *)x, n, s->ld);
 }
 
 float *tc_attn_carve_pairs(float **p, const struct shape *s, int64_t n, float *rows)
@@ -157,8 +159,8 @@ DEFINE_UNPACK(unpack_bf16, uint16_t, tc_f32_to_bf16)
 void tc_attn_unpack(const struct rows *y, const struct shape *s, const float *x, float scale)
 {
   static const float zeros[TC_BLOCK];
-  TC_ASSERT(s->D <= TC_BLOCK);
-  (y->v->dtype == TC_F32 ? unpack_f32 : unpack_bf16)(y, x ? x : zeros, x ? s->ld : 0, s->D, x ? scale : 0.f);
+  TC_ASSERT(s->D <= TC_BLOCK && (y->v->dtype == TC_F32 || y->v->dtype == TC_BF16));
+  (y->v->dtype == TC_F32 ? unpack_f32 : unpack_bf16)(y, x ? x : zeros, x ? s->ld : 0, s->D, scale);
 }
 
 TC_CLONES void tc_attn_bf16_dots(float *dot, const struct rows *x, const struct rows *y, int64_t D)

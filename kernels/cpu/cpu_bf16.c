@@ -1,7 +1,8 @@
 /* cpu_bf16.c - what CPUs with AVX512_BF16 compute otherwise where tensors are bf16: activations, and the scores of attention
  * on their way from one product to the next.
  *
- * Results are rounded to 8 bits of precision, so that exponentials and reciprocals of some 14 to 18 bits are enough. */
+ * Results are rounded to 8 bits of precision, so that exponentials of 17 bits and reciprocals of 13 are enough. Sums of
+ * exponentials, and their logarithms, are fp32, and off by some 1e-6. */
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/math.h"
 
@@ -46,14 +47,12 @@ INLINE __m512 sigmoid(__m512 x) { return _mm512_rcp14_ps(1.f + exp_of(-x)); }
 
 /* ---- activations: the formulas of cpu_act.c ---------------------------------------------- */
 
-#define GELU_C 1.59576912160573f       /* 2 sqrt(2 / pi) */
-
-INLINE __m512 gelu_of(__m512 v) { return v * sigmoid(GELU_C * v * (1.f + 0.044715f * v * v)); }
+INLINE __m512 gelu_of(__m512 v) { return v * sigmoid(TC_GELU_C * v * (1.f + 0.044715f * v * v)); }
 
 INLINE __m512 gelu_slope(__m512 v)
 {
-  const __m512 q = _mm512_min_ps(of(1e30f), v * v), s = sigmoid(GELU_C * v * (1.f + 0.044715f * q));
-  return s + v * (s * (1.f - s)) * (GELU_C * (1.f + 3.f * 0.044715f * q));
+  const __m512 q = _mm512_min_ps(of(1e30f), v * v), s = sigmoid(TC_GELU_C * v * (1.f + 0.044715f * q));
+  return s + v * (s * (1.f - s)) * (TC_GELU_C * (1.f + 3.f * 0.044715f * q));
 }
 
 #define ARGS uint16_t *y, uint16_t *z, const uint16_t *g, const uint16_t *x, const uint16_t *b, int64_t n
@@ -107,21 +106,27 @@ INLINE __mmask16 seen_lanes(const struct range *k, int j)
   return lanes(k->end - j) & (__mmask16)~lanes(k->from - j);
 }
 
-TC_BF16_TARGET void tc_bf16_exp_scores(float *P, float *S, const struct seen *x, float scale, float cap, float *max,
+/* 16 scores s become cap tanh(s / cap). */
+INLINE __m512 capped(__m512 s, float cap)
+{
+  float x[LANES];
+  _mm512_storeu_ps(x, s);
+  tc_cap_scores(x, LANES, cap);
+  return _mm512_loadu_ps(x);
+}
+
+TC_BF16_TARGET void tc_bf16_exp_scores(float *P, const float *S, const struct seen *x, float scale, float cap, float *max,
                                        float *sum, float *o, int64_t ld)
 {
   for (int64_t r = 0; r < x->rows; r++, P += EDGE / 2, S += EDGE, o += ld) {
     const struct range k = range_of(x, r);
     __m512 v[EDGE / LANES], m = of(max[r]), add = of(0);
-    if (cap > 0) {
-      tc_scale_scores(S + k.first, k.last - k.first, scale);
-      tc_cap_scores(S + k.first, k.last - k.first, cap);
-    }
-    const float by = cap > 0 ? 1.f : scale;
     for (int j = k.first; j < k.last; j += LANES) {
-      v[j / LANES] = _mm512_loadu_ps(S + j) * by;
+      v[j / LANES] = _mm512_loadu_ps(S + j) * scale;
+      if (cap > 0) v[j / LANES] = capped(v[j / LANES], cap);
       m = _mm512_mask_max_ps(m, seen_lanes(&k, j), m, v[j / LANES]);
     }
+    /* Only here, since the row may be where S is. */
     for (int j = 0; j < EDGE; j += LANES) _mm256_storeu_si256((__m256i *)(P + j / 2), _mm256_setzero_si256());
     if (k.first == k.last) continue;
     const float top = _mm512_reduce_max_ps(m);
@@ -147,15 +152,9 @@ INLINE struct grads grads_of(const float *S, const float *dP, const struct range
 {
   const __mmask16 seen = j >= k->first && j < k->last ? seen_lanes(k, j) : 0;
   __m512 s = _mm512_maskz_loadu_ps(seen, S + j) * scale, slope = of(1.f);
-  if (cap > 0) {
-    float capped[LANES];
-    _mm512_storeu_ps(capped, s);
-    tc_cap_scores(capped, LANES, cap);
-    s = _mm512_loadu_ps(capped);
-    slope = (1.f - s / cap) * (1.f + s / cap);
-  }
+  if (cap > 0) s = capped(s, cap), slope = (1.f - s / cap) * (1.f + s / cap);
   struct grads g = { .p = _mm512_maskz_mov_ps(seen, exp_of(s - lse)) };
-  g.ds = g.p * (_mm512_maskz_loadu_ps(seen, dP + j) - delta) * slope;
+  g.ds = _mm512_maskz_mov_ps(seen, g.p * (_mm512_maskz_loadu_ps(seen, dP + j) - delta) * slope);      /* delta may be NaN */
   return g;
 }
 
@@ -193,7 +192,7 @@ NONE_ACT(tc_bf16_silu_gate)
 NONE_ACT(tc_bf16_silu_gate_bwd)
 NONE_ACT(tc_bf16_gelu_gate)
 NONE_ACT(tc_bf16_gelu_gate_bwd)
-NONE(tc_bf16_exp_scores, float *P, float *S, const struct seen *x, float scale, float cap, float *max, float *sum, float *o,
+NONE(tc_bf16_exp_scores, float *P, const float *S, const struct seen *x, float scale, float cap, float *max, float *sum, float *o,
      int64_t ld)
 NONE(tc_bf16_probabilities, float *P2, float *dSt, float *dS2, const float *S, const float *dP, const struct seen *x,
      float scale, float cap, const float *lse, const float *delta)

@@ -57,10 +57,12 @@
 
 #define MADD_F32(s, a, x) ((s) + *(a) * (x))
 DEFINE_TILE(any, , 4, 4, 1, MADD_F32)
-#ifdef TC_BF16_TARGET
+#if defined __x86_64__ && defined __GNUC__
 DEFINE_TILE(avx2, __attribute__((target("avx2,fma"))), 8, 6, 1, MADD_F32)
 DEFINE_TILE(avx512, __attribute__((target("avx512f,avx2,fma"))), 16, 8, 1, MADD_F32)
+#endif
 
+#ifdef TC_BF16_TARGET
 #define MADD_BF16(s, a, x) \
   ((vec_bf16)_mm512_dpbf16_ps((__m512)(s), (__m512bh)_mm512_set1_epi32(*(const tc_word *)(a)), (__m512bh)(x)))
 DEFINE_TILE(bf16, TC_BF16_TARGET, 16, 8, 2, MADD_BF16)
@@ -68,7 +70,7 @@ DEFINE_TILE(bf16, TC_BF16_TARGET, 16, 8, 2, MADD_BF16)
 
 void (*tc_cpu_tile_pick(void))(const struct tc_tile *t)
 {
-#ifdef TC_BF16_TARGET
+#if defined __x86_64__ && defined __GNUC__
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f")) return product_avx512;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return product_avx2;
@@ -80,8 +82,7 @@ void (*tc_cpu_tile_bf16(void))(const struct tc_tile *t)
 {
 #ifdef TC_BF16_TARGET
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-    return product_bf16;
+  if (TC_BF16_SUPPORTED()) return product_bf16;
 #endif
   return NULL;
 }

@@ -11,6 +11,8 @@
 
 union tc_bits { float f; int32_t i; };
 
+#define TC_GELU_C 1.59576912160573f       /* 2 sqrt(2 / pi) */
+
 /* e^x, relative error below 2e-7; 0 below -104, infinity above 88.73.
  * x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for e^r, then 2^n in two factors, since
  * n = 128 and subnormal results have no single one. */
@@ -80,12 +82,6 @@ static inline float tc_sqrtf(float x)
   float s = x * y;
   s = s + 0.5f * y * (x - s * s);
   return x < 1.17549435e-38f ? 0.f : s;
-}
-
-static inline __attribute__((always_inline)) void tc_scale_scores(float *S, int64_t n, float scale)
-{
-#pragma omp simd
-  for (int64_t j = 0; j < n; j++) S[j] *= scale;
 }
 
 /* n scores become cap tanh(S / cap). */

@@ -26,13 +26,8 @@ static const char *score_words(const struct scores *how)
 
 /* Tensor cores, and CPUs that multiply bf16, take probabilities in bf16: an element of many terms is off by more than its
  * own rounding. */
-static bool takes_bf16(int dtype)
-{
-  struct tc_device *d = dev(T_DEVICE, 1);
-  const bool has = dtype == TC_BF16 && d->ops->has_bf16(d);
-  tc_device_close(d);
-  return has;
-}
+static bool multiplies_bf16;             /* the device */
+static bool takes_bf16(int dtype) { return dtype == TC_BF16 && multiplies_bf16; }
 
 /* K groups of G heads that share a key and a value. */
 static void scored_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t G, int64_t D, const struct scores *how)
@@ -75,6 +70,29 @@ static void masked_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t
 static void grouped_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t G, int64_t D)
 {
   masked_attention(dtype, B, T, K, G, D, 0);
+}
+
+/* Operands in bf16 but for one. */
+static void mixed_attention(void)
+{
+  enum { N = 33, K = 1, G = 2, D = 9, DY = 0, Y = 2, DQKV = 4 };
+  struct test t = new_test(TC_OP_ATTN, "bf16 to fp32");
+  input(&t, TC_BF16, DIMS(N, K, G + 2, D), NORMALISH);
+  output(&t, TC_F32, DIMS(N, K * G, D));
+  output(&t, TC_F32, DIMS(N, K * G));
+  t.c.k[0] = N, t.tol = takes_bf16(TC_BF16) ? 1.0 / 32 : 4e-6;
+  check(&t);
+  for (int other = DY; other <= DQKV; other += 2) {
+    t = new_test(TC_OP_ATTN_BWD, "bf16, but operand %d", other);
+    input(&t, other == DY ? TC_F32 : TC_BF16, DIMS(N, K * G, D), NORMALISH);
+    input(&t, TC_BF16, DIMS(N, K, G + 2, D), NORMALISH);
+    input(&t, other == Y ? TC_F32 : TC_BF16, DIMS(N, K * G, D), NORMALISH);
+    input(&t, TC_F32, DIMS(N, K * G), NORMALISH);
+    t.c.k[0] = N, t.tol = takes_bf16(TC_BF16) ? 1.0 / 20 : 1e-5;
+    derive(&t, TC_OP_ATTN, (int[]){ 1 }, 1, (int[]){ 2, 3 }, 2);
+    output(&t, other == DQKV ? TC_F32 : TC_BF16, DIMS(N, K, G + 2, D));
+    check(&t);
+  }
 }
 
 static void attention(int dtype, int64_t B, int64_t T, int64_t H, int64_t D)

@@ -268,7 +268,7 @@ static int64_t rows_of(const struct context *x) { return tokens_of(&x->s) / rank
 
 static double rounding(const struct context *x, bool back)
 {
-  return takes_bf16(x->dtype) ? back ? 1.0 / 20 : 1.0 / 32 : back ? 1e-5 : 4e-6;
+  return takes_bf16(x->dtype) ? back ? x->D < 4 ? 1.0 / 16 : 1.0 / 20 : 1.0 / 32 : back ? 1e-5 : 4e-6;
 }
 
 static struct test context_test(const struct context *x, bool back, const char *who)

@@ -1,4 +1,5 @@
-/* t_scratch.c - how much scratch kernels of the device `cpu` ask for: exactly what they use, and no byte more. */
+/* t_scratch.c - how much scratch kernels of the device `cpu` ask for: exactly what they use, and no byte more. Attention in
+ * bf16: packed rows take half as much, and those for sums over rows are pairs. */
 #include "kernels/kernel.h"
 #include "tests/unit/tap.h"
 
@@ -75,6 +76,17 @@ int main(void)
     is_int(d->ops->kernel[c.op].scratch(d, &c),
            threads * (272 + 4 * 65 * 32 + 2 * 64 * 32 + 2 * 2 * 20 * 64 + 2 * 64 * 64 + 2 * 80) * F,
            "attn_bwd, %d threads", threads);
+    if (!d->ops->has_bf16(d)) {
+      tc_device_close(d);
+      continue;
+    }
+    for (int i = 0; i < 4; i++) attn[i].dtype = TC_BF16;
+    is_int(d->ops->kernel[c.op].scratch(d, &c),
+           threads * (272 + 3 * 65 * 16 + 3 * 33 * 32 + 65 * 32 + 2 * 64 * 32 + 2 * 2 * 10 * 64 + 7 * 64 * 32 + 2 * 80) * F,
+           "attn_bwd in bf16, %d threads", threads);
+    c = (struct tc_call){ .op = TC_OP_ATTN, .in = attn + 1, .n_in = 1, .k = { 65 } };
+    is_int(d->ops->kernel[c.op].scratch(d, &c),
+           threads * (272 + 2 * 65 * 16 + 33 * 32 + 2 * 10 * 64 + 64 * 64 + 64 * 32 + 128) * F, "attn in bf16, %d threads", threads);
     tc_device_close(d);
   }
   return done_testing();
