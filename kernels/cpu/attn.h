@@ -100,8 +100,8 @@ void tc_attn_bf16_dots(float *dot, const struct rows *x, const struct rows *y, i
  * are processed from the first to the last, each read before it is written. */
 void tc_bf16_exp_scores(float *P, const float *S, const struct seen *x, float scale, float cap, float *max, float *sum,
                         float *o, int64_t ld);
-/* As probabilities of cpu_attn_bwd.c, of scores that are multiplied by `scale`: P and dS by pairs of queries, P2 and dSt [rows / 2, rounded up][EDGE] words, and
- * dS2[rows, rounded up to 2][EDGE] bf16. */
+/* As probabilities of cpu_attn_bwd.c, of scores that are multiplied by `scale`: P and dS by pairs of queries, P2 and dSt
+ * [rows / 2, rounded up][EDGE] words, and dS2[rows, rounded up to 2][EDGE] bf16. */
 void tc_bf16_probabilities(float *P2, float *dSt, float *dS2, const float *S, const float *dP, const struct seen *x,
                            float scale, float cap, const float *lse, const float *delta);
 

@@ -86,7 +86,8 @@ int main(void)
            "attn_bwd in bf16, %d threads", threads);
     c = (struct tc_call){ .op = TC_OP_ATTN, .in = attn + 1, .n_in = 1, .k = { 65 } };
     is_int(d->ops->kernel[c.op].scratch(d, &c),
-           threads * (272 + 2 * 65 * 16 + 33 * 32 + 2 * 10 * 64 + 64 * 64 + 64 * 32 + 128) * F, "attn in bf16, %d threads", threads);
+           threads * (272 + 2 * 65 * 16 + 33 * 32 + 2 * 10 * 64 + 64 * 64 + 64 * 32 + 128) * F,
+           "attn in bf16, %d threads", threads);
     tc_device_close(d);
   }
   return done_testing();
