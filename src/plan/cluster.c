@@ -95,6 +95,7 @@ static void set_link(struct tc_link *l, double latency_s, double bytes_per_s)
   for (int i = TC_FIRST_COLL; i < TC_COLLS; i++) {
     l->latency_s[i] = latency_s;
     l->bytes_per_s[i] = bytes_per_s;
+    l->measured[i].n = 0;
   }
 }
 
@@ -196,6 +197,7 @@ static int read_link(const struct file *f, const char *key, const char *value, s
   } else {
     f->k->link[w].latency_s[c] = s;
     f->k->link[w].bytes_per_s[c] = rate;
+    f->k->link[w].measured[c].n = 0;
   }
   return 0;
 }
@@ -317,6 +319,7 @@ static void same_spine(struct tc_cluster *k)
     if (!(s->bytes_per_s[c] > 0)) {
       s->bytes_per_s[c] = k->link[TC_WIRE_NETWORK].bytes_per_s[c];
       s->latency_s[c] = k->link[TC_WIRE_NETWORK].latency_s[c];
+      s->measured[c] = k->link[TC_WIRE_NETWORK].measured[c];
     }
 }
 

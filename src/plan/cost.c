@@ -3,7 +3,8 @@
  * time of an op = launch + max(operations / achieved rate, bytes / achieved memory rate). If ops were timed,
  * the time of the same shape is used, or that of the nearest shape, scaled by the ratio of the formula's
  * times.
- * time of a transfer = latency + bytes / rate of the link; its bytes are those of its algorithm's flows (coll/flow.h). */
+ * time of a transfer = latency + bytes / rate of the link, or as measured at sizes nearby (links.c); its bytes are those of
+ * its algorithm's flows (coll/flow.h). */
 #include "src/plan/impl.h"
 #include "src/graph/rule.h"
 #include "src/program/collective.h"
@@ -247,7 +248,6 @@ void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, co
   for (int w = 0; w < TC_WIRES; w++) {
     const struct tc_link *l = &k->link[w];
     if (out->bytes[w] <= 0 && !(w == TC_WIRE_NODE && out->bytes[TC_WIRE_NETWORK] <= 0)) continue;
-    double s = l->latency_s[coll] * rounds + out->bytes[w] / l->bytes_per_s[coll];
-    out->seconds = TC_MAX(out->seconds, s);
+    out->seconds = TC_MAX(out->seconds, tc_link_seconds(l, coll, rounds, out->bytes[w]));
   }
 }

@@ -1,6 +1,7 @@
-/* links.c - a link's latency and rate from what `tercio comm --json` measured on it: for each collective, the
- * line through (bytes of the busiest member, between nodes those that leave its own, time) with the least squared relative errors in time, since
- * a step mostly waits for large transfers. */
+/* links.c - a link from what `tercio comm --json` measured on it: for each collective, times by the bytes of the busiest member
+ * (between nodes those that leave its own), and latency and rate by the line through them with the least squared relative
+ * errors in time, since a step mostly waits for large transfers. Times need not lie on a line: a link may let short bursts
+ * through, or lose packets when both ends send for long. */
 #include "src/plan/impl.h"
 #include "src/coll/flow.h"
 
@@ -42,8 +43,39 @@ static bool solve(const struct fit *f, double *latency_s, double *bytes_per_s)
 }
 
 /* send_recv is a ring on serial queues: two transfers one after the other, three for an odd number of
- * ranks; send is one. */
-static double turns(bool ring, int ranks) { return !ring ? 1 : ranks % 2 ? 3 : 2; }
+ * ranks; send is one, from each even rank to the next. With an even number of several ranks on each node (`each`), all that
+ * leaves a node does so in one turn, and of send nothing does: 0. */
+static double turns(bool ring, int ranks, int each)
+{
+  if (each < ranks && each % 2 == 0) return ring;
+  return !ring ? 1 : ranks % 2 ? 3 : 2;
+}
+
+/* In the order of sizes; of two times of a size the mean. What finds no room is left out. */
+static void note(struct tc_link_points *p, double bytes, double s)
+{
+  int i = p->n;
+  while (i > 0 && p->bytes[i - 1] >= bytes) i--;
+  if (i < p->n && p->bytes[i] == bytes) {
+    p->seconds[i] = (p->seconds[i] + s) / 2;
+    return;
+  }
+  if (p->n == TC_LINK_POINTS) return;
+  for (int k = p->n++; k > i; k--) p->bytes[k] = p->bytes[k - 1], p->seconds[k] = p->seconds[k - 1];
+  p->bytes[i] = bytes, p->seconds[i] = s;
+}
+
+double tc_link_seconds(const struct tc_link *l, int coll, double rounds, double bytes)
+{
+  const struct tc_link_points *p = &l->measured[coll];
+  const double x = bytes / rounds;
+  int i = 1;
+  if (p->n < 2) return l->latency_s[coll] * rounds + bytes / l->bytes_per_s[coll];
+  while (i < p->n - 1 && x > p->bytes[i]) i++;
+  const double slope = (p->seconds[i] - p->seconds[i - 1]) / (p->bytes[i] - p->bytes[i - 1]);
+  if (x > p->bytes[i] && slope <= 0) return rounds * p->seconds[i] * x / p->bytes[i];
+  return rounds * TC_MAX(p->seconds[i - 1] + slope * (x - p->bytes[i - 1]), 0);
+}
 
 /* Rows that earlier versions wrote name none: it was the direct one. So are, as far as bytes go, a device's library's. */
 static int algorithm_of(const json_t *row, int coll)
@@ -64,6 +96,7 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
 {
   json_t *rows, *row;
   struct fit fit[TC_COLLS] = { { 0 } };
+  struct tc_link_points points[TC_COLLS] = { { 0 } };
   size_t i;
   TC_TRY(tc_read_json(&rows, path, "output of tercio comm --json", MOST_FILE_BYTES, 0, NULL, err));
   json_array_foreach(rows, i, row) {
@@ -75,18 +108,27 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
     double s = json_number_value(json_object_get(row, "median_us")) * 1e-6;
     if (!(s > 0)) s = json_number_value(json_object_get(row, "time_us")) * 1e-6;
     if (coll < 0 || ranks < 2 || ranks > MOST_RANKS || !(s > 0 && s <= MOST_SIZE && bytes <= MOST_SIZE)) continue;
-    double rounds = ceil(log2((double)(coll == TC_SEND ? 2 : ranks)));
-    s /= turns(ring, (int)ranks);
     const int members = coll == TC_SEND ? 2 : (int)ranks;
-    add(&fit[coll], tc_coll_busiest(algorithm_of(row, coll), coll, members, members_each(row, members), bytes) / rounds,
-        s / rounds);
+    const double rounds = ceil(log2(members)), n = coll == TC_SEND ? turns(ring, (int)ranks, members_each(row, (int)ranks)) : 1;
+    if (n == 0) continue;
+    const double x = tc_coll_busiest(algorithm_of(row, coll), coll, members, members_each(row, members), bytes) / rounds;
+    s /= n * rounds;
+    add(&fit[coll], x, s);
+    note(&points[coll], x, s);
   }
   json_decref(rows);
   struct tc_link x = *l;
   bool any = false;
-  for (int c = TC_FIRST_COLL; c < TC_COLLS; c++) any |= solve(&fit[c], &x.latency_s[c], &x.bytes_per_s[c]);
+  for (int c = TC_FIRST_COLL; c < TC_COLLS; c++) {
+    if (!solve(&fit[c], &x.latency_s[c], &x.bytes_per_s[c])) continue;
+    any = true;
+    x.measured[c] = points[c];
+    for (int i = 1; i < points[c].n; i++)
+      x.measured[c].seconds[i] = TC_MAX(x.measured[c].seconds[i], x.measured[c].seconds[i - 1]);
+  }
   x.latency_s[TC_RECV] = x.latency_s[TC_SEND];
   x.bytes_per_s[TC_RECV] = x.bytes_per_s[TC_SEND];
+  x.measured[TC_RECV] = x.measured[TC_SEND];
   if (!any)
     return tc_fail(err, TC_EUSER,
                    "%s has no collective with two sizes: write it with tercio comm --op all "

@@ -22,8 +22,14 @@ struct json_t;                                   /* jansson's */
 
 /* ---- cluster.c: what things cost --------------------------------------------- */
 
-/* A transfer takes latency_s + bytes / bytes_per_s, by kind of collective. */
-struct tc_link { double latency_s[TC_COLLS], bytes_per_s[TC_COLLS]; };
+/* A transfer takes latency_s + bytes / bytes_per_s, by kind of collective; where sizes were measured, what is between these, and
+ * the line is for what needs no more. Sizes and times of one round, both growing. */
+enum { TC_LINK_POINTS = 32 };
+struct tc_link_points { int n; double bytes[TC_LINK_POINTS], seconds[TC_LINK_POINTS]; };
+struct tc_link {
+  double latency_s[TC_COLLS], bytes_per_s[TC_COLLS];
+  struct tc_link_points measured[TC_COLLS];
+};
 /* Traffic within a node; between nodes; between leaf switches, which is part of that between nodes. */
 enum tc_wire { TC_WIRE_NODE, TC_WIRE_NETWORK, TC_WIRE_SPINE, TC_WIRES };
 extern const char *const tc_wire_name[TC_WIRES];
@@ -67,6 +73,8 @@ int tc_cluster_write(const struct tc_cluster *k, const char *path, const char *f
 /* links.c. Local. Latency and rate of each collective, fitted to the output of `tercio comm --json` in the
  * file; a collective that was not measured gets those of the most similar one. */
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err);
+/* Local. A collective of so many rounds, whose busiest member moves so many bytes in all. */
+double tc_link_seconds(const struct tc_link *l, int coll, double rounds, double bytes);
 void tc_cluster_done(struct tc_cluster *k);
 /* Local. Whether the device is a CPU, whose memory is its host's: its name begins with "cpu". */
 bool tc_plan_is_cpu(const struct tc_plan_device *d);

@@ -169,7 +169,7 @@ static void test_file_lines(void)
 /* Links fitted to a line come back as that line; one by one and barriers are left alone. */
 static void test_links(void)
 {
-  struct tc_link l = { { 0 }, { 0 } };
+  struct tc_link l = { .latency_s = { 0 } };
   struct tc_err err = { 0 };
   char path[] = "t_plan-XXXXXX";
   int fd = mkstemp(path);

@@ -146,7 +146,7 @@ static void test_shared_links(void)
   static const struct { const char *algorithm; double part; } rows[] = { { "nodes", 0.5 }, { "exchange", 1 } };
   for (int i = 0; i < 2; i++) {
     char text[600] = "[";
-    struct tc_link l = { { 0 }, { 0 } };
+    struct tc_link l = { .latency_s = { 0 } };
     struct tc_err err = { 0 };
     for (int k = 1; k < 4; k++)
       tc_text_add(text, sizeof text, "%s{\"op\": \"all_reduce\", \"ranks\": 4, \"nodes\": 2, \"size\": %d, \"time_us\": %.9f, "
@@ -158,6 +158,43 @@ static void test_shared_links(void)
     near_f(l.latency_s[TC_ALL_REDUCE], 10e-6, 1e-6, "... its latency");
     near_f(l.bytes_per_s[TC_ALL_REDUCE], 1e9, 1e-6, "... its rate");
   }
+}
+
+/* Two ranks: 10, 20 and 40 kB in 100, 300 and 500 us; what is between, before and beyond. */
+static void test_measured_sizes(void)
+{
+  static const struct { double bytes, us; } at[] = { { 10e3, 100 }, { 15e3, 200 }, { 30e3, 400 }, { 80e3, 900 }, { 1, 0 } };
+  struct tc_link l = { .latency_s = { 0 } };
+  struct tc_err err = { 0 };
+  put("[{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": 20000, \"time_us\": 300},"
+      "{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": 40000, \"time_us\": 400},"
+      "{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": 10000, \"time_us\": 100},"
+      "{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": 40000, \"time_us\": 600}]");
+  is_int(tc_links_read(&l, path, &err), 0, "sizes that are on no line: %s", err.text);
+  for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+    const double s = tc_link_seconds(&l, TC_ALL_REDUCE, 1, at[i].bytes);
+    ok(fabs(s - at[i].us * 1e-6) < 1e-12, "... %g bytes take %g us: %g", at[i].bytes, at[i].us, s * 1e6);
+  }
+  ok(fabs(tc_link_seconds(&l, TC_ALL_REDUCE, 2, 30e3) - 400e-6) < 1e-12, "... as much in two rounds: twice 15 kB");
+  put("[{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": 10000, \"time_us\": 100},"
+      "{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": 20000, \"time_us\": 500},"
+      "{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": 40000, \"time_us\": 400}]");
+  is_int(tc_links_read(&l, path, &err), 0, "a larger size in less time: %s", err.text);
+  ok(fabs(tc_link_seconds(&l, TC_ALL_REDUCE, 1, 80e3) - 1e-3) < 1e-12, "... counts as the smaller's time, and grows beyond it");
+}
+
+/* On two nodes of two ranks each, the ring's sends leave a node in one turn, and send is within nodes. */
+static void test_shared_sends(void)
+{
+  struct tc_link l = { .latency_s = { 0 } };
+  struct tc_err err = { 0 };
+  put("[{\"op\": \"send_recv\", \"ranks\": 4, \"nodes\": 2, \"size\": 20000, \"time_us\": 30},"
+      "{\"op\": \"send_recv\", \"ranks\": 4, \"nodes\": 2, \"size\": 40000, \"time_us\": 50},"
+      "{\"op\": \"send\", \"ranks\": 4, \"nodes\": 2, \"size\": 20000, \"time_us\": 1},"
+      "{\"op\": \"send\", \"ranks\": 4, \"nodes\": 2, \"size\": 40000, \"time_us\": 2}]");
+  is_int(tc_links_read(&l, path, &err), 0, "sends of two nodes of two: %s", err.text);
+  near_f(l.latency_s[TC_SEND], 10e-6, 1e-6, "... their latency");
+  near_f(l.bytes_per_s[TC_RECV], 1e9, 1e-6, "... their rate");
 }
 
 static void test_links(void)
@@ -230,7 +267,7 @@ static void test_links(void)
     ok(l.latency_s[TC_RECV] == 0 && l.bytes_per_s[TC_SEND] == 5, "... and change nothing");
   }
   put("{");
-  struct tc_link l = { { 0 }, { 0 } };
+  struct tc_link l = { .latency_s = { 0 } };
   struct tc_err err = { 0 };
   is_int(tc_links_read(&l, path, &err), TC_EUSER, "no JSON");
   char *want = tc_sprintf("output of tercio comm --json %s is not JSON: line 1: ", path);
@@ -248,6 +285,8 @@ int main(void)
   test_write();
   test_links();
   test_shared_links();
+  test_shared_sends();
+  test_measured_sizes();
   unlink(path);
   return done_testing();
 }
