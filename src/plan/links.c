@@ -51,7 +51,7 @@ static double turns(bool ring, int ranks, int each)
   return !ring ? 1 : ranks % 2 ? 3 : 2;
 }
 
-/* In the order of sizes; of two times of a size the mean. What finds no room is left out. */
+/* What is measured beside the latency. In the order of sizes; of two times of a size the mean. What finds no room is left out. */
 static void note(struct tc_link_points *p, double bytes, double s)
 {
   int i = p->n;
@@ -65,16 +65,30 @@ static void note(struct tc_link_points *p, double bytes, double s)
   p->bytes[i] = bytes, p->seconds[i] = s;
 }
 
-double tc_link_seconds(const struct tc_link *l, int coll, double rounds, double bytes)
+/* Without the latency of its rounds. */
+static double bytes_seconds(const struct tc_link *l, int coll, double bytes)
 {
   const struct tc_link_points *p = &l->measured[coll];
-  const double x = bytes / rounds;
   int i = 1;
-  if (p->n < 2) return l->latency_s[coll] * rounds + bytes / l->bytes_per_s[coll];
-  while (i < p->n - 1 && x > p->bytes[i]) i++;
+  if (p->n < 2) return bytes / l->bytes_per_s[coll];
+  while (i < p->n - 1 && bytes > p->bytes[i]) i++;
   const double slope = (p->seconds[i] - p->seconds[i - 1]) / (p->bytes[i] - p->bytes[i - 1]);
-  if (x > p->bytes[i] && slope <= 0) return rounds * p->seconds[i] * x / p->bytes[i];
-  return rounds * TC_MAX(p->seconds[i - 1] + slope * (x - p->bytes[i - 1]), 0);
+  if (bytes > p->bytes[i] && slope <= 0) return p->seconds[i] * bytes / p->bytes[i];
+  return TC_MAX(p->seconds[i - 1] + slope * (bytes - p->bytes[i - 1]), 0);
+}
+
+double tc_link_seconds(const struct tc_link *l, int coll, double rounds, double bytes)
+{
+  return l->latency_s[coll] * rounds + bytes_seconds(l, coll, bytes);
+}
+
+/* Takes the latency off the times that were measured, in so many rounds each, and makes them grow. */
+static void take_points(struct tc_link *l, int coll, const struct tc_link_points *p, double rounds)
+{
+  struct tc_link_points *out = &l->measured[coll];
+  *out = *p;
+  for (int i = 0; i < p->n; i++)
+    out->seconds[i] = TC_MAX(p->seconds[i] - l->latency_s[coll] * rounds, i ? out->seconds[i - 1] : 0);
 }
 
 /* Rows that earlier versions wrote name none: it was the direct one. So are, as far as bytes go, a device's library's. */
@@ -97,6 +111,7 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
   json_t *rows, *row;
   struct fit fit[TC_COLLS] = { { 0 } };
   struct tc_link_points points[TC_COLLS] = { { 0 } };
+  double rounds_of[TC_COLLS] = { 0 };            /* of the last row: a file is of one group */
   size_t i;
   TC_TRY(tc_read_json(&rows, path, "output of tercio comm --json", MOST_FILE_BYTES, 0, NULL, err));
   json_array_foreach(rows, i, row) {
@@ -111,10 +126,11 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
     const int members = coll == TC_SEND ? 2 : (int)ranks;
     const double rounds = ceil(log2(members)), n = coll == TC_SEND ? turns(ring, (int)ranks, members_each(row, (int)ranks)) : 1;
     if (n == 0) continue;
-    const double x = tc_coll_busiest(algorithm_of(row, coll), coll, members, members_each(row, members), bytes) / rounds;
-    s /= n * rounds;
-    add(&fit[coll], x, s);
+    const double x = tc_coll_busiest(algorithm_of(row, coll), coll, members, members_each(row, members), bytes);
+    s /= n;
+    add(&fit[coll], x / rounds, s / rounds);
     note(&points[coll], x, s);
+    rounds_of[coll] = rounds;
   }
   json_decref(rows);
   struct tc_link x = *l;
@@ -122,9 +138,7 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
   for (int c = TC_FIRST_COLL; c < TC_COLLS; c++) {
     if (!solve(&fit[c], &x.latency_s[c], &x.bytes_per_s[c])) continue;
     any = true;
-    x.measured[c] = points[c];
-    for (int i = 1; i < points[c].n; i++)
-      x.measured[c].seconds[i] = TC_MAX(x.measured[c].seconds[i], x.measured[c].seconds[i - 1]);
+    take_points(&x, c, &points[c], rounds_of[c]);
   }
   x.latency_s[TC_RECV] = x.latency_s[TC_SEND];
   x.bytes_per_s[TC_RECV] = x.bytes_per_s[TC_SEND];

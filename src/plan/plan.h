@@ -23,7 +23,7 @@ struct json_t;                                   /* jansson's */
 /* ---- cluster.c: what things cost --------------------------------------------- */
 
 /* A transfer takes latency_s + bytes / bytes_per_s, by kind of collective; where sizes were measured, what is between these, and
- * the line is for what needs no more. Sizes and times of one round, both growing. */
+ * the line is for what needs no more. Sizes, and times without latency, both growing. */
 enum { TC_LINK_POINTS = 32 };
 struct tc_link_points { int n; double bytes[TC_LINK_POINTS], seconds[TC_LINK_POINTS]; };
 struct tc_link {
