@@ -137,10 +137,10 @@ static void test_printed(void)
   ranks.n_nodes = 2;
   prints(0, 0,
          "[\n"
-         " {\"op\": \"all_reduce\", \"axis\": \"tp\", \"ranks\": 2, \"link\": \"thread\", "
+         " {\"op\": \"all_reduce\", \"axis\": \"tp\", \"ranks\": 2, \"nodes\": 1, \"link\": \"thread\", "
          "\"size\": 8, \"count\": 2, \"iterations\": 3, \"time_us\": 1000.25, \"median_us\": 7.125, \"algbw\": "
          "12.3457, \"busbw\": 0.5, \"algorithm\": \"tree\", \"check\": \"ok\"},\n"
-         " {\"op\": \"reduce+broadcast\", \"axis\": \"tp\", \"ranks\": 2, \"link\": \"thread\", "
+         " {\"op\": \"reduce+broadcast\", \"axis\": \"tp\", \"ranks\": 2, \"nodes\": 1, \"link\": \"thread\", "
          "\"size\": 8, \"count\": 2, \"iterations\": 3, \"time_us\": 2000.5, \"median_us\": 7.125, \"algbw\": "
          "24.6913, \"busbw\": 0.5, \"algorithm\": \"tree\", \"check\": \"ok\"}\n"
          "]\n",
