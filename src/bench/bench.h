@@ -82,7 +82,7 @@ struct tc_bench_rank {             /* zeroed before it is opened */
   struct tc_bench *bench;
 };
 
-/* Local. "tp", "world"; ranks of it; nodes of rank 0's group of it. */
+/* Local. "tp", "world"; ranks of it; nodes of that of its groups that has most. */
 const char *tc_bench_axis_name(int axis);
 int tc_bench_axis_size(const struct tc_mesh *m, int axis);
 int tc_bench_axis_nodes(const struct tc_mesh *m, int axis);

@@ -11,7 +11,10 @@ int tc_bench_axis_size(const struct tc_mesh *m, int axis) { return axis == TC_BE
 
 int tc_bench_axis_nodes(const struct tc_mesh *m, int axis)
 {
-  return axis == TC_BENCH_WORLD ? m->n_nodes : tc_mesh_group_nodes(m, 0, tc_set_axes[axis]);
+  int most = axis == TC_BENCH_WORLD ? m->n_nodes : 1;
+  for (int r = 0; r < m->world && axis != TC_BENCH_WORLD; r++)
+    if (tc_mesh_index(m, r, tc_set_axes[axis]) == 0) most = TC_MAX(most, tc_mesh_group_nodes(m, r, tc_set_axes[axis]));
+  return most;
 }
 
 static int open_group(struct tc_bench_group *g, const struct tc_launch *l, const struct tc_mesh *m, int rank, int axis,

@@ -179,7 +179,9 @@ int tc_coll_algorithm(int coll, int dtype, const struct tc_members *m, double co
 
 double tc_coll_busiest(int algorithm, int coll, int size, int each, double bytes)
 {
-  struct tc_members m = tc_members_even(size, each, 0, true);
+  struct tc_members m = tc_members_of(size, 0);
+  m.partial = true;
+  if (each < size) m = tc_members_even(size, each, 0, true);
   const struct tc_busiest b = tc_busiest(algorithm_of(algorithm, coll, TC_U8, &m, bytes), coll, &m, bytes, 1, 1);
   tc_members_done(&m);
   return each < size ? b.away : b.all;

@@ -193,7 +193,7 @@ static double group_s(struct tc_guess *g, const struct tc_cand *x, int n, int ap
   b.all *= count, b.away *= count;
   tc_wire_bytes(on, &b, n > each ? TC_MAX(n - near, 0) / (n - each) : 0);
   for (int w = 0; w < TC_WIRES; w++)
-    if (on[w] > 0) s = TC_MAX(s, on[w] / g->k->link[w].bytes_per_s[coll]);
+    if (on[w] > 0) s = TC_MAX(s, tc_link_seconds(&g->k->link[w], coll, 0, on[w]));
   return s;
 }
 

@@ -1,7 +1,7 @@
 /* links.c - a link from what `tercio comm --json` measured on it: for each collective, times by the bytes of the busiest member
- * (between nodes those that leave its own), and latency and rate by the line through them with the least squared relative
- * errors in time, since a step mostly waits for large transfers. Times need not lie on a line: a link may let short bursts
- * through, or lose packets when both ends send for long. */
+ * (between nodes those that leave its own), and latency and rate by the line through them with weights 1 / time, since a step
+ * mostly waits for large transfers. Times need not lie on a line: a link may let short bursts through, or lose packets when
+ * both ends send for long. */
 #include "src/plan/impl.h"
 #include "src/coll/flow.h"
 
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_FILE_BYTES = 16 << 20, MOST_RANKS = 1 << 24 };
+enum { MOST_FILE_BYTES = 16 << 20, MOST_RANKS = 1 << 24, MOST_ON_NODES = 1 << 14 };
 #define MOST_SIZE 1e18                           /* bytes, and seconds, of a transfer: sums of them stay finite */
 
 /* Sums of a weighted fit t = a + b x, weights 1 / t. */
@@ -45,36 +45,63 @@ static bool solve(const struct fit *f, double *latency_s, double *bytes_per_s)
 /* send_recv is a ring on serial queues: two transfers one after the other, three for an odd number of
  * ranks; send is one, from each even rank to the next. With an even number of several ranks on each node (`each`), all that
  * leaves a node does so in one turn, and of send nothing does: 0. */
-static double turns(bool ring, int ranks, int each)
+static int turns(bool ring, int ranks, int each)
 {
-  if (each < ranks && each % 2 == 0) return ring;
+  if (each < ranks && each % 2 == 0 && ranks % each == 0) return ring ? 1 : 0;
   return !ring ? 1 : ranks % 2 ? 3 : 2;
 }
 
-/* What is measured beside the latency. In the order of sizes; of two times of a size the mean. What finds no room is left out. */
-static void note(struct tc_link_points *p, double bytes, double s)
+/* ---- times by sizes ---------------------------------------------------------------------- */
+
+/* Times of a collective in so many rounds, in the order of sizes: their sums, and of how many rows. */
+struct times { int n; double rounds; struct { double bytes, sum; int rows; } at[TC_LINK_POINTS]; };
+
+/* Rows of another number of rounds, and more sizes than there is room for, count for the line alone. */
+static void note(struct times *t, double rounds, double bytes, double s)
 {
-  int i = p->n;
-  while (i > 0 && p->bytes[i - 1] >= bytes) i--;
-  if (i < p->n && p->bytes[i] == bytes) {
-    p->seconds[i] = (p->seconds[i] + s) / 2;
-    return;
+  int i = t->n;
+  if (t->n == 0) t->rounds = rounds;
+  if (t->rounds != rounds) return;
+  while (i > 0 && t->at[i - 1].bytes >= bytes) i--;
+  if (i == t->n || t->at[i].bytes != bytes) {
+    if (t->n == TC_LINK_POINTS) return;
+    memmove(&t->at[i + 1], &t->at[i], (size_t)(t->n++ - i) * sizeof *t->at);
+    t->at[i].bytes = bytes, t->at[i].sum = 0, t->at[i].rows = 0;
   }
-  if (p->n == TC_LINK_POINTS) return;
-  for (int k = p->n++; k > i; k--) p->bytes[k] = p->bytes[k - 1], p->seconds[k] = p->seconds[k - 1];
-  p->bytes[i] = bytes, p->seconds[i] = s;
+  t->at[i].sum += s;
+  t->at[i].rows++;
 }
 
-/* Without the latency of its rounds. */
+/* Their means less the latency, by the line that does not fall and is nearest to them in squares. */
+static void take_times(struct tc_link *l, int coll, const struct times *t)
+{
+  struct tc_link_points *p = &l->measured[coll];
+  p->n = t->n;
+  for (int i = 0; i < t->n; i++) {               /* the largest over a of the least over b of the mean of [a, b] */
+    p->bytes[i] = t->at[i].bytes;
+    p->seconds[i] = 0;
+    for (int a = 0; a <= i; a++) {
+      double least = INFINITY, sum = 0;
+      for (int b = a; b < t->n; b++) {
+        sum += TC_MAX(t->at[b].sum / t->at[b].rows - l->latency_s[coll] * t->rounds, 0);
+        if (b >= i) least = TC_MIN(least, sum / (b - a + 1));
+      }
+      p->seconds[i] = TC_MAX(p->seconds[i], least);
+    }
+  }
+}
+
+/* Without the latency of its rounds: in proportion below the smallest size, at the line's rate beyond the largest. */
 static double bytes_seconds(const struct tc_link *l, int coll, double bytes)
 {
   const struct tc_link_points *p = &l->measured[coll];
-  int i = 1;
+  int i = 0;
+  while (i < p->n && bytes > p->bytes[i]) i++;
   if (p->n < 2) return bytes / l->bytes_per_s[coll];
-  while (i < p->n - 1 && bytes > p->bytes[i]) i++;
-  const double slope = (p->seconds[i] - p->seconds[i - 1]) / (p->bytes[i] - p->bytes[i - 1]);
-  if (bytes > p->bytes[i] && slope <= 0) return p->seconds[i] * bytes / p->bytes[i];
-  return TC_MAX(p->seconds[i - 1] + slope * (bytes - p->bytes[i - 1]), 0);
+  if (i == 0) return p->seconds[0] * bytes / p->bytes[0];
+  if (i == p->n) return p->seconds[i - 1] + (bytes - p->bytes[i - 1]) / l->bytes_per_s[coll];
+  const double part = (bytes - p->bytes[i - 1]) / (p->bytes[i] - p->bytes[i - 1]);
+  return p->seconds[i - 1] + part * (p->seconds[i] - p->seconds[i - 1]);
 }
 
 double tc_link_seconds(const struct tc_link *l, int coll, double rounds, double bytes)
@@ -82,14 +109,7 @@ double tc_link_seconds(const struct tc_link *l, int coll, double rounds, double 
   return l->latency_s[coll] * rounds + bytes_seconds(l, coll, bytes);
 }
 
-/* Takes the latency off the times that were measured, in so many rounds each, and makes them grow. */
-static void take_points(struct tc_link *l, int coll, const struct tc_link_points *p, double rounds)
-{
-  struct tc_link_points *out = &l->measured[coll];
-  *out = *p;
-  for (int i = 0; i < p->n; i++)
-    out->seconds[i] = TC_MAX(p->seconds[i] - l->latency_s[coll] * rounds, i ? out->seconds[i - 1] : 0);
-}
+/* ---- a file ------------------------------------------------------------------------------ */
 
 /* Rows that earlier versions wrote name none: it was the direct one. So are, as far as bytes go, a device's library's. */
 static int algorithm_of(const json_t *row, int coll)
@@ -99,19 +119,19 @@ static int algorithm_of(const json_t *row, int coll)
   return a > TC_ALGORITHM_AUTO ? a : tc_algorithm_direct(coll);
 }
 
-/* Members on a node: several share what joins it to others, so that what leaves it is what counts. */
+/* Members on a node: several share what joins it to others, so that what leaves it is what counts. (Not of a file that has more
+ * than anyone will measure.) */
 static int members_each(const json_t *row, int members)
 {
   const int64_t nodes = json_integer_value(json_object_get(row, "nodes"));
-  return nodes > 1 && nodes <= members ? (int)tc_ceil_div(members, nodes) : members;
+  return nodes > 1 && nodes <= members && members <= MOST_ON_NODES ? (int)tc_ceil_div(members, nodes) : members;
 }
 
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
 {
   json_t *rows, *row;
   struct fit fit[TC_COLLS] = { { 0 } };
-  struct tc_link_points points[TC_COLLS] = { { 0 } };
-  double rounds_of[TC_COLLS] = { 0 };            /* of the last row: a file is of one group */
+  struct times times[TC_COLLS] = { { 0 } };
   size_t i;
   TC_TRY(tc_read_json(&rows, path, "output of tercio comm --json", MOST_FILE_BYTES, 0, NULL, err));
   json_array_foreach(rows, i, row) {
@@ -122,15 +142,15 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
     double bytes = json_number_value(json_object_get(row, "size"));
     double s = json_number_value(json_object_get(row, "median_us")) * 1e-6;
     if (!(s > 0)) s = json_number_value(json_object_get(row, "time_us")) * 1e-6;
-    if (coll < 0 || ranks < 2 || ranks > MOST_RANKS || !(s > 0 && s <= MOST_SIZE && bytes <= MOST_SIZE)) continue;
+    if (coll < 0 || ranks < 2 || ranks > MOST_RANKS || !(s > 0 && s <= MOST_SIZE && bytes > 0 && bytes <= MOST_SIZE)) continue;
     const int members = coll == TC_SEND ? 2 : (int)ranks;
-    const double rounds = ceil(log2(members)), n = coll == TC_SEND ? turns(ring, (int)ranks, members_each(row, (int)ranks)) : 1;
+    const double rounds = ceil(log2(members));
+    const int n = coll == TC_SEND ? turns(ring, (int)ranks, members_each(row, (int)ranks)) : 1;
     if (n == 0) continue;
     const double x = tc_coll_busiest(algorithm_of(row, coll), coll, members, members_each(row, members), bytes);
     s /= n;
     add(&fit[coll], x / rounds, s / rounds);
-    note(&points[coll], x, s);
-    rounds_of[coll] = rounds;
+    note(&times[coll], rounds, x, s);
   }
   json_decref(rows);
   struct tc_link x = *l;
@@ -138,7 +158,7 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
   for (int c = TC_FIRST_COLL; c < TC_COLLS; c++) {
     if (!solve(&fit[c], &x.latency_s[c], &x.bytes_per_s[c])) continue;
     any = true;
-    take_points(&x, c, &points[c], rounds_of[c]);
+    take_times(&x, c, &times[c]);
   }
   x.latency_s[TC_RECV] = x.latency_s[TC_SEND];
   x.bytes_per_s[TC_RECV] = x.bytes_per_s[TC_SEND];

@@ -22,8 +22,9 @@ struct json_t;                                   /* jansson's */
 
 /* ---- cluster.c: what things cost --------------------------------------------- */
 
-/* A transfer takes latency_s + bytes / bytes_per_s, by kind of collective; where sizes were measured, what is between these, and
- * the line is for what needs no more. Sizes, and times without latency, both growing. */
+/* By kind of collective a transfer takes latency_s a round, and what its bytes take: interpolated between measured sizes, if
+ * there are two or more, else bytes / bytes_per_s. Times are without latency, and none is less than one of fewer bytes. A device
+ * file that Tercio writes has latencies and rates alone. */
 enum { TC_LINK_POINTS = 32 };
 struct tc_link_points { int n; double bytes[TC_LINK_POINTS], seconds[TC_LINK_POINTS]; };
 struct tc_link {

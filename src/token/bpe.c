@@ -105,10 +105,14 @@ static void heap_push(struct tc_bpe *b, uint64_t x)
 {
   TC_GROW(b->heap, b->n_heap, b->heap_cap);
   size_t i = b->n_heap++;
-  for (size_t up; i > 0 && x < b->heap[up = (i - 1) / CHILDREN]; i = up) b->heap[i] = b->heap[up];
+  while (i > 0 && x < b->heap[(i - 1) / CHILDREN]) {
+    b->heap[i] = b->heap[(i - 1) / CHILDREN];
+    i = (i - 1) / CHILDREN;
+  }
   b->heap[i] = x;
 }
 
+/* The last one takes its place; where it is the last itself, it stays, beyond the heap. */
 static void heap_drop(struct tc_bpe *b)
 {
   b->heap[0] = b->heap[--b->n_heap];
@@ -135,8 +139,12 @@ static void join(struct tc_bpe *b, int32_t i)
   p->next = gone->next;
   gone->rank = UINT32_MAX;
   if (p->next != NONE) b->place[p->next].prev = i;
-  if (note_pair(b, i)) b->heap[0] = order_of(b, i), sift_down(b->heap, b->n_heap, 0);
-  else heap_drop(b);
+  if (note_pair(b, i)) {
+    b->heap[0] = order_of(b, i);
+    sift_down(b->heap, b->n_heap, 0);
+  } else {
+    heap_drop(b);
+  }
   if (p->prev != NONE && note_pair(b, p->prev)) heap_push(b, order_of(b, p->prev));
 }
 
@@ -150,8 +158,7 @@ static size_t join_long(struct tc_bpe *b, uint32_t *id, size_t n)
   b->n_heap = 0;
   for (size_t i = 0; i < n; i++)
     if (note_pair(b, (int32_t)i)) TC_APPEND(b->heap, b->n_heap, b->heap_cap, order_of(b, (int32_t)i));
-  for (size_t i = b->n_heap / CHILDREN + 1; i-- > 0;)
-    if (i < b->n_heap) sift_down(b->heap, b->n_heap, i);
+  for (size_t i = (b->n_heap + CHILDREN - 2) / CHILDREN; i-- > 0;) sift_down(b->heap, b->n_heap, i);
   while (b->n_heap) {
     const int32_t i = (int32_t)(uint32_t)b->heap[0];
     if (b->heap[0] == order_of(b, i)) join(b, i);

@@ -102,7 +102,7 @@ static void note_characters(struct tc_tokenizer *t)
   for (size_t c = 0; c < TC_CHARS; c++) t->char_id[c] = TC_NO_ID;
   for (size_t i = 0; i <= t->words.mask; i++) {
     const struct tc_word *w = &t->words.slot[i];
-    if (w->id == TC_NO_ID || w->text.n == 0) continue;
+    if (w->id == TC_NO_ID) continue;
     const uint32_t c = tc_utf8_at(w->text.s, &bytes);
     if (bytes == w->text.n && c < TC_CHARS) t->char_id[c] = w->id;
   }

@@ -18,8 +18,8 @@ struct tc_words { struct tc_word *slot; size_t mask, n, longest; };      /* long
 /* A slot of the table from a pair of ids, left << 32 | right, to its merge. */
 #define TC_NO_PAIR UINT64_MAX
 struct tc_merge { uint64_t pair; uint32_t rank, id; };
-/* some: a bit for each quarter of a slot's hashes; it is 0 where no pair has such a hash. Most pairs have no merge, and these
- * bits fit a cache that is nearer than the slots'. */
+/* some: four bits for each slot; a pair's is 0 if no pair of its hash has a merge. Most pairs have none, and these bits fit a
+ * cache that is nearer than the slots'. */
 struct tc_merges { struct tc_merge *slot; uint64_t *some; size_t mask; int shift; };
 
 /* Added tokens, sorted by the text that is looked for: content, or its normal form. */
@@ -102,7 +102,7 @@ void tc_added_sort(struct tc_added_list *l);
 /* The longest added token of the list that text[n] begins with; NULL: none. */
 const struct tc_added *tc_added_at(const struct tc_added_list *l, const char *text, size_t n);
 
-/* A pair's bit; a quarter of it is the slot where its search begins. */
+/* The number of a pair's bit; over 4 it is the slot where its search begins. */
 static inline uint64_t tc_merges_bit(const struct tc_merges *m, uint64_t pair)
 {
   return pair * UINT64_C(0x9e3779b97f4a7c15) >> (m->shift - 2);
@@ -173,13 +173,14 @@ static inline bool tc_is_apart(const struct tc_tokenizer *t, uint32_t before, ui
 }
 
 /* Whether a piece has the ids of its parts where it is cut between characters that are apart. Not where unknown ones beside
- * each other are one token, and tokens of bytes come before an unknown one that stands before them. */
+ * each other are one token, nor where some characters are bytes and others unknown: an unknown one then waits for the next
+ * that is known. */
 static inline bool tc_divides(const struct tc_tokenizer *t)
 {
   return t->joined && (t->all_bytes || (!t->byte_fallback && !t->fuse_unknown));
 }
 
-/* The token of a character c, if tokens are of characters. */
+/* The token of a character c, if tokens are of characters; of one from U+10000 on by its text. */
 enum { TC_CHARS = 0x10000 };
 static inline uint32_t tc_character_id(const struct tc_tokenizer *t, uint32_t c, const char *s, size_t bytes)
 {
@@ -206,10 +207,10 @@ int tc_normal_form(const char *text, size_t n, bool compat, const char **out, si
 struct tc_bpe;
 struct tc_bpe *tc_bpe_new(const struct tc_tokenizer *t);
 void tc_bpe_free(struct tc_bpe *b);
-/* Appends the ids of one piece. n < TC_PIECE_BYTES. */
-#define TC_PIECE_BYTES (UINT32_C(1) << 30)
 /* The ids of one character that no merge joins to another. */
 void tc_bpe_character(struct tc_bpe *b, const char *s, size_t bytes, struct tc_ids *out);
+/* Appends the ids of one piece. n < TC_PIECE_BYTES. */
+#define TC_PIECE_BYTES (UINT32_C(1) << 30)
 void tc_bpe_piece(struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out);
 
 #endif

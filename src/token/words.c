@@ -62,7 +62,7 @@ uint32_t tc_words_put(struct tc_words *w, struct tc_bytes text, uint32_t id)
 
 uint32_t tc_words_find(const struct tc_words *w, struct tc_bytes text)
 {
-  return word_slot(w, text)->id;
+  return text.n > w->longest ? TC_NO_ID : word_slot(w, text)->id;
 }
 
 void tc_merges_new(struct tc_merges *m, size_t n)
