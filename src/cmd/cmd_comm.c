@@ -186,8 +186,8 @@ static void print_row(const struct job *j, int op, const struct tc_bench_row *r,
   json_t *list = j->json ? json_array() : NULL;
   const char *by = native ? "library" : r->algorithm == TC_ALGORITHM_AUTO ? "mixed" : tc_algorithm_name[r->algorithm];
   tc_out_row(list, row_form, tc_bench_op_name[op], tc_bench_axis_name(j->axis), tc_bench_axis_size(j->mesh, j->axis),
-             tc_bench_axis_nodes(j->mesh, j->axis), link_name(j, native), (long long)r->size_bytes, (long long)r->count, r->iters, r->time_us, r->median_us,
-             r->algbw, r->busbw, by, ok ? "ok" : "wrong");
+             tc_bench_axis_nodes(j->mesh, j->axis), link_name(j, native), (long long)r->size_bytes, (long long)r->count, r->iters,
+             r->time_us, r->median_us, r->algbw, r->busbw, by, ok ? "ok" : "wrong");
   if (list) {
     printf(first ? "\n " : ",\n ");
     json_dumpf(json_array_get(list, 0), stdout, JSON_REAL_PRECISION(6));
