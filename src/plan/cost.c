@@ -3,7 +3,7 @@
  * time of an op = launch + max(operations / achieved rate, bytes / achieved memory rate). If ops were timed,
  * the time of the same shape is used, or that of the nearest shape, scaled by the ratio of the formula's
  * times.
- * time of a transfer = latency + bytes / rate of the link, or as measured at sizes nearby (links.c); its bytes are those of
+ * time of a transfer = latency + bytes / rate of the link, or as measured at sizes nearby; its bytes are those of
  * its algorithm's flows (coll/flow.h). */
 #include "src/plan/impl.h"
 #include "src/graph/rule.h"
@@ -164,6 +164,24 @@ double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const 
 }
 
 /* ---- transfers ------------------------------------------------------------------- */
+
+/* Without the latency of its rounds: in proportion below the smallest size, at the line's rate beyond the largest. */
+static double bytes_seconds(const struct tc_link *l, int coll, double bytes)
+{
+  const struct tc_link_points *p = &l->measured[coll];
+  int i = 0;
+  while (i < p->n && bytes > p->bytes[i]) i++;
+  if (p->n < 2) return bytes / l->bytes_per_s[coll];
+  if (i == 0) return p->seconds[0] * bytes / p->bytes[0];
+  if (i == p->n) return p->seconds[i - 1] + (bytes - p->bytes[i - 1]) / l->bytes_per_s[coll];
+  const double part = (bytes - p->bytes[i - 1]) / (p->bytes[i] - p->bytes[i - 1]);
+  return p->seconds[i - 1] + part * (p->seconds[i] - p->seconds[i - 1]);
+}
+
+double tc_link_seconds(const struct tc_link *l, int coll, double rounds, double bytes)
+{
+  return l->latency_s[coll] * rounds + bytes_seconds(l, coll, bytes);
+}
 
 static int algorithm_of(int algorithm, int coll, int dtype, const struct tc_members *m, double count)
 {

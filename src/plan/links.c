@@ -91,24 +91,6 @@ static void take_times(struct tc_link *l, int coll, const struct times *t)
   }
 }
 
-/* Without the latency of its rounds: in proportion below the smallest size, at the line's rate beyond the largest. */
-static double bytes_seconds(const struct tc_link *l, int coll, double bytes)
-{
-  const struct tc_link_points *p = &l->measured[coll];
-  int i = 0;
-  while (i < p->n && bytes > p->bytes[i]) i++;
-  if (p->n < 2) return bytes / l->bytes_per_s[coll];
-  if (i == 0) return p->seconds[0] * bytes / p->bytes[0];
-  if (i == p->n) return p->seconds[i - 1] + (bytes - p->bytes[i - 1]) / l->bytes_per_s[coll];
-  const double part = (bytes - p->bytes[i - 1]) / (p->bytes[i] - p->bytes[i - 1]);
-  return p->seconds[i - 1] + part * (p->seconds[i] - p->seconds[i - 1]);
-}
-
-double tc_link_seconds(const struct tc_link *l, int coll, double rounds, double bytes)
-{
-  return l->latency_s[coll] * rounds + bytes_seconds(l, coll, bytes);
-}
-
 /* ---- a file ------------------------------------------------------------------------------ */
 
 /* Rows that earlier versions wrote name none: it was the direct one. So are, as far as bytes go, a device's library's. */
