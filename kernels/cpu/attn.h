@@ -50,7 +50,7 @@ static inline int64_t words_of(const struct shape *s, int64_t n) { return tc_cei
  * its T keys. */
 struct tokens { int32_t *row, *at, *begins, *key; int64_t n; };
 
-/* Each sets pointers into memory from `at` on and returns the floats that they take. */
+/* Sets the pointers into memory from `at` on. Returns the floats that they take. */
 int64_t tc_attn_carve_tokens(struct tokens *t, float *at, const struct shape *s);
 void tc_attn_find_tokens(struct tokens *t, const struct shape *s, int64_t sequence, const int32_t *starts);
 
@@ -84,8 +84,8 @@ struct rows { const struct tc_view *v; const int32_t *row; int64_t n, at, step; 
 void tc_attn_pack(float *y, const struct shape *s, const struct rows *x, float scale);
 /* y[blocks][words][EDGE] = x[T][row] transposed block by block, zeros past T. */
 void tc_attn_transpose(float *y, const struct shape *s, const float *x);
-/* For sums over rows: y[ceil(n / 2)][ld] has the numbers of two rows of x[n][row] in a word; zeros stand for a row beyond.
- * In fp32 such sums take x as it is, which is y. */
+/* Packed rows for a product whose sum goes over rows: each word of y[ceil(n / 2)][ld] has numbers of two rows of x[n][row]; an
+ * odd last row is paired with zeros. In fp32 such a product takes the rows x as they are, and nothing is done. */
 void tc_attn_pair(float *y, const struct shape *s, const float *x, int64_t n);
 /* Where the pairs of n rows that are packed at `rows` go: at *p, which is moved. */
 float *tc_attn_carve_pairs(float **p, const struct shape *s, int64_t n, float *rows);

@@ -6,13 +6,13 @@
 
 /* ---- activation functions, and gates f(x) b ---------------------------------------------- */
 
-/* 0.5 (1 + tanh(u)) is the sigmoid of 2u: no cancellation at either end. */
 /* n numbers x; their function, or a gate times b, goes to y. Backward g is the gradient of that; x's goes to y, b's to z. */
 #define ARGS float *y, float *z, const float *g, const float *x, const float *b, int64_t n
 
 /* Inlined into loops that are cloned. */
 #define INLINE static inline __attribute__((always_inline))
 
+/* 0.5 (1 + tanh(u)) is the sigmoid of 2u: no cancellation at either end. */
 INLINE float gelu_tanh_of(float v)
 {
   float u = TC_GELU_C * v * (1.f + 0.044715f * v * v);
@@ -103,7 +103,7 @@ TC_CLONES static void gelu_gate_bwd(ARGS)
   }
 }
 
-/* bf16: the same of bf16 numbers, where the CPU has such instructions; NULL: there is none. */
+/* bf16: for bf16 tensors where the CPU multiplies bf16 (cpu_bf16.c); NULL: these are converted to fp32 and back. */
 struct act { void (*f32)(ARGS); tc_cpu_bf16_fn *bf16; };
 
 static int each_block(struct tc_device *d, const struct tc_call *c, const struct act *act, bool gate, bool back)

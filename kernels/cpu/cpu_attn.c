@@ -43,9 +43,9 @@ TC_CLONES static void exp_scores(float *S, const struct seen *x, float cap, floa
   }
 }
 
-/* Packed rows of q, and of k and then v; v for sums over its rows; k^T; one block of scores, these as a product's operand,
- * and of output. */
-struct forward { struct tokens t; float *q, *rows, *v, *kt, *S, *P, *o, *max, *sum; };
+/* Packed rows of q, and of k and then v; v for sums over its rows; k^T; one block of scores, which
+ * become the probabilities, in bf16 if operands are; and one of output. */
+struct forward { struct tokens t; float *q, *rows, *v, *kt, *S, *o, *max, *sum; };
 
 static int64_t forward_carve(struct forward *f, float *at, const struct shape *s)
 {
@@ -54,7 +54,7 @@ static int64_t forward_carve(struct forward *f, float *at, const struct shape *s
   f->rows = p, p += s->T * s->row;
   f->v = tc_attn_carve_pairs(&p, s, s->T, f->rows);
   f->kt = p, p += s->blocks * s->words * EDGE;
-  f->S = f->P = p, p += EDGE * EDGE;
+  f->S = p, p += EDGE * EDGE;
   f->o = p, p += EDGE * s->ld;
   f->max = p, p += EDGE;
   f->sum = p, p += EDGE;
@@ -81,9 +81,9 @@ static void forward_block(const struct shape *s, const struct forward *f, int64_
                                .a_row = s->row, .a_col = 1, .b = f->kt + kb * s->words * EDGE,
                                .ldb = EDGE, .c = f->S, .ldc = EDGE,
                                .tri = block.triangle ? TC_TRI_N : TC_TRI_NONE });
-    if (s->per == 2) tc_bf16_exp_scores(f->P, f->S, &block, s->on_scores, s->cap, f->max, f->sum, f->o, s->ld);
+    if (s->per == 2) tc_bf16_exp_scores(f->S, f->S, &block, s->on_scores, s->cap, f->max, f->sum, f->o, s->ld);
     else exp_scores(f->S, &block, s->cap, f->max, f->sum, f->o, s->ld);
-    s->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = words_of(s, block.cols), .a = f->P, .a_row = s->edge,
+    s->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = words_of(s, block.cols), .a = f->S, .a_row = s->edge,
                                .a_col = 1, .b = f->v + kb * s->edge * s->ld, .ldb = s->ld,
                                .c = f->o, .ldc = s->ld, .acc = true,
                                .tri = block.triangle ? TC_TRI_K_UPTO : TC_TRI_NONE });

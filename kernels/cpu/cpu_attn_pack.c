@@ -71,12 +71,7 @@ struct seen tc_attn_seen(const struct shape *s, const struct tokens *t, int64_t 
 
 /* ---- packing --------------------------------------------------------------------------- */
 
-/* Rows are short and far apart, so the processor itself does not see which ones come next. */
-enum { AHEAD = 16, LINE = 64 };
-static inline __attribute__((always_inline)) void request(const void *p, int64_t bytes)
-{
-  for (int64_t b = 0; b < bytes; b += LINE) __builtin_prefetch((const char *)p + b);
-}
+enum { AHEAD = 16 };                      /* rows that are prefetched, which are short and far apart */
 
 #define SAME(x) (x)
 
@@ -86,7 +81,7 @@ static inline __attribute__((always_inline)) void request(const void *p, int64_t
   {                                                                                                                   \
     for (int64_t t = 0; t < x->n; t++, y += ld) {                                                                     \
       const from *const data = (const from *)x->v->data + x->at, *const row = data + x->row[t] * x->step;             \
-      if (t + AHEAD < x->n) request(data + x->row[t + AHEAD] * x->step, D * (int64_t)sizeof *data);                   \
+      if (t + AHEAD < x->n) tc_cpu_prefetch(data + x->row[t + AHEAD] * x->step, D * (int64_t)sizeof *data);           \
       _Pragma("omp simd")                                                                                             \
       for (int64_t j = 0; j < D; j++) y[j] = convert(row[j]);                                                         \
       for (int64_t j = D; j < ld; j++) y[j] = 0;                                                                      \
@@ -169,7 +164,7 @@ TC_CLONES void tc_attn_bf16_dots(float *dot, const struct rows *x, const struct 
     const uint16_t *a = (const uint16_t *)x->v->data + x->row[t] * x->step + x->at;
     const uint16_t *const data = (const uint16_t *)y->v->data + y->at, *const b = data + y->row[t] * y->step;
     float sum = 0;
-    if (t + AHEAD < x->n) request(data + y->row[t + AHEAD] * y->step, D * (int64_t)sizeof *b);
+    if (t + AHEAD < x->n) tc_cpu_prefetch(data + y->row[t + AHEAD] * y->step, D * (int64_t)sizeof *b);
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = 0; j < D; j++) sum += tc_bf16_to_f32(a[j]) * tc_bf16_to_f32(b[j]);
     dot[t] = sum;

@@ -8,7 +8,7 @@
 
 /* Most rows of x; columns of y that are computed before they are stored; bytes that are requested ahead: further than
  * the processor's own prefetch, which ends at a page. */
-enum { ROWS = 4, COLS = 64, AHEAD = 2048, LINE = 64 };
+enum { ROWS = 4, COLS = 64, AHEAD = 2048 };
 /* Partial sums of an element: enough independent additions, with vectors of any size, to keep up with memory. */
 enum { LANES = 32 };
 
@@ -36,8 +36,7 @@ int64_t tc_cpu_few_scratch(const struct tc_call *c)
         float lane[LANES] = { 0 };                                                            \
         int64_t at = 0;                                                                       \
         for (; at + LANES <= k; at += LANES) {                                                \
-          for (size_t b = 0; b < LANES * sizeof *w; b += LINE)                                \
-            __builtin_prefetch((const char *)(w + at) + AHEAD + b);                           \
+          tc_cpu_prefetch((const char *)(w + at) + AHEAD, LANES * (int64_t)sizeof *w);        \
           _Pragma("omp simd")                                                                 \
           for (int r = 0; r < LANES; r++) lane[r] += as_f32(w[at + r]) * row[at + r];         \
         }                                                                                     \

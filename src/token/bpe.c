@@ -198,15 +198,17 @@ static size_t characters(const struct tc_tokenizer *t, const char *s, size_t n, 
   return len;
 }
 
+bool tc_bpe_whole(const struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out)
+{
+  const uint32_t id = b->t->ignore_merges ? tc_words_find(&b->t->words, (struct tc_bytes){ s, n }) : TC_NO_ID;
+  if (id == TC_NO_ID) return false;
+  TC_APPEND(out->id, out->n, out->cap, id);
+  return true;
+}
+
 static void encode(struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out)
 {
-  if (b->t->ignore_merges && !tc_divides(b->t)) {
-    const uint32_t id = tc_words_find(&b->t->words, (struct tc_bytes){ s, n });
-    if (id != TC_NO_ID) {
-      TC_APPEND(out->id, out->n, out->cap, id);
-      return;
-    }
-  }
+  if (!tc_divides(b->t) && tc_bpe_whole(b, s, n, out)) return;
   tc_ids_reserve(out, n);
   uint32_t *id = out->id + out->n;
   if (b->t->characters) n = characters(b->t, s, n, id);

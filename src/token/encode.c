@@ -231,11 +231,7 @@ static int encode_piece(struct tc_encoder *e, struct part p)
     return tc_fail(e->err, TC_EUSER, "the tokenizer leaves a piece of %.3g GB in one, which is too long: is it text?",
                    (double)p.n * 1e-9);
   if (tc_divides(e->t)) {
-    const uint32_t whole = e->t->ignore_merges ? tc_words_find(&e->t->words, (struct tc_bytes){ p.s, p.n }) : TC_NO_ID;
-    if (whole != TC_NO_ID) {
-      TC_APPEND(e->out->id, e->out->n, e->out->cap, whole);
-      return TC_OK;
-    }
+    if (tc_bpe_whole(e->bpe, p.s, p.n, e->out)) return TC_OK;
     uint32_t before = tc_utf8_at(p.s, &bytes), c;
     size_t last = 0;                            /* where that one begins */
     for (size_t at = bytes; at < p.n; last = at, at += bytes, before = c) {

@@ -207,6 +207,8 @@ int tc_normal_form(const char *text, size_t n, bool compat, const char **out, si
 struct tc_bpe;
 struct tc_bpe *tc_bpe_new(const struct tc_tokenizer *t);
 void tc_bpe_free(struct tc_bpe *b);
+/* With ignore_merges: appends the token that is the whole piece. False: there is none. */
+bool tc_bpe_whole(const struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out);
 /* The ids of one character that no merge joins to another. */
 void tc_bpe_character(struct tc_bpe *b, const char *s, size_t bytes, struct tc_ids *out);
 /* Appends the ids of one piece. n < TC_PIECE_BYTES. */

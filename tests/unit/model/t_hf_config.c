@@ -132,7 +132,7 @@ static void test_odd_numbers(void)
   is_int(read_with(gpt2, "summary_type", "Infinite", &err), TC_EUSER, "a word that is no number is no JSON: %s", err.text);
 }
 
-/* ---- members that nobody knows ------------------------------------------------------------------- */
+/* ---- unknown members ----------------------------------------------------------------------------- */
 
 static void test_unknown(void)
 {
