@@ -68,7 +68,7 @@ struct tc_imported {              /* owned: tc_imported_free */
  * After a failure *r has nothing, and folders that were made are removed. */
 int tc_foreign_import(struct tc_imported *r, const struct tc_import_opts *o, struct tc_err *err);
 void tc_imported_free(struct tc_imported *r);
-/* A line of the log for each file of which something is left out. */
+/* A line of the log for each file of which something is left out that has an effect. */
 void tc_left_out_say(const char *dir, const json_t *left_out);
 
 /* ---- a checkpoint's weights as files of other programs ---- */

@@ -67,7 +67,8 @@ int tc_beside_put(struct tc_special *s, const struct tc_ckpt *c, struct tc_err *
 /* ---- left_out.c: what the files of a Hugging Face folder say and a checkpoint does not keep ---- */
 
 /* "config.json": a list of its members that the checkpoint does not keep, with short values; "files": other files of the
- * folder. Each is there if it is not empty. ids: those that an export would write. Owned by the caller. */
+ * folder; "no effect": members that say nothing of the model or its texts. Each is there if it is not empty. ids: those that
+ * an export would write. Owned by the caller. */
 json_t *tc_left_out(const char *dir, struct tc_hf_ids ids);
 
 #endif

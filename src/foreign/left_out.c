@@ -15,6 +15,7 @@ enum { MOST_BYTES = 16 << 20 };
 enum keep { READ, WRITTEN, NOTHING, LEFT, BEGIN_ID, END_ID };      /* how a member is kept: hf_members.def */
 
 #define CONFIG "config.json"
+#define NO_EFFECT "no effect"
 static const struct { const char *member; enum keep keep; } members[] = {
 #define MEMBER(name, keep) { name, keep },
 #include "src/model/hf_members.def"
@@ -31,24 +32,20 @@ static bool is_empty(const json_t *v)
          || (json_is_array(v) && json_array_size(v) == 0) || (json_is_object(v) && json_object_size(v) == 0);
 }
 
-static bool is_kept(const char *member, const json_t *v, struct tc_hf_ids ids)
+/* How a member with this value is kept; an id is WRITTEN or LEFT. */
+static enum keep fate(const char *member, const json_t *v, struct tc_hf_ids ids)
 {
   for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
     if (strcmp(members[i].member, member)) continue;
-    switch (members[i].keep) {
-    case BEGIN_ID: return json_is_integer(v) && json_integer_value(v) == ids.begin;
-    case END_ID: return json_is_integer(v) && json_integer_value(v) == ids.end;
-    case LEFT: return false;
-    case READ:
-    case WRITTEN:
-    case NOTHING: return true;
-    }
+    const enum keep k = members[i].keep;
+    if (k != BEGIN_ID && k != END_ID) return k;
+    return json_is_integer(v) && json_integer_value(v) == (k == BEGIN_ID ? ids.begin : ids.end) ? WRITTEN : LEFT;
   }
-  return false;
+  return LEFT;
 }
 
-/* Adds to `list` what is left out of config.json; short values with the member. */
-static void find_members(json_t *list, const char *dir, struct tc_hf_ids ids)
+/* Adds to `left` what is left out of config.json, short values with the member; to `harmless` what has no effect. */
+static void find_members(json_t *left, json_t *harmless, const char *dir, struct tc_hf_ids ids)
 {
   enum { MOST_SHOWN = 60 };
   char *path = tc_sprintf("%s/" CONFIG, dir);
@@ -56,13 +53,15 @@ static void find_members(json_t *list, const char *dir, struct tc_hf_ids ids)
   json_t *o = NULL, *v;
   struct tc_err why;
   if (tc_is_there(path) && tc_read_loose_json(&o, path, CONFIG, MOST_BYTES, &why) < 0)
-    json_array_append_new(list, json_string("all of it, as it can't be read"));
+    json_array_append_new(left, json_string("all of it, as it can't be read"));
   json_object_foreach(o, member, v) {
-    if (is_empty(v) || is_kept(member, v, ids)) continue;
+    const enum keep keep = is_empty(v) ? READ : fate(member, v, ids);
+    if (keep == NOTHING) json_array_append_new(harmless, json_string(member));
+    if (keep != LEFT) continue;
     char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
     const bool is_short = text && strlen(text) <= MOST_SHOWN && !json_is_string(v);
     json_t *entry = is_short ? json_sprintf("%s = %s", member, text) : json_string(member);
-    json_array_append_new(list, entry);
+    json_array_append_new(left, entry);
     free(text);
   }
   json_decref(o);
@@ -91,13 +90,15 @@ static void find_files(json_t *list, const char *dir)
 
 json_t *tc_left_out(const char *dir, struct tc_hf_ids ids)
 {
-  json_t *all = json_object(), *list = json_array(), *files = json_array();
-  find_members(list, dir, ids);
+  json_t *members_left = json_array(), *files = json_array(), *harmless = json_array();
+  find_members(members_left, harmless, dir, ids);
   find_files(files, dir);
-  if (json_array_size(list)) json_object_set(all, CONFIG, list);
-  if (json_array_size(files)) json_object_set(all, "files", files);
-  json_decref(list);
-  json_decref(files);
+  json_t *all = json_object(), *lists[] = { members_left, files, harmless };
+  static const char *const name[] = { CONFIG, "files", NO_EFFECT };
+  for (int i = 0; i < 3; i++) {
+    if (json_array_size(lists[i])) json_object_set(all, name[i], lists[i]);
+    json_decref(lists[i]);
+  }
   return all;
 }
 
@@ -108,6 +109,7 @@ void tc_left_out_say(const char *dir, const json_t *all)
   size_t i;
   json_object_foreach((json_t *)(uintptr_t)all, file, list) {
     char text[1000] = "";
+    if (strcmp(file, NO_EFFECT) == 0) continue;
     json_array_foreach(list, i, entry)
       tc_text_add(text, sizeof text, "%s%.200s", i ? ", " : "", json_string_value(entry) ? json_string_value(entry) : "?");
     if (strcmp(file, "files") == 0) tc_log("%s: files that are left out: %s", dir, text);
