@@ -42,7 +42,7 @@ struct tc_runtime {
   uint64_t seed;
   int64_t step;                /* from 1 */
   int32_t mb;                  /* micro-batch */
-  float lr, beta1, beta2, eps, weight_decay, clip;
+  float lr, beta1, beta2, momentum, eps, weight_decay, clip;
 };
 
 struct tc_call {

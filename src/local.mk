@@ -46,6 +46,8 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/read_flags.c \
   %D%/cmd/show_data.c \
   %D%/cmd/show_data.h \
+  %D%/cmd/show_steps.c \
+  %D%/cmd/show_steps.h \
   %D%/report/draw.c \
   %D%/report/find_trace.c \
   %D%/report/layouts.c \
@@ -98,6 +100,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/run_trace.c \
   %D%/train/save_state.c \
   %D%/train/start.c \
+  %D%/train/stop_if.c \
   %D%/train/tokenizer.c \
   %D%/train/train.h \
   %D%/train/when.c \
@@ -318,6 +321,9 @@ libtercio_ir_a_SOURCES = \
   %D%/passes/stages.c \
   %D%/passes/systems.c \
   %D%/passes/systems.h \
+  %D%/recipe/rate.c \
+  %D%/recipe/recipe.h \
+  %D%/recipe/schedule.def \
   %D%/model/self_attention.c \
   %D%/model/build.c \
   %D%/model/impl.h \
@@ -333,6 +339,7 @@ libtercio_ir_a_SOURCES = \
   %D%/model/model_text.c \
   %D%/model/rope.c \
   %D%/model/model.c \
+  %D%/model/update.def \
   %D%/model/transformer.c \
   %D%/model/family.def \
   %D%/model/model.h \
@@ -410,6 +417,7 @@ libtercio_base_a_SOURCES = \
   %D%/config/options.c \
   %D%/config/options.def \
   %D%/config/describe.c \
+  %D%/config/expand.c \
   %D%/files/again.c \
   %D%/files/again.h \
   %D%/files/files.h \

@@ -31,6 +31,7 @@ unit_tests = \
   %D%/unit/comm/t_p2p.t \
   %D%/unit/comm/t_hub.t \
   %D%/unit/config/t_config.t \
+  %D%/unit/config/t_expand.t \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_documents.t \
   %D%/unit/data/t_format.t \
@@ -115,7 +116,6 @@ unit_tests = \
   %D%/unit/metrics/t_metrics.t \
   %D%/unit/model/t_hf_config.t \
   %D%/unit/model/t_model.t \
-  %D%/unit/model/t_optim.t \
   %D%/unit/monitor/t_straggler.t \
   %D%/unit/monitor/t_straggler_words.t \
   %D%/unit/monitor/t_trace.t \
@@ -148,6 +148,7 @@ unit_tests = \
   %D%/unit/program/t_parts.t \
   %D%/unit/program/t_pieces.t \
   %D%/unit/program/t_setup.t \
+  %D%/unit/recipe/t_rate.t \
   %D%/unit/report/t_draw.t \
   %D%/unit/report/t_read_run.t \
   %D%/unit/run/t_attention_choice.t \
@@ -187,6 +188,7 @@ unit_tests = \
   %D%/unit/train/t_progress.t \
   %D%/unit/train/t_resume.t \
   %D%/unit/train/t_rollback.t \
+  %D%/unit/train/t_stop_if.t \
   %D%/unit/train/t_train.t \
   %D%/unit/train/t_when.t \
   %D%/unit/files/t_input.t \
@@ -332,6 +334,7 @@ script_tests = \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
   %D%/mpi/m_report \
+  %D%/mpi/m_recipe \
   %D%/mpi/m_resume \
   %D%/mpi/m_tokenizer \
   %D%/mpi/m_trace \
@@ -528,7 +531,6 @@ tests_unit_coll_t_selection_t_LDADD = $(pure_libs)
 tests_unit_coll_t_simulate_t_LDADD = $(pure_libs)
 tests_unit_model_t_hf_config_t_LDADD = $(pure_libs)
 tests_unit_model_t_model_t_LDADD = $(pure_libs)
-tests_unit_model_t_optim_t_LDADD = $(pure_libs)
 tests_unit_passes_t_accumulate_t_LDADD = $(pure_libs)
 tests_unit_passes_t_annotate_t_LDADD = $(pure_libs)
 tests_unit_passes_t_buckets_t_LDADD = $(pure_libs)
@@ -543,6 +545,7 @@ tests_unit_passes_t_reshard_t_LDADD = $(pure_libs)
 tests_unit_passes_t_share_init_t_LDADD = $(pure_libs)
 tests_unit_passes_t_stages_t_LDADD = $(pure_libs)
 tests_unit_passes_t_systems_t_LDADD = $(pure_libs)
+tests_unit_recipe_t_rate_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_candidates_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_cluster_t_LDADD = $(pure_libs)

@@ -198,7 +198,7 @@ typedef int64_t tc_cpu_size_fn(struct tc_device *d, const struct tc_call *c);
   K(ROWMAX, rowmax) K(SUMEXP, sumexp) K(PICK, pick) K(NLL, nll) K(SUM, sum) K(SUMEXP_BWD, sumexp_bwd) \
   K(PICK_BWD, pick_bwd) K(NLL_BWD, nll_bwd) \
   /* cpu_optim.c */ \
-  S(SQNORM, sqnorm) K(CLIP, clip) K(ADAMW, adamw) K(SGD, sgd) \
+  S(SQNORM, sqnorm) K(CLIP, clip) K(ADAMW, adamw) K(SGD, sgd) K(MOMENTUM, momentum) K(LION, lion) \
   /* cpu_cache.c */ \
   S(ATTN_CACHE, attn_cache) \
   /* cpu_attn.c, cpu_attn_bwd.c */ \

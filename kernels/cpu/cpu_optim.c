@@ -71,7 +71,7 @@ TC_CLONES static void adamw_block(const struct moments *p, const struct adamw *a
 int tc_cpu_adamw(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_runtime *rt = c->rt;
-  const double b1 = rt->beta1, b2 = rt->beta2, lr = rt->lr, t = (double)rt->step;
+  const double b1 = rt->beta1, b2 = rt->beta2, lr = (double)rt->lr * (double)c->f[1], t = (double)rt->step;
   const struct adamw k = {
     .scale = *tc_cpu_f32(&c->in[1]),
     .decay = (float)(1 - lr * (double)rt->weight_decay * (double)c->f[0]),
@@ -110,7 +110,7 @@ TC_CLONES static void sgd_block(float *w, const float *g, const float *w0, float
 int tc_cpu_sgd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *w = &c->out[0];
-  const float lr = c->rt->lr, rate = lr * *tc_cpu_f32(&c->in[1]);
+  const float lr = c->rt->lr * c->f[1], rate = lr * *tc_cpu_f32(&c->in[1]);
   const float decay = lr * c->f[0] * c->rt->weight_decay;
 #pragma omp parallel for num_threads(tc_cpu_threads(d, w->elems)) schedule(static)
   for (int64_t i = 0; i < w->elems; i += TC_BLOCK) {
@@ -122,3 +122,57 @@ int tc_cpu_sgd(struct tc_device *d, const struct tc_call *c)
   }
   return 0;
 }
+
+/* ---- one state ----------------------------------------------------------------------------- */
+
+struct one { float lr, scale, decay, keep, b1, b2, c1, c2; };
+typedef void one_block(float *w, float *m, const float *g, const float *w0, const float *m0, const struct one *k, int64_t n);
+
+/* torch.optim.SGD with momentum, without dampening. */
+TC_CLONES static void momentum_block(float *w, float *m, const float *g, const float *w0, const float *m0,
+                                     const struct one *one, int64_t n)
+{
+  const struct one k = *one;
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) {
+    const float m1 = k.b1 * m0[i] + (k.scale * g[i] + k.decay * w0[i]);
+    m[i] = m1;
+    w[i] = w0[i] - k.lr * m1;
+  }
+}
+
+/* Chen et al., "Symbolic discovery of optimization algorithms", 2023. */
+TC_CLONES static void lion_block(float *w, float *m, const float *g, const float *w0, const float *m0,
+                                 const struct one *one, int64_t n)
+{
+  const struct one k = *one;
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) {
+    const float e = g[i] * k.scale, x = k.b1 * m0[i] + k.c1 * e;
+    const float sign = x > 0 ? 1 : x < 0 ? -1 : x;           /* not a number stays one */
+    w[i] = w0[i] * k.keep - k.lr * sign;
+    m[i] = k.b2 * m0[i] + k.c2 * e;
+  }
+}
+
+static int update_one(struct tc_device *d, const struct tc_call *c, one_block *block, float b1)
+{
+  const struct tc_runtime *rt = c->rt;
+  const double lr = (double)rt->lr * (double)c->f[1], decay = (double)rt->weight_decay * (double)c->f[0];
+  const struct one k = { .lr = (float)lr, .scale = *tc_cpu_f32(&c->in[1]), .decay = (float)decay, .keep = (float)(1 - lr * decay),
+                         .b1 = b1, .b2 = rt->beta2, .c1 = (float)(1 - (double)b1), .c2 = (float)(1 - (double)rt->beta2) };
+  const int64_t elems = c->out[0].elems;
+#pragma omp parallel for num_threads(tc_cpu_threads(d, elems)) schedule(static)
+  for (int64_t i = 0; i < elems; i += TC_BLOCK) {
+    float in[3][TC_BLOCK], out[2][TC_BLOCK];
+    const int64_t n = TC_MIN(TC_BLOCK, elems - i);
+    float *w = tc_cpu_out(&c->out[0], i, n, out[0], false), *m = tc_cpu_out(&c->out[1], i, n, out[1], false);
+    block(w, m, tc_cpu_in(&c->in[0], i, n, in[0]), tc_cpu_in(&c->in[2], i, n, in[1]), tc_cpu_in(&c->in[3], i, n, in[2]), &k, n);
+    tc_cpu_put(&c->out[0], i, n, w);
+    tc_cpu_put(&c->out[1], i, n, m);
+  }
+  return 0;
+}
+
+int tc_cpu_momentum(struct tc_device *d, const struct tc_call *c) { return update_one(d, c, momentum_block, c->rt->momentum); }
+int tc_cpu_lion(struct tc_device *d, const struct tc_call *c) { return update_one(d, c, lion_block, c->rt->beta1); }

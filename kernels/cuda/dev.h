@@ -32,8 +32,9 @@ extern "C" {
 struct tc_now {
   uint64_t seed, step;
   double decay, clip;            /* decay: learning rate times weight decay */
+  float weight_decay;
   float lr, size, inv_root;      /* size, inv_root: AdamW's, with the corrections of its averages */
-  float b1, b2, c1, c2, eps;     /* c1 = 1 - b1 */
+  float b1, b2, c1, c2, eps, momentum;   /* c1 = 1 - b1 */
 };
 
 struct tc_lt;
@@ -412,8 +413,9 @@ tc_cuda_fn tc_cuda_nll, tc_cuda_nll_bwd, tc_cuda_sum;
 bool tc_cuda_can_xent(struct tc_device *d, const struct tc_call *const *part, int n);
 int tc_cuda_xent(struct tc_device *d, const struct tc_call *const *part, int n);
 /* optim.cu */
-tc_cuda_fn tc_cuda_sqnorm, tc_cuda_clip, tc_cuda_adamw, tc_cuda_sgd;
+tc_cuda_fn tc_cuda_sqnorm, tc_cuda_clip, tc_cuda_adamw, tc_cuda_sgd, tc_cuda_momentum, tc_cuda_lion;
 tc_cuda_size_fn tc_cuda_sqnorm_scratch, tc_cuda_clip_scratch;
+bool tc_cuda_is_update(int op);
 /* Updates of many tensors, each with a cast after it or without. */
 bool tc_cuda_can_update(const struct tc_call *const *part, int n);
 int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n);

@@ -291,6 +291,8 @@ void tc_cuda_load(struct tc_device *d)
 #define KERNEL_CLIP { tc_cuda_clip, tc_cuda_clip_scratch, NULL, NULL }
 #define KERNEL_ADAMW { tc_cuda_adamw, NULL, NULL, NULL }
 #define KERNEL_SGD { tc_cuda_sgd, NULL, NULL, NULL }
+#define KERNEL_MOMENTUM { tc_cuda_momentum, NULL, NULL, NULL }
+#define KERNEL_LION { tc_cuda_lion, NULL, NULL, NULL }
 #define KERNEL_NORMAL { tc_cuda_normal, NULL, NULL, NULL }
 #define KERNEL_RMSNORM { tc_cuda_rmsnorm, NULL, NULL, NULL }
 #define KERNEL_RMSNORM_BWD { tc_cuda_rmsnorm_bwd, tc_cuda_norm_bwd_scratch, NULL, NULL }
@@ -329,7 +331,7 @@ static int64_t fused_scratch(struct tc_device *d, const struct tc_call *const *p
 static int run_fused(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   const int op = part[0]->op;
-  if (op == TC_OP_ADAMW || op == TC_OP_SGD) return tc_cuda_update(d, part, n);
+  if (tc_cuda_is_update(op)) return tc_cuda_update(d, part, n);
   if (op == TC_OP_LAYERNORM_BWD || op == TC_OP_RMSNORM_BWD) return tc_cuda_norm_sums(d, part);
   if (op == TC_OP_MATMUL || op == TC_OP_BIAS_BWD) return tc_cuda_multiply(d, part, n);
   return tc_cuda_xent(d, part, n);

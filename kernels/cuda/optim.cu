@@ -146,9 +146,9 @@ int tc_cuda_clip(struct tc_device *d, const struct tc_call *c)
 
 enum { G_BF16 = 1, W_BF16 = 2, CAST_BF16 = 4, WIDE = 8 };
 struct update {
-  char *g, *w, *m, *v, *cast;    /* in place; m and v: AdamW's; cast: a copy of w, may be NULL */
+  char *g, *w, *m, *v, *cast;    /* in place; m and v: the states; cast: a copy of w, may be NULL */
   int64_t n;
-  float decay;                   /* 0 or 1 */
+  float decay, lr;               /* what weight decay and learning rate are multiplied by */
   uint32_t flags;
 };
 struct updates {
@@ -195,12 +195,16 @@ static __device__ __forceinline__ void put_weight(const struct place &p, const f
   if (p.u.cast) put_groups(p.u.cast, (p.u.flags & CAST_BF16) != 0, p, w);
 }
 
+/* What weight decay leaves of a weight. */
+static __device__ __forceinline__ float keep_of(const struct tc_now &now, const struct update &u)
+{ return (float)(1 - now.decay * (double)u.lr * (double)u.decay); }
+
 static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
 {
   const struct place p = place_of(t);
   if (p.left <= 0) return;
   const struct tc_now now = *t.now;
-  const float scale = *t.scale, keep = (float)(1 - now.decay * (double)p.u.decay);
+  const float scale = *t.scale, keep = keep_of(now, p.u), size = now.size * p.u.lr;
   float g[8], w[8], m[8], v[8];
   get_groups(g, p.u.g, (p.u.flags & G_BF16) != 0, p);
   get_groups(w, p.u.w, (p.u.flags & W_BF16) != 0, p);
@@ -211,7 +215,7 @@ static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
     const float e = g[k] * scale;
     m[k] = now.b1 * m[k] + now.c1 * e;
     v[k] = now.b2 * v[k] + now.c2 * e * e;
-    w[k] = w[k] * keep - now.size * m[k] / (sqrtf(v[k]) * now.inv_root + now.eps);
+    w[k] = w[k] * keep - size * m[k] / (sqrtf(v[k]) * now.inv_root + now.eps);
   }
   put_weight(p, w);
   put_groups(p.u.m, false, p, m);
@@ -222,13 +226,39 @@ static __global__ void __launch_bounds__(THREADS) sgd_step(struct updates t)
 {
   const struct place p = place_of(t);
   if (p.left <= 0) return;
-  const float rate = t.now->lr * *t.scale, decay = (float)t.now->decay * p.u.decay;
+  const float rate = t.now->lr * p.u.lr * *t.scale, decay = (float)t.now->decay * p.u.lr * p.u.decay;
   float g[8], w[8];
   get_groups(g, p.u.g, (p.u.flags & G_BF16) != 0, p);
   get_groups(w, p.u.w, (p.u.flags & W_BF16) != 0, p);
 #pragma unroll
   for (int k = 0; k < 8; k++) w[k] -= rate * g[k] + decay * w[k];
   put_weight(p, w);
+}
+
+/* One state: SGD with momentum, as torch.optim.SGD without dampening, or Lion (Chen et al., 2023). */
+template <bool LION> static __global__ void __launch_bounds__(THREADS) one_state_step(struct updates t)
+{
+  const struct place p = place_of(t);
+  if (p.left <= 0) return;
+  const struct tc_now now = *t.now;
+  const float scale = *t.scale, lr = now.lr * p.u.lr, keep = keep_of(now, p.u), decay = now.weight_decay * p.u.decay;
+  float g[8], w[8], m[8];
+  get_groups(g, p.u.g, (p.u.flags & G_BF16) != 0, p);
+  get_groups(w, p.u.w, (p.u.flags & W_BF16) != 0, p);
+  get_groups(m, p.u.m, false, p);
+#pragma unroll
+  for (int k = 0; k < 8; k++) {
+    const float e = g[k] * scale, x = now.b1 * m[k] + now.c1 * e;
+    if (LION) {
+      w[k] = w[k] * keep - lr * (x > 0 ? 1 : x < 0 ? -1 : x);       /* not a number stays one */
+      m[k] = now.b2 * m[k] + now.c2 * e;
+    } else {
+      m[k] = now.momentum * m[k] + (e + decay * w[k]);
+      w[k] -= lr * m[k];
+    }
+  }
+  put_weight(p, w);
+  put_groups(p.u.m, false, p, m);
 }
 
 static uint32_t is_bf16(const struct tc_view *v, uint32_t flag)
@@ -241,13 +271,14 @@ static struct update update_of(const struct tc_call *c, const struct tc_call *ca
   struct update u;
   memset(&u, 0, sizeof u);
   u.n = c->out[0].elems;
-  u.decay = c->f[0];
+  u.decay = c->f[0], u.lr = c->f[1];
   u.g = (char *)c->in[0].data, u.w = (char *)c->out[0].data;
   u.flags = is_bf16(&c->in[0], G_BF16) | is_bf16(&c->out[0], W_BF16);
   bool wide = tc_wide(0, &c->in[0], &c->out[0], NULL);
-  if (c->op == TC_OP_ADAMW) {
-    u.m = (char *)tc_f32_of(&c->out[1]), u.v = (char *)tc_f32_of(&c->out[2]);
-    wide = wide && tc_wide(0, &c->out[1], &c->out[2], NULL);
+  char **state[] = { &u.m, &u.v };
+  for (int k = 1; k < c->n_out; k++) {
+    *state[k - 1] = (char *)tc_f32_of(&c->out[k]);
+    wide = wide && tc_wide(0, &c->out[k], NULL, NULL);
   }
   if (cast) {
     u.cast = (char *)cast->out[0].data;
@@ -260,9 +291,9 @@ static struct update update_of(const struct tc_call *c, const struct tc_call *ca
 
 static bool in_place(const struct tc_call *c)
 {
-  if (c->in[2].data != c->out[0].data) return false;
-  return c->op == TC_OP_SGD
-         || (c->in[3].data == c->out[1].data && c->in[4].data == c->out[2].data);
+  for (int k = 0; k < c->n_out; k++)
+    if (c->in[2 + k].data != c->out[k].data) return false;
+  return true;
 }
 
 static bool is_cast_of(const struct tc_call *cast, const struct tc_call *c)
@@ -271,11 +302,21 @@ static bool is_cast_of(const struct tc_call *cast, const struct tc_call *c)
          && cast->in[0].elems == c->out[0].elems && cast->out[0].elems == c->out[0].elems;
 }
 
+/* The kernel of an op; NULL: it is no update. */
+typedef void step_kernel(struct updates t);
+static step_kernel *step_of(int op)
+{
+  return op == TC_OP_ADAMW ? adamw_step : op == TC_OP_SGD ? sgd_step : op == TC_OP_MOMENTUM ? one_state_step<false>
+         : op == TC_OP_LION ? one_state_step<true> : NULL;
+}
+
+bool tc_cuda_is_update(int op) { return step_of(op) != NULL; }
+
 /* Updates of one op and one scale, each followed by its weight's cast or not. */
 bool tc_cuda_can_update(const struct tc_call *const *part, int n)
 {
   const struct tc_call *first = part[0];
-  if (first->op != TC_OP_ADAMW && first->op != TC_OP_SGD) return false;
+  if (!step_of(first->op)) return false;
   for (int k = 0; k < n; k++) {
     const struct tc_call *c = part[k];
     const bool update = c->op == first->op && c->in[1].data == first->in[1].data && in_place(c);
@@ -304,15 +345,14 @@ int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n
       blocks += tc_blocks(u.n, BLOCK_ELEMS).x;
     }
     if (t.n == 0) continue;
-    if (part[0]->op == TC_OP_ADAMW)
-      TC_LAUNCH(adamw_step, dim3(blocks), dim3(THREADS), 0, tc_stream(d), t);
-    else
-      TC_LAUNCH(sgd_step, dim3(blocks), dim3(THREADS), 0, tc_stream(d), t);
+    TC_LAUNCH(step_of(part[0]->op), dim3(blocks), dim3(THREADS), 0, tc_stream(d), t);
   }
   return tc_cuda_launched(d, "update");
 }
 
 int tc_cuda_adamw(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
 int tc_cuda_sgd(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
+int tc_cuda_momentum(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
+int tc_cuda_lion(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
 
-void tc_cuda_load_optim(struct tc_device *d) { tc_load_kernels(d, squares, add_up, clip, adamw_step, sgd_step); }
+void tc_cuda_load_optim(struct tc_device *d) { tc_load_kernels(d, squares, add_up, clip, adamw_step, sgd_step, one_state_step<false>, one_state_step<true>); }

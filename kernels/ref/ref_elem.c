@@ -103,7 +103,7 @@ int tc_ref_clip(struct tc_device *d, const struct tc_call *c)
 int tc_ref_adamw(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_runtime *rt = c->rt;
-  double b1 = rt->beta1, b2 = rt->beta2, lr = rt->lr;
+  double b1 = rt->beta1, b2 = rt->beta2, lr = (double)rt->lr * c->f[1];
   double scale = tc_ref_get(&c->in[1], 0);
   double decay = 1 - lr * rt->weight_decay * c->f[0];
   double size = lr / (1 - pow(b1, (double)rt->step));
@@ -120,13 +120,44 @@ int tc_ref_adamw(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
+/* The gradient as clipped, with weight decay coupled to it as torch.optim.SGD does. */
+static double decayed(const struct tc_call *c, int64_t i)
+{
+  const double decay = (double)c->f[0] * c->rt->weight_decay;
+  return tc_ref_get(&c->in[1], 0) * tc_ref_get(&c->in[0], i) + decay * tc_ref_get(&c->in[2], i);
+}
+
 int tc_ref_sgd(struct tc_device *d, const struct tc_call *c)
 {
-  double lr = c->rt->lr, decay = (double)c->f[0] * c->rt->weight_decay;
-  double scale = tc_ref_get(&c->in[1], 0);
+  const double lr = (double)c->rt->lr * c->f[1];
+  for (int64_t i = 0; i < c->out[0].elems; i++)
+    tc_ref_put(&c->out[0], i, tc_ref_get(&c->in[2], i) - lr * decayed(c, i));
+  return 0;
+}
+
+/* torch.optim.SGD with momentum, without dampening. */
+int tc_ref_momentum(struct tc_device *d, const struct tc_call *c)
+{
+  const double lr = (double)c->rt->lr * c->f[1];
   for (int64_t i = 0; i < c->out[0].elems; i++) {
-    double w = tc_ref_get(&c->in[2], i);
-    tc_ref_put(&c->out[0], i, w - lr * (scale * tc_ref_get(&c->in[0], i) + decay * w));
+    const double w = tc_ref_get(&c->in[2], i), m = c->rt->momentum * tc_ref_get(&c->in[3], i) + decayed(c, i);
+    tc_ref_put(&c->out[0], i, w - lr * m);
+    tc_ref_put(&c->out[1], i, m);
+  }
+  return 0;
+}
+
+/* Chen et al., "Symbolic discovery of optimization algorithms", 2023. */
+int tc_ref_lion(struct tc_device *d, const struct tc_call *c)
+{
+  const struct tc_runtime *rt = c->rt;
+  const double b1 = rt->beta1, b2 = rt->beta2, lr = (double)rt->lr * c->f[1], scale = tc_ref_get(&c->in[1], 0);
+  const double keep = 1 - lr * rt->weight_decay * c->f[0];
+  for (int64_t i = 0; i < c->out[0].elems; i++) {
+    const double g = tc_ref_get(&c->in[0], i) * scale, m = tc_ref_get(&c->in[3], i), x = b1 * m + (1 - b1) * g;
+    const double sign = x > 0 ? 1 : x < 0 ? -1 : x;          /* not a number stays one */
+    tc_ref_put(&c->out[0], i, tc_ref_get(&c->in[2], i) * keep - lr * sign);
+    tc_ref_put(&c->out[1], i, b2 * m + (1 - b2) * g);
   }
   return 0;
 }

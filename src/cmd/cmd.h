@@ -89,7 +89,7 @@ const char *tc_args_given(const struct tc_args *a, const char *flag);
 /* Local. --world: a number of ranks, all on one node, or nodes and ranks, as in "3x8", "3 nodes x 8" or "2:8,4". *node is
  * owned by the caller. TC_EUSER. */
 int tc_args_world(int *world, int32_t **node, const char *text, struct tc_err *err);
-extern const struct tc_flag tc_flags_prove[], tc_flags_plan[], tc_flags_place[], tc_flags_graph[], tc_flags_comm[], tc_flags_report[],
+extern const struct tc_flag tc_flags_train[], tc_flags_prove[], tc_flags_plan[], tc_flags_place[], tc_flags_graph[], tc_flags_comm[], tc_flags_report[],
   tc_flags_save[], tc_flags_eval[], tc_flags_sample[];
 
 /* Rows of struct tc_flag for a command's struct with a struct tc_trained m. */

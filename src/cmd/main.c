@@ -28,22 +28,22 @@ static const struct {
   const struct tc_flag *flags;     /* explained in help and man page; NULL: `help` explains them */
   int (*run)(int argc, char **argv, struct tc_stop *s);    /* in place of cmd.run, where signals are requests */
 } commands[] = {
-  { { "train", "[RUN.ini] [--section.key=value ...]",
+  { { "train", "[RUN.ini] [--section.key=value ...] [--dry-run [--every N] [--json]]",
       "Trains a model. Each process is one rank; srun, sbatch or mpirun starts the ranks, and a process "
       "started alone is a run of one rank. Training resumes automatically from the newest good checkpoint.",
-      "srun --mpi=pmix tercio train run.ini --train.steps=1000", NULL }, HELP_ALL_OPTIONS, NULL,
+      "srun --mpi=pmix tercio train run.ini --train.steps=1000", NULL }, HELP_ALL_OPTIONS, tc_flags_train,
     tc_cmd_train },
   { { "eval", "CKPT|FOLDER",
       "Evaluates a trained model, from a checkpoint of any layout on any layout: loss, perplexity and bits per byte of "
       "files; the accuracy of answers to questions. CKPT is a step's folder, or a folder of checkpoints, of which the "
-      "newest is taken; FOLDER is one of Hugging Face's (GPT-2, Llama, Qwen3), or any file that ckpt import takes. "
+      "newest is taken; FOLDER is one of Hugging Face's, or any file that ckpt import takes. "
       "Neither gradients nor the optimizer's state are in memory. Every token of a file but the first is predicted "
       "once, from at most model.context tokens before it. A question counts as right if the labelled answer has the "
       "smallest summed loss; by length, if it has the smallest mean loss per token.",
       "mpirun -n 2 tercio eval run/ckpt --data val.txt --mesh.tp=2", tc_cmd_eval }, HELP_OPTIONS | HELP_FLAGS, tc_flags_eval, NULL },
   { { "sample", "CKPT|FOLDER",
       "Continues a text with a trained model. CKPT is a step's folder, or a folder of checkpoints, of which the "
-      "newest is taken; FOLDER is one of Hugging Face's (GPT-2, Llama, Qwen3), or any file that ckpt import takes. "
+      "newest is taken; FOLDER is one of Hugging Face's, or any file that ckpt import takes. "
       "Give --prompt or --prompts. The text of one sequence appears as it is made. On several ranks tensor parallelism "
       "splits the model as far as its heads allow, and pipeline stages the rest, unless mesh.tp and mesh.pp say "
       "otherwise; the same seed gives the same text on every layout, up to rounding.",
@@ -162,7 +162,7 @@ static char *usage_of(int i)
 
 static void print_help(void)
 {
-  printf("tercio trains transformers (GPT-2, Llama, Qwen3) on Slurm clusters.\n\nusage:\n");
+  printf("tercio trains transformers on Slurm clusters.\n\nusage:\n");
   for (int i = 0; i < N_COMMANDS; i++) {
     char *usage = usage_of(i);
     printf("  tercio %-6s %s\n", commands[i].cmd.name, usage);
@@ -295,7 +295,7 @@ static void print_man(void)
 {
   printf(".\\\" Made by tercio --man from src/config/options.def, src/cmd/main.c and src/cmd/flag_help.c.\n"
          ".TH TERCIO 1 \"\" \"tercio %s\" \"User Commands\"\n.ad l\n"
-         ".SH NAME\ntercio \\- train transformers (GPT\\-2, Llama, Qwen3) on Slurm clusters\n"
+         ".SH NAME\ntercio \\- train transformers on Slurm clusters\n"
          ".SH SYNOPSIS\n", PACKAGE_VERSION);
   for (int i = 0; i < N_COMMANDS; i++) {
     char *usage = usage_of(i);

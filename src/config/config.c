@@ -78,7 +78,11 @@ static int read_args(struct tc_config *c, int argc, char **argv, struct tc_err *
   }
   if (file) TC_TRY(read_file(c, file, err));
   for (int i = 0; i < n_flags; i++) {
-    TC_TRY(tc_opt_set(c, flags[i].opt, flags[i].value, "--", err));
+    char *value;
+    TC_TRY(tc_expand(&value, flags[i].value, "--", flags[i].opt->name, err));
+    const int rc = tc_opt_set(c, flags[i].opt, value, "--", err);
+    free(value);
+    TC_TRY(rc);
     c->source[flags[i].opt - tc_opts] = TC_FROM_FLAG;
   }
   return 0;

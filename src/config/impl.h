@@ -64,6 +64,10 @@ int tc_opt_append(struct tc_config *c, const struct tc_opt *o, const char *value
 /* Local. TC_EUSER: there is no option `name`, with the nearest one that there is. */
 int tc_opt_unknown(const char *name, const char *dashes, const char *where, struct tc_err *err);
 
+/* Local. *out <- the value with its words in braces replaced ({array}, {job}, {ranks}), owned by the caller. TC_EUSER: a word
+ * that is not known, or that the launcher says nothing of; `where` and `name` begin the sentence. */
+int tc_expand(char **out, const char *value, const char *where, const char *name, struct tc_err *err);
+
 /* Local. Sets what a run file's text[bytes] says; path stands for it in sentences. saved: the text
  * is a configuration that was written once: lines that would be refused today are passed over. */
 int tc_ini_read(struct tc_config *c, const char *text, size_t bytes, const char *path, bool saved,

@@ -15,6 +15,7 @@
 struct reader {
   struct tc_config *c;
   const char *path;
+  bool saved;                          /* the text is of a configuration that was written once */
   int line;
   char section[64];
   const struct tc_opt *last;           /* the option above, which an indented line continues */
@@ -87,6 +88,18 @@ static int find_key(const struct reader *r, const char *key, const struct tc_opt
   return *out ? 0 : tc_opt_unknown(name, "", r->where, err);
 }
 
+/* Sets or appends a value, with its words in braces replaced unless they were when it was saved. */
+static int set(struct reader *r, const struct tc_opt *o, const char *value,
+               int (*how)(struct tc_config *, const struct tc_opt *, const char *, const char *, struct tc_err *),
+               struct tc_err *err)
+{
+  char *expanded = NULL;
+  if (!r->saved) TC_TRY(tc_expand(&expanded, value, r->where, o->name, err));
+  const int rc = how(r->c, o, expanded ? expanded : value, r->where, err);
+  free(expanded);
+  return rc;
+}
+
 static int read_key(struct reader *r, char *s, struct tc_err *err)
 {
   size_t n = strcspn(s, "=:");
@@ -101,7 +114,7 @@ static int read_key(struct reader *r, char *s, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "%s%s was given in line %d already", r->where, o->name, *set_at);
   *set_at = r->line;
   r->last = o;
-  TC_TRY(tc_opt_set(r->c, o, trim(s + n + 1), r->where, err));
+  TC_TRY(set(r, o, trim(s + n + 1), tc_opt_set, err));
   r->c->source[o - tc_opts] = TC_FROM_FILE;
   return 0;
 }
@@ -113,7 +126,7 @@ static int read_more(struct reader *r, char *s, struct tc_err *err)
   if (o->type != T_LIST)
     return tc_fail(err, TC_EUSER, "%s%s takes one line; only lists of files go on on indented "
                    "lines", r->where, o->name);
-  return tc_opt_append(r->c, o, s, r->where, err);
+  return set(r, o, s, tc_opt_append, err);
 }
 
 /* One line, without its end: it is changed. */
@@ -137,7 +150,7 @@ int tc_ini_read(struct tc_config *c, const char *text, size_t bytes, const char 
                 struct tc_err *err)
 {
   static const char mark[] = "\xef\xbb\xbf";     /* that some editors put before UTF-8 */
-  struct reader r = { .c = c, .path = path };
+  struct reader r = { .c = c, .path = path, .saved = saved };
   const char *end = text + bytes;
   int rc = 0;
   if (bytes >= 3 && memcmp(text, mark, 3) == 0) text += 3;

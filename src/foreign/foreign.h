@@ -1,4 +1,4 @@
-/* foreign.h - models in files of other programs: folders of Hugging Face's transformers (GPT-2, Llama, Qwen3), llm.c's
+/* foreign.h - models in files of other programs: folders of Hugging Face's transformers, llm.c's
  * GPT-2, and what `tercio ckpt export --format safetensors` wrote.
  *
  * In: a path, and the options of the user. Out: the model's sizes as options, and any box of any weight in fp32, in the

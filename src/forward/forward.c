@@ -37,7 +37,7 @@ void tc_forward_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64
 
 static int load(void *ctx, struct tc_ckpt *c, struct tc_err *err)
 {
-  return tc_run_load(&((struct tc_forward *)ctx)->run, c, true, err);
+  return tc_run_load(&((struct tc_forward *)ctx)->run, c, TC_LOAD_OTHER_CONTEXT, err);
 }
 
 static int load_weights(struct tc_forward *x, const struct tc_forward_args *a, struct tc_err *err)

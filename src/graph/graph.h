@@ -79,11 +79,12 @@ struct tc_attr {
     float factor;                /* sum, scale; fill: the value; rope: of sines and cosines, 0: 1 */
     float scale;                 /* attention: of scores; 0: 1 / sqrt(D) */
     float z;                     /* nll: of the square of log(sum of exponentials) */
-    float decay;                 /* updates: whether weight decay applies, 1 or 0 */
+    float decay;                 /* updates: what the weight decay is multiplied by */
     float std;                   /* normal */
   };
   union {
     float other;                 /* either of these: kernels receive it as f[1] */
+    float lr;                    /* updates: what the learning rate is multiplied by */
     float shift;                 /* rmsnorm, qknorm, qk_scale: what is added to the gain */
     float cap;                   /* attention, softcap: c of c tanh(x / c); attention 0: none */
   };
@@ -130,11 +131,14 @@ struct tc_node {
   struct tc_attr attr;
 };
 
+enum { TC_UPDATE_STATES = 2 };    /* of a parameter, at most */
+
 /* A parameter has four placements; see docs/placements.md. */
 struct tc_param {
   const char *name;
   int32_t weight;                /* what forward and backward use (at `use`) */
-  int32_t master, m, v;          /* fp32 at `update`; master == weight where nothing differs */
+  int32_t master;                /* fp32 at `update`; == weight where nothing differs */
+  int32_t state[TC_UPDATE_STATES];   /* the optimizer's, at `update` too (src/model/update.def); -1: none */
   int32_t acc;                   /* the accumulator, as it is before a step's first mb */
   int32_t grad;                  /* the final gradient: the last version of acc, at `acc_lay` */
   int32_t tied_acc, tied_grad;   /* accumulator and gradient where another stage uses the weight; -1 */
@@ -144,7 +148,8 @@ struct tc_param {
   uint8_t apart;                 /* the axes, also of one rank, on which rows store it elsewhere than it is used */
   uint8_t set_axes;              /* the axes on which an annotation placed it */
   bool reshard_after_set;        /* ... by an annotation */
-  bool decay;                    /* weight decay applies */
+  uint8_t kind;                  /* how it is updated: enum tc_update */
+  float decay, lr;               /* what train.weight_decay and train.lr are multiplied by */
   float init_std;                /* N(0, std); 0: constant init_value */
   float init_value;
   int32_t unit;

@@ -39,7 +39,7 @@ int32_t tc_build_param(struct tc_build *b, const char *layer, const char *name, 
   TC_GROW(g->param, g->n_params, g->cap_params);
   int32_t id = g->n_params++;
   char *full = tc_sprintf("%s%s", layer, name);
-  struct tc_param p = { .init_std = std, .init_value = value, .decay = rank > 1,
+  struct tc_param p = { .init_std = std, .init_value = value, .decay = rank > 1, .lr = 1,
                         .unit = g->cur_unit };
   p.store = p.use = p.acc_lay = p.update = tc_layout_r();
   const bool only = b->o->dtype == TC_F64 || b->o->inference;
@@ -50,7 +50,7 @@ int32_t tc_build_param(struct tc_build *b, const char *layer, const char *name, 
     g->tensor[p.master].cls = TC_CLS_OPT;
   }
   g->tensor[p.master].saved = true;
-  p.m = p.v = p.acc = p.grad = p.tied_acc = p.tied_grad = -1;
+  p.state[0] = p.state[1] = p.acc = p.grad = p.tied_acc = p.tied_grad = -1;
   p.name = g->tensor[p.master].name;
   g->param[id] = p;
   free(full);
@@ -83,7 +83,7 @@ int32_t tc_build_linear(struct tc_build *b, int32_t x, const char *layer, const 
   char *yn = tc_sprintf("%s%s", layer, name);
   const int32_t w = tc_build_param(b, layer, wn, p->w_rank, p->w, std, 0);
   const int32_t bias = biased ? tc_build_param(b, layer, bn, p->b_rank, p->w, 0, 0) : -1;
-  if (biased) b->g->param[b->g->tensor[bias].param].decay = false;
+  if (biased) b->g->param[b->g->tensor[bias].param].decay = 0;
   int32_t y = tc_build_node(b, TC_OP_MATMUL, 2, (int32_t[]){ x, w }, yn, b->o->dtype, p->y_rank, p->y);
   tc_node_rule(b->g, tc_build_last(b), p->rule);
   if (biased) {
@@ -98,7 +98,7 @@ int32_t tc_build_gain(struct tc_build *b, const char *layer, const char *name, i
 {
   char *full = tc_sprintf("%s.weight", name);
   const int32_t t = tc_build_param(b, layer, full, rank, dim, 0, 1 - tc_build_shift(b));
-  b->g->param[b->g->tensor[t].param].decay = false;
+  b->g->param[b->g->tensor[t].param].decay = 0;
   free(full);
   return t;
 }

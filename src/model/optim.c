@@ -1,11 +1,27 @@
-/* optim.c - the U part of the program: norms, clipping, AdamW and SGD, weights cast again from their masters.
+/* optim.c - the U part of the program: norms, clipping, updates, weights cast again from their masters.
  *
  * The norm is computed from final gradients. Where they are split, a node's sum of squares is
  * partial; a node's gradients have equal placements, so that replicated ones are counted once. */
 #include "src/model/optim.h"
 
-#include <math.h>
 #include <stdlib.h>
+
+const struct tc_update_row tc_update_row[TC_UPDATES] = {
+#define UPDATE(id, op, states, first, second) { op, states, { first, second } },
+#include "src/model/update.def"
+};
+
+enum tc_update tc_update_of(enum tc_optimizer o, double momentum)
+{
+  static const enum tc_update update[] = {
+    [TC_OPTIMIZER_ADAMW] = TC_UPDATE_ADAMW, [TC_OPTIMIZER_SGD] = TC_UPDATE_SGD, [TC_OPTIMIZER_LION] = TC_UPDATE_LION };
+  return o == TC_OPTIMIZER_SGD && momentum > 0 ? TC_UPDATE_MOMENTUM : update[o];
+}
+
+void tc_optim_choose(struct tc_graph *g, enum tc_update u)
+{
+  for (int32_t i = 0; i < g->n_params; i++) g->param[i].kind = (uint8_t)u;
+}
 
 static int32_t scalar(struct tc_graph *g, const char *name, int dtype)
 {
@@ -41,8 +57,10 @@ static int square_norms(struct tc_graph *g, int32_t *sum, int dtype)
   return n;
 }
 
-static int32_t moment(struct tc_graph *g, int32_t param, const char *prefix)
+/* State k of the parameter's update, which it then has. */
+static int32_t state(struct tc_graph *g, int32_t param, int k)
 {
+  const char *prefix = tc_update_row[g->param[param].kind].state[k];
   struct tc_tensor w = g->tensor[g->param[param].master];
   char *name = tc_sprintf("optim.%s.%s", prefix, g->param[param].name);
   int32_t t = tc_tensor_new(g, name, w.dtype, w.rank, w.dim);
@@ -55,7 +73,7 @@ static int32_t moment(struct tc_graph *g, int32_t param, const char *prefix)
   x->space = g->param[param].offload ? TC_HOST : TC_DEVICE;
   x->pad_dim = w.pad_dim;
   x->pad_to = w.pad_to;
-  return t;
+  return g->param[param].state[k] = t;
 }
 
 /* The version of t that an update makes. */
@@ -82,7 +100,24 @@ static void refresh_weight(struct tc_graph *g, int32_t param, int32_t master)
   update_node(g, param, tc_node_new(g, TC_OP_CAST, 1, &master, 1, &w));
 }
 
-void tc_optim_build(struct tc_graph *g, bool adamw)
+static void update(struct tc_graph *g, int32_t param)
+{
+  const struct tc_update_row *u = &tc_update_row[g->param[param].kind];
+  for (int k = 0; k < u->states; k++) state(g, param, k);
+  const struct tc_param p = g->param[param];
+  int32_t in[3 + TC_UPDATE_STATES] = { p.grad, g->grad_scale, p.master }, out[1 + TC_UPDATE_STATES] = { next(g, p.master) };
+  for (int k = 0; k < u->states; k++) {
+    in[3 + k] = p.state[k];
+    out[1 + k] = next(g, p.state[k]);
+  }
+  struct tc_node *n = tc_node_new(g, u->op, 3 + u->states, in, 1 + u->states, out);
+  n->attr.decay = p.decay;
+  n->attr.lr = p.lr;
+  update_node(g, param, n);
+  refresh_weight(g, param, out[0]);
+}
+
+void tc_optim_build(struct tc_graph *g)
 {
   g->cur_mark = TC_U;
   int st = g->tensor[g->loss].dtype;
@@ -92,25 +127,7 @@ void tc_optim_build(struct tc_graph *g, bool adamw)
   g->grad_scale = scalar(g, "grad_scale", st);
   tc_node_new(g, TC_OP_CLIP, n, sum, 2, (int32_t[]){ g->grad_norm, g->grad_scale })->on_all_stages = true;
   free(sum);
-  for (int32_t i = 0; i < g->n_params; i++) {
-    if (adamw) {
-      int32_t m = moment(g, i, "m"), v = moment(g, i, "v");
-      g->param[i].m = m;
-      g->param[i].v = v;
-    }
-    struct tc_param p = g->param[i];
-    int32_t in[5] = { p.grad, g->grad_scale, p.master, p.m, p.v };
-    int32_t out[3] = { next(g, p.master), -1, -1 };
-    if (adamw) {
-      out[1] = next(g, p.m);
-      out[2] = next(g, p.v);
-    }
-    struct tc_node *u = adamw ? tc_node_new(g, TC_OP_ADAMW, 5, in, 3, out)
-                              : tc_node_new(g, TC_OP_SGD, 3, in, 1, out);
-    u->attr.decay = p.decay ? 1 : 0;
-    update_node(g, i, u);
-    refresh_weight(g, i, out[0]);
-  }
+  for (int32_t i = 0; i < g->n_params; i++) update(g, i);
 }
 
 /* The stream of random numbers of a parameter, from its name: the same for every layout, whatever other
@@ -123,7 +140,7 @@ void tc_optim_refresh(struct tc_graph *g)
   for (int32_t i = 0; i < g->n_params; i++) refresh_weight(g, i, g->param[i].master);
 }
 
-void tc_optim_init(struct tc_graph *g, bool adamw)
+void tc_optim_init(struct tc_graph *g)
 {
   g->cur_mark = TC_U;
   for (int32_t i = 0; i < g->n_params; i++) {
@@ -139,24 +156,9 @@ void tc_optim_init(struct tc_graph *g, bool adamw)
     n->attr.stream = stream(g->param[i].name);
     n->attr.rows = rows;
     refresh_weight(g, i, w);
-    for (int k = 0; adamw && k < 2; k++) {
-      int32_t s = moment(g, i, k ? "v" : "m");
-      if (k) g->param[i].v = s;
-      else g->param[i].m = s;
-      int32_t z = next(g, s);
+    for (int k = 0; k < tc_update_row[g->param[i].kind].states; k++) {
+      int32_t z = next(g, state(g, i, k));
       update_node(g, i, tc_node_new(g, TC_OP_FILL, 0, NULL, 1, &z));
     }
   }
-}
-
-double tc_lr(enum tc_lr_schedule schedule, int64_t step, int64_t steps, int64_t warmup, double lr,
-             double min_lr)
-{
-  if (step <= warmup) return lr * (double)step / (double)warmup;
-  double span = (double)TC_MAX(steps - warmup, 1);
-  double x = (double)(step - warmup) / span;
-  if (x > 1) x = 1;
-  if (schedule == TC_LR_COSINE) return min_lr + (lr - min_lr) * 0.5 * (1 + cos(M_PI * x));
-  if (schedule == TC_LR_LINEAR) return lr + (min_lr - lr) * x;
-  return lr;
 }

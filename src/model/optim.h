@@ -1,23 +1,32 @@
-/* optim.h - the update, as nodes of the program, and the learning rate schedule. */
+/* optim.h - the update, as nodes of the program. */
 #ifndef TC_OPTIM_H
 #define TC_OPTIM_H
 
 #include "src/graph/graph.h"
 
-/* Local. Appends the U nodes after tc_grad: squared norms of the final gradients, clip scale,
- * AdamW (Loshchilov and Hutter, 2019) or SGD, the cast into the compute type. adamw adds the
- * states optim.m.*, optim.v.* at the parameters' `update` placement. */
-void tc_optim_build(struct tc_graph *g, bool adamw);
+/* How a parameter is updated: a row of update.def. */
+enum tc_update {
+#define UPDATE(id, ...) TC_UPDATE_##id,
+#include "src/model/update.def"
+  TC_UPDATES
+};
+struct tc_update_row { int op, states; const char *state[TC_UPDATE_STATES]; };
+extern const struct tc_update_row tc_update_row[TC_UPDATES];
 
-/* Local. Appends nodes that initialise every saved state tensor (weights from the seed, Adam's
- * moments 0) and cast the weights: the init program, on a graph that holds the parameters. */
-void tc_optim_init(struct tc_graph *g, bool adamw);
+/* That of train.optimizer and train.momentum. */
+enum tc_update tc_update_of(enum tc_optimizer o, double momentum);
+/* Local. Gives all parameters this one. */
+void tc_optim_choose(struct tc_graph *g, enum tc_update u);
+
+/* Local. Appends the U nodes after tc_grad: squared norms of the final gradients, clip scale, the update of each parameter with
+ * its states optim.NAME.* at the parameter's `update` placement, the cast into the compute type. */
+void tc_optim_build(struct tc_graph *g);
+
+/* Local. Appends nodes that initialise every saved state tensor (weights from the seed, the updates'
+ * states 0) and cast the weights: the init program, on a graph that holds the parameters. */
+void tc_optim_init(struct tc_graph *g);
 
 /* Local. Appends only the nodes that cast the weights from their masters: for use after a load. */
 void tc_optim_refresh(struct tc_graph *g);
-
-/* Learning rate of a step (from 1): linear warm-up, then decay by `schedule` to min_lr at `steps`. */
-double tc_lr(enum tc_lr_schedule schedule, int64_t step, int64_t steps, int64_t warmup, double lr,
-             double min_lr);
 
 #endif

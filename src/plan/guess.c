@@ -2,6 +2,7 @@
  * is the price of a layer, the rest that of embedding and head. Pipelines are then estimated by formulas,
  * states by the table of systems, transfers on dp and cp by their bytes on the wire. */
 #include "src/plan/guess.h"
+#include "src/model/optim.h"
 #include "src/program/collective.h"
 #include "src/schedule/pipeline.h"
 
@@ -138,7 +139,7 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   double grad = grad_bytes(g), use = use_bytes(g), n = shards(g, x), layers = most_layers(g, x);
   double psi = (layers * g->layer_params + g->rest_params) / x->tp;
   double store = share(s, TC_STORE, n), acc = share(s, TC_ACC, n), update = share(s, TC_UPDATE, n);
-  double opt = (c->train_optimizer == TC_OPTIMIZER_ADAMW ? 8 : 0) + (bf16 || update != store ? 4 : 0);
+  double opt = 4 * tc_update_row[tc_update_of(c->train_optimizer, c->train_momentum)].states + (bf16 || update != store ? 4 : 0);
   const int stored = s->rows->place[TC_STORE].kind;
   const bool sharded = stored != s->rows->place[TC_USE].kind;      /* weights are stored elsewhere than used */
   const double rest = opt * update + (sharded ? use * store : 0);        /* what offload moves to the host */

@@ -61,10 +61,11 @@ static int pass_stages(struct ctx *c)
 static int pass_systems(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
+  tc_optim_choose(g, c->o->update);
   TC_TRY(tc_system_apply(g, c->m, c->o->system, c->o->reshard_after, c->o->reduce_once, c->err));
   for (int i = 0; i < TC_ROW_LISTS && c->o->annotation[i]; i++)
     TC_TRY(tc_annotate(g, c->m, c->o->annotation[i], c->err));
-  return tc_offload(g, c->o->offload, c->o->adamw, c->err);
+  return tc_offload(g, c->o->offload, c->err);
 }
 
 static int pass_grad(struct ctx *c)
@@ -74,8 +75,8 @@ static int pass_grad(struct ctx *c)
 
 static int pass_update(struct ctx *c)
 {
-  if (c->o->kind == TC_TRAIN) tc_optim_build(c->p->graph, c->o->adamw);
-  if (c->o->kind == TC_INIT) tc_optim_init(c->p->graph, c->o->adamw);
+  if (c->o->kind == TC_TRAIN) tc_optim_build(c->p->graph);
+  if (c->o->kind == TC_INIT) tc_optim_init(c->p->graph);
   if (c->o->kind == TC_REFRESH) tc_optim_refresh(c->p->graph);
   return 0;
 }

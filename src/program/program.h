@@ -7,6 +7,7 @@
 #define TC_PROGRAM_H
 
 #include "src/schedule/arena.h"
+#include "src/model/optim.h"
 #include "src/model/transformer.h"
 #include "src/graph/graph.h"
 #include "src/schedule/actions.h"
@@ -40,7 +41,8 @@ struct tc_program_opts {
   enum tc_offload offload;
   int prefetch;                  /* units whose weights are gathered ahead of their use */
   bool regather;                 /* activations gathered in forward are gathered again in backward */
-  bool adamw, overlap;
+  enum tc_update update;
+  bool overlap;
   bool zigzag;                   /* of the parts of a sequence (graph/row_order.h) */
   bool tasks;                    /* a training has TC_TASKS */
   bool share_init;               /* TC_INIT: one rank computes what several would, and broadcasts it (passes/share_init.c) */

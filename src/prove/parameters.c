@@ -29,9 +29,9 @@ double tc_float_at(const void *data, int dtype, int64_t i)
 static int32_t tensor_of(const struct tc_param *p, int part)
 {
   switch (part) {
-  case TC_PROOF_V: return p->v;
-  case TC_PROOF_M: return p->m;
-  case TC_PROOF_GRADIENT: return p->m >= 0 ? p->m : p->master;
+  case TC_PROOF_V: return p->state[1];
+  case TC_PROOF_M: return p->state[0];
+  case TC_PROOF_GRADIENT: return p->state[0] >= 0 ? p->state[0] : p->master;
   default: return p->master;
   }
 }

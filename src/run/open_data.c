@@ -48,6 +48,20 @@ int tc_run_data(const struct tc_run *r, struct tc_data **out, const struct tc_da
   return rc;
 }
 
+int tc_run_steps(int64_t *steps, const struct tc_config *c, const struct tc_data *d, struct tc_err *err)
+{
+  enum { MOST = 1000000000 };
+  const int64_t batch = c->train_global_batch;
+  *steps = c->train_steps;
+  if (c->data_epochs <= 0) return 0;
+  const int64_t samples = tc_data_samples(d, c->data_epochs);
+  *steps = samples / batch;
+  if (*steps >= 1 && *steps <= MOST) return 0;
+  return tc_fail(err, TC_EUSER, "data.epochs = %g is %lld samples, which are %lld steps of train.global_batch = "
+                 "%lld; a run has from 1 to %d", c->data_epochs, (long long)samples, (long long)*steps, (long long)batch,
+                 MOST);
+}
+
 /* Whether this rank must look at the tokens: it is the first one of its node, or does not see the same files as that one. */
 static int must_look(const struct tc_run *r, const struct tc_data *d, bool *looks, struct tc_err *err)
 {

@@ -61,6 +61,9 @@ int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err);
 /* Collective, after tc_run_comms. Opens a data set (data/data.h), owned by the caller: rank 0 opens the files and tells the
  * others what they are, which open them when they read them first. The same error on all ranks. */
 int tc_run_data(const struct tc_run *r, struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err);
+/* Local. *steps <- those of a run on the data set: as many as data.epochs says, if it does, else train.steps. TC_EUSER: none,
+ * or too many. */
+int tc_run_steps(int64_t *steps, const struct tc_config *c, const struct tc_data *d, struct tc_err *err);
 /* Collective. TC_EUSER unless it has the same tokens on all nodes, which may have copies of their own: the first rank of each
  * looks, and others that do not see the same files. which: "training", for the sentence. *id <- what identifies it. */
 int tc_run_data_same(const struct tc_run *r, struct tc_data *d, const char *which, struct tc_data_identity *id,
@@ -108,11 +111,12 @@ struct tc_run_state {
 /* Local, after tc_run_programs. To be freed with _free. */
 void tc_run_state(const struct tc_run *r, struct tc_run_state *out);
 void tc_run_state_free(struct tc_run_state *s);
-/* Local. Reads the state that this rank stores from an open checkpoint. TC_EUSER: it is of another model
- * (other_context: the context may differ, if positions are rotary), or a tensor is missing or has another shape. The
- * working precision's weights are made from it by the TC_REFRESH program, which the caller runs; those of an inference
- * are rounded here. */
-int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, bool other_context, struct tc_err *err);
+/* Local. Reads the state that this rank stores from an open checkpoint. TC_EUSER: it is of another model,
+ * or a tensor is missing or has another shape. The working precision's weights are made from it by the TC_REFRESH program,
+ * which the caller runs; those of an inference are rounded here. */
+enum { TC_LOAD_OTHER_CONTEXT = 1,      /* the context may differ, if positions are rotary */
+       TC_LOAD_WEIGHTS = 2 };          /* the optimizer's state stays as it is */
+int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, unsigned how, struct tc_err *err);
 /* Local. The same from an open model of another program, of which r->cfg has the sizes: weights alone, for a run that
  * does not train. */
 int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, struct tc_err *err);

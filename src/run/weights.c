@@ -74,7 +74,7 @@ static int load_tensor(const struct tc_run *r, const struct source *s, int32_t i
   int k = source_find(s, x->name);
   if (k < 0)
     return tc_fail(err, TC_EUSER, "%s has no tensor %s: if it was saved with another "
-                   "train.optimizer, take its weights alone (tercio ckpt export, then import)",
+                   "train.optimizer, take its weights alone (ckpt.from_state = weights)",
                    source_path(s), x->name);
   const struct tc_ckpt_tensor *ct = source_at(s, k);
   const bool same = tc_ckpt_has_shape(ct, x->rank, x->dim)
@@ -92,12 +92,14 @@ static int load_tensor(const struct tc_run *r, const struct source *s, int32_t i
   return 0;
 }
 
-static int load_all(const struct tc_run *r, const struct source *from, struct tc_err *err)
+static int load_all(const struct tc_run *r, const struct source *from, bool weights_alone, struct tc_err *err)
 {
+  const struct tc_graph *g = r->prog[tc_kinds_of(r->use).first]->graph;
   struct tc_run_state s;
   int rc = 0;
   tc_run_state(r, &s);
-  for (int i = 0; i < s.n && !rc; i++) rc = load_tensor(r, from, s.id[i], err);
+  for (int i = 0; i < s.n && !rc; i++)
+    if (!weights_alone || g->tensor[s.id[i]].cls != TC_CLS_OPT) rc = load_tensor(r, from, s.id[i], err);
   tc_run_state_free(&s);
   return rc;
 }
@@ -123,13 +125,13 @@ static int check_model(const struct tc_run *r, const struct tc_ckpt *c, bool oth
   return rc;
 }
 
-int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, bool other_context, struct tc_err *err)
+int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, unsigned how, struct tc_err *err)
 {
-  TC_TRY(check_model(r, c, other_context, err));
-  return load_all(r, &(struct source){ .ckpt = c }, err);
+  TC_TRY(check_model(r, c, how & TC_LOAD_OTHER_CONTEXT, err));
+  return load_all(r, &(struct source){ .ckpt = c }, how & TC_LOAD_WEIGHTS, err);
 }
 
 int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, struct tc_err *err)
 {
-  return load_all(r, &(struct source){ .foreign = f }, err);
+  return load_all(r, &(struct source){ .foreign = f }, true, err);
 }

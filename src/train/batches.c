@@ -18,18 +18,9 @@
 /* train.steps is what data.epochs says, if it does. */
 static int set_steps(struct tc_train *t, struct tc_err *err)
 {
-  enum { MOST = 1000000000 };
   const double epochs = t->run.cfg->data_epochs;
-  const int64_t batch = t->run.opts.gpt.batch;
-  if (epochs <= 0) return 0;
-  const int64_t samples = tc_data_samples(t->batches.train, epochs), steps = samples / batch;
-  if (steps < 1 || steps > MOST)
-    return tc_fail(err, TC_EUSER, "data.epochs = %g is %lld samples, which are %lld steps of train.global_batch = "
-                   "%lld; a run has from 1 to %d", epochs, (long long)samples, (long long)steps, (long long)batch,
-                   MOST);
-  t->own.train_steps = steps;
-  if (t->run.rank == 0)
-    tc_log("data.epochs = %g: train.steps = %lld", epochs, (long long)steps);
+  TC_TRY(tc_run_steps(&t->own.train_steps, t->run.cfg, t->batches.train, err));
+  if (epochs > 0 && t->run.rank == 0) tc_log("data.epochs = %g: train.steps = %lld", epochs, (long long)t->own.train_steps);
   return 0;
 }
 
@@ -69,7 +60,10 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
     TC_TRY(tc_documents_same(t->batches.end_token, c->data_end_token, t->batches.val, err));
   if (t->run.rank == 0) tc_data_warn(t->batches.train, split ? NULL : t->batches.val);
   t->batches.val_loss = tc_calloc((size_t)tc_data_sources(t->batches.val), sizeof *t->batches.val_loss);
-  return set_steps(t, err);
+  TC_TRY(set_steps(t, err));
+  TC_TRY(tc_rate_check(t->run.cfg, err));
+  t->rate = tc_rate_of(t->run.cfg);
+  return 0;
 }
 
 void tc_train_data_close(struct tc_train *t)
@@ -120,7 +114,8 @@ static int read_train(void *ctx, struct tc_reader *r, int64_t step, int64_t b, c
                       struct tc_err *err)
 {
   const struct tc_train *t = ctx;
-  const struct tc_samples s = { t->run.cfg->data_order, (uint64_t)t->run.cfg->train_seed, t->run.opts.gpt.batch };
+  const struct tc_samples s = { t->run.cfg->data_order, tc_seed_of(t->run.cfg, t->run.cfg->train_seed_data),
+                                t->run.opts.gpt.batch };
   return tc_data_train(t->batches.train, r, &s, step, b, 1, to, err);
 }
 

@@ -148,7 +148,8 @@ int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
                          const int64_t flag[TC_FLAGS], bool *stop, struct tc_err *err)
 {
   const int64_t end = tc_train_last_step(t->run.cfg);
-  bool last = r->step == end || flag[F_STOP];
+  const bool early = r->validated && r->step != end && tc_stop_if_met(&t->stop_if);
+  bool last = r->step == end || early || flag[F_STOP];
   bool skip = flag[F_DUE] == DUE && flag[F_BUSY] && !last && t->run.cfg->ckpt_busy == TC_BUSY_SKIP;
   if (skip && t->run.rank == 0 && !t->end.left_out)   /* once, though each step may be due */
     tc_log("checkpoint of step %lld left out: the one before is still being written",
@@ -162,7 +163,8 @@ int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
   int rc = r->step == t->ckpt.start_step + 2 ? tc_train_run_json(t, err) : 0;
   if (rc == TC_EPEER) return rc;
   if (rc < 0) tc_warn("%s", err->text);
-  if (flag[F_STOP] && r->step != end) return stopped(flag[F_STOP], r->step, err);
+  if (early) tc_stop_if_say(t, r->step);
+  if (flag[F_STOP] && r->step != end && !early) return stopped(flag[F_STOP], r->step, err);
   *stop = last;
   return 0;
 }

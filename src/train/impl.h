@@ -12,6 +12,7 @@
 #include "src/forward/questions.h"
 #include "src/metrics/metrics.h"
 #include "src/monitor/straggler.h"
+#include "src/recipe/recipe.h"
 #include "src/run/run.h"
 #include "src/run/writer.h"
 #include "src/train/train.h"
@@ -60,6 +61,8 @@ struct tc_ckpts {
   int64_t bytes;                 /* of a checkpoint's tensors, all ranks' */
   int64_t start_step;            /* steps done by the checkpoint that was loaded */
   char *loaded;                  /* which that was; owned; NULL: none */
+  int64_t loaded_step;           /* of the run that saved it */
+  bool weights_alone;            /* all else of it was left (ckpt.from_state) */
   bool imported;                 /* it has weights alone: the optimizer's state began at zero */
   char *tuned;                   /* what its run's devices chose by time (tc_run_tune); NULL: none was loaded */
   bool borrowed;                 /* which was another run's (ckpt.from) */
@@ -89,6 +92,14 @@ struct tc_rollback {
   double loss[TC_ROLLBACK_LOSSES];   /* of the last good steps, oldest first; if train.spike */
   int n_losses;
   int64_t back_to;               /* the step this process went back to; -1 */
+};
+
+/* stop_if.c: train.stop_if, and what it needs of the past. */
+struct tc_stop_if {
+  int64_t most;                  /* validations that may be no better; 0: any number */
+  double below;                  /* the loss that is enough; 0: none */
+  double best;                   /* the least validation loss; infinite: none yet */
+  int64_t best_step, stale;      /* its step, and the validations since */
 };
 
 /* when.c: saves */
@@ -150,14 +161,17 @@ struct tc_fault { int kind, rank; int64_t step; };   /* without :RANK the last r
 struct tc_train {
   struct tc_config own;          /* the configuration, with train.steps by data.epochs, data.order by the checkpoint,
                                     train.precision by the device */
+  bool precision_by_device;      /* train.precision was auto */
   struct tc_stop *stop;
   char *out;                     /* run.out */
+  struct tc_rate rate;           /* of its steps, when the data are open */
   struct tc_run run;             /* mesh, programs, device, communicators; src/run changes it */
   struct tc_batches batches;
   struct tc_tasks tasks;
   struct tc_ckpts ckpt;
   struct tc_train_tokenizer tokenizer;
   struct tc_rollback rollback;
+  struct tc_stop_if stop_if;
   struct tc_interval interval;
   struct tc_time_limit limit;
   struct tc_request_state request;

@@ -18,6 +18,7 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_run_layout(&t->run, err));
   if (!*t->run.cfg->run_out) return tc_fail(err, TC_EUSER, "run.out can't be empty: name a folder");
+  TC_TRY(tc_stop_if_read(&t->stop_if, t->run.cfg->train_stop_if, err));
   return tc_fault_parse(&t->fault, t->run.cfg->run_fault, t->run.ranks->world, err);
 }
 
@@ -55,9 +56,10 @@ static struct tc_runtime runtime(const struct tc_train *t, int64_t step)
 {
   const struct tc_config *c = t->run.cfg;
   return (struct tc_runtime){
-    .seed = (uint64_t)c->train_seed, .step = step,
-    .lr = (float)tc_train_lr(c, step),
-    .beta1 = (float)c->train_beta1, .beta2 = (float)c->train_beta2, .eps = (float)c->train_eps,
+    .seed = tc_seed_of(c, c->train_seed_dropout), .step = step,
+    .lr = (float)tc_rate_at(&t->rate, step),
+    .beta1 = (float)c->train_beta1, .beta2 = (float)c->train_beta2,
+    .momentum = (float)c->train_momentum, .eps = (float)c->train_eps,
     .weight_decay = (float)c->train_weight_decay, .clip = (float)c->train_clip };
 }
 
@@ -133,7 +135,7 @@ static int save_borrowed(struct tc_train *t, struct tc_err *err)
 static int loop(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->run.cfg;
-  const int64_t end = tc_train_last_step(c);
+  const int64_t end = tc_stop_if_met(&t->stop_if) ? t->ckpt.start_step : tc_train_last_step(c);
   int64_t flag[TC_FLAGS];
   struct tc_progress progress = { 0 };
   double rate = 0;
@@ -158,6 +160,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
     if (!bad && (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))) {
       TC_TRY(evaluate(t, &r, err));
       bad = tc_rollback_bad_validation(t, &r);
+      if (!bad) tc_stop_if_validated(&t->stop_if, step, r.val_loss);
       if (bad && tc_train_save_end(t, true, false, err) == TC_EPEER) return TC_EPEER;
     }
     if (bad) {
@@ -203,10 +206,11 @@ static void say_steps(const struct tc_train *t)
   if (c->train_warmup >= c->train_steps)
     tc_warn("train.warmup = %lld is not below train.steps = %lld: the learning rate rises to the end",
             (long long)c->train_warmup, (long long)c->train_steps);
-  if (c->train_steps == 1 && tc_train_lr(c, 1) == 0)
+  if (c->train_steps == 1 && tc_rate_at(&t->rate, 1) == 0)
     tc_warn("the learning rate of the only step is train.min_lr = 0, so the weights stay as they are: more "
             "train.steps, or train.schedule = constant, would train");
-  if (t->ckpt.start_step >= end)
+  if (tc_stop_if_met(&t->stop_if)) tc_stop_if_say(t, t->ckpt.start_step);
+  else if (t->ckpt.start_step >= end)
     tc_log("nothing to do: %lld of %lld steps are done", (long long)t->ckpt.start_step, (long long)end);
   else tc_interval_say(t);
 }
@@ -253,7 +257,7 @@ int tc_train(const struct tc_train_args *a, struct tc_err *err)
   const struct tc_config *c = a->cfg;
   struct tc_train *t = tc_malloc(sizeof *t);
   *t = (struct tc_train){
-    .own = *c, .stop = a->stop, .out = tc_strdup(c->run_out),
+    .own = *c, .precision_by_device = c->train_precision == TC_DTYPE_AUTO, .stop = a->stop, .out = tc_strdup(c->run_out),
     .run = { .cfg = &t->own, .ranks = a->ranks, .rank_names = a->rank_names, .rank = a->rank, .threads = a->threads,
              .hub = a->hub, .mpi = a->mpi },
     .ckpt = { .saved_step = -1 }, .batches = { .eval_batch = -1 }, .rollback = { .back_to = -1 },

@@ -163,10 +163,10 @@ void tc_progress_end(const struct tc_train *t)
   char *out = realpath(t->out, NULL), *ckpt = realpath(t->ckpt.dir, NULL);
   const char *folder = ckpt ? ckpt : t->ckpt.dir;
   char *out_word = tc_shell_word(out ? out : t->out), *folder_word = tc_shell_word(folder);
-  const int64_t end = tc_train_last_step(t->run.cfg), steps = t->run.cfg->train_steps;
+  const int64_t end = t->ckpt.saved_step, steps = t->run.cfg->train_steps;
   if (t->ckpt.start_step < end)
     tc_log("done: step %lld of %lld%s; the checkpoint is %s/step-%08lld", (long long)end, (long long)steps,
-           end < steps ? " (train.stop_at)" : "", folder, (long long)t->ckpt.saved_step);
+           end == steps ? "" : tc_stop_if_met(&t->stop_if) ? " (train.stop_if)" : " (train.stop_at)", folder, (long long)end);
   tc_log("to look at it: tercio report %s -o report.html; tercio ckpt ls %s", out_word, folder_word);
   TC_FREE(out_word, folder_word, out, ckpt);
 }

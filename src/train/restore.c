@@ -5,6 +5,7 @@
 #include "src/train/parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- at the start ---------------------------------------------------------------------- */
 
@@ -14,7 +15,15 @@ struct loading {
   struct tc_train *t;
   bool guarded;
   bool resumes;                  /* a run that was begun with what its checkpoint says */
+  unsigned how;                  /* tc_run_load's */
 };
+
+/* What a checkpoint says of the loop; "": nothing happened yet. */
+static int take_note(struct tc_train *t, const char *note, struct tc_err *err)
+{
+  tc_stop_if_parse(&t->stop_if, note);
+  return tc_rollback_parse(t, note, err);
+}
 
 static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
 {
@@ -24,26 +33,33 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   l->guarded = true;
   TC_TRY(tc_train_tokenizer_check(l->t, c, err));
   if (l->resumes) TC_TRY(tc_resume_check(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
-  TC_TRY(tc_run_load(&l->t->run, c, !l->resumes, err));
-  return tc_rollback_parse(l->t, tc_ckpt_meta(c)->loop, err);
+  TC_TRY(tc_run_load(&l->t->run, c, l->how, err));
+  return take_note(l->t, l->how & TC_LOAD_WEIGHTS ? "" : tc_ckpt_meta(c)->loop, err);
 }
 
 /* Weights without an optimizer's state, which an import has at step 0 alone (src/foreign/import.c). */
 static bool is_import(const struct tc_ckpt_meta *meta)
 { return meta->step == 0 && !*meta->version; }
 
+static void log_loaded(const struct tc_train *t)
+{
+  if (t->run.rank) return;
+  tc_log("%s %s, step %lld%s", t->ckpt.weights_alone ? "weights from" : "resumed from", t->ckpt.loaded,
+         (long long)t->ckpt.loaded_step,
+         t->ckpt.imported ? ": imported weights; the optimizer's state starts at zero" : "");
+}
+
 /* After a load: makes the weights in the working precision. compare: the checkpoint is of a run with settings
  * that may differ from this one's. Closes c. */
 static int resume_from(struct tc_train *t, struct tc_ckpt *c, bool compare, struct tc_err *err)
 {
-  struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
+  struct tc_runtime rt = { 0 };
   t->ckpt.saved_step = tc_ckpt_meta(c)->step;
   t->ckpt.imported = is_import(tc_ckpt_meta(c));
   free(t->ckpt.loaded);
   t->ckpt.loaded = tc_strdup(tc_ckpt_path(c));
-  if (t->run.rank == 0)
-    tc_log("resumed from %s, step %lld%s", tc_ckpt_path(c), (long long)t->ckpt.saved_step,
-           t->ckpt.imported ? ": imported weights; the optimizer's state starts at zero" : "");
+  t->ckpt.loaded_step = t->ckpt.saved_step;
+  log_loaded(t);
   if (t->run.rank == 0 && compare) tc_resume_say(t, tc_ckpt_meta(c));
   tc_train_tokenizer_take(t, c);
   if (!t->ckpt.tuned && tc_ckpt_meta(c)->tuned) t->ckpt.tuned = tc_strdup(tc_ckpt_meta(c)->tuned);
@@ -54,9 +70,9 @@ static int resume_from(struct tc_train *t, struct tc_ckpt *c, bool compare, stru
 static int initialise(struct tc_train *t, struct tc_err *err)
 {
   tc_resume_order(t, NULL);
-  struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
+  struct tc_runtime rt = { .seed = tc_seed_of(t->run.cfg, t->run.cfg->train_seed_weights) };
   t->ckpt.saved_step = -1;
-  TC_TRY(tc_rollback_parse(t, "", err));
+  TC_TRY(take_note(t, "", err));
   return tc_exec_run(t->run.exec, TC_INIT, &rt, err);
 }
 
@@ -77,11 +93,21 @@ static void log_start(const struct tc_train *t)
   else tc_log("no checkpoint in %s: %s", t->ckpt.dir, at);
 }
 
-/* The run goes on after the step of c. */
+/* The run goes on after the step of c, in the order of samples of c's run; or begins with its weights. */
 static void begin_after(struct tc_train *t, const struct tc_ckpt *c)
 {
-  t->ckpt.start_step = tc_ckpt_meta(c)->step;
-  tc_resume_order(t, tc_ckpt_meta(c));
+  const bool alone = t->ckpt.weights_alone;
+  t->ckpt.start_step = alone ? 0 : tc_ckpt_meta(c)->step;
+  tc_resume_order(t, alone ? NULL : tc_ckpt_meta(c));
+}
+
+/* Whether ckpt.from is a checkpoint of this run's folder, or that folder. */
+static bool is_own_folder(const struct tc_train *t)
+{
+  char *own = tc_real_path(t->ckpt.dir), *from = tc_real_path(t->run.cfg->ckpt_from), *above = from ? tc_folder_of(from) : NULL;
+  const bool is = own && from && (strcmp(own, from) == 0 || strcmp(own, above) == 0);
+  TC_FREE(own, from, above);
+  return is;
 }
 
 /* Takes up this run's newest good checkpoint, or that of a step (not -1). *found: there was one. */
@@ -93,18 +119,26 @@ static int resume_own(struct tc_train *t, int64_t step, bool *found, struct tc_e
   *found = c != NULL;
   if (!c) return 0;
   begin_after(t, c);
-  const bool over = t->ckpt.start_step >= tc_train_last_step(t->run.cfg);
-  const int rc = over ? tc_resume_finished(t, tc_ckpt_meta(c), err) : 0;
+  const int rc = tc_resume_changed(t, tc_ckpt_meta(c), err);
   if (rc == 0) return resume_from(t, c, true, err);
   tc_ckpt_close(c);
   return rc;
 }
 
-/* Begins with the weights of ckpt.from, which are not in this run's folder yet. */
+/* Begins with ckpt.from, which is not in this run's folder yet: with all of its state, or with its weights, beside the
+ * initial state of all else. */
 static int start_from(struct tc_train *t, struct tc_err *err)
 {
-  struct loading l = { .t = t, .guarded = true };
+  const enum tc_from_state state = t->run.cfg->ckpt_from_state;
+  int64_t own = is_own_folder(t);
+  struct loading l = { .t = t, .guarded = true, .how = TC_LOAD_OTHER_CONTEXT };
   struct tc_ckpt *c = NULL;
+  TC_TRY(tc_comm_max_i64(t->run.world, &own, 1, err));
+  t->ckpt.weights_alone = state == TC_STATE_WEIGHTS || (state == TC_STATE_AUTO && !own);
+  if (t->ckpt.weights_alone) {
+    TC_TRY(initialise(t, err));
+    l.how |= TC_LOAD_WEIGHTS;
+  }
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, t->run.rank_names, err));
   begin_after(t, c);
   TC_TRY(resume_from(t, c, false, err));
@@ -149,7 +183,7 @@ static int step_below(struct tc_train *t, int64_t before, int64_t *step, struct 
  * Later ones are set aside. */
 static int go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err)
 {
-  struct loading l = { .t = t, .guarded = true };
+  struct loading l = { .t = t, .guarded = true, .how = TC_LOAD_OTHER_CONTEXT };
   struct tc_ckpt *c = NULL;
   int tried = 0;
   for (; !c; before = *step, tried++) {

@@ -38,8 +38,7 @@ int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, c
   for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->run.cfg, i, &x)) >= 0; i++)
     if (x.resume == TC_RESUME_REFUSED)
       rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it "
-                   "was, or begin a new run from its weights: tercio ckpt export %s -o W, tercio "
-                   "ckpt import W -o C, then another run.out and ckpt.from = C", path, x.name,
+                   "was, or begin a new run from its weights: another run.out, with ckpt.from = %s", path, x.name,
                    x.was, x.is, word);
   tc_config_free(was);
   free(word);
@@ -52,9 +51,10 @@ static bool same_rate(const struct tc_config *a, const struct tc_config *b, int6
                       int64_t steps)
 {
   enum { LOOKS = 1000 };
+  const struct tc_rate one = tc_rate_of(a), other = tc_rate_of(b);
   for (int64_t i = 0; i <= LOOKS && from < steps; i++) {
     const int64_t step = i ? from + tc_ceil_div((steps - from) * i, LOOKS) : from + 1;
-    if ((float)tc_train_lr(a, step) != (float)tc_train_lr(b, step)) return false;
+    if ((float)tc_rate_at(&one, step) != (float)tc_rate_at(&other, step)) return false;
   }
   return true;
 }
@@ -193,22 +193,40 @@ void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta)
   tc_config_free(was);
 }
 
-int tc_resume_finished(const struct tc_train *t, const struct tc_ckpt_meta *meta, struct tc_err *err)
+/* "; the training data had ...; train.lr was 1, is 2": what gives steps after `from` up to `to` other results; cut off if it is
+ * long. */
+static void list_differences(const struct tc_train *t, const struct tc_ckpt_meta *meta, int64_t from, int64_t to, char *text,
+                             size_t size)
 {
   struct tc_config *was = saved_config(meta), mixed;
   struct tc_config_change x;
-  char text[500] = "", *data = was ? data_change(t, meta->data) : NULL;
-  if (data) tc_text_add(text, sizeof text, "; the training data %s", data);
+  char *data = was ? data_change(t, meta->data) : NULL;
+  if (data) tc_text_add(text, size, "; the training data %s", data);
   free(data);
   if (was) mixed = *was;
-  for (int i = 0; was && (i = next_difference(was, t->run.cfg, &mixed, i, 0, meta->step, &x)) >= 0; i++) {
+  for (int i = 0; was && (i = next_difference(was, t->run.cfg, &mixed, i, from, to, &x)) >= 0; i++) {
     /* Not the user's choice, but that of the device of each start. */
-    if (!strcmp(x.name, "train.precision") && tc_config_source(t->run.cfg, x.name) == TC_FROM_DEFAULT) continue;
-    tc_text_add(text, sizeof text, "; %s was %.60s, is %.60s", x.name, x.was, x.is);
+    if (!strcmp(x.name, "train.precision") && t->precision_by_device) continue;
+    tc_text_add(text, size, "; %s was %.60s, is %.60s", x.name, *x.was ? x.was : "empty", *x.is ? x.is : "empty");
   }
   tc_config_free(was);
+}
+
+int tc_resume_changed(const struct tc_train *t, const struct tc_ckpt_meta *meta, struct tc_err *err)
+{
+  const int64_t end = tc_train_last_step(t->run.cfg);
+  const bool over = meta->step >= end || tc_stop_if_met(&t->stop_if);
+  char text[500] = "";
+  if (!over && t->run.cfg->ckpt_changed == TC_CHANGED_ACCEPT) return 0;
+  if (over) list_differences(t, meta, 0, meta->step, text, sizeof text);
+  else list_differences(t, meta, meta->step, t->run.cfg->train_steps, text, sizeof text);
   if (!*text) return 0;
-  return tc_fail(err, TC_EUSER, "nothing is trained: %.200s has all %lld steps, made with other settings: %s. Another run.out "
-                 "trains with these, ckpt.resume = no starts anew in this folder, and more train.steps goes on from there",
-                 t->out, (long long)tc_train_last_step(t->run.cfg), text + 2);
+  if (over)
+    return tc_fail(err, TC_EUSER, "nothing is trained: %.200s has all %lld steps, made with other settings: %s. Another run.out "
+                   "trains with these, ckpt.resume = no starts anew in this folder, and more train.steps with ckpt.changed = "
+                   "accept goes on from there",
+                   t->out, (long long)meta->step, text + 2);
+  return tc_fail(err, TC_EUSER, "%.200s was begun with other settings, and has %lld steps: %s. Set them as they were, or take "
+                 "another run.out; ckpt.changed = accept goes on from there with the new ones", t->out, (long long)meta->step,
+                 text + 2);
 }

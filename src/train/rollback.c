@@ -42,7 +42,7 @@ int tc_rollback_parse(struct tc_train *t, const char *text, struct tc_err *err)
   long long skipped = 0, rollbacks = 0;
   int at = 0;
   r->n_losses = 0;
-  if (*text && (sscanf(text, "skipped %lld rollbacks %lld losses%n", &skipped, &rollbacks, &at) != 2 ||
+  if (*text && *text != ';' && (sscanf(text, "skipped %lld rollbacks %lld losses%n", &skipped, &rollbacks, &at) != 2 ||
                 !at || skipped < 0 || rollbacks < 0))
     return tc_fail(err, TC_EUSER, "the checkpoint's note on the training loop makes no sense: "
                    "\"%.100s\"", text);

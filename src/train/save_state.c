@@ -161,7 +161,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
 {
   const struct tc_train_state *st = t->ckpt.state;
   const struct tc_train_tokenizer *k = &t->tokenizer;
-  char *loop = tc_rollback_text(t);
+  char *rollback = tc_rollback_text(t), *stop_if = tc_stop_if_text(&t->stop_if), *loop = tc_sprintf("%s%s", rollback, stop_if);
   struct tc_ckpt_meta meta = {
     .step = step, .seed = (uint64_t)t->run.cfg->train_seed,
     .tokens = step * t->run.cfg->train_global_batch * t->run.opts.model.context, .model = st->model,
@@ -178,7 +178,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
   t->ckpt.begun_ns = tc_now_ns();
   t->ckpt.begun = true;
   tc_writer_go(t->ckpt.writer, &meta, t->log.file.fd >= 0 ? fcntl(t->log.file.fd, F_DUPFD_CLOEXEC, 0) : -1);
-  free(loop);
+  TC_FREE(rollback, stop_if, loop);
 }
 
 int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *err)

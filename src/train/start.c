@@ -103,10 +103,17 @@ static void say_weights(const struct tc_train *t)
 {
   const struct tc_config *c = t->run.cfg;
   char *path = not_read(t), *word = path ? tc_shell_word(c->model_config) : NULL;
+  char from[160] = "";
+  const int64_t step = t->ckpt.start_step + 1;
+  if (t->ckpt.borrowed && t->ckpt.weights_alone)
+    tc_text_add(from, sizeof from, ", as ckpt.from says; they alone (ckpt.from_state = weights): optimizer, schedule and order of "
+                "samples begin anew");
+  else if (t->ckpt.borrowed)
+    tc_text_add(from, sizeof from, ", as ckpt.from says, with all of its state (ckpt.from_state = all)");
+  if (t->ckpt.borrowed && step <= tc_train_last_step(c))
+    tc_text_add(from, sizeof from, "; the rate of step %lld is %.3g", (long long)step, tc_rate_at(&t->rate, step));
   if (t->ckpt.loaded)
-    tc_log("weights: checkpoint of step %lld, %s%s%s", (long long)t->ckpt.start_step, t->ckpt.loaded,
-           t->ckpt.borrowed ? ", as ckpt.from says" : "",
-           t->ckpt.imported ? "; imported: the optimizer begins anew" : "");
+    tc_log("weights: checkpoint of step %lld, %s%s", (long long)t->ckpt.loaded_step, t->ckpt.loaded, from);
   else if (path)
     tc_log("weights: random, seed %lld; %s is not read: tercio ckpt import %s -o FOLDER, then --ckpt.from=FOLDER, would "
            "start from it", (long long)c->train_seed, path, word);
@@ -118,8 +125,9 @@ static json_t *weights_json(const struct tc_train *t)
 {
   char *path = not_read(t);
   json_t *o = t->ckpt.loaded
-    ? json_pack("{s:s, s:I, s:s, s:s, s:b}", "from", "checkpoint", "step", (json_int_t)t->ckpt.start_step, "path",
-                t->ckpt.loaded, "option", t->ckpt.borrowed ? "ckpt.from" : "ckpt.resume", "imported", t->ckpt.imported)
+    ? json_pack("{s:s, s:I, s:s, s:s, s:b, s:s}", "from", "checkpoint", "step", (json_int_t)t->ckpt.loaded_step, "path",
+                t->ckpt.loaded, "option", t->ckpt.borrowed ? "ckpt.from" : "ckpt.resume", "imported", t->ckpt.imported,
+                "state", t->ckpt.weights_alone ? "weights" : "all")
     : json_pack("{s:s, s:I, s:s?}", "from", "random", "seed", (json_int_t)t->run.cfg->train_seed, "not_read", path);
   free(path);
   return o;
@@ -127,46 +135,52 @@ static json_t *weights_json(const struct tc_train *t)
 
 /* ---- rate ------------------------------------------------------------------------------ */
 
-/* Why the step has its rate: "warmup", a schedule that decays, "constant", or "end": there is no such step. */
-static const char *phase_of(const struct tc_config *c, int64_t step)
+/* "end": there is no such step. */
+static const char *phase_of(const struct tc_train *t, int64_t step)
+{ return step > tc_train_last_step(t->run.cfg) || tc_stop_if_met(&t->stop_if) ? "end" : tc_rate_phase(&t->rate, step); }
+
+/* What comes after the warm-up: "cosine down to 0 in step 100", "constant", "wsd, from step 80 on linear down to 0 in step 100". */
+static void say_schedule(const struct tc_rate *r, char *text, size_t size)
 {
-  if (step > tc_train_last_step(c)) return "end";
-  return step < tc_train_warmup(c) ? "warmup" : tc_word_train_schedule(c->train_schedule);
+  const bool down = r->cooldown > 0;
+  const bool constant = r->schedule == TC_LR_CONSTANT;
+  tc_text_add(text, size, "%s", tc_word_train_schedule(r->schedule));
+  if (down) tc_text_add(text, size, ", from step %lld on %s", (long long)(r->steps - r->cooldown + 1),
+                        tc_word_train_cooldown_shape(r->cooldown_shape));
+  if (down || !constant)
+    tc_text_add(text, size, " down to %.3g in step %lld", tc_rate_at(r, r->steps), (long long)r->steps);
 }
 
 static void say_rate(const struct tc_train *t)
 {
-  const struct tc_config *c = t->run.cfg;
-  const int64_t step = t->ckpt.start_step + 1, warm = tc_train_warmup(c), last = c->train_steps;
-  const char *phase = phase_of(c, step), *schedule = tc_word_train_schedule(c->train_schedule);
-  const bool constant = c->train_schedule == TC_LR_CONSTANT;
-  char text[200] = "", then[100] = "";
-  if (strcmp(phase, "end") == 0) {
+  const struct tc_rate *r = &t->rate;
+  const int64_t step = t->ckpt.start_step + 1;
+  char text[300] = "", then[160] = "";
+  if (strcmp(phase_of(t, step), "end") == 0) {
     tc_log("rate: none, as no step is left");
     return;
   }
-  if (!constant) snprintf(then, sizeof then, "%s down to %g in step %lld", schedule, c->train_min_lr, (long long)last);
-  tc_text_add(text, sizeof text, "%.3g in step %lld, the first%s", tc_train_lr(c, step), (long long)step,
+  say_schedule(r, then, sizeof then);
+  tc_text_add(text, sizeof text, "%.3g in step %lld, the first%s", tc_rate_at(r, step), (long long)step,
               step > 1 ? " after the checkpoint" : "");
-  if (step < warm)
-    tc_text_add(text, sizeof text, ": the warm-up reaches train.lr = %g in step %lld", c->train_lr, (long long)warm);
-  else tc_text_add(text, sizeof text, ": train.lr = %g", c->train_lr);
-  if (constant) tc_text_add(text, sizeof text, ", %sconstant", step < warm ? "then " : "");
-  else if (warm < last) tc_text_add(text, sizeof text, ", %s%s", step < warm ? "then " : "", then);
+  if (step < r->warmup)
+    tc_text_add(text, sizeof text, ": the warm-up reaches train.lr = %g in step %lld", r->lr, (long long)r->warmup);
+  else tc_text_add(text, sizeof text, ": train.lr = %g", r->lr);
+  if (r->warmup < r->steps) tc_text_add(text, sizeof text, ", %s%s", step < r->warmup ? "then " : "", then);
   tc_log("rate: %s", text);
 }
 
 static json_t *rate_json(const struct tc_train *t)
 {
-  const struct tc_config *c = t->run.cfg;
+  const struct tc_rate *r = &t->rate;
   const int64_t step = t->ckpt.start_step + 1;
-  const char *phase = phase_of(c, step);
-  json_t *o = json_pack("{s:I, s:n, s:s, s:n, s:n, s:I, s:I, s:s}", "step", (json_int_t)step, "lr", "phase", phase,
-                        "peak", "min_lr", "warmup", (json_int_t)tc_train_warmup(c), "steps", (json_int_t)c->train_steps,
-                        "schedule", tc_word_train_schedule(c->train_schedule));
-  if (strcmp(phase, "end")) tc_figure(o, "lr", tc_train_lr(c, step));
-  tc_figure(o, "peak", c->train_lr);
-  tc_figure(o, "min_lr", c->train_min_lr);
+  const char *phase = phase_of(t, step);
+  json_t *o = json_pack("{s:I, s:n, s:s, s:n, s:n, s:I, s:I, s:I, s:s}", "step", (json_int_t)step, "lr", "phase", phase,
+                        "peak", "min_lr", "warmup", (json_int_t)r->warmup, "cooldown", (json_int_t)r->cooldown,
+                        "steps", (json_int_t)r->steps, "schedule", tc_word_train_schedule(r->schedule));
+  if (strcmp(phase, "end")) tc_figure(o, "lr", tc_rate_at(r, step));
+  tc_figure(o, "peak", r->lr);
+  tc_figure(o, "min_lr", r->min_lr);
   return o;
 }
 

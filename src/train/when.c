@@ -1,7 +1,6 @@
-/* when.c - how many steps a run has, and their learning rates; when it saves: every so many steps or minutes, or by Daly's
+/* when.c - how many steps a run has; when it saves: every so many steps or minutes, or by Daly's
  * interval for what checkpoints have cost so far; and when it must stop to end in time: run.walltime, or the end of the
  * Slurm job. */
-#include "src/model/optim.h"
 #include "src/plan/plan.h"
 #include "src/train/parts.h"
 
@@ -14,16 +13,6 @@
 int64_t tc_train_last_step(const struct tc_config *c)
 {
   return c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
-}
-
-int64_t tc_train_warmup(const struct tc_config *c)
-{
-  return c->train_warmup == TC_AUTO ? TC_MIN(c->train_steps / 20, 2000) : c->train_warmup;
-}
-
-double tc_train_lr(const struct tc_config *c, int64_t step)
-{
-  return tc_lr(c->train_schedule, step, c->train_steps, tc_train_warmup(c), c->train_lr, c->train_min_lr);
 }
 
 /* ---- when to save ---- */

@@ -213,9 +213,9 @@ static void text_read_param(struct text_at *r)
   TC_GROW(g->param, g->n_params, g->cap_params);
   const int32_t id = g->n_params++, w = text_new(r);
   struct tc_param *p = &g->param[id];
-  *p = (struct tc_param){ .name = g->tensor[w].name, .weight = w, .master = w, .m = -1, .v = -1, .acc = -1, .grad = -1,
+  *p = (struct tc_param){ .name = g->tensor[w].name, .weight = w, .master = w, .state = { -1, -1 }, .acc = -1, .grad = -1,
                           .tied_acc = -1, .tied_grad = -1, .unit = g->cur_unit, .reshard_after = TC_AFTER_STEP,
-                          .decay = true };
+                          .decay = 1, .lr = 1 };
   if (g->tensor[w].dtype == TC_BF16) {
     const struct tc_tensor x = g->tensor[w];
     char *use = tc_sprintf("use.%s", x.name);

@@ -92,7 +92,7 @@ static void open_fixture(struct fixture *f, int mb, int recompute)
       .gpt = { .batch = 4, .dtype = model_dtype, .grad_dtype = TC_F32, .tp = 1 },
       .recompute = recompute,
       .system = &tc_systems[TC_DATA_DDP],
-      .adamw = true,
+     
       .overlap = true,
       .offload = model_offload
     };

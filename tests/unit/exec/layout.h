@@ -34,7 +34,7 @@ static inline struct tc_program_opts layout_options(const struct layout *l, cons
     .kind = kind, .model = *m, .gpt = { .batch = batch, .dtype = l->dtype, .grad_dtype = TC_F32,
     .dropout = l->plain ? 0 : 0.1f, .tp = l->tp, .nest = l->nest, .documents = l->documents },
     .system = system_named(l->system),
-    .adamw = true, .overlap = !l->serial, .head_chunk = l->head_chunk, .offload = l->offload,
+    .overlap = !l->serial, .head_chunk = l->head_chunk, .offload = l->offload,
     .reshard_after = l->keep - 1, .prefetch = l->prefetch ? l->prefetch - 1 : 1, .regather = l->regather,
     .recompute = l->recompute, .reduce_once = l->reduce_once,
     .schedule = schedule_named(l->schedule), .virtual_stages = l->virtual_stages };

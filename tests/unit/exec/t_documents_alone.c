@@ -140,7 +140,7 @@ static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t r
 static void compare(struct run *run, struct fx_rank *r, const struct tc_graph *g, struct tc_exec *x)
 {
   for (int32_t i = 0; i < g->n_params; i++) {
-    const struct tc_tensor *t = &g->tensor[g->param[i].m];
+    const struct tc_tensor *t = &g->tensor[g->param[i].state[0]];
     const void *m = tc_exec_tensor(x, 0, t->id);
     struct tc_local l;
     double off = 0;

@@ -147,7 +147,7 @@ static void body(struct fx_rank *r)
     struct tc_program_opts q = {
       .kind = i ? TC_INIT : TC_TRAIN, .model = toy, .system = system_named(l->system),
       .gpt = { .batch = 4 * l->dp, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = l->tp },
-      .schedule = schedule_named(l->schedule), .adamw = true, .overlap = true, .reshard_after = -1, .prefetch = 1 };
+      .schedule = schedule_named(l->schedule), .overlap = true, .reshard_after = -1, .prefetch = 1 };
     if (l->tp > 1) q.annotation[0] = tc_rows_tensor;
     rc = tc_program_new(&p[i], &q, r->mesh, r->rank, p[0], NULL, &err);
   }

@@ -110,7 +110,7 @@ static void test_model(struct tc_device *d, const struct tc_mesh *m, const struc
     struct tc_program_opts o = {
       .kind = kind[i], .model = *model, .gpt = { .batch = 4, .dtype = TC_F64, .grad_dtype = TC_F64,
       .dropout = 0.2f, .tp = 1, .z_loss = documents ? 0.1f : 0, .documents = documents, .keys = pieces > 0, .key_pieces = pieces },
-      .system = &tc_systems[TC_DATA_DDP], .adamw = true,
+      .system = &tc_systems[TC_DATA_DDP],
       .overlap = true, .head_chunk = 2 };
     if (!ok(tc_program_new(&p[i], &o, m, 0, i ? p[0] : NULL, NULL, &err) == 0, "made %s", err.text))
       return;

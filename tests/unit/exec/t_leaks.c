@@ -261,7 +261,7 @@ static void run_rank(struct fx_rank *r)
   struct tc_exec *x = NULL;
   const struct tc_program_opts q = {
     .kind = TC_TRAIN, .model = { "", 2, 12, 3, 5, 11 }, .system = system_named(run->system),
-    .gpt = { .batch = 8, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 }, .adamw = true,
+    .gpt = { .batch = 8, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 },
     .overlap = true, .reshard_after = -1, .prefetch = 1 };
   struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank, .fill = fill };
   const struct tc_runtime rt = { .seed = 3, .step = 1, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f,

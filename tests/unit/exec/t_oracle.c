@@ -98,7 +98,7 @@ static void body(struct fx_rank *r)
     struct tc_program_opts o = {
       .kind = kind[i], .model = c->model,
       .gpt = { .batch = c->batch, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1, .documents = c->documents },
-      .system = &tc_systems[TC_DATA_DDP], .adamw = true, .overlap = true };
+      .system = &tc_systems[TC_DATA_DDP], .overlap = true };
     if (tc_program_new(&p[i], &o, r->mesh, r->rank, i ? p[0] : NULL, NULL, &err) < 0) return;
   }
   struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank, .fill = fill,

@@ -148,7 +148,7 @@ static void test_errors(void)
   }
   tc_program_free(p);
   o.annotation[0] = o.annotation[1] = o.annotation[2] = NULL;
-  o.adamw = false;
+  o.update = TC_UPDATE_SGD;
   o.offload = TC_OFFLOAD_PARAMS;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_EUSER, "%s", err.text);
   tc_mesh_free(m);

@@ -65,7 +65,7 @@ static bool open_fixture(struct fixture *f, int offload, bool no_fusion)
   for (int i = 0; i < PROGS && !rc; i++) {
     struct tc_program_opts o = {
       .kind = kind[i], .model = toy, .gpt = { .batch = BATCH, .dtype = TC_F32,
-      .grad_dtype = TC_F32, .tp = 1 }, .system = &tc_systems[TC_DATA_DDP], .adamw = true,
+      .grad_dtype = TC_F32, .tp = 1 }, .system = &tc_systems[TC_DATA_DDP],
       .overlap = true, .offload = offload, .reshard_after = -1 };
     rc = tc_program_new(&f->prog[i], &o, f->mesh, 0, i ? f->prog[TRAIN] : NULL, NULL, &err);
   }

@@ -37,7 +37,7 @@ static struct tc_program *make(const struct layout *l, struct tc_mesh *m, const 
   struct tc_err err = { 0 };
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = toy, .gpt = { .batch = 8, .dtype = TC_F32, .grad_dtype = TC_F32,
-    .tp = l->tp }, .system = system_named(l->system), .adamw = true, .overlap = true, .reshard_after = -1,
+    .tp = l->tp }, .system = system_named(l->system), .overlap = true, .reshard_after = -1,
     .prefetch = 1, .head_chunk = l->head_chunk, .schedule = TC_SCHEDULE_1F1B, .virtual_stages = 1 };
   if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
   if (l->sequence) o.annotation[1] = tc_rows_sequence;

@@ -35,11 +35,13 @@ static int step(char *memory, void *scratch, const struct tc_runtime *rt)
     { TC_OP_DROPOUT, 1, 1, { v[GRAD], v[DROPPED] } },
     { TC_OP_ADAMW, 5, 3, { v[DROPPED], v[SCALE], v[WEIGHT], v[M], v[V], v[WEIGHT], v[M], v[V] } },
     { TC_OP_SGD, 3, 1, { v[DROPPED], v[SCALE], v[WEIGHT], v[WEIGHT] } },
+    { TC_OP_MOMENTUM, 4, 2, { v[DROPPED], v[SCALE], v[WEIGHT], v[M], v[WEIGHT], v[M] } },
+    { TC_OP_LION, 4, 2, { v[DROPPED], v[SCALE], v[WEIGHT], v[M], v[WEIGHT], v[M] } },
   };
   for (int i = 0; i < (int)(sizeof call / sizeof *call) && rc == 0; i++) {
     struct tc_call c = { .op = call[i].op, .n_in = call[i].n_in, .n_out = call[i].n_out, .rt = rt,
                          .in = call[i].view, .out = call[i].view + call[i].n_in, .scratch = scratch,
-                         .f = { call[i].op == TC_OP_DROPOUT ? 0.3f : 1.f }, .k = { 5 } };
+                         .f = { call[i].op == TC_OP_DROPOUT ? 0.3f : 1.f, 1.f }, .k = { 5 } };
     rc = cuda->ops->kernel[c.op].run(cuda, &c);
   }
   return rc;

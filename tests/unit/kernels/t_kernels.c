@@ -280,33 +280,33 @@ static void losses(void)
 
 /* ---- update -------------------------------------------------------------------------- */
 
-/* Gradient and scale; weights and moments, of type `state`, which AdamW changes in place. */
-static void adamw_operands(struct test *t, int grad_type, int state, int64_t elems)
+/* An update's gradient and scale; weights and states, of type `state`, which it changes in place. */
+static void update_operands(struct test *t, int grad_type, int state, int64_t elems)
 {
+  const int n = tc_op_info[t->c.op].n_out;
   input(t, grad_type, DIMS(elems), NORMALISH);
   input(t, TC_F32, SCALAR, POSITIVE);
-  input(t, state, DIMS(elems), NORMALISH);
-  input(t, state, DIMS(elems), NORMALISH);
-  input(t, state, DIMS(elems), POSITIVE);
-  for (int k = 0; k < 3; k++) output(t, state, DIMS(elems)), t->over[k] = 2 + k;
+  for (int k = 0; k < n; k++) input(t, state, DIMS(elems), k < 2 ? NORMALISH : POSITIVE);
+  for (int k = 0; k < n; k++) output(t, state, DIMS(elems)), t->over[k] = 2 + k;
+  t->c.f[0] = elems % 2 ? 1 : 0.25f;
+  t->c.f[1] = elems % 3 ? 1 : 0.5f;
+  t->rt.momentum = 0.8f;
 }
+
+static const int update_ops[] = { TC_OP_ADAMW, TC_OP_SGD, TC_OP_MOMENTUM, TC_OP_LION };
+enum { UPDATES = sizeof update_ops / sizeof *update_ops };
 
 static void updates(int grad_type, int64_t elems, int64_t step)
 {
-  struct test t = new_test(TC_OP_ADAMW, "%lld, step %lld, gradient %s", (long long)elems,
-                           (long long)step, tc_dtype_name(grad_type));
-  adamw_operands(&t, grad_type, TC_F32, elems);
-  put(&t.in[0], 0, 0), put(&t.in[3], 0, 0), put(&t.in[4], 0, 0);
-  t.rt.step = step;
-  t.c.f[0] = elems % 2 ? 1 : 0;
-  check(&t);
-  t = new_test(TC_OP_SGD, "%lld, gradient %s", (long long)elems, tc_dtype_name(grad_type));
-  input(&t, grad_type, DIMS(elems), NORMALISH);
-  input(&t, TC_F32, SCALAR, POSITIVE);
-  input(&t, TC_F32, DIMS(elems), NORMALISH);
-  output(&t, TC_F32, DIMS(elems));
-  t.over[0] = 2, t.c.f[0] = 1;
-  check(&t);
+  struct test t;
+  for (int i = 0; i < UPDATES; i++) {
+    t = new_test(update_ops[i], "%lld, step %lld, gradient %s", (long long)elems, (long long)step, tc_dtype_name(grad_type));
+    update_operands(&t, grad_type, TC_F32, elems);
+    put(&t.in[0], 0, 0);
+    for (int k = 3; k < t.c.n_in; k++) put(&t.in[k], 0, 0);
+    t.rt.step = step;
+    check(&t);
+  }
   t = new_test(TC_OP_SQNORM, "%lld + 3 + 20001 elements", (long long)elems);
   input(&t, grad_type, DIMS(elems), NORMALISH);
   input(&t, TC_F32, DIMS(3), NORMALISH);
@@ -320,7 +320,7 @@ static void low_states(void)
 {
   const int64_t elems = 5000;
   struct test t = new_test(TC_OP_ADAMW, "%lld, all in bf16", (long long)elems);
-  adamw_operands(&t, TC_BF16, TC_BF16, elems);
+  update_operands(&t, TC_BF16, TC_BF16, elems);
   t.rt.step = 3;
   check(&t);
 }
@@ -334,30 +334,56 @@ static void clips(float clip, double square)
   check(&t);
 }
 
-/* torch.optim.AdamW on one weight, three steps: PyTorch's formula written out by hand. */
-static void adamw_by_hand(void)
+/* One weight of 1.5 with a gradient of 0.25, by PyTorch's formulas, and Lion's paper, written out by hand; lr 1e-3, decay 0.1. */
+struct by_hand { double p, m, v; };
+static void adamw_by_hand(struct by_hand *x, double g, int step)
 {
-  struct test t = new_test(TC_OP_ADAMW, "by hand");
+  x->p *= 1 - 1e-3 * 0.1;
+  x->m += (g - x->m) * (1 - 0.9);
+  x->v = x->v * 0.95 + g * g * (1 - 0.95);
+  const double denom = sqrt(x->v) / sqrt(1 - pow(0.95, step)) + 1e-8;
+  x->p -= 1e-3 / (1 - pow(0.9, step)) * (x->m / denom);
+}
+
+static void sgd_by_hand(struct by_hand *x, double g, int step)
+{ x->p += step < 0 ? 0 : -1e-3 * (g + 0.1 * x->p); }
+
+static void momentum_by_hand(struct by_hand *x, double g, int step)
+{
+  const double grad = g + 0.1 * x->p;
+  x->m = step == 1 ? grad : 0.8 * x->m + grad;
+  x->p -= 1e-3 * x->m;
+}
+
+static void lion_by_hand(struct by_hand *x, double g, int step)
+{
+  x->p -= 1e-3 * (copysign(1, 0.9 * x->m + 0.1 * g) + 0.1 * x->p);
+  x->m = step == 1 ? 0.05 * g : 0.95 * x->m + 0.05 * g;
+}
+
+static void updates_by_hand(void)
+{
+  static void (*const by_hand[])(struct by_hand *, double, int) = { adamw_by_hand, sgd_by_hand, momentum_by_hand, lion_by_hand };
   struct tc_device *d = dev(T_DEVICE, 1);
-  struct tc_view none[ARGS] = { 0 }, got[ARGS];
-  double p = 1.5, m = 0, v = 0, g = 0.25;
-  for (int k = 0; k < 5; k++) put(input(&t, TC_F32, SCALAR, POSITIVE), 0, 0);
-  for (int k = 0; k < 3; k++) output(&t, TC_F32, SCALAR), t.over[k] = 2 + k;
-  put(&t.in[0], 0, g), put(&t.in[1], 0, 1), put(&t.in[2], 0, p);
-  t.c.f[0] = 1;
-  for (int step = 1; step <= 3; step++) {
-    t.rt.step = step;
-    run_on(d, &t, none, false, got);
-    for (int k = 0; k < 3; k++) put(&t.in[2 + k], 0, get(&got[k], 0));
-    drop(got, 3);
-    p *= 1 - 1e-3 * 0.1;
-    m += (g - m) * (1 - 0.9);
-    v = v * 0.95 + g * g * (1 - 0.95);
-    double denom = sqrt(v) / sqrt(1 - pow(0.95, step)) + 1e-8;
-    p -= 1e-3 / (1 - pow(0.9, step)) * (m / denom);
-    near_f(get(&t.in[2], 0), p, 2e-7, "adamw step %d gives torch.optim.AdamW's weight", step);
+  for (int i = 0; i < UPDATES; i++) {
+    struct test t = new_test(update_ops[i], "by hand");
+    struct by_hand x = { .p = 1.5 };
+    struct tc_view none[ARGS] = { 0 }, got[ARGS];
+    update_operands(&t, TC_F32, TC_F32, 1);
+    for (int k = 3; k < t.c.n_in; k++) put(&t.in[k], 0, 0);
+    put(&t.in[1], 0, 1), put(&t.in[2], 0, x.p);
+    for (int step = 1; step <= 5; step++) {
+      const double g = step == 4 ? -0.75 : 0.25;
+      put(&t.in[0], 0, g);
+      t.rt.step = step;
+      run_on(d, &t, none, false, got);
+      for (int k = 0; k < t.c.n_out; k++) put(&t.in[2 + k], 0, get(&got[k], 0));
+      drop(got, t.c.n_out);
+      by_hand[i](&x, g, step);
+      near_f(get(&t.in[2], 0), x.p, 5e-7, "%s step %d gives the formula's weight", tc_op_info[update_ops[i]].name, step);
+    }
+    drop(t.in, t.c.n_in);
   }
-  drop(t.in, 5);
   tc_device_close(d);
 }
 
@@ -529,7 +555,7 @@ int main(int argc, char **argv)
   extremes();
   losses();
   clips(1, 0.1), clips(1, 50), clips(0, 50);
-  adamw_by_hand();
+  updates_by_hand();
   if (!strcmp(T_DEVICE, "cpu")) low_states();
   for (size_t a = 0; a < sizeof types / sizeof *types; a++) {
     wide_rows(types[a]);

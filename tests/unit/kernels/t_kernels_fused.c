@@ -201,8 +201,10 @@ static void update_case(struct scene *s, int op, int n, int grad)
     struct tc_view m = tensor(s, TC_F32, e, 1, false), v = tensor(s, TC_F32, e, 1, true);
     struct tc_view t = tensor(s, TC_BF16, e, 1, false);
     struct tc_call *c = op == TC_OP_ADAMW ? call(s, op, 5, 3, VIEW(g, scale, w, m, v, w, m, v))
-                                          : call(s, op, 3, 1, VIEW(g, scale, w, w));
+                        : op == TC_OP_SGD ? call(s, op, 3, 1, VIEW(g, scale, w, w))
+                                          : call(s, op, 4, 2, VIEW(g, scale, w, m, w, m));
     c->f[0] = i % 3 ? 1.f : 0.f;
+    c->f[1] = i % 4 ? 1.f : 0.5f;
     if (i % 2) call(s, TC_OP_CAST, 1, 1, VIEW(w, t));
   }
   char *want = run(s, cuda, false), *got = run(s, cuda, true);
@@ -482,6 +484,8 @@ int main(void)
     for (int k = 0; k < 4; k++) add_case(s, dtype, k & 1, k >> 1);
     update_case(s, TC_OP_ADAMW, 60, dtype);
     update_case(s, TC_OP_SGD, 7, dtype);
+    update_case(s, TC_OP_MOMENTUM, 11, dtype);
+    update_case(s, TC_OP_LION, 11, dtype);
     for (int acc = 0; acc < 4; acc++) bias_bwd_case(s, dtype, TC_F32, acc & 1, acc >> 1);
   }
   bias_bwd_case(s, TC_BF16, TC_BF16, 1, 0);

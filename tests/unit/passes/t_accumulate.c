@@ -178,7 +178,8 @@ int main(void)
     struct tc_mesh *m = read_mesh(cases[i].mesh);
     struct tc_err err = { 0 };
     TC_ASSERT(tc_grad(g, TC_F32, &err) == 0);
-    tc_optim_build(g, false);
+    tc_optim_choose(g, TC_UPDATE_SGD);
+    tc_optim_build(g);
     if (tc_graph_check(g, m, "update", &err) < 0) ok(false, "before: %s", err.text);
     if (tc_infer(g, m, false, &err) < 0 || tc_graph_check(g, m, "infer", &err) < 0) ok(false, "after: %s", err.text);
     is_program(g, TEXT_NODES, cases[i].want, cases[i].name);

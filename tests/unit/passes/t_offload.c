@@ -1,9 +1,10 @@
 /* t_offload.c - what is moved to host memory, and when there is nothing to move. */
+#include "src/model/optim.h"
 #include "src/passes/passes.h"
 #include "tests/unit/program_text.h"
 
 #define NOTHING "parallel.offload: there is nothing to offload: weights are stored where they are used and " \
-                "train.optimizer = sgd keeps no state; parallel.data = zero3 stores weights elsewhere"
+                "train.optimizer keeps no state; parallel.data = zero3 stores weights elsewhere"
 
 /* want: parameters and other state, or the sentence; offload: each parameter's, afterwards. */
 static const struct { const char *name, *program; enum tc_offload offload; bool adamw; const char *want; } cases[] = {
@@ -30,7 +31,8 @@ int main(void)
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct tc_graph *g = read_program(cases[i].program);
     struct tc_err err = { 0 };
-    if (tc_offload(g, cases[i].offload, cases[i].adamw, &err) < 0)
+    tc_optim_choose(g, cases[i].adamw ? TC_UPDATE_ADAMW : TC_UPDATE_SGD);
+    if (tc_offload(g, cases[i].offload, &err) < 0)
       is_str(err.text, cases[i].want, "%s", cases[i].name);
     else
       is_program(g, TEXT_STATES | TEXT_PARAMS, cases[i].want, cases[i].name);

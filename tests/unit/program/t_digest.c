@@ -3,6 +3,7 @@
 #include "src/program/predict.h"
 #include "src/graph/rule.h"
 #include "src/model/optim.h"
+#include "src/recipe/recipe.h"
 #include "src/schedule/pipeline.h"
 #include "src/program/setup.h"
 #include "src/graph/shard_box.h"
@@ -120,9 +121,9 @@ static void put_graph(FILE *f, const struct tc_graph *g, const struct tc_mesh *m
   for (int32_t i = 0; i < g->n_nodes; i++) put_node(f, g, &g->node[i], m);
   for (int32_t i = 0; i < g->n_params; i++) {
     const struct tc_param *p = &g->param[i];
-    fprintf(f, "param %s %d %d %d %d %d %d %d %d %d %d %d %.9g %.9g %d", p->name, p->weight,
-            p->master, p->m, p->v, p->acc, p->grad, p->tied_acc, p->tied_grad, p->reshard_after, p->offload,
-            p->decay, (double)p->init_std, (double)p->init_value, p->unit);
+    fprintf(f, "param %s %d %d %d %d %d %d %d %d %d %d %g %.9g %.9g %d", p->name, p->weight,
+            p->master, p->state[0], p->state[1], p->acc, p->grad, p->tied_acc, p->tied_grad, p->reshard_after, p->offload,
+            (double)p->decay, (double)p->init_std, (double)p->init_value, p->unit);
     put_layout(f, "store", &p->store, m);
     put_layout(f, "use", &p->use, m);
     put_layout(f, "acc", &p->acc_lay, m);
@@ -387,7 +388,8 @@ static int put_rates(FILE *f)
   for (enum tc_lr_schedule i = TC_LR_COSINE; i <= TC_LR_CONSTANT; i++)
     for (int warmup = 0; warmup <= 5; warmup += 5)
       for (int step = 1; step <= 23; step++)
-        fprintf(f, "%.9g\n", tc_lr(i, step, warmup == step ? 5 : 20, warmup, 3e-4, 2e-5));
+        fprintf(f, "%.9g\n", tc_rate_at(&(struct tc_rate){ .schedule = i, .steps = warmup == step ? 5 : 20, .warmup = warmup,
+                                                          .lr = 3e-4, .min_lr = 2e-5 }, step));
   return 0;
 }
 

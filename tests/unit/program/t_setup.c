@@ -241,7 +241,7 @@ static void test_fields(void)
          err.text);
   ok(d.model.layers == 4 && d.model.hidden == 32 && d.model.heads == 4 && d.model.context == 16 &&
      d.model.vocab == 64, "the model's sizes");
-  ok(d.system == &tc_systems[TC_DATA_DDP] && d.adamw && d.overlap && d.reshard_after == -1 && !d.reduce_once &&
+  ok(d.system == &tc_systems[TC_DATA_DDP] && d.update == TC_UPDATE_ADAMW && d.overlap && d.reshard_after == -1 && !d.reduce_once &&
      !d.offload &&
      !d.recompute && d.virtual_stages == 1 && !d.head_chunk && !d.annotation[0], "... of the program");
   ok(d.gpt.batch == 8 && d.gpt.dtype == TC_F32 && d.gpt.grad_dtype == TC_F32 && d.gpt.dropout ==
@@ -260,7 +260,7 @@ static void test_fields(void)
                NULL, &err), 0, "all of them others %s", err.text);
   ok(size[TC_PP] == 2 && tc_axes_size(size, TC_ON_DP) == 2 && size[TC_TP] == 2 && size[TC_MB] == 8,
      "pp 2, dp 2, tp 2, 8 micro-batches");
-  ok(o.system == &tc_systems[TC_DATA_ZERO2] && !o.adamw && !o.overlap && o.reshard_after == 1 && o.reduce_once,
+  ok(o.system == &tc_systems[TC_DATA_ZERO2] && o.update == TC_UPDATE_SGD && !o.overlap && o.reshard_after == 1 && o.reduce_once,
      "systems");
   ok(o.offload == 2 && o.recompute == 2 && o.prefetch == 5 && o.regather && o.virtual_stages == 2 &&
      o.head_chunk == 7,

@@ -90,7 +90,7 @@ static int make(struct tc_program **out, int64_t batch, int mb, int tp, int64_t 
 {
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = toy, .gpt = { .batch = batch, .tp = tp },
-    .system = &tc_systems[TC_DATA_DDP], .adamw = true, .overlap = true, .reshard_after = -1, .prefetch = 1,
+    .system = &tc_systems[TC_DATA_DDP], .overlap = true, .reshard_after = -1, .prefetch = 1,
     .head_chunk = head_chunk };
   if (tp > 1) o.annotation[0] = tc_rows_tensor;
   *m = fx_mesh(mb, 1, 1, tp);
@@ -195,7 +195,7 @@ static void test_result(enum tc_program_kind kind, int32_t mb, const char *what)
 {
   struct tc_program_opts o = {
     .kind = kind, .model = toy, .gpt = { .batch = 4, .tp = 1, .losses = kind == TC_EVAL },
-    .system = &tc_systems[TC_DATA_ZERO1], .adamw = true, .offload = TC_OFFLOAD_PARAMS, .overlap = true,
+    .system = &tc_systems[TC_DATA_ZERO1], .offload = TC_OFFLOAD_PARAMS, .overlap = true,
     .reshard_after = -1, .prefetch = 1 };
   struct tc_mesh *m = fx_mesh(mb + 1, 1, 2, 1);
   struct tc_program *p = NULL;

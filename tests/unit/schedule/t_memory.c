@@ -30,7 +30,7 @@ static struct tc_program *make(const struct tc_model *model, const char *system,
   struct tc_err err = { 0 };
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = *model, .gpt = { .batch = tc_mesh_size(m, TC_ON_DP), .dtype = TC_BF16,
-    .grad_dtype = grad_dtype, .tp = 1 }, .system = system_named(system), .adamw = true,
+    .grad_dtype = grad_dtype, .tp = 1 }, .system = system_named(system),
     .overlap = true, .offload = offload, .reshard_after = -1, .prefetch = 1 };
   if (tc_program_new(&p, &o, m, rank, NULL, NULL, &err) == 0) return p;
   ok(false, "%s over %d: %s", system, tc_mesh_size(m, TC_ON_DP), err.text);
@@ -152,7 +152,7 @@ static void test_split(void)
   struct tc_program *p = NULL;
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = model, .gpt = { .batch = 1023, .tp = 1, .grad_dtype = TC_F32 },
-    .system = &tc_systems[TC_DATA_ZERO3], .adamw = true, .overlap = true, .reshard_after = -1, .prefetch = 1 };
+    .system = &tc_systems[TC_DATA_ZERO3], .overlap = true, .reshard_after = -1, .prefetch = 1 };
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), 0, "1023 sequences over 3 %s", err.text);
   if (!p) exit(1);
   const struct tc_graph *g = p->graph;
@@ -162,7 +162,7 @@ static void test_split(void)
     struct tc_local l;
     for (int32_t i = 0; i < g->n_params; i++) {
       if (strcmp(g->param[i].name, "wpe.weight")) continue;
-      const int32_t held[] = { g->param[i].master, g->param[i].m, g->param[i].v, g->param[i].acc };
+      const int32_t held[] = { g->param[i].master, g->param[i].state[0], g->param[i].state[1], g->param[i].acc };
       for (int k = 0; k < 4; k++) {
         tc_tensor_local(&g->tensor[held[k]], m, coord, &l);
         ok(l.rows == rows[r] && l.row0 == at && l.elems == rows[r] * 64,

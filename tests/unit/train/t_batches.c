@@ -72,7 +72,7 @@ static void test_parts(struct tc_train *t, struct tc_graph *g)
 int main(void)
 {
   static char *text = "text";
-  const struct tc_config cfg = { .train_steps = 10, .train_seed = 7 };
+  const struct tc_config cfg = { .train_steps = 10, .train_seed = 3, .train_seed_data = 7 };
   const struct tc_data_opts opts = { &text, 1, TC_FORMAT_TEXT, 1, 8, 256, 0, false, false };
   struct tc_graph graph = { .rows = { .T = T } };
   struct tc_program program = { .graph = &graph };

@@ -130,8 +130,7 @@ static int open_text(void *rank, const struct tc_err *err)
   return note("... %d %s", rank == train, err->text);
 }
 
-#define tc_lr(how, step, all, warm, lr, min) \
-  (note("lr %s %d %d %d", tc_word_train_schedule(how), (int)(step), (int)(all), (int)(warm)), (lr) * (double)(step) + (min))
+#define tc_rate_at(r, step) (note("rate of step %d", (int)(step)), 0.5 * (double)(step) + 0.125)
 #include "src/train/when.c"
 
 #define tc_comm_agree(world, names, rc, err) \
@@ -285,10 +284,9 @@ static void play(void *ctx)
                                  .train_steps = 6,
                                  .train_stop_at = s->stop_at,
                                  .train_warmup = s->warmup ? s->warmup : TC_AUTO,
-                                 .train_schedule = TC_LR_COSINE,
-                                 .train_lr = 0.5,
-                                 .train_min_lr = 0.125,
+                                 .train_stop_if = (char *)(uintptr_t)"",
                                  .train_seed = 11,
+                                 .train_seed_weights = TC_AUTO, .train_seed_dropout = 12,
                                  .train_beta1 = 0.25,
                                  .train_beta2 = 0.75,
                                  .train_eps = 0.0625,

@@ -1,0 +1,93 @@
+/* show_steps.c - `tercio train --dry-run`: rate, batch, context and data by step, from the configuration alone. No MPI. */
+#include "src/cmd/show_steps.h"
+#include "src/cmd/out.h"
+#include "src/program/setup.h"
+#include "src/recipe/recipe.h"
+#include "src/run/run.h"
+
+#include <string.h>
+
+#define ROW "step=%10lld  phase=%-12s  lr=%10.4g  {tokens=%lld}:tokens=%8s  "
+#define BATCH "batch=%7lld  context=%7lld"
+#define SOURCE "source=%-*s  share=%7.4f  samples=%12lld  {tokens=%lld}:tokens=%8s  passes=%8.3f"
+
+struct recipe {
+  const struct tc_config *c;
+  struct tc_rate rate;
+  int64_t batch, context;        /* sequences of a step, tokens of a sequence */
+};
+
+static void print_step(const struct recipe *r, json_t *list, int64_t step)
+{
+  const int64_t tokens = step * r->batch * r->context;
+  char text[32];
+  tc_out_row(list, ROW BATCH, (long long)step, tc_rate_phase(&r->rate, step), tc_rate_at(&r->rate, step), (long long)tokens,
+             tc_human_count(text, sizeof text, (double)tokens), (long long)r->batch, (long long)r->context);
+}
+
+/* Whether the steps after this one are of another phase. */
+static bool turns(const struct tc_rate *r, int64_t step)
+{ return step == r->warmup || (r->cooldown > 0 && step == r->steps - r->cooldown); }
+
+static void print_steps(const struct recipe *r, json_t *list, int64_t every)
+{
+  enum { ABOUT = 20 };
+  const int64_t steps = r->rate.steps, stride = every ? every : TC_MAX(steps / ABOUT, 1);
+  int64_t turn[2] = { r->rate.warmup, steps - r->rate.cooldown };
+  if (!list) tc_out_head(ROW BATCH);
+  print_step(r, list, 1);
+  for (int64_t step = 2; step < steps;) {        /* from one printed step to the next */
+    if (step % stride == 0 || turns(&r->rate, step)) print_step(r, list, step);
+    int64_t next = tc_round_up(step + 1, stride);
+    for (int i = 0; i < 2; i++)
+      if (turn[i] > step) next = TC_MIN(next, turn[i]);
+    step = next;
+  }
+  if (steps > 1) print_step(r, list, steps);
+}
+
+static void print_sources(const struct recipe *r, const struct tc_data *d, json_t *list)
+{
+  const int64_t all = r->rate.steps * r->batch;
+  int width = (int)strlen("source");
+  for (int i = 0; i < tc_data_sources(d); i++) width = TC_MAX(width, TC_MIN((int)strlen(tc_data_source_name(d, i)), 60));
+  if (!list) tc_out_head(SOURCE, width);
+  for (int i = 0; i < tc_data_sources(d); i++) {
+    const int64_t samples = tc_data_taken(d, i, all), tokens = samples * r->context;
+    char text[32];
+    tc_out_row(list, SOURCE, width, tc_data_source_name(d, i), (double)samples / (double)all, (long long)samples,
+               (long long)tokens, tc_human_count(text, sizeof text, (double)tokens),
+               (double)samples / (double)tc_data_windows(d, i));
+  }
+}
+
+static void print_all(const struct recipe *r, const struct tc_data *d, int64_t every, bool json)
+{
+  const long long steps = (long long)r->rate.steps, sequences = steps * r->batch, tokens = sequences * r->context;
+  json_t *rows = json ? json_array() : NULL, *sources = json ? json_array() : NULL;
+  char text[32];
+  print_steps(r, rows, every);
+  if (!json) printf("in all: %lld steps, %lld sequences, %s tokens\n", steps, sequences,
+                    tc_human_count(text, sizeof text, (double)tokens));
+  if (d) print_sources(r, d, sources);
+  if (json)
+    tc_out_json(json_pack("{s:o, s:{s:I, s:I, s:I}, s:o}", "steps", rows, "total", "steps", (json_int_t)steps, "sequences",
+                          (json_int_t)sequences, "tokens", (json_int_t)tokens, "sources", sources),
+                JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+}
+
+int tc_show_steps(struct tc_config *c, int64_t every, bool json, struct tc_err *err)
+{
+  struct tc_model m;
+  struct tc_data *d = NULL;
+  TC_TRY(tc_setup_model(c, &m, err));
+  const struct tc_data_opts o = { .word = c->data_train.item, .n = c->data_train.n, .format = c->data_format,
+                                  .part = c->data_val.n == 0 ? 1 : 0, .context = m.context, .vocab = m.vocab };
+  if (c->data_train.n) TC_TRY(tc_data_open(&d, &o, err));
+  else if (c->data_epochs > 0) return tc_fail(err, TC_EUSER, "data.epochs needs data.train: of which files?");
+  int rc = d ? tc_run_steps(&c->train_steps, c, d, err) : 0;
+  if (rc == 0) rc = tc_rate_check(c, err);
+  if (rc == 0) print_all(&(struct recipe){ c, tc_rate_of(c), c->train_global_batch, m.context }, d, every, json);
+  tc_data_free(d);
+  return rc;
+}
