@@ -100,7 +100,6 @@ libtercio_app_a_SOURCES = \
   %D%/train/run_trace.c \
   %D%/train/save_state.c \
   %D%/train/start.c \
-  %D%/train/stop_if.c \
   %D%/train/tokenizer.c \
   %D%/train/train.h \
   %D%/train/when.c \
@@ -324,6 +323,7 @@ libtercio_ir_a_SOURCES = \
   %D%/recipe/rate.c \
   %D%/recipe/recipe.h \
   %D%/recipe/schedule.def \
+  %D%/recipe/stop_if.c \
   %D%/model/self_attention.c \
   %D%/model/build.c \
   %D%/model/impl.h \

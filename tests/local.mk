@@ -149,6 +149,7 @@ unit_tests = \
   %D%/unit/program/t_pieces.t \
   %D%/unit/program/t_setup.t \
   %D%/unit/recipe/t_rate.t \
+  %D%/unit/recipe/t_stop_if.t \
   %D%/unit/report/t_draw.t \
   %D%/unit/report/t_read_run.t \
   %D%/unit/run/t_attention_choice.t \
@@ -188,7 +189,6 @@ unit_tests = \
   %D%/unit/train/t_progress.t \
   %D%/unit/train/t_resume.t \
   %D%/unit/train/t_rollback.t \
-  %D%/unit/train/t_stop_if.t \
   %D%/unit/train/t_train.t \
   %D%/unit/train/t_when.t \
   %D%/unit/files/t_input.t \
@@ -546,6 +546,7 @@ tests_unit_passes_t_share_init_t_LDADD = $(pure_libs)
 tests_unit_passes_t_stages_t_LDADD = $(pure_libs)
 tests_unit_passes_t_systems_t_LDADD = $(pure_libs)
 tests_unit_recipe_t_rate_t_LDADD = $(pure_libs)
+tests_unit_recipe_t_stop_if_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_candidates_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_cluster_t_LDADD = $(pure_libs)

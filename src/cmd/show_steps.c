@@ -15,6 +15,7 @@ struct recipe {
   const struct tc_config *c;
   struct tc_rate rate;
   int64_t batch, context;        /* sequences of a step, tokens of a sequence */
+  int64_t end;                   /* the last step: train.steps or train.stop_at */
 };
 
 static void print_step(const struct recipe *r, json_t *list, int64_t step)
@@ -32,23 +33,23 @@ static bool turns(const struct tc_rate *r, int64_t step)
 static void print_steps(const struct recipe *r, json_t *list, int64_t every)
 {
   enum { ABOUT = 20 };
-  const int64_t steps = r->rate.steps, stride = every ? every : TC_MAX(steps / ABOUT, 1);
-  int64_t turn[2] = { r->rate.warmup, steps - r->rate.cooldown };
+  const int64_t end = r->end, stride = every ? every : TC_MAX(end / ABOUT, 1);
+  int64_t turn[2] = { r->rate.warmup, r->rate.steps - r->rate.cooldown };
   if (!list) tc_out_head(ROW BATCH);
   print_step(r, list, 1);
-  for (int64_t step = 2; step < steps;) {        /* from one printed step to the next */
+  for (int64_t step = 2; step < end;) {        /* from one printed step to the next */
     if (step % stride == 0 || turns(&r->rate, step)) print_step(r, list, step);
     int64_t next = tc_round_up(step + 1, stride);
     for (int i = 0; i < 2; i++)
       if (turn[i] > step) next = TC_MIN(next, turn[i]);
     step = next;
   }
-  if (steps > 1) print_step(r, list, steps);
+  if (end > 1) print_step(r, list, end);
 }
 
 static void print_sources(const struct recipe *r, const struct tc_data *d, json_t *list)
 {
-  const int64_t all = r->rate.steps * r->batch;
+  const int64_t all = r->end * r->batch;
   int width = (int)strlen("source");
   for (int i = 0; i < tc_data_sources(d); i++) width = TC_MAX(width, TC_MIN((int)strlen(tc_data_source_name(d, i)), 60));
   if (!list) tc_out_head(SOURCE, width);
@@ -63,7 +64,7 @@ static void print_sources(const struct recipe *r, const struct tc_data *d, json_
 
 static void print_all(const struct recipe *r, const struct tc_data *d, int64_t every, bool json)
 {
-  const long long steps = (long long)r->rate.steps, sequences = steps * r->batch, tokens = sequences * r->context;
+  const long long steps = (long long)r->end, sequences = steps * r->batch, tokens = sequences * r->context;
   json_t *rows = json ? json_array() : NULL, *sources = json ? json_array() : NULL;
   char text[32];
   print_steps(r, rows, every);
@@ -87,7 +88,10 @@ int tc_show_steps(struct tc_config *c, int64_t every, bool json, struct tc_err *
   else if (c->data_epochs > 0) return tc_fail(err, TC_EUSER, "data.epochs needs data.train: of which files?");
   int rc = d ? tc_run_steps(&c->train_steps, c, d, err) : 0;
   if (rc == 0) rc = tc_rate_check(c, err);
-  if (rc == 0) print_all(&(struct recipe){ c, tc_rate_of(c), c->train_global_batch, m.context }, d, every, json);
+  struct tc_stop_if unused;
+  if (rc == 0) rc = tc_stop_if_read(&unused, c, err);
+  const struct recipe r = { c, tc_rate_of(c), c->train_global_batch, m.context, tc_last_step(c) };
+  if (rc == 0) print_all(&r, d, every, json);
   tc_data_free(d);
   return rc;
 }

@@ -76,11 +76,13 @@ static int read_args(struct tc_config *c, int argc, char **argv, struct tc_err *
       file = argv[i];
     }
   }
+  for (int i = 0; i < n_flags; i++) c->source[flags[i].opt - tc_opts] = TC_FROM_FLAG;
   if (file) TC_TRY(read_file(c, file, err));
   for (int i = 0; i < n_flags; i++) {
     char *value;
     TC_TRY(tc_expand(&value, flags[i].value, "--", flags[i].opt->name, err));
-    const int rc = tc_opt_set(c, flags[i].opt, value, "--", err);
+    c->expanded |= value && strcmp(value, flags[i].value) != 0;
+    const int rc = tc_opt_set(c, flags[i].opt, value ? value : flags[i].value, "--", err);
     free(value);
     TC_TRY(rc);
     c->source[flags[i].opt - tc_opts] = TC_FROM_FLAG;

@@ -33,6 +33,7 @@ struct tc_config {
   struct tc_pool *pool;          /* owns the strings, and the next two */
   uint8_t *source;               /* enum tc_config_source_kind of each option */
   char *file;                    /* the run file; "": none */
+  bool expanded;                 /* a value had words in braces: it is that of one task or job */
 };
 
 /* Local. Defaults, then argv's first argument without dashes as a run file (INI), then
@@ -72,7 +73,7 @@ void tc_config_sources(const struct tc_config *c, const char *prefix, char *text
 bool tc_config_is_plain(const char *text);
 
 /* What happens if a resumed run has another value than its checkpoint: see options.def. */
-enum tc_resume { TC_RESUME_FREE, TC_RESUME_SAMPLES, TC_RESUME_RATE, TC_RESUME_MATH,
+enum tc_resume { TC_RESUME_FREE, TC_RESUME_SAMPLES, TC_RESUME_RATE, TC_RESUME_MATH, TC_RESUME_BEGIN,
                  TC_RESUME_REFUSED, TC_RESUME_MODEL };
 struct tc_config_change {
   const char *name;                    /* "train.lr" */

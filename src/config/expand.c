@@ -13,7 +13,7 @@ enum { MOST_VARIABLES = 3 };
 static const struct { const char *word, *variable[MOST_VARIABLES], *missing; } words[] = {
   { "array", { "SLURM_ARRAY_TASK_ID" }, "the task of a job array: sbatch --array=0-3, or SLURM_ARRAY_TASK_ID=0 to try one" },
   { "job", { "SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID" }, "the job's number, which Slurm sets: SLURM_JOB_ID=1 to try" },
-  { "ranks", { "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS" },
+  { "ranks", { "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS" },
     "the number of ranks, which srun and mpirun set: SLURM_NTASKS=1 to try" } };
 enum { WORDS = sizeof words / sizeof *words, ARRAY = 0, JOB = 1 };
 
@@ -84,6 +84,7 @@ int tc_expand(char **out, const char *value, const char *where, const char *name
   size_t size = 0;
   int rc = 0;
   *out = NULL;
+  if (!strchr(value, '{')) return 0;
   FILE *f = open_memstream(out, &size);
   TC_ASSERT(f);
   while (*value && rc == 0) {

@@ -64,7 +64,8 @@ int tc_opt_append(struct tc_config *c, const struct tc_opt *o, const char *value
 /* Local. TC_EUSER: there is no option `name`, with the nearest one that there is. */
 int tc_opt_unknown(const char *name, const char *dashes, const char *where, struct tc_err *err);
 
-/* Local. *out <- the value with its words in braces replaced ({array}, {job}, {ranks}), owned by the caller. TC_EUSER: a word
+/* Local. *out <- the value with its words in braces replaced ({array}, {job}, {ranks}), owned by the caller; NULL: it has no
+ * braces. TC_EUSER: a word
  * that is not known, or that the launcher says nothing of; `where` and `name` begin the sentence. */
 int tc_expand(char **out, const char *value, const char *where, const char *name, struct tc_err *err);
 

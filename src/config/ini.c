@@ -88,13 +88,15 @@ static int find_key(const struct reader *r, const char *key, const struct tc_opt
   return *out ? 0 : tc_opt_unknown(name, "", r->where, err);
 }
 
-/* Sets or appends a value, with its words in braces replaced unless they were when it was saved. */
+/* Sets or appends a value, with its words in braces replaced: unless they were when it was saved, or a flag replaces the value. */
 static int set(struct reader *r, const struct tc_opt *o, const char *value,
                int (*how)(struct tc_config *, const struct tc_opt *, const char *, const char *, struct tc_err *),
                struct tc_err *err)
 {
   char *expanded = NULL;
+  if (r->c->source[o - tc_opts] == TC_FROM_FLAG && strchr(value, '{')) return 0;
   if (!r->saved) TC_TRY(tc_expand(&expanded, value, r->where, o->name, err));
+  r->c->expanded |= expanded && strcmp(expanded, value) != 0;
   const int rc = how(r->c, o, expanded ? expanded : value, r->where, err);
   free(expanded);
   return rc;
@@ -115,7 +117,8 @@ static int read_key(struct reader *r, char *s, struct tc_err *err)
   *set_at = r->line;
   r->last = o;
   TC_TRY(set(r, o, trim(s + n + 1), tc_opt_set, err));
-  r->c->source[o - tc_opts] = TC_FROM_FILE;
+  uint8_t *source = &r->c->source[o - tc_opts];
+  if (*source == TC_FROM_DEFAULT) *source = TC_FROM_FILE;
   return 0;
 }
 

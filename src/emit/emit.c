@@ -3,6 +3,7 @@
  * numbers in its #SBATCH lines and its run file filled in. The template is that of the program's installation or
  * source tree (tc_share_folder). Where anything fails, nothing is left behind. */
 #include "src/emit/emit.h"
+#include "src/recipe/recipe.h"
 
 #include <errno.h>
 #include <math.h>
@@ -242,6 +243,10 @@ int tc_emit(struct tc_emitted *o, const struct tc_plan_job *j, const struct tc_c
             struct tc_err *err)
 {
   struct tc_config c = run_config(j, layout, p);
+  if (c.expanded)
+    return tc_fail(err, TC_EUSER, "--emit: the run file has {array}, {job} or {ranks}, of which a job of its own would get this one's "
+                   "values: submit it with train.sbatch as it is, or give values instead");
+  if (c.data_epochs <= 0) TC_TRY(tc_rate_check(&c, err));        /* else when the run knows its steps */
   TC_TRY(tc_emit_absolute(&c, err));
   const bool made = mkdir(j->into, 0777) == 0;
   if (!made && errno != EEXIST)

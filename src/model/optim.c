@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 const struct tc_update_row tc_update_row[TC_UPDATES] = {
-#define UPDATE(id, op, states, first, second) { op, states, { first, second } },
+#define UPDATE(id, op, smooth, states, first, second) { op, states, smooth, { first, second } },
 #include "src/model/update.def"
 };
 

@@ -3,7 +3,6 @@
 #include "src/coll/selection.h"
 #include "src/model/hf.h"
 #include "src/program/predict.h"
-#include "src/recipe/recipe.h"
 #include "src/schedule/pipeline.h"
 #include "src/passes/passes.h"
 
@@ -396,7 +395,6 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
     .tasks = c->train_eval_tasks.n > 0, .zigzag = c->parallel_zigzag, .share_init = c->run_init == TC_INIT_BROADCAST,
     .head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk };
   TC_TRY(tc_setup_model(c, &o->model, err));
-  if (c->data_epochs <= 0) TC_TRY(tc_rate_check(c, err));       /* else when train.steps is known */
   const int64_t cp = tc_mesh_size(m, TC_ON_CP), tp = tc_mesh_size(m, TC_ON_TP);
   const bool keys = c->parallel_context == TC_CONTEXT_KEYS;
   o->gpt = (struct tc_build_opts){

@@ -1,4 +1,4 @@
-/* rate.c - the learning rate of a step: warm-up, schedule, cooldown. */
+/* rate.c - the learning rate of a step: warm-up, schedule, cooldown. Seeds. */
 #include "src/recipe/recipe.h"
 
 #include <math.h>
@@ -35,6 +35,16 @@ int tc_rate_check(const struct tc_config *c, struct tc_err *err)
                    "train.warmup or train.cooldown, or more train.steps, would fit", (long long)r.warmup,
                    (long long)r.cooldown, (long long)r.steps);
   return 0;
+}
+
+int64_t tc_last_step(const struct tc_config *c)
+{ return c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps; }
+
+void tc_seeds_fill(struct tc_config *c)
+{
+  int64_t *const seed[] = { &c->train_seed_weights, &c->train_seed_data, &c->train_seed_dropout };
+  for (size_t i = 0; i < sizeof seed / sizeof *seed; i++)
+    if (*seed[i] == TC_AUTO) *seed[i] = c->train_seed;
 }
 
 /* ---- the rate ------------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
-/* recipe.h - what a run's steps are made of: the learning rate of each, and seeds.
+/* recipe.h - what a run's steps are made of and when they end: the learning rate of each, an early end, seeds.
  *
  * In: a configuration. Out: pure functions of a step's number, counted from 1, so that every rank and every resumed run
- * agrees without a message. A schedule and a shape are rows of schedule.def; rate.c computes them. All functions are Local. */
+ * agrees without a message. A schedule and a shape are rows of schedule.def; rate.c computes them; stop_if.c ends a run. All functions are Local. */
 #ifndef TC_RECIPE_H
 #define TC_RECIPE_H
 
@@ -25,10 +25,31 @@ double tc_rate_at(const struct tc_rate *r, int64_t step);
 /* Why it is so: "warmup", "cooldown", or the schedule's name. */
 const char *tc_rate_phase(const struct tc_rate *r, int64_t step);
 
+/* The step that the run ends with: train.steps or train.stop_at. */
+int64_t tc_last_step(const struct tc_config *c);
+
+/* ---- stop_if.c: train.stop_if, an end by validations ---- */
+
+struct tc_stop_if {
+  int64_t most;                  /* validations that may be no better; 0: any number */
+  double below;                  /* the loss that is enough; 0: none */
+  double best;                   /* the least validation loss; infinite: none yet */
+  int64_t best_step, stale;      /* its step, and the validations since */
+};
+/* TC_EUSER: the option is none of its forms, or there are no validations. */
+int tc_stop_if_read(struct tc_stop_if *s, const struct tc_config *c, struct tc_err *err);
+/* After a validation. */
+void tc_stop_if_validated(struct tc_stop_if *s, int64_t step, double loss);
+/* Whether the run ends. */
+bool tc_stop_if_met(const struct tc_stop_if *s);
+/* What a checkpoint's note on the loop has of it, after another part; owned by the caller. _parse: from the whole note, "" for
+ * none. */
+char *tc_stop_if_text(const struct tc_stop_if *s);
+void tc_stop_if_parse(struct tc_stop_if *s, const char *loop);
+
 /* ---- seeds ---- */
 
-/* That of one thing: train.seed_THING, or train.seed. */
-static inline uint64_t tc_seed_of(const struct tc_config *c, int64_t own)
-{ return (uint64_t)(own == TC_AUTO ? c->train_seed : own); }
+/* train.seed_weights, _data and _dropout become train.seed where they are auto. */
+void tc_seeds_fill(struct tc_config *c);
 
 #endif

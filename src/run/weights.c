@@ -1,4 +1,4 @@
-/* weights.c - a run's state from a checkpoint: the saved tensors (fp32 weights, Adam's moments), of which a rank reads
+/* weights.c - a run's state from a checkpoint: the saved tensors (fp32 weights, the optimizer's state), of which a rank reads
  * the boxes that it stores, from whichever files have them. Or weights alone, from another program's model. */
 #include "src/run/run.h"
 #include "src/graph/shard_box.h"
@@ -74,7 +74,7 @@ static int load_tensor(const struct tc_run *r, const struct source *s, int32_t i
   int k = source_find(s, x->name);
   if (k < 0)
     return tc_fail(err, TC_EUSER, "%s has no tensor %s: if it was saved with another "
-                   "train.optimizer, take its weights alone (ckpt.from_state = weights)",
+                   "train.optimizer or train.momentum, take its weights alone (another run.out, ckpt.from_state = weights)",
                    source_path(s), x->name);
   const struct tc_ckpt_tensor *ct = source_at(s, k);
   const bool same = tc_ckpt_has_shape(ct, x->rank, x->dim)
@@ -98,8 +98,11 @@ static int load_all(const struct tc_run *r, const struct source *from, bool weig
   struct tc_run_state s;
   int rc = 0;
   tc_run_state(r, &s);
-  for (int i = 0; i < s.n && !rc; i++)
-    if (!weights_alone || g->tensor[s.id[i]].cls != TC_CLS_OPT) rc = load_tensor(r, from, s.id[i], err);
+  for (int i = 0; i < s.n && !rc; i++) {
+    const int32_t param = g->tensor[s.id[i]].param;
+    const bool of_optimizer = param >= 0 && s.id[i] != g->param[param].master;
+    if (!weights_alone || !of_optimizer) rc = load_tensor(r, from, s.id[i], err);
+  }
   tc_run_state_free(&s);
   return rc;
 }

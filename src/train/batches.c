@@ -114,7 +114,7 @@ static int read_train(void *ctx, struct tc_reader *r, int64_t step, int64_t b, c
                       struct tc_err *err)
 {
   const struct tc_train *t = ctx;
-  const struct tc_samples s = { t->run.cfg->data_order, tc_seed_of(t->run.cfg, t->run.cfg->train_seed_data),
+  const struct tc_samples s = { t->run.cfg->data_order, (uint64_t)t->run.cfg->train_seed_data,
                                 t->run.opts.gpt.batch };
   return tc_data_train(t->batches.train, r, &s, step, b, 1, to, err);
 }

@@ -30,7 +30,7 @@ static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[TC_FLA
                                        [TC_TIME_LIMIT_SHORT] = STOP_SHORT };
   static const int64_t ask_stop[] = { [TC_ASK_REQUEUE] = STOP_REQUEUE, [TC_ASK_END] = STOP_END };
   tc_request_end(t);                             /* before a new one replaces it */
-  const int asked = tc_request_look(t, step, step == tc_train_last_step(t->run.cfg));
+  const int asked = tc_request_look(t, step, step == tc_last_step(t->run.cfg) || tc_stop_if_met(&t->stop_if));
   const int near = tc_time_limit_near(t);        /* once a step, and TC_MAX would call it twice */
   flag[F_STOP] = TC_MAX(flag[F_STOP], near_stop[near]);
   flag[F_STOP] = TC_MAX(flag[F_STOP], ask_stop[asked]);
@@ -147,7 +147,7 @@ int tc_train_asked_before(struct tc_train *t, struct tc_err *err)
 int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
                          const int64_t flag[TC_FLAGS], bool *stop, struct tc_err *err)
 {
-  const int64_t end = tc_train_last_step(t->run.cfg);
+  const int64_t end = tc_last_step(t->run.cfg);
   const bool early = r->validated && r->step != end && tc_stop_if_met(&t->stop_if);
   bool last = r->step == end || early || flag[F_STOP];
   bool skip = flag[F_DUE] == DUE && flag[F_BUSY] && !last && t->run.cfg->ckpt_busy == TC_BUSY_SKIP;

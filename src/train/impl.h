@@ -94,14 +94,6 @@ struct tc_rollback {
   int64_t back_to;               /* the step this process went back to; -1 */
 };
 
-/* stop_if.c: train.stop_if, and what it needs of the past. */
-struct tc_stop_if {
-  int64_t most;                  /* validations that may be no better; 0: any number */
-  double below;                  /* the loss that is enough; 0: none */
-  double best;                   /* the least validation loss; infinite: none yet */
-  int64_t best_step, stale;      /* its step, and the validations since */
-};
-
 /* when.c: saves */
 struct tc_interval {
   double cost_s;                 /* of a checkpoint; 0: not known */
@@ -159,7 +151,7 @@ struct tc_fault { int kind, rank; int64_t step; };   /* without :RANK the last r
 
 /* One rank. */
 struct tc_train {
-  struct tc_config own;          /* the configuration, with train.steps by data.epochs, data.order by the checkpoint,
+  struct tc_config own;          /* the configuration, with train.steps by data.epochs, data.order by the checkpoint, seeds,
                                     train.precision by the device */
   bool precision_by_device;      /* train.precision was auto */
   struct tc_stop *stop;

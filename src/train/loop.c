@@ -18,7 +18,7 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_run_layout(&t->run, err));
   if (!*t->run.cfg->run_out) return tc_fail(err, TC_EUSER, "run.out can't be empty: name a folder");
-  TC_TRY(tc_stop_if_read(&t->stop_if, t->run.cfg->train_stop_if, err));
+  TC_TRY(tc_stop_if_read(&t->stop_if, t->run.cfg, err));
   return tc_fault_parse(&t->fault, t->run.cfg->run_fault, t->run.ranks->world, err);
 }
 
@@ -56,7 +56,7 @@ static struct tc_runtime runtime(const struct tc_train *t, int64_t step)
 {
   const struct tc_config *c = t->run.cfg;
   return (struct tc_runtime){
-    .seed = tc_seed_of(c, c->train_seed_dropout), .step = step,
+    .seed = (uint64_t)c->train_seed_dropout, .step = step,
     .lr = (float)tc_rate_at(&t->rate, step),
     .beta1 = (float)c->train_beta1, .beta2 = (float)c->train_beta2,
     .momentum = (float)c->train_momentum, .eps = (float)c->train_eps,
@@ -135,7 +135,7 @@ static int save_borrowed(struct tc_train *t, struct tc_err *err)
 static int loop(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->run.cfg;
-  const int64_t end = tc_stop_if_met(&t->stop_if) ? t->ckpt.start_step : tc_train_last_step(c);
+  const int64_t end = tc_stop_if_met(&t->stop_if) ? t->ckpt.start_step : tc_last_step(c);
   int64_t flag[TC_FLAGS];
   struct tc_progress progress = { 0 };
   double rate = 0;
@@ -202,7 +202,7 @@ static void train_free(struct tc_train *t, bool abandon)
 static void say_steps(const struct tc_train *t)
 {
   const struct tc_config *c = t->run.cfg;
-  const int64_t end = tc_train_last_step(c);
+  const int64_t end = tc_last_step(c);
   if (c->train_warmup >= c->train_steps)
     tc_warn("train.warmup = %lld is not below train.steps = %lld: the learning rate rises to the end",
             (long long)c->train_warmup, (long long)c->train_steps);
@@ -262,6 +262,7 @@ int tc_train(const struct tc_train_args *a, struct tc_err *err)
              .hub = a->hub, .mpi = a->mpi },
     .ckpt = { .saved_step = -1 }, .batches = { .eval_batch = -1 }, .rollback = { .back_to = -1 },
     .log.file.fd = -1 };
+  tc_seeds_fill(&t->own);
   t->ckpt.dir = *c->ckpt_dir ? tc_strdup(c->ckpt_dir) : tc_sprintf("%s/ckpt", t->out);
   tc_time_limit_begin(t);
   tc_log_set_rank(a->ranks->world > 1 ? a->rank : -1);

@@ -6,8 +6,8 @@
 
 /* ---- when.c: how many steps a run has, when it saves, and when it must stop ---- */
 
-/* Local. The step that the run ends with: train.steps or train.stop_at. */
-int64_t tc_train_last_step(const struct tc_config *c);
+/* Local, rank 0 logs. Why train.stop_if ends the run after this step. */
+void tc_stop_if_say(const struct tc_train *t, int64_t step);
 /* Local. Logs when this run saves. */
 void tc_interval_say(const struct tc_train *t);
 /* Local. A save took write_ns to write (and end.copy_ns to copy). */
@@ -90,20 +90,6 @@ void tc_train_tokenizer_take(struct tc_train *t, const struct tc_ckpt *c);
 void tc_train_tokenizer_find(struct tc_train *t);
 void tc_train_tokenizer_free(struct tc_train *t);
 
-/* ---- stop_if.c; Local: train.stop_if ---- */
-
-/* TC_EUSER: the option is none of its forms. */
-int tc_stop_if_read(struct tc_stop_if *s, const char *text, struct tc_err *err);
-/* After a validation. */
-void tc_stop_if_validated(struct tc_stop_if *s, int64_t step, double loss);
-/* Whether the run ends. */
-bool tc_stop_if_met(const struct tc_stop_if *s);
-void tc_stop_if_say(const struct tc_train *t, int64_t step);
-/* What a checkpoint's note on the loop has of it, after what it has of rollback.c; owned by the caller. _parse: from the whole
- * note, "" for none. */
-char *tc_stop_if_text(const struct tc_stop_if *s);
-void tc_stop_if_parse(struct tc_stop_if *s, const char *loop);
-
 /* ---- rollback.c: what is left out, and which losses are bad ---- */
 
 /* Local. What goes into a checkpoint (owned by the caller) and comes out of it. */
@@ -169,6 +155,8 @@ void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta);
 /* Local. TC_EUSER if the checkpoint is of a run with other settings or data: which give the steps that are left other results,
  * and ckpt.changed refuses that; or, where none is left, gave other results than what the user asks for. */
 int tc_resume_changed(const struct tc_train *t, const struct tc_ckpt_meta *meta, struct tc_err *err);
+/* Local. The same of a checkpoint of another run, at `path`, whose whole state is taken: all but the schedule has to be as there. */
+int tc_resume_branch(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path, struct tc_err *err);
 /* Local. "pp1 dp4 tp1"; owned by the caller. */
 char *tc_resume_mesh(const struct tc_train *t);
 /* ... and on which nodes its ranks are, where that decides the order in which sums are added (run.sums), else "". */

@@ -23,7 +23,7 @@ static void say_model(const struct tc_train *t)
 static void say_batch(const struct tc_train *t)
 {
   const struct tc_config *c = t->run.cfg;
-  const int64_t context = t->run.opts.model.context, end = tc_train_last_step(c);
+  const int64_t context = t->run.opts.model.context, end = tc_last_step(c);
   char stop[60] = "";
   if (end < c->train_steps) snprintf(stop, sizeof stop, ", stops after step %lld", (long long)end);
   tc_log("batch: %lld sequences of %lld tokens, %lld tokens per step; %lld steps%s", (long long)c->train_global_batch,
@@ -134,7 +134,7 @@ void tc_progress_begin(const struct tc_train *t)
 void tc_progress(const struct tc_train *t, const struct tc_step_report *r, struct tc_progress *p,
                  double tokens_per_s)
 {
-  const int64_t now = tc_now_ns(), end = tc_train_last_step(t->run.cfg);
+  const int64_t now = tc_now_ns(), end = tc_last_step(t->run.cfg);
   bool tty = isatty(STDERR_FILENO), last = r->step == end;
   if (p->steps++ == 0) p->first_ns = now;
   if (t->run.rank || (!last && p->shown_ns && !r->validated &&

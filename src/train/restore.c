@@ -14,7 +14,8 @@
 struct loading {
   struct tc_train *t;
   bool guarded;
-  bool resumes;                  /* a run that was begun with what its checkpoint says */
+  bool resumes;                  /* the state of a run that goes on: this one, or a branch of another */
+  bool another;                  /* another run's: what it noted of its validations does not end this one */
   unsigned how;                  /* tc_run_load's */
 };
 
@@ -34,7 +35,9 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   TC_TRY(tc_train_tokenizer_check(l->t, c, err));
   if (l->resumes) TC_TRY(tc_resume_check(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
   TC_TRY(tc_run_load(&l->t->run, c, l->how, err));
-  return take_note(l->t, l->how & TC_LOAD_WEIGHTS ? "" : tc_ckpt_meta(c)->loop, err);
+  TC_TRY(take_note(l->t, l->how & TC_LOAD_WEIGHTS ? "" : tc_ckpt_meta(c)->loop, err));
+  if (l->another) tc_stop_if_parse(&l->t->stop_if, "");
+  return 0;
 }
 
 /* Weights without an optimizer's state, which an import has at step 0 alone (src/foreign/import.c). */
@@ -49,28 +52,32 @@ static void log_loaded(const struct tc_train *t)
          t->ckpt.imported ? ": imported weights; the optimizer's state starts at zero" : "");
 }
 
-/* After a load: makes the weights in the working precision. compare: the checkpoint is of a run with settings
- * that may differ from this one's. Closes c. */
-static int resume_from(struct tc_train *t, struct tc_ckpt *c, bool compare, struct tc_err *err)
+/* After a load: makes the weights in the working precision. Closes c. */
+static int refresh(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 {
   struct tc_runtime rt = { 0 };
   t->ckpt.saved_step = tc_ckpt_meta(c)->step;
-  t->ckpt.imported = is_import(tc_ckpt_meta(c));
-  free(t->ckpt.loaded);
-  t->ckpt.loaded = tc_strdup(tc_ckpt_path(c));
-  t->ckpt.loaded_step = t->ckpt.saved_step;
-  log_loaded(t);
-  if (t->run.rank == 0 && compare) tc_resume_say(t, tc_ckpt_meta(c));
   tc_train_tokenizer_take(t, c);
   if (!t->ckpt.tuned && tc_ckpt_meta(c)->tuned) t->ckpt.tuned = tc_strdup(tc_ckpt_meta(c)->tuned);
   tc_ckpt_close(c);
   return tc_exec_run(t->run.exec, TC_REFRESH, &rt, err);
 }
 
+/* The same at the start. compare: the checkpoint is of a run with settings that may differ from this one's. */
+static int resume_from(struct tc_train *t, struct tc_ckpt *c, bool compare, struct tc_err *err)
+{
+  t->ckpt.imported = is_import(tc_ckpt_meta(c));
+  t->ckpt.loaded = tc_strdup(tc_ckpt_path(c));
+  t->ckpt.loaded_step = tc_ckpt_meta(c)->step;
+  log_loaded(t);
+  if (t->run.rank == 0 && compare) tc_resume_say(t, tc_ckpt_meta(c));
+  return refresh(t, c, err);
+}
+
 static int initialise(struct tc_train *t, struct tc_err *err)
 {
   tc_resume_order(t, NULL);
-  struct tc_runtime rt = { .seed = tc_seed_of(t->run.cfg, t->run.cfg->train_seed_weights) };
+  struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed_weights };
   t->ckpt.saved_step = -1;
   TC_TRY(take_note(t, "", err));
   return tc_exec_run(t->run.exec, TC_INIT, &rt, err);
@@ -125,23 +132,37 @@ static int resume_own(struct tc_train *t, int64_t step, bool *found, struct tc_e
   return rc;
 }
 
+/* ckpt.resume = no sets checkpoints of this folder aside, so none of them can be where the run begins. */
+static int check_own(const struct tc_train *t, struct tc_err *err)
+{
+  if (!is_own_folder(t)) return 0;
+  return tc_fail(err, TC_EUSER, "ckpt.from = %.300s is of this run's own folder, whose checkpoints ckpt.resume = no sets aside; "
+                 "ckpt.resume = STEP alone goes back to one of them", t->run.cfg->ckpt_from);
+}
+
 /* Begins with ckpt.from, which is not in this run's folder yet: with all of its state, or with its weights, beside the
  * initial state of all else. */
 static int start_from(struct tc_train *t, struct tc_err *err)
 {
   const enum tc_from_state state = t->run.cfg->ckpt_from_state;
   int64_t own = is_own_folder(t);
-  struct loading l = { .t = t, .guarded = true, .how = TC_LOAD_OTHER_CONTEXT };
+  struct loading l = { .t = t, .guarded = true, .another = true, .how = TC_LOAD_OTHER_CONTEXT };
   struct tc_ckpt *c = NULL;
   TC_TRY(tc_comm_max_i64(t->run.world, &own, 1, err));
   t->ckpt.weights_alone = state == TC_STATE_WEIGHTS || (state == TC_STATE_AUTO && !own);
+  l.resumes = !t->ckpt.weights_alone;
   if (t->ckpt.weights_alone) {
     TC_TRY(initialise(t, err));
     l.how |= TC_LOAD_WEIGHTS;
   }
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, t->run.rank_names, err));
   begin_after(t, c);
-  TC_TRY(resume_from(t, c, false, err));
+  const int rc = l.resumes ? tc_resume_branch(t, tc_ckpt_meta(c), tc_ckpt_path(c), err) : 0;
+  if (rc < 0) {
+    tc_ckpt_close(c);
+    return rc;
+  }
+  TC_TRY(resume_from(t, c, l.resumes, err));
   t->ckpt.saved_step = -1;
   t->ckpt.borrowed = true;
   return 0;
@@ -153,6 +174,7 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   const bool root = t->run.rank == 0;
   bool found = false;
   t->ckpt.begun_ns = tc_now_ns();
+  if (how == TC_NO && *t->run.cfg->ckpt_from) TC_TRY(tc_run_agree(&t->run, check_own(t, err), err));
   if (how != TC_NO) TC_TRY(resume_own(t, how == TC_AUTO ? -1 : how, &found, err));
   /* Where the user chose the start, later checkpoints are not of this run: a rollback must not
    * load them. */
@@ -201,7 +223,11 @@ static int go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_
                    "to go back to", t->ckpt.dir);
   if (!c) *step = 0;                             /* nothing was ever saved */
   int rc = tc_run_agree(&t->run, t->run.rank == 0 ? set_aside(t, *step, err) : 0, err);
-  if (rc == 0) return c ? resume_from(t, c, false, err) : initialise(t, err);
+  if (rc == 0 && !c) return initialise(t, err);
+  if (rc == 0) {
+    if (t->run.rank == 0) tc_log("resumed from %s, step %lld", tc_ckpt_path(c), (long long)*step);
+    return refresh(t, c, err);
+  }
   tc_ckpt_close(c);
   return rc;
 }

@@ -3,6 +3,7 @@
  * warned about or free. Of the data the tokens are compared, not the names: files may move. */
 #include "src/train/parts.h"
 #include "src/base/hash.h"
+#include "src/model/optim.h"
 #include "src/coll/selection.h"
 #include "src/token/token.h"
 
@@ -16,7 +17,9 @@ static struct tc_config *saved_config(const struct tc_ckpt_meta *meta)
   struct tc_config *was = NULL;
   struct tc_err err;
   if (!*meta->version || !strstr(meta->config, "[train]")) return NULL;
-  return tc_config_saved(&was, meta->config, 0, NULL, &err) == 0 ? was : NULL;
+  if (tc_config_saved(&was, meta->config, 0, NULL, &err) < 0) return NULL;
+  tc_seeds_fill(was);
+  return was;
 }
 
 void tc_resume_order(struct tc_train *t, const struct tc_ckpt_meta *meta)
@@ -35,8 +38,10 @@ int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, c
   struct tc_config_change x;
   char *word = tc_shell_word(path);
   int rc = 0;
-  for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->run.cfg, i, &x)) >= 0; i++)
-    if (x.resume == TC_RESUME_REFUSED)
+  const struct tc_config *is = t->run.cfg;
+  const bool other = was && tc_update_of(was->train_optimizer, was->train_momentum) != tc_update_of(is->train_optimizer, is->train_momentum);
+  for (int i = 0; was && !rc && (i = tc_config_next_change(was, is, i, &x)) >= 0; i++)
+    if (x.resume == TC_RESUME_REFUSED || (other && !strcmp(x.name, "train.momentum")))
       rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it "
                    "was, or begin a new run from its weights: another run.out, with ckpt.from = %s", path, x.name,
                    x.was, x.is, word);
@@ -45,17 +50,25 @@ int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, c
   return rc;
 }
 
-/* Whether all steps after `from` have the same learning rate with both. A warm-up that differs
- * shows in the first of them, all else in some of LOOKS. */
-static bool same_rate(const struct tc_config *a, const struct tc_config *b, int64_t from,
-                      int64_t steps)
+/* Of the steps after `from` up to `to` the first and LOOKS more, or all if there are no more. */
+static bool same_between(const struct tc_rate *a, const struct tc_rate *b, int64_t from, int64_t to)
 {
   enum { LOOKS = 1000 };
-  const struct tc_rate one = tc_rate_of(a), other = tc_rate_of(b);
-  for (int64_t i = 0; i <= LOOKS && from < steps; i++) {
-    const int64_t step = i ? from + tc_ceil_div((steps - from) * i, LOOKS) : from + 1;
-    if ((float)tc_rate_at(&one, step) != (float)tc_rate_at(&other, step)) return false;
+  for (int64_t i = 0; i <= LOOKS && from < to; i++) {
+    const int64_t step = i ? from + tc_ceil_div((to - from) * i, LOOKS) : from + 1;
+    if ((float)tc_rate_at(a, step) != (float)tc_rate_at(b, step)) return false;
   }
+  return true;
+}
+
+/* Whether the steps after `from` have the same learning rate with both: before and after each turn of either schedule. */
+static bool same_rate(const struct tc_config *a, const struct tc_config *b, int64_t from, int64_t steps)
+{
+  const struct tc_rate one = tc_rate_of(a), other = tc_rate_of(b);
+  const int64_t turn[] = { one.warmup, other.warmup, one.steps - one.cooldown, other.steps - other.cooldown };
+  for (size_t i = 0; i < sizeof turn / sizeof *turn; i++)
+    if (!same_between(&one, &other, from, TC_MIN(turn[i], steps)) || !same_between(&one, &other, TC_MAX(from, turn[i]), steps))
+      return false;
   return true;
 }
 
@@ -168,7 +181,7 @@ static int next_difference(const struct tc_config *was, const struct tc_config *
     const struct tc_config before = *mixed;
     if (x->resume == TC_RESUME_RATE) tc_config_copy(mixed, is, i);
     if (x->resume == TC_RESUME_SAMPLES || x->resume == TC_RESUME_MATH ||
-        (x->resume == TC_RESUME_RATE && !same && !same_rate(&before, mixed, step, steps))) return i;
+        (x->resume == TC_RESUME_BEGIN && step == 0) || (x->resume == TC_RESUME_RATE && !same && !same_rate(&before, mixed, step, steps))) return i;
   }
   return -1;
 }
@@ -193,10 +206,10 @@ void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta)
   tc_config_free(was);
 }
 
-/* "; the training data had ...; train.lr was 1, is 2": what gives steps after `from` up to `to` other results; cut off if it is
- * long. */
-static void list_differences(const struct tc_train *t, const struct tc_ckpt_meta *meta, int64_t from, int64_t to, char *text,
-                             size_t size)
+/* "; the training data had ...; train.lr was 1, is 2": what gives steps after `from` up to `to` other results; without `rates`
+ * only what does so at equal rates. Cut off if it is long. */
+static void list_differences(const struct tc_train *t, const struct tc_ckpt_meta *meta, int64_t from, int64_t to, bool rates,
+                             char *text, size_t size)
 {
   struct tc_config *was = saved_config(meta), mixed;
   struct tc_config_change x;
@@ -207,26 +220,44 @@ static void list_differences(const struct tc_train *t, const struct tc_ckpt_meta
   for (int i = 0; was && (i = next_difference(was, t->run.cfg, &mixed, i, from, to, &x)) >= 0; i++) {
     /* Not the user's choice, but that of the device of each start. */
     if (!strcmp(x.name, "train.precision") && t->precision_by_device) continue;
+    if (x.resume == TC_RESUME_RATE && !rates) continue;
     tc_text_add(text, size, "; %s was %.60s, is %.60s", x.name, *x.was ? x.was : "empty", *x.is ? x.is : "empty");
   }
   tc_config_free(was);
 }
 
+/* No step is left: what they were made with is what is asked for now, or it is refused. */
+static int check_finished(const struct tc_train *t, const struct tc_ckpt_meta *meta, struct tc_err *err)
+{
+  char text[500] = "";
+  list_differences(t, meta, 0, meta->step, true, text, sizeof text);
+  if (!*text) return 0;
+  const char *more = tc_stop_if_met(&t->stop_if) ? "train.stop_if ended it: another one"
+                     : meta->step < t->run.cfg->train_steps ? "train.stop_at ends it: a later one" : "more train.steps";
+  return tc_fail(err, TC_EUSER, "nothing is trained: %.200s has all its steps, %lld, made with other settings: %s. Another run.out "
+                 "trains with these, ckpt.resume = no starts anew in this folder, and %s with ckpt.changed = accept goes on "
+                 "from there", t->out, (long long)meta->step, text + 2, more);
+}
+
 int tc_resume_changed(const struct tc_train *t, const struct tc_ckpt_meta *meta, struct tc_err *err)
 {
-  const int64_t end = tc_train_last_step(t->run.cfg);
-  const bool over = meta->step >= end || tc_stop_if_met(&t->stop_if);
   char text[500] = "";
-  if (!over && t->run.cfg->ckpt_changed == TC_CHANGED_ACCEPT) return 0;
-  if (over) list_differences(t, meta, 0, meta->step, text, sizeof text);
-  else list_differences(t, meta, meta->step, t->run.cfg->train_steps, text, sizeof text);
+  if (meta->step >= tc_last_step(t->run.cfg) || tc_stop_if_met(&t->stop_if)) return check_finished(t, meta, err);
+  if (t->run.cfg->ckpt_changed == TC_CHANGED_ACCEPT) return 0;
+  list_differences(t, meta, meta->step, t->run.cfg->train_steps, true, text, sizeof text);
   if (!*text) return 0;
-  if (over)
-    return tc_fail(err, TC_EUSER, "nothing is trained: %.200s has all %lld steps, made with other settings: %s. Another run.out "
-                   "trains with these, ckpt.resume = no starts anew in this folder, and more train.steps with ckpt.changed = "
-                   "accept goes on from there",
-                   t->out, (long long)meta->step, text + 2);
   return tc_fail(err, TC_EUSER, "%.200s was begun with other settings, and has %lld steps: %s. Set them as they were, or take "
                  "another run.out; ckpt.changed = accept goes on from there with the new ones", t->out, (long long)meta->step,
+                 text + 2);
+}
+
+int tc_resume_branch(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path, struct tc_err *err)
+{
+  char text[500] = "";
+  if (t->run.cfg->ckpt_changed == TC_CHANGED_ACCEPT) return 0;
+  list_differences(t, meta, meta->step, t->run.cfg->train_steps, false, text, sizeof text);
+  if (!*text) return 0;
+  return tc_fail(err, TC_EUSER, "%.300s is of a run with other settings: %s. With ckpt.from_state = all a run may have another "
+                 "schedule; ckpt.changed = accept goes on with all of these, ckpt.from_state = weights begins anew", path,
                  text + 2);
 }

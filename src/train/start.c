@@ -110,14 +110,14 @@ static void say_weights(const struct tc_train *t)
                 "samples begin anew");
   else if (t->ckpt.borrowed)
     tc_text_add(from, sizeof from, ", as ckpt.from says, with all of its state (ckpt.from_state = all)");
-  if (t->ckpt.borrowed && step <= tc_train_last_step(c))
+  if (t->ckpt.borrowed && step <= tc_last_step(c))
     tc_text_add(from, sizeof from, "; the rate of step %lld is %.3g", (long long)step, tc_rate_at(&t->rate, step));
   if (t->ckpt.loaded)
     tc_log("weights: checkpoint of step %lld, %s%s", (long long)t->ckpt.loaded_step, t->ckpt.loaded, from);
   else if (path)
     tc_log("weights: random, seed %lld; %s is not read: tercio ckpt import %s -o FOLDER, then --ckpt.from=FOLDER, would "
-           "start from it", (long long)c->train_seed, path, word);
-  else tc_log("weights: random, seed %lld", (long long)c->train_seed);
+           "start from it", (long long)c->train_seed_weights, path, word);
+  else tc_log("weights: random, seed %lld", (long long)c->train_seed_weights);
   TC_FREE(word, path);
 }
 
@@ -128,7 +128,7 @@ static json_t *weights_json(const struct tc_train *t)
     ? json_pack("{s:s, s:I, s:s, s:s, s:b, s:s}", "from", "checkpoint", "step", (json_int_t)t->ckpt.loaded_step, "path",
                 t->ckpt.loaded, "option", t->ckpt.borrowed ? "ckpt.from" : "ckpt.resume", "imported", t->ckpt.imported,
                 "state", t->ckpt.weights_alone ? "weights" : "all")
-    : json_pack("{s:s, s:I, s:s?}", "from", "random", "seed", (json_int_t)t->run.cfg->train_seed, "not_read", path);
+    : json_pack("{s:s, s:I, s:s?}", "from", "random", "seed", (json_int_t)t->run.cfg->train_seed_weights, "not_read", path);
   free(path);
   return o;
 }
@@ -137,17 +137,16 @@ static json_t *weights_json(const struct tc_train *t)
 
 /* "end": there is no such step. */
 static const char *phase_of(const struct tc_train *t, int64_t step)
-{ return step > tc_train_last_step(t->run.cfg) || tc_stop_if_met(&t->stop_if) ? "end" : tc_rate_phase(&t->rate, step); }
+{ return step > tc_last_step(t->run.cfg) || tc_stop_if_met(&t->stop_if) ? "end" : tc_rate_phase(&t->rate, step); }
 
 /* What comes after the warm-up: "cosine down to 0 in step 100", "constant", "wsd, from step 80 on linear down to 0 in step 100". */
 static void say_schedule(const struct tc_rate *r, char *text, size_t size)
 {
-  const bool down = r->cooldown > 0;
-  const bool constant = r->schedule == TC_LR_CONSTANT;
+  const bool down = r->cooldown > 0 || tc_rate_at(r, r->steps) < r->lr;
   tc_text_add(text, size, "%s", tc_word_train_schedule(r->schedule));
-  if (down) tc_text_add(text, size, ", from step %lld on %s", (long long)(r->steps - r->cooldown + 1),
+  if (r->cooldown > 0) tc_text_add(text, size, ", from step %lld on %s", (long long)(r->steps - r->cooldown + 1),
                         tc_word_train_cooldown_shape(r->cooldown_shape));
-  if (down || !constant)
+  if (down)
     tc_text_add(text, size, " down to %.3g in step %lld", tc_rate_at(r, r->steps), (long long)r->steps);
 }
 

@@ -1,4 +1,4 @@
-/* when.c - how many steps a run has; when it saves: every so many steps or minutes, or by Daly's
+/* when.c - why a run ends early; when it saves: every so many steps or minutes, or by Daly's
  * interval for what checkpoints have cost so far; and when it must stop to end in time: run.walltime, or the end of the
  * Slurm job. */
 #include "src/plan/plan.h"
@@ -8,11 +8,18 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* ---- steps ---- */
+/* ---- an early end ---- */
 
-int64_t tc_train_last_step(const struct tc_config *c)
+void tc_stop_if_say(const struct tc_train *t, int64_t step)
 {
-  return c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
+  const struct tc_stop_if *s = &t->stop_if;
+  if (t->run.rank) return;
+  if (s->best < s->below)
+    tc_log("train.stop_if: the validation loss of step %lld, %.6g, is below %g: the run ends after step %lld",
+           (long long)s->best_step, s->best, s->below, (long long)step);
+  else
+    tc_log("train.stop_if: the last %lld validations have not improved on the loss of step %lld, %.6g: the run ends after step "
+           "%lld", (long long)s->stale, (long long)s->best_step, s->best, (long long)step);
 }
 
 /* ---- when to save ---- */

@@ -355,12 +355,22 @@ static int check(const struct tc_proving *p, struct tc_err *err)
   return 0;
 }
 
+/* Where a sign decides how a weight moves, rounding does: a right layout would differ. */
+static void take_smooth_update(struct tc_config *c)
+{
+  if (tc_update_row[tc_update_of(c->train_optimizer, c->train_momentum)].smooth) return;
+  tc_warn("train.optimizer = %s moves weights by the sign of their gradients, which rounding decides near 0; the layout is proven "
+          "with adamw", tc_word_train_optimizer(c->train_optimizer));
+  c->train_optimizer = TC_OPTIMIZER_ADAMW;
+}
+
 int tc_cmd_prove(int argc, char **argv)
 {
   struct tc_proving p = { .ask = { .against = -1, .steps = 3, .seed = 1 } };
   struct tc_err err = { 0 };
   int rc = tc_args_run(&p.cfg, &flags, &p.ask, argc, argv, &err);
   if (!rc) rc = check(&p, &err);
+  if (!rc) take_smooth_update(p.cfg);
   if (!rc) rc = tc_trained_of_run(p.cfg, &err);
   if (!rc) rc = tc_ticker_start(&p.ticker, &err);
   if (!rc) {

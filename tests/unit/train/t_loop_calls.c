@@ -286,7 +286,7 @@ static void play(void *ctx)
                                  .train_warmup = s->warmup ? s->warmup : TC_AUTO,
                                  .train_stop_if = (char *)(uintptr_t)"",
                                  .train_seed = 11,
-                                 .train_seed_weights = TC_AUTO, .train_seed_dropout = 12,
+                                 .train_seed_weights = TC_AUTO, .train_seed_data = 9, .train_seed_dropout = 12,
                                  .train_beta1 = 0.25,
                                  .train_beta2 = 0.75,
                                  .train_eps = 0.0625,

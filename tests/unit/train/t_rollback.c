@@ -123,6 +123,9 @@ static void test_note(void)
     is_str(err.text, want, "... is reported");
     free(want);
   }
+  is_int(tc_rollback_parse(&t, "; best 1.5 at 20 stale 1", &err), 0, "a note without its part");
+  is_int(tc_rollback_parse(&t, "skipped 3 rollbacks 2 losses 1.5 0.25; best 1.5 at 20 stale 1", &err), 0, "with another part");
+  ok(t.rollback.n_losses == 2 && t.rollback.skipped == 3, "... of which it reads its own");
   is_int(tc_rollback_parse(&t, "skipped 3 rollbacks 2 losses 1.5 0.25 x 7", &err), 0, "a note");
   ok(t.rollback.skipped == 3 && t.rollback.rollbacks == 2 && t.rollback.n_losses == 2 && t.rollback.loss[0] == 1.5 &&
      t.rollback.loss[1] == 0.25, "... is read up to what is no number");

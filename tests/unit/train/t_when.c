@@ -259,7 +259,7 @@ static void test_last_step(void)
   } row[] = { { 10, 0, 10 }, { 10, 1, 1 }, { 10, 9, 9 }, { 10, 10, 10 }, { 10, 11, 10 } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     const struct tc_config c = { .train_steps = row[i].steps, .train_stop_at = row[i].stop_at };
-    is_int(tc_train_last_step(&c), row[i].want, "%lld steps, stop at %lld", (long long)row[i].steps,
+    is_int(tc_last_step(&c), row[i].want, "%lld steps, stop at %lld", (long long)row[i].steps,
            (long long)row[i].stop_at);
   }
 }

@@ -1,13 +1,23 @@
 /* t_stop_if.c - train.stop_if: what is refused; when drawn losses end a run, beside a plain count; the note in checkpoints. */
-#include "src/train/parts.h"
+#include "src/recipe/recipe.h"
 #include "tests/unit/seed.h"
 #include "tests/unit/tap.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+static int read_form(struct tc_stop_if *s, const char *text, int64_t every, struct tc_err *err)
+{
+  const struct tc_config c = { .train_stop_if = (char *)(uintptr_t)text, .train_eval_every = every };
+  return tc_stop_if_read(s, &c, err);
+}
+
 static void test_forms(void)
 {
+  struct tc_stop_if none;
+  struct tc_err why = { 0 };
+  is_int(read_form(&none, "stale:2", 0, &why), TC_EUSER, "without validations: %s", why.text);
+  is_int(read_form(&none, "", 0, &why), 0, "... which nothing needs");
   static const struct { const char *text; int rc; int64_t most; double below; } row[] = {
     { "", 0, 0, 0 }, { "stale:1", 0, 1, 0 }, { "stale:12 below:2.5", 0, 12, 2.5 }, { "  below:1e-3 ", 0, 0, 1e-3 },
     { "below:3 below:2", 0, 0, 2 }, { "stale", TC_EUSER, 0, 0 }, { "stale:", TC_EUSER, 0, 0 }, { "stale:0", TC_EUSER, 0, 0 },
@@ -17,7 +27,7 @@ static void test_forms(void)
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_stop_if s;
     struct tc_err err = { 0 };
-    is_int(tc_stop_if_read(&s, row[i].text, &err), row[i].rc, "\"%s\" %s", row[i].text, err.text);
+    is_int(read_form(&s, row[i].text, 5, &err), row[i].rc, "\"%s\" %s", row[i].text, err.text);
     if (row[i].rc == 0) ok(s.most == row[i].most && s.below == row[i].below, "... its numbers");
     if (row[i].rc == 0) ok(!tc_stop_if_met(&s), "... does not end a run before a validation");
   }
@@ -37,7 +47,7 @@ static void test_drawn(void)
     char text[60] = "", note[200];
     if (most) snprintf(text, sizeof text, "stale:%d below:%g", most, 0.04);
     else snprintf(text, sizeof text, "below:%g", 0.04);
-    TC_ASSERT(tc_stop_if_read(&s, text, &err) == 0);
+    TC_ASSERT(read_form(&s, text, 5, &err) == 0);
     for (int i = 0; i < VALIDATIONS; i++) {
       loss[i] = floor(20 * (double)tc_uniform(seed, 2, (uint32_t)i, run)) / 20 + 0.01;
       tc_stop_if_validated(&s, 10 * (i + 1), loss[i]);
@@ -67,11 +77,6 @@ static void test_notes(void)
     tc_stop_if_parse(&s, note[i]);
     ok(isinf(s.best) && s.stale == 0 && s.most == 2, "\"%s\": no validation yet", note[i]);
   }
-  struct tc_train t = { 0 };
-  struct tc_err err;
-  is_int(tc_rollback_parse(&t, "; best 1.5 at 20 stale 1", &err), 0, "a note without rollback.c's part");
-  is_int(tc_rollback_parse(&t, "skipped 3 rollbacks 2 losses 1.5 0.25; best 1.5 at 20 stale 1", &err), 0, "with both");
-  ok(t.rollback.n_losses == 2 && t.rollback.skipped == 3, "... of which rollback.c reads its own");
 }
 
 int main(void)

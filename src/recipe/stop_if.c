@@ -2,14 +2,15 @@
  *
  * All ranks have the same validation losses, so all decide alike without communication. What it needs of the past is in the
  * checkpoint, so a run that is killed and resumed ends after the same step; it ends again if it is started again. */
-#include "src/train/parts.h"
+#include "src/recipe/recipe.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-int tc_stop_if_read(struct tc_stop_if *s, const char *text, struct tc_err *err)
+int tc_stop_if_read(struct tc_stop_if *s, const struct tc_config *c, struct tc_err *err)
 {
+  const char *text = c->train_stop_if;
   *s = (struct tc_stop_if){ .best = INFINITY };
   for (const char *at = text + strspn(text, " "); *at; at += strspn(at, " ")) {
     const size_t len = strcspn(at, " ");
@@ -24,6 +25,9 @@ int tc_stop_if_read(struct tc_stop_if *s, const char *text, struct tc_err *err)
     else s->below = x;
     at += len;
   }
+  if ((s->most > 0 || s->below > 0) && c->train_eval_every == 0)
+    return tc_fail(err, TC_EUSER, "train.stop_if = %.100s goes by validations, of which train.eval_every = 0 makes none before the "
+                   "last step", text);
   return 0;
 }
 
@@ -38,18 +42,6 @@ void tc_stop_if_validated(struct tc_stop_if *s, int64_t step, double loss)
 
 bool tc_stop_if_met(const struct tc_stop_if *s)
 { return (s->most > 0 && s->stale >= s->most) || s->best < s->below; }
-
-void tc_stop_if_say(const struct tc_train *t, int64_t step)
-{
-  const struct tc_stop_if *s = &t->stop_if;
-  if (t->run.rank) return;
-  if (s->best < s->below)
-    tc_log("train.stop_if: the validation loss of step %lld, %.6g, is below %g: the run ends after step %lld",
-           (long long)s->best_step, s->best, s->below, (long long)step);
-  else
-    tc_log("train.stop_if: the last %lld validations have not improved on the loss of step %lld, %.6g: the run ends after step "
-           "%lld", (long long)s->stale, (long long)s->best_step, s->best, (long long)step);
-}
 
 /* ---- what checkpoints hold of it ------------------------------------------------------- */
 
