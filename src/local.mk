@@ -53,6 +53,10 @@ libtercio_app_a_SOURCES = \
   %D%/report/predicted.c \
   %D%/report/read_run.c \
   %D%/report/report.h \
+  %D%/report/run_dir.c \
+  %D%/report/run_options.c \
+  %D%/report/step_lines.c \
+  %D%/report/style.c \
   %D%/report/task_curves.c \
   %D%/report/timeline.c \
   %D%/emit/checks.c \

@@ -24,52 +24,47 @@ static const struct tc_flags flags = { .flag = tc_flags_report, .command = "repo
                                        .none = "no folder of a run (its run.out); see tercio report --help",
                                        .two = "one run at a time: %s or %s" };
 
-/* Begins the page's file. */
-static int begin_page(struct tc_output **f, const struct ask *a, const struct tc_page *page, const char *run_path,
-                      const char *metrics_path, struct tc_err *err)
+/* What -o makes. */
+static const struct tc_output_kind html = { "a report", { "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset" } };
+/* Begins the file of -o, which replaces nothing of the runs. */
+static int begin_file(struct tc_output **f, const char *out, const struct tc_output_kind *kind, const struct tc_run_dir **run,
+                      int n, struct tc_err *err)
 {
-  static const struct tc_output_kind html = { "a report", { "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset" } };
-  const char *ckpt = tc_json_text(page->run, "ckpt_dir");
-  char *default_ckpt = tc_sprintf("%s/ckpt", a->folder);
-  const struct tc_output_kept kept[] = { { run_path, "the run.json of the run" }, { metrics_path, "the metrics of the run" },
-                                         { *ckpt ? ckpt : default_ckpt, "the folder of checkpoints" } };
-  const struct tc_output_opts o = { .kind = &html, .flag = "-o", .kept = kept, .n_kept = sizeof kept / sizeof *kept };
-  const int rc = tc_output_new(f, a->out, &o, err);
-  free(default_ckpt);
+  enum { KEPT = 3 };
+  struct tc_output_kept *kept = tc_calloc((size_t)n * KEPT, sizeof *kept);
+  char **ckpt = tc_calloc((size_t)n, sizeof *ckpt);
+  for (int i = 0; i < n; i++) {
+    const char *named = tc_json_text(run[i]->run, "ckpt_dir");
+    ckpt[i] = *named ? tc_strdup(named) : tc_sprintf("%s/ckpt", run[i]->folder);
+    kept[i * KEPT] = (struct tc_output_kept){ run[i]->run_path, "the run.json of the run" };
+    kept[i * KEPT + 1] = (struct tc_output_kept){ run[i]->metrics_path, "the metrics of the run" };
+    kept[i * KEPT + 2] = (struct tc_output_kept){ ckpt[i], "the folder of checkpoints" };
+  }
+  const struct tc_output_opts o = { .kind = kind, .flag = "-o", .kept = kept, .n_kept = n * KEPT };
+  const int rc = tc_output_new(f, out, &o, err);
+  for (int i = 0; i < n; i++) free(ckpt[i]);
+  TC_FREE(ckpt, kept);
   return rc;
 }
 
-static int run(const struct ask *a, struct tc_err *err)
+static int make_page(const struct ask *a, struct tc_err *err)
 {
-  TC_TRY(tc_run_folder(a->folder, err));
-  char *run_path = tc_sprintf("%s/run.json", a->folder);
-  char *metrics_path = tc_sprintf("%s/metrics.jsonl", a->folder);
-  struct tc_layouts layouts = { 0 };
-  struct tc_metrics m = { 0 };
+  struct tc_run_dir r;
   struct tc_timeline t = { 0 };
   struct tc_err note = { 0 };
-  struct tc_output *page_file = NULL;
-  json_t *o = NULL;
-  int rc = tc_run_read(&o, run_path, err);
-  if (!rc) tc_layouts_read(&layouts, o);
-  if (!rc) rc = tc_metrics_read(&m, metrics_path, layouts.after, err);
-  if (!rc && m.broken)
-    tc_warn("%s: %lld line%s cannot be read and %s skipped (the first is line %lld)", metrics_path,
-            (long long)m.broken, tc_plural(m.broken), m.broken == 1 ? "is" : "are",
-            (long long)m.first_broken);
-  struct tc_page page = { .folder = a->folder, .run = o, .layouts = &layouts, .m = &m };
-  if (!rc && a->out) rc = begin_page(&page_file, a, &page, run_path, metrics_path, err);
+  struct tc_output *file = NULL;
+  int rc = tc_run_open(&r, a->folder, err);
+  if (!rc) rc = tc_run_metrics(&r, err);
+  struct tc_page page = { .folder = r.folder, .run = r.run, .layouts = &r.layouts, .m = &r.m };
+  if (!rc && a->out) rc = begin_file(&file, a->out, &html, &(const struct tc_run_dir *){ &r }, 1, err);
   if (!rc && (rc = tc_page_find_trace(&page, &t, a->trace, a->step, &note)) < 0) *err = note;
   if (!rc && a->json) tc_out_json(tc_report_plan(&page), JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-  if (page_file && !rc) tc_page_write(tc_output_stream(page_file), &page);
-  if (page_file) rc = tc_output_end(page_file, rc, err);
-  if (!rc && a->out && !a->json) printf("%s: steps %lld to %lld%s\n", a->out, (long long)m.first_step,
-                  (long long)m.last_step, page.t ? ", with a timeline" : "");
-  tc_layouts_free(&layouts);
-  tc_metrics_free(&m);
+  if (file && !rc) tc_page_write(tc_output_stream(file), &page);
+  if (file) rc = tc_output_end(file, rc, err);
+  if (!rc && a->out && !a->json) printf("%s: steps %lld to %lld%s\n", a->out, (long long)r.m.steps.first,
+                  (long long)r.m.steps.last, page.t ? ", with a timeline" : "");
   tc_timeline_free(&t);
-  json_decref(o);
-  TC_FREE(run_path, metrics_path);
+  tc_run_close(&r);
   return rc;
 }
 
@@ -80,6 +75,6 @@ int tc_cmd_report(int argc, char **argv)
   int rc = tc_args_read(&a.folder, &flags, &a, argc, argv, &err);
   if (!rc && !a.out && !a.json)
     rc = tc_fail(&err, TC_EUSER, "no -o REPORT.html: where should the page go? (--json prints figures without a page)");
-  if (!rc) rc = run(&a, &err);
+  if (!rc) rc = make_page(&a, &err);
   return rc < 0 ? tc_say_failure(&err) : 0;
 }

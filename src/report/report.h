@@ -1,8 +1,8 @@
 /* report.h - reads a run's folder, and draws it as one HTML page without scripts.
  *
  * In: run.json, metrics.jsonl and a trace. Out: the page, or an object of what was predicted and measured. Files in
- * reading order: read_run.c and layouts.c (the folder); timeline.c and find_trace.c (one step of a trace); page.c;
- * draw.c (curves, timeline); task_curves.c and predicted.c (parts of the page).
+ * reading order: step_lines.c, read_run.c, layouts.c, run_dir.c and run_options.c (the folder); timeline.c and find_trace.c
+ * (one step of a trace); page.c; style.c and draw.c (curves, timeline); task_curves.c and predicted.c (parts of the page).
  *
  * All functions are Local. Reading fails with TC_EUSER. */
 #ifndef TC_REPORT_H
@@ -26,6 +26,19 @@ struct tc_layouts {
 void tc_layouts_read(struct tc_layouts *l, const json_t *run);
 void tc_layouts_free(struct tc_layouts *l);
 
+/* ---- step_lines.c: the lines of metrics.jsonl ---- */
+
+struct tc_steps {
+  int64_t first, last, lines;
+  int64_t broken, first_broken;  /* skipped lines; the number of the first */
+};
+/* Calls take with the line of each step; s->last is then the step before it. Lines that cannot be read are skipped and
+ * counted. TC_EUSER: no line is left, or steps are repeated. */
+typedef void tc_step_fn(void *ctx, json_t *line);
+int tc_steps_each(struct tc_steps *s, const char *path, tc_step_fn *take, void *ctx, struct tc_err *err);
+/* Warns of the lines that were skipped, if any. */
+void tc_steps_warn(const struct tc_steps *s, const char *path);
+
 /* ---- read_run.c: run.json and metrics.jsonl ---- */
 
 struct tc_series { double *x, *y; int n, cap_x, cap_y; };   /* x increasing, y finite */
@@ -38,8 +51,7 @@ struct tc_task_curve { char *name; int64_t questions; struct tc_series right, by
 
 struct tc_metrics {
   struct tc_series loss, val, norm, rate, ms, bubble;   /* over steps; rate in tokens/s */
-  int64_t first_step, last_step, lines;
-  int64_t broken, first_broken;  /* skipped lines; the number of the first */
+  struct tc_steps steps;
   double tokens, seconds;        /* tokens since step 0; time of the steps only */
   int64_t after;                 /* the figures below are of the steps after this one */
   json_t *comm;                  /* "comm" of the last step that had no evaluation; owned; NULL: no step */
@@ -51,8 +63,7 @@ struct tc_metrics {
   int n_slow, cap_slow;
   int64_t slow_steps;            /* steps with a slowest rank */
 };
-/* Lines that cannot be read are skipped and counted. Steps up to `after` were of another layout: they are in
- * the series, but not in the figures. TC_EUSER: no line is left, or steps are repeated. */
+/* Steps up to `after` were of another layout: they are in the series, but not in the figures. TC_EUSER, as tc_steps_each. */
 int tc_metrics_read(struct tc_metrics *m, const char *path, int64_t after, struct tc_err *err);
 void tc_metrics_free(struct tc_metrics *m);
 /* Reduces the series to about `most` points; extremes and the last point are kept. */
@@ -69,11 +80,28 @@ double tc_series_recent(const struct tc_series *s, int64_t after);
 int tc_run_folder(const char *path, struct tc_err *err);
 /* Reads run.json and checks that it has all that the page needs. *out is owned by the caller. */
 int tc_run_read(json_t **out, const char *path, struct tc_err *err);
-/* The value of a key of the run file in run.json, into buf ("" if there is none). Returns buf. */
-const char *tc_run_key(const json_t *run, const char *section, const char *key, char *buf,
-                       size_t size);
 int64_t tc_json_int(const json_t *o, const char *key);       /* 0 if it is not an integer */
 const char *tc_json_text(const json_t *o, const char *key);  /* "" if it is not a string */
+
+/* ---- run_dir.c: a run's folder ---- */
+
+struct tc_run_dir {
+  const char *folder;            /* borrowed */
+  char *run_path, *metrics_path; /* owned */
+  json_t *run;                   /* run.json; owned */
+  struct tc_layouts layouts;
+  struct tc_metrics m;           /* empty until tc_run_metrics */
+};
+/* Reads run.json. To be freed, also after a failure. */
+int tc_run_open(struct tc_run_dir *r, const char *folder, struct tc_err *err);
+/* Reads metrics.jsonl, with a warning if lines are skipped. */
+int tc_run_metrics(struct tc_run_dir *r, struct tc_err *err);
+void tc_run_close(struct tc_run_dir *r);
+
+/* ---- run_options.c: the run file in run.json ---- */
+
+/* The value of a key, into buf ("" if there is none). Returns buf. */
+const char *tc_run_key(const json_t *run, const char *section, const char *key, char *buf, size_t size);
 
 /* ---- timeline.c: one step of a trace ---- */
 
@@ -101,14 +129,24 @@ void tc_timeline_free(struct tc_timeline *t);
 
 void tc_html(FILE *f, const char *text);         /* escaped */
 const char *tc_si(char *buf, size_t size, double x);   /* "12.3 k" */
+struct tc_line { const struct tc_series *s; const char *name, *css; };   /* name NULL: not in the legend */
 struct tc_chart {
   const char *title, *unit;
-  struct { const struct tc_series *s; const char *name, *css; } line[2];
-  bool from_zero;
+  const struct tc_line *line; int n_lines;
+  bool from_zero, wide;                /* from 0 on; as wide as the page */
   const struct tc_layouts *layouts;    /* their changes are marked; NULL: no marks */
 };
 void tc_chart_svg(FILE *f, const struct tc_chart *c);
+/* A short line in the style of a chart's. */
+void tc_swatch_svg(FILE *f, const char *css);
 void tc_timeline_svg(FILE *f, const struct tc_timeline *t);
+
+/* ---- style.c: what all pages begin and end with ---- */
+
+/* The head, and the title as a heading. */
+void tc_page_begin(FILE *f, const char *title);
+/* The end; version: of the program that the run used, or NULL. */
+void tc_page_end(FILE *f, const char *version);
 
 /* ---- page.c ---- */
 
