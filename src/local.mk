@@ -46,6 +46,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/read_flags.c \
   %D%/cmd/show_data.c \
   %D%/cmd/show_data.h \
+  %D%/report/csv.c \
   %D%/report/draw.c \
   %D%/report/find_trace.c \
   %D%/report/layouts.c \

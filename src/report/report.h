@@ -1,8 +1,9 @@
 /* report.h - reads a run's folder, and draws it as one HTML page without scripts.
  *
- * In: run.json, metrics.jsonl and a trace. Out: the page, or an object of what was predicted and measured. Files in
- * reading order: step_lines.c, read_run.c, layouts.c, run_dir.c and run_options.c (the folder); timeline.c and find_trace.c
- * (one step of a trace); page.c; style.c and draw.c (curves, timeline); task_curves.c and predicted.c (parts of the page).
+ * In: run.json, metrics.jsonl and a trace. Out: the page, an object of what was predicted and measured, or a
+ * table of all figures as CSV. Files in reading order: step_lines.c, read_run.c, layouts.c, run_dir.c and run_options.c (the folder); timeline.c and find_trace.c
+ * (one step of a trace); page.c; style.c and draw.c (curves, timeline); task_curves.c and predicted.c (parts of the page);
+ * csv.c.
  *
  * All functions are Local. Reading fails with TC_EUSER. */
 #ifndef TC_REPORT_H
@@ -168,5 +169,13 @@ void tc_report_plan_table(FILE *f, const struct tc_page *p);
 /* task_curves.c: curves and last values of the questions that the run was asked; nothing if there are none. */
 void tc_report_tasks(FILE *f, const struct tc_page *p);
 void tc_page_write(FILE *f, const struct tc_page *p);
+
+/* ---- csv.c: all figures of all steps ---- */
+
+struct tc_csv { struct tc_steps steps; int columns; };
+/* Writes a row for each step of metrics.jsonl, below a header, and what was written to *c. A column is a figure that occurs,
+ * named by its keys in the line, "comm.dp.all_reduce.bytes", a member of a list by its name; columns are in the order of
+ * metrics.def. TC_EUSER, as tc_steps_each. */
+int tc_csv_write(FILE *f, struct tc_csv *c, const char *metrics_path, struct tc_err *err);
 
 #endif
