@@ -46,6 +46,9 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/read_flags.c \
   %D%/cmd/show_data.c \
   %D%/cmd/show_data.h \
+  %D%/report/compare_page.c \
+  %D%/report/compare_runs.c \
+  %D%/report/compare_text.c \
   %D%/report/csv.c \
   %D%/report/draw.c \
   %D%/report/find_trace.c \

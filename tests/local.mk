@@ -148,6 +148,7 @@ unit_tests = \
   %D%/unit/program/t_parts.t \
   %D%/unit/program/t_pieces.t \
   %D%/unit/program/t_setup.t \
+  %D%/unit/report/t_compare.t \
   %D%/unit/report/t_csv.t \
   %D%/unit/report/t_draw.t \
   %D%/unit/report/t_read_run.t \

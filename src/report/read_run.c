@@ -86,6 +86,7 @@ double tc_series_recent(const struct tc_series *s, int64_t after)
 /* The figures that are kept of all steps. */
 static const struct { enum tc_metric metric; size_t at; } curves[] = {
   { TC_METRIC_LOSS, offsetof(struct tc_metrics, loss) }, { TC_METRIC_VAL_LOSS, offsetof(struct tc_metrics, val) },
+  { TC_METRIC_LR, offsetof(struct tc_metrics, lr) },
   { TC_METRIC_GRAD_NORM, offsetof(struct tc_metrics, norm) }, { TC_METRIC_TOKENS_PER_S, offsetof(struct tc_metrics, rate) },
   { TC_METRIC_STEP_MS, offsetof(struct tc_metrics, ms) }, { TC_METRIC_BUBBLE, offsetof(struct tc_metrics, bubble) },
 };
@@ -158,6 +159,15 @@ static void take_tasks(struct tc_metrics *m, double at, const json_t *tasks)
   }
 }
 
+/* Keeps a figure at the top of the line, with a null by its reason, if it is there. */
+static void keep_figure(struct tc_at_step *kept, int64_t at, const json_t *line, enum tc_metric metric)
+{
+  const json_t *v = tc_metric_in(line, metric);
+  const char *why = json_string_value(json_object_get(tc_metric_in(line, TC_METRIC_NOT_FINITE), tc_metric_row[metric].key));
+  if (json_is_number(v)) *kept = (struct tc_at_step){ json_number_value(v), at };
+  else if (why) *kept = (struct tc_at_step){ strtod(why, NULL), at };       /* "nan", "inf", "-inf" */
+}
+
 static void take_step(void *ctx, json_t *o)
 {
   struct tc_metrics *m = ctx;
@@ -167,6 +177,8 @@ static void take_step(void *ctx, json_t *o)
   m->tokens = json_number_value(tc_metric_in(o, TC_METRIC_TOKENS));
   m->seconds += json_number_value(tc_metric_in(o, TC_METRIC_STEP_MS)) * 1e-3;
   for (int i = 0; i < CURVES; i++) series_add(curve_of(m, i), (double)at, tc_metric_in(o, curves[i].metric));
+  keep_figure(&m->last_loss, at, o, TC_METRIC_LOSS);
+  keep_figure(&m->last_val, at, o, TC_METRIC_VAL_LOSS);
   take_slowest(m, o);
   take_tasks(m, (double)at, tc_metric_in(o, TC_METRIC_TASKS_NAME));
   keep_last(&m->sources, tc_metric_in(o, TC_METRIC_SOURCES_NAME));

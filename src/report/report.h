@@ -1,9 +1,10 @@
-/* report.h - reads a run's folder, and draws it as one HTML page without scripts.
+/* report.h - reads folders of runs, and draws one, or several beside each other, as one HTML page without scripts.
  *
- * In: run.json, metrics.jsonl and a trace. Out: the page, an object of what was predicted and measured, or a
- * table of all figures as CSV. Files in reading order: step_lines.c, read_run.c, layouts.c, run_dir.c and run_options.c (the folder); timeline.c and find_trace.c
- * (one step of a trace); page.c; style.c and draw.c (curves, timeline); task_curves.c and predicted.c (parts of the page);
- * csv.c.
+ * In: run.json, metrics.jsonl and a trace. Out: the page, an object of what was predicted and measured, a table of all
+ * figures as CSV; of several runs a page, an object or a text that compares them. Files in reading order: step_lines.c,
+ * read_run.c, layouts.c, run_dir.c and run_options.c (the folder); timeline.c and find_trace.c (one step of a trace); page.c;
+ * style.c and draw.c (curves, timeline); task_curves.c and predicted.c (parts of the page); csv.c; compare_runs.c,
+ * compare_text.c and compare_page.c.
  *
  * All functions are Local. Reading fails with TC_EUSER. */
 #ifndef TC_REPORT_H
@@ -50,8 +51,12 @@ struct tc_straggler_tally { int64_t steps; double times; char host[64]; };
 /* A file of questions: parts of them that were answered right, over steps. */
 struct tc_task_curve { char *name; int64_t questions; struct tc_series right, by_length; };
 
+/* A figure, which may be one that is not finite, and its step; step 0: there is none. */
+struct tc_at_step { double value; int64_t step; };
+
 struct tc_metrics {
-  struct tc_series loss, val, norm, rate, ms, bubble;   /* over steps; rate in tokens/s */
+  struct tc_series loss, val, lr, norm, rate, ms, bubble;   /* over steps; rate in tokens/s */
+  struct tc_at_step last_loss, last_val;
   struct tc_steps steps;
   double tokens, seconds;        /* tokens since step 0; time of the steps only */
   int64_t after;                 /* the figures below are of the steps after this one */
@@ -103,6 +108,9 @@ void tc_run_close(struct tc_run_dir *r);
 
 /* The value of a key, into buf ("" if there is none). Returns buf. */
 const char *tc_run_key(const json_t *run, const char *section, const char *key, char *buf, size_t size);
+/* out[i] <- the options of run[i] that are not the same in all n runs: {"train.lr": "0.001"}, in the same order in all;
+ * null: this run has no such option. Owned by the caller. */
+void tc_run_differences(json_t **out, const json_t *const *run, int n);
 
 /* ---- timeline.c: one step of a trace ---- */
 
@@ -177,5 +185,33 @@ struct tc_csv { struct tc_steps steps; int columns; };
  * named by its keys in the line, "comm.dp.all_reduce.bytes", a member of a list by its name; columns are in the order of
  * metrics.def. TC_EUSER, as tc_steps_each. */
 int tc_csv_write(FILE *f, struct tc_csv *c, const char *metrics_path, struct tc_err *err);
+
+/* ---- compare_runs.c: several runs ---- */
+
+struct tc_compared {
+  struct tc_run_dir r;           /* owned; without metrics if they cannot be read */
+  char *name;                    /* of the folder, without what all begin with; owned */
+  json_t *options;               /* tc_run_differences; owned */
+  struct tc_at_step best;        /* the lowest validation loss that is finite */
+};
+struct tc_comparison { struct tc_compared *run; int n; };   /* in the order of tc_compare_read; owned */
+/* Reads n > 1 runs and sorts them: the lowest validation loss first, those without one last, by their last loss. Warns of
+ * metrics that cannot be read; TC_EUSER: a folder is not that of a run. Borrows the folders' names; to be freed, also after
+ * a failure. */
+int tc_compare_read(struct tc_comparison *c, const char *const *folder, int n, struct tc_err *err);
+void tc_compare_free(struct tc_comparison *c);
+/* The figures of each run. Owned by the caller. */
+json_t *tc_compare_json(const struct tc_comparison *c);
+/* A table of texts: cell[row * columns + column], of which row 0 has the headings; owned by the caller. */
+struct tc_cells { char **cell; int rows, columns; bool runs_are_rows; };
+/* A row for each run, with the figures that tc_compare_json has. */
+struct tc_cells tc_compare_figures(const struct tc_comparison *c);
+/* A row for each option that differs, and a column for each run; of more than 8 runs the other way around. */
+struct tc_cells tc_compare_options(const struct tc_comparison *c);
+void tc_cells_free(struct tc_cells *t);
+/* compare_text.c: both tables, of at most 120 letters a line where columns are not wider. */
+void tc_compare_text(FILE *f, const struct tc_comparison *c);
+/* compare_page.c: both tables, and curves. */
+void tc_compare_page(FILE *f, const struct tc_comparison *c);
 
 #endif
