@@ -48,6 +48,10 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/show_data.h \
   %D%/cmd/show_steps.c \
   %D%/cmd/show_steps.h \
+  %D%/report/compare_page.c \
+  %D%/report/compare_runs.c \
+  %D%/report/compare_text.c \
+  %D%/report/csv.c \
   %D%/report/draw.c \
   %D%/report/find_trace.c \
   %D%/report/layouts.c \
@@ -55,6 +59,10 @@ libtercio_app_a_SOURCES = \
   %D%/report/predicted.c \
   %D%/report/read_run.c \
   %D%/report/report.h \
+  %D%/report/run_dir.c \
+  %D%/report/run_options.c \
+  %D%/report/step_lines.c \
+  %D%/report/style.c \
   %D%/report/task_curves.c \
   %D%/report/timeline.c \
   %D%/emit/checks.c \

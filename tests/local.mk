@@ -150,6 +150,8 @@ unit_tests = \
   %D%/unit/program/t_setup.t \
   %D%/unit/recipe/t_rate.t \
   %D%/unit/recipe/t_stop_if.t \
+  %D%/unit/report/t_compare.t \
+  %D%/unit/report/t_csv.t \
   %D%/unit/report/t_draw.t \
   %D%/unit/report/t_read_run.t \
   %D%/unit/run/t_attention_choice.t \

@@ -114,9 +114,11 @@ static const struct {
       "decode, write ./show.",
       "tercio data corpus.jsonl.zst --tokenizer tokenizer.json -o shards", NULL }, HELP_PLAIN,
     NULL, tc_cmd_data },
-  { { "report", "RUNDIR -o REPORT.html [--trace FILE] [--step N] [--json]",
+  { { "report", "RUNDIR ... [-o REPORT.html] [--trace FILE] [--step N] [--json] [--csv]",
       "Makes one HTML page from a run's folder: curves, the timeline of a traced step, memory by class, "
-      "bytes by axis. The page needs no network and no scripts.",
+      "bytes by axis. The page needs no network and no scripts. Of several folders it compares the runs: losses, the lowest "
+      "validation loss and its step, tokens, speed, and the options that differ, sorted by that loss; as a table here or, "
+      "with -o, as a page with all curves.",
       "tercio report run -o report.html", tc_cmd_report }, HELP_PLAIN, tc_flags_report, NULL },
   { { "save", "OUT [--stop | --requeue] [--wait SECONDS]",
       "Requests a checkpoint from the run that is in progress in folder OUT (its run.out). The run looks for "

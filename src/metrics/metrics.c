@@ -66,7 +66,7 @@ void tc_metrics_json(void *ctx, const struct tc_sample *s)
 
 char *tc_metrics_json_text(const struct json_t *line)
 {
-  char *text = json_dumps(line, JSON_REAL_PRECISION(12));
+  char *text = json_dumps(line, JSON_REAL_PRECISION(TC_METRIC_DIGITS));
   if (!text) tc_out_of_memory(0);
   char *whole = tc_sprintf("%s\n", text);
   free(text);
@@ -90,4 +90,22 @@ struct json_t *tc_metric_in(const struct json_t *line, enum tc_metric m)
 struct json_t *tc_metric_of(const struct json_t *member, enum tc_metric m)
 {
   return json_object_get(member, strrchr(tc_metric_row[m].key, '.') + 1);
+}
+
+/* Whether a place has the names of a key; a word in capitals stands for any, the last one for all that follows. */
+static bool is_at(const char *place, const char *key)
+{
+  for (;;) {
+    const struct name n = next_name(&key), at = next_name(&place);
+    if (n.word && n.last) return true;
+    if (n.list != at.list || n.last != at.last || (!n.word && strcmp(n.text, at.text) != 0)) return false;
+    if (n.last) return true;
+  }
+}
+
+enum tc_metric tc_metric_at(const char *place)
+{
+  int m = TC_METRICS - 1;                        /* from the end: comm.ctl is after comm.AXIS, which it fits too */
+  while (m >= 0 && !is_at(place, tc_metric_row[m].key)) m--;
+  return m < 0 ? TC_METRICS : (enum tc_metric)m;
 }

@@ -45,7 +45,8 @@ typedef void tc_metric_sink(void *ctx, const struct tc_sample *s);
 
 /* A sink; ctx: a json_t, an object at first empty. */
 void tc_metrics_json(void *ctx, const struct tc_sample *s);
-/* The object as a line, with its newline; owned by the caller. */
+/* The object as a line, with its newline, in which reals have so many digits; owned by the caller. */
+enum { TC_METRIC_DIGITS = 12 };
 char *tc_metrics_json_text(const struct json_t *line);
 
 /* A figure in a line that was read; of one with [] or a word in capitals in its key, what is before these: a list or an
@@ -53,6 +54,9 @@ char *tc_metrics_json_text(const struct json_t *line);
 struct json_t *tc_metric_in(const struct json_t *line, enum tc_metric m);
 /* A figure in a member of such a list, or in the object that a word in capitals stands for. */
 struct json_t *tc_metric_of(const struct json_t *member, enum tc_metric m);
+/* The figure that is at a place in a line, as keys with [] after a list: "sources[].share", "comm.dp.send.bytes"; of a
+ * not_finite, whatever its object, "not_finite.loss". TC_METRICS: none of the table. */
+enum tc_metric tc_metric_at(const char *place);
 
 /* ---- metrics_file.c: metrics.jsonl ---- */
 

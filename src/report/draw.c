@@ -41,19 +41,19 @@ static const char *tick(char *buf, size_t size, double x)
 
 /* ---- curves ------------------------------------------------------------------------------ */
 
-enum { WIDE = 380, HIGH = 215, LEFT = 44, RIGHT = 12, TOP = 10, BOTTOM = 32 };
+enum { WIDE = 380, HIGH = 215, PAGE_WIDE = 1100, PAGE_HIGH = 420, LEFT = 44, RIGHT = 12, TOP = 10, BOTTOM = 32 };
 
-struct axes { double x0, x1, y0, y1, step; bool log; };
+struct axes { double x0, x1, y0, y1, step; bool log; int wide, high; };
 
 static double at_x(const struct axes *a, double x)
 {
-  return LEFT + (x - a->x0) / (a->x1 - a->x0) * (WIDE - LEFT - RIGHT);
+  return LEFT + (x - a->x0) / (a->x1 - a->x0) * (a->wide - LEFT - RIGHT);
 }
 
 static double at_y(const struct axes *a, double y)
 {
   double part = a->log ? log(y / a->y0) / log(a->y1 / a->y0) : (y - a->y0) / (a->y1 - a->y0);
-  return HIGH - BOTTOM - part * (HIGH - TOP - BOTTOM);
+  return a->high - BOTTOM - part * (a->high - TOP - BOTTOM);
 }
 
 /* 1, 2 or 5 times a power of ten, which divides `span` into about n parts. */
@@ -67,8 +67,9 @@ static double nice_step(double span, int n)
  * flatten all other points. */
 static struct axes make_axes(const struct tc_chart *c)
 {
-  struct axes a = { INFINITY, -INFINITY, INFINITY, -INFINITY, 1, false };
-  for (int k = 0; k < 2 && c->line[k].s; k++)
+  struct axes a = { INFINITY, -INFINITY, INFINITY, -INFINITY, 1, false, c->wide ? PAGE_WIDE : WIDE,
+                    c->wide ? PAGE_HIGH : HIGH };
+  for (int k = 0; k < c->n_lines; k++)
     for (int i = 0; i < c->line[k].s->n; i++) {
       double x = c->line[k].s->x[i], y = c->line[k].s->y[i];
       a.x0 = TC_MIN(a.x0, x);
@@ -107,14 +108,14 @@ static void put_grid(FILE *f, const struct axes *a)
     if (fabs(y) < a->step * 1e-9 && !a->log) y = 0;
     fprintf(f, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
             "<text class=\"tick\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT,
-            WIDE - RIGHT, at_y(a, y), at_y(a, y), LEFT - 6, at_y(a, y) + 4, tick(s, sizeof s, y));
+            a->wide - RIGHT, at_y(a, y), at_y(a, y), LEFT - 6, at_y(a, y) + 4, tick(s, sizeof s, y));
   }
   double step = TC_MAX(1, nice_step(a->x1 - a->x0, 6));
   for (double x = ceil(a->x0 / step) * step; x <= a->x1 + step * 1e-6; x += step)
     fprintf(f, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
-            at_x(a, x), HIGH - BOTTOM + 15, tick(s, sizeof s, x));
-  fprintf(f, "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"end\">step</text>\n", WIDE - RIGHT,
-          HIGH - 2);
+            at_x(a, x), a->high - BOTTOM + 15, tick(s, sizeof s, x));
+  fprintf(f, "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"end\">step</text>\n",
+          a->wide - RIGHT, a->high - 2);
 }
 
 /* A line between the last step of one layout and the first of the next. */
@@ -124,35 +125,52 @@ static void put_marks(FILE *f, const struct axes *a, const struct tc_layouts *l)
     const double x = (double)l->change[i].after_step + 0.5;
     if (x <= a->x0 || x >= a->x1) continue;
     fprintf(f, "<line class=\"mark\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"><title>after step %lld: ",
-            at_x(a, x), at_x(a, x), TOP, HIGH - BOTTOM, (long long)l->change[i].after_step);
+            at_x(a, x), at_x(a, x), TOP, a->high - BOTTOM, (long long)l->change[i].after_step);
     tc_html(f, l->change[i].text);
     fprintf(f, "</title></line>\n");
   }
 }
 
-void tc_chart_svg(FILE *f, const struct tc_chart *c)
+void tc_swatch_svg(FILE *f, const char *css)
 {
+  fprintf(f, "<svg class=\"swatch\" viewBox=\"0 0 28 8\"><line class=\"line %s\" x1=\"0\" x2=\"28\" y1=\"4\" y2=\"4\"/></svg>",
+          css);
+}
+
+/* The title and, of each line with a name, its last value. Returns whether there is anything to draw. */
+static bool put_caption(FILE *f, const struct tc_chart *c)
+{
+  bool any = false;
   fprintf(f, "<figure><figcaption>");
   tc_html(f, c->title);
-  for (int k = 0; k < 2 && c->line[k].s; k++) {
-    const struct tc_series *s = c->line[k].s;
-    if (!s->n) continue;
+  for (int k = 0; k < c->n_lines; k++) {
+    const struct tc_line *l = &c->line[k];
     char v[32];
-    fprintf(f, " <span class=\"key\"><i class=\"%s\"></i>%s <b>%s%s</b></span>", c->line[k].css,
-            c->line[k].name, tc_si(v, sizeof v, s->y[s->n - 1]), c->unit);
+    any |= l->s->n > 0;
+    if (!l->s->n || !l->name) continue;
+    fprintf(f, " <span class=\"key\">");
+    if (c->wide) tc_swatch_svg(f, l->css);
+    else fprintf(f, "<i class=\"%s\"></i>", l->css);
+    tc_html(f, l->name);
+    fprintf(f, " <b>%s%s</b></span>", tc_si(v, sizeof v, l->s->y[l->s->n - 1]), c->unit);
   }
   fprintf(f, "</figcaption>\n");
-  if (!c->line[0].s->n) {
+  return any;
+}
+
+void tc_chart_svg(FILE *f, const struct tc_chart *c)
+{
+  if (!put_caption(f, c)) {
     fprintf(f, "<p class=\"note\">no numbers</p></figure>\n");
     return;
   }
   struct axes a = make_axes(c);
-  fprintf(f, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDE, HIGH);
+  fprintf(f, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", a.wide, a.high);
   tc_html(f, c->title);
   fprintf(f, " over steps\">\n");
   put_grid(f, &a);
   put_marks(f, &a, c->layouts);
-  for (int k = 0; k < 2 && c->line[k].s; k++) {
+  for (int k = 0; k < c->n_lines; k++) {
     const struct tc_series *s = c->line[k].s;
     if (s->n > 1) fprintf(f, "<polyline class=\"line %s\" points=\"", c->line[k].css);
     for (int i = 0; i < s->n && s->n > 1; i++)

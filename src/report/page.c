@@ -1,50 +1,9 @@
-/* page.c - the page: a summary in one sentence, then facts, curves, the timeline,
- * memory and bytes. One file, no scripts, nothing from the network. */
+/* page.c - the page of a run: a summary in one sentence, then facts, curves, the timeline, memory and bytes. */
 #include "src/graph/mesh.h"
 #include "src/report/report.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Colours that are distinct for all viewers: Okabe and Ito, "Color Universal Design". */
-static const char style[] =
-  ":root{--bg:#fff;--fg:#1b1f24;--dim:#667080;--rule:#dfe3e8;--lane:#eef0f3;--a:#0072b2;--b:#d55e00;"
-  "--f:#3b8fd0;--bw:#e69f00;--w:#2fae80;--u:#8a6fc0;--pp:#b3358a;--dp:#0a8f6c;--tp:#d55e00;--world:#9aa3ad;"
-  "--copy:#56b4e9;--ckpt:#5d6670}\n"
-  "@media(prefers-color-scheme:dark){:root{--bg:#14171b;--fg:#e4e7eb;--dim:#98a2ae;--rule:#30363d;"
-  "--lane:#22272e;--a:#58b0ea;--b:#f0883e;--f:#4a9fe0;--bw:#e8ab2c;--w:#35b98a;--u:#a48bdc;--pp:#e070b8;"
-  "--dp:#2fc79c;--tp:#f0883e;--world:#77818c;--copy:#7cc7f0;--ckpt:#aab3bd}}\n"
-  "body{background:var(--bg);color:var(--fg);font:15px/1.45 system-ui,sans-serif;max-width:1120px;"
-  "margin:1.5rem auto;padding:0 1rem}\n"
-  "h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:1.8rem 0 .5rem}\n"
-  ".lead{font-size:1.1rem;margin:.5rem 0 1rem}.note,.dim{color:var(--dim)}.note{font-size:.87rem}\n"
-  "dl{display:grid;grid-template-columns:max-content 1fr max-content 1fr;gap:.15rem .9rem;margin:0}\n"
-  "dt{color:var(--dim)}dd{margin:0}@media(max-width:760px){dl{grid-template-columns:max-content 1fr}}\n"
-  ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(340px,1fr));gap:1rem}\n"
-  "figure{margin:0}figcaption{font-weight:600}figcaption .key{margin:0 0 0 .6rem}"
-  ".key{font-weight:400;color:var(--dim);margin-right:.8rem;"
-  "white-space:nowrap}.key b{color:var(--fg)}.key i{display:inline-block;width:.75em;height:.75em;"
-  "border-radius:2px;margin-right:.3em}\n"
-  "svg{width:100%;height:auto;display:block}text{fill:var(--fg);font-size:12px}.tick{fill:var(--dim);"
-  "font-size:11px}.rank{font-size:12px}.grid{stroke:var(--rule);stroke-width:1}.lane{fill:var(--lane)}"
-  ".mark{stroke:var(--dim);stroke-width:1;stroke-dasharray:4 3}\n"
-  ".mb{fill:#fff;font-size:11px;text-anchor:middle;pointer-events:none}.wide{overflow-x:auto}"
-  ".wide svg{min-width:760px}\n"
-  ".line{fill:none;stroke-width:1.6;stroke-linejoin:round}.l-a{stroke:var(--a)}.l-b{stroke:var(--b)}"
-  ".dot.l-a{fill:var(--a)}.dot.l-b{fill:var(--b)}.key .l-a{background:var(--a)}.key .l-b{background:var(--b)}\n"
-  ".ev-f{fill:var(--f);background:var(--f)}.ev-b{fill:var(--bw);background:var(--bw)}"
-  ".ev-w{fill:var(--w);background:var(--w)}.ev-u{fill:var(--u);background:var(--u)}"
-  ".ev-pp{fill:var(--pp);background:var(--pp)}.ev-dp{fill:var(--dp);background:var(--dp)}"
-  ".ev-tp{fill:var(--tp);background:var(--tp)}.ev-world{fill:var(--world);background:var(--world)}"
-  ".ev-copy{fill:var(--copy);background:var(--copy)}.ev-ckpt{fill:var(--ckpt);background:var(--ckpt)}"
-  ".ev-none{background:var(--lane);outline:1px solid var(--rule)}\n"
-  "table{border-collapse:collapse;width:100%}th,td{text-align:right;padding:.15rem .6rem;"
-  "border-bottom:1px solid var(--rule);font-variant-numeric:tabular-nums}th{color:var(--dim);font-weight:400}"
-  "th:first-child,td:first-child{text-align:left;padding-left:0;white-space:nowrap}\n"
-  ".bar{display:flex;height:1.05em;background:var(--lane)}.bar i{display:block;height:100%}\n"
-  "td.fill{width:45%}.m0{background:var(--f)}.m1{background:var(--bw)}.m2{background:var(--u)}"
-  ".m3{background:var(--w)}.m4{background:var(--b)}.m5{background:var(--world)}\n"
-  "details{margin-top:1.8rem}pre{overflow-x:auto;font-size:.85rem}\n";
 
 /* ---- the head ---------------------------------------------------------------------------- */
 
@@ -78,8 +37,8 @@ static void put_lead(FILE *f, const struct tc_page *p)
   int64_t of = strtoll(tc_run_key(p->run, "train", "steps", steps, sizeof steps), NULL, 10);
   fprintf(f, "<p class=\"lead\">A model of %s parameters was trained ",
           tc_si(a, sizeof a, (double)tc_json_int(p->run, "parameters")));
-  if (m->last_step == of) fprintf(f, "for all %lld steps", (long long)of);
-  else fprintf(f, "to step %lld of %lld", (long long)m->last_step, (long long)of);
+  if (m->steps.last == of) fprintf(f, "for all %lld steps", (long long)of);
+  else fprintf(f, "to step %lld of %lld", (long long)m->steps.last, (long long)of);
   fprintf(f, " (%s tokens) on %d rank%s of %d node%s", tc_si(b, sizeof b, m->tokens), n,
           tc_plural(n), nodes, tc_plural(nodes));
   if (m->loss.n) {
@@ -90,14 +49,14 @@ static void put_lead(FILE *f, const struct tc_page *p)
   } else {
     fprintf(f, "; <b>the loss is not a number</b>");
   }
-  if (m->last_step <= m->after) {
+  if (m->steps.last <= m->after) {
     fprintf(f, ". No step has ended on the present layout yet.</p>\n");
     return;
   }
   fprintf(f, ". It ran at <b>%s tokens/s</b>, %s ms per step",
           tc_si(a, sizeof a, tc_series_recent(&m->rate, m->after)),
           tc_si(b, sizeof b, tc_series_recent(&m->ms, m->after)));
-  if (m->after >= m->first_step) fprintf(f, ", on the present layout (from step %lld)", (long long)m->after + 1);
+  if (m->after >= m->steps.first) fprintf(f, ", on the present layout (from step %lld)", (long long)m->after + 1);
   fprintf(f, ".</p>\n");
 }
 
@@ -165,13 +124,13 @@ static void put_facts(FILE *f, const struct tc_page *p)
            tc_run_key(p->run, "train", "lr", hosts, 32));
   fact(f, "Global batch", v);
   snprintf(v, sizeof v, "%lld to %lld in %.4g s; the last start was from step %lld",
-           (long long)m->first_step, (long long)m->last_step, m->seconds,
+           (long long)m->steps.first, (long long)m->steps.last, m->seconds,
            (long long)tc_json_int(p->run, "start_step"));
   fact(f, "Steps", v);
   put_changes(f, p->layouts);
-  if (m->broken) {
+  if (m->steps.broken) {
     snprintf(v, sizeof v, "%lld line%s of metrics.jsonl, which cannot be read (the first is line "
-             "%lld)", (long long)m->broken, tc_plural(m->broken), (long long)m->first_broken);
+             "%lld)", (long long)m->steps.broken, tc_plural(m->steps.broken), (long long)m->steps.first_broken);
     fact(f, "Left out", v);
   }
   const int slow = tc_metrics_slowest(m);
@@ -192,10 +151,11 @@ static void put_charts(FILE *f, const struct tc_page *p)
   struct tc_series loss = tc_series_thinned(&m->loss), val = tc_series_thinned(&m->val),
                    norm = tc_series_thinned(&m->norm), rate = tc_series_thinned(&m->rate);
   fprintf(f, "<h2>Training</h2>\n<div class=\"charts\">\n");
-  tc_chart_svg(f, &(struct tc_chart){ "Loss", "", { { &loss, "training", "l-a" },
-                                                    { &val, "validation", "l-b" } }, false, l });
-  tc_chart_svg(f, &(struct tc_chart){ "Norm of the gradients", "", { { &norm, "last", "l-a" } }, false, l });
-  tc_chart_svg(f, &(struct tc_chart){ "Speed", " tokens/s", { { &rate, "last", "l-a" } }, true, l });
+  const struct tc_line losses[] = { { &loss, "training", "l-a" }, { &val, "validation", "l-b" } };
+  const struct tc_line norms = { &norm, "last", "l-a" }, rates = { &rate, "last", "l-a" };
+  tc_chart_svg(f, &(struct tc_chart){ "Loss", "", losses, 2, .layouts = l });
+  tc_chart_svg(f, &(struct tc_chart){ "Norm of the gradients", "", &norms, 1, .layouts = l });
+  tc_chart_svg(f, &(struct tc_chart){ "Speed", " tokens/s", &rates, 1, .from_zero = true, .layouts = l });
   fprintf(f, "</div>\n");
   if (l->n) fprintf(f, "<p class=\"note\">Dashed lines: changes of layout, batch or number of ranks.</p>\n");
   tc_series_free(&loss);
@@ -437,13 +397,7 @@ static void put_bytes(FILE *f, const struct tc_page *p)
 
 void tc_page_write(FILE *f, const struct tc_page *p)
 {
-  fprintf(f, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
-          "<meta name=\"color-scheme\" content=\"light dark\">\n<title>tercio: ");
-  tc_html(f, p->folder);
-  fprintf(f, "</title>\n<style>\n%s</style></head><body>\n<h1>", style);
-  tc_html(f, p->folder);
-  fprintf(f, "</h1>\n");
+  tc_page_begin(f, p->folder);
   put_lead(f, p);
   put_facts(f, p);
   put_charts(f, p);
@@ -455,7 +409,6 @@ void tc_page_write(FILE *f, const struct tc_page *p)
   put_bytes(f, p);
   fprintf(f, "<details><summary>The complete configuration</summary><pre>");
   tc_html(f, tc_json_text(p->run, "config"));
-  fprintf(f, "</pre></details>\n<p class=\"note\">Made by tercio report; the run used tercio ");
-  tc_html(f, tc_json_text(p->run, "version"));
-  fprintf(f, ".</p>\n</body></html>\n");
+  fprintf(f, "</pre></details>\n");
+  tc_page_end(f, tc_json_text(p->run, "version"));
 }

@@ -81,9 +81,9 @@ json_t *tc_report_plan(const struct tc_page *p)
     tc_figure(o, "times_median", s->times / (double)s->steps);
     json_object_set_new(got, "slowest", o);
   }
-  json_t *o = json_pack("{s:I,s:I,s:I,s:I,s:o,s:o,s:o}", "first_step", (json_int_t)p->m->first_step, "last_step",
-                        (json_int_t)p->m->last_step, "layout_since", (json_int_t)TC_MAX(after + 1, p->m->first_step),
-                        "broken_lines", (json_int_t)p->m->broken, "changes", changes_of(p->layouts), "predicted",
+  json_t *o = json_pack("{s:I,s:I,s:I,s:I,s:o,s:o,s:o}", "first_step", (json_int_t)p->m->steps.first, "last_step",
+                        (json_int_t)p->m->steps.last, "layout_since", (json_int_t)TC_MAX(after + 1, p->m->steps.first),
+                        "broken_lines", (json_int_t)p->m->steps.broken, "changes", changes_of(p->layouts), "predicted",
                         want, "measured", got);
   return o;
 }

@@ -1,7 +1,4 @@
-/* read_run.c - run.json and metrics.jsonl, read back and checked.
- *
- * A run that was killed may leave a truncated line: such lines are skipped and counted, and the page
- * reports them. */
+/* read_run.c - run.json and metrics.jsonl, read back and checked. */
 #include "src/report/report.h"
 
 #include <errno.h>
@@ -89,6 +86,7 @@ double tc_series_recent(const struct tc_series *s, int64_t after)
 /* The figures that are kept of all steps. */
 static const struct { enum tc_metric metric; size_t at; } curves[] = {
   { TC_METRIC_LOSS, offsetof(struct tc_metrics, loss) }, { TC_METRIC_VAL_LOSS, offsetof(struct tc_metrics, val) },
+  { TC_METRIC_LR, offsetof(struct tc_metrics, lr) },
   { TC_METRIC_GRAD_NORM, offsetof(struct tc_metrics, norm) }, { TC_METRIC_TOKENS_PER_S, offsetof(struct tc_metrics, rate) },
   { TC_METRIC_STEP_MS, offsetof(struct tc_metrics, ms) }, { TC_METRIC_BUBBLE, offsetof(struct tc_metrics, bubble) },
 };
@@ -161,27 +159,26 @@ static void take_tasks(struct tc_metrics *m, double at, const json_t *tasks)
   }
 }
 
-static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct tc_err *err)
+/* Keeps a figure at the top of the line, with a null by its reason, if it is there. */
+static void keep_figure(struct tc_at_step *kept, int64_t at, const json_t *line, enum tc_metric metric)
 {
-  const json_t *step = tc_metric_in(o, TC_METRIC_STEP), *val = tc_metric_in(o, TC_METRIC_VAL_LOSS);
-  const json_t *ms = tc_metric_in(o, TC_METRIC_STEP_MS);
-  if (!json_is_integer(step) || !json_is_number(ms)) {
-    m->broken++;
-    if (!m->first_broken) m->first_broken = m->lines;
-    return 0;
-  }
-  const bool first = m->lines - m->broken == 1;
-  int64_t at = json_integer_value(step);
-  if (!first && at <= m->last_step)
-    return tc_fail(err, TC_EUSER, "%s, line %lld: step %lld comes after step %lld; did two runs write "
-                   "into one folder?", path, (long long)m->lines, (long long)at,
-                   (long long)m->last_step);
-  if (first) m->first_step = at;
-  if (at > m->after && m->last_step <= m->after) drop_figures(m);
-  m->last_step = at;
+  const json_t *v = tc_metric_in(line, metric);
+  const char *why = json_string_value(json_object_get(tc_metric_in(line, TC_METRIC_NOT_FINITE), tc_metric_row[metric].key));
+  if (json_is_number(v)) *kept = (struct tc_at_step){ json_number_value(v), at };
+  else if (why) *kept = (struct tc_at_step){ strtod(why, NULL), at };       /* "nan", "inf", "-inf" */
+}
+
+static void take_step(void *ctx, json_t *o)
+{
+  struct tc_metrics *m = ctx;
+  const json_t *val = tc_metric_in(o, TC_METRIC_VAL_LOSS);
+  const int64_t at = json_integer_value(tc_metric_in(o, TC_METRIC_STEP));
+  if (at > m->after && m->steps.last <= m->after) drop_figures(m);
   m->tokens = json_number_value(tc_metric_in(o, TC_METRIC_TOKENS));
-  m->seconds += json_number_value(ms) * 1e-3;
+  m->seconds += json_number_value(tc_metric_in(o, TC_METRIC_STEP_MS)) * 1e-3;
   for (int i = 0; i < CURVES; i++) series_add(curve_of(m, i), (double)at, tc_metric_in(o, curves[i].metric));
+  keep_figure(&m->last_loss, at, o, TC_METRIC_LOSS);
+  keep_figure(&m->last_val, at, o, TC_METRIC_VAL_LOSS);
   take_slowest(m, o);
   take_tasks(m, (double)at, tc_metric_in(o, TC_METRIC_TASKS_NAME));
   keep_last(&m->sources, tc_metric_in(o, TC_METRIC_SOURCES_NAME));
@@ -191,31 +188,14 @@ static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct t
     m->comm = json_incref(tc_metric_in(o, TC_METRIC_COMM_CALLS));
     m->comm_step = at;
   }
-  return 0;
 }
 
 int tc_metrics_read(struct tc_metrics *m, const char *path, int64_t after, struct tc_err *err)
 {
-  struct tc_lines *f;
-  char *line;
-  size_t len;
-  int rc, got = 0;
   memset(m, 0, sizeof *m);
   m->after = after;
-  TC_TRY(rc = tc_lines_open(&f, path, "metrics", err));
-  while (!rc && (got = tc_lines_next(f, &line, &len, err)) == 1) {
-    json_t *o = json_loadb(line, len, 0, NULL);
-    m->lines++;
-    rc = take_line(m, o, path, err);
-    json_decref(o);
-  }
-  if (!rc && got < 0) rc = got;
-  if (!rc && !m->lines) rc = tc_fail(err, TC_EUSER, "%s is empty: no step has ended yet", path);
-  if (!rc && m->lines == m->broken)
-    rc = tc_fail(err, TC_EUSER, "%s has no line with a step and its step_ms; is this a file of "
-                 "tercio train?", path);
-  if (m->last_step <= after) drop_figures(m);
-  tc_lines_close(f);
+  const int rc = tc_steps_each(&m->steps, path, take_step, m, err);
+  if (m->steps.last <= after) drop_figures(m);
   if (rc < 0) tc_metrics_free(m);
   return rc;
 }
@@ -253,19 +233,4 @@ int tc_run_read(json_t **out, const char *path, struct tc_err *err)
   json_decref(*out);
   *out = NULL;
   return tc_fail(err, TC_EUSER, "%s has no config, mesh or ranks; is it a run.json of tercio train?", path);
-}
-
-const char *tc_run_key(const json_t *run, const char *section, const char *key, char *buf,
-                       size_t size)
-{
-  const char *at = tc_json_text(run, "config");
-  size_t n_section = strlen(section), n_key = strlen(key);
-  bool in = false;
-  for (*buf = 0; *at; at += strcspn(at, "\n"), at += *at == '\n') {
-    if (*at == '[') in = !strncmp(at + 1, section, n_section) && at[1 + n_section] == ']';
-    if (!in || strncmp(at, key, n_key) || strncmp(at + n_key, " = ", 3)) continue;
-    snprintf(buf, size, "%.*s", (int)strcspn(at + n_key + 3, "\n"), at + n_key + 3);
-    break;
-  }
-  return buf;
 }

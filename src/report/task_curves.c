@@ -6,8 +6,8 @@ static double last_of(const struct tc_series *s) { return s->y[s->n - 1]; }
 static void put_chart(FILE *f, const struct tc_page *p, const struct tc_task_curve *t)
 {
   struct tc_series right = tc_series_thinned(&t->right), by_length = tc_series_thinned(&t->by_length);
-  tc_chart_svg(f, &(struct tc_chart){ t->name, "", { { &right, "right", "l-a" }, { &by_length, "by length", "l-b" } },
-                                      false, p->layouts });
+  const struct tc_line line[] = { { &right, "right", "l-a" }, { &by_length, "by length", "l-b" } };
+  tc_chart_svg(f, &(struct tc_chart){ t->name, "", line, 2, .layouts = p->layouts });
   tc_series_free(&right);
   tc_series_free(&by_length);
 }

@@ -22,8 +22,8 @@ static const char *between(char *buf, size_t size, const char *text, const char 
 
 static char *chart(const struct tc_series *a, const struct tc_series *b, bool from_zero)
 {
-  const struct tc_chart c = { .title = "a < b", .unit = " s", .from_zero = from_zero,
-                              .line = { { a, "first", "c0" }, { b, "second", "c1" } } };
+  const struct tc_line line[] = { { a, "first", "c0" }, { b, "second", "c1" } };
+  const struct tc_chart c = { .title = "a < b", .unit = " s", .from_zero = from_zero, .line = line, .n_lines = b ? 2 : 1 };
   char *text = NULL;
   size_t size = 0;
   FILE *f = open_memstream(&text, &size);
@@ -123,6 +123,9 @@ static void test_lines(void)
   is_str(between(got, sizeof got, text, "<circle class=\"dot ", '"'), "c0 c0 c0 c0 c1 ", "... but a dot");
   free(text);
   text = chart(&none, &a, false);
+  is_str(between(got, sizeof got, text, "<polyline class=\"line ", '"'), "c1 ", "a line without values is not drawn");
+  free(text);
+  text = chart(&none, &none, false);
   ok(strstr(text, "no numbers") && !strstr(text, "<svg"), "no values, no curve");
   free(text);
 }
@@ -137,7 +140,8 @@ static void test_marks(void)
   char a[] = "pp 1 -> 2", b[] = "x", c[] = "y";
   struct tc_layout_change change[] = { { 3, a }, { 12, b }, { 20, c } };
   const struct tc_layouts l = { .change = change, .n = 3, .after = 20 };
-  const struct tc_chart chart = { .title = "t", .unit = "", .line = { { &s, "one", "c0" } }, .layouts = &l };
+  const struct tc_line line = { &s, "one", "c0" };
+  const struct tc_chart chart = { .title = "t", .unit = "", .line = &line, .n_lines = 1, .layouts = &l };
   char *text = NULL;
   size_t size = 0;
   FILE *f = open_memstream(&text, &size);
@@ -416,8 +420,8 @@ static void test_metrics(void)
             i % 3, i % 3, i == 9 ? ", \"val_loss\": 3" : i == 8 ? ", \"comm\": {\"dp\": 8}" : "");
   fclose(f);
   if (!is_int(tc_metrics_read(&m, path, 0, &err), 0, "metrics %s", err.text)) return;
-  ok(m.first_step == 4 && m.last_step == 9 && m.lines == 6, "the first step and the last");
-  ok(m.broken == 1 && m.first_broken == 3, "a line cut short is counted");
+  ok(m.steps.first == 4 && m.steps.last == 9 && m.steps.lines == 6, "the first step and the last");
+  ok(m.steps.broken == 1 && m.steps.first_broken == 3, "a line cut short is counted");
   ok(m.loss.n == 5 && m.loss.x[2] == 7 && m.loss.y[2] == 7.5 && m.val.n == 1 && m.norm.n == 0, "losses");
   ok(m.tokens == 900 && m.seconds == 2.5, "tokens and seconds");
   ok(m.comm_step == 8 && tc_json_int(m.comm, "dp") == 8, "bytes of the last step without an evaluation");

@@ -146,8 +146,8 @@ static void test_metrics(void)
   struct tc_err err = { 0 };
   write_lines(lines);
   if (!is_int(tc_metrics_read(&m, path, 0, &err), 0, "metrics with odd lines %s", err.text)) return;
-  ok(m.lines == 9 && m.broken == 3 && m.first_broken == 1, "lines that can't be read, the first of them");
-  ok(m.first_step == 3 && m.last_step == 9, "the first step is that of the first line that can");
+  ok(m.steps.lines == 9 && m.steps.broken == 3 && m.steps.first_broken == 1, "lines that can't be read, the first of them");
+  ok(m.steps.first == 3 && m.steps.last == 9, "the first step is that of the first line that can");
   near_f(m.seconds, 0.19, 1e-12, "seconds, of all steps");
   ok(m.loss.n == 2 && m.loss.x[1] == 6 && m.loss.y[0] == 5 && m.loss.y[1] == 4, "losses that are numbers");
   ok(m.val.n == 2 && m.val.x[0] == 3 && m.val.y[1] == 7, "validation losses");
@@ -192,7 +192,7 @@ static void test_metrics_after(void)
     ok(!m.comm == !row[i].comm, "... if there are any");
     is_int(tc_metrics_slowest(&m), row[i].slowest, "... slowest rank");
     is_int(m.slow_steps, row[i].of, "... of so many steps");
-    ok(m.ms.n == 3 && m.first_step == 3 && m.last_step == 5 && m.seconds > 0.0999, "... and all steps are there");
+    ok(m.ms.n == 3 && m.steps.first == 3 && m.steps.last == 5 && m.seconds > 0.0999, "... and all steps are there");
     tc_metrics_free(&m);
   }
 }
