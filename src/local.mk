@@ -85,6 +85,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/folders.c \
   %D%/train/guard.c \
   %D%/train/impl.h \
+  %D%/train/kept.c \
   %D%/train/last_save.c \
   %D%/train/loop.c \
   %D%/train/measure.c \

@@ -104,6 +104,13 @@ bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s);
 /* Local, after a validation. Whether its loss, or that of an answer of a task, is not finite. */
 bool tc_rollback_bad_validation(const struct tc_train *t, const struct tc_step_report *s);
 
+/* ---- kept.c; Local ---- */
+
+/* What a file that `option` names may not replace; the list is owned by the caller. */
+struct tc_kept { struct tc_output_kept *file; int n, cap; struct tc_pool *pool; };
+void tc_kept_of(struct tc_kept *k, const struct tc_train *t, const char *option);
+void tc_kept_free(struct tc_kept *k);
+
 /* ---- measure.c: a step's figures, and metrics.jsonl; Local ---- */
 
 /* tc_metrics_file_open, after the folder is owned, and the others of that name. */
