@@ -102,10 +102,13 @@ libtercio_app_a_SOURCES = \
   %D%/train/tokenizer.c \
   %D%/train/train.h \
   %D%/train/when.c \
+  %D%/metrics/event_file.c \
   %D%/metrics/metrics.c \
   %D%/metrics/metrics.def \
   %D%/metrics/metrics.h \
   %D%/metrics/metrics_file.c \
+  %D%/metrics/metrics_out.c \
+  %D%/metrics/openmetrics.c \
   %D%/forward/answers.c \
   %D%/forward/evaluate.c \
   %D%/forward/evaluate.h \

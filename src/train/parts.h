@@ -111,9 +111,10 @@ struct tc_kept { struct tc_output_kept *file; int n, cap; struct tc_pool *pool; 
 void tc_kept_of(struct tc_kept *k, const struct tc_train *t, const char *option);
 void tc_kept_free(struct tc_kept *k);
 
-/* ---- measure.c: a step's figures, and metrics.jsonl; Local ---- */
+/* ---- measure.c: a step's figures, and where they go; Local ---- */
 
-/* tc_metrics_file_open, after the folder is owned, and the others of that name. */
+/* tc_metrics_file_open, after the folder is owned, and the others of that name; rank 0: also the files of other programs
+ * that options ask for (tc_metrics_out_open). */
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err);
 void tc_metrics_close(struct tc_train *t);
 void tc_metrics_back(struct tc_train *t, int64_t step);
@@ -130,7 +131,7 @@ void tc_metrics_each(const struct tc_train *t, const struct tc_step_report *r, t
 char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r);
 /* After all sinks: what has come together since the last line begins anew. */
 void tc_metrics_forget(struct tc_train *t);
-/* All three: adds the line of a step to the file; one that cannot be written is missing, with a warning. */
+/* All three: adds the figures of a step to all files; what cannot be written is missing, with a warning. */
 void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r);
 
 /* ---- folders.c ---- */
