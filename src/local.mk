@@ -95,6 +95,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/folders.c \
   %D%/train/guard.c \
   %D%/train/impl.h \
+  %D%/train/kept.c \
   %D%/train/last_save.c \
   %D%/train/loop.c \
   %D%/train/measure.c \
@@ -111,10 +112,13 @@ libtercio_app_a_SOURCES = \
   %D%/train/tokenizer.c \
   %D%/train/train.h \
   %D%/train/when.c \
+  %D%/metrics/event_file.c \
   %D%/metrics/metrics.c \
   %D%/metrics/metrics.def \
   %D%/metrics/metrics.h \
   %D%/metrics/metrics_file.c \
+  %D%/metrics/metrics_out.c \
+  %D%/metrics/openmetrics.c \
   %D%/forward/answers.c \
   %D%/forward/evaluate.c \
   %D%/forward/evaluate.h \

@@ -114,6 +114,7 @@ unit_tests = \
   %D%/unit/launch/t_stop_requests.t \
   %D%/unit/launch/t_warnings.t \
   %D%/unit/metrics/t_metrics.t \
+  %D%/unit/metrics/t_metrics_out.t \
   %D%/unit/model/t_hf_config.t \
   %D%/unit/model/t_model.t \
   %D%/unit/monitor/t_straggler.t \
@@ -329,6 +330,7 @@ script_tests = \
   %D%/mpi/m_from_text \
   %D%/mpi/m_install \
   %D%/mpi/m_metrics \
+  %D%/mpi/m_metrics_out \
   %D%/mpi/m_old \
   %D%/mpi/m_inputs \
   %D%/mpi/m_outputs \
@@ -480,6 +482,7 @@ test_files = \
   %D%/oracle/tiny-documents.json \
   %D%/oracle/torch_gpt.py \
   %D%/oracle/compact.py \
+  %D%/oracle/compare_metrics.py \
   %D%/oracle/compare_patterns.py \
   %D%/oracle/compare_tokens.py \
   %D%/oracle/make_tokens.py \

@@ -127,7 +127,7 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
   x.run_out = out;
   x.run_trace = trace;
   x.run_trace_steps = STEPS;
-  x.ckpt_dir = "";
+  x.ckpt_dir = x.run_tensorboard = x.run_openmetrics = "";
   x.ckpt_resume = TC_NO;
   if (c->gpu) x.run_fuse = false;
   int rc = run_training(c, &x, NULL, err);

@@ -43,7 +43,7 @@ struct tc_output {
   int stream_errno;              /* of the stream's first write that failed */
   int64_t bytes;
   int place;                     /* in `unfinished`; -1: none was free */
-  bool replaces;
+  bool replaces, unsynced;
 };
 
 /* ---- what a signal removes ----------------------------------------------------------------- */
@@ -301,7 +301,7 @@ int tc_output_new(struct tc_output **out, const char *path, const struct tc_outp
   struct tc_output *f = tc_calloc(1, sizeof *f);
   struct stat st;
   *out = NULL;
-  *f = (struct tc_output){ .path = tc_strdup(path), .w = words_of(o), .fd = -1, .place = -1 };
+  *f = (struct tc_output){ .path = tc_strdup(path), .w = words_of(o), .fd = -1, .place = -1, .unsynced = o->unsynced };
   tc_at_file("making", path);
   int rc = check_all(path, o, &f->w, &f->real, &f->replaces, err);
   if (rc == 0) rc = make_unfinished(f, o->executable, err);
@@ -409,12 +409,12 @@ int tc_output_finish(struct tc_output *f, struct tc_err *err)
   f->stream = NULL;
   int why = f->stream_errno;
   tc_at_file("fsync", f->path);
-  if (!why && fsync(f->fd) < 0 && errno != EINVAL) why = errno;
+  if (!why && !f->unsynced && fsync(f->fd) < 0 && errno != EINVAL) why = errno;
   if (close(f->fd) < 0 && !why) why = errno;
   f->fd = -1;
   int rc = why ? tc_fail(err, TC_EUSER, "%s%s can't be written: %s", f->w.flag, f->path, strerror(why))
                : give_name(f, err);
-  if (rc == 0) {
+  if (rc == 0 && !f->unsynced) {
     char *folder = tc_folder_of(f->real);
     rc = tc_folder_sync_written(folder, err);
     free(folder);

@@ -37,6 +37,7 @@ struct tc_output_opts {
   const char *instead;           /* for sentences, what would fit; NULL: "give another name" */
   bool executable;
   bool zeros;                    /* what begins with zero bytes is of the kind: a node leaves it that is lost while it grows */
+  bool unsynced;                 /* it is not flushed to disk: after a loss of power it may be empty or zero bytes */
   bool backup;                   /* an earlier file, of any kind, is kept as PATH~; if that is taken, PATH~2 and so on */
 };
 

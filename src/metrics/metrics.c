@@ -14,13 +14,9 @@ const struct tc_metric_row tc_metric_row[TC_METRICS] = {
 #undef METRIC
 };
 
-/* A name on a key's way. */
-struct name { char text[64]; bool list, word, last; };
-
-/* The next name of a key, which *at then follows. */
-static struct name next_name(const char **at)
+struct tc_metric_name tc_metric_name(const char **at)
 {
-  struct name n = { .word = isupper((unsigned char)**at) };
+  struct tc_metric_name n = { .word = isupper((unsigned char)**at) };
   const size_t len = strcspn(*at, ".[");
   snprintf(n.text, sizeof n.text, "%.*s", (int)len, *at);
   *at += len;
@@ -34,7 +30,7 @@ static struct name next_name(const char **at)
 /* ---- writing ----------------------------------------------------------------------------- */
 
 /* The object of that name, or the member of the list of that name, made if it is new. */
-static json_t *enter(json_t *o, const struct name *n, int member)
+static json_t *enter(json_t *o, const struct tc_metric_name *n, int member)
 {
   json_t *in = json_object_get(o, n->text);
   if (!in) json_object_set_new(o, n->text, in = n->list ? json_array() : json_object());
@@ -53,9 +49,9 @@ void tc_metrics_json(void *ctx, const struct tc_sample *s)
 {
   json_t *o = ctx;
   const char *at = tc_metric_row[s->metric].key, *const *word = s->word;
-  struct name n;
+  struct tc_metric_name n;
   for (;;) {
-    n = next_name(&at);
+    n = tc_metric_name(&at);
     if (n.word) snprintf(n.text, sizeof n.text, "%s", *word++);
     if (n.last) break;
     if (s->there == TC_UNUSED && !strchr(at, '.')) return;    /* not even the object of the collective */
@@ -80,7 +76,7 @@ struct json_t *tc_metric_in(const struct json_t *line, enum tc_metric m)
   const char *at = tc_metric_row[m].key;
   json_t *o = (json_t *)(uintptr_t)line;
   for (;;) {
-    const struct name n = next_name(&at);
+    const struct tc_metric_name n = tc_metric_name(&at);
     if (n.word) return o;
     o = json_object_get(o, n.text);
     if (n.list || n.last) return o;

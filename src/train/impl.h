@@ -125,10 +125,12 @@ struct tc_end_of_step {
   struct tc_straggler *straggler;   /* rank 0 of several; else NULL */
 };
 
-/* measure.c: the file, and what was reported since its last line. */
+/* measure.c: the files, and what was reported since its last line. */
 struct tc_log_save { int64_t step, write_ns; };   /* a save that ended; step 0: none */
+enum { TC_METRICS_OUTS = 2 };
 struct tc_log {
   struct tc_metrics_file file;
+  struct tc_metrics_out other[TC_METRICS_OUTS];  /* rank 0: files of other programs */
   int64_t stall_ns;              /* how long training waited for saves */
   bool copied;                   /* the state was copied */
   struct tc_log_save saved;

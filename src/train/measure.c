@@ -1,6 +1,7 @@
 /* measure.c - takes a step's figures, which metrics.def lists, from where they are measured, and passes them on: as a line
- * to metrics.jsonl. Another sink is a function in src/metrics and a call of tc_metrics_each in tc_metrics_add,
- * which then has to read the counters and must not return where the file alone takes no lines. */
+ * to metrics.jsonl, and to the files of other programs (`others`).
+ *
+ * What comes together between lines begins anew when a step's figures have gone somewhere. */
 #include "src/metrics/metrics.h"
 #include "io/ckpt/owner.h"
 #include "src/train/parts.h"
@@ -206,7 +207,27 @@ char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r)
   return text;
 }
 
+/* Forms of other programs' files, and the option with the path. */
+static const struct { const struct tc_metrics_form *form; size_t path; } others[TC_METRICS_OUTS] = {
+  { &tc_openmetrics, offsetof(struct tc_config, run_openmetrics) },
+  { &tc_event_files, offsetof(struct tc_config, run_tensorboard) },
+};
+
 static bool is_alone(const struct tc_train *t) { return t->ckpt.owner && tc_owner_alone(t->ckpt.owner); }
+
+static int open_other(struct tc_train *t, int i, int64_t step, struct tc_err *err)
+{
+  struct tc_metrics_out *o = &t->log.other[i];
+  const char *path = *(char *const *)(const void *)((const char *)t->run.cfg + others[i].path);
+  struct tc_kept k;
+  if (!path || !*path || t->run.rank != 0) return 0;
+  tc_kept_of(&k, t, others[i].form->option);
+  *o = (struct tc_metrics_out){ .form = others[i].form, .path = path, .run = t->out, .lease = t->ckpt.lease, .kept = k.file,
+                                .n_kept = k.n, .alone = is_alone(t) };
+  const int rc = tc_metrics_out_open(o, step, err);
+  tc_kept_free(&k);
+  return rc;
+}
 
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
 {
@@ -216,11 +237,13 @@ int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
   f->lease = t->ckpt.lease;
   if (!f->path)
     f->path = t->run.rank == 0 ? tc_sprintf("%s/metrics.jsonl", t->out) : tc_sprintf("%s/metrics.%d.jsonl", t->out, t->run.rank);
+  for (int i = 0; i < TC_METRICS_OUTS; i++) TC_TRY(open_other(t, i, step, err));   /* what is refused changes no line */
   return tc_metrics_file_open(f, step, is_alone(t), err);
 }
 
 void tc_metrics_close(struct tc_train *t)
 {
+  for (int i = 0; i < TC_METRICS_OUTS; i++) tc_metrics_out_close(&t->log.other[i]);
   tc_metrics_file_close(&t->log.file);
   free(t->log.file.path);
   t->log.file.path = NULL;
@@ -229,16 +252,27 @@ void tc_metrics_close(struct tc_train *t)
 void tc_metrics_back(struct tc_train *t, int64_t step)
 {
   if (t->log.file.path) tc_metrics_file_back(&t->log.file, step, is_alone(t));
+  for (int i = 0; i < TC_METRICS_OUTS; i++) tc_metrics_out_back(&t->log.other[i], step);
 }
 
 void tc_metrics_look(struct tc_train *t, int64_t step) { tc_metrics_file_look(&t->log.file, step); }
 
 void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r)
 {
-  if (!tc_metrics_file_takes(&t->log.file)) return;
+  bool any = tc_metrics_file_takes(&t->log.file);
   tc_at_phase("writing the metrics");
-  char *line = tc_metrics_line(t, r);
-  tc_metrics_file_add(&t->log.file, r->step, line);
-  free(line);
-  tc_metrics_forget(t);
+  if (any) {
+    char *line = tc_metrics_line(t, r);
+    tc_metrics_file_add(&t->log.file, r->step, line);
+    free(line);
+  } else read_counters(t, t->log.now);
+  for (int i = 0; i < TC_METRICS_OUTS; i++) {
+    struct tc_metrics_out *o = &t->log.other[i];
+    if (!o->form) continue;
+    any = true;
+    tc_metrics_out_begin(o);
+    tc_metrics_each(t, r, tc_metrics_out_take, o);
+    tc_metrics_out_step(o, r->step, r->time);
+  }
+  if (any) tc_metrics_forget(t);
 }

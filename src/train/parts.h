@@ -100,9 +100,17 @@ bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s);
 /* Local, after a validation. Whether its loss, or that of an answer of a task, is not finite. */
 bool tc_rollback_bad_validation(const struct tc_train *t, const struct tc_step_report *s);
 
-/* ---- measure.c: a step's figures, and metrics.jsonl; Local ---- */
+/* ---- kept.c; Local ---- */
 
-/* tc_metrics_file_open, after the folder is owned, and the others of that name. */
+/* What a file that `option` names may not replace; the list is owned by the caller. */
+struct tc_kept { struct tc_output_kept *file; int n, cap; struct tc_pool *pool; };
+void tc_kept_of(struct tc_kept *k, const struct tc_train *t, const char *option);
+void tc_kept_free(struct tc_kept *k);
+
+/* ---- measure.c: a step's figures, and where they go; Local ---- */
+
+/* tc_metrics_file_open, after the folder is owned, and the others of that name; rank 0: also the files of other programs
+ * that options ask for (tc_metrics_out_open). */
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err);
 void tc_metrics_close(struct tc_train *t);
 void tc_metrics_back(struct tc_train *t, int64_t step);
@@ -119,7 +127,7 @@ void tc_metrics_each(const struct tc_train *t, const struct tc_step_report *r, t
 char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r);
 /* After all sinks: what has come together since the last line begins anew. */
 void tc_metrics_forget(struct tc_train *t);
-/* All three: adds the line of a step to the file; one that cannot be written is missing, with a warning. */
+/* All three: adds the figures of a step to all files; what cannot be written is missing, with a warning. */
 void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r);
 
 /* ---- folders.c ---- */
