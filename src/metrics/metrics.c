@@ -92,7 +92,7 @@ struct json_t *tc_metric_of(const struct json_t *member, enum tc_metric m)
 static bool is_at(const char *place, const char *key)
 {
   for (;;) {
-    const struct name n = next_name(&key), at = next_name(&place);
+    const struct tc_metric_name n = tc_metric_name(&key), at = tc_metric_name(&place);
     if (n.word && n.last) return true;
     if (n.list != at.list || n.last != at.last || (!n.word && strcmp(n.text, at.text) != 0)) return false;
     if (n.last) return true;

@@ -50,7 +50,7 @@ int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, c
   return rc;
 }
 
-/* Of the steps after `from` up to `to` the first and LOOKS more, or all if there are no more. */
+/* Whether the first of the steps after `from` up to `to` has the same rate with both, and LOOKS more of them, or all. */
 static bool same_between(const struct tc_rate *a, const struct tc_rate *b, int64_t from, int64_t to)
 {
   enum { LOOKS = 1000 };
@@ -232,8 +232,8 @@ static int check_finished(const struct tc_train *t, const struct tc_ckpt_meta *m
   char text[500] = "";
   list_differences(t, meta, 0, meta->step, true, text, sizeof text);
   if (!*text) return 0;
-  const char *more = tc_stop_if_met(&t->stop_if) ? "train.stop_if ended it: another one"
-                     : meta->step < t->run.cfg->train_steps ? "train.stop_at ends it: a later one" : "more train.steps";
+  const char *more = tc_stop_if_met(&t->stop_if) ? "another train.stop_if"
+                     : meta->step < t->run.cfg->train_steps ? "a later train.stop_at" : "more train.steps";
   return tc_fail(err, TC_EUSER, "nothing is trained: %.200s has all its steps, %lld, made with other settings: %s. Another run.out "
                  "trains with these, ckpt.resume = no starts anew in this folder, and %s with ckpt.changed = accept goes on "
                  "from there", t->out, (long long)meta->step, text + 2, more);
