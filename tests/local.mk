@@ -239,6 +239,7 @@ test_headers = \
   %D%/unit/schedule/fusion_play.h \
   %D%/unit/kernels/load.h \
   %D%/unit/kernels/scene.h \
+  %D%/unit/samples.h \
   %D%/unit/script.h \
   %D%/unit/ckpt_cmd.h \
   %D%/unit/placed.h \

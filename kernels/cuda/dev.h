@@ -413,7 +413,7 @@ tc_cuda_fn tc_cuda_nll, tc_cuda_nll_bwd, tc_cuda_sum;
 bool tc_cuda_can_xent(struct tc_device *d, const struct tc_call *const *part, int n);
 int tc_cuda_xent(struct tc_device *d, const struct tc_call *const *part, int n);
 /* optim.cu */
-tc_cuda_fn tc_cuda_sqnorm, tc_cuda_clip, tc_cuda_adamw, tc_cuda_sgd, tc_cuda_momentum, tc_cuda_lion;
+tc_cuda_fn tc_cuda_sqnorm, tc_cuda_clip, tc_cuda_update_one;
 tc_cuda_size_fn tc_cuda_sqnorm_scratch, tc_cuda_clip_scratch;
 bool tc_cuda_is_update(int op);
 /* Updates of many tensors, each with a cast after it or without. */

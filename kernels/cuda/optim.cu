@@ -350,9 +350,6 @@ int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n
   return tc_cuda_launched(d, "update");
 }
 
-int tc_cuda_adamw(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
-int tc_cuda_sgd(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
-int tc_cuda_momentum(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
-int tc_cuda_lion(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
+int tc_cuda_update_one(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
 
 void tc_cuda_load_optim(struct tc_device *d) { tc_load_kernels(d, squares, add_up, clip, adamw_step, sgd_step, one_state_step<false>, one_state_step<true>); }

@@ -7,12 +7,10 @@
 
 #include <string.h>
 
-#define ROW "step=%10lld  phase=%-12s  lr=%10.4g  {tokens=%lld}:tokens=%8s  "
-#define BATCH "batch=%7lld  context=%7lld"
+#define ROW "step=%10lld  phase=%-12s  lr=%10.4g  {tokens=%lld}:tokens=%8s  batch=%7lld  context=%7lld"
 #define SOURCE "source=%-*s  share=%7.4f  samples=%12lld  {tokens=%lld}:tokens=%8s  passes=%8.3f"
 
 struct recipe {
-  const struct tc_config *c;
   struct tc_rate rate;
   int64_t batch, context;        /* sequences of a step, tokens of a sequence */
   int64_t end;                   /* the last step: train.steps or train.stop_at */
@@ -22,29 +20,27 @@ static void print_step(const struct recipe *r, json_t *list, int64_t step)
 {
   const int64_t tokens = step * r->batch * r->context;
   char text[32];
-  tc_out_row(list, ROW BATCH, (long long)step, tc_rate_phase(&r->rate, step), tc_rate_at(&r->rate, step), (long long)tokens,
+  tc_out_row(list, ROW, (long long)step, tc_rate_phase(&r->rate, step), tc_rate_at(&r->rate, step), (long long)tokens,
              tc_human_count(text, sizeof text, (double)tokens), (long long)r->batch, (long long)r->context);
 }
 
-/* Whether the steps after this one are of another phase. */
-static bool turns(const struct tc_rate *r, int64_t step)
-{ return step == r->warmup || (r->cooldown > 0 && step == r->steps - r->cooldown); }
+/* The next step to print: a multiple of the stride, or the last one of a phase. */
+static int64_t next_step(const struct tc_rate *r, int64_t step, int64_t stride)
+{
+  const int64_t turn[] = { r->warmup, r->steps - r->cooldown };
+  int64_t next = tc_round_up(step + 1, stride);
+  for (int i = 0; i < 2; i++)
+    if (turn[i] > step) next = TC_MIN(next, turn[i]);
+  return next;
+}
 
 static void print_steps(const struct recipe *r, json_t *list, int64_t every)
 {
   enum { ABOUT = 20 };
-  const int64_t end = r->end, stride = every ? every : TC_MAX(end / ABOUT, 1);
-  int64_t turn[2] = { r->rate.warmup, r->rate.steps - r->rate.cooldown };
-  if (!list) tc_out_head(ROW BATCH);
-  print_step(r, list, 1);
-  for (int64_t step = 2; step < end;) {        /* from one printed step to the next */
-    if (step % stride == 0 || turns(&r->rate, step)) print_step(r, list, step);
-    int64_t next = tc_round_up(step + 1, stride);
-    for (int i = 0; i < 2; i++)
-      if (turn[i] > step) next = TC_MIN(next, turn[i]);
-    step = next;
-  }
-  if (end > 1) print_step(r, list, end);
+  const int64_t stride = every ? every : TC_MAX(r->end / ABOUT, 1);
+  if (!list) tc_out_head(ROW);
+  for (int64_t step = 1; step < r->end; step = next_step(&r->rate, step, stride)) print_step(r, list, step);
+  print_step(r, list, r->end);
 }
 
 static void print_sources(const struct recipe *r, const struct tc_data *d, json_t *list)
@@ -90,7 +86,7 @@ int tc_show_steps(struct tc_config *c, int64_t every, bool json, struct tc_err *
   if (rc == 0) rc = tc_rate_check(c, err);
   struct tc_stop_if unused;
   if (rc == 0) rc = tc_stop_if_read(&unused, c, err);
-  const struct recipe r = { c, tc_rate_of(c), c->train_global_batch, m.context, tc_last_step(c) };
+  const struct recipe r = { tc_rate_of(c), c->train_global_batch, m.context, tc_last_step(c) };
   if (rc == 0) print_all(&r, d, every, json);
   tc_data_free(d);
   return rc;

@@ -85,7 +85,6 @@ static int read_args(struct tc_config *c, int argc, char **argv, struct tc_err *
     const int rc = tc_opt_set(c, flags[i].opt, value ? value : flags[i].value, "--", err);
     free(value);
     TC_TRY(rc);
-    c->source[flags[i].opt - tc_opts] = TC_FROM_FLAG;
   }
   return 0;
 }

@@ -72,7 +72,7 @@ static int put(FILE *f, const char *text, size_t len, const char *where, const c
     return 0;
   }
   const char *value = environment(word), *task = environment(ARRAY);
-  if (!*value) return tc_fail(err, TC_EUSER, "%s%s: {%s} is %s", where, name, words[word].word, words[word].missing);
+  if (!*value) return tc_fail(err, TC_EUSER, "%s%s: {%s} has no value here: it is %s", where, name, words[word].word, words[word].missing);
   if (list) return choose(f, list, text + len, value, where, name, err);
   fprintf(f, "%s", value);
   if (word == JOB && *task) fprintf(f, "_%s", task);       /* as squeue prints it */

@@ -1,8 +1,8 @@
 /* event_file.c - run.tensorboard: a folder of TensorBoard's event files, with a record for each step.
  *
  * A file is a sequence of records: length, its CRC, an Event of TensorFlow's protobuf, the CRC of that; integers are little
- * endian. Each start and each rollback begin a file of their own, whose second record says that later steps before it are
- * no more (SessionLog START), for a TensorBoard that has read them.
+ * endian. Each start and each rollback begin a file of their own. Its second record (SessionLog START) tells a TensorBoard
+ * that has read the files before it to drop their later steps.
  *
  * - A file of this run has the hash of run.out in its name. It is cut after the step from which the run goes on, or where a
  *   record is not whole, unless another process may have it open. No other file is read or changed.

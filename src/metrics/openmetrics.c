@@ -4,9 +4,9 @@
  * - A figure is a gauge. Its name is tercio_ and the names in its key; words in capitals and members of lists are labels.
  *   The figures of a row of metrics.def come together, so a gauge stands once.
  * - The form is also one of Prometheus' older text format, which node_exporter reads: UNIT and EOF are comments there.
- * - The file is replaced by a complete one at most once a second, and at the end of the run. It is not flushed to disk,
- *   since nobody needs it after a loss of power and a flush may wait for a checkpoint's. A start that has lost its folder
- *   to a later one writes no more. */
+ * - The file is replaced by a complete one at most once a second, and at the end of the run. It is not flushed to disk
+ *   (fsync): it is of no use after a loss of power, and a flush may have to wait behind that of a checkpoint. A start that
+ *   has lost its folder to a later one writes no more. */
 #include "src/metrics/metrics.h"
 
 #include <ctype.h>

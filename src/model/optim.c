@@ -6,16 +6,20 @@
 
 #include <stdlib.h>
 
+#define IS_THERE(name) (sizeof (name) > 1)
 const struct tc_update_row tc_update_row[TC_UPDATES] = {
-#define UPDATE(id, op, smooth, states, first, second) { op, states, smooth, { first, second } },
+#define UPDATE(id, optimizer, momentum, op, smooth, first, second) \
+  { optimizer, momentum, op, IS_THERE(first) + IS_THERE(second), smooth, { first, second } },
 #include "src/model/update.def"
 };
 
 enum tc_update tc_update_of(enum tc_optimizer o, double momentum)
 {
-  static const enum tc_update update[] = {
-    [TC_OPTIMIZER_ADAMW] = TC_UPDATE_ADAMW, [TC_OPTIMIZER_SGD] = TC_UPDATE_SGD, [TC_OPTIMIZER_LION] = TC_UPDATE_LION };
-  return o == TC_OPTIMIZER_SGD && momentum > 0 ? TC_UPDATE_MOMENTUM : update[o];
+  int found = TC_UPDATES;
+  for (int u = 0; u < TC_UPDATES; u++)
+    if (tc_update_row[u].optimizer == o && (momentum > 0 || !tc_update_row[u].momentum)) found = u;
+  TC_ASSERT(found < TC_UPDATES);
+  return (enum tc_update)found;
 }
 
 void tc_optim_choose(struct tc_graph *g, enum tc_update u)

@@ -10,7 +10,13 @@ enum tc_update {
 #include "src/model/update.def"
   TC_UPDATES
 };
-struct tc_update_row { int op, states; bool smooth; const char *state[TC_UPDATE_STATES]; };
+struct tc_update_row {
+  enum tc_optimizer optimizer;
+  bool momentum;
+  int op, states;
+  bool smooth;
+  const char *state[TC_UPDATE_STATES];
+};
 extern const struct tc_update_row tc_update_row[TC_UPDATES];
 
 /* That of train.optimizer and train.momentum. */

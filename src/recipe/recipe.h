@@ -1,7 +1,8 @@
 /* recipe.h - what a run's steps are made of and when they end: the learning rate of each, an early end, seeds.
  *
  * In: a configuration. Out: pure functions of a step's number, counted from 1, so that every rank and every resumed run
- * agrees without a message. A schedule and a shape are rows of schedule.def; rate.c computes them; stop_if.c ends a run. All functions are Local. */
+ * agrees without a message. Schedules and shapes are rows of schedule.def; rate.c computes them; stop_if.c decides whether a
+ * run ends early. All functions are Local. */
 #ifndef TC_RECIPE_H
 #define TC_RECIPE_H
 
@@ -16,13 +17,13 @@ struct tc_rate {
   double lr, min_lr;
 };
 
-/* What is auto or a share comes out in steps. */
+/* With warm-up and cooldown in steps, where they are auto or a share of train.steps. */
 struct tc_rate tc_rate_of(const struct tc_config *c);
 /* TC_EUSER: a cooldown that the schedule can't have, is no number of steps or does not fit. */
 int tc_rate_check(const struct tc_config *c, struct tc_err *err);
 /* The rate of a step; after the last one that of the last. */
 double tc_rate_at(const struct tc_rate *r, int64_t step);
-/* Why it is so: "warmup", "cooldown", or the schedule's name. */
+/* The phase that a step belongs to: "warmup", "cooldown", or the schedule's name. */
 const char *tc_rate_phase(const struct tc_rate *r, int64_t step);
 
 /* The step that the run ends with: train.steps or train.stop_at. */
@@ -36,14 +37,14 @@ struct tc_stop_if {
   double best;                   /* the least validation loss; infinite: none yet */
   int64_t best_step, stale;      /* its step, and the validations since */
 };
-/* TC_EUSER: the option is none of its forms, or there are no validations. */
+/* TC_EUSER: the option has none of the valid forms, or the run makes no validations before its last step. */
 int tc_stop_if_read(struct tc_stop_if *s, const struct tc_config *c, struct tc_err *err);
-/* After a validation. */
+/* Counts a validation. */
 void tc_stop_if_validated(struct tc_stop_if *s, int64_t step, double loss);
 /* Whether the run ends. */
 bool tc_stop_if_met(const struct tc_stop_if *s);
-/* What a checkpoint's note on the loop has of it, after another part; owned by the caller. _parse: from the whole note, "" for
- * none. */
+/* The part of a checkpoint's note on the training loop that is about it, which comes last; owned by the caller. _parse takes
+ * the whole note, "" for none. */
 char *tc_stop_if_text(const struct tc_stop_if *s);
 void tc_stop_if_parse(struct tc_stop_if *s, const char *loop);
 

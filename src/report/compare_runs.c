@@ -38,7 +38,7 @@ static struct tc_at_step lowest(const struct tc_series *s)
   return best;
 }
 
-/* The value, or infinity where there is none or it is not finite. */
+/* The value to sort by: infinity if it is missing or not finite. */
 static double rank_of(struct tc_at_step a) { return a.step && isfinite(a.value) ? a.value : (double)INFINITY; }
 
 static int order_runs(const void *a, const void *b)

@@ -51,7 +51,7 @@ struct tc_straggler_tally { int64_t steps; double times; char host[64]; };
 /* A file of questions: parts of them that were answered right, over steps. */
 struct tc_task_curve { char *name; int64_t questions; struct tc_series right, by_length; };
 
-/* A figure, which may be one that is not finite, and its step; step 0: there is none. */
+/* A figure, finite or not, and its step; step 0: no step had it. */
 struct tc_at_step { double value; int64_t step; };
 
 struct tc_metrics {
@@ -106,7 +106,7 @@ void tc_run_close(struct tc_run_dir *r);
 
 /* ---- run_options.c: the run file in run.json ---- */
 
-/* The value of a key, into buf ("" if there is none). Returns buf. */
+/* Copies the value of a key into buf, "" if the run has no such key. Returns buf. */
 const char *tc_run_key(const json_t *run, const char *section, const char *key, char *buf, size_t size);
 /* out[i] <- the options of run[i] that are not the same in all n runs: {"train.lr": "0.001"}, in the same order in all;
  * null: this run has no such option. Owned by the caller. */

@@ -103,10 +103,10 @@ static void say_weights(const struct tc_train *t)
 {
   const struct tc_config *c = t->run.cfg;
   char *path = not_read(t), *word = path ? tc_shell_word(c->model_config) : NULL;
-  char from[160] = "";
+  char from[200] = "";
   const int64_t step = t->ckpt.start_step + 1;
   if (t->ckpt.borrowed && t->ckpt.weights_alone)
-    tc_text_add(from, sizeof from, ", as ckpt.from says; they alone (ckpt.from_state = weights): optimizer, schedule and order of "
+    tc_text_add(from, sizeof from, ", as ckpt.from says, its weights alone (ckpt.from_state = weights): optimizer, schedule and order of "
                 "samples begin anew");
   else if (t->ckpt.borrowed)
     tc_text_add(from, sizeof from, ", as ckpt.from says, with all of its state (ckpt.from_state = all)");

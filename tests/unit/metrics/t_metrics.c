@@ -2,6 +2,7 @@
  * and the same figures found in a line again. */
 #include "src/base/base.h"
 #include "src/metrics/metrics.h"
+#include "tests/unit/samples.h"
 #include "tests/unit/tap.h"
 
 #include <jansson.h>
@@ -20,13 +21,6 @@ static void test_table(void)
   is_int(TC_METRIC_STEP, 0, "... of all");
   json_decref(keys);
 }
-
-#define INT(m, n) { .metric = TC_METRIC_##m, .there = TC_THERE, .type = TC_METRIC_INT, .integer = n }
-#define REAL(m, at, x) { .metric = TC_METRIC_##m, .member = at, .there = TC_THERE, .type = TC_METRIC_REAL, .real = x }
-#define TEXT(m, at, x) { .metric = TC_METRIC_##m, .member = at, .there = TC_THERE, .type = TC_METRIC_TEXT, .text = x }
-#define WORD(m, a, b, n) \
-  { .metric = TC_METRIC_##m, .there = TC_THERE, .type = TC_METRIC_INT, .integer = n, .word = { a, b } }
-#define NOT(m, a, b, how) { .metric = TC_METRIC_##m, .there = how, .word = { a, b } }
 
 static const struct tc_sample samples[] = {
   INT(STEP, 5000000000), REAL(LOSS, 0, NAN), NOT(VAL_LOSS, NULL, NULL, TC_NULL), REAL(LR, 0, 1.0 / 3),

@@ -14,6 +14,7 @@
 #include "src/files/files.h"
 #include "src/metrics/metrics.h"
 #include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/samples.h"
 #include "tests/unit/stderr_text.h"
 
 /* ---- a reader of event files ----------------------------------------------------------------- */
@@ -166,13 +167,6 @@ static int print_folder(const char *folder)
 }
 
 /* ---- event files ----------------------------------------------------------------------------- */
-
-#define INT(m, n) { .metric = TC_METRIC_##m, .there = TC_THERE, .type = TC_METRIC_INT, .integer = n }
-#define REAL(m, at, x) { .metric = TC_METRIC_##m, .member = at, .there = TC_THERE, .type = TC_METRIC_REAL, .real = x }
-#define TEXT(m, at, x) { .metric = TC_METRIC_##m, .member = at, .there = TC_THERE, .type = TC_METRIC_TEXT, .text = x }
-#define WORD(m, a, b, n) \
-  { .metric = TC_METRIC_##m, .there = TC_THERE, .type = TC_METRIC_INT, .integer = n, .word = { a, b } }
-#define NOT(m, a, b, how) { .metric = TC_METRIC_##m, .there = how, .word = { a, b } }
 
 static const struct tc_sample samples[] = {
   INT(STEP, 5000000000), REAL(LOSS, 0, NAN), NOT(VAL_LOSS, NULL, NULL, TC_NULL), REAL(LR, 0, 1.0 / 3), REAL(GRAD_NORM, 0, INFINITY),
