@@ -43,6 +43,8 @@ struct tc_runtime {
   int64_t step;                /* from 1 */
   int32_t mb;                  /* micro-batch */
   float lr, beta1, beta2, momentum, eps, weight_decay, clip;
+  float muon_momentum;
+  int32_t muon_scale;          /* enum tc_muon_scale */
 };
 
 struct tc_call {

@@ -17,6 +17,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/cpu/cpu_head.c \
   %D%/cpu/cpu_kv.c \
   %D%/cpu/math.h \
+  %D%/cpu/cpu_muon.c \
   %D%/cpu/cpu_norm.c \
   %D%/cpu/cpu_qk_scale.c \
   %D%/cpu/cpu_rms.c \
@@ -27,6 +28,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/attn_order.h \
   %D%/device.c \
   %D%/kernel.h \
+  %D%/muon.h \
   %D%/nccl.h \
   %D%/open.c \
   %D%/ref/ref_act.c \
@@ -35,6 +37,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/ref/ref_head.c \
   %D%/ref/ref_llama.c \
   %D%/ref/ref_model.c \
+  %D%/ref/ref_muon.c \
   %D%/ref/ref.h
 
 # The CUDA device is a shared object that the program loads when it is asked for (open.c), so the
@@ -56,6 +59,7 @@ cuda_sources = \
   %D%/cuda/embed.cu \
   %D%/cuda/gemm.cu \
   %D%/cuda/head.cu \
+  %D%/cuda/muon.cu \
   %D%/cuda/nccl.cu \
   %D%/cuda/norm.cu \
   %D%/cuda/optim.cu \

@@ -324,6 +324,7 @@ libtercio_ir_a_SOURCES = \
   %D%/passes/loss_chunks.c \
   %D%/passes/merge.c \
   %D%/passes/offload.c \
+  %D%/passes/owners.c \
   %D%/passes/passes.h \
   %D%/passes/recompute.c \
   %D%/passes/reshard.c \
@@ -363,6 +364,7 @@ libtercio_ir_a_SOURCES = \
   %D%/graph/check_grad.c \
   %D%/graph/graph.c \
   %D%/graph/graph.h \
+  %D%/graph/matrices.h \
   %D%/graph/mesh.c \
   %D%/graph/mesh_text.c \
   %D%/graph/mesh.h \

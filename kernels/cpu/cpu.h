@@ -212,6 +212,11 @@ TC_CPU_KERNELS(DECLARE, DECLARE_BOTH)
 #undef DECLARE
 #undef DECLARE_BOTH
 tc_cpu_fn tc_cpu_rope_bwd;
+/* cpu_muon.c */
+tc_cpu_fn tc_cpu_muon;
+tc_cpu_size_fn tc_cpu_muon_scratch;
+int tc_cpu_muon_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
+void tc_cpu_muon_unprepare(struct tc_device *d, struct tc_call *c);
 /* cpu_few.c: products of few rows, without oneDNN */
 bool tc_cpu_is_few(const struct tc_call *c);
 int64_t tc_cpu_few_scratch(const struct tc_call *c);

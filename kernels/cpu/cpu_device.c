@@ -59,6 +59,8 @@ static const struct tc_kernel kernels[TC_OPS] = {
   [TC_OP_ROPE_BWD] = { .run = tc_cpu_rope_bwd, .scratch = tc_cpu_rope_scratch },
   [TC_OP_MATMUL] = { .run = tc_cpu_matmul, .scratch = tc_cpu_matmul_scratch,
                      .prepare = tc_cpu_matmul_prepare, .unprepare = tc_cpu_matmul_unprepare },
+  [TC_OP_MUON] = { .run = tc_cpu_muon, .scratch = tc_cpu_muon_scratch,
+                   .prepare = tc_cpu_muon_prepare, .unprepare = tc_cpu_muon_unprepare },
 };
 
 const struct tc_device_ops tc_cpu_ops = {

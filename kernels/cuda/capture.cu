@@ -32,7 +32,7 @@ const struct tc_now *tc_cuda_now(struct tc_device *d, const struct tc_runtime *r
   now.seed = rt->seed, now.step = (uint64_t)rt->step;
   now.decay = (double)rt->lr * (double)rt->weight_decay, now.clip = (double)rt->clip;
   now.weight_decay = rt->weight_decay;
-  now.lr = rt->lr, now.eps = rt->eps, now.momentum = rt->momentum;
+  now.lr = rt->lr, now.eps = rt->eps, now.momentum = rt->momentum, now.muon_momentum = rt->muon_momentum;
   now.size = (float)((double)rt->lr / (1 - pow(b1, step)));
   now.inv_root = (float)(1 / sqrt(1 - pow(b2, step)));
   now.b1 = rt->beta1, now.b2 = rt->beta2, now.c1 = (float)(1 - b1), now.c2 = (float)(1 - b2);

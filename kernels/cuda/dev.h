@@ -34,7 +34,7 @@ struct tc_now {
   double decay, clip;            /* decay: learning rate times weight decay */
   float weight_decay;
   float lr, size, inv_root;      /* size, inv_root: AdamW's, with the corrections of its averages */
-  float b1, b2, c1, c2, eps, momentum;   /* c1 = 1 - b1 */
+  float b1, b2, c1, c2, eps, momentum, muon_momentum;      /* c1 = 1 - b1 */
 };
 
 struct tc_lt;
@@ -48,7 +48,11 @@ struct tc_cuda {                 /* tc_device.priv */
   int nccl_version;              /* of the library that was joined; 0: none */
   cudaStream_t stream;           /* kernels, and copies that are in order with them */
   struct tc_copies *copies;      /* copy.cu: asynchronous copies */
-  struct tc_lt *lt;              /* gemm.cu */
+  struct tc_lt *lt;              /* muon.cu */
+tc_cuda_fn tc_cuda_muon;
+tc_cuda_size_fn tc_cuda_muon_scratch;
+int tc_cuda_muon_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
+/* gemm.cu */
   struct tc_events *events;      /* clock.cu */
   struct tc_library_state *library;              /* cudnn.cu; NULL: not asked for */
   struct nvtxDomainRegistration_st *profiler;    /* clock.cu; NULL: none is attached */
@@ -110,7 +114,7 @@ static inline bool tc_two_blocks_fit(struct tc_device *d, int64_t bytes)
  * transfer on it waits for another rank. So tc_cuda_load loads all, before NCCL is joined. Each file that has kernels
  * has such a function; each kernel is in one (tests/unit/kernels/load.h). */
 #define TC_LOADS(X) \
-  X(attn) X(attn_bwd) X(attn_fwd) X(attn_plain) X(cache) X(capture) X(elem) X(embed) X(gemm) X(head) X(norm) X(optim) \
+  X(attn) X(attn_bwd) X(attn_fwd) X(attn_plain) X(cache) X(capture) X(elem) X(embed) X(gemm) X(head) X(muon) X(norm) X(optim) \
   X(qknorm) X(rope) X(rows) X(tune) X(xent)
 #define X(file) void tc_cuda_load_##file(struct tc_device *d);
 TC_LOADS(X)

@@ -293,6 +293,7 @@ void tc_cuda_load(struct tc_device *d)
 #define KERNEL_SGD { tc_cuda_update_one, NULL, NULL, NULL }
 #define KERNEL_MOMENTUM { tc_cuda_update_one, NULL, NULL, NULL }
 #define KERNEL_LION { tc_cuda_update_one, NULL, NULL, NULL }
+#define KERNEL_MUON { tc_cuda_muon, tc_cuda_muon_scratch, tc_cuda_muon_prepare, NULL }
 #define KERNEL_NORMAL { tc_cuda_normal, NULL, NULL, NULL }
 #define KERNEL_RMSNORM { tc_cuda_rmsnorm, NULL, NULL, NULL }
 #define KERNEL_RMSNORM_BWD { tc_cuda_rmsnorm_bwd, tc_cuda_norm_bwd_scratch, NULL, NULL }

@@ -51,7 +51,10 @@ static inline int64_t tc_ref_position(const struct tc_call *c, const struct tc_v
 #define TC_REF_KERNELS(K) \
   /* ref_elem.c */ \
   K(BIAS, bias) K(ADD, add) K(CAST, cast) K(SCALE, scale) K(DROPOUT, dropout) K(SUM, sum) K(BIAS_BWD, bias_bwd) \
-  K(FILL, fill) K(ACCUM, accum) K(SQNORM, sqnorm) K(CLIP, clip) K(ADAMW, adamw) K(SGD, sgd) K(MOMENTUM, momentum) K(LION, lion) K(NORMAL, normal) \
+  K(FILL, fill) K(ACCUM, accum) K(SQNORM, sqnorm) K(CLIP, clip) K(ADAMW, adamw) K(SGD, sgd) K(MOMENTUM, momentum) K(LION, lion) \
+  K(NORMAL, normal) \
+  /* ref_muon.c */ \
+  K(MUON, muon) \
   /* ref_act.c */ \
   K(ACT, act) K(ACT_BWD, act_bwd) K(GLU, glu) K(GLU_BWD, glu_bwd) K(SOFTCAP, softcap) K(SOFTCAP_BWD, softcap_bwd) \
   /* ref_model.c */ \

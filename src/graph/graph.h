@@ -94,11 +94,13 @@ struct tc_attr {
     int64_t vocab;               /* rowmax, sumexp: columns without padding */
     int64_t site;                /* dropout: the site's number in the model */
     int64_t stream;              /* normal: the stream of random numbers */
+    int64_t outputs;             /* muon: dimensions that are rows (graph/matrices.h) */
   };
   union {
     int64_t second;              /* either of these: kernels receive it as k[1] */
     int64_t rows;                /* normal: rows without padding; 0: all */
     int64_t piece;               /* attention, kv: which piece of the groups, from 0 */
+    int64_t cut;                 /* muon: 1 + the dimension that holds several matrices; 0: none */
   };
   union {
     int64_t third;               /* any of these: kernels receive it as k[2] */
@@ -150,6 +152,7 @@ struct tc_param {
   bool reshard_after_set;        /* ... by an annotation */
   uint8_t kind;                  /* how it is updated: enum tc_update */
   float decay, lr;               /* what train.weight_decay and train.lr are multiplied by */
+  uint8_t outputs, cut;          /* of a layer's matrices: graph/matrices.h; outputs 0: it is another parameter */
   float init_std;                /* N(0, std); 0: constant init_value */
   float init_value;
   int32_t unit;

@@ -83,6 +83,8 @@ int32_t tc_build_linear(struct tc_build *b, int32_t x, const char *layer, const 
   char *yn = tc_sprintf("%s%s", layer, name);
   const int32_t w = tc_build_param(b, layer, wn, p->w_rank, p->w, std, 0);
   const int32_t bias = biased ? tc_build_param(b, layer, bn, p->b_rank, p->w, 0, 0) : -1;
+  struct tc_param *matrix = &b->g->param[b->g->tensor[w].param];
+  matrix->outputs = (uint8_t)p->b_rank, matrix->cut = (uint8_t)p->cut;
   if (biased) b->g->param[b->g->tensor[bias].param].decay = 0;
   int32_t y = tc_build_node(b, TC_OP_MATMUL, 2, (int32_t[]){ x, w }, yn, b->o->dtype, p->y_rank, p->y);
   tc_node_rule(b->g, tc_build_last(b), p->rule);

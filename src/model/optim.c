@@ -4,12 +4,14 @@
  * partial; a node's gradients have equal placements, so that replicated ones are counted once. */
 #include "src/model/optim.h"
 
+#include "src/graph/matrices.h"
+
 #include <stdlib.h>
 
 #define IS_THERE(name) (sizeof (name) > 1)
 const struct tc_update_row tc_update_row[TC_UPDATES] = {
-#define UPDATE(id, optimizer, momentum, op, smooth, first, second) \
-  { optimizer, momentum, op, IS_THERE(first) + IS_THERE(second), smooth, { first, second } },
+#define UPDATE(id, optimizer, momentum, op, smooth, matrices, first, second) \
+  { optimizer, momentum, op, IS_THERE(first) + IS_THERE(second), smooth, matrices, { first, second } },
 #include "src/model/update.def"
 };
 
@@ -24,7 +26,10 @@ enum tc_update tc_update_of(enum tc_optimizer o, double momentum)
 
 void tc_optim_choose(struct tc_graph *g, enum tc_update u)
 {
-  for (int32_t i = 0; i < g->n_params; i++) g->param[i].kind = (uint8_t)u;
+  for (int32_t i = 0; i < g->n_params; i++) {
+    struct tc_param *p = &g->param[i];
+    p->kind = (uint8_t)(tc_update_row[u].matrices && !p->outputs ? 0 : u);
+  }
 }
 
 static int32_t scalar(struct tc_graph *g, const char *name, int dtype)
@@ -104,24 +109,49 @@ static void refresh_weight(struct tc_graph *g, int32_t param, int32_t master)
   update_node(g, param, tc_node_new(g, TC_OP_CAST, 1, &master, 1, &w));
 }
 
-static void update(struct tc_graph *g, int32_t param)
+/* An update of whole matrices: what it is computed in, and its rule, in which nothing can be split. */
+static int32_t room_of_matrices(struct tc_graph *g, const struct tc_param *p, int dtype)
+{
+  const struct tc_tensor *w = &g->tensor[p->master];
+  int64_t room = 0;
+  for (int i = 0; i < tc_matrices(w->dim, p->cut); i++) {
+    const struct tc_matrix x = tc_matrix_of(w->dim, w->rank, p->outputs, p->cut, i);
+    room = TC_MAX(room, tc_matrix_room(&x));
+  }
+  return tc_tensor_new(g, "matrices", dtype, 1, &room);
+}
+
+static void set_matrices(struct tc_graph *g, const struct tc_param *p, struct tc_node *n)
+{
+  char subs[TC_DIMS + 1] = "abcdef";
+  subs[g->tensor[p->master].rank] = 0;
+  char *rule = tc_sprintf("%s,,%s,%s->%s,%s,w", subs, subs, subs, subs, subs);
+  tc_node_rule(g, n, rule);
+  free(rule);
+  n->attr.outputs = p->outputs;
+  n->attr.cut = p->cut;
+}
+
+static void update(struct tc_graph *g, int32_t param, int products)
 {
   const struct tc_update_row *u = &tc_update_row[g->param[param].kind];
   for (int k = 0; k < u->states; k++) state(g, param, k);
   const struct tc_param p = g->param[param];
-  int32_t in[3 + TC_UPDATE_STATES] = { p.grad, g->grad_scale, p.master }, out[1 + TC_UPDATE_STATES] = { next(g, p.master) };
+  int32_t in[3 + TC_UPDATE_STATES] = { p.grad, g->grad_scale, p.master }, out[2 + TC_UPDATE_STATES] = { next(g, p.master) };
   for (int k = 0; k < u->states; k++) {
     in[3 + k] = p.state[k];
     out[1 + k] = next(g, p.state[k]);
   }
-  struct tc_node *n = tc_node_new(g, u->op, 3 + u->states, in, 1 + u->states, out);
+  if (u->matrices) out[1 + u->states] = room_of_matrices(g, &p, products);
+  struct tc_node *n = tc_node_new(g, u->op, 3 + u->states, in, 1 + u->states + u->matrices, out);
+  if (u->matrices) set_matrices(g, &p, n);
   n->attr.decay = p.decay;
   n->attr.lr = p.lr;
   update_node(g, param, n);
   refresh_weight(g, param, out[0]);
 }
 
-void tc_optim_build(struct tc_graph *g)
+void tc_optim_build(struct tc_graph *g, int products)
 {
   g->cur_mark = TC_U;
   int st = g->tensor[g->loss].dtype;
@@ -131,7 +161,7 @@ void tc_optim_build(struct tc_graph *g)
   g->grad_scale = scalar(g, "grad_scale", st);
   tc_node_new(g, TC_OP_CLIP, n, sum, 2, (int32_t[]){ g->grad_norm, g->grad_scale })->on_all_stages = true;
   free(sum);
-  for (int32_t i = 0; i < g->n_params; i++) update(g, i);
+  for (int32_t i = 0; i < g->n_params; i++) update(g, i, products);
 }
 
 /* The stream of random numbers of a parameter, from its name: the same for every layout, whatever other

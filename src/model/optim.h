@@ -14,7 +14,7 @@ struct tc_update_row {
   enum tc_optimizer optimizer;
   bool momentum;
   int op, states;
-  bool smooth;
+  bool smooth, matrices;
   const char *state[TC_UPDATE_STATES];
 };
 extern const struct tc_update_row tc_update_row[TC_UPDATES];
@@ -25,8 +25,9 @@ enum tc_update tc_update_of(enum tc_optimizer o, double momentum);
 void tc_optim_choose(struct tc_graph *g, enum tc_update u);
 
 /* Local. Appends the U nodes after tc_grad: squared norms of the final gradients, clip scale, the update of each parameter with
- * its states optim.NAME.* at the parameter's `update` placement, the cast into the compute type. */
-void tc_optim_build(struct tc_graph *g);
+ * its states optim.NAME.* at the parameter's `update` placement, the cast into the compute type. products: the type in which an
+ * update of whole matrices multiplies. */
+void tc_optim_build(struct tc_graph *g, int products);
 
 /* Local. Appends nodes that initialise every saved state tensor (weights from the seed, the updates'
  * states 0) and cast the weights: the init program, on a graph that holds the parameters. */

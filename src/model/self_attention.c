@@ -147,13 +147,13 @@ int32_t tc_build_attention(struct tc_build *b, struct tc_layer_kind kind, int32_
 {
   const int64_t N = b->N, C = b->C, K = b->K, G = b->G, D = b->D, qkv_dim[4] = { N, K, G + 2, D };
   const struct tc_product in = { "nc,hedc->nhed", "nhed,hed->nhed", 4, 3, 4, { K, G + 2, D, C },
-                              { N, K, G + 2, D } };
+                              { N, K, G + 2, D }, 2 };
   int32_t qkv = tc_build_linear(b, x, layer, "attn.qkv", &in, tc_bias_of_qkv(b->m), 0.02f);
   qkv = qk_norm(b, qkv, layer, qkv_dim);
   if (kind.rotary) qkv = rotate(b, kind, qkv, layer, qkv_dim);
   const bool grouped = G > 1;
-  const struct tc_product out = { "nhd,chd->nc", "nc,c->nc", 3, 1, 2, { C, K, D }, { N, C } };
-  const struct tc_product out_grouped = { "nhgd,chgd->nc", "nc,c->nc", 4, 1, 2, { C, K, G, D }, { N, C } };
+  const struct tc_product out = { "nhd,chd->nc", "nc,c->nc", 3, 1, 2, { C, K, D }, { N, C }, 0 };
+  const struct tc_product out_grouped = { "nhgd,chgd->nc", "nc,c->nc", 4, 1, 2, { C, K, G, D }, { N, C }, 0 };
   const int32_t y = b->o->new_tokens ? attend_cache(b, kind, qkv, layer) : attend(b, kind, qkv, layer);
   return tc_build_linear(b, y, layer, "attn.proj", grouped ? &out_grouped : &out, tc_bias_of_proj(b->m), std_out);
 }

@@ -48,9 +48,9 @@ static const struct activation { const char *name; bool gated; int fn; } activat
 static int32_t mlp(struct tc_build *b, int32_t x, const char *layer, float std_out)
 {
   const int64_t N = b->N, C = b->C, F = b->F;
-  const struct tc_product up = { "nc,fc->nf", "nf,f->nf", 2, 1, 2, { F, C }, { N, F } };
-  const struct tc_product gate_up = { "nc,ufc->nuf", "nuf,uf->nuf", 3, 2, 3, { 2, F, C }, { N, 2, F } };
-  const struct tc_product down = { "nf,cf->nc", "nc,c->nc", 2, 1, 2, { C, F }, { N, C } };
+  const struct tc_product up = { "nc,fc->nf", "nf,f->nf", 2, 1, 2, { F, C }, { N, F }, 0 };
+  const struct tc_product gate_up = { "nc,ufc->nuf", "nuf,uf->nuf", 3, 2, 3, { 2, F, C }, { N, 2, F }, 1 };
+  const struct tc_product down = { "nf,cf->nc", "nc,c->nc", 2, 1, 2, { C, F }, { N, C }, 0 };
   const struct activation *a = &activations[b->m->act];
   const bool biased = tc_bias_of_mlp(b->m);
   int32_t f = a->gated ? tc_build_linear(b, x, layer, "mlp.gate_up", &gate_up, biased, 0.02f)

@@ -28,6 +28,11 @@ int tc_system_apply(struct tc_graph *g, const struct tc_mesh *m, const struct tc
  * earlier calls and the system. TC_EUSER: a pattern matches no tensor, or two rows of the list place
  * one tensor differently on one axis. */
 int tc_annotate(struct tc_graph *g, const struct tc_mesh *m, const struct tc_annotation *a, struct tc_err *err);
+/* ... a parameter's placements become those of its tensors. */
+void tc_place_param(struct tc_graph *g, const struct tc_param *p);
+/* ... then gives each update of whole matrices that rows would split to one rank. _work: how much that is (matrices.h). */
+void tc_owners(struct tc_graph *g, const struct tc_mesh *m);
+double tc_owner_work(const struct tc_graph *g, const struct tc_param *p);
 /* ... then moves to host space what `offload` selects. TC_EUSER if that is nothing. */
 int tc_offload(struct tc_graph *g, enum tc_offload offload, struct tc_err *err);
 

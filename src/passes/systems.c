@@ -66,7 +66,7 @@ static void annotate(struct tc_graph *g, int32_t tensor, const struct tc_layout 
   g->tensor[tensor].annotated = true;
 }
 
-static void annotate_param(struct tc_graph *g, const struct tc_param *p)
+void tc_place_param(struct tc_graph *g, const struct tc_param *p)
 {
   annotate(g, p->master, &p->update);
   annotate(g, p->weight, &p->store);             /* last, since it may be the master */
@@ -187,7 +187,7 @@ static int annotate_param_by(struct tc_graph *g, const struct tc_mesh *m, struct
     p->reshard_after = (uint8_t)a->reshard_after;
     p->reshard_after_set = true;
   }
-  annotate_param(g, p);
+  tc_place_param(g, p);
   return 0;
 }
 

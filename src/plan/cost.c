@@ -7,6 +7,7 @@
  * its algorithm's flows (coll/flow.h). */
 #include "src/plan/impl.h"
 #include "src/graph/rule.h"
+#include "src/passes/passes.h"
 #include "src/program/collective.h"
 
 #include <math.h>
@@ -99,6 +100,10 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
                   (double)tc_tensor_local_bytes(&g->tensor[tc_in(g, n, 1)], m, coord);
     break;
   case TC_OP_ATTN_BWD: out->flops = 10 * keys * (double)first.elems; break;
+  case TC_OP_MUON:
+    if (first.elems) out->flops = 2 * 10 * tc_owner_work(g, &g->param[tc_updates(g, n)]);
+    out->dtype = g->tensor[tc_out(g, n, 2)].dtype;
+    break;
   case TC_OP_EMBED: out->bytes = 2 * out_bytes; break;         /* only some rows of the table are read */
   case TC_OP_POS: out->bytes = 2 * out_bytes; break;
   default: break;

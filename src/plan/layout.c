@@ -1,5 +1,6 @@
 /* layout.c - plans one layout: compiles the programs of its distinct ranks as a run does, then computes their
  * memory, their bytes, and the time of a step. */
+#include "src/passes/passes.h"
 #include "src/plan/impl.h"
 #include "src/program/predict.h"
 
@@ -11,9 +12,30 @@
  * layers than the one before; from such a stage on, memory only falls until the next. */
 enum { STAGES_EACH = 8 };
 
-/* On cp the last rank, whose part of a sequence is most work. */
-static struct tc_plan_class class_at(const struct tc_mesh *m, int pp, int dp)
+/* Of a stage's ranks that update whole matrices the one that has most of them (passes/owners.c); -1: each has all of its own. */
+static int32_t busiest_owner(const struct tc_graph *g, const struct tc_mesh *m, int pp)
 {
+  double *load = NULL, most = 0;
+  int32_t busiest = -1;
+  for (int32_t i = 0; i < g->n_params; i++) {
+    const struct tc_param *p = &g->param[i];
+    int32_t at = pp * m->stride[TC_PP], owned = 0;
+    for (int a = 0; a < TC_AXES && tc_update_row[p->kind].matrices; a++)
+      if (a != TC_PP && a != TC_MB && p->update.on[a].kind == TC_AT) at += p->update.on[a].at * m->stride[a], owned++;
+    if (!owned || g->unit[p->unit].at != (m->size[TC_PP] > 1 ? pp : -1)) continue;
+    if (!load) load = tc_calloc((size_t)m->world, sizeof *load);
+    load[at] += tc_owner_work(g, p);
+    if (load[at] > most) most = load[at], busiest = m->at[at];
+  }
+  free(load);
+  return busiest;
+}
+
+/* On cp the last rank, whose part of a sequence is most work. g: NULL: not known yet. */
+static struct tc_plan_class class_at(const struct tc_graph *g, const struct tc_mesh *m, int pp, int dp)
+{
+  const int32_t owner = g && dp == 0 ? busiest_owner(g, m, pp) : -1;
+  if (owner >= 0) return (struct tc_plan_class){ .pp = pp, .dp = dp, .rank = owner };
   const int first = m->at[pp * m->stride[TC_PP]], of_dp = tc_mesh_member(m, first, TC_ON_DP, dp);
   return (struct tc_plan_class){ .pp = pp, .dp = dp, .rank = tc_mesh_member(m, of_dp, TC_ON_CP, tc_mesh_size(m, TC_ON_CP) - 1) };
 }
@@ -34,7 +56,7 @@ static void list_classes(struct tc_plan *out, const struct tc_mesh *m, const str
     bool fits = n + 2 * (rooted + 1) <= TC_PLAN_CLASSES;   /* with space for the last stage */
     if (s > 0 && s < pp - 1 && s != 1 && !((each || other) && fits)) continue;
     for (int d = 0; d <= rooted; d++, n++)
-      if (n > 0) out->cls[n] = class_at(m, s, d);
+      if (n > 0) out->cls[n] = class_at(g, m, s, d);
   }
   out->n_cls = n;
   free(layers);
@@ -152,11 +174,18 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
     out->parameters = tc_model_params(&o.model);
     out->micro = (int)(out->batch / tc_mesh_size(m, TC_ON_DP) / out->n_mb);
     out->tokens = out->batch * o.model.context;
-    out->cls[0] = class_at(m, 0, 0);
+    out->cls[0] = class_at(NULL, m, 0, 0);
     out->n_cls = 1;
   }
   for (int i = 0; i < out->n_cls && !rc; i++) {
     rc = make_class(&out->cls[i], &program[i], &o, m, exact, err);
+    const struct tc_plan_class first = rc || i ? out->cls[i] : class_at(program[0]->graph, m, 0, 0);
+    if (first.rank != out->cls[i].rank) {
+      tc_program_free(program[i]);
+      program[i] = NULL;
+      out->cls[i] = first;
+      rc = make_class(&out->cls[i], &program[i], &o, m, exact, err);
+    }
     if (!rc) rc = tc_program_listable(program[i]->graph, out->n_mb, err);
     if (!rc && out->cls[i].memory.bytes[TC_DEVICE] > out->cls[out->worst].memory.bytes[TC_DEVICE])
       out->worst = i;

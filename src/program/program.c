@@ -65,6 +65,7 @@ static int pass_systems(struct ctx *c)
   TC_TRY(tc_system_apply(g, c->m, c->o->system, c->o->reshard_after, c->o->reduce_once, c->err));
   for (int i = 0; i < TC_ROW_LISTS && c->o->annotation[i]; i++)
     TC_TRY(tc_annotate(g, c->m, c->o->annotation[i], c->err));
+  tc_owners(g, c->m);
   return tc_offload(g, c->o->offload, c->err);
 }
 
@@ -75,7 +76,7 @@ static int pass_grad(struct ctx *c)
 
 static int pass_update(struct ctx *c)
 {
-  if (c->o->kind == TC_TRAIN) tc_optim_build(c->p->graph);
+  if (c->o->kind == TC_TRAIN) tc_optim_build(c->p->graph, c->o->gpt.dtype == TC_F64 ? TC_F64 : c->o->update_type);
   if (c->o->kind == TC_INIT) tc_optim_init(c->p->graph);
   if (c->o->kind == TC_REFRESH) tc_optim_refresh(c->p->graph);
   return 0;

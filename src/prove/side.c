@@ -261,7 +261,8 @@ int tc_side_run(struct tc_side *s, struct tc_err *err)
   for (int i = 0; i < world; i++) {
     r[i] = (struct rank){ .side = s, .rank = i };
     r[i].rt = (struct tc_runtime){ .seed = s->run->seed, .lr = RATE, .beta1 = (float)c->train_beta1,
-                                   .beta2 = (float)c->train_beta2, .eps = EPS, .weight_decay = (float)c->train_weight_decay };
+                                   .beta2 = (float)c->train_beta2, .muon_momentum = (float)c->train_muon_momentum,
+                                   .muon_scale = c->train_muon_scale, .eps = EPS, .weight_decay = (float)c->train_weight_decay };
     make_comms(&r[i]);
   }
   for (; n < world && !rc; n++) rc = tc_thread_start(&r[n].thread, run_rank, &r[n], err);

@@ -59,6 +59,7 @@ static struct tc_runtime runtime(const struct tc_train *t, int64_t step)
     .seed = (uint64_t)c->train_seed_dropout, .step = step,
     .lr = (float)tc_rate_at(&t->rate, step),
     .beta1 = (float)c->train_beta1, .beta2 = (float)c->train_beta2,
+    .muon_momentum = (float)c->train_muon_momentum, .muon_scale = c->train_muon_scale,
     .momentum = (float)c->train_momentum, .eps = (float)c->train_eps,
     .weight_decay = (float)c->train_weight_decay, .clip = (float)c->train_clip };
 }

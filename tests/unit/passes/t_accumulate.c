@@ -179,7 +179,7 @@ int main(void)
     struct tc_err err = { 0 };
     TC_ASSERT(tc_grad(g, TC_F32, &err) == 0);
     tc_optim_choose(g, TC_UPDATE_SGD);
-    tc_optim_build(g);
+    tc_optim_build(g, TC_F32);
     if (tc_graph_check(g, m, "update", &err) < 0) ok(false, "before: %s", err.text);
     if (tc_infer(g, m, false, &err) < 0 || tc_graph_check(g, m, "infer", &err) < 0) ok(false, "after: %s", err.text);
     is_program(g, TEXT_NODES, cases[i].want, cases[i].name);

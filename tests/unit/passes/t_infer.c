@@ -201,7 +201,7 @@ int main(void)
     if (cases[i].train) {
       TC_ASSERT(tc_grad(g, TC_F32, &err) == 0);
       tc_optim_choose(g, TC_UPDATE_SGD);
-      tc_optim_build(g);
+      tc_optim_build(g, TC_F32);
     }
     check(g, m, "update");
     if (tc_infer(g, m, false, &err) < 0) {

@@ -142,7 +142,7 @@ int main(void)
     if (cases[i].train) {
       TC_ASSERT(tc_grad(g, TC_F32, &err) == 0);
       tc_optim_choose(g, TC_UPDATE_SGD);
-      tc_optim_build(g);
+      tc_optim_build(g, TC_F32);
     }
     if (tc_graph_check(g, m, "update", &err) < 0) ok(false, "before: %s", err.text);
     if (tc_infer(g, m, cases[i].regather, &err) < 0) {
