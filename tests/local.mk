@@ -263,6 +263,7 @@ test_headers = \
   %D%/unit/kernels/kernels_attention.h \
   %D%/unit/kernels/kernels_documents.h \
   %D%/unit/kernels/kernels_llama.h \
+  %D%/unit/kernels/kernels_muon.h \
   %D%/unit/kernels/kernels_parts.h \
   %D%/unit/kernels/kernels_row_order.h \
   %D%/unit/kernels/t_kernels.h \
@@ -332,6 +333,7 @@ script_tests = \
   %D%/mpi/m_install \
   %D%/mpi/m_metrics \
   %D%/mpi/m_metrics_out \
+  %D%/mpi/m_muon \
   %D%/mpi/m_old \
   %D%/mpi/m_inputs \
   %D%/mpi/m_outputs \
@@ -473,6 +475,7 @@ test_files = \
   %D%/oracle/hf_families.py \
   %D%/oracle/hf_folder.py \
   %D%/oracle/hf_loss.py \
+  %D%/oracle/muon.json \
   %D%/oracle/questions.jsonl \
   %D%/oracle/tokens64.bin \
   %D%/oracle/old/gpt2/step-00000003/manifest.json \
@@ -482,6 +485,7 @@ test_files = \
   %D%/oracle/tiny.json \
   %D%/oracle/tiny-documents.json \
   %D%/oracle/torch_gpt.py \
+  %D%/oracle/torch_muon.py \
   %D%/oracle/compact.py \
   %D%/oracle/compare_metrics.py \
   %D%/oracle/compare_patterns.py \

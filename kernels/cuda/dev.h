@@ -48,11 +48,7 @@ struct tc_cuda {                 /* tc_device.priv */
   int nccl_version;              /* of the library that was joined; 0: none */
   cudaStream_t stream;           /* kernels, and copies that are in order with them */
   struct tc_copies *copies;      /* copy.cu: asynchronous copies */
-  struct tc_lt *lt;              /* muon.cu */
-tc_cuda_fn tc_cuda_muon;
-tc_cuda_size_fn tc_cuda_muon_scratch;
-int tc_cuda_muon_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
-/* gemm.cu */
+  struct tc_lt *lt;              /* gemm.cu */
   struct tc_events *events;      /* clock.cu */
   struct tc_library_state *library;              /* cudnn.cu; NULL: not asked for */
   struct nvtxDomainRegistration_st *profiler;    /* clock.cu; NULL: none is attached */
@@ -423,6 +419,10 @@ bool tc_cuda_is_update(int op);
 /* Updates of many tensors, each with a cast after it or without. */
 bool tc_cuda_can_update(const struct tc_call *const *part, int n);
 int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n);
+/* muon.cu */
+tc_cuda_fn tc_cuda_muon;
+tc_cuda_size_fn tc_cuda_muon_scratch;
+int tc_cuda_muon_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
 /* gemm.cu */
 int tc_cuda_lt_new(struct tc_device *d, struct tc_err *err);
 void tc_cuda_lt_free(struct tc_device *d);

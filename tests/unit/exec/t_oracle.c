@@ -9,6 +9,9 @@
  *
  * hf_families.py compares whole gradients; samples of one differ a little more or less.
  *
+ * muon.json has ten steps of Muon, with AdamW for what is no layer's matrix, in float64, by
+ *   torch_muon.py build/tercio LICENSE.md tests/oracle/muon.json
+ *
  * The same with lines as documents (data.documents = mask, data.end_token = 10): tiny-documents.json and
  * documents.json, with 10 and `documents` as the scripts' last argument. */
 #include "src/data/data.h"
@@ -37,6 +40,8 @@ struct ctx {
   int64_t batch;
   double tol_grad, tol_norm, tol_loss;          /* of gradients at least; else three times what PyTorch in fp32 is off */
   bool documents, done;
+  enum tc_update update;
+  int muon_scale;
 };
 
 struct source { struct tc_data *data; int64_t T, batch; };
@@ -81,6 +86,28 @@ static void check_gradient(const struct ctx *c, const struct tc_graph *g, struct
   ok(worst_norm < c->tol_norm, "norms of gradients: worst tensor off by %.1e", worst_norm);
 }
 
+/* Weights at sampled elements, after the last step: within 1e-5, and twice what PyTorch in fp32 is off. */
+static void check_weights(const struct ctx *c, const struct tc_graph *g, struct tc_exec *x)
+{
+  double worst = 0;
+  for (int32_t i = 0; i < g->n_params; i++) {
+    json_t *w = json_object_get(json_object_get(c->want, "weights"), g->param[i].name);
+    if (!ok(w != NULL, "PyTorch has %s", g->param[i].name)) continue;
+    const float *d = tc_exec_tensor(x, 0, g->param[i].master);
+    json_t *at = json_object_get(w, "at"), *value = json_object_get(w, "value");
+    double err = 0;
+    for (size_t k = 0; k < json_array_size(at); k++) {
+      const double e = d[json_integer_value(json_array_get(at, k))] - json_real_value(json_array_get(value, k));
+      err += e * e;
+    }
+    const double norm = json_real_value(json_object_get(w, "norm")), theirs = json_real_value(json_object_get(w, "fp32"));
+    const double n = (double)tc_tensor_elems(&g->tensor[g->param[i].master]) / (double)json_array_size(at);
+    const double rel = sqrt(err * n) / norm / fmax(fmin(2 * theirs, 1e-5), 1.5 * theirs);
+    if (!(rel <= worst)) worst = rel;
+  }
+  ok(worst < 2, "weights at sampled elements: worst tensor at %.2f of what the whole of it may be off", worst);
+}
+
 static void body(struct fx_rank *r)
 {
   struct ctx *c = r->ctx;
@@ -98,26 +125,27 @@ static void body(struct fx_rank *r)
     struct tc_program_opts o = {
       .kind = kind[i], .model = c->model,
       .gpt = { .batch = c->batch, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1, .documents = c->documents },
-      .system = &tc_systems[TC_DATA_DDP], .overlap = true };
+      .update = c->update, .system = &tc_systems[TC_DATA_DDP], .overlap = true };
     if (tc_program_new(&p[i], &o, r->mesh, r->rank, i ? p[0] : NULL, NULL, &err) < 0) return;
   }
   struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank, .fill = fill,
                             .fill_ctx = &source };
   memcpy(o.comm, r->comm, sizeof o.comm);
   if (tc_exec_new(&x, &o, p, 2, &err) < 0) return;
-  struct tc_runtime rt = { .seed = 1, .lr = 3e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+  struct tc_runtime rt = { .seed = 1, .lr = c->update ? 1e-3f : 3e-4f, .muon_momentum = 0.95f, .muon_scale = c->muon_scale, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
                            .weight_decay = 0.1f, .clip = 1 };
   tc_exec_run(x, 1, &rt, &err);
   double worst = 0;
   for (int s = 1; s <= STEPS; s++) {
     rt.step = s;
     if (tc_exec_run(x, 0, &rt, &err) < 0) return;
-    if (s == 1 && r->rank == 0) check_gradient(c, p[0]->graph, x);
+    if (s == 1 && r->rank == 0 && !c->update) check_gradient(c, p[0]->graph, x);
     double want = json_real_value(json_array_get(json_object_get(c->want, "losses"),
                                                  (size_t)s - 1));
     double got = tc_exec_scalar(x, 0, p[0]->graph->loss), rel = fabs(got / want - 1);
     if (!(rel <= worst)) worst = rel;
   }
+  if (r->rank == 0 && c->update) check_weights(c, p[0]->graph, x);
   if (r->rank == 0) ok(worst < c->tol_loss, "ten losses: off by at most %.1e", worst);
   tc_exec_free(x);
   for (int i = 0; i < 2; i++) tc_program_free(p[i]);
@@ -171,6 +199,22 @@ static void test_figures(const char *src, char *text, const char *tiny_name, con
   json_decref(families);
 }
 
+static void test_muon(const char *src, char *text)
+{
+  struct tc_err err = { 0 };
+  json_t *figures = load(src, "muon.json"), *want;
+  size_t i;
+  json_array_foreach(json_object_get(figures, "cases"), i, want) {
+    const char *model = json_string_value(json_object_get(want, "model"));
+    struct ctx c = { .text = text, .want = want, .batch = json_integer_value(json_object_get(figures, "batch")),
+                     .tol_loss = 2e-7, .update = TC_UPDATE_MUON };
+    ok(tc_choice_parse("train.muon_scale", json_string_value(json_object_get(want, "scale")), &c.muon_scale), "its scale");
+    is_int(tc_model_parse(&c.model, model, "muon.json", &err), 0, "Muon: %s", model);
+    test_case(&c);
+  }
+  json_decref(figures);
+}
+
 int main(void)
 {
   const char *src = getenv("srcdir") ? getenv("srcdir") : ".";
@@ -178,5 +222,6 @@ int main(void)
   snprintf(text, sizeof text, "%s/LICENSE.md", src);
   test_figures(src, text, "tiny.json", "families.json", false);
   test_figures(src, text, "tiny-documents.json", "documents.json", true);
+  test_muon(src, text);
   return done_testing();
 }

@@ -12,6 +12,7 @@
 #include "tests/unit/kernels/kernels_attention.h"
 #include "tests/unit/kernels/kernels_documents.h"
 #include "tests/unit/kernels/kernels_llama.h"
+#include "tests/unit/kernels/kernels_muon.h"
 #include "tests/unit/kernels/kernels_parts.h"
 #include "tests/unit/kernels/kernels_row_order.h"
 #include "tests/unit/kernels/t_kernels.h"
@@ -556,6 +557,7 @@ int main(int argc, char **argv)
   losses();
   clips(1, 0.1), clips(1, 50), clips(0, 50);
   updates_by_hand();
+  muon_cases();
   if (!strcmp(T_DEVICE, "cpu")) low_states();
   for (size_t a = 0; a < sizeof types / sizeof *types; a++) {
     wide_rows(types[a]);

@@ -169,7 +169,7 @@ static bool close_to(const struct tc_view *got, const struct tc_view *want, doub
       off += (get(got, i) - get(want, i)) * (get(got, i) - get(want, i));
     }
   /* Where single elements may be further off than their own rounding, all together may not; but few ones may (tol over 1/20). */
-  if (tol > 1.0 / 256 && sqrt(off) > (tol > 1.0 / 20 ? 1.0 / 160 : 1.0 / 256) * sqrt(square)) {
+  if (tol > 1.0 / 256 && sqrt(off) > (tol > 1.0 / 10 ? 1.0 / 32 : tol > 1.0 / 20 ? 1.0 / 160 : 1.0 / 256) * sqrt(square)) {
     printf("# output %d: off by %.3g of its norm\n", k, sqrt(off / square));
     return false;
   }
