@@ -37,7 +37,7 @@ is "$(grep -c -e '^#SBATCH --nodes=2$' -e '^#SBATCH --ntasks-per-node=2$' -e '^#
   -e '^#SBATCH --mem=0$' -e '^#SBATCH --time=0:10:00$' "$shared/job/job.sbatch")" 5 "... with its numbers in the script"
 
 log=$shared/job.log
-job=$(on_head sbatch --parsable --output="$log" "$shared/job/job.sbatch" --data.train="$shared/text.txt")
+job=$(on_head env TERCIO="$program" sbatch --parsable --output="$log" "$shared/job/job.sbatch" --data.train="$shared/text.txt")
 ok $? "sbatch takes the script"
 is "$(wait_job "$job" 120)" COMPLETED "the job completes" || note_file "$log" 40
 is "$(last_step "$shared/out")" 4 "... after all its steps"
