@@ -80,8 +80,8 @@ static int exec_new(struct tc_exec **out, const struct tc_exec_opts *o, struct t
     if (o->comm[a] || o->native[a]) note("set %s: %d %d", tc_set_name[a], no(o->comm[a]), no(o->native[a]));
   *out = make();
   return call(err, "exec %d %d %d %d %d %d %d %d %d", o->device == train->run.device,
-              o->host == train->run.host, o->mesh == &mesh, o->rank, o->no_fusion, o->no_capture, p == train->run.prog,
-              n, o->fill_ctx == train);
+              o->host == train->run.host, o->mesh == &mesh, o->rank, o->no_fusion, o->no_capture,
+              !memcmp(p, train->run.prog, sizeof train->run.prog), n, o->fill_ctx == train);
 }
 
 static int exec_run(struct tc_exec *x, int i, const struct tc_runtime *r, struct tc_err *err)
