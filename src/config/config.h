@@ -1,9 +1,9 @@
 /* config.h - the run file and the command line, as one struct with a field per option.
  *
  * In: a run file and flags. Out: struct tc_config, and the help of all options. Files in reading order: options.def
- * (every option); stage.def (those that may differ between stages); choices.[ch] (words and their enumerators); list.[ch] (lists of files); impl.h; options.c (the table,
- * values and limits); config_stages.c (stages of a run); expand.c (words in braces); ini.c (run files); describe.c (the configuration as text, help);
- * config.c (flags, all together).
+ * (every option); stage.def (those that may differ between stages); choices.[ch] (words and their enumerators); list.[ch]
+ * (lists of files); impl.h; options.c (the table, values and limits); config_stages.c (stages of a run); expand.c (words in
+ * braces); ini.c (run files); describe.c (the configuration as text, help); config.c (flags, all together).
  *
  * Field of section "train", key "lr": cfg->train_lr. INT is int64_t, REAL double (either may hold a word,
  * enum tc_number_word), STR, FILE and DIR char *, BOOL bool, LIST struct tc_list, a choice its enum (choices.h).

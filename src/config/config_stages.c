@@ -71,8 +71,8 @@ int tc_stage_set(struct tc_config *c, int number, const char *key, const char *v
 {
   const int k = find_key(key);
   if (number < 2 || number > MOST_STAGES)
-    return tc_fail(err, TC_EUSER, "%sthe stages after the first are [stage 2] to [stage %d]; what stands in other sections is the "
-                   "first", where, MOST_STAGES);
+    return tc_fail(err, TC_EUSER, "%sthe stages after the first are [stage 2] to [stage %d]; what stands in other "
+                   "sections is the first", where, MOST_STAGES);
   if (k < 0) return unknown(number, key, where, err);
   struct tc_config_stage *s = stage_at(c, number);
   s->given[k] = true;

@@ -50,7 +50,8 @@ bool tc_word_parse(const struct tc_word *words, const char *word, int *value);
 /* Local. NULL: there is none of this name. */
 const struct tc_opt *tc_opt_find(const char *name);
 
-/* config_stages.c. Local. The number in "stage 2", or "stage2" before `after`; 0: not a number from 1 on; -1: no stage is meant. */
+/* config_stages.c. Local. The number in "stage 2", or "stage2" before `after`; 0: not a number from 1 on; -1: no stage is
+ * meant. */
 int tc_stage_number(const char *name, char after);
 /* Sets key `from`, or an option by its full name, of a stage; append: words more for a LIST. TC_EUSER. */
 int tc_stage_set(struct tc_config *c, int number, const char *key, const char *value, bool append, const char *where,

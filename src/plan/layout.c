@@ -206,8 +206,17 @@ static void few_batches(struct tc_config *c, struct tc_mesh *m)
   m->size[TC_MB] = (int32_t)few;
 }
 
-static int make_later(struct later *l, const struct tc_config *c, int k, const struct tc_mesh *first, const int32_t *node_of_rank,
-                      int devices_per_node, bool exact, struct tc_err *err)
+/* What a run refuses. */
+static int check_stages(const struct tc_config *c, struct tc_err *err)
+{
+  struct tc_stage *stages;
+  TC_TRY(tc_setup_stages(&stages, c, err));
+  free(stages);
+  return 0;
+}
+
+static int make_later(struct later *l, const struct tc_config *c, int k, const struct tc_mesh *first,
+                      const int32_t *node_of_rank, int devices_per_node, bool exact, struct tc_err *err)
 {
   struct tc_config mine;
   struct tc_err why = { 0 };
@@ -234,8 +243,10 @@ int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
     out->batch = c->train_global_batch;
     out->exact = exact;
   }
+  if (!rc && later.n) rc = check_stages(c, err);
   if (!rc && !exact) few_batches(&few, m);
-  for (int i = 0; i < later.n && !rc; i++) rc = make_later(&later.stage[i], c, i + 1, m, node_of_rank, devices_per_node, exact, err);
+  for (int i = 0; i < later.n && !rc; i++)
+    rc = make_later(&later.stage[i], c, i + 1, m, node_of_rank, devices_per_node, exact, err);
   if (!rc) rc = with_mesh(out, &few, m, k, exact, &later, err);
   for (int i = 0; i < later.n; i++) {
     tc_mesh_free(later.stage[i].m);

@@ -17,16 +17,17 @@ static int check_stage(const struct tc_stage *s, const struct tc_stage *before, 
 {
   const long long first = s->first, steps = c->train_steps;
   if (s->first <= before->first)
-    return tc_fail(err, TC_EUSER, "stage %d would begin with step %lld, but stage %d begins with step %lld: a later from would fit",
-                   number, first, number - 1, (long long)before->first);
+    return tc_fail(err, TC_EUSER, "stage %d would begin with step %lld, but stage %d begins with step %lld: a later "
+                   "from would fit", number, first, number - 1, (long long)before->first);
   if (s->first > c->train_steps)
-    return tc_fail(err, TC_EUSER, "stage %d would begin with step %lld, after the last one: an earlier from, or more train.steps "
-                   "than %lld, would fit", number, first, steps);
+    return tc_fail(err, TC_EUSER, "stage %d would begin with step %lld, after the last one: an earlier from, or more "
+                   "train.steps than %lld, would fit", number, first, steps);
   if (tc_stage_has(c, number, "data.train") && c->data_val.n == 0)
-    return tc_fail(err, TC_EUSER, "stage %d has another data.train, so the last 5 %% of the training data can't be the validation "
-                   "data of all stages: name files in data.val", number);
+    return tc_fail(err, TC_EUSER, "stage %d has another data.train, so the last 5 %% of the training data can't be the "
+                   "validation data of all stages: name files in data.val", number);
   if (s->c.train_min_lr > s->c.train_lr)
-    return tc_fail(err, TC_EUSER, "stage %d has train.min_lr = %g above train.lr = %g", number, s->c.train_min_lr, s->c.train_lr);
+    return tc_fail(err, TC_EUSER, "stage %d has train.min_lr = %g above train.lr = %g", number, s->c.train_min_lr,
+                   s->c.train_lr);
   return 0;
 }
 
@@ -41,8 +42,8 @@ static int add_stage(struct tc_stage *list, int i, const struct tc_config *c, st
   if (i == 0) return 0;
   const struct tc_stage *before = s - 1;
   if (m.context != before->context && !(m.rope_theta > 0))
-    return tc_fail(err, TC_EUSER, "stage %d has model.context = %lld instead of %lld, but the model's positions are learned, each "
-                   "by itself; a model with rotary positions can change its context", i + 1, (long long)m.context,
+    return tc_fail(err, TC_EUSER, "stage %d has model.context = %lld instead of %lld, but the model's positions are learned, "
+                   "each by itself; a model with rotary positions can change its context", i + 1, (long long)m.context,
                    (long long)before->context);
   s->first = first_step(&c->stage[i - 1], before);
   TC_TRY(check_stage(s, before, c, i + 1, err));
@@ -56,8 +57,8 @@ int tc_setup_stages(struct tc_stage **out, const struct tc_config *c, struct tc_
   int rc = 0;
   *out = NULL;
   if (c->n_stages && c->data_epochs > 0)
-    rc = tc_fail(err, TC_EUSER, "data.epochs = %g counts passes over the data of one stage, but the run has %d: give train.steps",
-                 c->data_epochs, c->n_stages + 1);
+    rc = tc_fail(err, TC_EUSER, "data.epochs = %g counts passes over the data of one stage, but the run has %d: give "
+                 "train.steps", c->data_epochs, c->n_stages + 1);
   for (int i = 0; i <= c->n_stages && rc == 0; i++) rc = add_stage(list, i, c, err);
   if (rc < 0) free(list);
   else *out = list;

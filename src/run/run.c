@@ -63,7 +63,8 @@ int tc_run_all_programs(const struct tc_run *r, struct tc_program ***list)
 {
   const int n = TC_MAX(r->n_stages, 1) * TC_PROGRAMS;
   *list = tc_calloc((size_t)n, sizeof **list);
-  for (int k = 0; k < n; k++) (*list)[k] = k < TC_PROGRAMS && r->at == 0 ? r->prog[k] : r->stage[k / TC_PROGRAMS].prog[k % TC_PROGRAMS];
+  for (int k = 0; k < n; k++)
+    (*list)[k] = k < TC_PROGRAMS && r->at == 0 ? r->prog[k] : r->stage[k / TC_PROGRAMS].prog[k % TC_PROGRAMS];
   return n;
 }
 

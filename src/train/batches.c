@@ -43,8 +43,8 @@ static int open_set(struct tc_train *t, int k, bool val, const struct tc_config 
   const struct tc_model *m = &t->run.opts.model;
   const bool split = c->data_val.n == 0;
   const struct tc_list *words = val && !split ? &c->data_val : &c->data_train;
-  const struct tc_data_opts o = { .word = words->item, .n = words->n, .format = c->data_format, .part = !split ? 0 : val ? 2 : 1,
-                                  .context = t->run.stages[k].context, .vocab = m->vocab,
+  const struct tc_data_opts o = { .word = words->item, .n = words->n, .format = c->data_format,
+                                  .part = !split ? 0 : val ? 2 : 1, .context = t->run.stages[k].context, .vocab = m->vocab,
                                   .files = TC_MAX(most_files(t) / t->run.n_stages, 2) };
   struct tc_data **out = val ? &t->batches.stage[k].val : &t->batches.stage[k].train;
   for (int i = 0; i < k && !*out; i++) {

@@ -25,8 +25,8 @@ static void say_stage(const struct tc_train *t, int k, int64_t step)
   if (t->run.rank) return;
   name_changes(t, k, text, sizeof text);
   tc_log("stage %d of %d, from step %lld on%s%s%s: %lld sequences of %lld tokens, rate %.3g", k + 1, t->run.n_stages,
-         (long long)s->first, *text ? " (" : "", text, *text ? ")" : "", (long long)s->c.train_global_batch, (long long)s->context,
-         tc_rate_at(&t->rate, step));
+         (long long)s->first, *text ? " (" : "", text, *text ? ")" : "", (long long)s->c.train_global_batch,
+         (long long)s->context, tc_rate_at(&t->rate, step));
 }
 
 void tc_train_stage(struct tc_train *t, int64_t step)
@@ -42,7 +42,8 @@ void tc_train_stage(struct tc_train *t, int64_t step)
   say_stage(t, k, step);
 }
 
-int64_t tc_train_tokens(const struct tc_train *t, int64_t step) { return tc_stages_tokens(t->run.stages, t->run.n_stages, step); }
+int64_t tc_train_tokens(const struct tc_train *t, int64_t step)
+{ return tc_stages_tokens(t->run.stages, t->run.n_stages, step); }
 
 static double work(const struct tc_run_stage *s)
 { return tc_model_flops(&s->opts.model) * (double)(s->opts.gpt.batch * s->opts.model.context); }

@@ -1,5 +1,5 @@
-/* t_data_stages.c - the samples of a run of several stages, drawn at random: a source goes on where the last stage with the same
- * windows stopped, by a count of all samples that were taken; others begin in an order of their own. */
+/* t_data_stages.c - the samples of a run of several stages, drawn at random: a source goes on where the last stage with
+ * the same windows stopped, by a count of all samples that were taken; others begin in an order of their own. */
 #include "src/data/data.h"
 #include "src/data/order.h"
 #include "tests/unit/random.h"
@@ -42,7 +42,7 @@ static struct tc_data *open_blend(const char *dir, int64_t context)
   return d;
 }
 
-/* How often windows of a file and a context were taken so far, and which number they have, in the order of their first stages. */
+/* How often windows of a file and a context were taken so far, and their number, in the order of their first stages. */
 struct tally { int64_t taken[FILES][MOST_CONTEXT + 1]; int number[FILES][MOST_CONTEXT + 1], numbers; };
 
 static int file_of(const struct tc_data *d, int source)

@@ -1,5 +1,5 @@
-/* t_setup_stages.c - the sections [stage N]: drawn ones have the steps, tokens and options that a walk over all steps finds, and
- * read back from their text; what can't be is refused with a sentence. */
+/* t_setup_stages.c - the sections [stage N]: drawn ones have the steps, tokens and options that a walk over all steps finds,
+ * and read back from their text; what can't be is refused with a sentence. */
 #include "src/program/setup.h"
 #include "tests/unit/random.h"
 #include "tests/unit/tap.h"
@@ -43,8 +43,8 @@ static void test_drawn(void)
   for (int k = 0; k < n; k++) {
     struct drawn *s = &of[k];
     const int64_t length = draw(1, 30), each = batch * context;
-    *s = (struct drawn){ .batch = draw(0, 1) ? draw(1, 12) : 0, .context = draw(0, 1) ? 8 * draw(1, 4) : 0, .tokens = draw(0, 1),
-                         .lr = draw(0, 1) ? (double)draw(1, 9) / 1024 : 0 };
+    *s = (struct drawn){ .batch = draw(0, 1) ? draw(1, 12) : 0, .context = draw(0, 1) ? 8 * draw(1, 4) : 0,
+                         .tokens = draw(0, 1), .lr = draw(0, 1) ? (double)draw(1, 9) / 1024 : 0 };
     tokens += length * each;
     first += length;
     s->from = s->tokens ? tokens - draw(0, each - 1) : first;
