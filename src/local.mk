@@ -108,6 +108,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/run_json.c \
   %D%/train/run_trace.c \
   %D%/train/save_state.c \
+  %D%/train/stage.c \
   %D%/train/start.c \
   %D%/train/tokenizer.c \
   %D%/train/train.h \
@@ -296,6 +297,7 @@ libtercio_ir_a_SOURCES = \
   %D%/program/program.h \
   %D%/program/setup.c \
   %D%/program/setup.h \
+  %D%/program/setup_stages.c \
   %D%/schedule/actions.c \
   %D%/schedule/actions.h \
   %D%/schedule/actions_check.c \
@@ -424,6 +426,8 @@ libtercio_base_a_SOURCES = \
   %D%/config/choices.h \
   %D%/config/config.c \
   %D%/config/config.h \
+  %D%/config/config_stages.c \
+  %D%/config/stage.def \
   %D%/config/impl.h \
   %D%/config/ini.c \
   %D%/config/list.c \

@@ -40,6 +40,7 @@ unit_tests = \
   %D%/unit/data/t_prefetch.t \
   %D%/unit/data/t_token_file.t \
   %D%/unit/data/t_data_table.t \
+  %D%/unit/data/t_data_stages.t \
   %D%/unit/data/t_data_warn.t \
   %D%/unit/exec/t_documents_alone.t \
   %D%/unit/exec/t_exec.t \
@@ -149,6 +150,7 @@ unit_tests = \
   %D%/unit/program/t_parts.t \
   %D%/unit/program/t_pieces.t \
   %D%/unit/program/t_setup.t \
+  %D%/unit/program/t_setup_stages.t \
   %D%/unit/recipe/t_rate.t \
   %D%/unit/recipe/t_stop_if.t \
   %D%/unit/report/t_compare.t \
@@ -342,6 +344,7 @@ script_tests = \
   %D%/mpi/m_place \
   %D%/mpi/m_report \
   %D%/mpi/m_recipe \
+  %D%/mpi/m_stages \
   %D%/mpi/m_resume \
   %D%/mpi/m_tokenizer \
   %D%/mpi/m_trace \
@@ -570,6 +573,7 @@ tests_unit_program_t_digest_t_LDADD = $(pure_libs)
 tests_unit_program_t_parts_t_LDADD = $(pure_libs)
 tests_unit_program_t_pieces_t_LDADD = $(pure_libs)
 tests_unit_program_t_setup_t_LDADD = $(pure_libs)
+tests_unit_program_t_setup_stages_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_actions_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_actions_check_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_arena_t_LDADD = $(pure_libs)

@@ -121,6 +121,7 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
   x.data_val = x.train_eval_tasks = (struct tc_list){ NULL, 0 };
   x.data_format = TC_FORMAT_TEXT;
   x.train_steps = STEPS;
+  x.n_stages = 0;
   x.train_stop_at = x.train_eval_every = x.ckpt_every = 0;
   x.ckpt_every_minutes = 0;
   x.train_eval_batches = 1;

@@ -10,7 +10,7 @@
 #include "src/config/options.def"
 
 const struct tc_word tc_number_words[] = {
-  { "auto", TC_AUTO }, { "no", TC_NO }, { "default", TC_DEFAULT }, { NULL, 0 }
+  { "auto", TC_AUTO }, { "no", TC_NO }, { "default", TC_DEFAULT }, { "epoch", TC_EPOCH }, { "stage", TC_STAGE }, { NULL, 0 }
 };
 
 const char *tc_word_of(const struct tc_word *words, int value)

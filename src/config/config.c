@@ -10,8 +10,8 @@
 
 enum { MOST_FILE_BYTES = 16 << 20 };
 
-/* An option as a flag gave it. */
-struct flag { const struct tc_opt *opt; const char *value; };
+/* An option as a flag gave it; of a stage, its number and the key. */
+struct flag { const struct tc_opt *opt; const char *value; int stage; char key[64]; };
 
 /* The flag at arg (with its dashes) into *flag. *took_next: the next argument was its value. */
 static int parse_flag(struct flag *flag, const char *arg, const char *next, bool *took_next, struct tc_err *err)
@@ -25,13 +25,15 @@ static int parse_flag(struct flag *flag, const char *arg, const char *next, bool
   snprintf(name, sizeof name, "%.*s", eq ? (int)(eq - arg) - 2 : (int)strlen(arg) - 2, arg + 2);
   if (next && strncmp(next, "--", 2) == 0) next = NULL;
   const struct tc_opt *o = tc_opt_find(name);
-  if (!o) return tc_opt_unknown(name, "--", "", err);
+  const int stage = tc_stage_number(name, '.');
+  if (!o && stage < 0) return tc_opt_unknown(name, "--", "", err);
   if (!value) {
     if (!next) return tc_fail(err, TC_EUSER, "--%s takes a value: --%s=...", name, name);
     value = next;
     *took_next = true;
   }
-  *flag = (struct flag){ o, value };
+  *flag = (struct flag){ .opt = o, .value = value, .stage = stage };
+  if (!o && strchr(name, '.')) snprintf(flag->key, sizeof flag->key, "%s", strchr(name, '.') + 1);
   return 0;
 }
 
@@ -76,14 +78,17 @@ static int read_args(struct tc_config *c, int argc, char **argv, struct tc_err *
       file = argv[i];
     }
   }
-  for (int i = 0; i < n_flags; i++) c->source[flags[i].opt - tc_opts] = TC_FROM_FLAG;
+  for (int i = 0; i < n_flags; i++)
+    if (flags[i].opt) c->source[flags[i].opt - tc_opts] = TC_FROM_FLAG;
   if (file) TC_TRY(read_file(c, file, err));
   for (int i = 0; i < n_flags; i++) {
-    char *value;
-    TC_TRY(tc_expand(&value, flags[i].value, "--", flags[i].opt->name, err));
-    c->expanded |= value && strcmp(value, flags[i].value) != 0;
-    const int rc = tc_opt_set(c, flags[i].opt, value ? value : flags[i].value, "--", err);
-    free(value);
+    const struct flag *f = &flags[i];
+    char *expanded;
+    TC_TRY(tc_expand(&expanded, f->value, "--", f->opt ? f->opt->name : f->key, err));
+    c->expanded |= expanded && strcmp(expanded, f->value) != 0;
+    const char *value = expanded ? expanded : f->value;
+    const int rc = f->opt ? tc_opt_set(c, f->opt, value, "--", err) : tc_stage_set(c, f->stage, f->key, value, false, "--", err);
+    free(expanded);
     TC_TRY(rc);
   }
   return 0;
@@ -95,6 +100,7 @@ static int check_together(const struct tc_config *c, struct tc_err *err)
   if (c->train_min_lr > c->train_lr)
     return tc_fail(err, TC_EUSER, "train.min_lr is %g, the rate at the end of the decay; it has to "
                    "be at most train.lr, %g", c->train_min_lr, c->train_lr);
+  TC_TRY(tc_stages_check(c, err));
   char *text = tc_config_text(c);
   const size_t bytes = strlen(text);
   free(text);

@@ -1,9 +1,9 @@
 /* config.h - the run file and the command line, as one struct with a field per option.
  *
  * In: a run file and flags. Out: struct tc_config, and the help of all options. Files in reading order: options.def
- * (every option); choices.[ch] (words and their enumerators); list.[ch] (lists of files); impl.h; options.c (the table,
- * values and limits); expand.c (words in braces); ini.c (run files); describe.c (the configuration as text, help);
- * config.c (flags, all together).
+ * (every option); stage.def (those that may differ between stages); choices.[ch] (words and their enumerators); list.[ch]
+ * (lists of files); impl.h; options.c (the table, values and limits); config_stages.c (stages of a run); expand.c (words in
+ * braces); ini.c (run files); describe.c (the configuration as text, help); config.c (flags, all together).
  *
  * Field of section "train", key "lr": cfg->train_lr. INT is int64_t, REAL double (either may hold a word,
  * enum tc_number_word), STR, FILE and DIR char *, BOOL bool, LIST struct tc_list, a choice its enum (choices.h).
@@ -15,7 +15,7 @@
 #include "src/config/choices.h"
 
 /* The words that options.def accepts in place of a number. No option takes a number below 0. */
-enum tc_number_word { TC_AUTO = -1, TC_NO = -2, TC_DEFAULT = -3 };
+enum tc_number_word { TC_AUTO = -1, TC_NO = -2, TC_DEFAULT = -3, TC_EPOCH = -4, TC_STAGE = -5 };
 enum { TC_MOST_CONFIG = 1 << 20 };     /* bytes of tc_config_text: what a manifest holds */
 struct tc_list { char **item; int n; };
 
@@ -31,11 +31,29 @@ struct tc_config {
 #define OPT(section, key, type, ...) TC_FIELD_##type section##_##key;
 #define CHOICE(section, key, tag, ...) enum tag section##_##key;
 #include "src/config/options.def"
-  struct tc_pool *pool;          /* owns the strings, and the next two */
+  struct tc_pool *pool;          /* owns the strings, and the next three */
   uint8_t *source;               /* enum tc_config_source_kind of each option */
   char *file;                    /* the run file; "": none */
+  struct tc_config_stage *stage; /* [n_stages] of the sections [stage 2], [stage 3], ...; all else is the first stage */
+  int n_stages;
   bool expanded;                 /* a value had words in braces: it is that of one task or job */
 };
+
+enum {
+  TC_STAGE_KEYS = 0
+#define STAGE_KEY(...) + 1
+#include "src/config/stage.def"
+};
+/* A stage after the first: what it changes, from its first step on. given: first `from`, then the keys of stage.def. */
+struct tc_config_stage {
+  int64_t from;                  /* its first step; tokens: the tokens of all steps before it, rounded up to whole steps */
+  bool tokens, given[TC_STAGE_KEYS + 1];
+  struct tc_config *values;      /* of which the given ones count */
+};
+/* Local. *out <- c as it is in stage k, from 0 to c->n_stages; it borrows from c. */
+void tc_config_at_stage(struct tc_config *out, const struct tc_config *c, int k);
+/* Local. Whether [stage NUMBER] gives a key, such as "data.train". */
+bool tc_stage_has(const struct tc_config *c, int number, const char *key);
 
 /* Local. Defaults, then argv's first argument without dashes as a run file (INI), then
  * --section.key=value (or --section.key value) flags in order. An unknown key fails
@@ -77,11 +95,13 @@ bool tc_config_is_plain(const char *text);
 enum tc_resume { TC_RESUME_FREE, TC_RESUME_SAMPLES, TC_RESUME_RATE, TC_RESUME_MATH, TC_RESUME_BEGIN,
                  TC_RESUME_REFUSED, TC_RESUME_MODEL };
 struct tc_config_change {
-  const char *name;                    /* "train.lr" */
+  const char *name;                    /* "train.lr", "stage2.train.lr" */
   enum tc_resume resume;
+  bool of_stage;                       /* of a section [stage N]: there is no option of this name */
+  char stage_name[40];
   char was[100], is[100];              /* cut off if they are longer */
 };
-/* Local. Index of the first option >= from whose value differs; -1: none. */
+/* Local. Index of the first option >= from whose value differs, those of stages after all others; -1: none. */
 int tc_config_next_change(const struct tc_config *was, const struct tc_config *is, int from,
                           struct tc_config_change *out);
 /* Local. Option number `option` of *to becomes that of *from, which stays its owner. */

@@ -66,6 +66,7 @@ char *tc_config_text_of(const struct tc_config *c, const char *(*note)(const voi
     print_value(f, c, o);
     fputc('\n', f);
   }
+  tc_stages_print(f, c);
   if (fclose(f) != 0) TC_ASSERT(!"out of memory for the configuration's text");
   return text;
 }
@@ -100,7 +101,7 @@ void tc_config_sources(const struct tc_config *c, const char *prefix, char *text
 
 /* ---- what differs ----------------------------------------------------------------------- */
 
-static char *value_text(const struct tc_config *c, const struct tc_opt *o)
+char *tc_opt_text(const struct tc_config *c, const struct tc_opt *o)
 {
   char *text = NULL;
   size_t size = 0;
@@ -115,7 +116,7 @@ int tc_config_next_change(const struct tc_config *was, const struct tc_config *i
                           struct tc_config_change *out)
 {
   for (int i = from; i < TC_N_OPTS; i++) {
-    char *a = value_text(was, &tc_opts[i]), *b = value_text(is, &tc_opts[i]);
+    char *a = tc_opt_text(was, &tc_opts[i]), *b = tc_opt_text(is, &tc_opts[i]);
     const bool same = strcmp(a, b) == 0;
     *out = (struct tc_config_change){ .name = tc_opts[i].name, .resume = tc_opts[i].resume };
     snprintf(out->was, sizeof out->was, "%s", a);
@@ -123,7 +124,8 @@ int tc_config_next_change(const struct tc_config *was, const struct tc_config *i
     TC_FREE(a, b);
     if (!same) return i;
   }
-  return -1;
+  const int i = tc_stages_next_change(was, is, TC_MAX(from - TC_N_OPTS, 0), out);
+  return i < 0 ? -1 : TC_N_OPTS + i;
 }
 
 void tc_config_copy(struct tc_config *to, const struct tc_config *from, int option)

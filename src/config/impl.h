@@ -50,6 +50,20 @@ bool tc_word_parse(const struct tc_word *words, const char *word, int *value);
 /* Local. NULL: there is none of this name. */
 const struct tc_opt *tc_opt_find(const char *name);
 
+/* config_stages.c. Local. The number in "stage 2", or "stage2" before `after`; 0: not a number from 1 on; -1: no stage is
+ * meant. */
+int tc_stage_number(const char *name, char after);
+/* Sets key `from`, or an option by its full name, of a stage; append: words more for a LIST. TC_EUSER. */
+int tc_stage_set(struct tc_config *c, int number, const char *key, const char *value, bool append, const char *where,
+                 struct tc_err *err);
+/* TC_EUSER: a stage has no begin. */
+int tc_stages_check(const struct tc_config *c, struct tc_err *err);
+/* The sections as they stand in a run file; what differs, as tc_config_next_change, from 0 on. */
+void tc_stages_print(FILE *f, const struct tc_config *c);
+int tc_stages_next_change(const struct tc_config *was, const struct tc_config *is, int from, struct tc_config_change *out);
+/* describe.c. Local. The value of an option; owned by the caller. */
+char *tc_opt_text(const struct tc_config *c, const struct tc_opt *o);
+
 /* Local. The parts of an option's values, one per call: *at is o->values first, and NULL after the
  * last; the part's length into *len. */
 const char *tc_opt_part(const char **at, size_t *len);

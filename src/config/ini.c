@@ -2,6 +2,7 @@
  *
  *   [section]              a name in brackets
  *   key = value            or key : value; blanks around either do not count
+ *   [stage 2]              keys of a stage: from, and options by their full names
  *     more values          an indented line without "=" continues a list of files
  *   # comment              on a line of its own, or "; comment" there or after a blank
  *
@@ -19,6 +20,7 @@ struct reader {
   int line;
   char section[64];
   const struct tc_opt *last;           /* the option above, which an indented line continues */
+  int stage;                           /* the number of the stage in whose section we are; below 0: none's */
   int set_at[TC_N_OPTS];               /* the line an option was given at; 0: not yet */
   char where[500];                     /* "run.ini:12: " */
 };
@@ -62,8 +64,23 @@ static int read_section(struct reader *r, char *s, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "%sneither \"key = value\" nor \"[section]\"", r->where);
   *end = '\0';
   snprintf(r->section, sizeof r->section, "%s", trim(s + 1));
+  r->stage = tc_stage_number(r->section, '\0');
   r->last = NULL;
   return 0;
+}
+
+/* A key of a stage, or words more for the list above. */
+static int set_stage(struct reader *r, const char *key, const char *value, bool append, struct tc_err *err)
+{
+  char *expanded = NULL;
+  if (!append && tc_stage_has(r->c, r->stage, key))
+    return tc_fail(err, TC_EUSER, "%s%s of stage %d was given already", r->where, key, r->stage);
+  if (!r->saved) TC_TRY(tc_expand(&expanded, value, r->where, key, err));
+  r->c->expanded |= expanded && strcmp(expanded, value) != 0;
+  const int rc = tc_stage_set(r->c, r->stage, key, expanded ? expanded : value, append, r->where, err);
+  free(expanded);
+  r->last = rc == 0 ? tc_opt_find(key) : NULL;
+  return rc;
 }
 
 /* The option of a key in the present section. */
@@ -110,6 +127,7 @@ static int read_key(struct reader *r, char *s, struct tc_err *err)
   s[n] = '\0';
   const struct tc_opt *o = NULL;
   r->last = NULL;
+  if (r->stage >= 0) return set_stage(r, trim(s), trim(s + n + 1), false, err);
   TC_TRY(find_key(r, trim(s), &o, err));
   int *set_at = &r->set_at[o - tc_opts];
   if (*set_at)
@@ -129,6 +147,7 @@ static int read_more(struct reader *r, char *s, struct tc_err *err)
   if (o->type != T_LIST)
     return tc_fail(err, TC_EUSER, "%s%s takes one line; only lists of files go on on indented "
                    "lines", r->where, o->name);
+  if (r->stage >= 0) return set_stage(r, o->name, s, true, err);
   return set(r, o, s, tc_opt_append, err);
 }
 
@@ -153,7 +172,7 @@ int tc_ini_read(struct tc_config *c, const char *text, size_t bytes, const char 
                 struct tc_err *err)
 {
   static const char mark[] = "\xef\xbb\xbf";     /* that some editors put before UTF-8 */
-  struct reader r = { .c = c, .path = path, .saved = saved };
+  struct reader r = { .c = c, .path = path, .saved = saved, .stage = -1 };
   const char *end = text + bytes;
   int rc = 0;
   if (bytes >= 3 && memcmp(text, mark, 3) == 0) text += 3;

@@ -354,24 +354,64 @@ static int copy_sample(const struct tc_data *d, struct tc_reader *r, const struc
   return TC_OK;
 }
 
-/* Where sequence b of a step begins, in the stream of *source. */
-static int64_t find_start(const struct tc_data *d, const struct tc_samples *s, int64_t step, int64_t b, int *source)
+/* Where a stage takes up source i, if one of the n stages before it has read it with the same windows. */
+static bool goes_on(struct tc_origin *o, const struct tc_data_stage *s, const int64_t *samples, int n, int i)
 {
-  const int64_t of_source = tc_blend_at(&d->blend, (step - 1) * s->batch + b, source);
+  const struct tc_data *d = s[n].d;
+  for (int k = n - 1; k >= 0; k--)
+    for (int j = 0; j < s[k].d->n && s[k].d->context == d->context; j++) {
+      if (strcmp(s[k].d->source[j].name, d->source[i].name)) continue;
+      *o = s[k].origin[j];
+      o->taken += tc_data_taken(s[k].d, j, samples[k]);
+      return true;
+    }
+  return false;
+}
+
+void tc_data_origins(struct tc_data_stage *s, const int64_t *samples, int n)
+{
+  struct tc_origin *origin = s[n].origin;
+  int next = 0;
+  for (int k = 0; k < n; k++)
+    for (int j = 0; j < s[k].d->n; j++) next = TC_MAX(next, s[k].origin[j].number + 1);
+  for (int i = 0; i < s[n].d->n; i++) {
+    bool on = goes_on(&origin[i], s, samples, n, i);
+    for (int j = 0; j < i && on; j++) on = origin[j].number != origin[i].number;    /* one name twice: the second one begins */
+    if (!on) origin[i] = (struct tc_origin){ next++, 0 };
+  }
+}
+
+/* Where sequence b of a step begins, in the stream of *source. */
+static int64_t find_start(const struct tc_data_stage *st, const struct tc_samples *s, int64_t step, int64_t b, int *source)
+{
+  const struct tc_data *d = st->d;
+  const int64_t in_stage = tc_blend_at(&d->blend, (step - 1 - st->before) * s->batch + b, source);
   const struct tc_source *src = &d->source[*source];
-  const int64_t windows = tc_data_windows(d, *source);
+  const struct tc_origin o = st->origin ? st->origin[*source] : (struct tc_origin){ *source, 0 };
+  const int64_t windows = tc_data_windows(d, *source), i = o.taken + in_stage;
   if (s->order == TC_ORDER_DRAWS) return src->lo + tc_order_draw(s->seed, step, b, tokens_of(src), d->context);
-  return src->lo + d->context * tc_order_window(s->seed, *source, of_source / windows, of_source % windows, windows);
+  return src->lo + d->context * tc_order_window(s->seed, o.number, i / windows, i % windows, windows);
+}
+
+static int read_sample(const struct tc_data_stage *s, struct tc_reader *r, const struct tc_samples *how, int64_t step,
+                       int64_t b, int64_t row, const struct tc_batch *to, struct tc_err *err)
+{
+  int source;
+  const int64_t start = find_start(s, how, step, b, &source);
+  return copy_sample(s->d, r, &s->d->source[source], start, row, to, err);
+}
+
+int tc_data_train_stage(const struct tc_data_stage *s, struct tc_reader *r, const struct tc_samples *how, int64_t step,
+                        int64_t b, const struct tc_batch *to, struct tc_err *err)
+{
+  return read_sample(s, r, how, step, b, 0, to, err);
 }
 
 int tc_data_train(const struct tc_data *d, struct tc_reader *r, const struct tc_samples *s, int64_t step,
                   int64_t b0, int64_t n, const struct tc_batch *to, struct tc_err *err)
 {
-  for (int64_t i = 0; i < n; i++) {
-    int source;
-    const int64_t start = find_start(d, s, step, b0 + i, &source);
-    TC_TRY(copy_sample(d, r, &d->source[source], start, i, to, err));
-  }
+  const struct tc_data_stage whole = { .d = d };
+  for (int64_t i = 0; i < n; i++) TC_TRY(read_sample(&whole, r, s, step, b0 + i, i, to, err));
   return TC_OK;
 }
 

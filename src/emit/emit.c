@@ -246,6 +246,9 @@ int tc_emit(struct tc_emitted *o, const struct tc_plan_job *j, const struct tc_c
   if (c.expanded)
     return tc_fail(err, TC_EUSER, "--emit: the run file has {array}, {job} or {ranks}, of which a job of its own would get this one's "
                    "values: submit it with train.sbatch as it is, or give values instead");
+  if (c.n_stages)
+    return tc_fail(err, TC_EUSER, "--emit: the run has %d stages, and --emit writes the run file of one: submit the run file with "
+                   "train.sbatch as it is", c.n_stages + 1);
   if (c.data_epochs <= 0) TC_TRY(tc_rate_check(&c, err));        /* else when the run knows its steps */
   TC_TRY(tc_emit_absolute(&c, err));
   const bool made = mkdir(j->into, 0777) == 0;

@@ -115,6 +115,12 @@ static void take_programs(struct tc_exec *x, struct tc_program *const *programs)
   }
 }
 
+/* Programs of different stages of a run have other micro-batches, and are alike in all else of their mesh. */
+static void use_mesh(struct tc_exec *x, const struct tc_xprog *p)
+{
+  if (p->p->mesh) x->o.mesh = p->p->mesh;
+}
+
 /* Makes a program's calls, fuses some of them, and cuts its actions into segments: in this order. */
 static int make_program(struct tc_exec *x, struct tc_xprog *p, struct tc_err *err)
 {
@@ -154,7 +160,10 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
   take_programs(x, programs);
   int rc = take_memory(x, err);
   for (int i = 0; i < n && !rc; i++)
-    if (programs[i]) rc = make_program(x, &x->prog[i], err);
+    if (programs[i]) {
+      use_mesh(x, &x->prog[i]);
+      rc = make_program(x, &x->prog[i], err);
+    }
   if (!rc) rc = take_scratch(x, err);
   if (!rc && o->device->ops->separate && x->batch_elems) rc = take_batches(x, err);
   if (rc < 0) tc_exec_free(x);
@@ -218,6 +227,7 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
 {
   x->now = *rt;
   x->batch_at = 0;
+  use_mesh(x, &x->prog[i]);
   const bool ranged = tc_exec_range_run(x, i);
   tc_exec_time_start(x);
   const int rc = run_program(x, &x->prog[i], err);

@@ -27,7 +27,7 @@ typedef void tc_fill_fn(void *ctx, const struct tc_runtime *rt, int64_t row0, in
 struct tc_exec_opts {
   struct tc_device *device;      /* borrowed */
   struct tc_device *host;        /* runs what is in host space; borrowed; NULL: the same */
-  const struct tc_mesh *mesh;    /* borrowed */
+  const struct tc_mesh *mesh;    /* that of a program, where it has one, goes before it; borrowed */
   int rank;
   struct tc_comm *comm[TC_SETS]; /* of each named group; borrowed; NULL where it has one rank */
   struct tc_comm *native[TC_SETS];   /* of the device's memory, beside those; borrowed; may be NULL */

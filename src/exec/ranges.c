@@ -39,7 +39,7 @@ bool tc_exec_range_run(const struct tc_exec *x, int program)
                                                  [TC_DECODE] = "decode", [TC_PREFILL] = "prefill" };
   char name[NAME_BYTES];
   if (!is_on(x)) return false;
-  snprintf(name, sizeof name, "%s step %lld", word[program], (long long)x->now.step);
+  snprintf(name, sizeof name, "%s step %lld", word[program % TC_PROGRAMS], (long long)x->now.step);
   return begin(x, name);
 }
 

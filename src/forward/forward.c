@@ -103,7 +103,7 @@ static void take_own(struct tc_forward *x, int32_t mb, float *loss)
   const struct tc_tensor *t = &r->prog[x->kind]->graph->tensor[id];
   struct tc_box own[TC_BOXES], stored[TC_BOXES];
   const int n_own = tc_owned_boxes(t, r->mesh, r->rank, own), n = tc_stored_boxes(t, r->mesh, r->rank, stored);
-  const float *from = tc_exec_tensor_of(r->exec, x->kind, id, mb);
+  const float *from = tc_exec_tensor_of(r->exec, tc_run_index(r, x->kind), id, mb);
   for (int s = 0; s < n; s++) {
     const int64_t begin = stored[s].start[0], end = begin + stored[s].count[0];
     for (int i = 0; i < n_own; i++) {
@@ -123,7 +123,7 @@ int tc_forward_losses(struct tc_forward *x, const struct tc_forward_batch *batch
                                     .parts = &part, .what = "the losses of a batch" };
   TC_ASSERT(!batch->starts || x->run.prog[x->kind]->graph->starts >= 0);
   x->batch = *batch;
-  TC_TRY(tc_exec_run(x->run.exec, x->kind, &rt, err));
+  TC_TRY(tc_exec_run(x->run.exec, tc_run_index(&x->run, x->kind), &rt, err));
   memset(loss, 0, (size_t)n * sizeof *loss);
   const int32_t micro_batches = x->run.prog[x->kind]->actions->n_mb;
   for (int32_t mb = 0; mb < micro_batches; mb++) take_own(x, mb, loss + mb * (n / micro_batches));

@@ -38,7 +38,7 @@ static int plan_stage(struct tc_plan_forward *out, struct stages *s, const struc
   struct tc_plan_stage *x = &out->stage[out->n_stages++];
   *x = (struct tc_plan_stage){ .rank = rank, .parameters = tc_plan_parameters(p[s->kinds.first], m, rank),
                                .cache_bytes = cache_bytes(p[s->kinds.first], m, rank) };
-  tc_plan_memory(&x->memory, p + s->kinds.first, s->kinds.n, m, rank);
+  tc_plan_memory(&x->memory, p + s->kinds.first, s->kinds.n, rank);
   if (x->memory.bytes[TC_DEVICE] > out->stage[out->worst].memory.bytes[TC_DEVICE]) out->worst = stage;
   return 0;
 }

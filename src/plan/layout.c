@@ -76,19 +76,29 @@ int64_t tc_plan_parameters(const struct tc_program *p, const struct tc_mesh *m, 
   return n;
 }
 
+/* A stage of the run after the first: its programs take memory beside those of the first, whose time is that of the plan. */
+struct later { struct tc_mesh *m; struct tc_program_opts o; struct tc_annotation *rows; };
+struct all_later { struct later *stage; int n; };
+
 static int make_class(struct tc_plan_class *c, struct tc_program **train,
-                      const struct tc_program_opts *o, const struct tc_mesh *m, bool exact,
+                      const struct tc_program_opts *o, const struct tc_mesh *m, bool exact, const struct all_later *later,
                       struct tc_err *err)
 {
-  struct tc_program *p[TC_PROGRAMS] = { NULL };
-  int n = exact ? TC_OF_TRAINING : TC_TRAIN + 1, rc = 0;
-  for (int i = 0; i < n && !rc; i++) rc = tc_program_of_run(p, i, o, m, c->rank, err);
+  const int n = (later->n + 1) * TC_PROGRAMS, kinds = exact ? TC_OF_TRAINING : TC_TRAIN + 1;
+  struct tc_program **p = tc_calloc((size_t)n, sizeof *p);
+  int rc = 0;
+  for (int i = 0; i < kinds && !rc; i++) rc = tc_program_of_run(p, i, o, m, c->rank, err);
+  for (int k = 0; k < later->n; k++)
+    for (int i = 0; i < kinds && !rc; i++)
+      if (i != TC_INIT && i != TC_REFRESH)
+        rc = tc_program_of_stage(p + (k + 1) * TC_PROGRAMS, i, p[0], &later->stage[k].o, later->stage[k].m, c->rank, err);
   if (!rc) {
-    tc_plan_memory(&c->memory, p, n, m, c->rank);
+    tc_plan_memory(&c->memory, p, n, c->rank);
     c->parameters = tc_plan_parameters(p[0], m, c->rank);
     *train = p[0];
   }
   for (int i = rc ? 0 : 1; i < n; i++) tc_program_free(p[i]);
+  free(p);
   return rc;
 }
 
@@ -156,7 +166,7 @@ static int find_time(struct tc_plan *out, struct tc_program **program,
 
 /* out->n_mb and batch are set: m may have fewer micro-batches. */
 static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struct tc_mesh *m,
-                     const struct tc_cluster *k, bool exact, struct tc_err *err)
+                     const struct tc_cluster *k, bool exact, const struct all_later *later, struct tc_err *err)
 {
   struct tc_program_opts o;
   struct tc_annotation *rows;
@@ -178,13 +188,13 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
     out->n_cls = 1;
   }
   for (int i = 0; i < out->n_cls && !rc; i++) {
-    rc = make_class(&out->cls[i], &program[i], &o, m, exact, err);
+    rc = make_class(&out->cls[i], &program[i], &o, m, exact, later, err);
     const struct tc_plan_class first = rc || i ? out->cls[i] : class_at(program[0]->graph, m, 0, 0);
     if (first.rank != out->cls[i].rank) {
       tc_program_free(program[i]);
       program[i] = NULL;
       out->cls[i] = first;
-      rc = make_class(&out->cls[i], &program[i], &o, m, exact, err);
+      rc = make_class(&out->cls[i], &program[i], &o, m, exact, later, err);
     }
     if (!rc) rc = tc_program_listable(program[i]->graph, out->n_mb, err);
     if (!rc && out->cls[i].memory.bytes[TC_DEVICE] > out->cls[out->worst].memory.bytes[TC_DEVICE])
@@ -216,12 +226,45 @@ static int64_t saturating_batches(const struct tc_config *c)
   return (c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 4 : 2) * c->mesh_pp;
 }
 
+/* Memory is the same with fewer micro-batches, as many as this. */
+static void few_batches(struct tc_config *c, struct tc_mesh *m)
+{
+  const int64_t few = saturating_batches(c), n = m->size[TC_MB];
+  if (n <= few) return;
+  c->train_global_batch = c->train_global_batch / n * few;
+  m->size[TC_MB] = (int32_t)few;
+}
+
+/* What a run refuses. */
+static int check_stages(const struct tc_config *c, struct tc_err *err)
+{
+  struct tc_stage *stages;
+  TC_TRY(tc_setup_stages(&stages, c, err));
+  free(stages);
+  return 0;
+}
+
+static int make_later(struct later *l, const struct tc_config *c, int k, const struct tc_mesh *first,
+                      const int32_t *node_of_rank, int devices_per_node, bool exact, struct tc_err *err)
+{
+  struct tc_config mine;
+  struct tc_err why = { 0 };
+  tc_config_at_stage(&mine, c, k);
+  mine.mesh_order = first->order;
+  int rc = tc_setup_mesh(&l->m, &mine, first->world, node_of_rank, devices_per_node, &why);
+  if (rc == 0 && !exact) few_batches(&mine, l->m);
+  if (rc == 0) rc = tc_setup_program(&l->o, &mine, l->m, &l->rows, &why);
+  l->o.unchecked = !exact;
+  return rc < 0 ? tc_fail(err, rc, "stage %d: %s", k + 1, why.text) : 0;
+}
+
 int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
                       const int32_t *node_of_rank, int devices_per_node,
                       const struct tc_cluster *k, bool exact, struct tc_err *err)
 {
   struct tc_mesh *m = NULL;
   struct tc_config few = *c;
+  struct all_later later = { tc_calloc((size_t)c->n_stages + 1, sizeof *later.stage), c->n_stages };
   memset(out, 0, sizeof *out);
   int rc = tc_setup_mesh(&m, c, world, node_of_rank, devices_per_node, err);
   if (!rc) {
@@ -229,11 +272,16 @@ int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
     out->batch = c->train_global_batch;
     out->exact = exact;
   }
-  if (!rc && !exact && out->n_mb > saturating_batches(c)) {
-    few.train_global_batch = out->batch / out->n_mb * saturating_batches(c);
-    m->size[TC_MB] = (int32_t)saturating_batches(c);
+  if (!rc && later.n) rc = check_stages(c, err);
+  if (!rc && !exact) few_batches(&few, m);
+  for (int i = 0; i < later.n && !rc; i++)
+    rc = make_later(&later.stage[i], c, i + 1, m, node_of_rank, devices_per_node, exact, err);
+  if (!rc) rc = with_mesh(out, &few, m, k, exact, &later, err);
+  for (int i = 0; i < later.n; i++) {
+    tc_mesh_free(later.stage[i].m);
+    tc_annotations_free(later.stage[i].rows);
   }
-  if (!rc) rc = with_mesh(out, &few, m, k, exact, err);
+  free(later.stage);
   tc_mesh_free(m);
   return rc;
 }

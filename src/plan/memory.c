@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-void tc_plan_memory(struct tc_plan_memory *out, struct tc_program *const *programs, int n,
-                    const struct tc_mesh *m, int rank)
+void tc_plan_memory(struct tc_plan_memory *out, struct tc_program *const *programs, int n, int rank)
 {
   const struct tc_arena *a = programs[0]->arena;
   int64_t scratch[TC_REGIONS] = { 0 };
@@ -16,7 +15,7 @@ void tc_plan_memory(struct tc_plan_memory *out, struct tc_program *const *progra
     if (!programs[i]) continue;
     for (int r = 0; r < TC_REGIONS; r++)
       scratch[r] = TC_MAX(scratch[r], programs[i]->arena->bytes[r]);
-    out->staging_bytes += tc_program_staging(programs[i], m, rank);
+    out->staging_bytes += tc_program_staging(programs[i], programs[i]->mesh, rank);
   }
   out->by_class[TC_DEVICE][TC_CLS_ACT] += scratch[TC_SCRATCH] - a->bytes[TC_SCRATCH];
   out->by_class[TC_DEVICE][TC_CLS_STAGING] += out->staging_bytes;

@@ -111,11 +111,11 @@ struct tc_plan_memory {
   int64_t bytes[TC_SPACES];                      /* the total, as allocated */
   int64_t state_bytes, scratch_bytes, staging_bytes;   /* on the device */
 };
-/* Local. The memory of a rank for programs that share their state, that of programs[0]; of the others some may be NULL.
+/* Local. The memory of a rank for programs that share their state, that of programs[0], such as those of all stages of a
+ * run; of the others some may be NULL.
  * Scratch by class is that of programs[0] at its peak; what another one needs beyond that on the device counts as
  * activations. */
-void tc_plan_memory(struct tc_plan_memory *out, struct tc_program *const *programs, int n,
-                    const struct tc_mesh *m, int rank);
+void tc_plan_memory(struct tc_plan_memory *out, struct tc_program *const *programs, int n, int rank);
 
 /* ---- cost.c: what an op does, and how long it takes ------------------------- */
 

@@ -27,8 +27,14 @@ int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
                       struct tc_err *err)
 {
   const struct tc_program *with = NULL;
-  const struct tc_program_opts mine = tc_program_opts_of(o, kind);
   for (int i = 0; i < kind && !with; i++) with = programs[i];
+  return tc_program_of_stage(programs, kind, with, o, m, rank, err);
+}
+
+int tc_program_of_stage(struct tc_program *programs[TC_PROGRAMS], int kind, const struct tc_program *main,
+                        const struct tc_program_opts *o, const struct tc_mesh *m, int rank, struct tc_err *err)
+{
+  const struct tc_program_opts mine = tc_program_opts_of(o, kind);
   if (kind == TC_TASKS && !o->tasks) return 0;
-  return tc_program_new(&programs[kind], &mine, m, rank, with, NULL, err);
+  return tc_program_new(&programs[kind], &mine, m, rank, main, NULL, err);
 }

@@ -202,6 +202,7 @@ int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
 {
   struct tc_program *p = tc_calloc(1, sizeof *p);
   p->graph = tc_graph_new();
+  p->mesh = m;
   struct ctx c = { o, m, rank, with, p, err };
   struct tc_err fault = { 0 };
   int rc = 0;

@@ -58,6 +58,7 @@ struct tc_program_opts {
 };
 
 struct tc_program {
+  const struct tc_mesh *mesh;    /* that it was made for, with its micro-batches; borrowed */
   struct tc_graph *graph;
   struct tc_actions *actions;    /* NULL if stopped before */
   struct tc_fusions *fusions;    /* groups of actions that a device may fuse; NULL if stopped before */
@@ -81,6 +82,10 @@ struct tc_program_opts tc_program_opts_of(const struct tc_program_opts *o, int k
 int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
                       const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
                       struct tc_err *err);
+
+/* Local. The same of a later stage of a run, whose first stage's programs begin with `main` (borrowed): all share its state. */
+int tc_program_of_stage(struct tc_program *programs[TC_PROGRAMS], int kind, const struct tc_program *main,
+                        const struct tc_program_opts *o, const struct tc_mesh *m, int rank, struct tc_err *err);
 
 /* Bytes of the logits of a loss chunk, at most, if head_chunk is 0 and they are of this type. */
 int64_t tc_head_bytes(int dtype);

@@ -64,4 +64,20 @@ int tc_setup_evaluation(struct tc_config *c, int64_t each, int world, const int3
 int tc_setup_sampling(struct tc_config *c, int64_t sequences, int world, const int32_t *node_of_rank,
                       int devices_per_node, struct tc_err *err);
 
+/* ---- setup_stages.c: the stages of a run (sections [stage N]) ---- */
+
+/* A stage: its steps are those from `first` to the one before the first of the next. */
+struct tc_stage {
+  struct tc_config c;            /* of the run, with what the stage changes; borrows from it */
+  int64_t context;               /* of its model */
+  int64_t first;                 /* its first step, from 1 */
+  int64_t tokens;                /* that the steps before it train on */
+};
+/* Local. *out <- c->n_stages + 1 stages, owned by the caller (free). TC_EUSER: a stage that does not begin after the one
+ * before, or within train.steps, or changes what can't be changed. */
+int tc_setup_stages(struct tc_stage **out, const struct tc_config *c, struct tc_err *err);
+/* Local. Which stage, from 0, a step belongs to; tokens of all steps up to this one. */
+int tc_stages_at(const struct tc_stage *list, int n, int64_t step);
+int64_t tc_stages_tokens(const struct tc_stage *list, int n, int64_t step);
+
 #endif

@@ -45,7 +45,7 @@ static void check_memory(const struct rank *r)
 {
   const struct tc_exec_memory got = tc_exec_memory(r->exec);
   struct tc_plan_memory want;
-  tc_plan_memory(&want, r->program, TC_OF_TRAINING, r->side->mesh, r->rank);
+  tc_plan_memory(&want, r->program, TC_OF_TRAINING, r->rank);
   predicted(r->side, r->rank, "bytes of state", "", got.region[TC_STATE], want.state_bytes);
   predicted(r->side, r->rank, "bytes of scratch", "", got.region[TC_SCRATCH], want.scratch_bytes);
   predicted(r->side, r->rank, "bytes of staging", "", got.staging, want.staging_bytes);

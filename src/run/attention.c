@@ -54,8 +54,11 @@ static void ask(struct tc_run *r, struct tc_attention_answer *mine)
   memset(mine, 0, sizeof *mine);
   mine->plans = l ? l->can(r->device, mine->text, sizeof mine->text) : -1;
   if (!l) snprintf(mine->text, sizeof mine->text, "device %s has no kernels but its own", r->device->ops->name);
-  for (int i = 0; i < TC_PROGRAMS && !why && mine->plans > 0; i++)
-    if (r->prog[i]) why = against(r->prog[i]->graph, r->mesh);
+  struct tc_program **all;
+  const int n = tc_run_all_programs(r, &all);
+  for (int i = 0; i < n && !why && mine->plans > 0; i++)
+    if (all[i]) why = against(all[i]->graph, all[i]->mesh);
+  free(all);
   if (!why) return;
   mine->plans = -1;
   snprintf(mine->text, sizeof mine->text, "%s", why);

@@ -5,6 +5,7 @@
 #include "src/run/impl.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* What the user may be asked to set: what changes least first. 0, the default of each: as it is. cp: mesh.cp times so much, of
@@ -170,7 +171,10 @@ int tc_run_fits(const struct tc_run *r, struct tc_err *err)
   if (!d->ops->memory) return 0;
   d->ops->memory(d, &left, &total);
   const struct tc_kinds has = tc_kinds_of(r->use);
-  tc_plan_memory(&m, r->prog + has.first, has.n, r->mesh, r->rank);
+  struct tc_program **all;
+  const int n = tc_run_all_programs(r, &all);
+  tc_plan_memory(&m, all + has.first, n - has.first, r->rank);
+  free(all);
   const int64_t others = tc_run_for_others(total);
   if (m.bytes[TC_DEVICE] + others <= left) return 0;
   by_size(m.by_class[TC_DEVICE], classes, sizeof classes);

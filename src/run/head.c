@@ -2,7 +2,8 @@
  *
  * The choice is the planner's (plan.h), for the least memory of a rank's GPU, so that it is the same on all ranks. What
  * other processes have taken of a GPU counts only where the run would not fit beside it: two runs with the same settings
- * on the same GPUs have the same chunks, and so the same bits. */
+ * on the same GPUs have the same chunks, and so the same bits. A run of several stages has those of other devices: the planner
+ * knows the memory of one stage. */
 #include "src/plan/plan.h"
 #include "src/run/impl.h"
 #include "src/watch/watch.h"
@@ -22,7 +23,7 @@ int tc_run_head_chunk(struct tc_run *r, double planned_bytes, struct tc_err *err
 {
   const struct tc_ranks *x = r->ranks;
   struct tc_config c = *r->cfg;
-  if (r->opts.head_chunk > 0 || r->opts.gpt.dtype != TC_BF16 || !tc_run_may_have_gpu(r)) return 0;
+  if (r->opts.head_chunk > 0 || r->n_stages > 1 || r->opts.gpt.dtype != TC_BF16 || !tc_run_may_have_gpu(r)) return 0;
   int64_t least = room(r);
   if (planned_bytes > 0) least = TC_MIN(least, (int64_t)planned_bytes);
   least = -least;

@@ -20,7 +20,16 @@
 #include "src/exec/exec.h"
 #include "src/foreign/foreign.h"
 #include "src/launch/ranks.h"
-#include "src/program/program.h"
+#include "src/program/setup.h"
+
+/* A stage of a training, and what its steps run on; mesh, opts and rows of the first are those of struct tc_run at first. */
+struct tc_run_stage {
+  const struct tc_stage *of;     /* which steps, and what they train on */
+  struct tc_mesh *mesh;          /* owned, as the next two: other micro-batches, otherwise the same in all stages */
+  struct tc_program_opts opts;
+  struct tc_annotation *rows;
+  struct tc_program *prog[TC_PROGRAMS];
+};
 
 enum { TC_COMMS = TC_SETS + 2 };   /* by set; the world's; the checkpoint writer's of the world */
 
@@ -39,6 +48,9 @@ struct tc_run {
   char *tuned;                       /* what devices chose by time, a line each; NULL: nothing yet */
   char *attention;                   /* what computes it, or "own kernels: " and why; NULL: own, not asked for others */
   struct tc_trace *trace;            /* NULL: none */
+  struct tc_stage *stages;           /* [n_stages]: of a training; else none */
+  struct tc_run_stage *stage;        /* [n_stages] */
+  int n_stages, at;                  /* at: the present stage, of which are the next three, and the programs */
   struct tc_mesh *mesh;
   struct tc_program_opts opts;
   struct tc_annotation *rows;        /* that opts borrows */
@@ -88,6 +100,14 @@ int tc_run_head_chunk(struct tc_run *r, double planned_bytes, struct tc_err *err
  * TC_EUSER if the device has less memory than they need: what takes it, and other settings that
  * would fit. */
 int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct tc_err *err);
+
+/* Local, after tc_run_programs. Mesh, options and programs become those of stage k, whose state is that of all. */
+void tc_run_stage(struct tc_run *r, int k);
+/* Local. The number by which the executor knows the present stage's program of a kind. */
+static inline int tc_run_index(const struct tc_run *r, int kind) { return r->at * TC_PROGRAMS + kind; }
+/* Local. The programs of all stages, as the executor has them: TC_PROGRAMS of each. *list is owned by the caller; returns
+ * their number. */
+int tc_run_all_programs(const struct tc_run *r, struct tc_program ***list);
 
 /* Collective, after tc_run_programs and before the first run of a program with products. Has devices choose by time
  * how they compute the programs' calls (kernel.h), all ranks alike, and load it; known: lines of an earlier run that

@@ -74,6 +74,7 @@ static int take_model(struct tc_config *c, struct tc_ckpt *k, struct tc_err *err
   TC_TRY(tc_model_parse(&m, tc_ckpt_meta(k)->model, tc_ckpt_path(k), err));
   if (tc_config_saved(&saved, tc_ckpt_meta(k)->config, 1, argv, &why) == 0) {
     m.positions = saved->model_positions;
+    if (saved->n_stages && saved->model_context) m.context = saved->model_context;     /* not that of the step's stage */
     tc_config_free(saved);
   }
   tc_setup_fill_model(c, &m);

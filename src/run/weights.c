@@ -82,7 +82,7 @@ static int load_tensor(const struct tc_run *r, const struct source *s, int32_t i
   if (!same)
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",
                    source_path(s), x->name);
-  char *p = tc_exec_tensor(r->exec, main, id);
+  char *p = tc_exec_tensor(r->exec, tc_run_index(r, main), id);
   struct tc_box box[TC_BOXES];
   int n = tc_stored_boxes(x, r->mesh, r->rank, box);
   for (int b = 0; b < n; b++) {
@@ -107,15 +107,17 @@ static int load_all(const struct tc_run *r, const struct source *from, bool weig
   return rc;
 }
 
-/* With rotary positions no weight depends on the context. */
+/* With rotary positions no weight depends on the context, which a checkpoint has as the stage of its step had it. */
 static int check_model(const struct tc_run *r, const struct tc_ckpt *c, bool other_context, struct tc_err *err)
 {
   const char *saved = tc_ckpt_meta(c)->model;
   struct tc_model was;
   TC_TRY(tc_model_parse(&was, saved, tc_ckpt_path(c), err));
-  const int64_t context = was.context;
-  if (was.rope_theta > 0) was.context = r->opts.model.context;
-  char *text = tc_model_text(&was), *is = tc_model_text(&r->opts.model);
+  const int64_t context = was.context, step = tc_ckpt_meta(c)->step;
+  struct tc_model own = r->opts.model;
+  if (r->n_stages) own.context = r->stages[tc_stages_at(r->stages, r->n_stages, TC_MAX(step, 1))].context;
+  if (was.rope_theta > 0) was.context = own.context;
+  char *text = tc_model_text(&was), *is = tc_model_text(&own);
   int rc = 0;
   if (strcmp(text, is))
     rc = tc_fail(err, TC_EUSER, "%s is of another model: %s; this run's is %s. Give that "

@@ -5,12 +5,14 @@
  *   wait for this one's transfers, so it continues with tokens 0; the control reduction at the end
  *   of the step tells all ranks, and the run ends.
  * - Whether files are as they were at the start is asked before a state is saved (save_state.c). */
+#include "src/base/hash.h"
 #include "src/data/prefetch.h"
 #include "src/train/parts.h"
 #include "src/watch/watch.h"
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -35,30 +37,80 @@ static int most_files(const struct tc_train *t)
   return (int)TC_MAX(TC_MIN((int64_t)TC_MIN(limit.rlim_cur, 1 << 20) / 8 / ranks, MOST), LEAST);
 }
 
+/* Makes stage k's data set of training or validation, unless an earlier stage has the same files with the same context. */
+static int open_set(struct tc_train *t, int k, bool val, const struct tc_config *c, struct tc_err *err)
+{
+  const struct tc_model *m = &t->run.opts.model;
+  const bool split = c->data_val.n == 0;
+  const struct tc_list *words = val && !split ? &c->data_val : &c->data_train;
+  const struct tc_data_opts o = { .word = words->item, .n = words->n, .format = c->data_format,
+                                  .part = !split ? 0 : val ? 2 : 1, .context = t->run.stages[k].context, .vocab = m->vocab,
+                                  .files = TC_MAX(most_files(t) / t->run.n_stages, 2) };
+  struct tc_data **out = val ? &t->batches.stage[k].val : &t->batches.stage[k].train;
+  for (int i = 0; i < k && !*out; i++) {
+    const struct tc_list *other = val && !split ? &c->data_val : &t->run.stages[i].c.data_train;
+    if (t->run.stages[i].context == o.context && other->item == words->item)
+      *out = val ? t->batches.stage[i].val : t->batches.stage[i].train;
+  }
+  return *out ? 0 : tc_run_data(&t->run, out, &o, err);
+}
+
+/* The tokenizers and ends of documents of stage k. */
+static int check_tokens(struct tc_train *t, int k, const struct tc_config *c, struct tc_err *err)
+{
+  struct tc_stage_data *s = &t->batches.stage[k];
+  TC_TRY(tc_data_same_tokenizer(t->batches.stage[0].train, s->train, err));
+  TC_TRY(tc_data_same_tokenizer(s->train, s->val, err));
+  if (c->data_documents != TC_DOCUMENTS_MASK) return 0;
+  TC_TRY(tc_documents_end(&s->end_token, c->data_end_token, s->train, err));
+  return c->data_val.n ? tc_documents_same(s->end_token, c->data_end_token, s->val, err) : 0;
+}
+
+static int open_stage(struct tc_train *t, int k, struct tc_err *err)
+{
+  struct tc_stage_data *s = &t->batches.stage[k];
+  struct tc_config c;
+  tc_config_at_stage(&c, t->run.cfg, k);
+  TC_TRY(open_set(t, k, false, &c, err));
+  TC_TRY(open_set(t, k, true, &c, err));
+  TC_TRY(check_tokens(t, k, &c, err));
+  const bool other = k == 0 || tc_stage_has(t->run.cfg, k + 1, "data.train");
+  if (t->run.rank == 0 && other) tc_data_warn(s->train, c.data_val.n ? s->val : NULL);
+  s->order = (struct tc_data_stage){ .d = s->train, .before = t->run.stages[k].first - 1,
+                                     .origin = tc_calloc((size_t)tc_data_sources(s->train), sizeof *s->order.origin) };
+  return 0;
+}
+
+/* Where each stage takes up the sources. */
+static void find_origins(struct tc_train *t)
+{
+  const int n = t->run.n_stages;
+  struct tc_data_stage *s = tc_calloc((size_t)n, sizeof *s);
+  int64_t *samples = tc_calloc((size_t)n, sizeof *samples);
+  for (int k = 0; k < n; k++) {
+    s[k] = t->batches.stage[k].order;
+    tc_data_origins(s, samples, k);
+    if (k + 1 < n) samples[k] = (t->run.stages[k + 1].first - t->run.stages[k].first) * t->run.stages[k].c.train_global_batch;
+  }
+  TC_FREE(s, samples);
+}
+
 int tc_train_data_open(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->run.cfg;
-  const struct tc_model *m = &t->run.opts.model;
-  const bool split = c->data_val.n == 0;
-  const struct tc_list *val = split ? &c->data_train : &c->data_val;
-  struct tc_data_opts o = { .word = c->data_train.item, .n = c->data_train.n, .format = c->data_format,
-                            .part = split ? 1 : 0, .context = m->context, .vocab = m->vocab, .files = most_files(t) };
+  bool masks = false;
   tc_at_phase("opening the data");
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
-  TC_TRY(tc_run_data(&t->run, &t->batches.train, &o, err));
-  if (c->data_documents == TC_DOCUMENTS_MASK)
-    TC_TRY(tc_documents_end(&t->batches.end_token, c->data_end_token, t->batches.train, err));
-  else if (c->data_end_token != TC_AUTO && t->run.rank == 0)
+  t->batches.stage = tc_calloc((size_t)t->run.n_stages, sizeof *t->batches.stage);
+  for (int k = 0; k < t->run.n_stages; k++) {
+    TC_TRY(open_stage(t, k, err));
+    masks |= t->run.stages[k].c.data_documents == TC_DOCUMENTS_MASK;
+  }
+  if (!masks && c->data_end_token != TC_AUTO && t->run.rank == 0)
     tc_warn("data.end_token = %lld has no effect without data.documents = mask", (long long)c->data_end_token);
-  o.word = val->item;
-  o.n = val->n;
-  o.part = split ? 2 : 0;
-  TC_TRY(tc_run_data(&t->run, &t->batches.val, &o, err));
-  TC_TRY(tc_data_same_tokenizer(t->batches.train, t->batches.val, err));
-  if (c->data_documents == TC_DOCUMENTS_MASK && !split)
-    TC_TRY(tc_documents_same(t->batches.end_token, c->data_end_token, t->batches.val, err));
-  if (t->run.rank == 0) tc_data_warn(t->batches.train, split ? NULL : t->batches.val);
+  find_origins(t);
+  tc_train_data_stage(t, 0);
   t->batches.val_loss = tc_calloc((size_t)tc_data_sources(t->batches.val), sizeof *t->batches.val_loss);
   TC_TRY(set_steps(t, err));
   TC_TRY(tc_rate_check(t->run.cfg, err));
@@ -66,26 +118,74 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
   return 0;
 }
 
+static void drop_prefetched(struct tc_batches *b)
+{
+  tc_prefetch_free(b->train_prefetch);
+  tc_prefetch_free(b->val_prefetch);
+  b->train_prefetch = b->val_prefetch = NULL;
+}
+
+void tc_train_data_stage(struct tc_train *t, int k)
+{
+  struct tc_batches *b = &t->batches;
+  drop_prefetched(b);
+  b->train = b->stage[k].train;
+  b->val = b->stage[k].val;
+  b->end_token = b->stage[k].end_token;
+}
+
+/* Whether stage k is the first with this data set, which is to be asked or freed once. */
+static bool is_first(const struct tc_batches *b, int k, const struct tc_data *d)
+{
+  for (int i = 0; i < k; i++)
+    if (b->stage[i].train == d || b->stage[i].val == d) return false;
+  return d != NULL;
+}
+
 void tc_train_data_close(struct tc_train *t)
 {
   struct tc_batches *b = &t->batches;
-  tc_prefetch_free(b->train_prefetch);
-  tc_prefetch_free(b->val_prefetch);
-  tc_data_free(b->train);
-  tc_data_free(b->val);
-  free(b->val_loss);
+  drop_prefetched(b);
+  for (int k = 0; k < t->run.n_stages && b->stage; k++) {
+    struct tc_data *both[] = { b->stage[k].train, b->stage[k].val };
+    for (int i = 0; i < 2; i++)
+      if (is_first(b, k, both[i])) tc_data_free(both[i]);
+    free(b->stage[k].order.origin);
+  }
+  TC_FREE(b->stage, b->val_loss);
   json_decref(b->hashes);
-  b->train_prefetch = b->val_prefetch = NULL;
+  b->stage = NULL;
   b->train = b->val = NULL;
   b->val_loss = NULL;
   b->hashes = NULL;
 }
 
+/* Adds the data of a stage, and which of their sources go on in it. */
+static void hash_stage(uint64_t *hash, const struct tc_stage_data *s, const struct tc_data_identity *id)
+{
+  *hash = tc_hash64_add(tc_hash64_add(*hash, (uint64_t)id->tokens), id->hash);
+  for (int i = 0; i < tc_data_sources(s->train); i++) *hash = tc_hash64_add(*hash, (uint64_t)s->order.origin[i].number);
+}
+
 int tc_train_data_same(struct tc_train *t, struct tc_err *err)
 {
-  struct tc_data_identity val;
-  TC_TRY(tc_run_data_same(&t->run, t->batches.train, "training", &t->batches.id, err));
-  return tc_run_data_same(&t->run, t->batches.val, "validation", &val, err);
+  struct tc_batches *b = &t->batches;
+  struct tc_data_identity *of = tc_calloc((size_t)t->run.n_stages, sizeof *of), unused;
+  int rc = 0;
+  uint64_t hash = TC_HASH64;
+  for (int k = 0; k < t->run.n_stages && rc == 0; k++) {
+    const struct tc_stage_data *s = &b->stage[k];
+    int same = 0;
+    while (b->stage[same].train != s->train) same++;
+    of[k] = of[same];
+    if (same == k) rc = tc_run_data_same(&t->run, s->train, "training", &of[k], err);
+    if (rc == 0 && is_first(b, k, s->val)) rc = tc_run_data_same(&t->run, s->val, "validation", &unused, err);
+    hash_stage(&hash, s, &of[k]);
+  }
+  b->id = of[0];
+  if (t->run.n_stages > 1) b->id.hash = hash;
+  free(of);
+  return rc;
 }
 
 /* ---- batches --------------------------------------------------------------------------- */
@@ -116,7 +216,7 @@ static int read_train(void *ctx, struct tc_reader *r, int64_t step, int64_t b, c
   const struct tc_train *t = ctx;
   const struct tc_samples s = { t->run.cfg->data_order, (uint64_t)t->run.cfg->train_seed_data,
                                 t->run.opts.gpt.batch };
-  return tc_data_train(t->batches.train, r, &s, step, b, 1, to, err);
+  return tc_data_train_stage(&t->batches.stage[t->run.at].order, r, &s, step, b, to, err);
 }
 
 /* Sequence b of a batch of the validation data, whose batches are numbered through its sources. */
@@ -165,7 +265,8 @@ static int take(struct tc_train *t, const struct tc_runtime *rt, int64_t b0, int
   }
   const int64_t step = rt->step + t->rollback.skipped, t0 = tc_now_ns();
   if (!b->train_prefetch) TC_TRY(tc_prefetch_new(&b->train_prefetch, b->train, read_train, t, err));
-  TC_TRY(tc_prefetch_take(b->train_prefetch, step, step + 1, b0, n, to, err));
+  const bool last = t->run.at + 1 < t->run.n_stages && rt->step + 1 == t->run.stages[t->run.at + 1].first;
+  TC_TRY(tc_prefetch_take(b->train_prefetch, step, last ? -1 : step + 1, b0, n, to, err));
   b->waited_ns += tc_now_ns() - t0;
   if (t->run.cfg->data_hashes) add_hashes(t, b0, n, to);
   return 0;
@@ -215,9 +316,10 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
 
 /* ---- what metrics.jsonl says of the data --------------------------------------------------- */
 
+/* The samples of the present stage up to a step. */
 static int64_t samples_to(const struct tc_train *t, int64_t step)
 {
-  return (step + t->rollback.skipped) * t->run.opts.gpt.batch;
+  return (step + t->rollback.skipped - t->batches.stage[t->run.at].order.before) * t->run.opts.gpt.batch;
 }
 
 double tc_train_share(const struct tc_train *t, int64_t step, int source)
@@ -229,7 +331,19 @@ double tc_train_share(const struct tc_train *t, int64_t step, int source)
 double tc_train_epoch(const struct tc_train *t, int64_t step, int source)
 {
   const int64_t taken = tc_data_taken(t->batches.train, source, samples_to(t, step));
-  return (double)taken / (double)tc_data_windows(t->batches.train, source);
+  const int64_t before = t->batches.stage[t->run.at].order.origin[source].taken;
+  return (double)(before + taken) / (double)tc_data_windows(t->batches.train, source);
+}
+
+bool tc_train_border(const struct tc_train *t, int64_t word, int64_t step)
+{
+  const int next = t->run.at + 1;
+  bool passed = false;
+  if (word == TC_STAGE) return next < t->run.n_stages && step + 1 == t->run.stages[next].first;
+  if (word != TC_EPOCH) return false;
+  for (int s = 0; s < tc_data_sources(t->batches.train); s++)
+    passed |= floor(tc_train_epoch(t, step, s)) > floor(tc_train_epoch(t, step - 1, s));
+  return passed;
 }
 
 void tc_train_data_reported(struct tc_train *t)
@@ -246,6 +360,10 @@ int tc_batches_check(const struct tc_train *t, struct tc_err *err)
   const bool warn = t->run.rank == 0;
   if (t->batches.err.status < 0) return tc_fail(err, TC_EUSER, "%s", t->batches.err.text);
   tc_at_phase("looking whether the data changed");
-  TC_TRY(tc_data_check(t->batches.train, warn, err));
-  return tc_data_check(t->batches.val, warn && t->run.cfg->data_val.n, err);
+  for (int k = 0; k < t->run.n_stages; k++) {
+    const struct tc_stage_data *s = &t->batches.stage[k];
+    if (is_first(&t->batches, k, s->train)) TC_TRY(tc_data_check(s->train, warn, err));
+    if (is_first(&t->batches, k, s->val)) TC_TRY(tc_data_check(s->val, warn && t->run.cfg->data_val.n, err));
+  }
+  return 0;
 }

@@ -34,7 +34,7 @@ static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[TC_FLA
   const int near = tc_time_limit_near(t);        /* once a step, and TC_MAX would call it twice */
   flag[F_STOP] = TC_MAX(flag[F_STOP], near_stop[near]);
   flag[F_STOP] = TC_MAX(flag[F_STOP], ask_stop[asked]);
-  flag[F_DUE] = asked ? DUE_ASKED : tc_interval_due(t, step) ? DUE : 0;
+  flag[F_DUE] = asked ? DUE_ASKED : tc_interval_due(t, step) || tc_train_border(t, t->run.cfg->ckpt_every, step) ? DUE : 0;
   if (tc_owner_lost(t->ckpt.owner)) flag[F_LOST] = LOST_FOLDER;
 }
 
@@ -63,6 +63,11 @@ int tc_train_control(struct tc_train *t, int64_t *flag, int n, struct tc_step_re
   for (int i = 0; rc == 0 && i < world * each; i++)
     if (i % each < n) flag[i % each] = TC_MAX(flag[i % each], all[i]);
   if (rc == 0 && t->run.rank == 0 && world > 1) {
+    if (t->end.stage != t->run.at) {             /* its steps take other times */
+      tc_straggler_free(t->end.straggler);
+      t->end.straggler = NULL;
+    }
+    t->end.stage = t->run.at;
     if (!t->end.straggler) t->end.straggler = straggler_new(t);
     for (int i = 0; i < world; i++) all[i] = all[i * each + n];   /* never before it is read */
     const char *text = tc_straggler_step(t->end.straggler, r->step, all, &r->slowest);

@@ -54,12 +54,14 @@ static int load_tokenizer(const struct tc_train *t, const char *task, struct tc_
 static int read_task(struct tc_train *t, struct tc_task *task, struct tc_tokenizer **tokenizer, struct tc_err *err)
 {
   const struct tc_model *m = &t->run.opts.model;
+  int64_t context = m->context;                  /* the shortest of all stages */
+  for (int k = 0; k < t->run.n_stages; k++) context = TC_MIN(context, t->run.stages[k].context);
   if (tc_ends_with(task->path, ".bin"))
-    return tc_choices_hellaswag(&task->questions, task->path, m->context, m->vocab, err);
+    return tc_choices_hellaswag(&task->questions, task->path, context, m->vocab, err);
   if (!t->tasks.text) TC_TRY(load_tokenizer(t, task->path, tokenizer, err));
   t->tasks.text = true;
   t->tasks.tokenizer = *tokenizer ? tc_tokenizer_hash(*tokenizer) : 0;
-  return tc_choices_jsonl(&task->questions, task->path, *tokenizer, m->context, m->vocab, err);
+  return tc_choices_jsonl(&task->questions, task->path, *tokenizer, context, m->vocab, err);
 }
 
 static int read_tasks(struct tc_train *t, struct tc_tokenizer **tokenizer, struct tc_err *err)
@@ -151,6 +153,8 @@ int tc_tasks_same(struct tc_train *t, struct tc_err *err)
 
 void tc_tasks_ready(struct tc_train *t)
 {
+  tc_forward_free(t->tasks.forward, false);      /* of another stage's programs */
+  t->tasks.forward = NULL;
   if (t->tasks.n) tc_forward_of_training(&t->tasks.forward, &t->run);
 }
 

@@ -19,11 +19,19 @@
 
 struct json_t;                   /* jansson's */
 
+/* batches.c. The data of a stage; its data sets may be those of an earlier one. */
+struct tc_stage_data {
+  struct tc_data *train, *val;
+  struct tc_data_stage order;    /* of `train`; its origins are owned */
+  int32_t end_token;             /* ends a document, for data.documents = mask */
+};
+
 /* batches.c */
 struct tc_batches {
-  struct tc_data *train, *val;
+  struct tc_stage_data *stage;   /* [run.n_stages]; owned */
+  struct tc_data *train, *val;   /* of the present stage, as the token below */
   struct tc_prefetch *train_prefetch, *val_prefetch;   /* NULL before the first batch */
-  struct tc_data_identity id;    /* of `train` */
+  struct tc_data_identity id;    /* of `train` of the first stage, with a hash of those of all */
   int32_t end_token;             /* ends a document, for data.documents = mask */
   int64_t eval_batch;            /* >= 0: the next batch is this one of the validation data */
   double *val_loss;              /* of each source of `val`, by the last validation; owned */
@@ -123,6 +131,7 @@ struct tc_end_of_step {
   int64_t copy_ns;               /* of the last save: how long its copy took, where one is made */
   bool left_out;                 /* a save was left out since the last was begun; logged */
   struct tc_straggler *straggler;   /* rank 0 of several; else NULL */
+  int stage;                     /* of which it knows the times */
 };
 
 /* measure.c: the files, and what was reported since its last line. */
@@ -158,7 +167,7 @@ struct tc_train {
   bool precision_by_device;      /* train.precision was auto */
   struct tc_stop *stop;
   char *out;                     /* run.out */
-  struct tc_rate rate;           /* of its steps, when the data are open */
+  struct tc_rate rate;           /* of the present stage's steps, when the data are open */
   struct tc_run run;             /* mesh, programs, device, communicators; src/run changes it */
   struct tc_batches batches;
   struct tc_tasks tasks;
@@ -183,6 +192,7 @@ struct tc_step_report {
   struct tc_slowest slowest;                     /* rank 0 of several */
   double loss, val_loss, lr, grad_norm;
   bool validated;                                /* there was a validation: val_loss and the tasks are of this step */
+  int64_t trained;                               /* tokens of all steps so far */
 };
 
 #endif

@@ -30,8 +30,10 @@ void tc_kept_of(struct tc_kept *k, const struct tc_train *t, const char *option)
   const struct tc_config *c = t->run.cfg;
   const char *name, *path;
   *k = (struct tc_kept){ .pool = tc_pool_new() };
-  keep_data(k, t->batches.train, "training data of this run");
-  keep_data(k, t->batches.val, "validation data of this run");
+  for (int s = 0; s < t->run.n_stages && t->batches.stage; s++) {
+    keep_data(k, t->batches.stage[s].train, "training data of this run");
+    keep_data(k, t->batches.stage[s].val, "validation data of this run");
+  }
   keep(k, t->ckpt.dir, "the folder of checkpoints");
   keep_in(k, t->out, "run.json", "the run.json of this run");
   keep_in(k, t->out, "metrics.jsonl", "the metrics of this run");

@@ -73,10 +73,10 @@ static int evaluate_source(struct tc_train *t, int source, int64_t first, const 
   double sum = 0;
   for (int64_t i = 0; i < batches; i++) {
     tc_train_data_from(t, first + i);
-    int rc = tc_exec_run(t->run.exec, TC_EVAL, rt, err);
+    int rc = tc_exec_run(t->run.exec, tc_run_index(&t->run, TC_EVAL), rt, err);
     tc_train_data_from(t, -1);
     if (rc < 0) return rc;
-    sum += tc_exec_scalar(t->run.exec, TC_EVAL, t->run.prog[TC_EVAL]->graph->loss) * (double)B;
+    sum += tc_exec_scalar(t->run.exec, tc_run_index(&t->run, TC_EVAL), t->run.prog[TC_EVAL]->graph->loss) * (double)B;
   }
   *loss = sum / (double)windows;
   return 0;
@@ -106,13 +106,14 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
 {
   struct tc_runtime rt = runtime(t, r->step);
   const struct tc_graph *g = t->run.prog[TC_TRAIN]->graph;
+  const int train = tc_run_index(&t->run, TC_TRAIN);
   int64_t t0 = tc_now_ns();
   tc_fault_begin(&t->fault, t->run.rank, r->step);
-  TC_TRY(tc_exec_run(t->run.exec, TC_TRAIN, &rt, err));
+  TC_TRY(tc_exec_run(t->run.exec, train, &rt, err));
   tc_fault_end(&t->fault, t->run.rank, r->step,
                tc_now_ns() - t0 - tc_exec_wait_ns(t->run.exec, -1));
-  r->loss = tc_exec_scalar(t->run.exec, TC_TRAIN, g->loss);
-  r->grad_norm = tc_exec_scalar(t->run.exec, TC_TRAIN, g->grad_norm);
+  r->loss = tc_exec_scalar(t->run.exec, train, g->loss);
+  r->grad_norm = tc_exec_scalar(t->run.exec, train, g->grad_norm);
   r->lr = (double)rt.lr;
   r->step_ns = tc_now_ns() - t0;
   tc_iso_time(r->time, sizeof r->time);
@@ -145,7 +146,8 @@ static int loop(struct tc_train *t, struct tc_err *err)
   tc_metrics_begin(t);
   tc_time_limit_first_step(t);
   for (int64_t step = t->ckpt.start_step + 1; step <= end && !stop; step++) {
-    struct tc_step_report r = { .step = step,
+    tc_train_stage(t, step);
+    struct tc_step_report r = { .step = step, .trained = tc_train_tokens(t, step),
                                 .tokens = t->run.opts.gpt.batch * t->run.opts.model.context };
     tc_at_step(step);
     TC_TRY(tc_train_trace_step(t, step, err));
@@ -158,7 +160,8 @@ static int loop(struct tc_train *t, struct tc_err *err)
     int rc = tc_train_save_end(t, bad || ends, false, err);
     if (rc == TC_EPEER) return rc;
     if (ends) bad |= t->ckpt.diverged;           /* all ranks have waited for that save */
-    if (!bad && (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))) {
+    const int64_t every = c->train_eval_every;
+    if (!bad && (ends || (every > 0 && step % every == 0) || tc_train_border(t, every, step))) {
       TC_TRY(evaluate(t, &r, err));
       bad = tc_rollback_bad_validation(t, &r);
       if (!bad) tc_stop_if_validated(&t->stop_if, step, r.val_loss);
@@ -238,6 +241,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_train_restore(t, err));
   TC_TRY(tc_run_tune(&t->run, t->ckpt.tuned, t->run.cfg->run_tune, err));
   TC_TRY(tc_run_agree(&t->run, tc_train_writer_open(t, err), err));
+  tc_train_stage(t, TC_MIN(t->ckpt.start_step + 1, t->run.cfg->train_steps));
   tc_start_say(t);
   if (t->run.rank == 0) say_steps(t);
   TC_TRY(tc_run_agree(&t->run, tc_metrics_open(t, t->ckpt.start_step, err), err));

@@ -12,7 +12,7 @@ void tc_stop_if_say(const struct tc_train *t, int64_t step);
 void tc_interval_say(const struct tc_train *t);
 /* Local. A save took write_ns to write (and end.copy_ns to copy). */
 void tc_interval_cost(struct tc_train *t, int64_t write_ns);
-/* Local, rank 0. Whether this step must be followed by a checkpoint. */
+/* Local, rank 0. Whether this step must be followed by a checkpoint, by a number of steps or the time since the last. */
 bool tc_interval_due(const struct tc_train *t, int64_t step);
 /* Local, when the process starts, and before its first step. */
 void tc_time_limit_begin(struct tc_train *t);
@@ -42,12 +42,17 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err);
 /* Collective. TC_EUSER unless all ranks read the same tokens. */
 int tc_train_data_same(struct tc_train *t, struct tc_err *err);
 void tc_train_data_close(struct tc_train *t);
+/* Local. From now on data are those of stage k. */
+void tc_train_data_stage(struct tc_train *t, int k);
+/* Local. Whether what a word of ckpt.every or train.eval_every stands for ends in this step of the present stage: TC_EPOCH, a
+ * pass over a source; TC_STAGE, the stage, if another follows. Of a number: no. */
+bool tc_train_border(const struct tc_train *t, int64_t word, int64_t step);
 /* Local. From now on batches are training data (-1), or this batch of the validation data, whose batches are
  * numbered through its sources. */
 void tc_train_data_from(struct tc_train *t, int64_t eval_batch);
 /* Local. How many global batches of a source of the validation data a validation reads. */
 int64_t tc_train_eval_batches(const struct tc_train *t, int source);
-/* Local. A source's share of the samples of all steps up to this one, from 0 to 1, and its epochs. */
+/* Local. A source's share of the samples of the present stage up to this step, from 0 to 1, and its epochs, in all stages. */
 double tc_train_share(const struct tc_train *t, int64_t step, int source);
 double tc_train_epoch(const struct tc_train *t, int64_t step, int source);
 /* Local. What waited_ns and hashes have was reported: they begin anew. */
@@ -77,6 +82,15 @@ void tc_tasks_close(struct tc_train *t);         /* Local, before the programs a
 int tc_tasks_ask(struct tc_train *t, int64_t step, struct tc_err *err);
 /* Local. Adds what was answered after this step, if tasks were asked, to a text for people. */
 void tc_tasks_text(const struct tc_train *t, int64_t step, char *text, size_t size);
+
+/* ---- stage.c: the stages of a run; Local ---- */
+
+/* Enters the stage of a step that is about to be done, if the present one is another. */
+void tc_train_stage(struct tc_train *t, int64_t step);
+/* Tokens of all steps up to this one. */
+int64_t tc_train_tokens(const struct tc_train *t, int64_t step);
+/* A step of the present stage at the devices' peak, in seconds; 0: not known. */
+double tc_train_peak_s(const struct tc_train *t);
 
 /* ---- tokenizer.c: the model's tokenizer, which checkpoints take along; Local ---- */
 

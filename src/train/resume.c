@@ -179,6 +179,7 @@ static int next_difference(const struct tc_config *was, const struct tc_config *
   const bool same = same_rate(was, is, step, steps);
   for (int i = from; (i = tc_config_next_change(was, is, i, x)) >= 0; i++) {
     const struct tc_config before = *mixed;
+    if (x->of_stage && x->resume != TC_RESUME_FREE) return i;
     if (x->resume == TC_RESUME_RATE) tc_config_copy(mixed, is, i);
     if (x->resume == TC_RESUME_SAMPLES || x->resume == TC_RESUME_MATH ||
         (x->resume == TC_RESUME_BEGIN && step == 0) || (x->resume == TC_RESUME_RATE && !same && !same_rate(&before, mixed, step, steps))) return i;

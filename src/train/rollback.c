@@ -71,6 +71,7 @@ bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s)
   struct tc_rollback *r = &t->rollback;
   if (!isfinite(s->loss) || !isfinite(s->grad_norm)) return true;
   if (t->run.cfg->train_spike <= 0) return false;
+  if (t->run.at > 0 && s->step == t->run.stages[t->run.at].first) r->n_losses = 0;     /* another stage's are no measure */
   if (r->n_losses >= LEAST_LOSSES &&
       s->loss > t->run.cfg->train_spike * median(r)) return true;
   if (r->n_losses == TC_ROLLBACK_LOSSES)

@@ -76,7 +76,10 @@ static json_t *memory_json(const struct tc_train *t)
   const struct tc_exec_memory m = tc_exec_memory(t->run.exec);
   const int64_t writer = tc_train_staging_bytes(t);
   struct tc_plan_memory p;
-  tc_plan_memory(&p, t->run.prog, TC_OF_TRAINING, t->run.mesh, t->run.rank);
+  struct tc_program **all;
+  const int n = tc_run_all_programs(&t->run, &all);
+  tc_plan_memory(&p, all, n, t->run.rank);
+  free(all);
   p.by_class[TC_HOST][TC_CLS_STAGING] += writer;
   return json_pack("{s:o,s:o,s:I,s:I,s:{s:I,s:I,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I}}",
                    "predicted_bytes", tc_plan_classes_json(p.by_class[TC_DEVICE]),

@@ -21,7 +21,8 @@ struct tc_train_state {
   struct tc_run_state s;
   struct tc_ckpt_slice *slice;
   int n_slices;
-  char *model, *config, *mesh, *nodes, *data;
+  char *config, *mesh, *nodes, *data;
+  char **model;                  /* [run.n_stages]: with the context of each stage */
   int64_t copy;                  /* the last one from the device; 0: none */
 };
 
@@ -59,7 +60,7 @@ static void list_slices(const struct tc_train *t, struct tc_train_state *st)
       s->tensor = i;
       memcpy(s->start, own[b].start, sizeof own[b].start);
       memcpy(s->count, own[b].count, sizeof own[b].count);
-      s->data = box_address(x, tc_exec_tensor(t->run.exec, TC_TRAIN, st->s.id[i]), stored, ns,
+      s->data = box_address(x, tc_exec_tensor(t->run.exec, tc_run_index(&t->run, TC_TRAIN), st->s.id[i]), stored, ns,
                             &own[b]);
     }
   }
@@ -118,7 +119,8 @@ int tc_train_writer_open(struct tc_train *t, struct tc_err *err)
     const struct tc_ckpt_tensor *x = &st->s.tensor[i];
     t->ckpt.bytes += tc_box_bytes(x->dtype, x->rank, x->dim);
   }
-  st->model = tc_model_text(&t->run.opts.model);
+  st->model = tc_calloc((size_t)t->run.n_stages, sizeof *st->model);
+  for (int k = 0; k < t->run.n_stages; k++) st->model[k] = tc_model_text(&t->run.stage[k].opts.model);
   st->config = tc_config_text(t->run.cfg);
   tc_train_tokenizer_find(t);
   st->data = tc_resume_data(t);
@@ -138,6 +140,7 @@ bool tc_train_writer_close(struct tc_train *t, bool abandon)
   struct tc_train_state *st = t->ckpt.state;
   if (!tc_writer_free(t->ckpt.writer, abandon)) return false;
   if (!st) return true;
+  for (int k = 0; k < t->run.n_stages; k++) free(st->model[k]);
   TC_FREE(st->model, st->config, st->mesh, st->nodes, st->data, st->slice);
   tc_run_state_free(&st->s);
   free(st);
@@ -164,7 +167,8 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
   char *rollback = tc_rollback_text(t), *stop_if = tc_stop_if_text(&t->stop_if), *loop = tc_sprintf("%s%s", rollback, stop_if);
   struct tc_ckpt_meta meta = {
     .step = step, .seed = (uint64_t)t->run.cfg->train_seed,
-    .tokens = step * t->run.cfg->train_global_batch * t->run.opts.model.context, .model = st->model,
+    .tokens = tc_train_tokens(t, step),
+    .model = st->model[tc_stages_at(t->run.stages, t->run.n_stages, TC_MAX(step, 1))],
     .config = st->config, .data = st->data, .mesh = st->mesh, .nodes = st->nodes, .system = t->run.opts.system->name,
     .job = t->run.ranks->job, .restart = t->run.ranks->restart,
     .rank_names = (const char *const *)t->run.rank_names, .version = PACKAGE_VERSION, .stack = t->run.stack,

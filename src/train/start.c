@@ -28,7 +28,9 @@ static void name_formats(const struct tc_data *d, int source, char *text, size_t
 /* passes: how often the steps of the whole run read it. */
 static struct source source_of(const struct tc_train *t, const struct tc_data *d, int source)
 {
-  const int64_t samples = t->run.cfg->train_steps * t->run.opts.gpt.batch;
+  const int next = t->run.at + 1;                /* of several stages: the steps of the present one */
+  const int64_t end = next < t->run.n_stages ? t->run.stages[next].first - 1 : t->run.cfg->train_steps;
+  const int64_t samples = (end - t->run.stages[t->run.at].first + 1) * t->run.opts.gpt.batch;
   struct source s = { .name = tc_data_source_name(d, source), .files = tc_data_files(d, source),
                       .share = tc_data_source_share(d, source), .tokens = tc_data_source_tokens(d, source),
                       .passes = (double)tc_data_taken(d, source, samples) / (double)tc_data_windows(d, source) };

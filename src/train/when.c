@@ -41,6 +41,8 @@ void tc_interval_say(const struct tc_train *t)
   const struct tc_config *c = t->run.cfg;
   const double minutes = every_minutes(t);
   char when[200] = "";
+  if (c->ckpt_every == TC_EPOCH) tc_text_add(when, sizeof when, "after each pass over a source of the data, ");
+  if (c->ckpt_every == TC_STAGE) tc_text_add(when, sizeof when, "after each stage, ");
   if (c->ckpt_every > 0) tc_text_add(when, sizeof when, "every %lld steps, ", (long long)c->ckpt_every);
   if (minutes > 0) tc_text_add(when, sizeof when, "every %g minutes, ", minutes);
   if (minutes == TC_AUTO)

@@ -69,7 +69,7 @@ static void check_memory(struct tried *t, const struct fx_rank *r, struct tc_exe
 {
   const struct tc_exec_memory got = tc_exec_memory(x);
   struct tc_plan_memory want;
-  tc_plan_memory(&want, p, TC_OF_TRAINING, r->mesh, r->rank);
+  tc_plan_memory(&want, p, TC_OF_TRAINING, r->rank);
   say(t, "bytes of state", r->rank, got.region[TC_STATE], want.state_bytes);
   say(t, "bytes of scratch", r->rank, got.region[TC_SCRATCH], want.scratch_bytes);
   say(t, "bytes of staging", r->rank, got.staging, want.staging_bytes);

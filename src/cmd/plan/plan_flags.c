@@ -206,6 +206,12 @@ static int check_length(const struct tc_plan_job *j, const char *tokens, struct 
   if (tokens && c->data_epochs > 0)
     return tc_fail(err, TC_EUSER, "--tokens = %s and data.epochs = %g are both the length of the run: give one of them",
                    tokens, c->data_epochs);
+  if (tokens && c->n_stages)
+    return tc_fail(err, TC_EUSER, "--tokens = %s, but the run has %d stages, whose steps have numbers of tokens of their own: give "
+                   "train.steps", tokens, c->n_stages + 1);
+  if (c->n_stages)
+    tc_warn("the run has %d stages: memory is that of all, but time, traffic and tokens are as if all steps were of the first",
+            c->n_stages + 1);
   return 0;
 }
 

@@ -369,6 +369,10 @@ int tc_cmd_prove(int argc, char **argv)
   struct tc_proving p = { .ask = { .against = -1, .steps = 3, .seed = 1 } };
   struct tc_err err = { 0 };
   int rc = tc_args_run(&p.cfg, &flags, &p.ask, argc, argv, &err);
+  if (!rc && p.cfg->n_stages) {
+    tc_log("of the %d stages of the run the first is proved", p.cfg->n_stages + 1);
+    p.cfg->n_stages = 0;
+  }
   if (!rc) rc = check(&p, &err);
   if (!rc) take_smooth_update(p.cfg);
   if (!rc) rc = tc_trained_of_run(p.cfg, &err);

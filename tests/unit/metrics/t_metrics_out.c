@@ -457,7 +457,7 @@ static const char page[] =
   "tercio_grad_norm{run=\"r\\\"\\\\\"} +Inf\n"
   "# HELP tercio_step_ms (ms) duration of the step, without validations and checkpoints\n# TYPE tercio_step_ms gauge\n"
   "# UNIT tercio_step_ms ms\ntercio_step_ms{run=\"r\\\"\\\\\"} -Inf\n"
-  "# HELP tercio_sources_share its share of the sequences so far, from 0 to 1\n# TYPE tercio_sources_share gauge\n"
+  "# HELP tercio_sources_share its share of the sequences so far, from 0 to 1; of several stages, in this one\n# TYPE tercio_sources_share gauge\n"
   "tercio_sources_share{run=\"r\\\"\\\\\",source=\"a \\\"b\\\\\\n\"} 0.5\n"
   "tercio_sources_share{run=\"r\\\"\\\\\",source=\"c\"} 0.25\n"
   "tercio_sources_share{run=\"r\\\"\\\\\",source=\"c#3\"} 0.125\n"

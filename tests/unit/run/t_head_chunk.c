@@ -71,7 +71,7 @@ static int64_t taken(struct tc_config *c, double planned_bytes, bool separate, d
   if (!rc) rc = tc_run_head_chunk(&r, planned_bytes, &err);
   for (int i = 0; i < TC_OF_TRAINING && !rc; i++) rc = tc_program_of_run(r.prog, i, &r.opts, r.mesh, 0, &err);
   is_int(rc, 0, "a run %s", err.text);
-  tc_plan_memory(&m, r.prog, TC_OF_TRAINING, r.mesh, 0);
+  tc_plan_memory(&m, r.prog, TC_OF_TRAINING, 0);
   *need = (double)m.bytes[TC_DEVICE];
   for (int i = 0; i < TC_PROGRAMS; i++) tc_program_free(r.prog[i]);
   tc_annotations_free(r.rows);

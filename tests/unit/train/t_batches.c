@@ -86,10 +86,13 @@ int main(void)
     printf("Bail out! %s\n", err.text);
     return 1;
   }
-  t.batches.train = t.batches.val = d;
+  t.batches.stage = tc_calloc(1, sizeof *t.batches.stage);
+  t.batches.stage[0] = (struct tc_stage_data){ .train = d, .val = d, .order.d = d };
+  t.run.n_stages = 1;
+  tc_train_data_stage(&t, 0);
   test_rows(&t, d);
   test_parts(&t, &graph);
-  t.batches.val = NULL; /* which is d, too */
+  t.batches.stage[0].val = NULL; /* which is d, too */
   tc_train_data_close(&t);
   if (chdir("/") == 0) fx_clean();
   return done_testing();

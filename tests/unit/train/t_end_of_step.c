@@ -19,6 +19,7 @@ struct fixture {
   struct tc_comm *self;
   struct tc_writer *writer;
   struct tc_data *data;
+  struct tc_stage_data of_stage;
   struct tc_mesh mesh;
   struct tc_train t;
 };
@@ -50,10 +51,13 @@ static bool open_fixture(struct fixture *f)
   if (!rc) rc = tc_data_open(&f->data, &data, &err);
   if (rc) printf("Bail out! %s\n", err.text);
   f->cfg.ckpt_busy = TC_BUSY_SKIP;
+  f->of_stage = (struct tc_stage_data){ .train = f->data, .val = f->data };
   f->t = (struct tc_train){ .run.cfg = &f->cfg,
                             .run.world = f->self,
                             .run.rank_names = &who,
                             .ckpt.writer = f->writer,
+                            .run.n_stages = 1,
+                            .batches.stage = &f->of_stage,
                             .batches.train = f->data,
                             .batches.val = f->data,
                             .run.mesh = &f->mesh,

@@ -80,8 +80,8 @@ static int exec_new(struct tc_exec **out, const struct tc_exec_opts *o, struct t
     if (o->comm[a] || o->native[a]) note("set %s: %d %d", tc_set_name[a], no(o->comm[a]), no(o->native[a]));
   *out = make();
   return call(err, "exec %d %d %d %d %d %d %d %d %d", o->device == train->run.device,
-              o->host == train->run.host, o->mesh == &mesh, o->rank, o->no_fusion, o->no_capture, p == train->run.prog,
-              n, o->fill_ctx == train);
+              o->host == train->run.host, o->mesh == &mesh, o->rank, o->no_fusion, o->no_capture,
+              !memcmp(p, train->run.prog, sizeof train->run.prog), n, o->fill_ctx == train);
 }
 
 static int exec_run(struct tc_exec *x, int i, const struct tc_runtime *r, struct tc_err *err)
@@ -137,7 +137,7 @@ static int open_text(void *rank, const struct tc_err *err)
   (note("agree %d %d", no(world), rc), rc < 0 ? rc : call(err, "agreed"))
 #define tc_comm_same_selection(world, names, s, file, err) call(err, "one table in %d", no(world))
 #define tc_setup_mesh(out, c, n, nodes, devices, err) \
-  (*(out) = &mesh, call(err, "mesh %d %d %d", n, (nodes)[1], devices))
+  (*(out) = &mesh, (void)(c), call(err, "mesh %d %d %d", n, (nodes)[1], devices))
 #define tc_setup_program(o, c, m, rows, err)                                                  \
   ((o)->gpt.batch = 4, (o)->model.context = 8, (o)->gpt.dtype = the->bf16 ? TC_BF16 : TC_F32, \
    (o)->gpt.dropout = 0.5f, call(err, "program"))
@@ -237,6 +237,10 @@ static int open_text(void *rank, const struct tc_err *err)
    (t)->ckpt.start_step = the->start, (t)->ckpt.borrowed = the->borrowed, call(err, "restore"))
 #define tc_run_attention(r, err) call(err, "attention %d", (r) == &train->run)
 #define tc_run_tune(r, known, time, err) call(err, "tune %d %d", (r) == &train->run, (known) == NULL)
+#define tc_setup_stages(out, c, err) one_stage(out)
+#define tc_train_stage(t, step) ((void)0)
+#define tc_train_tokens(t, step) 0
+#define tc_train_border(t, every, step) false
 #define tc_train_writer_open(t, err) call(err, "writer")
 #define tc_metrics_open(t, step, err) call(err, "lines from %d", (int)(step))
 #define tc_train_run_json(t, err) call(err, "run.json %d", (int)(t)->run.base_rss_bytes)
@@ -250,6 +254,13 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_train_guard_clear(t) note("guard clear")
 
 static double val_loss[2];
+
+/* The run has no sections [stage N]. */
+static int one_stage(struct tc_stage **out)
+{
+  *out = tc_calloc(1, sizeof **out);
+  return 0;
+}
 
 static bool all_free(struct tc_comm *const *c, int n)
 {

@@ -84,6 +84,7 @@ static void test_line(struct tc_writer *writer)
   struct tc_train t = { .run.ranks = &ranks, .run.mesh = mesh, .ckpt.writer = writer };
   struct tc_step_report r = { .step = 3, .time = "2026-11-26T06:00:00Z",
                               .tokens = 1000,
+                              .trained = 3000,
                               .step_ns = 250000000,
                               .wait_ns = 2000000,
                               .pp_wait_ns = 31250000,

@@ -1,0 +1,52 @@
+/* stage.c - the stages of a run: what changes at the border of two of them.
+ *
+ * Weights, optimizer and schedule go on. A stage is a function of the step, so that a run that resumes, or goes back, is in the
+ * same one. */
+#include "src/model/model.h"
+#include "src/train/parts.h"
+
+#include <string.h>
+
+/* "data.train, train.lr": what a stage changes. */
+static void name_changes(const struct tc_train *t, int k, char *text, size_t size)
+{
+  static const char *const keys[] = {
+#define STAGE_KEY(section, key, resume) #section "." #key,
+#include "src/config/stage.def"
+  };
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (tc_stage_has(t->run.cfg, k + 1, keys[i])) tc_text_add(text, size, "%s%s", *text ? ", " : "", keys[i]);
+}
+
+static void say_stage(const struct tc_train *t, int k, int64_t step)
+{
+  const struct tc_stage *s = &t->run.stages[k];
+  char text[300] = "";
+  if (t->run.rank) return;
+  name_changes(t, k, text, sizeof text);
+  tc_log("stage %d of %d, from step %lld on%s%s%s: %lld sequences of %lld tokens, rate %.3g", k + 1, t->run.n_stages,
+         (long long)s->first, *text ? " (" : "", text, *text ? ")" : "", (long long)s->c.train_global_batch,
+         (long long)s->context, tc_rate_at(&t->rate, step));
+}
+
+void tc_train_stage(struct tc_train *t, int64_t step)
+{
+  const int k = tc_stages_at(t->run.stages, t->run.n_stages, step);
+  struct tc_config c;
+  if (k == t->run.at) return;
+  tc_config_at_stage(&c, t->run.cfg, k);
+  tc_run_stage(&t->run, k);
+  tc_train_data_stage(t, k);
+  t->rate = tc_rate_of(&c);
+  tc_tasks_ready(t);
+  say_stage(t, k, step);
+}
+
+int64_t tc_train_tokens(const struct tc_train *t, int64_t step)
+{ return tc_stages_tokens(t->run.stages, t->run.n_stages, step); }
+
+static double work(const struct tc_run_stage *s)
+{ return tc_model_flops(&s->opts.model) * (double)(s->opts.gpt.batch * s->opts.model.context); }
+
+double tc_train_peak_s(const struct tc_train *t)
+{ return t->run.at == 0 ? t->plan.peak_s : t->plan.peak_s * work(&t->run.stage[t->run.at]) / work(&t->run.stage[0]); }
