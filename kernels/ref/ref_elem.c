@@ -98,6 +98,15 @@ int tc_ref_clip(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
+/* State k of an update, rounded by the bits that op.def says. */
+static void put_state(const struct tc_call *c, int k, int64_t i, double x)
+{
+  const struct tc_view *y = &c->out[1 + k];
+  const uint32_t bits = tc_bits(c->rt->seed, (uint32_t)c->k[0], (uint32_t)c->rt->step, (uint64_t)tc_view_global(y, i));
+  if (y->dtype == TC_BF16) ((uint16_t *)y->data)[i] = tc_f32_to_bf16_by((float)x, bits >> 16 * k);
+  else tc_ref_put(y, i, x);
+}
+
 /* Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019; the order of the
  * operations is torch.optim.AdamW's. */
 int tc_ref_adamw(struct tc_device *d, const struct tc_call *c)
@@ -114,8 +123,8 @@ int tc_ref_adamw(struct tc_device *d, const struct tc_call *c)
     double m = b1 * tc_ref_get(&c->in[3], i) + (1 - b1) * g;
     double v = b2 * tc_ref_get(&c->in[4], i) + (1 - b2) * g * g;
     tc_ref_put(&c->out[0], i, w - size * m / (sqrt(v) / root + rt->eps));
-    tc_ref_put(&c->out[1], i, m);
-    tc_ref_put(&c->out[2], i, v);
+    put_state(c, 0, i, m);
+    put_state(c, 1, i, v);
   }
   return 0;
 }
@@ -142,7 +151,7 @@ int tc_ref_momentum(struct tc_device *d, const struct tc_call *c)
   for (int64_t i = 0; i < c->out[0].elems; i++) {
     const double w = tc_ref_get(&c->in[2], i), m = c->rt->momentum * tc_ref_get(&c->in[3], i) + decayed(c, i);
     tc_ref_put(&c->out[0], i, w - lr * m);
-    tc_ref_put(&c->out[1], i, m);
+    put_state(c, 0, i, m);
   }
   return 0;
 }
@@ -157,7 +166,7 @@ int tc_ref_lion(struct tc_device *d, const struct tc_call *c)
     const double g = tc_ref_get(&c->in[0], i) * scale, m = tc_ref_get(&c->in[3], i), x = b1 * m + (1 - b1) * g;
     const double sign = x > 0 ? 1 : x < 0 ? -1 : x;          /* not a number stays one */
     tc_ref_put(&c->out[0], i, tc_ref_get(&c->in[2], i) * keep - lr * sign);
-    tc_ref_put(&c->out[1], i, b2 * m + (1 - b2) * g);
+    put_state(c, 0, i, b2 * m + (1 - b2) * g);
   }
   return 0;
 }

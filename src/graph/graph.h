@@ -93,7 +93,7 @@ struct tc_attr {
     int64_t sequence;            /* attention, rope: tokens per sequence */
     int64_t vocab;               /* rowmax, sumexp: columns without padding */
     int64_t site;                /* dropout: the site's number in the model */
-    int64_t stream;              /* normal: the stream of random numbers */
+    int64_t stream;              /* normal, updates with states in bf16: the stream of random numbers */
   };
   union {
     int64_t second;              /* either of these: kernels receive it as k[1] */
@@ -149,6 +149,7 @@ struct tc_param {
   uint8_t set_axes;              /* the axes on which an annotation placed it */
   bool reshard_after_set;        /* ... by an annotation */
   uint8_t kind;                  /* how it is updated: enum tc_update */
+  uint8_t state_dtype;           /* of its states, if the master is fp32; else they have the master's */
   float decay, lr;               /* what train.weight_decay and train.lr are multiplied by */
   float init_std;                /* N(0, std); 0: constant init_value */
   float init_value;

@@ -67,7 +67,7 @@ static int32_t state(struct tc_graph *g, int32_t param, int k)
   const char *prefix = tc_update_row[g->param[param].kind].state[k];
   struct tc_tensor w = g->tensor[g->param[param].master];
   char *name = tc_sprintf("optim.%s.%s", prefix, g->param[param].name);
-  int32_t t = tc_tensor_new(g, name, w.dtype, w.rank, w.dim);
+  int32_t t = tc_tensor_new(g, name, w.dtype == TC_F32 ? g->param[param].state_dtype : w.dtype, w.rank, w.dim);
   free(name);
   struct tc_tensor *x = &g->tensor[t];
   x->state = x->saved = x->annotated = true;
@@ -104,6 +104,10 @@ static void refresh_weight(struct tc_graph *g, int32_t param, int32_t master)
   update_node(g, param, tc_node_new(g, TC_OP_CAST, 1, &master, 1, &w));
 }
 
+/* The stream of random numbers of a parameter, from its name: the same for every layout, whatever other
+ * tensors the program has. */
+static int64_t stream(const char *name) { return (int64_t)tc_hash32(name); }
+
 static void update(struct tc_graph *g, int32_t param)
 {
   const struct tc_update_row *u = &tc_update_row[g->param[param].kind];
@@ -117,6 +121,7 @@ static void update(struct tc_graph *g, int32_t param)
   struct tc_node *n = tc_node_new(g, u->op, 3 + u->states, in, 1 + u->states, out);
   n->attr.decay = p.decay;
   n->attr.lr = p.lr;
+  if (u->states > 0 && g->tensor[p.state[0]].dtype == TC_BF16) n->attr.stream = stream(p.name);
   update_node(g, param, n);
   refresh_weight(g, param, out[0]);
 }
@@ -133,10 +138,6 @@ void tc_optim_build(struct tc_graph *g)
   free(sum);
   for (int32_t i = 0; i < g->n_params; i++) update(g, i);
 }
-
-/* The stream of random numbers of a parameter, from its name: the same for every layout, whatever other
- * tensors the program has. */
-static int64_t stream(const char *name) { return (int64_t)tc_hash32(name); }
 
 void tc_optim_refresh(struct tc_graph *g)
 {
