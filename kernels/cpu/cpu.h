@@ -85,7 +85,7 @@ static inline const int32_t *tc_cpu_i32(const struct tc_view *v)
   TC_ASSERT(v->dtype == TC_I32);
   return v->data;
 }
-/* An update's states (cpu_round.c): the bits by which n elements from i on are rounded, in bits[n]; NULL: no state is in bf16. */
+/* An update's states (cpu_round.c): the bits by which n elements from i on are rounded, in bits[n]; NULL: none is in bf16. */
 const uint32_t *tc_cpu_draw(const struct tc_call *c, int64_t i, int64_t n, uint32_t *bits);
 /* State k after tc_cpu_out, as tc_cpu_put, rounded by these bits. */
 void tc_cpu_put_state(const struct tc_call *c, int k, int64_t i, int64_t n, const float *buf, const uint32_t *bits);
@@ -99,22 +99,21 @@ typedef void tc_cpu_block_fn(float *y, const float *a, const float *b, int64_t n
 /* A kernel that computes output 0 by fn, block by block. */
 int tc_cpu_each_block(struct tc_device *d, const struct tc_call *c, tc_cpu_block_fn *fn);
 
-/* tc_philox for the counter in x, for a function that is compiled with TC_CLONES: counters beside each other are vectorised. */
-static inline __attribute__((always_inline)) void tc_cpu_philox(uint32_t x[4], uint64_t key)
-{
-  uint32_t x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3], k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-#pragma GCC unroll 10
-  for (int round = 0; round < 10; round++) {
-    uint64_t p0 = (uint64_t)0xD2511F53u * x0, p1 = (uint64_t)0xCD9E8D57u * x2;
-    x0 = (uint32_t)(p1 >> 32) ^ x1 ^ k0;
-    x2 = (uint32_t)(p0 >> 32) ^ x3 ^ k1;
-    x1 = (uint32_t)p1;
-    x3 = (uint32_t)p0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
-}
+/* tc_philox for the counter in the variables x0 to x3, in a loop over counters, which is then vectorised; a function that is
+ * given their addresses would keep it from that. */
+#define TC_CPU_PHILOX(x0, x1, x2, x3, key) do { \
+    uint32_t k0 = (uint32_t)(key), k1 = (uint32_t)((key) >> 32); \
+    _Pragma("GCC unroll 10") \
+    for (int round = 0; round < 10; round++) { \
+      const uint64_t p0 = (uint64_t)0xD2511F53u * x0, p1 = (uint64_t)0xCD9E8D57u * x2; \
+      x0 = (uint32_t)(p1 >> 32) ^ x1 ^ k0; \
+      x2 = (uint32_t)(p0 >> 32) ^ x3 ^ k1; \
+      x1 = (uint32_t)p1; \
+      x3 = (uint32_t)p0; \
+      k0 += 0x9E3779B9u; \
+      k1 += 0xBB67AE85u; \
+    } \
+  } while (0)
 
 /* ---- sums over rows, in a fixed order -------------------------------------------------- */
 

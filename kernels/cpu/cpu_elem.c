@@ -145,7 +145,7 @@ static int64_t next_global(const struct tc_view *v, int64_t i, int64_t before)
  * it is vectorised. */
 struct stream { uint64_t seed; uint32_t a, b; float p, scale; };
 
-TC_CLONES static void drop_run(float *y, const float *v, int64_t n, const struct stream *s,
+TC_CLONES static void drop_run(float *y, const float *x, int64_t n, const struct stream *s,
                                uint64_t first)
 {
   const uint64_t seed = s->seed;
@@ -154,10 +154,10 @@ TC_CLONES static void drop_run(float *y, const float *v, int64_t n, const struct
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) {
     uint64_t at = first + (uint64_t)i;
-    uint32_t x[4] = { (uint32_t)at, (uint32_t)(at >> 32), b, a };
-    tc_cpu_philox(x, seed);
-    float u = (float)(int32_t)(x[0] >> 8) * 0x1p-24f;
-    y[i] = u >= p ? v[i] * scale : 0.f;
+    uint32_t x0 = (uint32_t)at, x1 = (uint32_t)(at >> 32), x2 = b, x3 = a;
+    TC_CPU_PHILOX(x0, x1, x2, x3, seed);
+    float u = (float)(int32_t)(x0 >> 8) * 0x1p-24f;
+    y[i] = u >= p ? x[i] * scale : 0.f;
   }
 }
 

@@ -6,19 +6,28 @@
 
 #include <string.h>
 
-/* bits[4 n]: the blocks from number `first` on, as tc_bits takes them. */
+/* word[k][n]: word k of the blocks from number `first` on, which tc_bits has one after the other. */
+enum { BLOCKS = TC_BLOCK / 4 + 2 };
 struct stream { uint64_t seed; uint32_t a, b; };
-TC_CLONES static void draw_blocks(uint32_t *bits, int64_t n, const struct stream *s, uint64_t first)
+TC_CLONES static void draw_words(uint32_t word[4][BLOCKS], int64_t n, const struct stream *s, uint64_t first)
 {
   const uint64_t seed = s->seed;
   const uint32_t a = s->a, b = s->b;
+  uint32_t *w0 = word[0], *w1 = word[1], *w2 = word[2], *w3 = word[3];
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) {
     const uint64_t at = first + (uint64_t)i;
-    uint32_t x[4] = { (uint32_t)at, (uint32_t)(at >> 32), b, a };
-    tc_cpu_philox(x, seed);
-    for (int k = 0; k < 4; k++) bits[4 * i + k] = x[k];
+    uint32_t x0 = (uint32_t)at, x1 = (uint32_t)(at >> 32), x2 = b, x3 = a;
+    TC_CPU_PHILOX(x0, x1, x2, x3, seed);
+    w0[i] = x0, w1[i] = x1, w2[i] = x2, w3[i] = x3;
   }
+}
+
+TC_CLONES static void in_order(uint32_t *bits, uint32_t word[4][BLOCKS], int64_t n)
+{
+  const uint32_t *w0 = word[0], *w1 = word[1], *w2 = word[2], *w3 = word[3];
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) bits[4 * i] = w0[i], bits[4 * i + 1] = w1[i], bits[4 * i + 2] = w2[i], bits[4 * i + 3] = w3[i];
 }
 
 TC_CLONES static void round_by(uint16_t *y, const float *x, const uint32_t *bits, int half, int64_t n)
@@ -46,10 +55,12 @@ const uint32_t *tc_cpu_draw(const struct tc_call *c, int64_t i, int64_t n, uint3
   const struct stream s = { c->rt->seed, (uint32_t)c->k[0], (uint32_t)c->rt->step };
   const int64_t run = run_of(v), skip = tc_view_skip(v);
   for (int64_t j = 0, m; j < n; j += m) {
-    uint32_t part[TC_BLOCK + 8];
+    uint32_t word[4][BLOCKS], part[4 * BLOCKS];
     m = TC_MIN(n - j, run - (skip + i + j) % run);
     const uint64_t at = (uint64_t)tc_view_global(v, i + j), from = at % 4;
-    draw_blocks(part, tc_ceil_div((int64_t)from + m, 4), &s, at / 4);
+    const int64_t blocks = tc_ceil_div((int64_t)from + m, 4);
+    draw_words(word, blocks, &s, at / 4);
+    in_order(part, word, blocks);
     memcpy(bits + j, part + from, (size_t)m * sizeof *bits);
   }
   return bits;

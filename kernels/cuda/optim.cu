@@ -148,7 +148,7 @@ int tc_cuda_clip(struct tc_device *d, const struct tc_call *c)
 enum { LEVELS = 3 };
 struct box {
   int64_t skip, first;           /* elements of the box before those that are here; the global index of its corner */
-  int64_t run[LEVELS], step[LEVELS];     /* from the last dimension on, but the first: run elements of the box, of step of the tensor; 0: no more */
+  int64_t run[LEVELS], step[LEVELS];     /* from the last dimension on: so many of the box, of the tensor; run 0: no more */
 };
 enum { G_BF16 = 1, W_BF16 = 2, CAST_BF16 = 4, WIDE = 8, STATE_BF16 = 16 };
 struct update {

@@ -84,7 +84,8 @@ static bool is_of_optimizer(const struct tc_graph *g, const struct tc_tensor *x)
 
 /* Whether a saved tensor's numbers can be this one's: of the same type; weights that are used in bf16 alone are saved in fp32;
  * an update's states may be of the other train.state_type, for which ckpt.changed has been asked. */
-static bool fits(const struct tc_run *r, const struct tc_graph *g, const struct tc_tensor *x, const struct tc_ckpt_tensor *saved)
+static bool fits(const struct tc_run *r, const struct tc_graph *g, const struct tc_tensor *x,
+                 const struct tc_ckpt_tensor *saved)
 {
   const bool types = (saved->dtype == TC_F32 && x->dtype == TC_BF16) || (saved->dtype == TC_BF16 && x->dtype == TC_F32);
   return tc_ckpt_has_shape(saved, x->rank, x->dim)
