@@ -62,7 +62,7 @@ int tc_device_check(struct tc_device *d, struct tc_err *err)
 int64_t tc_view_global(const struct tc_view *v, int64_t i)
 {
   if (v->rank == 0) return 0;
-  if (v->rows >= 0) i += v->row0 * v->dim[v->rank - 1];
+  i += tc_view_skip(v);
   int64_t global = 0, stride = 1;
   for (int d = v->rank - 1; d >= 0; d--) {
     /* The first dimension may extend past the global size (padding), so its index is not wrapped. */

@@ -34,6 +34,10 @@ struct tc_view {
   int64_t elems;               /* elements at data */
 };
 
+/* Elements of the box before the first one at data; those of a tensor of one dimension are rows by themselves. */
+static inline int64_t tc_view_skip(const struct tc_view *v)
+{ return v->rows < 0 ? 0 : v->row0 * (v->rank > 1 ? v->dim[v->rank - 1] : 1); }
+
 /* The global index (row-major) of element i of a view. */
 int64_t tc_view_global(const struct tc_view *v, int64_t i);
 

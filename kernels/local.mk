@@ -21,6 +21,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/cpu/cpu_norm.c \
   %D%/cpu/cpu_qk_scale.c \
   %D%/cpu/cpu_rms.c \
+  %D%/cpu/cpu_round.c \
   %D%/cpu/cpu_rope.c \
   %D%/cpu/cpu_optim.c \
   %D%/cpu/cpu_tile.c \

@@ -18,10 +18,10 @@ enum { TC_MUON_STEPS = 5 };      /* odd: the last X is in place 1 */
 #define TC_MUON_C 2.0315
 #define TC_MUON_LEAST 1e-7       /* of |U| */
 
-static inline int tc_muon_matrices(const struct tc_call *c) { return tc_matrices(c->out[0].global, c->k[1]); }
+static inline int tc_muon_matrices(const struct tc_call *c) { return tc_matrices(c->out[0].global, c->k[2]); }
 static inline struct tc_matrix tc_muon_matrix(const struct tc_call *c, int i)
 {
-  return tc_matrix_of(c->out[0].global, c->out[0].rank, c->k[0], c->k[1], i);
+  return tc_matrix_of(c->out[0].global, c->out[0].rank, c->k[1], c->k[2], i);
 }
 
 /* The first element of row r of a matrix in the weight. */

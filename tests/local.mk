@@ -268,6 +268,7 @@ test_headers = \
   %D%/unit/kernels/kernels_muon.h \
   %D%/unit/kernels/kernels_parts.h \
   %D%/unit/kernels/kernels_row_order.h \
+  %D%/unit/kernels/kernels_states.h \
   %D%/unit/kernels/t_kernels.h \
   %D%/unit/random.h \
   %D%/unit/row_list.h \
@@ -345,6 +346,7 @@ script_tests = \
   %D%/mpi/m_report \
   %D%/mpi/m_recipe \
   %D%/mpi/m_stages \
+  %D%/mpi/m_states \
   %D%/mpi/m_resume \
   %D%/mpi/m_tokenizer \
   %D%/mpi/m_trace \

@@ -85,6 +85,10 @@ static inline const int32_t *tc_cpu_i32(const struct tc_view *v)
   TC_ASSERT(v->dtype == TC_I32);
   return v->data;
 }
+/* An update's states (cpu_round.c): the bits by which n elements from i on are rounded, in bits[n]; NULL: none is in bf16. */
+const uint32_t *tc_cpu_draw(const struct tc_call *c, int64_t i, int64_t n, uint32_t *bits);
+/* State k after tc_cpu_out, as tc_cpu_put, rounded by these bits. */
+void tc_cpu_put_state(const struct tc_call *c, int k, int64_t i, int64_t n, const float *buf, const uint32_t *bits);
 /* y (+)= x, n elements. */
 void tc_cpu_accum(float *y, const float *x, int64_t n, bool acc);
 /* y = a + b, n elements; y may be one of them. */
@@ -94,6 +98,22 @@ void tc_cpu_plus(float *y, const float *a, const float *b, int64_t n);
 typedef void tc_cpu_block_fn(float *y, const float *a, const float *b, int64_t n, const float *f);
 /* A kernel that computes output 0 by fn, block by block. */
 int tc_cpu_each_block(struct tc_device *d, const struct tc_call *c, tc_cpu_block_fn *fn);
+
+/* tc_philox for the counter in the variables x0 to x3, in a loop over counters, which is then vectorised; a function that is
+ * given their addresses would keep it from that. */
+#define TC_CPU_PHILOX(x0, x1, x2, x3, key) do { \
+    uint32_t k0 = (uint32_t)(key), k1 = (uint32_t)((key) >> 32); \
+    _Pragma("GCC unroll 10") \
+    for (int round = 0; round < 10; round++) { \
+      const uint64_t p0 = (uint64_t)0xD2511F53u * x0, p1 = (uint64_t)0xCD9E8D57u * x2; \
+      x0 = (uint32_t)(p1 >> 32) ^ x1 ^ k0; \
+      x2 = (uint32_t)(p0 >> 32) ^ x3 ^ k1; \
+      x1 = (uint32_t)p1; \
+      x3 = (uint32_t)p0; \
+      k0 += 0x9E3779B9u; \
+      k1 += 0xBB67AE85u; \
+    } \
+  } while (0)
 
 /* ---- sums over rows, in a fixed order -------------------------------------------------- */
 

@@ -148,22 +148,14 @@ struct stream { uint64_t seed; uint32_t a, b; float p, scale; };
 TC_CLONES static void drop_run(float *y, const float *x, int64_t n, const struct stream *s,
                                uint64_t first)
 {
-  const uint32_t key0 = (uint32_t)s->seed, key1 = (uint32_t)(s->seed >> 32), a = s->a, b = s->b;
+  const uint64_t seed = s->seed;
+  const uint32_t a = s->a, b = s->b;
   const float p = s->p, scale = s->scale;
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) {
     uint64_t at = first + (uint64_t)i;
-    uint32_t x0 = (uint32_t)at, x1 = (uint32_t)(at >> 32), x2 = b, x3 = a, k0 = key0, k1 = key1;
-#pragma GCC unroll 10
-    for (int round = 0; round < 10; round++) {
-      uint64_t p0 = (uint64_t)0xD2511F53u * x0, p1 = (uint64_t)0xCD9E8D57u * x2;
-      x0 = (uint32_t)(p1 >> 32) ^ x1 ^ k0;
-      x2 = (uint32_t)(p0 >> 32) ^ x3 ^ k1;
-      x1 = (uint32_t)p1;
-      x3 = (uint32_t)p0;
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
+    uint32_t x0 = (uint32_t)at, x1 = (uint32_t)(at >> 32), x2 = b, x3 = a;
+    TC_CPU_PHILOX(x0, x1, x2, x3, seed);
     float u = (float)(int32_t)(x0 >> 8) * 0x1p-24f;
     y[i] = u >= p ? x[i] * scale : 0.f;
   }

@@ -86,12 +86,13 @@ static double average_row(const struct tc_call *c, const struct tc_matrix *x, in
   double sum = 0;
   for (int64_t j = 0; j < x->m; j += TC_BLOCK) {
     float g_buf[TC_BLOCK], m_buf[TC_BLOCK], out[TC_BLOCK], u[TC_BLOCK];
+    uint32_t bits[TC_BLOCK];
     const int64_t n = TC_MIN(TC_BLOCK, x->m - j), at = tc_muon_row(x, r) + j;
     const float *g = tc_cpu_in(&c->in[0], at, n, g_buf);
     float *m = tc_cpu_out(&c->out[1], at, n, out, false);
     average(m, tc_cpu_in(&c->in[3], at, n, m_buf), g, mu, rest, n);
-    tc_cpu_put(&c->out[1], at, n, m);
-    look_ahead(u, m, g, mu, rest, 1, n);
+    tc_cpu_put_state(c, 0, at, n, m, tc_cpu_draw(c, at, n, bits));
+    look_ahead(u, tc_cpu_in(&c->out[1], at, n, m_buf), g, mu, rest, 1, n);
     sum += squares_of(u, n);
   }
   return sum;

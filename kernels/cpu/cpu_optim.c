@@ -83,6 +83,7 @@ int tc_cpu_adamw(struct tc_device *d, const struct tc_call *c)
 #pragma omp parallel for num_threads(tc_cpu_threads(d, elems)) schedule(static)
   for (int64_t i = 0; i < elems; i += TC_BLOCK) {
     float in[4][TC_BLOCK], out[3][TC_BLOCK];
+    uint32_t bits[TC_BLOCK];
     int64_t n = TC_MIN(TC_BLOCK, elems - i);
     struct moments p;
     p.g = tc_cpu_in(&c->in[0], i, n, in[0]);
@@ -94,8 +95,9 @@ int tc_cpu_adamw(struct tc_device *d, const struct tc_call *c)
     p.v = tc_cpu_out(&c->out[2], i, n, out[2], false);
     adamw_block(&p, &k, n);
     tc_cpu_put(&c->out[0], i, n, p.w);
-    tc_cpu_put(&c->out[1], i, n, p.m);
-    tc_cpu_put(&c->out[2], i, n, p.v);
+    const uint32_t *by = tc_cpu_draw(c, i, n, bits);
+    tc_cpu_put_state(c, 0, i, n, p.m, by);
+    tc_cpu_put_state(c, 1, i, n, p.v, by);
   }
   return 0;
 }
@@ -165,11 +167,12 @@ static int update_one(struct tc_device *d, const struct tc_call *c, one_block *b
 #pragma omp parallel for num_threads(tc_cpu_threads(d, elems)) schedule(static)
   for (int64_t i = 0; i < elems; i += TC_BLOCK) {
     float in[3][TC_BLOCK], out[2][TC_BLOCK];
+    uint32_t bits[TC_BLOCK];
     const int64_t n = TC_MIN(TC_BLOCK, elems - i);
     float *w = tc_cpu_out(&c->out[0], i, n, out[0], false), *m = tc_cpu_out(&c->out[1], i, n, out[1], false);
     block(w, m, tc_cpu_in(&c->in[0], i, n, in[0]), tc_cpu_in(&c->in[2], i, n, in[1]), tc_cpu_in(&c->in[3], i, n, in[2]), &k, n);
     tc_cpu_put(&c->out[0], i, n, w);
-    tc_cpu_put(&c->out[1], i, n, m);
+    tc_cpu_put_state(c, 0, i, n, m, tc_cpu_draw(c, i, n, bits));
   }
   return 0;
 }

@@ -319,6 +319,26 @@ static __device__ __forceinline__ void tc_add_to(struct tc_arr a, int64_t i, int
   tc_store(a, i, n, wide, x);
 }
 
+/* ---- random numbers ----------------------------------------------------------------------- */
+
+/* base/base.h's tc_philox, for one counter. */
+static __device__ __forceinline__ void tc_draw(uint32_t x[4], uint64_t key, uint64_t c0, uint64_t c1)
+{
+  uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+  x[0] = (uint32_t)c0, x[1] = (uint32_t)(c0 >> 32);
+  x[2] = (uint32_t)c1, x[3] = (uint32_t)(c1 >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; round++) {
+    const uint64_t p0 = (uint64_t)0xD2511F53u * x[0], p1 = (uint64_t)0xCD9E8D57u * x[2];
+    x[0] = (uint32_t)(p1 >> 32) ^ x[1] ^ k0;
+    x[2] = (uint32_t)(p0 >> 32) ^ x[3] ^ k1;
+    x[1] = (uint32_t)p1;
+    x[3] = (uint32_t)p0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+}
+
 /* ---- sums and maxima over a warp and a block ---------------------------------------------- */
 
 /* LANES: over each so many neighbours of a warp. */

@@ -340,27 +340,9 @@ static struct place place_of(const struct tc_view *v)
     p.global[k] = from < 0 ? 1 : v->global[from];
     if (from > 0) p.flat = p.flat && v->dim[from] == v->global[from], row *= v->dim[from];
   }
-  p.first = v->rows >= 0 && v->rank ? v->row0 * v->dim[v->rank - 1] : 0;
+  p.first = tc_view_skip(v);
   if (p.flat && v->rank) p.first += v->off[0] * row;
   return p;
-}
-
-/* base/base.h's tc_philox, for one counter. */
-static __device__ __forceinline__ void philox(uint32_t x[4], uint64_t key, uint64_t c0, uint64_t c1)
-{
-  uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-  x[0] = (uint32_t)c0, x[1] = (uint32_t)(c0 >> 32);
-  x[2] = (uint32_t)c1, x[3] = (uint32_t)(c1 >> 32);
-#pragma unroll
-  for (int round = 0; round < 10; round++) {
-    const uint64_t p0 = (uint64_t)0xD2511F53u * x[0], p1 = (uint64_t)0xCD9E8D57u * x[2];
-    x[0] = (uint32_t)(p1 >> 32) ^ x[1] ^ k0;
-    x[2] = (uint32_t)(p0 >> 32) ^ x[3] ^ k1;
-    x[1] = (uint32_t)p1;
-    x[3] = (uint32_t)p0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
 }
 
 struct dropout {
@@ -376,7 +358,7 @@ struct dropout {
   {
     uint32_t r[4];
     const int64_t g = tc_natural_element(&rows, at.next(), columns);
-    philox(r, now->seed, (uint64_t)g, stream | (uint32_t)now->step);
+    tc_draw(r, now->seed, (uint64_t)g, stream | (uint32_t)now->step);
     const float u = (float)(r[0] >> 8) * 0x1p-24f;
     return u >= p ? (float)((double)x / (1.0 - (double)p)) : 0.f;
   }
@@ -406,7 +388,7 @@ struct normal {
   {
     uint32_t x[4];
     const int64_t g = at.next();
-    philox(x, now->seed, (uint64_t)g, stream);
+    tc_draw(x, now->seed, (uint64_t)g, stream);
     const double u1 = ((double)((uint64_t)x[0] << 21 | x[1] >> 11) + 1) * 0x1p-53;
     const double u2 = (double)((uint64_t)x[2] << 21 | x[3] >> 11) * 0x1p-53;
     const float z = (float)(sqrt(-2 * log(u1)) * cos(6.283185307179586476925 * u2));

@@ -20,17 +20,30 @@ static __device__ __forceinline__ int64_t place_of(const struct shape &s, int64_
   return (s.first + r / s.run * s.step + r % s.run) * s.m + i % s.m;
 }
 
+/* Element `at` of the weight's state, which is all here; in bf16 rounded as op.def says. */
+static __device__ __forceinline__ void put_state(struct tc_arr m, int64_t at, float x, const struct tc_now *now, uint32_t stream)
+{
+  const uint32_t u = __float_as_uint(x);
+  if (m.bf16 && (u & 0x7f800000u) != 0x7f800000u) {
+    uint32_t word[4];
+    tc_draw(word, now->seed, (uint64_t)at / 4, (uint64_t)stream << 32 | (uint32_t)now->step);
+    x = __uint_as_float((u + (word[at % 4] & 0xffffu)) & 0xffff0000u);
+  }
+  tc_put(m, at, x);
+}
+
 /* part[block]: squares of the update; the average of gradients is written. */
 static __global__ void __launch_bounds__(THREADS)
 average(struct shape s, struct tc_arr m, struct tc_arr m0, struct tc_arr g, const float *scale, const struct tc_now *now,
-        double *part)
+        uint32_t stream, double *part)
 {
   const float mu = now->muon_momentum, rest = (float)((1 - (double)mu) * (double)*scale);
   double sum = 0;
   for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < s.n * s.m; i += (int64_t)gridDim.x * THREADS) {
     const int64_t at = place_of(s, i);
-    const float e = rest * tc_get(g, at), x = mu * tc_get(m0, at) + e, u = mu * x + e;
-    tc_put(m, at, x);
+    const float e = rest * tc_get(g, at);
+    put_state(m, at, mu * tc_get(m0, at) + e, now, stream);
+    const float u = mu * tc_get(m, at) + e;
     sum += (double)(u * u);
   }
   sum = tc_block_sum(sum);
@@ -141,7 +154,8 @@ static int update_matrix(struct tc_device *d, const struct tc_call *c, const str
   const dim3 all = tc_blocks(x->n * x->m, THREADS), threads(THREADS);
   const int64_t small = TC_MIN(x->n, x->m), blocks = norm_blocks(x);
   float *size = (float *)(part + NORM_BLOCKS);
-  TC_LAUNCH(average, dim3((unsigned)blocks), threads, 0, tc_stream(d), s, m, tc_arr_of(&c->in[3]), g, scale, now, part);
+  TC_LAUNCH(average, dim3((unsigned)blocks), threads, 0, tc_stream(d), s, m, tc_arr_of(&c->in[3]), g, scale, now,
+            (uint32_t)c->k[0], part);
   TC_LAUNCH(inverse_norm, dim3(1), threads, 0, tc_stream(d), size, (const double *)part, blocks);
   TC_LAUNCH(first_x, all, threads, 0, tc_stream(d), s, place(c, x, 0), m, g, scale, now, (const float *)size);
   for (int k = 0; k < TC_MUON_STEPS; k++) {

@@ -7,7 +7,7 @@
 #include "kernels/cuda/dev.h"
 
 enum { THREADS = 256, NORM_ELEMS = THREADS * 8 * 8, NORM_BLOCKS = 1024, SCALARS = 64 };
-enum { NORMS = 100, UPDATES = 48, BLOCK_ELEMS = THREADS * 8 };
+enum { NORMS = 100, UPDATES = 28, BLOCK_ELEMS = THREADS * 8 };
 
 /* The last i of n with first[i] <= block. */
 static __device__ __forceinline__ int of_block(const uint32_t *first, int n, uint32_t block)
@@ -144,12 +144,19 @@ int tc_cuda_clip(struct tc_device *d, const struct tc_call *c)
 
 /* ---- updates -------------------------------------------------------------------------------- */
 
-enum { G_BF16 = 1, W_BF16 = 2, CAST_BF16 = 4, WIDE = 8 };
+/* Where a box's elements are in the global tensor: dimensions that it has whole are one with those before them. */
+enum { LEVELS = 3 };
+struct box {
+  int64_t skip, first;           /* elements of the box before those that are here; the global index of its corner */
+  int64_t run[LEVELS], step[LEVELS];     /* from the last dimension on: so many of the box, of the tensor; run 0: no more */
+};
+enum { G_BF16 = 1, W_BF16 = 2, CAST_BF16 = 4, WIDE = 8, STATE_BF16 = 16 };
 struct update {
   char *g, *w, *m, *v, *cast;    /* in place; m and v: the states; cast: a copy of w, may be NULL */
   int64_t n;
   float decay, lr;               /* what weight decay and learning rate are multiplied by */
-  uint32_t flags;
+  uint32_t flags, stream;        /* stream and box: states in bf16 are drawn by them */
+  struct box box;
 };
 struct updates {
   uint32_t first[UPDATES];       /* each one's first block */
@@ -188,6 +195,58 @@ static __device__ __forceinline__ void put_groups(char *at, bool bf16, const str
     tc_store4({ at, bf16 }, p.i + from, p.left - from, p.wide, x + q * GROUP);
 }
 
+/* tc_view_global of element i. */
+static __device__ __forceinline__ int64_t global_of(const struct box &b, int64_t i)
+{
+  int64_t at = b.first, step = 1, e = b.skip + i;
+#pragma unroll
+  for (int k = 0; k < LEVELS; k++) {
+    if (b.run[k] == 0) break;
+    at += e % b.run[k] * step;
+    e /= b.run[k];
+    step = b.step[k];
+  }
+  return at + e * step;
+}
+
+/* tc_bits of the thread's elements, if its states are in bf16. A group is most often one block of Philox's. */
+static __device__ __forceinline__ void draw_groups(uint32_t bits[8], const struct place &p, const struct tc_now &now)
+{
+  if (!(p.u.flags & STATE_BF16)) return;
+  const uint64_t stream = (uint64_t)p.u.stream << 32 | (uint32_t)now.step;
+#pragma unroll
+  for (int q = 0; q < GROUPS; q++) {
+    const int64_t i = p.i + q * THREADS * GROUP, at = global_of(p.u.box, i);
+    if (at % 4 == 0 && global_of(p.u.box, i + 3) == at + 3) {
+      tc_draw(bits + q * GROUP, now.seed, (uint64_t)at / 4, stream);
+      continue;
+    }
+    for (int k = 0; k < GROUP; k++) {
+      uint32_t x[4];
+      const int64_t one = global_of(p.u.box, i + k);
+      tc_draw(x, now.seed, (uint64_t)one / 4, stream);
+      bits[q * GROUP + k] = one % 4 < 2 ? x[one % 2] : x[2 + one % 2];
+    }
+  }
+}
+
+static __device__ __forceinline__ void get_state(float x[8], char *at, const struct place &p)
+{
+  get_groups(x, at, (p.u.flags & STATE_BF16) != 0, p);
+}
+
+/* State `half`; in bf16 as tc_f32_to_bf16_by: what is left is stored as it is. */
+static __device__ __forceinline__ void put_state(char *at, const struct place &p, float x[8], const uint32_t bits[8], int half)
+{
+  const bool bf16 = (p.u.flags & STATE_BF16) != 0;
+#pragma unroll
+  for (int k = 0; k < 8; k++) {
+    const uint32_t u = __float_as_uint(x[k]);
+    if (bf16 && (u & 0x7f800000u) != 0x7f800000u) x[k] = __uint_as_float((u + (bits[k] >> 16 * half & 0xffffu)) & 0xffff0000u);
+  }
+  put_groups(at, bf16, p, x);
+}
+
 /* w, and its copy in another type. */
 static __device__ __forceinline__ void put_weight(const struct place &p, const float w[8])
 {
@@ -206,10 +265,12 @@ static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
   const struct tc_now now = *t.now;
   const float scale = *t.scale, keep = keep_of(now, p.u), size = now.size * p.u.lr;
   float g[8], w[8], m[8], v[8];
+  uint32_t bits[8];
   get_groups(g, p.u.g, (p.u.flags & G_BF16) != 0, p);
   get_groups(w, p.u.w, (p.u.flags & W_BF16) != 0, p);
-  get_groups(m, p.u.m, false, p);
-  get_groups(v, p.u.v, false, p);
+  get_state(m, p.u.m, p);
+  get_state(v, p.u.v, p);
+  draw_groups(bits, p, now);
 #pragma unroll
   for (int k = 0; k < 8; k++) {
     const float e = g[k] * scale;
@@ -218,8 +279,8 @@ static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
     w[k] = w[k] * keep - size * m[k] / (sqrtf(v[k]) * now.inv_root + now.eps);
   }
   put_weight(p, w);
-  put_groups(p.u.m, false, p, m);
-  put_groups(p.u.v, false, p, v);
+  put_state(p.u.m, p, m, bits, 0);
+  put_state(p.u.v, p, v, bits, 1);
 }
 
 static __global__ void __launch_bounds__(THREADS) sgd_step(struct updates t)
@@ -243,9 +304,11 @@ template <bool LION> static __global__ void __launch_bounds__(THREADS) one_state
   const struct tc_now now = *t.now;
   const float scale = *t.scale, lr = now.lr * p.u.lr, keep = keep_of(now, p.u), decay = now.weight_decay * p.u.decay;
   float g[8], w[8], m[8];
+  uint32_t bits[8];
   get_groups(g, p.u.g, (p.u.flags & G_BF16) != 0, p);
   get_groups(w, p.u.w, (p.u.flags & W_BF16) != 0, p);
-  get_groups(m, p.u.m, false, p);
+  get_state(m, p.u.m, p);
+  draw_groups(bits, p, now);
 #pragma unroll
   for (int k = 0; k < 8; k++) {
     const float e = g[k] * scale, x = now.b1 * m[k] + now.c1 * e;
@@ -258,12 +321,30 @@ template <bool LION> static __global__ void __launch_bounds__(THREADS) one_state
     }
   }
   put_weight(p, w);
-  put_groups(p.u.m, false, p, m);
+  put_state(p.u.m, p, m, bits, 0);
 }
 
 static uint32_t is_bf16(const struct tc_view *v, uint32_t flag)
 {
   return tc_arr_of(v).bf16 ? flag : 0;
+}
+
+static struct box box_of(const struct tc_view *v)
+{
+  struct box b;
+  int64_t step = 1, run = 1;
+  int n = 0;
+  memset(&b, 0, sizeof b);
+  b.skip = tc_view_skip(v);
+  for (int d = v->rank - 1; d >= 0; d--) {
+    b.first += v->off[d] * step;
+    run *= TC_MAX(v->dim[d], 1), step *= v->global[d];
+    if (d == 0 || v->dim[d] == v->global[d]) continue;
+    TC_ASSERT(n < LEVELS);                       /* weights have four dimensions at most */
+    b.run[n] = run, b.step[n++] = step;
+    run = 1;
+  }
+  return b;
 }
 
 static struct update update_of(const struct tc_call *c, const struct tc_call *cast)
@@ -274,10 +355,13 @@ static struct update update_of(const struct tc_call *c, const struct tc_call *ca
   u.decay = c->f[0], u.lr = c->f[1];
   u.g = (char *)c->in[0].data, u.w = (char *)c->out[0].data;
   u.flags = is_bf16(&c->in[0], G_BF16) | is_bf16(&c->out[0], W_BF16);
+  u.stream = (uint32_t)c->k[0];
+  u.box = box_of(&c->out[0]);
   bool wide = tc_wide(0, &c->in[0], &c->out[0], NULL);
   char **state[] = { &u.m, &u.v };
   for (int k = 1; k < c->n_out; k++) {
-    *state[k - 1] = (char *)tc_f32_of(&c->out[k]);
+    *state[k - 1] = (char *)c->out[k].data;
+    u.flags |= is_bf16(&c->out[k], STATE_BF16);
     wide = wide && tc_wide(0, &c->out[k], NULL, NULL);
   }
   if (cast) {

@@ -34,6 +34,15 @@ static inline void tc_ref_out(const struct tc_call *c, int k, int64_t i, double 
   tc_ref_put(&c->out[k], i, c->acc >> k & 1 ? x + tc_ref_get(&c->out[k], i) : x);
 }
 
+/* State k of an update, rounded by the bits that op.def says. */
+static inline void tc_ref_put_state(const struct tc_call *c, int k, int64_t i, double x)
+{
+  const struct tc_view *y = &c->out[1 + k];
+  const uint32_t bits = tc_bits(c->rt->seed, (uint32_t)c->k[0], (uint32_t)c->rt->step, (uint64_t)tc_view_global(y, i));
+  if (y->dtype == TC_BF16) ((uint16_t *)y->data)[i] = tc_f32_to_bf16_by((float)x, bits >> 16 * k);
+  else tc_ref_put(y, i, x);
+}
+
 static inline int32_t tc_ref_int(const struct tc_view *v, int64_t i)
 {
   TC_ASSERT(v->dtype == TC_I32);

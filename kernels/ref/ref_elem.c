@@ -114,8 +114,8 @@ int tc_ref_adamw(struct tc_device *d, const struct tc_call *c)
     double m = b1 * tc_ref_get(&c->in[3], i) + (1 - b1) * g;
     double v = b2 * tc_ref_get(&c->in[4], i) + (1 - b2) * g * g;
     tc_ref_put(&c->out[0], i, w - size * m / (sqrt(v) / root + rt->eps));
-    tc_ref_put(&c->out[1], i, m);
-    tc_ref_put(&c->out[2], i, v);
+    tc_ref_put_state(c, 0, i, m);
+    tc_ref_put_state(c, 1, i, v);
   }
   return 0;
 }
@@ -142,7 +142,7 @@ int tc_ref_momentum(struct tc_device *d, const struct tc_call *c)
   for (int64_t i = 0; i < c->out[0].elems; i++) {
     const double w = tc_ref_get(&c->in[2], i), m = c->rt->momentum * tc_ref_get(&c->in[3], i) + decayed(c, i);
     tc_ref_put(&c->out[0], i, w - lr * m);
-    tc_ref_put(&c->out[1], i, m);
+    tc_ref_put_state(c, 0, i, m);
   }
   return 0;
 }
@@ -157,7 +157,7 @@ int tc_ref_lion(struct tc_device *d, const struct tc_call *c)
     const double g = tc_ref_get(&c->in[0], i) * scale, m = tc_ref_get(&c->in[3], i), x = b1 * m + (1 - b1) * g;
     const double sign = x > 0 ? 1 : x < 0 ? -1 : x;          /* not a number stays one */
     tc_ref_put(&c->out[0], i, tc_ref_get(&c->in[2], i) * keep - lr * sign);
-    tc_ref_put(&c->out[1], i, b2 * m + (1 - b2) * g);
+    tc_ref_put_state(c, 0, i, b2 * m + (1 - b2) * g);
   }
   return 0;
 }

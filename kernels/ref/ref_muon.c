@@ -19,8 +19,8 @@ static void begin(const struct tc_call *c, const struct tc_matrix *x)
   for (int64_t i = 0; i < x->n * x->m; i++) {
     const int64_t at = tc_muon_row(x, i / x->m) + i % x->m;
     const double g = scale * tc_ref_get(&c->in[0], at), m = mu * tc_ref_get(&c->in[3], at) + (1 - mu) * g;
-    const double u = (1 - mu) * g + mu * m;
-    tc_ref_put(&c->out[1], at, m);
+    tc_ref_put_state(c, 0, at, m);
+    const double u = (1 - mu) * g + mu * tc_ref_get(&c->out[1], at);
     tc_ref_put(&next, i, u);
     squares += u * u;
   }

@@ -25,5 +25,13 @@ static inline uint16_t tc_f32_to_bf16(float f)
   const uint32_t rounded = x.u + 0x7fffu + ((x.u >> 16) & 1u), quiet = x.u | 0x400000u;
   return (uint16_t)(((x.u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
 }
+/* Up or down, by bits & 0xffff: if these are drawn evenly, f is the mean of what is returned, as far as bf16's range goes.
+ * NaN and infinity stay what they are. */
+static inline uint16_t tc_f32_to_bf16_by(float f, uint32_t bits)
+{
+  union { float f; uint32_t u; } x = { .f = f };
+  const uint32_t drawn = (x.u + (bits & 0xffffu)) >> 16;
+  return (x.u & 0x7f800000u) == 0x7f800000u ? tc_f32_to_bf16(f) : (uint16_t)drawn;
+}
 
 #endif

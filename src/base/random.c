@@ -40,6 +40,13 @@ float tc_normal(uint64_t seed, uint32_t a, uint32_t b, uint64_t i)
   return (float)(sqrt(-2 * log(u1)) * cos(6.283185307179586476925 * u2));
 }
 
+uint32_t tc_bits(uint64_t seed, uint32_t a, uint32_t b, uint64_t i)
+{
+  uint32_t x[4];
+  tc_philox(x, seed, i / 4, (uint64_t)a << 32 | b);
+  return x[i % 4];
+}
+
 uint32_t tc_random_name(void)
 {
   uint32_t x = 0;

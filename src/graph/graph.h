@@ -93,20 +93,20 @@ struct tc_attr {
     int64_t sequence;            /* attention, rope: tokens per sequence */
     int64_t vocab;               /* rowmax, sumexp: columns without padding */
     int64_t site;                /* dropout: the site's number in the model */
-    int64_t stream;              /* normal: the stream of random numbers */
-    int64_t outputs;             /* muon: dimensions that are rows (graph/matrices.h) */
+    int64_t stream;              /* normal, updates with states in bf16: the stream of random numbers */
   };
   union {
     int64_t second;              /* either of these: kernels receive it as k[1] */
     int64_t rows;                /* normal: rows without padding; 0: all */
     int64_t piece;               /* attention, kv: which piece of the groups, from 0 */
-    int64_t cut;                 /* muon: 1 + the dimension that holds several matrices; 0: none */
+    int64_t outputs;             /* muon: dimensions that are rows (graph/matrices.h) */
   };
   union {
     int64_t third;               /* any of these: kernels receive it as k[2] */
     int64_t window;              /* attention: how many keys a query sees at most, its own included; 0: all before it */
     int64_t rotary;              /* rope: the first so many elements of a head turn; 0: all */
     int64_t act;                 /* act, glu: enum tc_act_fn */
+    int64_t cut;                 /* muon: 1 + the dimension that holds several matrices; 0: none */
   };
   const float *freq;             /* rope: [rotary / 2] radians from position to position; in the graph's pool */
 };
@@ -151,6 +151,7 @@ struct tc_param {
   uint8_t set_axes;              /* the axes on which an annotation placed it */
   bool reshard_after_set;        /* ... by an annotation */
   uint8_t kind;                  /* how it is updated: enum tc_update */
+  uint8_t state_dtype;           /* of its states, if the master is fp32; else they have the master's */
   float decay, lr;               /* what train.weight_decay and train.lr are multiplied by */
   uint8_t outputs, cut;          /* of a layer's matrices: graph/matrices.h; outputs 0: it is another parameter */
   float init_std;                /* N(0, std); 0: constant init_value */

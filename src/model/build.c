@@ -40,7 +40,7 @@ int32_t tc_build_param(struct tc_build *b, const char *layer, const char *name, 
   int32_t id = g->n_params++;
   char *full = tc_sprintf("%s%s", layer, name);
   struct tc_param p = { .init_std = std, .init_value = value, .decay = rank > 1, .lr = 1,
-                        .unit = g->cur_unit };
+                        .unit = g->cur_unit, .state_dtype = (uint8_t)b->o->state_dtype };
   p.store = p.use = p.acc_lay = p.update = tc_layout_r();
   const bool only = b->o->dtype == TC_F64 || b->o->inference;
   p.master = tc_build_state(b, "", full, only ? b->o->dtype : TC_F32, TC_CLS_PARAM, rank, dim, id);

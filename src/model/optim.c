@@ -72,7 +72,7 @@ static int32_t state(struct tc_graph *g, int32_t param, int k)
   const char *prefix = tc_update_row[g->param[param].kind].state[k];
   struct tc_tensor w = g->tensor[g->param[param].master];
   char *name = tc_sprintf("optim.%s.%s", prefix, g->param[param].name);
-  int32_t t = tc_tensor_new(g, name, w.dtype, w.rank, w.dim);
+  int32_t t = tc_tensor_new(g, name, w.dtype == TC_F32 ? g->param[param].state_dtype : w.dtype, w.rank, w.dim);
   free(name);
   struct tc_tensor *x = &g->tensor[t];
   x->state = x->saved = x->annotated = true;
@@ -108,6 +108,10 @@ static void refresh_weight(struct tc_graph *g, int32_t param, int32_t master)
   int32_t w = next(g, p->weight);
   update_node(g, param, tc_node_new(g, TC_OP_CAST, 1, &master, 1, &w));
 }
+
+/* The stream of random numbers of a parameter, from its name: the same for every layout, whatever other
+ * tensors the program has. */
+static int64_t stream(const char *name) { return (int64_t)tc_hash32(name); }
 
 /* An update of whole matrices: what it is computed in, and its rule, in which nothing can be split. */
 static int32_t room_of_matrices(struct tc_graph *g, const struct tc_param *p, int dtype)
@@ -147,6 +151,7 @@ static void update(struct tc_graph *g, int32_t param, int products)
   if (u->matrices) set_matrices(g, &p, n);
   n->attr.decay = p.decay;
   n->attr.lr = p.lr;
+  if (u->states > 0 && g->tensor[p.state[0]].dtype == TC_BF16) n->attr.stream = stream(p.name);
   update_node(g, param, n);
   refresh_weight(g, param, out[0]);
 }
@@ -163,10 +168,6 @@ void tc_optim_build(struct tc_graph *g, int products)
   free(sum);
   for (int32_t i = 0; i < g->n_params; i++) update(g, i, products);
 }
-
-/* The stream of random numbers of a parameter, from its name: the same for every layout, whatever other
- * tensors the program has. */
-static int64_t stream(const char *name) { return (int64_t)tc_hash32(name); }
 
 void tc_optim_refresh(struct tc_graph *g)
 {

@@ -12,6 +12,7 @@ struct tc_build_opts {
   int64_t batch;                 /* global batch in sequences */
   int dtype;                     /* of weights and activations in forward and backward */
   int grad_dtype;                /* of accumulators */
+  int state_dtype;               /* of the optimizer's states, beside masters in fp32 */
   float dropout;
   int tp;                        /* the vocabulary is padded for so many blocks */
   bool nest;                     /* attention and MLP are units within the layer's */

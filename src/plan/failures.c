@@ -23,7 +23,7 @@ void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct 
                  const struct tc_cluster *k, double tokens, double walltime_s, double restart_s)
 {
   const int states = tc_update_row[tc_update_of(c->train_optimizer, c->train_momentum)].states;
-  struct tc_plan_run r = { .ckpt_bytes = (double)p->parameters * 4 * (1 + states) };
+  struct tc_plan_run r = { .ckpt_bytes = (double)p->parameters * (4 + (double)tc_dtype_bytes(c->train_state_type) * states) };
   int nodes = (p->world + k->devices - 1) / TC_MAX(k->devices, 1);
   r.ckpt_s = r.ckpt_bytes / k->disk_bytes_per_s;
   r.mtbf_s = k->mtbf_s > 0 ? TC_MIN(k->mtbf_s / nodes, c->ckpt_mtbf_hours * 3600) : 0;

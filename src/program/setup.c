@@ -400,7 +400,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   const bool keys = c->parallel_context == TC_CONTEXT_KEYS;
   o->gpt = (struct tc_build_opts){
     .batch = c->train_global_batch, .dtype = c->train_precision == TC_BF16 ? TC_BF16 : TC_F32,
-    .grad_dtype = c->train_grad_type,
+    .grad_dtype = c->train_grad_type, .state_dtype = c->train_state_type,
     .dropout = (float)c->train_dropout, .z_loss = (float)c->model_z_loss, .tp = (int)tp,
     .keys = cp > 1 && keys, .key_copies = cp == 1 || keys ? 1 : tc_setup_key_copies(&o->model, cp, tp),
     .nest = c->parallel_unit == TC_UNIT_BLOCK, .documents = c->data_documents == TC_DOCUMENTS_MASK };

@@ -50,36 +50,60 @@ static int source_read(const struct source *s, int k, const struct tc_box *box, 
                  : tc_foreign_read(s->foreign, k, box->start, box->count, dst, err);
 }
 
-/* Reads a box into the rank's memory at `p`, rounded to the tensor's type. */
+/* Numbers of one type as the other; the types are fp32 and bf16. */
+static void convert(void *to, int dtype, const void *from, int64_t n)
+{
+  const float *f32 = from;
+  const uint16_t *bf16 = from;
+  for (int64_t i = 0; i < n && dtype == TC_BF16; i++) ((uint16_t *)to)[i] = tc_f32_to_bf16(f32[i]);
+  for (int64_t i = 0; i < n && dtype == TC_F32; i++) ((float *)to)[i] = tc_bf16_to_f32(bf16[i]);
+}
+
+/* Reads a box into the rank's memory at `p`, as the tensor's type. */
 static int load_box(const struct tc_run *r, const struct source *s, int k, const struct tc_tensor *x,
                     const struct tc_box *box, char *p, struct tc_err *err)
 {
   struct tc_device *d = r->device;
   const int64_t n = tc_box_elems(x->rank, box->count), bytes = tc_box_bytes(x->dtype, x->rank, box->count);
-  const bool rounds = x->dtype != source_at(s, k)->dtype;
-  if (!rounds && !d->ops->separate) return source_read(s, k, box, p, err);
-  float *read = tc_malloc((size_t)TC_MAX(n, 1) * sizeof *read);
-  uint16_t *rounded = rounds ? tc_malloc((size_t)TC_MAX(bytes, 1)) : NULL;
+  const bool converts = x->dtype != source_at(s, k)->dtype;
+  if (!converts && !d->ops->separate) return source_read(s, k, box, p, err);
+  void *read = tc_malloc((size_t)TC_MAX(tc_box_bytes(source_at(s, k)->dtype, x->rank, box->count), 1));
+  void *converted = converts ? tc_malloc((size_t)TC_MAX(bytes, 1)) : NULL;
   int rc = source_read(s, k, box, read, err);
-  for (int64_t i = 0; i < n && rounds && !rc; i++) rounded[i] = tc_f32_to_bf16(read[i]);
-  if (rc == 0) d->ops->copy(d, p, rounds ? (void *)rounded : read, bytes);
-  TC_FREE(read, rounded);
+  if (converts && !rc) convert(converted, x->dtype, read, n);
+  if (rc == 0) d->ops->copy(d, p, converts ? converted : read, bytes);
+  TC_FREE(read, converted);
   return rc;
+}
+
+/* Whether a tensor is a state of an update. */
+static bool is_of_optimizer(const struct tc_graph *g, const struct tc_tensor *x)
+{
+  return x->param >= 0 && x->id != g->param[x->param].master;
+}
+
+/* Whether a saved tensor's numbers can be this one's: of the same type; weights that are used in bf16 alone are saved in fp32;
+ * an update's states may be of the other train.state_type, for which ckpt.changed has been asked. */
+static bool fits(const struct tc_run *r, const struct tc_graph *g, const struct tc_tensor *x,
+                 const struct tc_ckpt_tensor *saved)
+{
+  const bool types = (saved->dtype == TC_F32 && x->dtype == TC_BF16) || (saved->dtype == TC_BF16 && x->dtype == TC_F32);
+  return tc_ckpt_has_shape(saved, x->rank, x->dim)
+         && (saved->dtype == x->dtype || (r->use != TC_TO_TRAIN && saved->dtype == TC_F32 && x->dtype == TC_BF16)
+             || (types && is_of_optimizer(g, x)));
 }
 
 static int load_tensor(const struct tc_run *r, const struct source *s, int32_t id, struct tc_err *err)
 {
   const int main = tc_kinds_of(r->use).first;
-  const struct tc_tensor *x = &r->prog[main]->graph->tensor[id];
+  const struct tc_graph *g = r->prog[main]->graph;
+  const struct tc_tensor *x = &g->tensor[id];
   int k = source_find(s, x->name);
   if (k < 0)
     return tc_fail(err, TC_EUSER, "%s has no tensor %s: if it was saved with another "
                    "train.optimizer or train.momentum, take its weights alone (another run.out, ckpt.from_state = weights)",
                    source_path(s), x->name);
-  const struct tc_ckpt_tensor *ct = source_at(s, k);
-  const bool same = tc_ckpt_has_shape(ct, x->rank, x->dim)
-              && (ct->dtype == x->dtype || (r->use != TC_TO_TRAIN && ct->dtype == TC_F32 && x->dtype == TC_BF16));
-  if (!same)
+  if (!fits(r, g, x, source_at(s, k)))
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",
                    source_path(s), x->name);
   char *p = tc_exec_tensor(r->exec, tc_run_index(r, main), id);
@@ -99,9 +123,7 @@ static int load_all(const struct tc_run *r, const struct source *from, bool weig
   int rc = 0;
   tc_run_state(r, &s);
   for (int i = 0; i < s.n && !rc; i++) {
-    const int32_t param = g->tensor[s.id[i]].param;
-    const bool of_optimizer = param >= 0 && s.id[i] != g->param[param].master;
-    if (!weights_alone || !of_optimizer) rc = load_tensor(r, from, s.id[i], err);
+    if (!weights_alone || !is_of_optimizer(g, &g->tensor[s.id[i]])) rc = load_tensor(r, from, s.id[i], err);
   }
   tc_run_state_free(&s);
   return rc;

@@ -136,6 +136,7 @@ static const struct row {
   { TC_OP_ACCUM, 1, -1, "accum", "x:E", "f:E", "", 0 },
   { TC_OP_SQNORM, 0, -1, "sqnorm", "f:E", "f:", "", 0 },
   { TC_OP_ADAMW, 0, 2, "adamw", "f:E f: f:E f:E f:E", "f:E f:E f:E", "", 0 },
+  { TC_OP_ADAMW, 0, 2, "adamw, its states in this type", "f:E f: f:E x:E x:E", "f:E x:E x:E", "", 0 },
   { TC_OP_SGD, 0, 2, "sgd", "f:E f: f:E", "f:E", "", 0 },
 };
 

@@ -2,6 +2,7 @@
  * definition, memory pools, sentences, words. */
 #include "src/base/base.h"
 #include "tests/unit/leak.h"
+#include "tests/unit/seed.h"
 #include "tests/unit/tap.h"
 
 #include <pthread.h>
@@ -56,6 +57,38 @@ static void test_random(void)
   ok(tc_uniform(7, 0, 0, UINT64_C(1) << 32) != tc_uniform(7, 0, 0, 0), "64 bits of counter");
 }
 
+/* The mean of a number as rounded by each of the 2^16 draws is the number, exactly; by bits that are drawn, within six
+ * standard errors, of which 1000 numbers hold. */
+static void test_rounded_at_random(void)
+{
+  enum { DRAWS = 4096 };
+  static const float ends[] = { 0, -0.f, 1, 1e-40f, -3.3e38f, 1.00390625f, 0x1.fffffep-3f };
+  const uint64_t seed = test_seed(false);
+  int64_t off = 0, far = 0, other = 0;
+  for (uint32_t i = 0; i < 1000 + sizeof ends / sizeof *ends; i++) {
+    union { float f; uint32_t u; } x = { .f = i < 1000 ? tc_normal(seed, 0, 3, i) * (i % 2 ? 1e-3f : 1) : ends[i - 1000] };
+    const double f = (double)x.f, down = (double)tc_bf16_to_f32((uint16_t)(x.u >> 16)), part = (x.u & 0xffff) / 0x1p16;
+    const double up = part > 0 ? (double)tc_bf16_to_f32((uint16_t)((x.u >> 16) + 1)) : down;
+    double all = 0, drawn = 0;
+    for (uint32_t b = 0; b < 1u << 16 && (i % 50 == 0 || i >= 1000); b++) all += (double)tc_bf16_to_f32(tc_f32_to_bf16_by(x.f, b));
+    if (i % 50 == 0 || i >= 1000) off += all / 0x1p16 != f;
+    for (uint32_t k = 0; k < DRAWS; k++) {
+      const double y = (double)tc_bf16_to_f32(tc_f32_to_bf16_by(x.f, tc_bits(seed, i, 7, k) >> 16 * (i % 2)));
+      other += y != down && y != up;
+      drawn += y / DRAWS;
+    }
+    far += fabs(drawn - f) > 6 * fabs(up - down) * sqrt(part * (1 - part) / DRAWS) + 1e-12 * fabs(f);
+  }
+  is_int(off, 0, "each of 2^16 draws once: the mean is the number, exactly");
+  is_int(far, 0, "%d draws: the mean is the number within six standard errors", DRAWS);
+  is_int(other, 0, "... and each is one of its two neighbours");
+  ok(isnan(tc_bf16_to_f32(tc_f32_to_bf16_by(NAN, 0xffff))) && isinf(tc_bf16_to_f32(tc_f32_to_bf16_by(-INFINITY, 0xffff))),
+     "NaN and infinity stay");
+  uint32_t block[4];
+  tc_philox(block, 5, 6, UINT64_C(8) << 32 | 9);
+  for (uint32_t k = 0; k < 4; k++) is_int(tc_bits(5, 8, 9, 24 + k), block[k], "element %d of a block", (int)k);
+}
+
 /* The nearest bf16 by trying the two neighbours; the even one if they are as near. */
 static uint16_t bf16_slow(float f)
 {
@@ -87,6 +120,7 @@ static void test_types(void)
   union { uint32_t u; float f; } low_nan = { .u = 0x7f800001u };
   ok(isnan(tc_bf16_to_f32(tc_f32_to_bf16(low_nan.f))), "a NaN of low bits only stays NaN");
   ok(isinf(tc_bf16_to_f32(tc_f32_to_bf16(INFINITY))), "infinity stays");
+  test_rounded_at_random();
   static const struct { const char *name; int dtype, bytes; } want[] = {
     { "f32", TC_F32, 4 }, { "bf16", TC_BF16, 2 }, { "f64", TC_F64, 8 }, { "i32", TC_I32, 4 },
     { "u8", TC_U8, 1 },

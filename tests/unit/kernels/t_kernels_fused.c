@@ -191,25 +191,26 @@ static void norm_cases(struct scene *s)
 }
 
 /* `n` updates, every second with a cast; sizes that are no multiple of anything. */
-static void update_case(struct scene *s, int op, int n, int grad)
+static void update_case(struct scene *s, int op, int n, int grad, int state)
 {
   clear(s);
   struct tc_view scale = tensor(s, TC_F32, 1, 1, true);
   for (int i = 0; i < n; i++) {
     const int64_t e = i == 2 ? 5000 : i == 5 ? 0 : 1 + (i * 37) % 300;
     struct tc_view g = tensor(s, grad, e, 1, false), w = tensor(s, TC_F32, e, 1, false);
-    struct tc_view m = tensor(s, TC_F32, e, 1, false), v = tensor(s, TC_F32, e, 1, true);
+    struct tc_view m = tensor(s, state, e, 1, false), v = tensor(s, state, e, 1, true);
     struct tc_view t = tensor(s, TC_BF16, e, 1, false);
     struct tc_call *c = op == TC_OP_ADAMW ? call(s, op, 5, 3, VIEW(g, scale, w, m, v, w, m, v))
                         : op == TC_OP_SGD ? call(s, op, 3, 1, VIEW(g, scale, w, w))
                                           : call(s, op, 4, 2, VIEW(g, scale, w, m, w, m));
     c->f[0] = i % 3 ? 1.f : 0.f;
     c->f[1] = i % 4 ? 1.f : 0.5f;
+    c->k[0] = i;
     if (i % 2) call(s, TC_OP_CAST, 1, 1, VIEW(w, t));
   }
   char *want = run(s, cuda, false), *got = run(s, cuda, true);
-  ok(want && got && memcmp(want, got, POOL_BYTES) == 0, "%d %s of %s gradients: the same bits", n,
-     tc_op_info[op].name, tc_dtype_name(grad));
+  ok(want && got && memcmp(want, got, POOL_BYTES) == 0, "%d %s of %s gradients, states in %s: the same bits", n,
+     tc_op_info[op].name, tc_dtype_name(grad), tc_dtype_name(state));
   ok(want && memcmp(want, s->at, POOL_BYTES), "... which are not those before");
   free(want);
   free(got);
@@ -482,10 +483,10 @@ int main(void)
     gelu_bwd_case(s, dtype);
     for (int acc = 0; acc < 2; acc++) gelu_bias_bwd_case(s, dtype, TC_F32, acc, M);
     for (int k = 0; k < 4; k++) add_case(s, dtype, k & 1, k >> 1);
-    update_case(s, TC_OP_ADAMW, 60, dtype);
-    update_case(s, TC_OP_SGD, 7, dtype);
-    update_case(s, TC_OP_MOMENTUM, 11, dtype);
-    update_case(s, TC_OP_LION, 11, dtype);
+    update_case(s, TC_OP_ADAMW, 60, dtype, TC_F32);
+    update_case(s, TC_OP_SGD, 7, dtype, TC_F32);
+    update_case(s, TC_OP_MOMENTUM, 11, dtype, TC_F32);
+    update_case(s, TC_OP_LION, 11, dtype, TC_F32);
     for (int acc = 0; acc < 4; acc++) bias_bwd_case(s, dtype, TC_F32, acc & 1, acc >> 1);
   }
   bias_bwd_case(s, TC_BF16, TC_BF16, 1, 0);
@@ -501,6 +502,8 @@ int main(void)
   early_copies();
   long_rows();
   many_sequences();
+  static const struct { int op, n; } low[] = { { TC_OP_ADAMW, 60 }, { TC_OP_MOMENTUM, 11 }, { TC_OP_LION, 11 } };
+  for (int i = 0; i < 6; i++) update_case(s, low[i / 2].op, low[i / 2].n, i % 2 ? TC_BF16 : TC_F32, TC_BF16);
   copy_that_fails();
   scene_free(s);
   return done_testing();

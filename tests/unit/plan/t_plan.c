@@ -374,6 +374,11 @@ static void test_run(void)
   struct tc_config *c = CONFIG("--train.steps=100", "--ckpt.mtbf_hours=1000");
   tc_plan_run(&r, &p, c, &k, 300e9, 86400, 120);
   near_f(r.ckpt_bytes, 12 * 175e9, 1e-9, "fp32 weights, m and v");
+  struct tc_plan_run low;
+  c->train_state_type = TC_BF16;
+  tc_plan_run(&low, &p, c, &k, 300e9, 86400, 120);
+  near_f(low.ckpt_bytes, 8 * 175e9, 1e-9, "... with m and v in bf16");
+  c->train_state_type = TC_F32;
   near_f(r.ckpt_s, 210, 1e-9, "at 10 GB/s");
   near_f(r.mtbf_s, 5e7 / 128, 1e-9, "128 nodes fail 128 times as often");
   double best = 0, least = 1e9;

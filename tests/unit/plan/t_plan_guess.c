@@ -170,6 +170,11 @@ int main(void)
     }
     for (size_t i = 0; i < N_ROWS; i++) test_row(g, turn ? N_ROWS - 1 - i : i);
   }
+  struct tc_cand one = rows[0].c, low = one;
+  is_int(tc_guess(&g[0], &one, &err), 0, "with states in fp32");
+  c[0]->train_state_type = TC_BF16;
+  is_int(tc_guess(&g[0], &low, &err), 0, "... in bf16");
+  is_int((int64_t)(one.bytes - low.bytes), (int64_t)(4 * (10 * g[0].layer_params + g[0].rest_params)), "... 4 bytes a parameter less");
   struct tc_cand bad = rows[0].c;
   bad.tp = 3;
   is_int(tc_guess(&g[0], &bad, &err), TC_ELAYOUT, "heads that do not divide: %s", err.text);

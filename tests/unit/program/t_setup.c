@@ -244,12 +244,12 @@ static void test_fields(void)
   ok(d.system == &tc_systems[TC_DATA_DDP] && d.update == TC_UPDATE_ADAMW && d.overlap && d.reshard_after == -1 && !d.reduce_once &&
      !d.offload &&
      !d.recompute && d.virtual_stages == 1 && !d.head_chunk && !d.annotation[0], "... of the program");
-  ok(d.gpt.batch == 8 && d.gpt.dtype == TC_F32 && d.gpt.grad_dtype == TC_F32 && d.gpt.dropout ==
+  ok(d.gpt.batch == 8 && d.gpt.dtype == TC_F32 && d.gpt.grad_dtype == TC_F32 && d.gpt.state_dtype == TC_F32 && d.gpt.dropout ==
      0 &&
      d.gpt.tp == 1 && !d.gpt.nest && size[TC_MB] == 1, "... and of the model's");
   is_int(setup("--train.global_batch=48 --train.micro_batch=3 --mesh.pp=2 --mesh.tp=2 "
                "--parallel.data=zero2 "
-               "--train.optimizer=sgd --train.precision=bf16 --train.grad_type=bf16 "
+               "--train.optimizer=sgd --train.precision=bf16 --train.grad_type=bf16 --train.state_type=bf16 "
                "--train.dropout=0.25 "
                "--parallel.unit=block --parallel.overlap=no --parallel.keep=mb "
                "--parallel.reduce=step "
@@ -266,7 +266,7 @@ static void test_fields(void)
      o.head_chunk == 7,
      "numbers");
   is_int(o.schedule, TC_SCHEDULE_INTERLEAVED, "the schedule");
-  ok(o.gpt.dtype == TC_BF16 && o.gpt.grad_dtype == TC_BF16 && o.gpt.dropout == 0.25f && o.gpt.tp ==
+  ok(o.gpt.dtype == TC_BF16 && o.gpt.grad_dtype == TC_BF16 && o.gpt.state_dtype == TC_BF16 && o.gpt.dropout == 0.25f && o.gpt.tp ==
      2 && o.gpt.nest &&
      o.gpt.batch == 48, "the model's");
   ok(o.annotation[0] == tc_rows_tensor && o.annotation[1] == tc_rows_sequence && !o.annotation[2],

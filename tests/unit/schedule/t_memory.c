@@ -23,6 +23,7 @@ struct state {
   int64_t rows;                  /* bytes of one row of each tensor that is split by rows */
 };
 
+static int state_dtype;          /* of what `make` makes */
 static struct tc_program *make(const struct tc_model *model, const char *system, int grad_dtype,
                                const struct tc_mesh *m, int rank, int offload)
 {
@@ -30,7 +31,7 @@ static struct tc_program *make(const struct tc_model *model, const char *system,
   struct tc_err err = { 0 };
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = *model, .gpt = { .batch = tc_mesh_size(m, TC_ON_DP), .dtype = TC_BF16,
-    .grad_dtype = grad_dtype, .tp = 1 }, .system = system_named(system),
+    .grad_dtype = grad_dtype, .state_dtype = state_dtype, .tp = 1 }, .system = system_named(system),
     .overlap = true, .offload = offload, .reshard_after = -1, .prefetch = 1 };
   if (tc_program_new(&p, &o, m, rank, NULL, NULL, &err) == 0) return p;
   ok(false, "%s over %d: %s", system, tc_mesh_size(m, TC_ON_DP), err.text);
@@ -81,26 +82,29 @@ static const struct zero {
 };
 enum { SYSTEMS = sizeof zero / sizeof zero[0] };
 
-static void test_formulas(int grad_dtype)
+static void test_formulas(int grad_dtype, int of_states)
 {
   static const int ranks[] = { 1, 2, 4, 8, 64 };
-  int g = (int)tc_dtype_bytes(grad_dtype);
+  int g = (int)tc_dtype_bytes(grad_dtype), opt = 4 + 2 * (int)tc_dtype_bytes(of_states);
+  state_dtype = of_states;
   for (int i = 0; i < SYSTEMS; i++)
     for (size_t k = 0; k < sizeof ranks / sizeof ranks[0]; k++) {
       const struct zero *z = &zero[i];
       int n = ranks[k];
       int64_t whole = z->whole + z->whole_g * g, split = z->split + z->split_g * g;
+      *(z->split ? &split : &whole) -= 12 - opt;
       struct tc_mesh *m = fx_mesh(1, 1, n, 1);
       struct state s = state_at(&even, z->system, grad_dtype, m, n - 1, TC_OFFLOAD_NO);
       int64_t psi = tc_model_params(&even);
       is_int(s.total, psi * whole + psi * split / n, "%s, g = %d, N = %d: %.4f bytes a parameter",
              z->system, g, n, (double)whole + (double)split / n);
-      is_int(s.device[TC_CLS_OPT] * (z->split ? n : 1), psi * 12, "... of them 12%s of optimizer",
+      is_int(s.device[TC_CLS_OPT] * (z->split ? n : 1), psi * opt, "... of them %d%s of optimizer", opt,
              z->split ? " / N" : "");
       is_int(s.device[TC_CLS_GRAD] * (z->split_g ? n : 1), psi * g, "... and g%s of gradients",
              z->split_g ? " / N" : "");
       tc_mesh_free(m);
     }
+  state_dtype = TC_F32;
 }
 
 /* Sizes that nothing divides: no rank has more than a row of each tensor above its share, and
@@ -267,8 +271,9 @@ static void test_shares(const struct tc_model *model, const char *system, int dp
 
 int main(void)
 {
-  test_formulas(TC_BF16);
-  test_formulas(TC_F32);
+  test_formulas(TC_BF16, TC_F32);
+  test_formulas(TC_F32, TC_F32);
+  test_formulas(TC_F32, TC_BF16);
   test_uneven(3);
   test_uneven(7);
   test_uneven(64);
