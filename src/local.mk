@@ -324,6 +324,7 @@ libtercio_ir_a_SOURCES = \
   %D%/passes/loss_chunks.c \
   %D%/passes/merge.c \
   %D%/passes/offload.c \
+  %D%/passes/param_rows.c \
   %D%/passes/passes.h \
   %D%/passes/recompute.c \
   %D%/passes/reshard.c \

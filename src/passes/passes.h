@@ -29,6 +29,9 @@ int tc_system_apply(struct tc_graph *g, const struct tc_mesh *m, const struct tc
  * one tensor differently on one axis. */
 int tc_annotate(struct tc_graph *g, const struct tc_mesh *m, const struct tc_annotation *a, struct tc_err *err);
 /* ... then moves to host space what `offload` selects. TC_EUSER if that is nothing. */
+/* Local. Rows for parameters (train.rows): their factors of rate, weight decay and initial deviation, and their updates. ""
+ * for none. TC_EUSER: what is no row, or a pattern that matches no parameter. */
+int tc_param_rows(struct tc_graph *g, const char *rows, double momentum, struct tc_err *err);
 int tc_offload(struct tc_graph *g, enum tc_offload offload, struct tc_err *err);
 
 /* 3. In: the forward pass up to g->loss. Out: the backward pass after it; parameters get `acc`

@@ -42,6 +42,8 @@ struct tc_program_opts {
   int prefetch;                  /* units whose weights are gathered ahead of their use */
   bool regather;                 /* activations gathered in forward are gathered again in backward */
   enum tc_update update;
+  const char *param_rows;        /* train.rows; NULL: none; borrowed */
+  double momentum;               /* train.momentum: of rows for parameters with SGD */
   bool overlap;
   bool zigzag;                   /* of the parts of a sequence (graph/row_order.h) */
   bool tasks;                    /* a training has TC_TASKS */

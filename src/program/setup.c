@@ -388,7 +388,8 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   *own = NULL;
   *o = (struct tc_program_opts){
     .kind = TC_TRAIN, .system = &tc_systems[c->parallel_data],
-    .update = tc_update_of(c->train_optimizer, c->train_momentum), .overlap = c->parallel_overlap,
+    .update = tc_update_of(c->train_optimizer, c->train_momentum), .param_rows = c->train_rows, .momentum = c->train_momentum,
+    .overlap = c->parallel_overlap,
     .reshard_after = c->parallel_keep, .reduce_once = c->parallel_reduce == TC_REDUCE_STEP,
     .offload = c->parallel_offload, .recompute = c->train_recompute, .prefetch = (int)c->parallel_prefetch,
     .regather = c->parallel_regather, .schedule = c->parallel_schedule, .stages = c->mesh_stages,
