@@ -46,6 +46,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/read_flags.c \
   %D%/cmd/show_data.c \
   %D%/cmd/show_data.h \
+  %D%/cmd/show_rows.c \
   %D%/cmd/show_steps.c \
   %D%/cmd/show_steps.h \
   %D%/report/compare_page.c \

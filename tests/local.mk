@@ -46,10 +46,12 @@ unit_tests = \
   %D%/unit/exec/t_exec_device.t \
   %D%/unit/exec/t_exec_host.t \
   %D%/unit/exec/t_exec_wait.t \
+  %D%/unit/exec/t_frozen.t \
   %D%/unit/exec/t_gradient.t \
   %D%/unit/exec/t_write_barrier.t \
   %D%/unit/exec/t_leaks.t \
   %D%/unit/exec/t_transfer.t \
+  %D%/unit/exec/t_mup.t \
   %D%/unit/exec/t_oracle.t \
   %D%/unit/exec/t_program.t \
   %D%/unit/graph/t_check.t \
@@ -341,6 +343,7 @@ script_tests = \
   %D%/mpi/m_place \
   %D%/mpi/m_report \
   %D%/mpi/m_recipe \
+  %D%/mpi/m_rows \
   %D%/mpi/m_resume \
   %D%/mpi/m_tokenizer \
   %D%/mpi/m_trace \

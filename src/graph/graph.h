@@ -149,7 +149,9 @@ struct tc_param {
   uint8_t set_axes;              /* the axes on which an annotation placed it */
   bool reshard_after_set;        /* ... by an annotation */
   uint8_t kind;                  /* how it is updated: enum tc_update */
+  bool frozen;                   /* never: it has no gradient and no state */
   float decay, lr;               /* what train.weight_decay and train.lr are multiplied by */
+  float width;                   /* ... and lr divided, decay multiplied: by muP's ratio of widths (model.mup), 1 without it */
   float init_std;                /* N(0, std); 0: constant init_value */
   float init_value;
   int32_t unit;

@@ -1,7 +1,7 @@
 /* param_rows.c - rows for parameters (train.rows): "PATTERN KEY=VALUE ..., PATTERN ...".
  *
- * A row sets what its keys say of every parameter whose name its pattern matches; later rows count. What no row says stays as
- * the model has it: rate and deviation as they are, no weight decay on biases and norms. */
+ * A row sets what its keys say of every parameter whose name its pattern matches; later rows count, but of init all do. What no
+ * row says stays as the model has it: rate and deviation as they are, no weight decay on biases and norms. */
 #include "src/model/optim.h"
 #include "src/passes/passes.h"
 
@@ -10,7 +10,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORM "PATTERN lr=X decay=X init=X optimizer=WORD, with one key or more"
+#define FORM "PATTERN lr=X decay=X init=X optimizer=WORD frozen=yes, with one key or more"
+
+/* Reads a value; false: it is none. */
+typedef bool read_fn(double *x, const char *value, double momentum);
+static bool read_number(double *x, const char *value, double momentum)
+{
+  char *end;
+  (void)momentum;
+  *x = strtod(value, &end);
+  return end > value && !*end && *x >= 0 && *x <= 1e6;
+}
+static bool read_optimizer(double *x, const char *value, double momentum)
+{
+  int o;
+  if (!tc_choice_parse("train.optimizer", value, &o)) return false;
+  *x = tc_update_of((enum tc_optimizer)o, momentum);
+  return true;
+}
+static bool read_switch(double *x, const char *value, double momentum)
+{
+  (void)momentum;
+  *x = strcmp(value, "yes") == 0;
+  return *x > 0 || strcmp(value, "no") == 0;
+}
 
 /* Sets one thing of a parameter; false: it does not have that. */
 typedef bool set_fn(struct tc_param *p, double x);
@@ -18,39 +41,26 @@ static bool set_lr(struct tc_param *p, double x) { return p->lr = (float)x, true
 static bool set_decay(struct tc_param *p, double x) { return p->decay = (float)x, true; }
 static bool set_init(struct tc_param *p, double x) { return p->init_std > 0 ? p->init_std *= (float)x, true : false; }
 static bool set_kind(struct tc_param *p, double x) { return p->kind = (uint8_t)x, true; }
+static bool set_frozen(struct tc_param *p, double x) { return p->frozen = x > 0, true; }
 
-static const struct { const char *key; set_fn *set; } keys[] = {
-  { "lr", set_lr }, { "decay", set_decay }, { "init", set_init }, { "optimizer", set_kind } };
+#define NUMBER read_number, "a number from 0 to 1e6"
+static const struct { const char *key; read_fn *read; const char *values; set_fn *set; } keys[] = {
+  { "lr", NUMBER, set_lr }, { "decay", NUMBER, set_decay }, { "init", NUMBER, set_init },
+  { "optimizer", read_optimizer, "one of those of train.optimizer", set_kind },
+  { "frozen", read_switch, "yes or no", set_frozen } };
 enum { KEYS = sizeof keys / sizeof *keys };
-
-/* A number from 0 on. */
-static int read_number(double *x, const char *word, const char *value, struct tc_err *err)
-{
-  char *end;
-  *x = strtod(value, &end);
-  if (end > value && !*end && *x >= 0 && *x <= 1e6) return 0;
-  return tc_fail(err, TC_EUSER, "train.rows: \"%.60s\": the value has to be a number from 0 to 1e6", word);
-}
-
-static int read_optimizer(double *x, const char *word, const char *value, double momentum, struct tc_err *err)
-{
-  int o;
-  if (!tc_choice_parse("train.optimizer", value, &o))
-    return tc_fail(err, TC_EUSER, "train.rows: \"%.60s\": the value has to be one of those of train.optimizer", word);
-  *x = tc_update_of((enum tc_optimizer)o, momentum);
-  return 0;
-}
 
 /* Applies one "KEY=VALUE" to what the pattern matches. */
 static int apply_word(struct tc_graph *g, const char *pattern, const char *word, double momentum, struct tc_err *err)
 {
   const char *eq = strchr(word, '=');
+  const size_t n = eq ? (size_t)(eq - word) : 0;
   int key = 0, hits = 0, done = 0;
   double x = 0;
-  while (eq && key < KEYS && (strlen(keys[key].key) != (size_t)(eq - word) || memcmp(keys[key].key, word, (size_t)(eq - word)))) key++;
+  while (eq && key < KEYS && (strlen(keys[key].key) != n || memcmp(keys[key].key, word, n))) key++;
   if (!eq || key == KEYS) return tc_fail(err, TC_EUSER, "train.rows: \"%.60s\" is not a key of a row: " FORM, word);
-  if (keys[key].set == set_kind) TC_TRY(read_optimizer(&x, word, eq + 1, momentum, err));
-  else TC_TRY(read_number(&x, word, eq + 1, err));
+  if (!keys[key].read(&x, eq + 1, momentum))
+    return tc_fail(err, TC_EUSER, "train.rows: \"%.60s\": the value has to be %s", word, keys[key].values);
   for (int32_t i = 0; i < g->n_params; i++) {
     if (fnmatch(pattern, g->param[i].name, 0)) continue;
     hits++;
@@ -73,6 +83,23 @@ static int apply_row(struct tc_graph *g, char *row, double momentum, struct tc_e
   return 0;
 }
 
+/* Something trains, and what is rated by its width has an update for which that is right. */
+static int check(const struct tc_graph *g, struct tc_err *err)
+{
+  int32_t trained = 0;
+  for (int32_t i = 0; i < g->n_params; i++) {
+    const struct tc_param *p = &g->param[i];
+    if (p->frozen) continue;
+    trained++;
+    if (p->width != 1 && !tc_update_row[p->kind].even)
+      return tc_fail(err, TC_EUSER, "model.mup is for updates whose size does not depend on the gradient's, but %s is updated by %s: "
+                     "train.optimizer = adamw would fit, or lion, or model.mup = no", p->name,
+                     tc_word_train_optimizer(tc_update_row[p->kind].optimizer));
+  }
+  if (trained) return 0;
+  return tc_fail(err, TC_EUSER, "train.rows freezes all parameters, so that nothing is trained; a row of frozen=no for some would fit");
+}
+
 int tc_param_rows(struct tc_graph *g, const char *rows, double momentum, struct tc_err *err)
 {
   char *text = tc_strdup(rows), *rest;
@@ -80,5 +107,5 @@ int tc_param_rows(struct tc_graph *g, const char *rows, double momentum, struct 
   for (char *row = strtok_r(text, ",", &rest); row && !rc; row = strtok_r(NULL, ",", &rest))
     rc = apply_row(g, row, momentum, err);
   free(text);
-  return rc;
+  return rc ? rc : check(g, err);
 }

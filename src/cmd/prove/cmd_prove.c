@@ -355,9 +355,14 @@ static int check(const struct tc_proving *p, struct tc_err *err)
   return 0;
 }
 
-/* Where a sign decides how a weight moves, rounding does: a right layout would differ. */
+/* Where a sign decides how a weight moves, rounding does: a right layout would differ. Gradients are taken from what all weights
+ * have. */
 static void take_smooth_update(struct tc_config *c)
 {
+  if (*c->train_rows) {
+    tc_warn("train.rows: the layout is proven with parameters that all train alike");
+    c->train_rows = "";
+  }
   if (tc_update_row[tc_update_of(c->train_optimizer, c->train_momentum)].smooth) return;
   tc_warn("train.optimizer = %s moves weights by the sign of their gradients, which rounding decides near 0; the layout is proven "
           "with adamw", tc_word_train_optimizer(c->train_optimizer));
