@@ -308,7 +308,7 @@ static void draw_case(struct draw *d)
   if (chance(d, 3)) flag(d, "--data.documents=mask"), flag(d, "--data.end_token=1");
   draw_device(d);
   if (chance(d, 2)) flag(d, "--run.init=broadcast");
-  if (chance(d, 2)) draw_param_rows(d);
+  if (chance(d, 3)) draw_param_rows(d);
   if (chance(d, 6)) flag(d, "--model.mup=%s", ONE_OF(d, "4", "8", "32"));
   d->program = rows ? draw_program(d) : NULL;
   if (!d->program) return;
