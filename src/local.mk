@@ -46,6 +46,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/read_flags.c \
   %D%/cmd/show_data.c \
   %D%/cmd/show_data.h \
+  %D%/cmd/show_rows.c \
   %D%/cmd/show_steps.c \
   %D%/cmd/show_steps.h \
   %D%/report/compare_page.c \
@@ -327,6 +328,7 @@ libtercio_ir_a_SOURCES = \
   %D%/passes/merge.c \
   %D%/passes/offload.c \
   %D%/passes/owners.c \
+  %D%/passes/param_rows.c \
   %D%/passes/passes.h \
   %D%/passes/recompute.c \
   %D%/passes/reshard.c \

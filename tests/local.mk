@@ -47,10 +47,12 @@ unit_tests = \
   %D%/unit/exec/t_exec_device.t \
   %D%/unit/exec/t_exec_host.t \
   %D%/unit/exec/t_exec_wait.t \
+  %D%/unit/exec/t_frozen.t \
   %D%/unit/exec/t_gradient.t \
   %D%/unit/exec/t_write_barrier.t \
   %D%/unit/exec/t_leaks.t \
   %D%/unit/exec/t_transfer.t \
+  %D%/unit/exec/t_mup.t \
   %D%/unit/exec/t_oracle.t \
   %D%/unit/exec/t_program.t \
   %D%/unit/graph/t_check.t \
@@ -131,6 +133,7 @@ unit_tests = \
   %D%/unit/passes/t_loss_chunks.t \
   %D%/unit/passes/t_merge.t \
   %D%/unit/passes/t_offload.t \
+  %D%/unit/passes/t_param_rows.t \
   %D%/unit/passes/t_recompute.t \
   %D%/unit/passes/t_reshard.t \
   %D%/unit/passes/t_share_init.t \
@@ -347,6 +350,7 @@ script_tests = \
   %D%/mpi/m_recipe \
   %D%/mpi/m_stages \
   %D%/mpi/m_states \
+  %D%/mpi/m_rows \
   %D%/mpi/m_resume \
   %D%/mpi/m_tokenizer \
   %D%/mpi/m_trace \
@@ -555,6 +559,7 @@ tests_unit_passes_t_insert_reshards_t_LDADD = $(pure_libs)
 tests_unit_passes_t_loss_chunks_t_LDADD = $(pure_libs)
 tests_unit_passes_t_merge_t_LDADD = $(pure_libs)
 tests_unit_passes_t_offload_t_LDADD = $(pure_libs)
+tests_unit_passes_t_param_rows_t_LDADD = $(pure_libs)
 tests_unit_passes_t_recompute_t_LDADD = $(pure_libs)
 tests_unit_passes_t_reshard_t_LDADD = $(pure_libs)
 tests_unit_passes_t_share_init_t_LDADD = $(pure_libs)

@@ -1,5 +1,6 @@
 /* cmd_graph.c - `tercio graph`: the program after a pass, as text or DOT. No MPI. */
 #include "src/cmd/cmd.h"
+#include "src/cmd/show_steps.h"
 #include "src/program/setup.h"
 
 #include <limits.h>
@@ -118,7 +119,10 @@ int tc_cmd_graph(int argc, char **argv)
     if (!strcmp(after, "schedule") && !ask.dot) print_schedule(p);
     else if (!strcmp(after, "arena") && !ask.dot) print_memory(p);
     else if (!strcmp(after, "groups") && !ask.dot) print_fusions(p);
-    else tc_graph_print(stdout, p->graph, m, ask.dot);
+    else {
+      if (!ask.dot) tc_show_rows(c, p->graph, "# ");
+      tc_graph_print(stdout, p->graph, m, ask.dot);
+    }
   }
   free(node);
   tc_program_free(p);

@@ -94,6 +94,30 @@ static int read_args(struct tc_config *c, int argc, char **argv, struct tc_err *
   return 0;
 }
 
+/* Where train.rows names a file, what it says becomes the value, so that a checkpoint has it. */
+static int take_rows(struct tc_config *c, struct tc_err *err)
+{
+  enum { MOST_BYTES = 1 << 16 };
+  char *text, *line, *rest;
+  size_t bytes;
+  if (!*c->train_rows || strpbrk(c->train_rows, " =")) return 0;
+  TC_TRY(tc_read_text(&text, &bytes, c->train_rows, "file of train.rows", MOST_BYTES, err));
+  char *rows = tc_pool_alloc(c->pool, bytes + 2), *to = rows;
+  for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+    char *words, *word;
+    const char *between = to > rows ? ", " : "";
+    line[strcspn(line, "#\r")] = 0;
+    for (word = strtok_r(line, " \t", &words); word; word = strtok_r(NULL, " \t", &words), between = " ")
+      to += sprintf(to, "%s%s", between, word);
+  }
+  *to = 0;
+  const bool plain = tc_config_is_plain(rows);
+  if (!plain) tc_fail(err, TC_EUSER, "%.300s: a byte that is no text of rows for parameters", c->train_rows);
+  c->train_rows = rows;
+  free(text);
+  return plain ? 0 : TC_EUSER;
+}
+
 /* Options that exclude each other. */
 static int check_together(const struct tc_config *c, struct tc_err *err)
 {
@@ -128,6 +152,7 @@ int tc_config_new(struct tc_config **out, int argc, char **argv, struct tc_err *
   struct tc_config *c = defaults();
   *out = NULL;
   int rc = read_args(c, argc, argv, err);
+  if (rc == 0) rc = take_rows(c, err);
   if (rc == 0) rc = check_together(c, err);
   if (rc == 0) *out = c;
   else tc_config_free(c);

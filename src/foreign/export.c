@@ -117,10 +117,14 @@ static int list_parts(struct export *x, struct tc_foreign_part **out, enum tc_fo
   struct tc_err why;
   *out = NULL;
   TC_TRY(tc_model_parse(&x->model, x->c->m->meta.model, x->c->path, err));
+  const int64_t mup = x->model.mup;
+  x->model.logit_divisor *= tc_model_width(&x->model);   /* all that muP is once a model is trained */
+  x->model.mup = -1;
   read_saved(x);
   const char *architecture = tc_hf_architecture(&x->model, &why);
   if (!architecture)
-    return tc_fail(err, TC_EUSER, "%s: %s; --format safetensors can store it", x->c->path, why.text);
+    return tc_fail(err, TC_EUSER, "%s: %s%s; --format safetensors can store it", x->c->path, why.text,
+                   mup > 0 ? " (model.mup divides logits)" : "");
   if (form == TC_FORM_LLMC && !tc_model_is_plain(&x->model))
     return tc_fail(err, TC_EUSER, "%s is a %s (norm_eps %g); llm.c's files can store only GPT-2 (norm_eps 1e-05); "
                    "--format hf can store it", x->c->path, architecture, (double)x->model.norm_eps);

@@ -203,8 +203,9 @@ static int check(struct walk *w, const char *pass, struct tc_err *err)
     updates |= tc_updates(g, n) >= 0;
   }
   for (int32_t p = 0; p < g->n_params && updates; p++)
-    if (!w->updated[p])
-      return tc_fail(err, TC_EUSER, "program after %s: %s is not updated", pass, g->param[p].name);
+    if (w->updated[p] == g->param[p].frozen)
+      return tc_fail(err, TC_EUSER, "program after %s: %s is %s", pass, g->param[p].name,
+                     g->param[p].frozen ? "frozen, but updated" : "not updated");
   return 0;
 }
 

@@ -1,6 +1,7 @@
 /* build.c - a model's program so far: tensors, parameters and nodes that are added to it. */
 #include "src/model/impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +40,7 @@ int32_t tc_build_param(struct tc_build *b, const char *layer, const char *name, 
   TC_GROW(g->param, g->n_params, g->cap_params);
   int32_t id = g->n_params++;
   char *full = tc_sprintf("%s%s", layer, name);
-  struct tc_param p = { .init_std = std, .init_value = value, .decay = rank > 1, .lr = 1,
+  struct tc_param p = { .init_std = std, .init_value = value, .decay = rank > 1, .lr = 1, .width = 1,
                         .unit = g->cur_unit, .state_dtype = (uint8_t)b->o->state_dtype };
   p.store = p.use = p.acc_lay = p.update = tc_layout_r();
   const bool only = b->o->dtype == TC_F64 || b->o->inference;
@@ -75,13 +76,16 @@ struct tc_build_inputs tc_build_with_starts(const struct tc_build *b, int n_in, 
   return x;
 }
 
-/* The product and the bias are two ops: a partial product is summed first. */
+/* The product and the bias are two ops: a partial product is summed first. With muP a matrix between two widths that grow
+ * (Yang et al., "Tensor programs V", 2022, table 8) begins smaller and changes slower in wider models. */
 int32_t tc_build_linear(struct tc_build *b, int32_t x, const char *layer, const char *name,
                         const struct tc_product *p, bool biased, float std)
 {
   char *wn = tc_sprintf("%s.weight", name), *bn = tc_sprintf("%s.bias", name);
   char *yn = tc_sprintf("%s%s", layer, name);
-  const int32_t w = tc_build_param(b, layer, wn, p->w_rank, p->w, std, 0);
+  const float width = tc_model_width(b->m);
+  const int32_t w = tc_build_param(b, layer, wn, p->w_rank, p->w, std / sqrtf(width), 0);
+  b->g->param[b->g->tensor[w].param].width = width;
   const int32_t bias = biased ? tc_build_param(b, layer, bn, p->b_rank, p->w, 0, 0) : -1;
   struct tc_param *matrix = &b->g->param[b->g->tensor[w].param];
   matrix->outputs = (uint8_t)p->b_rank, matrix->cut = (uint8_t)p->cut;

@@ -14,7 +14,7 @@ static const struct tc_model families[] = {
 static const struct tc_model usual = {
   .norm = TC_RMS_NORM, .norm_at = TC_NORM_BEFORE, .act = TC_ACT_SWIGLU, .bias = TC_BIAS_NONE, .qk_norm = TC_QK_NONE,
   .tied = TC_OFF, .rope_scaling = { .kind = TC_ROPE_PLAIN }, .pattern = "F", .window = -1, .attn_scale = -1, .attn_cap = -1,
-  .logit_cap = -1, .embed_scale = 1, .residual_scale = 1, .logit_divisor = 1 };
+  .logit_cap = -1, .embed_scale = 1, .residual_scale = 1, .logit_divisor = 1, .mup = -1 };
 
 /* Llama 3.2's frequencies. */
 #define LLAMA32 .rope_scaling = { TC_ROPE_LLAMA3, .factor = 32, .low = 1, .high = 4, .original = 8192 }
@@ -128,7 +128,7 @@ static int check_sizes(const struct tc_model *m, struct tc_err *err)
     { "layers", m->layers, TC_MOST_LAYERS, "" }, { "hidden", m->hidden, TC_MOST_HIDDEN, "" },
     { "heads", m->heads, TC_MOST_HEADS, "" }, { "context", m->context, TC_MOST_CONTEXT, "" },
     { "vocab", m->vocab, TC_MOST_VOCAB, "" }, { "kv_heads", m->kv_heads, TC_MOST_HEADS, "" },
-    { "ffn", m->ffn, TC_MOST_FFN, "" },
+    { "ffn", m->ffn, TC_MOST_FFN, "" }, { "mup", m->mup == -1 ? 1 : m->mup, TC_MOST_HIDDEN, "" },
     { "head_dim", m->head_dim, TC_MOST_HEAD_DIM, "; more heads (model.heads) make it smaller" } };
   for (size_t i = 0; i < sizeof size / sizeof size[0]; i++)
     if (size[i].v < 1 || size[i].v > size[i].most)

@@ -53,6 +53,7 @@ struct tc_model {
   float attn_scale;              /* of attention's scores; -1: 1 / sqrt(head_dim) */
   float attn_cap, logit_cap;     /* c tanh(x / c); -1: none */
   float embed_scale, residual_scale, logit_divisor;
+  int64_t mup;                   /* muP: the hidden size for which rates were chosen; -1: no muP */
   int64_t positions;             /* that a config.json allows, at least the context; 0: the context. Changes
                                   * nothing that is computed and is not in tc_model_text */
 };
@@ -91,6 +92,8 @@ static inline bool tc_bias_of_qkv(const struct tc_model *m)
 { return m->bias == TC_BIAS_ALL || m->bias == TC_BIAS_QKV || m->bias == TC_BIAS_ATTENTION; }
 static inline bool tc_bias_of_proj(const struct tc_model *m) { return m->bias == TC_BIAS_ALL || m->bias == TC_BIAS_ATTENTION; }
 static inline bool tc_bias_of_mlp(const struct tc_model *m) { return m->bias == TC_BIAS_ALL || m->bias == TC_BIAS_MLP; }
+/* muP's ratio of widths, by which the logits are divided, too; 1 without it. */
+static inline float tc_model_width(const struct tc_model *m) { return m->mup > 0 ? (float)m->hidden / (float)m->mup : 1; }
 /* Whether the MLP has a gate. */
 static inline bool tc_is_gated(const struct tc_model *m) { return m->act == TC_ACT_SWIGLU || m->act == TC_ACT_GEGLU; }
 

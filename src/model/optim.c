@@ -1,7 +1,7 @@
 /* optim.c - the U part of the program: norms, clipping, updates, weights cast again from their masters.
  *
  * The norm is computed from final gradients. Where they are split, a node's sum of squares is
- * partial; a node's gradients have equal placements, so that replicated ones are counted once. */
+ * partial; a node's gradients have equal placements, so that replicated ones are counted once. Frozen parameters have none. */
 #include "src/model/optim.h"
 
 #include "src/graph/matrices.h"
@@ -10,8 +10,8 @@
 
 #define IS_THERE(name) (sizeof (name) > 1)
 const struct tc_update_row tc_update_row[TC_UPDATES] = {
-#define UPDATE(id, optimizer, momentum, op, smooth, matrices, first, second) \
-  { optimizer, momentum, op, IS_THERE(first) + IS_THERE(second), smooth, matrices, { first, second } },
+#define UPDATE(id, optimizer, momentum, op, smooth, even, matrices, first, second) \
+  { optimizer, momentum, op, IS_THERE(first) + IS_THERE(second), smooth, even, matrices, { first, second } },
 #include "src/model/update.def"
 };
 
@@ -23,6 +23,8 @@ enum tc_update tc_update_of(enum tc_optimizer o, double momentum)
   TC_ASSERT(found < TC_UPDATES);
   return (enum tc_update)found;
 }
+
+int tc_update_states(const struct tc_param *p) { return p->frozen ? 0 : tc_update_row[p->kind].states; }
 
 void tc_optim_choose(struct tc_graph *g, enum tc_update u)
 {
@@ -50,10 +52,10 @@ static int square_norms(struct tc_graph *g, int32_t *sum, int dtype)
   bool *done = tc_calloc((size_t)g->n_params, sizeof *done);
   int32_t *in = tc_malloc((size_t)g->n_params * sizeof *in);
   for (int32_t i = 0; i < g->n_params; i++) {
-    if (done[i]) continue;
+    if (done[i] || g->param[i].frozen) continue;
     int k = 0;
     for (int32_t j = i; j < g->n_params; j++) {
-      if (done[j] || g->param[j].unit != g->param[i].unit ||
+      if (done[j] || g->param[j].frozen || g->param[j].unit != g->param[i].unit ||
           !placed_alike(&g->param[j], &g->param[i])) continue;
       done[j] = true;
       in[k++] = g->param[j].grad;
@@ -149,8 +151,8 @@ static void update(struct tc_graph *g, int32_t param, int products)
   if (u->matrices) out[1 + u->states] = room_of_matrices(g, &p, products);
   struct tc_node *n = tc_node_new(g, u->op, 3 + u->states, in, 1 + u->states + u->matrices, out);
   if (u->matrices) set_matrices(g, &p, n);
-  n->attr.decay = p.decay;
-  n->attr.lr = p.lr;
+  n->attr.decay = p.decay * p.width;
+  n->attr.lr = p.lr / p.width;
   if (u->states > 0 && g->tensor[p.state[0]].dtype == TC_BF16) n->attr.stream = stream(p.name);
   update_node(g, param, n);
   refresh_weight(g, param, out[0]);
@@ -166,7 +168,8 @@ void tc_optim_build(struct tc_graph *g, int products)
   g->grad_scale = scalar(g, "grad_scale", st);
   tc_node_new(g, TC_OP_CLIP, n, sum, 2, (int32_t[]){ g->grad_norm, g->grad_scale })->on_all_stages = true;
   free(sum);
-  for (int32_t i = 0; i < g->n_params; i++) update(g, i, products);
+  for (int32_t i = 0; i < g->n_params; i++)
+    if (!g->param[i].frozen) update(g, i, products);
 }
 
 void tc_optim_refresh(struct tc_graph *g)
@@ -191,7 +194,7 @@ void tc_optim_init(struct tc_graph *g)
     n->attr.stream = stream(g->param[i].name);
     n->attr.rows = rows;
     refresh_weight(g, i, w);
-    for (int k = 0; k < tc_update_row[g->param[i].kind].states; k++) {
+    for (int k = 0; k < tc_update_states(&g->param[i]); k++) {
       int32_t z = next(g, state(g, i, k));
       update_node(g, i, tc_node_new(g, TC_OP_FILL, 0, NULL, 1, &z));
     }

@@ -14,13 +14,15 @@ struct tc_update_row {
   enum tc_optimizer optimizer;
   bool momentum;
   int op, states;
-  bool smooth, matrices;
+  bool smooth, even, matrices;
   const char *state[TC_UPDATE_STATES];
 };
 extern const struct tc_update_row tc_update_row[TC_UPDATES];
 
 /* That of train.optimizer and train.momentum. */
 enum tc_update tc_update_of(enum tc_optimizer o, double momentum);
+/* How many states a parameter has. */
+int tc_update_states(const struct tc_param *p);
 /* Local. Gives all parameters this one. */
 void tc_optim_choose(struct tc_graph *g, enum tc_update u);
 

@@ -201,7 +201,7 @@ void tc_model_build(struct tc_graph *g, const struct tc_model *model, const stru
   x = dropout(&b, x);
   for (int64_t l = 0; l < m.layers; l++) x = block(&b, x, l);
   unit(g, "", "head", -1, -1);
-  x = scale(&b, tc_build_norm(&b, x, "", "ln_f"), 1 / m.logit_divisor, "", "ln_f.scaled");
+  x = scale(&b, tc_build_norm(&b, x, "", "ln_f"), 1 / (m.logit_divisor * tc_model_width(&m)), "", "ln_f.scaled");
   if (m.tied != TC_ON) wte = tc_build_param(&b, "", "lm_head.weight", 2, (int64_t[]){ b.V, b.C }, 0.02f, 0);
   head(&b, x, wte);
 }

@@ -3,7 +3,9 @@
  * Visits the forward nodes in reverse order. The gradient of a tensor has its shape and type. A
  * parameter's gradients are not summed by separate nodes: each contribution is an output that overwrites
  * the previous version and is added to it (node.acc); the first one is written, in a step's first
- * micro-batch. Marks: a node that makes only parameter gradients is W, else B. */
+ * micro-batch. Marks: a node that makes only parameter gradients is W, else B.
+ * What leads to no weight but frozen ones has no gradient. An op that makes several gradients makes that of a frozen norm, too,
+ * which nothing reads. */
 #include "src/passes/passes.h"
 #include "src/graph/rule.h"
 
@@ -14,13 +16,29 @@ struct gctx {
   struct tc_graph *g;
   int grad_dtype;
   int32_t *grad, n_forward;      /* of each forward tensor; -1: none yet */
+  bool *needed;                  /* whether a forward tensor is made from what trains, or is that */
   const struct tc_node *fwd;     /* the node being differentiated (borrowed copy) */
 };
 
-static int32_t param_of(const struct gctx *c, int32_t t)
+/* The parameter whose weight t is, if it trains; -1. */
+static int32_t param_of(const struct tc_graph *g, int32_t t)
 {
-  int32_t p = c->g->tensor[t].param;
-  return p >= 0 && c->g->param[p].weight == t ? p : -1;
+  int32_t p = g->tensor[t].param;
+  return p >= 0 && g->param[p].weight == t && !g->param[p].frozen ? p : -1;
+}
+
+/* Finds what needs a gradient: weights that train, any other state, and what is made from them. */
+static bool *find_needed(const struct tc_graph *g)
+{
+  bool *needed = tc_calloc((size_t)g->n_tensors, sizeof *needed);
+  for (int32_t t = 0; t < g->n_tensors; t++) needed[t] = g->tensor[t].param < 0 || param_of(g, t) >= 0;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    bool any = false;
+    for (int k = 0; k < n->n_in; k++) any |= needed[tc_in(g, n, k)];
+    for (int k = 0; k < n->n_out; k++) needed[tc_out(g, n, k)] = any;
+  }
+  return needed;
 }
 
 static int32_t accumulator(struct gctx *c, int32_t p, const char *prefix, int32_t at)
@@ -55,18 +73,18 @@ static int32_t *latest_grad(struct gctx *c, int32_t p, const struct tc_node *n)
   return &g->param[p].tied_grad;
 }
 
-/* A new tensor for the gradient of t; for a parameter, the next version of its accumulator. */
+/* A new tensor for the gradient of t; for a parameter that trains, the next version of its accumulator. */
 static int32_t grad_new(struct gctx *c, int32_t t)
 {
   struct tc_graph *g = c->g;
   char *name = tc_sprintf("d.%s", g->tensor[t].name);
   struct tc_tensor x = g->tensor[t];
-  int32_t p = param_of(c, t);
-  int32_t d = tc_tensor_new(g, name, p < 0 ? x.dtype : c->grad_dtype, x.rank, x.dim);
+  int32_t p = param_of(c->g, t);
+  int32_t d = tc_tensor_new(g, name, x.param < 0 ? x.dtype : c->grad_dtype, x.rank, x.dim);
   free(name);
   const int32_t latest = p < 0 ? -1 : *latest_grad(c, p, c->fwd);     /* may add a tensor, which moves them all */
   struct tc_tensor *y = &g->tensor[d];
-  y->primal = t;
+  y->primal = p < 0 && x.param >= 0 ? -1 : t;
   y->pad_dim = x.pad_dim;
   y->pad_to = x.pad_to;
   if (p >= 0) {
@@ -104,7 +122,7 @@ static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in,
 /* Adds d to the gradient of a forward tensor that is not a parameter. */
 static void add_grad(struct gctx *c, int32_t t, int32_t d)
 {
-  if (c->g->tensor[t].node < 0) return;          /* state that is not a parameter */
+  if (c->g->tensor[t].node < 0 || !c->needed[t]) return;         /* state that is not a parameter; leads to frozen ones alone */
   if (c->grad[t] < 0) {
     c->grad[t] = d;
     return;
@@ -117,19 +135,22 @@ static void add_grad(struct gctx *c, int32_t t, int32_t d)
 static int32_t in(const struct gctx *c, int i) { return tc_in(c->g, c->fwd, i); }
 static int32_t out(const struct gctx *c, int i) { return tc_out(c->g, c->fwd, i); }
 
-/* Appends a node with one output, the gradient of input i of the forward node, from `ins`. */
-static struct tc_node *emit1(struct gctx *c, int op, int i, int n_in, const int32_t *ins)
+/* Appends a node with one output, the gradient of input i of the forward node, from `ins`, with `rule` unless that is NULL. -1:
+ * that input needs no gradient; else the gradient. */
+static int32_t emit1(struct gctx *c, int op, int i, int n_in, const int32_t *ins, const char *rule)
 {
-  int32_t t = in(c, i), d = grad_new(c, t);
+  const int32_t t = in(c, i);
+  if (!c->needed[t]) return -1;
+  const int32_t d = grad_new(c, t);
   struct tc_node *n = emit(c, op, n_in, ins, 1, &d);
-  int32_t id = n->id;
-  if (param_of(c, t) < 0) add_grad(c, t, d);
-  return &c->g->node[id];
+  if (rule) tc_node_rule(c->g, n, rule);
+  if (param_of(c->g, t) < 0) add_grad(c, t, d);
+  return d;
 }
 
 static void grad_embed(struct gctx *c, int32_t dy)
 {
-  emit1(c, TC_OP_EMBED_BWD, 1, 2, (int32_t[]){ in(c, 0), dy });
+  emit1(c, TC_OP_EMBED_BWD, 1, 2, (int32_t[]){ in(c, 0), dy }, NULL);
 }
 
 /* The backward op of one that may have starts as its last input: it has them too, and then the rule. */
@@ -139,8 +160,7 @@ static void emit_with_starts(struct gctx *c, int op, int i, int n_in, const int3
   const bool has = c->fwd->n_in > starts;
   memcpy(all, ins, (size_t)n_in * sizeof *ins);
   if (has) all[n_in] = in(c, starts);
-  struct tc_node *n = emit1(c, op, i, n_in + has, all);
-  if (has) tc_node_rule(c->g, n, rule);
+  emit1(c, op, i, n_in + has, all, has ? rule : NULL);
 }
 
 static void grad_pos(struct gctx *c, int32_t dy)
@@ -205,12 +225,10 @@ static void grad_matmul(struct gctx *c, int32_t dy)
   TC_ASSERT(c->fwd->n_in == 2);                  /* biases are fused later */
   char *ra = tc_sprintf("%s,%s->%s", l[2], l[1], l[0]);
   char *rb = tc_sprintf("%s,%s->%s", l[2], l[0], l[1]);
-  int32_t a = in(c, 0), b = in(c, 1);
-  int32_t da = grad_new(c, a);
-  struct tc_node *n = emit(c, TC_OP_MATMUL, 2, (int32_t[]){ dy, b }, 1, &da);
-  tc_node_rule(c->g, n, ra);
-  tc_node_rule(c->g, emit1(c, TC_OP_MATMUL, 1, 2, (int32_t[]){ dy, a }), rb);
-  add_grad(c, a, da);
+  const int32_t a = in(c, 0), da = c->needed[a] ? grad_new(c, a) : -1;
+  if (da >= 0) tc_node_rule(c->g, emit(c, TC_OP_MATMUL, 2, (int32_t[]){ dy, in(c, 1) }, 1, &da), ra);
+  emit1(c, TC_OP_MATMUL, 1, 2, (int32_t[]){ dy, a }, rb);
+  if (da >= 0) add_grad(c, a, da);
   TC_FREE(ra, rb);
 }
 
@@ -219,14 +237,14 @@ static void grad_bias(struct gctx *c, int32_t dy)
   char l[TC_RULE_MAX][TC_DIMS + 1];
   tc_rule_parse(c->g, c->fwd, l);
   char *r = tc_sprintf("%s->%s", l[0], l[1]);
-  tc_node_rule(c->g, emit1(c, TC_OP_BIAS_BWD, 1, 1, &dy), r);
+  emit1(c, TC_OP_BIAS_BWD, 1, 1, &dy, r);
   add_grad(c, in(c, 0), dy);
   free(r);
 }
 
 static void grad_activation(struct gctx *c, int32_t dy)
 {
-  emit1(c, c->fwd->op == TC_OP_ACT ? TC_OP_ACT_BWD : TC_OP_GLU_BWD, 0, 2, (int32_t[]){ dy, in(c, 0) });
+  emit1(c, c->fwd->op == TC_OP_ACT ? TC_OP_ACT_BWD : TC_OP_GLU_BWD, 0, 2, (int32_t[]){ dy, in(c, 0) }, NULL);
 }
 
 static void grad_add(struct gctx *c, int32_t dy)
@@ -236,7 +254,7 @@ static void grad_add(struct gctx *c, int32_t dy)
 }
 
 /* Dropout, cast and scale are linear and their own adjoints (the mask is computed again from its key). */
-static void grad_same(struct gctx *c, int32_t dy) { emit1(c, c->fwd->op, 0, 1, &dy); }
+static void grad_same(struct gctx *c, int32_t dy) { emit1(c, c->fwd->op, 0, 1, &dy, NULL); }
 
 /* The last version of a forward tensor. Versions come in the order of their numbers. */
 static int32_t last_version(const struct tc_graph *g, int32_t t, int32_t n_tensors)
@@ -286,11 +304,11 @@ static void grad_attn(struct gctx *c, int32_t dy)
  * piece, if it is one): theirs are copied into it. */
 static void grad_kv(struct gctx *c, int32_t dkv) { add_in_place(c, TC_OP_KV_BWD, dkv, -1); }
 
-static void grad_spread(struct gctx *c, int32_t dy) { emit1(c, TC_OP_SPREAD_BWD, 0, 1, &dy); }
+static void grad_spread(struct gctx *c, int32_t dy) { emit1(c, TC_OP_SPREAD_BWD, 0, 1, &dy, NULL); }
 
 static void grad_sumexp(struct gctx *c, int32_t ds)
 {
-  emit1(c, TC_OP_SUMEXP_BWD, 0, 3, (int32_t[]){ in(c, 0), in(c, 1), ds });
+  emit1(c, TC_OP_SUMEXP_BWD, 0, 3, (int32_t[]){ in(c, 0), in(c, 1), ds }, NULL);
 }
 
 /* Sumexp, whose gradient is there, is later in the forward order. */
@@ -300,8 +318,8 @@ static void grad_pick(struct gctx *c, int32_t dp) { add_in_place(c, TC_OP_PICK_B
 static void grad_softcap(struct gctx *c, int32_t dy)
 {
   const bool own = c->g->tensor[dy].primal == out(c, 0);
-  const struct tc_node *n = emit1(c, TC_OP_SOFTCAP_BWD, 0, 2, (int32_t[]){ dy, out(c, 0) });
-  if (own) c->g->tensor[tc_out(c->g, n, 0)].overwrites = dy;
+  const int32_t dx = emit1(c, TC_OP_SOFTCAP_BWD, 0, 2, (int32_t[]){ dy, out(c, 0) }, NULL);
+  if (own) c->g->tensor[dx].overwrites = dy;
 }
 
 /* The loss does not depend on the max, which is subtracted and added again; with z > 0 the square's slope does. */
@@ -319,7 +337,7 @@ static void grad_nll(struct gctx *c, int32_t dl)
 static void grad_sum(struct gctx *c, int32_t dy)
 {
   (void)dy;
-  emit1(c, TC_OP_FILL, 0, 0, NULL);
+  emit1(c, TC_OP_FILL, 0, 0, NULL, NULL);
 }
 
 static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
@@ -358,8 +376,7 @@ static void record_contributions(struct tc_graph *g, int32_t first)
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
     for (int k = 0; i < first && k < n->n_in; k++) {
-      int32_t p = g->tensor[tc_in(g, n, k)].param;
-      uses += p >= 0 && g->param[p].weight == tc_in(g, n, k);
+      uses += param_of(g, tc_in(g, n, k)) >= 0;
     }
     for (int k = 0; i >= first && k < n->n_out && n->op != TC_OP_ACCUM; k++) {
       if (!(n->acc >> k & 1)) continue;
@@ -374,8 +391,9 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
 {
   struct gctx c = { .g = g, .grad_dtype = grad_dtype };
   for (int32_t p = 0; p < g->n_params; p++)
-    g->param[p].acc = g->param[p].grad = accumulator(&c, p, "grad.", -1);
+    if (!g->param[p].frozen) g->param[p].acc = g->param[p].grad = accumulator(&c, p, "grad.", -1);
   int32_t n_order = g->n_order;
+  c.needed = find_needed(g);
   c.n_forward = g->n_tensors;
   c.grad = tc_no_indices((size_t)g->n_tensors);        /* only forward tensors have entries */
   c.grad[g->loss] = g->loss;                     /* a mark: the seed is a constant */
@@ -388,7 +406,7 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
     c.fwd = &fwd;
     if (!rc) rule[fwd.op](&c, c.grad[tc_out(g, &fwd, 0)]);
   }
-  free(c.grad);
+  TC_FREE(c.grad, c.needed);
   if (!rc) add_tied(g);
   if (!rc) record_contributions(g, n_order);
   return rc;

@@ -37,6 +37,7 @@ struct sctx {
   bool regather;                 /* gathered activations are not stored: the backward pass gathers them again */
   int32_t *now;                  /* tensor -> the tensor that replaces it after reshards */
   int32_t *next_version;         /* tensor -> the one that overwrites it; -1 */
+  bool *read;                    /* tensor -> a node reads it, or it is a result; for tensors that existed before the pass */
   struct sum *sum;               /* by the accumulator's tensor; .version = -1: not an accumulator */
   struct choice (*choice)[TC_AXES];              /* node -> its choice; for nodes that existed before the pass */
   int32_t n_old;                 /* number of tensors before the pass */

@@ -404,6 +404,18 @@ static void follow_reshards(struct sctx *s)
       g->param[p].grad = s->now[g->param[p].grad];
 }
 
+/* What a node reads, and the results that are read after a run. */
+static bool *find_read(const struct tc_graph *g)
+{
+  bool *read = tc_calloc((size_t)g->n_tensors, sizeof *read);
+  const int32_t result[] = { g->loss, g->nll, g->logits, g->grad_norm };
+  for (size_t i = 0; i < sizeof result / sizeof *result; i++)
+    if (result[i] >= 0) read[result[i]] = true;
+  for (int32_t i = 0; i < g->n_order; i++)
+    for (int k = 0; k < g->node[g->order[i]].n_in; k++) read[tc_in(g, &g->node[g->order[i]], k)] = true;
+  return read;
+}
+
 int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct tc_err *err)
 {
   struct sctx s = { .g = g, .m = m, .err = err, .regather = regather, .n_old = g->n_tensors };
@@ -412,6 +424,7 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   memcpy(order, g->order, (size_t)n_order * sizeof *order);
   s.now = tc_malloc((size_t)g->n_tensors * sizeof *s.now);
   s.next_version = tc_no_indices((size_t)g->n_tensors);
+  s.read = find_read(g);
   s.sum = tc_malloc((size_t)g->n_tensors * sizeof *s.sum);
   s.choice = tc_calloc((size_t)g->n_nodes, sizeof *s.choice);
   tc_sums_find(&s, order, n_order);
@@ -430,6 +443,6 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   if (rc >= 0) rc = share_results(&s);
   if (rc >= 0) rc = check_even(&s);
   if (rc >= 0) follow_reshards(&s);
-  TC_FREE(order, s.now, s.next_version, s.sum, s.choice, s.cached);
+  TC_FREE(order, s.now, s.next_version, s.read, s.sum, s.choice, s.cached);
   return rc < 0 ? rc : 0;
 }

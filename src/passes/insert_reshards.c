@@ -241,11 +241,13 @@ int tc_place_resolve(struct sctx *s, int32_t node, int32_t t, int32_t read_as)
   return 0;
 }
 
-/* Partial outputs are resolved where they are produced; of one that is overwritten, its next version is. */
+/* Partial outputs are resolved where they are produced; of one that is overwritten, its next version is, and of several a
+ * by-product that nothing reads (the gradient of a frozen gain) never is. */
 static int resolve_output(struct sctx *s, int32_t node, int32_t t)
 {
+  const bool unread = t < s->n_old && !s->read[t] && s->g->node[node].n_out > 1;
   const bool overwritten = t < s->n_old && s->next_version[t] >= 0;
-  return overwritten ? 0 : tc_place_resolve(s, node, t, t);
+  return overwritten || unread ? 0 : tc_place_resolve(s, node, t, t);
 }
 
 /* An annotation does not constrain the axes that it leaves at R. */

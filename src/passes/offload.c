@@ -11,7 +11,7 @@ int tc_offload(struct tc_graph *g, enum tc_offload offload, struct tc_err *err)
     struct tc_param *p = &g->param[i];
     bool elsewhere = p->apart || !tc_layout_equal(&p->store, &p->use);
     p->offload = (uint8_t)offload;
-    any |= tc_update_row[p->kind].states || elsewhere || p->master != p->weight;
+    any |= tc_update_states(p) > 0 || elsewhere || p->master != p->weight;
     if (p->master != p->weight) g->tensor[p->master].space = TC_HOST;
     if (elsewhere) g->tensor[p->weight].space = TC_HOST;
   }

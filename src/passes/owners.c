@@ -35,7 +35,7 @@ double tc_owner_work(const struct tc_graph *g, const struct tc_param *p)
 static unsigned split_axes(const struct tc_param *p, const struct tc_mesh *m)
 {
   unsigned axes = 0;
-  for (int a = 0; a < TC_AXES && tc_update_row[p->kind].matrices; a++)
+  for (int a = 0; a < TC_AXES && tc_update_row[p->kind].matrices && !p->frozen; a++)
     if (a != TC_MB && m->size[a] > 1 && tc_is_split(p->update.on[a].kind)) axes |= 1u << a;
   return axes;
 }

@@ -19,7 +19,11 @@
  * or ranges of layers: "0-3,4-11"). TC_ELAYOUT: the error suggests stages that fit. */
 int tc_stages(struct tc_graph *g, int pp, int virtual_stages, const char *by_hand, struct tc_err *err);
 
-/* 2. In: parameters and batch without placements. Out: the four placements of each parameter by the system's rows;
+/* 2. Rows for parameters (train.rows): factors of rate, weight decay and initial deviation, updates, which are frozen; "" for none.
+ * momentum: that of rows with an optimizer that may have one. TC_EUSER: what is no row, a pattern that matches no parameter, all
+ * frozen, model.mup with an update that is not for it. */
+int tc_param_rows(struct tc_graph *g, const char *rows, double momentum, struct tc_err *err);
+/* ... In: parameters and batch without placements. Out: the four placements of each parameter by the system's rows;
  * tokens and targets are split in time, and by the rows. On an axis of one rank everything is R. reshard_after: TC_AFTER_AUTO: as the system says;
  * reduce_once: accumulators that the system splits are partial, and reduced once a step. */
 int tc_system_apply(struct tc_graph *g, const struct tc_mesh *m, const struct tc_system *s,

@@ -67,6 +67,7 @@ static void make_price(struct tc_guess *g, struct tc_price *p, const struct tc_c
   for (int i = 0; i < 2 && !p->status; i++) {
     struct tc_config c = tc_cand_config(g->cfg, &one);
     c.model_layers = i + 1;
+    c.train_rows = "";                           /* patterns may be of layers that this model has not: as if all trained */
     c.train_global_batch = x->micro;
     c.mesh_shard = TC_AUTO;
     p->status = tc_plan_unit(&u[i], &c, x->cp * x->tp, g->k, &p->err);

@@ -20,7 +20,7 @@ static int32_t busiest_owner(const struct tc_graph *g, const struct tc_mesh *m, 
   for (int32_t i = 0; i < g->n_params; i++) {
     const struct tc_param *p = &g->param[i];
     int32_t at = pp * m->stride[TC_PP], owned = 0;
-    for (int a = 0; a < TC_AXES && tc_update_row[p->kind].matrices; a++)
+    for (int a = 0; a < TC_AXES && tc_update_row[p->kind].matrices && !p->frozen; a++)
       if (a != TC_PP && a != TC_MB && p->update.on[a].kind == TC_AT) at += p->update.on[a].at * m->stride[a], owned++;
     if (!owned || g->unit[p->unit].at != (m->size[TC_PP] > 1 ? pp : -1)) continue;
     if (!load) load = tc_calloc((size_t)m->world, sizeof *load);

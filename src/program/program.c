@@ -62,6 +62,7 @@ static int pass_systems(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
   tc_optim_choose(g, c->o->update);
+  TC_TRY(tc_param_rows(g, c->o->param_rows ? c->o->param_rows : "", c->o->momentum, c->err));
   TC_TRY(tc_system_apply(g, c->m, c->o->system, c->o->reshard_after, c->o->reduce_once, c->err));
   for (int i = 0; i < TC_ROW_LISTS && c->o->annotation[i]; i++)
     TC_TRY(tc_annotate(g, c->m, c->o->annotation[i], c->err));

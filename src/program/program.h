@@ -43,6 +43,8 @@ struct tc_program_opts {
   bool regather;                 /* activations gathered in forward are gathered again in backward */
   enum tc_update update;
   int update_type;               /* in which an update of whole matrices multiplies */
+  const char *param_rows;        /* train.rows; NULL: none; borrowed */
+  double momentum;               /* train.momentum: of rows for parameters with SGD */
   bool overlap;
   bool zigzag;                   /* of the parts of a sequence (graph/row_order.h) */
   bool tasks;                    /* a training has TC_TASKS */

@@ -388,14 +388,17 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   *own = NULL;
   *o = (struct tc_program_opts){
     .kind = TC_TRAIN, .system = &tc_systems[c->parallel_data],
-    .update = tc_update_of(c->train_optimizer, c->train_momentum), .update_type = c->train_muon_type == TC_DTYPE_AUTO ? c->train_precision : c->train_muon_type,
-    .overlap = c->parallel_overlap,
+    .update = tc_update_of(c->train_optimizer, c->train_momentum), .param_rows = c->train_rows, .momentum = c->train_momentum,
+    .update_type = c->train_muon_type == TC_DTYPE_AUTO ? c->train_precision : c->train_muon_type, .overlap = c->parallel_overlap,
     .reshard_after = c->parallel_keep, .reduce_once = c->parallel_reduce == TC_REDUCE_STEP,
     .offload = c->parallel_offload, .recompute = c->train_recompute, .prefetch = (int)c->parallel_prefetch,
     .regather = c->parallel_regather, .schedule = c->parallel_schedule, .stages = c->mesh_stages,
     .tasks = c->train_eval_tasks.n > 0, .zigzag = c->parallel_zigzag, .share_init = c->run_init == TC_INIT_BROADCAST,
     .head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk };
   TC_TRY(tc_setup_model(c, &o->model, err));
+  if (o->model.mup > 0 && c->train_muon_scale != TC_MUON_MATCH_RMS_ADAMW)
+    return tc_fail(err, TC_EUSER, "model.mup divides rates by the width, which is right for updates whose elements are as large at each "
+                   "width: train.muon_scale = match_rms_adamw would fit, or model.mup = no");
   const int64_t cp = tc_mesh_size(m, TC_ON_CP), tp = tc_mesh_size(m, TC_ON_TP);
   const bool keys = c->parallel_context == TC_CONTEXT_KEYS;
   o->gpt = (struct tc_build_opts){

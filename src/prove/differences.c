@@ -53,6 +53,7 @@ int tc_differentiate(struct tc_reference *r, const struct tc_graph *g, struct tc
                      const struct tc_runtime *rt, struct tc_err *err)
 {
   for (int32_t i = 0; i < g->n_params; i++) {
+    if (g->param[i].frozen) continue;            /* it has no gradient */
     double *w = tc_exec_tensor(x, TC_TRAIN, g->param[i].master);
     const int64_t n = tc_tensor_elems(&g->tensor[g->param[i].master]);
     for (int e = 0; e < TC_MIN(EACH, n); e++) {

@@ -24,14 +24,14 @@ double tc_float_at(const void *data, int dtype, int64_t i)
   return dtype == TC_BF16 ? (double)tc_bf16_to_f32(((const uint16_t *)data)[i]) : (double)((const float *)data)[i];
 }
 
-/* Where a part of a parameter is: the moments' tensors, or its master copy; -1: the optimizer has none. With no first
+/* Where a part of a parameter is: the moments' tensors, or its master copy; -1: the optimizer has none, or it is frozen. With no first
  * moment the gradient is what the first step took from the weight. */
 static int32_t tensor_of(const struct tc_param *p, int part)
 {
   switch (part) {
   case TC_PROOF_V: return p->state[1];
   case TC_PROOF_M: return p->state[0];
-  case TC_PROOF_GRADIENT: return p->state[0] >= 0 ? p->state[0] : p->master;
+  case TC_PROOF_GRADIENT: return p->frozen ? -1 : p->state[0] >= 0 ? p->state[0] : p->master;
   default: return p->master;
   }
 }

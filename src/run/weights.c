@@ -101,7 +101,7 @@ static int load_tensor(const struct tc_run *r, const struct source *s, int32_t i
   int k = source_find(s, x->name);
   if (k < 0)
     return tc_fail(err, TC_EUSER, "%s has no tensor %s: if it was saved with another "
-                   "train.optimizer or train.momentum, take its weights alone (another run.out, ckpt.from_state = weights)",
+                   "train.optimizer, train.momentum or train.rows, take its weights alone (another run.out, ckpt.from_state = weights)",
                    source_path(s), x->name);
   if (!fits(r, g, x, source_at(s, k)))
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",
@@ -116,6 +116,23 @@ static int load_tensor(const struct tc_run *r, const struct source *s, int32_t i
   return 0;
 }
 
+static bool is_state_name(const char *name) { return strncmp(name, "optim.", 6) == 0; }
+
+/* The next checkpoint would lack states that this one has. */
+static int check_kept(const struct source *from, const struct tc_run_state *s, struct tc_err *err)
+{
+  for (int k = 0; k < tc_ckpt_n(from->ckpt); k++) {
+    const char *name = source_at(from, k)->name;
+    bool kept = !is_state_name(name);
+    for (int i = 0; i < s->n && !kept; i++) kept = strcmp(name, s->tensor[i].name) == 0;
+    if (!kept)
+      return tc_fail(err, TC_EUSER, "%s has %s, which this run would lose: it was saved with another train.optimizer, train.momentum "
+                     "or train.rows. Set them as they were, or take its weights alone (another run.out, ckpt.from_state = weights)",
+                     source_path(from), name);
+  }
+  return 0;
+}
+
 static int load_all(const struct tc_run *r, const struct source *from, bool weights_alone, struct tc_err *err)
 {
   const struct tc_graph *g = r->prog[tc_kinds_of(r->use).first]->graph;
@@ -125,6 +142,7 @@ static int load_all(const struct tc_run *r, const struct source *from, bool weig
   for (int i = 0; i < s.n && !rc; i++) {
     if (!weights_alone || !is_of_optimizer(g, &g->tensor[s.id[i]])) rc = load_tensor(r, from, s.id[i], err);
   }
+  if (!rc && !weights_alone && from->ckpt && r->use == TC_TO_TRAIN) rc = check_kept(from, &s, err);
   tc_run_state_free(&s);
   return rc;
 }

@@ -146,7 +146,8 @@ static void draw_idiom(struct draw *d)
 /* An option of the model, the batch and the arithmetic: the one-rank run has it, too. */
 static bool is_own(const char *flag)
 {
-  static const char *const own[] = { "--model", "--data", "--train.global", "--train.drop", "--train.prec", "--train.grad_type" };
+  static const char *const own[] = { "--model", "--data", "--train.global", "--train.drop", "--train.prec", "--train.grad_type",
+                                     "--train.rows" };
   for (size_t i = 0; i < sizeof own / sizeof *own; i++)
     if (!strncmp(flag, own[i], strlen(own[i]))) return true;
   return false;
@@ -280,6 +281,19 @@ static void draw_device(struct draw *d)
   if (d->bf16 && chance(d, 3)) flag(d, "--train.grad_type=bf16");
 }
 
+/* Rows for parameters: each pattern is of some of every model's. */
+static void draw_param_rows(struct draw *d)
+{
+  char rows[200] = "";
+  const int n = 1 + (int)fuzz_below(d->f, 3);
+  for (int i = 0; i < n; i++) {
+    const char *pattern = ONE_OF(d, "*", "h.*", "h.0.*", "wte.*", "ln_f.*", "*.mlp.*", "*.ln_1.*", "*.attn.*", "*.weight", "h.*.mlp.proj.*");
+    const char *word = ONE_OF(d, "frozen=yes", "frozen=yes", "frozen=yes", "frozen=no", "lr=0.5", "lr=2 decay=3", "decay=0", "init=1.5");
+    tc_text_add(rows, sizeof rows, "%s%s %s", i ? ", " : "", pattern, word);
+  }
+  flag(d, "--train.rows=%s", rows);
+}
+
 /* A third of the layouts is without rows, so that the built-in ones place everything. */
 static void draw_case(struct draw *d)
 {
@@ -294,6 +308,8 @@ static void draw_case(struct draw *d)
   if (chance(d, 3)) flag(d, "--data.documents=mask"), flag(d, "--data.end_token=1");
   draw_device(d);
   if (chance(d, 2)) flag(d, "--run.init=broadcast");
+  if (chance(d, 3)) draw_param_rows(d);
+  if (chance(d, 6)) flag(d, "--model.mup=%s", ONE_OF(d, "4", "8", "32"));
   d->program = rows ? draw_program(d) : NULL;
   if (!d->program) return;
   int idioms = (int)fuzz_below(d->f, 5), own = (int)fuzz_below(d->f, 4);

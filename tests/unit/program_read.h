@@ -206,7 +206,7 @@ static void text_read_unit(struct text_at *r)
   }
 }
 
-/* param NAME [SHAPE] AXIS PLACE or AXIS STORE USE ACC UPDATE [use|mb|step], ... A bf16 parameter has an fp32 master. */
+/* param NAME [SHAPE] [frozen] AXIS PLACE or AXIS STORE USE ACC UPDATE [use|mb|step], ... A bf16 parameter has an fp32 master. */
 static void text_read_param(struct text_at *r)
 {
   struct tc_graph *g = r->g;
@@ -215,7 +215,7 @@ static void text_read_param(struct text_at *r)
   struct tc_param *p = &g->param[id];
   *p = (struct tc_param){ .name = g->tensor[w].name, .weight = w, .master = w, .state = { -1, -1 }, .acc = -1, .grad = -1,
                           .tied_acc = -1, .tied_grad = -1, .unit = g->cur_unit, .reshard_after = TC_AFTER_STEP,
-                          .decay = 1, .lr = 1 };
+                          .decay = 1, .lr = 1, .width = 1 };
   if (g->tensor[w].dtype == TC_BF16) {
     const struct tc_tensor x = g->tensor[w];
     char *use = tc_sprintf("use.%s", x.name);
@@ -227,6 +227,7 @@ static void text_read_param(struct text_at *r)
     g->tensor[w].cls = TC_CLS_OPT;
   }
   struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
+  p->frozen = (text_blanks(r), text_take(r, "frozen"));
   for (int a; (a = text_axis(r)) >= 0; text_take(r, ",")) {
     struct tc_place place[TC_PLACES];
     int n = 0;

@@ -4,6 +4,7 @@
  *   struct tc_graph *g = read_program(
  *     "state x [8,4]  dp:S(0)\n"                        a tensor that is there from the start
  *     "param w [6,4]  dp S(*) R S(*) S(*) use\n"        a parameter, with rows as in an annotation file
+ *     "param v [6,4] frozen\n"                          one that does not train
  *     "h0: y [8,6] = matmul<nc,fc->nf>(x, w)\n"         a node of unit h0, which is layer 0
  *     "loss += sum(y) f=0.125\n");                      a scalar has no shape
  *   tc_PASS(g, ...);

@@ -355,13 +355,18 @@ static int check(const struct tc_proving *p, struct tc_err *err)
   return 0;
 }
 
-/* Where a sign decides how a weight moves, or a draw how a state is rounded, rounding does: a right layout would differ. */
+/* Where a sign decides how a weight moves, or a draw how a state is rounded, rounding does: a right layout would differ.
+ * Gradients are taken from what all weights have. */
 static void take_smooth_update(struct tc_config *c)
 {
   if (c->train_state_type != TC_F32)
     tc_warn("train.state_type = %s rounds states at random, so that a difference in a last digit may become one in the third; the "
             "layout is proven with fp32", tc_word_train_state_type(c->train_state_type));
   c->train_state_type = TC_F32;
+  if (*c->train_rows) {
+    tc_warn("train.rows: the layout is proven with parameters that all train alike");
+    c->train_rows = "";
+  }
   if (tc_update_row[tc_update_of(c->train_optimizer, c->train_momentum)].smooth) return;
   tc_warn("train.optimizer = %s moves weights by the sign of their gradients, which rounding decides near 0; the layout is proven "
           "with adamw", tc_word_train_optimizer(c->train_optimizer));

@@ -32,7 +32,7 @@ static const struct { const char *what; struct tc_model m; } models[] = {
   { "smollm3, a layer without positions", { SIZES, .heads = 4, .kv_heads = 2, .ffn = 9, .head_dim = 4,
     .family = TC_FAMILY_SMOLLM3, .pattern = "Ff", .bias = TC_BIAS_MLP } },
   { "granite", { SIZES, .heads = 4, .kv_heads = 2, .head_dim = 4, .ffn = 9, .family = TC_FAMILY_GRANITE, .embed_scale = 3,
-    .residual_scale = 0.3f, .attn_scale = 0.2f, .logit_divisor = 0.5f } },
+    .residual_scale = 0.3f, .attn_scale = 0.2f, .logit_divisor = 0.5f, .mup = 5 } },
   { "phi3, part of a head turns", { SIZES, .heads = 4, .kv_heads = 2, .head_dim = 6, .rotary_dim = 4, .ffn = 9,
     .family = TC_FAMILY_PHI3 } },
   { "gpt2, exact GELU", { SIZES, .heads = 3, .act = TC_ACT_GELU_EXACT } },

@@ -28,7 +28,7 @@ static void test_round(void)
     "attn_scale 0.1 logit_cap 30 embed_scale 4",
     SIZES " family llama kv_heads 2 head_dim 8 ffn 24 norm rmsnorm norm_eps 1e-05 act relu2 rope_theta 500000 rope_scaling "
     "yarn:8:1:32:64:1.2079442:1 bias qkv qk_norm whole tied no pattern Ff rotary_dim 4 attn_cap 50 residual_scale 0.22 "
-    "logit_divisor 6" };
+    "logit_divisor 6 mup 8" };
   for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
     struct tc_model m;
     struct tc_err err = { .text = "" };
@@ -73,6 +73,7 @@ static const struct { const char *text, *says; } bad_text[] = {
   { SIZES REST("2", "8", "24", "1e-05", "500000", "llama3:8:4:4:8192"), "is not of a model that" },
   { SIZES REST("2", "8", "24", "1e-05", "500000", "llama3:8:1:4:0"), "is not of a model that" },
   { SIZES REST("2", "8", "24", "1e-05", "500000", "llama3:8:1:4:16777217"), "is not of a model that" },
+  { SIZES REST("2", "8", "24", "1e-05", "500000", "none") " mup -3", "model.mup = -3 is not from 1 to 1048576" },
 };
 
 static void test_bad_text(void)

@@ -155,6 +155,26 @@ static const struct { const char *name, *program, *want; } cases[] = {
     "B d.y [8,4] = fill()\n"
     "B h0: d.x [8,4] = matmul<nf,fc->nc>(d.y, w) of y\n"
     "W h0: d.w [4,4] += grad.w first = matmul<nf,nc->fc>(d.y, x) of y\n" },
+  { "a frozen weight has no contribution, and what leads to frozen ones alone no gradient",
+    "tokens i32[8] = data<->n>()\nparam e [16,4] frozen\nparam v [4,4] frozen\nparam w [4,4]\nh0: x [8,4] = embed(tokens, e)\n"
+    "h0: a [8,4] = matmul<nc,fc->nf>(x, v)\nh1: y [8,4] = matmul<nc,fc->nf>(a, w)\nh2: z [8,4] = matmul<nc,fc->nf>(y, v)\n"
+    "h2: r [8,4] = add(z, a)\nloss += sum<nc->>(r)\n",
+    "B d.r [8,4] = fill()\n"
+    "B h2: d.y [8,4] = matmul<nf,fc->nc>(d.r, v) of z\n"
+    "W h1: d.w [4,4] += grad.w first = matmul<nf,nc->fc>(d.y, a) of y\n" },
+  { "frozen biases, positions and caps on the way to what trains",
+    "tokens i32[8] = data<->n>()\nparam e [16,4]\nparam p [4,4] frozen\nparam b [4] frozen\nh0: x [8,4] = embed(tokens, e)\n"
+    "h0: y [8,4] = pos(x, p)\nh0: z [8,4] = bias<nf,f->nf>(y, b)\nh0: u [8,4] = softcap(z) f2=2\nloss += sum<nc->>(u)\n",
+    "B d.u [8,4] = fill()\n"
+    "B h0: d.z [8,4] in d.u = softcap_bwd(d.u, u) f2=2 of u\n"
+    "W h0: d.e [16,4] += grad.e first = embed_bwd(tokens, d.z) of x\n" },
+  { "norms: the gradient of a frozen gain comes with the others', and nothing adds it up; nor that of an input that needs none",
+    "tokens i32[8] = data<->n>()\nparam e [16,4] frozen\nparam g [4]\nparam b [4] frozen\nparam k [4] frozen\n"
+    "h0: x [8,4] = embed(tokens, e)\nh0: y [8,4], mean [8], rstd [8] = layernorm(x, g, b) f=1e-05\n"
+    "h0: z [8,4], r [8] = rmsnorm(y, k) f=1e-06\nloss += sum<nc->>(z)\n",
+    "B d.z [8,4] = fill()\n"
+    "B h0: d.y [8,4], d.k [4] = rmsnorm_bwd(d.z, y, k, r) f=1e-06 of z\n"
+    "B h0: d.x [8,4], d.g [4] += grad.g first, d.b [4] = layernorm_bwd(d.y, x, g, mean, rstd) f=1e-05 of y\n" },
   { "an op without a gradient is refused", "state x [8,4]\nh0: m [8] = rowmax(x)\nloss += sum(m)\n",
     "op rowmax has no gradient" },
 };
