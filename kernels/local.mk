@@ -52,8 +52,6 @@ cuda_sources = \
   %D%/cuda/attn_plain.cu \
   %D%/cuda/cache.cu \
   %D%/cuda/capture.cu \
-  %D%/cuda/clock.cu \
-  %D%/cuda/copy.cu \
   %D%/cudnn/cudnn.cu \
   %D%/cuda/device.cu \
   %D%/cuda/elem.cu \
@@ -67,6 +65,7 @@ cuda_sources = \
   %D%/cuda/qknorm.cu \
   %D%/cuda/rope.cu \
   %D%/cuda/rows.cu \
+  %D%/cuda/streams.cu \
   %D%/cuda/tune.cu \
   %D%/cuda/xent.cu
 EXTRA_DIST += $(cuda_sources) %D%/cuda/attn.h %D%/cuda/dev.h %D%/cuda/gemm.h %D%/cuda/ptx.h

@@ -30,7 +30,7 @@ static inline int64_t tc_muon_row(const struct tc_matrix *x, int64_t r)
   return (x->first + r / x->run * x->step + r % x->run) * x->m;
 }
 
-/* Of the places of the last output: 0, 1: X; 2: A; 3: the bracket. In elements. */
+/* Places of the last output, in elements: 0, 1: X; 2: A; 3: the bracket. */
 static inline int64_t tc_muon_place(const struct tc_matrix *x, int k)
 {
   const int64_t small = TC_MIN(x->n, x->m), all = x->n * x->m;

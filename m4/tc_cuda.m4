@@ -100,7 +100,7 @@ AC_DEFUN([TC_CUDA_NCCL], [
   CPPFLAGS=$tc_save_CPPFLAGS
 ])
 
-# Names for profilers (clock.cu) need a header alone, which the toolkit has from CUDA 10 on.
+# Names for profilers (streams.cu) need a header alone, which the toolkit has from CUDA 10 on.
 AC_DEFUN([TC_CUDA_NVTX], [
   AC_MSG_CHECKING([for nvtx3/nvToolsExt.h])
   tc_save_CPPFLAGS=$CPPFLAGS

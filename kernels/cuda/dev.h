@@ -47,11 +47,11 @@ struct tc_cuda {                 /* tc_device.priv */
   int64_t shared_bytes, shared_of_block;   /* of a multiprocessor; the most of a block */
   int nccl_version;              /* of the library that was joined; 0: none */
   cudaStream_t stream;           /* kernels, and copies that are in order with them */
-  struct tc_copies *copies;      /* copy.cu: asynchronous copies */
+  struct tc_copies *copies;      /* streams.cu: asynchronous copies */
   struct tc_lt *lt;              /* gemm.cu */
-  struct tc_events *events;      /* clock.cu */
+  struct tc_events *events;      /* streams.cu */
   struct tc_library_state *library;              /* cudnn.cu; NULL: not asked for */
-  struct nvtxDomainRegistration_st *profiler;    /* clock.cu; NULL: none is attached */
+  struct nvtxDomainRegistration_st *profiler;    /* streams.cu; NULL: none is attached */
   struct tc_now now, *now_at;    /* the value of *now_at, which is in device memory */
   bool capturing;
   bool loaded;                   /* all kernels are: transfers may be under way when one is launched */
@@ -63,7 +63,7 @@ static inline struct tc_cuda *tc_cuda_of(struct tc_device *d) { return (struct t
 static inline cudaStream_t tc_stream(struct tc_device *d) { return tc_cuda_of(d)->stream; }
 
 extern "C" const struct tc_nccl_ops tc_cuda_nccl;     /* nccl.cu; empty without NCCL */
-/* copy.cu */
+/* streams.cu */
 int tc_cuda_copies_new(struct tc_device *d);
 void tc_cuda_copies_free(struct tc_device *d);
 void tc_cuda_copies_sync(struct tc_device *d);
@@ -72,8 +72,6 @@ int64_t tc_cuda_copy_early(struct tc_device *d, void *dst, const void *src, int6
 void tc_cuda_copy_order(struct tc_device *d, int64_t copy);
 int tc_cuda_copy_wait(struct tc_device *d, int64_t copy);
 bool tc_cuda_is_host(const void *p);
-
-/* clock.cu */
 extern const struct tc_clock tc_cuda_clock;
 extern const struct tc_ranges tc_cuda_ranges;
 void tc_cuda_events_free(struct tc_device *d);

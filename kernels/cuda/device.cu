@@ -2,7 +2,7 @@
  * kernels; the module that the program loads (open.c).
  *
  * Kernels and copies run on one stream in the order of the calls, so none has to wait for
- * another; a copy with host memory is waited for, except those of copy.cu. The first error is kept until
+ * another; a copy with host memory is waited for, except those of streams.cu. The first error is kept until
  * it is queried. C++, but without its library: the module needs only cudart and cuBLASLt. */
 #include "kernels/cuda/dev.h"
 

@@ -118,6 +118,60 @@ static int take_rows(struct tc_config *c, struct tc_err *err)
   return plain ? 0 : TC_EUSER;
 }
 
+/* ---- as text, and what differs ------------------------------------------------------------- */
+
+char *tc_config_text_of(const struct tc_config *c, const char *(*note)(const void *arg, const char *name),
+                        const void *arg)
+{
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  TC_ASSERT(f);
+  const char *section = "";
+  for (int i = 0; i < TC_N_OPTS; i++) {
+    const struct tc_opt *o = &tc_opts[i];
+    const char *comment = note(arg, o->name);
+    if (!comment) continue;
+    if (strcmp(section, o->section) != 0)
+      fprintf(f, "%s[%s]\n", *section ? "\n" : "", o->section);
+    section = o->section;
+    if (*comment) fprintf(f, "# %s\n", comment);
+    char *value = tc_opt_text(c, o);
+    fprintf(f, "%s = %s\n", o->key, value);
+    free(value);
+  }
+  tc_stages_print(f, c);
+  if (fclose(f) != 0) TC_ASSERT(!"out of memory for the configuration's text");
+  return text;
+}
+
+static const char *no_comment(const void *arg, const char *name)
+{
+  (void)arg;
+  (void)name;
+  return "";
+}
+
+char *tc_config_text(const struct tc_config *c) { return tc_config_text_of(c, no_comment, NULL); }
+
+int tc_config_next_change(const struct tc_config *was, const struct tc_config *is, int from,
+                          struct tc_config_change *out)
+{
+  for (int i = from; i < TC_N_OPTS; i++) {
+    char *a = tc_opt_text(was, &tc_opts[i]), *b = tc_opt_text(is, &tc_opts[i]);
+    const bool same = strcmp(a, b) == 0;
+    *out = (struct tc_config_change){ .name = tc_opts[i].name, .resume = tc_opts[i].resume };
+    snprintf(out->was, sizeof out->was, "%s", a);
+    snprintf(out->is, sizeof out->is, "%s", b);
+    TC_FREE(a, b);
+    if (!same) return i;
+  }
+  const int i = tc_stages_next_change(was, is, TC_MAX(from - TC_N_OPTS, 0), out);
+  return i < 0 ? -1 : TC_N_OPTS + i;
+}
+
+/* ---- a new one ------------------------------------------------------------------------------- */
+
 /* Options that exclude each other. */
 static int check_together(const struct tc_config *c, struct tc_err *err)
 {

@@ -12,7 +12,7 @@
  * layers than the one before; from such a stage on, memory only falls until the next. */
 enum { STAGES_EACH = 8 };
 
-/* Of a stage's ranks that update whole matrices the one that has most of them (passes/owners.c); -1: each has all of its own. */
+/* The rank of a stage that has most to do of updates of whole matrices (passes/owners.c); -1: each has all of its own. */
 static int32_t busiest_owner(const struct tc_graph *g, const struct tc_mesh *m, int pp)
 {
   double *load = NULL, most = 0;

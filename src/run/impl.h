@@ -32,4 +32,10 @@ const char *tc_run_attention_copied(const struct tc_graph *g, const struct tc_me
 bool tc_run_attention_choose(const struct tc_attention_answer *all, int n, char *const *rank_names, char *text,
                              size_t size);
 
+/* run_stages.c. The stages of a training (none otherwise); the meshes of later ones have the axes of the first one's, in its order. */
+int tc_run_stages_layout(struct tc_run *r, const struct tc_config *c, int devices, struct tc_err *err);
+/* ... and their programs, in the precision and with the loss chunks of the first: a step, a validation and, if there are any,
+ * tasks. */
+int tc_run_stages_programs(struct tc_run *r, struct tc_err *err);
+
 #endif

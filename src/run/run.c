@@ -16,26 +16,6 @@ static void suggest_ranks(const struct tc_run *r, struct tc_err *err)
                 "--run.ranks=%.0f for threads of one process", n, n, n, n);
 }
 
-/* The meshes of later stages have the axes of the first one's, in its order. */
-static int stages_layout(struct tc_run *r, const struct tc_config *c, int devices, struct tc_err *err)
-{
-  TC_TRY(tc_setup_stages(&r->stages, c, err));
-  r->n_stages = c->n_stages + 1;
-  r->stage = tc_calloc((size_t)r->n_stages, sizeof *r->stage);
-  r->stage[0] = (struct tc_run_stage){ .of = &r->stages[0], .mesh = r->mesh, .opts = r->opts, .rows = r->rows };
-  for (int k = 1; k < r->n_stages; k++) {
-    struct tc_run_stage *s = &r->stage[k];
-    struct tc_config mine = r->stages[k].c;
-    struct tc_err why = { 0 };
-    s->of = &r->stages[k];
-    mine.mesh_order = r->mesh->order;
-    int rc = tc_setup_mesh(&s->mesh, &mine, r->ranks->world, r->ranks->node_of_rank, devices, &why);
-    if (rc == 0) rc = tc_setup_program(&s->opts, &mine, s->mesh, &s->rows, &why);
-    if (rc < 0) return tc_fail(err, rc, "stage %d: %s", k + 1, why.text);
-  }
-  return 0;
-}
-
 int tc_run_layout(struct tc_run *r, struct tc_err *err)
 {
   const int devices = tc_ranks_node_devices(r->ranks);
@@ -46,26 +26,7 @@ int tc_run_layout(struct tc_run *r, struct tc_err *err)
   if (rc == TC_ELAYOUT) suggest_ranks(r, err);
   if (rc < 0) return rc;
   TC_TRY(tc_setup_program(&r->opts, &c, r->mesh, &r->rows, err));
-  return r->use == TC_TO_TRAIN ? stages_layout(r, &c, devices, err) : 0;
-}
-
-void tc_run_stage(struct tc_run *r, int k)
-{
-  const struct tc_run_stage *s = &r->stage[k];
-  r->at = k;
-  r->mesh = s->mesh;
-  r->opts = s->opts;
-  r->rows = s->rows;
-  memcpy(r->prog, s->prog, sizeof r->prog);
-}
-
-int tc_run_all_programs(const struct tc_run *r, struct tc_program ***list)
-{
-  const int n = TC_MAX(r->n_stages, 1) * TC_PROGRAMS;
-  *list = tc_calloc((size_t)n, sizeof **list);
-  for (int k = 0; k < n; k++)
-    (*list)[k] = k < TC_PROGRAMS && r->at == 0 ? r->prog[k] : r->stage[k / TC_PROGRAMS].prog[k % TC_PROGRAMS];
-  return n;
+  return r->use == TC_TO_TRAIN ? tc_run_stages_layout(r, &c, devices, err) : 0;
 }
 
 int tc_run_agree(const struct tc_run *r, int rc, struct tc_err *err)
@@ -85,21 +46,6 @@ void tc_run_add_versions(struct tc_run *r)
   free(program);
 }
 
-/* The programs of later stages, in the precision and with the loss chunks of the first: a step, a validation and, if there are
- * any, tasks. */
-static int stage_programs(struct tc_run *r, struct tc_err *err)
-{
-  for (int k = 1; k < r->n_stages; k++) {
-    struct tc_run_stage *s = &r->stage[k];
-    s->opts.gpt.dtype = r->opts.gpt.dtype;
-    s->opts.head_chunk = r->opts.head_chunk;
-    for (int kind = TC_TRAIN; kind < TC_OF_TRAINING; kind++)
-      if (kind != TC_INIT && kind != TC_REFRESH)
-        TC_TRY(tc_program_of_stage(s->prog, kind, r->prog[TC_TRAIN], &s->opts, s->mesh, r->rank, err));
-  }
-  return 0;
-}
-
 int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct tc_err *err)
 {
   tc_run_add_versions(r);
@@ -110,7 +56,7 @@ int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct t
     tc_at_phase("making the programs");
     TC_TRY(tc_program_of_run(r->prog, kind, &r->opts, r->mesh, r->rank, err));
   }
-  TC_TRY(stage_programs(r, err));
+  TC_TRY(tc_run_stages_programs(r, err));
   tc_at_phase("taking memory");
   TC_TRY(tc_run_fits(r, err));
   struct tc_exec_opts x = { .device = r->device, .host = r->host, .mesh = r->mesh,
