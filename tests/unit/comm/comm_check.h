@@ -22,9 +22,13 @@ struct cc_env {
   void *ctx;
   const char *const *who;         /* [world] */
   bool library;                   /* a device's library sends, whose messages nobody counts */
+  int run;                        /* of a case, from 0; see cc_late */
+  bool repeats, again;            /* repeats: where a rank sets again, all run the case once more, on other communicators */
   int fails;
   char first[400];                /* the first thing that failed */
 };
+
+enum { CC_RUNS = 3 };
 
 __attribute__((format(printf, 3, 4)))
 static void cc_check(struct cc_env *e, bool pass, const char *fmt, ...)
