@@ -273,6 +273,7 @@ static bool all_free(struct tc_comm *const *c, int n)
 #include "src/run/comms.c"
 #include "src/run/open_device.c"
 #include "src/run/run.c"
+#include "src/run/run_stages.c"
 #include "src/train/loop.c"
 
 static void play(void *ctx)
