@@ -408,6 +408,7 @@ test_files = \
   %D%/bench/decode_torch.py \
   %D%/bench/plan \
   %D%/bench/plan_size \
+  %D%/bench/rates \
   %D%/faults/threads.c \
   %D%/emu/cublasLt.h \
   %D%/emu/cudnn.cc \
@@ -430,6 +431,8 @@ test_files = \
   %D%/timed \
   %D%/bench/speed \
   %D%/bench/systems \
+  %D%/bench/update \
+  %D%/bench/update.py \
   %D%/cluster \
   %D%/cuda-budget.txt \
   %D%/sass.awk \

@@ -23,7 +23,8 @@ void tc_metrics_out_begin(struct tc_metrics_out *o)
   if (!o->figures) tc_out_of_memory(0);
 }
 
-/* The names of a list begin anew with its first member. One that was there already gets a number: "text#2". */
+/* The names of a list begin anew with its first member. One that was there already has its place after it: "text (2)", as in
+ * tercio report --csv. */
 static void take_name(struct tc_metrics_out *o, const struct tc_sample *s)
 {
   json_t *name = tc_text_json(s->text);
@@ -31,7 +32,7 @@ static void take_name(struct tc_metrics_out *o, const struct tc_sample *s)
   if (s->member == 0) json_array_clear(o->names);
   for (size_t i = 0; i < json_array_size(o->names); i++) {
     if (!json_equal(name, json_array_get(o->names, i))) continue;
-    char *numbered = tc_sprintf("%s#%d", json_string_value(name), s->member + 1);
+    char *numbered = tc_sprintf("%s (%d)", json_string_value(name), s->member + 1);
     json_decref(name);
     name = json_string(numbered);
     free(numbered);

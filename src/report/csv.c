@@ -53,17 +53,17 @@ static void take_figure(struct table *t, const char *name, const char *place, co
   }
 }
 
-/* The name of a list's member: its "name", with a number after it if another one before has it; or its number. Owned. */
+/* The name of a list's member: its "name", with its place from 1 after it if one before has it, too; or its number. Owned. */
 static char *member_name(const json_t *list, size_t i)
 {
   const char *name = json_string_value(json_object_get(json_array_get(list, i), "name"));
-  size_t same = 0;
+  bool same = false;
   for (size_t k = 0; k < i && name; k++) {
     const char *other = json_string_value(json_object_get(json_array_get(list, k), "name"));
-    same += other && !strcmp(other, name);
+    same |= other && !strcmp(other, name);
   }
   if (!name) return tc_sprintf("%zu", i);
-  return same ? tc_sprintf("%s (%zu)", name, same + 1) : tc_strdup(name);
+  return same ? tc_sprintf("%s (%zu)", name, i + 1) : tc_strdup(name);
 }
 
 /* Owned. */

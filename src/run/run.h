@@ -137,6 +137,8 @@ void tc_run_state_free(struct tc_run_state *s);
 enum { TC_LOAD_OTHER_CONTEXT = 1,      /* the context may differ, if positions are rotary */
        TC_LOAD_WEIGHTS = 2 };          /* the optimizer's state stays as it is */
 int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, unsigned how, struct tc_err *err);
+/* Local. Its first check, which reads nothing. TC_EUSER: the checkpoint is of another model. */
+int tc_run_check_model(const struct tc_run *r, const struct tc_ckpt *c, unsigned how, struct tc_err *err);
 /* Local. The same from an open model of another program, of which r->cfg has the sizes: weights alone, for a run that
  * does not train. */
 int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, struct tc_err *err);

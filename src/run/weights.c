@@ -148,7 +148,7 @@ static int load_all(const struct tc_run *r, const struct source *from, bool weig
 }
 
 /* With rotary positions no weight depends on the context, which a checkpoint has as the stage of its step had it. */
-static int check_model(const struct tc_run *r, const struct tc_ckpt *c, bool other_context, struct tc_err *err)
+int tc_run_check_model(const struct tc_run *r, const struct tc_ckpt *c, unsigned how, struct tc_err *err)
 {
   const char *saved = tc_ckpt_meta(c)->model;
   struct tc_model was;
@@ -162,7 +162,7 @@ static int check_model(const struct tc_run *r, const struct tc_ckpt *c, bool oth
   if (strcmp(text, is))
     rc = tc_fail(err, TC_EUSER, "%s is of another model: %s; this run's is %s. Give that "
                  "model, or another run.out or ckpt.from", tc_ckpt_path(c), saved, is);
-  else if (context != was.context && !other_context)
+  else if (context != was.context && !(how & TC_LOAD_OTHER_CONTEXT))
     rc = tc_fail(err, TC_EUSER, "%s is of model.context = %lld, this run's is %lld: give the same to resume, or begin "
                  "another run (another run.out) with ckpt.from", tc_ckpt_path(c), (long long)context,
                  (long long)was.context);
@@ -172,7 +172,7 @@ static int check_model(const struct tc_run *r, const struct tc_ckpt *c, bool oth
 
 int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, unsigned how, struct tc_err *err)
 {
-  TC_TRY(check_model(r, c, how & TC_LOAD_OTHER_CONTEXT, err));
+  TC_TRY(tc_run_check_model(r, c, how, err));
   return load_all(r, &(struct source){ .ckpt = c }, how & TC_LOAD_WEIGHTS, err);
 }
 

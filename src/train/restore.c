@@ -26,6 +26,18 @@ static int take_note(struct tc_train *t, const char *note, struct tc_err *err)
   return tc_rollback_parse(t, note, err);
 }
 
+/* Before the state is read, which may take long. */
+static int check_resumes(struct loading *l, const struct tc_ckpt *c, struct tc_err *err)
+{
+  struct tc_train *t = l->t;
+  const struct tc_ckpt_meta *meta = tc_ckpt_meta(c);
+  tc_resume_order(t, meta);
+  TC_TRY(tc_resume_check(t, meta, tc_ckpt_path(c), err));
+  if (l->another) return tc_resume_branch(t, meta, tc_ckpt_path(c), err);
+  tc_stop_if_parse(&t->stop_if, meta->loop);
+  return tc_resume_changed(t, meta, err);
+}
+
 static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
 {
   struct loading *l = ctx;
@@ -33,7 +45,8 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
     TC_TRY(tc_train_guard(l->t, tc_ckpt_meta(c)->step, err));
   l->guarded = true;
   TC_TRY(tc_train_tokenizer_check(l->t, c, err));
-  if (l->resumes) TC_TRY(tc_resume_check(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
+  TC_TRY(tc_run_check_model(&l->t->run, c, l->how, err));
+  if (l->resumes) TC_TRY(check_resumes(l, c, err));
   TC_TRY(tc_run_load(&l->t->run, c, l->how, err));
   TC_TRY(take_note(l->t, l->how & TC_LOAD_WEIGHTS ? "" : tc_ckpt_meta(c)->loop, err));
   if (l->another) tc_stop_if_parse(&l->t->stop_if, "");
@@ -126,10 +139,7 @@ static int resume_own(struct tc_train *t, int64_t step, bool *found, struct tc_e
   *found = c != NULL;
   if (!c) return 0;
   begin_after(t, c);
-  const int rc = tc_resume_changed(t, tc_ckpt_meta(c), err);
-  if (rc == 0) return resume_from(t, c, true, err);
-  tc_ckpt_close(c);
-  return rc;
+  return resume_from(t, c, true, err);
 }
 
 /* ckpt.resume = no sets checkpoints of this folder aside, so none of them can be where the run begins. */
@@ -157,11 +167,6 @@ static int start_from(struct tc_train *t, struct tc_err *err)
   }
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, t->run.rank_names, err));
   begin_after(t, c);
-  const int rc = l.resumes ? tc_resume_branch(t, tc_ckpt_meta(c), tc_ckpt_path(c), err) : 0;
-  if (rc < 0) {
-    tc_ckpt_close(c);
-    return rc;
-  }
   TC_TRY(resume_from(t, c, l.resumes, err));
   t->ckpt.saved_step = -1;
   t->ckpt.borrowed = true;

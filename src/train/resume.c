@@ -3,7 +3,6 @@
  * warned about or free. Of the data the tokens are compared, not the names: files may move. */
 #include "src/train/parts.h"
 #include "src/base/hash.h"
-#include "src/model/optim.h"
 #include "src/coll/selection.h"
 #include "src/token/token.h"
 
@@ -38,10 +37,8 @@ int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, c
   struct tc_config_change x;
   char *word = tc_shell_word(path);
   int rc = 0;
-  const struct tc_config *is = t->run.cfg;
-  const bool other = was && tc_update_of(was->train_optimizer, was->train_momentum) != tc_update_of(is->train_optimizer, is->train_momentum);
-  for (int i = 0; was && !rc && (i = tc_config_next_change(was, is, i, &x)) >= 0; i++)
-    if (x.resume == TC_RESUME_REFUSED || (other && !strcmp(x.name, "train.momentum")))
+  for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->run.cfg, i, &x)) >= 0; i++)
+    if (x.resume == TC_RESUME_REFUSED)
       rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it "
                    "was, or begin a new run from its weights: another run.out, with ckpt.from = %s", path, x.name,
                    x.was, x.is, word);

@@ -37,7 +37,7 @@ def numbers(value, names=()):
     elif isinstance(value, list):
         seen = set()
         for i, member in enumerate(value):
-            name = member["name"] if member["name"] not in seen else f"{member['name']}#{i + 1}"
+            name = member["name"] if member["name"] not in seen else f"{member['name']} ({i + 1})"
             seen.add(name)
             yield from numbers(member, names + (name,))
     elif isinstance(value, (int, float)):

@@ -181,7 +181,7 @@ static const struct tc_sample samples[] = {
 };
 static const struct { const char *tag; double value; } tags[] = {
   { "step", 5e9 }, { "loss", NAN }, { "lr", 1.0 / 3 }, { "grad_norm", INFINITY }, { "step_ms", -INFINITY },
-  { "sources/a \"b\\\n/share", 0.5 }, { "sources/c/share", 0.25 }, { "sources/c#3/share", 0.125 }, { "val_sources/v/loss", 2 },
+  { "sources/a \"b\\\n/share", 0.5 }, { "sources/c/share", 0.25 }, { "sources/c (3)/share", 0.125 }, { "val_sources/v/loss", 2 },
   { "tasks/a?/questions", 7 }, { "comm/dp/all_reduce/calls", 2 }, { "comm/dp+cp/send/calls", 3 },
   { "comm/dp/all_reduce/bytes", 8 }, { "comm/ctl/barrier/calls", 1 },
 };
@@ -460,7 +460,7 @@ static const char page[] =
   "# HELP tercio_sources_share its share of the sequences so far, from 0 to 1; of several stages, in this one\n# TYPE tercio_sources_share gauge\n"
   "tercio_sources_share{run=\"r\\\"\\\\\",source=\"a \\\"b\\\\\\n\"} 0.5\n"
   "tercio_sources_share{run=\"r\\\"\\\\\",source=\"c\"} 0.25\n"
-  "tercio_sources_share{run=\"r\\\"\\\\\",source=\"c#3\"} 0.125\n"
+  "tercio_sources_share{run=\"r\\\"\\\\\",source=\"c (3)\"} 0.125\n"
   "# HELP tercio_val_sources_loss (nats) its validation loss\n# TYPE tercio_val_sources_loss gauge\n"
   "tercio_val_sources_loss{run=\"r\\\"\\\\\",source=\"v\"} 2\n"
   "# HELP tercio_tasks_questions their number\n# TYPE tercio_tasks_questions gauge\n"
