@@ -160,7 +160,9 @@ int tc_config_next_change(const struct tc_config *was, const struct tc_config *i
   for (int i = from; i < TC_N_OPTS; i++) {
     char *a = tc_opt_text(was, &tc_opts[i]), *b = tc_opt_text(is, &tc_opts[i]);
     const bool same = strcmp(a, b) == 0;
-    *out = (struct tc_config_change){ .name = tc_opts[i].name, .resume = tc_opts[i].resume };
+    const enum tc_opt_type type = tc_opts[i].type;
+    *out = (struct tc_config_change){ .name = tc_opts[i].name, .resume = tc_opts[i].resume,
+                                      .names_files = type == T_FILE || type == T_DIR || type == T_LIST };
     snprintf(out->was, sizeof out->was, "%s", a);
     snprintf(out->is, sizeof out->is, "%s", b);
     TC_FREE(a, b);

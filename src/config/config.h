@@ -97,6 +97,7 @@ enum tc_resume { TC_RESUME_FREE, TC_RESUME_SAMPLES, TC_RESUME_RATE, TC_RESUME_MA
 struct tc_config_change {
   const char *name;                    /* "train.lr", "stage2.train.lr" */
   enum tc_resume resume;
+  bool names_files;                    /* its values are names of files or folders */
   bool of_stage;                       /* of a section [stage N]: there is no option of this name */
   char stage_name[40];
   char was[100], is[100];              /* cut off if they are longer */
