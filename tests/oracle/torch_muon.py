@@ -6,7 +6,8 @@ usage: torch_muon.py TERCIO TEXT OUT.json [ref|cpu]
 TERCIO trains one step at rate 0, which gives the initial weights, and ten steps, whose losses and weights are compared here;
 the script makes the batches anew from the text (Philox, as data.h describes). Newton-Schulz is torch's own lines without the
 cast to bfloat16, in float64 and in float32. Fused weights are cut into the matrices that they hold. Written are losses and
-samples of the weights after ten steps in float64, and how far torch's float32 is from them. It ends with status 1 if a loss of
+samples of the weights after ten steps in float64, and how far torch's float32 is from them; and weights after one update by torch's
+own lines, with the cast. It ends with status 1 if a loss of
 TERCIO's is off by more than 2e-7, or a tensor by more than 1e-5 of its norm or twice what torch's float32 is. (A bias of keys has
 no gradient but by rounding, which AdamW enlarges: torch's float32 is off by 5e-5 there.) """
 import glob, json, shutil, subprocess, sys, tempfile
@@ -201,8 +202,18 @@ def run(case):
     return res
 
 
+def update_in_bf16(n, m):
+    """torch.optim.Muon as it is, of weights that are 0 and a gradient of uniform numbers: the weights at some elements."""
+    w = torch.nn.Parameter(torch.zeros(n, m))
+    w.grad = torch.tensor([[philox(n, i * m + j, m)[0] / 2**32 - 0.5 for j in range(m)] for i in range(n)])
+    torch.optim.Muon([w], lr=1, weight_decay=0, momentum=0.95, adjust_lr_fn='match_rms_adamw').step()
+    at = [int(i) for i in np.linspace(0, n * m - 1, 400)]
+    return dict(dim=[n, m], at=at, value=[float(x) for x in w.detach().reshape(-1)[at]])
+
+
 failed = []
 torch.set_num_threads(1)
+in_bf16 = [update_in_bf16(n, m) for n, m in ((128, 384), (384, 128), (192, 192))]
 cases = [run(c) for c in CASES]
-dump(dict(torch=torch.__version__, seed=SEED, batch=BATCH, lr=LR, cases=cases), open(out, 'w'))
+dump(dict(torch=torch.__version__, seed=SEED, batch=BATCH, lr=LR, cases=cases, bf16=in_bf16), open(out, 'w'))
 sys.exit(bool(failed))

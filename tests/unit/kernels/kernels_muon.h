@@ -6,6 +6,9 @@
 #include "kernels/muon.h"
 #include "tests/unit/kernels/t_kernels.h"
 
+#include <jansson.h>
+#include <stdlib.h>
+
 /* A weight's shape, and which of its dimensions are rows, or hold several matrices. */
 struct muon_shape { int64_t dim[4]; int rank, outputs, cut; };
 
@@ -78,10 +81,49 @@ static void muon_by_hand(void)
   tc_device_close(d);
 }
 
+/* An update with products in bf16 beside PyTorch's (tests/oracle/torch_muon.py). */
+static void muon_beside_torch(void)
+{
+  char path[400];
+  snprintf(path, sizeof path, "%s/tests/oracle/muon.json", getenv("srcdir") ? getenv("srcdir") : ".");
+  json_t *file = json_load_file(path, 0, NULL), *want;
+  size_t i, k;
+  json_array_foreach(json_object_get(file, "bf16"), i, want) {
+    const json_t *dim = json_object_get(want, "dim"), *at = json_object_get(want, "at"), *value = json_object_get(want, "value");
+    const int64_t n = json_integer_value(json_array_get(dim, 0)), m = json_integer_value(json_array_get(dim, 1));
+    const struct muon_shape shape = { { n, m }, 2, 1, 0 };
+    struct tc_device *d = dev(T_DEVICE, 1);
+    struct test t = muon_case(&shape, TC_F32, TC_F32, TC_BF16, TC_MUON_MATCH_RMS_ADAMW);
+    struct tc_view none[ARGS] = { 0 }, got[ARGS];
+    double off = 0, all = 0;
+    put(&t.in[1], 0, 1);
+    t.c.f[0] = 0, t.c.f[1] = 1, t.rt.lr = 1, t.rt.muon_momentum = 0.95f;
+    for (int64_t e = 0; e < n * m; e++) {
+      uint32_t r[4];
+      tc_philox(r, (uint64_t)n, (uint64_t)e, (uint64_t)m);
+      put(&t.in[0], e, r[0] / 4294967296.0 - 0.5), put(&t.in[2], e, 0), put(&t.in[3], e, 0);
+    }
+    run_on(d, &t, none, false, got);
+    for (k = 0; k < json_array_size(at); k++) {
+      const double x = json_real_value(json_array_get(value, k));
+      off += pow(get(&got[0], json_integer_value(json_array_get(at, k))) - x, 2), all += x * x;
+    }
+    ok(sqrt(off / all) < 2e-2, "muon: %lld x %lld with products in bf16: off PyTorch's by %.2g", (long long)n, (long long)m,
+       sqrt(off / all));
+    drop(got, t.c.n_out);
+    drop(t.in, t.c.n_in);
+    tc_device_close(d);
+  }
+  ok(json_array_size(json_object_get(file, "bf16")) > 2, "muon: PyTorch's updates");
+  json_decref(file);
+}
+
 static void muon_cases(void)
 {
   muon_shapes();
-  if (chosen(TC_OP_MUON)) muon_by_hand();
+  if (!chosen(TC_OP_MUON)) return;
+  muon_by_hand();
+  muon_beside_torch();
 }
 
 #endif
