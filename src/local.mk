@@ -172,6 +172,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/run/run.c \
   %D%/run/run.h \
   %D%/run/run_stages.c \
+  %D%/run/same_options.c \
   %D%/run/trained.c \
   %D%/run/trained.h \
   %D%/run/tune.c \

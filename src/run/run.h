@@ -70,6 +70,8 @@ int tc_run_layout(struct tc_run *r, struct tc_err *err);
  * NULL: none). Where the world's cannot be made, and ranks are processes, the other ranks are
  * aborted. */
 int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err);
+/* Collective, within tc_run_comms. TC_EUSER on all: a rank has other options than the first, files' names apart. */
+int tc_run_same_options(const struct tc_run *r, struct tc_err *err);
 /* Collective, after tc_run_comms. Opens a data set (data/data.h), owned by the caller: rank 0 opens the files and tells the
  * others what they are, which open them when they read them first. The same error on all ranks. */
 int tc_run_data(const struct tc_run *r, struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err);

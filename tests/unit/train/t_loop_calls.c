@@ -237,7 +237,8 @@ static int open_text(void *rank, const struct tc_err *err)
    (t)->ckpt.start_step = the->start, (t)->ckpt.borrowed = the->borrowed, call(err, "restore"))
 #define tc_run_attention(r, err) call(err, "attention %d", (r) == &train->run)
 #define tc_run_tune(r, known, time, err) call(err, "tune %d %d", (r) == &train->run, (known) == NULL)
-#define tc_setup_stages(out, c, err) one_stage(out)
+#define tc_run_same_options(r, err) call(err, "same options")
+#define tc_run_stages_layout(r, c, devices, err) 0
 #define tc_train_stage(t, step) ((void)0)
 #define tc_train_tokens(t, step) 0
 #define tc_train_border(t, every, step) false
@@ -255,13 +256,6 @@ static int open_text(void *rank, const struct tc_err *err)
 
 static double val_loss[2];
 
-/* The run has no sections [stage N]. */
-static int one_stage(struct tc_stage **out)
-{
-  *out = tc_calloc(1, sizeof **out);
-  return 0;
-}
-
 static bool all_free(struct tc_comm *const *c, int n)
 {
   for (int i = 0; i < n; i++)
@@ -273,7 +267,6 @@ static bool all_free(struct tc_comm *const *c, int n)
 #include "src/run/comms.c"
 #include "src/run/open_device.c"
 #include "src/run/run.c"
-#include "src/run/run_stages.c"
 #include "src/train/loop.c"
 
 static void play(void *ctx)

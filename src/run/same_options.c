@@ -1,0 +1,31 @@
+/* same_options.c - compares the options of all ranks with those of the first. */
+#include "src/run/impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Each process has read the run file and its flags by itself. Names of files may differ: nodes can have copies of their own,
+ * whose contents are compared where they matter. */
+static int check_options(const struct tc_run *r, const char *of_first, struct tc_err *err)
+{
+  struct tc_config *first;
+  struct tc_config_change x = { .names_files = true };
+  TC_TRY(tc_config_saved(&first, of_first, 0, NULL, err));
+  int i = 0;
+  while (x.names_files && (i = tc_config_next_change(first, r->cfg, i, &x)) >= 0) i++;
+  tc_config_free(first);
+  return i < 0 ? 0 : tc_fail(err, TC_EUSER, "%s is %s here and %s on %s: all ranks need the same options; is it another run file, "
+                             "or another environment?", x.name, *x.is ? x.is : "empty", *x.was ? x.was : "empty", r->rank_names[0]);
+}
+
+int tc_run_same_options(const struct tc_run *r, struct tc_err *err)
+{
+  char *mine = tc_config_text(r->cfg);
+  void *first = mine;
+  int64_t bytes = (int64_t)strlen(mine) + 1;
+  int rc = tc_comm_bytes_bcast(r->world, 0, &first, &bytes, err);
+  if (rc == 0) rc = tc_run_agree(r, strcmp(first, mine) ? check_options(r, first, err) : 0, err);
+  if (first != mine) free(first);
+  free(mine);
+  return rc;
+}
