@@ -45,7 +45,7 @@ static int dry_run(struct tc_config *c, const struct ask *ask, int rc, struct tc
 {
   if (!rc) rc = tc_trained_of_run(c, err);
   if (!rc) rc = tc_show_steps(c, ask->every, ask->json, err);
-  if (!rc && !ask->json) rc = tc_show_rows_of(c, err);
+  if (!rc) rc = tc_show_rows_of(c, !ask->json, err);
   tc_config_free(c);
   return rc < 0 ? tc_say_failure(err) : 0;
 }

@@ -30,7 +30,8 @@ static void print_alike(const struct tc_graph *g, int32_t first, const char *bef
   }
   printf("%s%d of %d parameters, %s elements: ", before, n, g->n_params, tc_human_count(elements, sizeof elements, (double)elems));
   if (p->frozen) printf("frozen");
-  else printf("lr x %.4g, decay x %.4g, std %.4g, %s", (double)(p->lr / p->width), (double)(p->decay * p->width),
+  else printf("lr x %.4g, decay x %.4g, std %.4g, %s", (double)(p->lr / tc_update_width(p)),
+              (double)(p->decay * tc_update_width(p)),
               (double)p->init_std, tc_word_train_optimizer(tc_update_row[p->kind].optimizer));
   printf(": %s%s\n", names, n > NAMES ? ", ..." : "");
 }
@@ -46,7 +47,7 @@ void tc_show_rows(const struct tc_config *c, const struct tc_graph *g, const cha
   }
 }
 
-int tc_show_rows_of(const struct tc_config *c, struct tc_err *err)
+int tc_show_rows_of(const struct tc_config *c, bool print, struct tc_err *err)
 {
   struct tc_model m;
   TC_TRY(tc_setup_model(c, &m, err));
@@ -54,7 +55,7 @@ int tc_show_rows_of(const struct tc_config *c, struct tc_err *err)
   tc_model_build(g, &m, &(struct tc_build_opts){ .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 });
   tc_optim_choose(g, tc_update_of(c->train_optimizer, c->train_momentum));
   const int rc = tc_param_rows(g, c->train_rows, c->train_momentum, err);
-  if (rc == 0) tc_show_rows(c, g, "");
+  if (rc == 0 && print) tc_show_rows(c, g, "");
   tc_graph_free(g);
   return rc;
 }

@@ -14,7 +14,7 @@ int tc_show_steps(struct tc_config *c, int64_t every, bool json, struct tc_err *
 /* show_rows.c. Local. If train.rows or model.mup says anything, prints a line for parameters that are treated alike, in the
  * model's order, each after `before`. */
 void tc_show_rows(const struct tc_config *c, const struct tc_graph *g, const char *before);
-/* Local. The same of a model that is not built yet. TC_EUSER: train.rows is not valid. */
-int tc_show_rows_of(const struct tc_config *c, struct tc_err *err);
+/* Local. The same of a model that is not built yet; without `print` it only checks. TC_EUSER: train.rows is not valid. */
+int tc_show_rows_of(const struct tc_config *c, bool print, struct tc_err *err);
 
 #endif

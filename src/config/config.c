@@ -102,7 +102,7 @@ static int take_rows(struct tc_config *c, struct tc_err *err)
   size_t bytes;
   if (!*c->train_rows || strpbrk(c->train_rows, " =")) return 0;
   TC_TRY(tc_read_text(&text, &bytes, c->train_rows, "file of train.rows", MOST_BYTES, err));
-  char *rows = tc_pool_alloc(c->pool, bytes + 2), *to = rows;
+  char *rows = tc_pool_alloc(c->pool, 2 * bytes + 2), *to = rows;       /* a line's end becomes two characters */
   for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
     char *words, *word;
     const char *between = to > rows ? ", " : "";

@@ -6,12 +6,13 @@
 
 #include "src/graph/matrices.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define IS_THERE(name) (sizeof (name) > 1)
 const struct tc_update_row tc_update_row[TC_UPDATES] = {
-#define UPDATE(id, optimizer, momentum, op, smooth, even, matrices, first, second) \
-  { optimizer, momentum, op, IS_THERE(first) + IS_THERE(second), smooth, even, matrices, { first, second } },
+#define UPDATE(id, optimizer, momentum, op, smooth, mup, matrices, first, second) \
+  { optimizer, momentum, op, IS_THERE(first) + IS_THERE(second), smooth, matrices, mup, { first, second } },
 #include "src/model/update.def"
 };
 
@@ -138,6 +139,8 @@ static void set_matrices(struct tc_graph *g, const struct tc_param *p, struct tc
   n->attr.cut = p->cut;
 }
 
+float tc_update_width(const struct tc_param *p) { return powf(p->width, tc_update_row[p->kind].mup); }
+
 static void update(struct tc_graph *g, int32_t param, int products)
 {
   const struct tc_update_row *u = &tc_update_row[g->param[param].kind];
@@ -151,8 +154,8 @@ static void update(struct tc_graph *g, int32_t param, int products)
   if (u->matrices) out[1 + u->states] = room_of_matrices(g, &p, products);
   struct tc_node *n = tc_node_new(g, u->op, 3 + u->states, in, 1 + u->states + u->matrices, out);
   if (u->matrices) set_matrices(g, &p, n);
-  n->attr.decay = p.decay * p.width;
-  n->attr.lr = p.lr / p.width;
+  n->attr.decay = p.decay * tc_update_width(&p);
+  n->attr.lr = p.lr / tc_update_width(&p);
   if (u->states > 0 && g->tensor[p.state[0]].dtype == TC_BF16) n->attr.stream = stream(p.name);
   update_node(g, param, n);
   refresh_weight(g, param, out[0]);

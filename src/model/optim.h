@@ -14,7 +14,8 @@ struct tc_update_row {
   enum tc_optimizer optimizer;
   bool momentum;
   int op, states;
-  bool smooth, even, matrices;
+  bool smooth, matrices;
+  float mup;
   const char *state[TC_UPDATE_STATES];
 };
 extern const struct tc_update_row tc_update_row[TC_UPDATES];
@@ -23,6 +24,8 @@ extern const struct tc_update_row tc_update_row[TC_UPDATES];
 enum tc_update tc_update_of(enum tc_optimizer o, double momentum);
 /* How many states a parameter has. */
 int tc_update_states(const struct tc_param *p);
+/* By what muP divides a parameter's rate, and multiplies its weight decay; 1 without it. */
+float tc_update_width(const struct tc_param *p);
 /* Local. Gives all parameters this one. */
 void tc_optim_choose(struct tc_graph *g, enum tc_update u);
 

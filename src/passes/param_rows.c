@@ -96,7 +96,7 @@ static int check(const struct tc_graph *g, struct tc_err *err)
     const struct tc_param *p = &g->param[i];
     if (p->frozen) continue;
     trained++;
-    if (p->width != 1 && !tc_update_row[p->kind].even)
+    if (p->width != 1 && !tc_update_row[p->kind].mup)
       return tc_fail(err, TC_EUSER, "model.mup is for updates whose size does not depend on the gradient's, but %s is updated by %s: "
                      "train.optimizer = adamw would fit, or lion, or model.mup = no", p->name,
                      tc_word_train_optimizer(tc_update_row[p->kind].optimizer));

@@ -396,9 +396,10 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
     .tasks = c->train_eval_tasks.n > 0, .zigzag = c->parallel_zigzag, .share_init = c->run_init == TC_INIT_BROADCAST,
     .head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk };
   TC_TRY(tc_setup_model(c, &o->model, err));
-  if (o->model.mup > 0 && c->train_muon_scale != TC_MUON_MATCH_RMS_ADAMW)
-    return tc_fail(err, TC_EUSER, "model.mup divides rates by the width, which is right for updates whose elements are as large at each "
-                   "width: train.muon_scale = match_rms_adamw would fit, or model.mup = no");
+  const bool muon = tc_update_row[o->update].matrices || strstr(c->train_rows, "optimizer=muon");
+  if (o->model.mup > 0 && muon && c->train_muon_scale != TC_MUON_MATCH_RMS_ADAMW)
+    return tc_fail(err, TC_EUSER, "model.mup divides rates of Muon by the root of the width's ratio, which is right for "
+                   "train.muon_scale = match_rms_adamw: give that, or model.mup = no");
   const int64_t cp = tc_mesh_size(m, TC_ON_CP), tp = tc_mesh_size(m, TC_ON_TP);
   const bool keys = c->parallel_context == TC_CONTEXT_KEYS;
   o->gpt = (struct tc_build_opts){

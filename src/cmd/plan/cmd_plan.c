@@ -6,6 +6,7 @@
 #include "src/calibrate/calibrate.h"
 #include "src/cmd/cmd.h"
 #include "src/cmd/plan/plan.h"
+#include "src/cmd/show_steps.h"
 
 #include <stdlib.h>
 
@@ -49,6 +50,7 @@ static int emit_chosen(const struct tc_plan_job *j, const struct tc_plan_found *
 static int search(const struct tc_plan_job *j, struct tc_err *err)
 {
   struct tc_plan_found f;
+  TC_TRY(tc_show_rows_of(j->cfg, false, err));   /* what is wrong with rows is no matter of layouts */
   TC_TRY(tc_plan_search(&f, j->cfg, &j->cluster, j->fixed, j->top, err));
   if (j->json) tc_out_json(tc_plan_table_json(j, &f), TC_PLAN_JSON);
   else tc_plan_table_print(stdout, j, &f);

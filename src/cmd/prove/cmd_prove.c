@@ -363,6 +363,9 @@ static void take_smooth_update(struct tc_config *c)
     tc_warn("train.state_type = %s rounds states at random, so that a difference in a last digit may become one in the third; the "
             "layout is proven with fp32", tc_word_train_state_type(c->train_state_type));
   c->train_state_type = TC_F32;
+  if (c->train_muon_type == TC_BF16)
+    tc_warn("train.muon_type = bf16 rounds the products of an update; the layout is proven with fp32");
+  c->train_muon_type = TC_F32;
   if (*c->train_rows) {
     tc_warn("train.rows: the layout is proven with parameters that all train alike");
     c->train_rows = "";

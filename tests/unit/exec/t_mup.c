@@ -24,7 +24,8 @@ static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t r
 
 static struct tc_runtime at_step(int64_t step)
 {
-  return (struct tc_runtime){ .seed = 3, .step = step, .lr = 2e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-12f };
+  return (struct tc_runtime){ .seed = 3, .step = step, .lr = 2e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-12f,
+                              .muon_momentum = 0.95f };
 }
 
 /* The losses of each token after `steps` steps. */
@@ -45,7 +46,8 @@ static void losses(double nll[TOKENS], struct tc_exec *x, const struct tc_progra
 }
 
 /* The root mean square of the change of a token's loss by the steps; `last`: the losses after them. */
-static double change(struct tc_device *d, const struct tc_mesh *m, const struct tc_model *model, double last[TOKENS])
+static double change(struct tc_device *d, const struct tc_mesh *m, const struct tc_model *model, enum tc_update update,
+                     double last[TOKENS])
 {
   const int kind[PROGRAMS] = { TC_TRAIN, TC_EVAL, TC_INIT };
   struct tc_program *p[PROGRAMS] = { NULL };
@@ -56,7 +58,7 @@ static double change(struct tc_device *d, const struct tc_mesh *m, const struct 
   int rc = 0;
   for (int i = 0; i < PROGRAMS && !rc; i++) {
     const struct tc_program_opts o = {
-      .kind = kind[i], .model = *model, .system = &tc_systems[TC_DATA_DDP], .overlap = true,
+      .kind = kind[i], .model = *model, .system = &tc_systems[TC_DATA_DDP], .overlap = true, .update = update,
       .gpt = { .batch = BATCH, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1, .losses = kind[i] == TC_EVAL } };
     rc = tc_program_new(&p[i], &o, m, 0, i ? p[0] : NULL, NULL, &err);
   }
@@ -91,18 +93,20 @@ int main(void)
   struct tc_device *d;
   struct tc_mesh *m = fx_mesh(1, 1, 1, 1);
   if (tc_device_open(&d, "ref", 1, &err) < 0) return 1;
-  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+  for (size_t i = 0; i < 2 * sizeof models / sizeof *models; i++) {
+    const enum tc_update update = i % 2 ? TC_UPDATE_MUON : TC_UPDATE_ADAMW;
+    const char *what = models[i / 2].what, *by_what = tc_word_train_optimizer(tc_update_row[update].optimizer);
     double last[2][2][TOKENS], by[2][2];
     for (int mup = 0; mup < 2; mup++)
       for (int wide = 0; wide < 2; wide++) {
-        const struct tc_model x = of_width(&models[i].m, wide ? WIDE : BASE, mup);
-        by[mup][wide] = change(d, m, &x, last[mup][wide]);
+        const struct tc_model x = of_width(&models[i / 2].m, wide ? WIDE : BASE, mup);
+        by[mup][wide] = change(d, m, &x, update, last[mup][wide]);
       }
-    ok(memcmp(last[0][0], last[1][0], sizeof last[0][0]) == 0, "%s: at the base width muP is nothing", models[i].what);
+    ok(memcmp(last[0][0], last[1][0], sizeof last[0][0]) == 0, "%s, %s: at the base width muP is nothing", what, by_what);
     const double with = by[1][1] / by[1][0], without = by[0][1] / by[0][0];
-    ok(with > 0.3 && with < 1.4, "%s: with muP losses change by %.4f and, 4 times as wide, by %.4f", models[i].what, by[1][0],
-       by[1][1]);
-    ok(without > 1.8, "%s: without it by %.4f and %.4f", models[i].what, by[0][0], by[0][1]);
+    ok(with > 0.3 && with < 1.4, "%s, %s: with muP losses change by %.4f and, 4 times as wide, by %.4f", what, by_what,
+       by[1][0], by[1][1]);
+    ok(without > 1.8, "%s, %s: without it by %.4f and %.4f", what, by_what, by[0][0], by[0][1]);
   }
   tc_device_close(d);
   tc_mesh_free(m);
