@@ -300,6 +300,7 @@ libtercio_ir_a_SOURCES = \
   %D%/program/program.h \
   %D%/program/setup.c \
   %D%/program/setup.h \
+  %D%/program/setup_parameters.c \
   %D%/program/setup_stages.c \
   %D%/schedule/actions.c \
   %D%/schedule/actions.h \

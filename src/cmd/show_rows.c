@@ -1,8 +1,6 @@
 /* show_rows.c - what train.rows and model.mup make of a model's parameters, a line for those that are treated alike. No MPI. */
 #include "src/cmd/show_steps.h"
 #include "src/model/optim.h"
-#include "src/model/transformer.h"
-#include "src/passes/passes.h"
 #include "src/program/setup.h"
 
 #include <stdio.h>
@@ -49,13 +47,9 @@ void tc_show_rows(const struct tc_config *c, const struct tc_graph *g, const cha
 
 int tc_show_rows_of(const struct tc_config *c, bool print, struct tc_err *err)
 {
-  struct tc_model m;
-  TC_TRY(tc_setup_model(c, &m, err));
-  struct tc_graph *g = tc_graph_new();
-  tc_model_build(g, &m, &(struct tc_build_opts){ .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 });
-  tc_optim_choose(g, tc_update_of(c->train_optimizer, c->train_momentum));
-  const int rc = tc_param_rows(g, c->train_rows, c->train_momentum, err);
-  if (rc == 0 && print) tc_show_rows(c, g, "");
+  struct tc_graph *g;
+  TC_TRY(tc_setup_parameters(&g, c, err));
+  if (print) tc_show_rows(c, g, "");
   tc_graph_free(g);
-  return rc;
+  return 0;
 }

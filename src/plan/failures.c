@@ -7,7 +7,6 @@
  *
  * Jobs also end by other failures than those of nodes, so a run fails at least as often as ckpt.mtbf_hours says. */
 #include "src/plan/plan.h"
-#include "src/model/optim.h"
 
 #include <math.h>
 
@@ -22,8 +21,7 @@ double tc_daly_s(double cost_s, double mtbf_s)
 void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct tc_config *c,
                  const struct tc_cluster *k, double tokens, double walltime_s, double restart_s)
 {
-  const int states = tc_update_row[tc_update_of(c->train_optimizer, c->train_momentum)].states;
-  struct tc_plan_run r = { .ckpt_bytes = (double)p->parameters * (4 + (double)tc_dtype_bytes(c->train_state_type) * states) };
+  struct tc_plan_run r = { .ckpt_bytes = p->saved_bytes };
   int nodes = (p->world + k->devices - 1) / TC_MAX(k->devices, 1);
   r.ckpt_s = r.ckpt_bytes / k->disk_bytes_per_s;
   r.mtbf_s = k->mtbf_s > 0 ? TC_MIN(k->mtbf_s / nodes, c->ckpt_mtbf_hours * 3600) : 0;

@@ -140,12 +140,12 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   double grad = grad_bytes(g), use = use_bytes(g), n = shards(g, x), layers = most_layers(g, x);
   double psi = (layers * g->layer_params + g->rest_params) / x->tp;
   double store = share(s, TC_STORE, n), acc = share(s, TC_ACC, n), update = share(s, TC_UPDATE, n);
-  const double state = (double)tc_dtype_bytes(c->train_state_type);
-  double opt = state * tc_update_row[tc_update_of(c->train_optimizer, c->train_momentum)].states + (bf16 || update != store ? 4 : 0);
+  const double trained = 1 - g->frozen, state = (double)tc_dtype_bytes(c->train_state_type);
+  double opt = trained * state * g->states + (bf16 || update != store ? 4 : 0);
   const int stored = s->rows->place[TC_STORE].kind;
   const bool sharded = stored != s->rows->place[TC_USE].kind;      /* weights are stored elsewhere than used */
   const double rest = opt * update + (sharded ? use * store : 0);        /* what offload moves to the host */
-  double bytes = psi * (grad * acc + (sharded ? 0 : use * store) + (x->offload == TC_OFFLOAD_NO ? rest : 0));
+  double bytes = psi * (trained * grad * acc + (sharded ? 0 : use * store) + (x->offload == TC_OFFLOAD_NO ? rest : 0));
   x->host_bytes = x->offload == TC_OFFLOAD_NO ? 0 : psi * rest;
   double unit = TC_MAX(g->layer_params, g->rest_params) / x->tp;
   if (stored == TC_FLAT) bytes += 2 * unit * use;         /* gathered, one unit ahead */

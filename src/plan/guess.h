@@ -25,6 +25,7 @@ struct tc_guess {
   struct tc_selection *selection;      /* of the collectives' algorithms; owned; NULL: the compiled one */
   struct tc_model model;
   double layer_params, rest_params;
+  double frozen, states;         /* the share of parameters that are; states of each of the others, on average */
   struct price_row { int32_t cp, tp, micro; enum tc_recompute recompute; bool sequence; struct tc_price p;
                      } *row;
   int n, cap;

@@ -171,7 +171,9 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
   struct tc_program_opts o;
   struct tc_annotation *rows;
   struct tc_program *program[TC_PLAN_CLASSES] = { NULL };
+  struct tc_parameter_sums sum;
   int rc = tc_setup_program(&o, c, m, &rows, err);
+  if (!rc) rc = tc_setup_parameter_sums(&sum, c, err);
   if (!rc && k && o.gpt.dtype == TC_BF16 && k->device.flops[TC_BF16] <= 0)
     rc = tc_fail(err, TC_ELAYOUT, "train.precision = bf16: %s has no bf16 products; fp32 would fit",
                  k->device.name);
@@ -182,6 +184,7 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
     out->virtual_stages = TC_MAX(o.virtual_stages, 1);
     out->model = o.model;
     out->parameters = tc_model_params(&o.model);
+    out->saved_bytes = 4 * sum.all + (double)tc_dtype_bytes(c->train_state_type) * sum.states;
     out->micro = (int)(out->batch / tc_mesh_size(m, TC_ON_DP) / out->n_mb);
     out->tokens = out->batch * o.model.context;
     out->cls[0] = class_at(NULL, m, 0, 0);

@@ -124,6 +124,10 @@ static int search_start(struct search *s, const struct tc_config *c, const struc
   const double params = (double)tc_model_params(&s->g.model);
   s->g.layer_params = (double)tc_model_layer_params(&s->g.model);
   s->g.rest_params = params - s->g.layer_params * (double)s->g.model.layers;
+  struct tc_parameter_sums sum;
+  TC_TRY(tc_setup_parameter_sums(&sum, c, err));
+  s->g.frozen = 1 - sum.trained / sum.all;
+  s->g.states = sum.states / sum.trained;
   return 0;
 }
 

@@ -389,13 +389,15 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   *o = (struct tc_program_opts){
     .kind = TC_TRAIN, .system = &tc_systems[c->parallel_data],
     .update = tc_update_of(c->train_optimizer, c->train_momentum), .param_rows = c->train_rows, .momentum = c->train_momentum,
-    .update_type = c->train_muon_type == TC_DTYPE_AUTO ? c->train_precision : c->train_muon_type, .overlap = c->parallel_overlap,
+    .overlap = c->parallel_overlap,
     .reshard_after = c->parallel_keep, .reduce_once = c->parallel_reduce == TC_REDUCE_STEP,
     .offload = c->parallel_offload, .recompute = c->train_recompute, .prefetch = (int)c->parallel_prefetch,
     .regather = c->parallel_regather, .schedule = c->parallel_schedule, .stages = c->mesh_stages,
     .tasks = c->train_eval_tasks.n > 0, .zigzag = c->parallel_zigzag, .share_init = c->run_init == TC_INIT_BROADCAST,
     .head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk };
   TC_TRY(tc_setup_model(c, &o->model, err));
+  const enum tc_dtype precision = c->train_precision == TC_BF16 ? TC_BF16 : TC_F32;
+  o->update_type = c->train_muon_type == TC_DTYPE_AUTO ? precision : c->train_muon_type;
   const bool muon = tc_update_row[o->update].matrices || strstr(c->train_rows, "optimizer=muon");
   if (o->model.mup > 0 && muon && c->train_muon_scale != TC_MUON_MATCH_RMS_ADAMW)
     return tc_fail(err, TC_EUSER, "model.mup divides rates of Muon by the root of the width's ratio, which is right for "
@@ -403,7 +405,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   const int64_t cp = tc_mesh_size(m, TC_ON_CP), tp = tc_mesh_size(m, TC_ON_TP);
   const bool keys = c->parallel_context == TC_CONTEXT_KEYS;
   o->gpt = (struct tc_build_opts){
-    .batch = c->train_global_batch, .dtype = c->train_precision == TC_BF16 ? TC_BF16 : TC_F32,
+    .batch = c->train_global_batch, .dtype = precision,
     .grad_dtype = c->train_grad_type, .state_dtype = c->train_state_type,
     .dropout = (float)c->train_dropout, .z_loss = (float)c->model_z_loss, .tp = (int)tp,
     .keys = cp > 1 && keys, .key_copies = cp == 1 || keys ? 1 : tc_setup_key_copies(&o->model, cp, tp),

@@ -64,6 +64,15 @@ int tc_setup_evaluation(struct tc_config *c, int64_t each, int world, const int3
 int tc_setup_sampling(struct tc_config *c, int64_t sequences, int world, const int32_t *node_of_rank,
                       int devices_per_node, struct tc_err *err);
 
+/* ---- setup_parameters.c: parameters by the optimizer and train.rows ---- */
+
+/* Local. *out <- a graph of the model alone, whose parameters are as updates find them; owned by the caller (tc_graph_free).
+ * TC_EUSER: train.rows is not valid for the model. */
+int tc_setup_parameters(struct tc_graph **out, const struct tc_config *c, struct tc_err *err);
+/* Elements of all parameters, of those that are not frozen, and of their states. */
+struct tc_parameter_sums { double all, trained, states; };
+int tc_setup_parameter_sums(struct tc_parameter_sums *out, const struct tc_config *c, struct tc_err *err);
+
 /* ---- setup_stages.c: the stages of a run (sections [stage N]) ---- */
 
 /* A stage: its steps are those from `first` to the one before the first of the next. */

@@ -155,6 +155,7 @@ int main(void)
     g[i] = (struct tc_guess){ .cfg = c[i], .k = &k[i] };
     is_int(tc_setup_model(c[i], &g[i].model, &err), 0, "... its model");
     double h = (double)g[i].model.hidden;
+    g[i].states = tc_update_row[tc_update_of(c[i]->train_optimizer, c[i]->train_momentum)].states;
     g[i].layer_params = 12 * h * h + 13 * h;
     g[i].rest_params = (double)(g[i].model.vocab + g[i].model.context) * h + 2 * h;
   }

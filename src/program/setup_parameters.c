@@ -1,0 +1,35 @@
+/* setup_parameters.c - the parameters of a run's model, as its optimizer and train.rows have them. Pure. */
+#include "src/model/optim.h"
+#include "src/model/transformer.h"
+#include "src/passes/passes.h"
+#include "src/program/setup.h"
+
+int tc_setup_parameters(struct tc_graph **out, const struct tc_config *c, struct tc_err *err)
+{
+  struct tc_model m;
+  *out = NULL;
+  TC_TRY(tc_setup_model(c, &m, err));
+  struct tc_graph *g = tc_graph_new();
+  tc_model_build(g, &m, &(struct tc_build_opts){ .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 });
+  tc_optim_choose(g, tc_update_of(c->train_optimizer, c->train_momentum));
+  const int rc = tc_param_rows(g, c->train_rows, c->train_momentum, err);
+  if (rc < 0) tc_graph_free(g);
+  else *out = g;
+  return rc;
+}
+
+int tc_setup_parameter_sums(struct tc_parameter_sums *out, const struct tc_config *c, struct tc_err *err)
+{
+  struct tc_graph *g;
+  TC_TRY(tc_setup_parameters(&g, c, err));
+  *out = (struct tc_parameter_sums){ .all = 0 };
+  for (int32_t i = 0; i < g->n_params; i++) {
+    const struct tc_param *p = &g->param[i];
+    const double n = (double)tc_tensor_elems(&g->tensor[p->master]);
+    out->all += n;
+    out->trained += p->frozen ? 0 : n;
+    out->states += p->frozen ? 0 : n * tc_update_states(p);
+  }
+  tc_graph_free(g);
+  return 0;
+}
