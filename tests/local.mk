@@ -133,6 +133,7 @@ unit_tests = \
   %D%/unit/passes/t_loss_chunks.t \
   %D%/unit/passes/t_merge.t \
   %D%/unit/passes/t_offload.t \
+  %D%/unit/passes/t_owners.t \
   %D%/unit/passes/t_param_rows.t \
   %D%/unit/passes/t_recompute.t \
   %D%/unit/passes/t_reshard.t \
@@ -562,6 +563,7 @@ tests_unit_passes_t_insert_reshards_t_LDADD = $(pure_libs)
 tests_unit_passes_t_loss_chunks_t_LDADD = $(pure_libs)
 tests_unit_passes_t_merge_t_LDADD = $(pure_libs)
 tests_unit_passes_t_offload_t_LDADD = $(pure_libs)
+tests_unit_passes_t_owners_t_LDADD = $(pure_libs)
 tests_unit_passes_t_param_rows_t_LDADD = $(pure_libs)
 tests_unit_passes_t_recompute_t_LDADD = $(pure_libs)
 tests_unit_passes_t_reshard_t_LDADD = $(pure_libs)

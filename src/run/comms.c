@@ -37,7 +37,7 @@ int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err)
   /* ... nor can they through it without a table in common. */
   if (!rc)
     rc = tc_comm_same_selection(r->world, r->rank_names, r->mesh->selection, r->cfg->run_collectives, err);
-  if (!rc && r->mpi) rc = tc_run_same_options(r, err);
+  if (!rc) rc = tc_run_same_options(r, err);
   if (rc < 0) {
     free(members);
     return rc;

@@ -1,5 +1,7 @@
 /* same_options.c - compares the options of all ranks with those of the first. */
 #include "src/run/impl.h"
+#include "src/base/hash.h"
+#include "src/coll/selection.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +20,26 @@ static int check_options(const struct tc_run *r, const char *of_first, struct tc
                              "or another environment?", x.name, *x.is ? x.is : "empty", *x.was ? x.was : "empty", r->rank_names[0]);
 }
 
-int tc_run_same_options(const struct tc_run *r, struct tc_err *err)
+/* Where the texts differ: collective. */
+static int find_difference(const struct tc_run *r, char *mine, struct tc_err *err)
 {
-  char *mine = tc_config_text(r->cfg);
   void *first = mine;
   int64_t bytes = (int64_t)strlen(mine) + 1;
-  int rc = tc_comm_bytes_bcast(r->world, 0, &first, &bytes, err);
-  if (rc == 0) rc = tc_run_agree(r, strcmp(first, mine) ? check_options(r, first, err) : 0, err);
+  TC_TRY(tc_comm_bytes_bcast(r->world, 0, &first, &bytes, err));
+  const int rc = tc_run_agree(r, check_options(r, first, err), err);
   if (first != mine) free(first);
-  free(mine);
+  return rc;
+}
+
+int tc_run_same_options(const struct tc_run *r, struct tc_err *err)
+{
+  const int size = tc_comm_size(r->world);
+  char *mine = tc_config_text(r->cfg);
+  const uint64_t hash = tc_hash64(mine);
+  uint64_t *all = tc_malloc((size_t)size * sizeof *all);
+  int rc = tc_comm_all_bytes(r->world, TC_ALGORITHM_TREE, &hash, sizeof hash, all, "options", err), other = 0;
+  while (rc == 0 && other < size && all[other] == all[0]) other++;
+  if (rc == 0 && other < size) rc = find_difference(r, mine, err);
+  TC_FREE(mine, all);
   return rc;
 }
