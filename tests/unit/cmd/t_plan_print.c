@@ -21,7 +21,7 @@ static struct tc_plan a_plan(void)
 {
   struct tc_plan p = { .world = 8, .n_mb = 4, .size = { [TC_PP] = 2, 1, 2, 1, 1, [TC_TP] = 2 }, .micro = 3, .virtual_stages = 2,
                        .batch = 24,
-                       .parameters = 1000000000, .tokens = 1024, .n_cls = 2, .worst = 1, 
+                       .parameters = 1000000000, .saved_bytes = 12e9, .tokens = 1024, .n_cls = 2, .worst = 1, 
                        .model = { .layers = 2, .hidden = 32, .heads = 2, .context = 16, .vocab = 256 } };
   p.time = (struct tc_plan_time){ .step_s = 0.5, .tokens_per_s = 2048, .mfu = 0.25, .bubble = 0.125,
                                   .compute_s = 0.4, .simulated = true };
