@@ -69,13 +69,12 @@ static int check_tokens(struct tc_train *t, int k, const struct tc_config *c, st
 static int open_stage(struct tc_train *t, int k, struct tc_err *err)
 {
   struct tc_stage_data *s = &t->batches.stage[k];
-  struct tc_config c;
-  tc_config_at_stage(&c, t->run.cfg, k);
-  TC_TRY(open_set(t, k, false, &c, err));
-  TC_TRY(open_set(t, k, true, &c, err));
-  TC_TRY(check_tokens(t, k, &c, err));
+  const struct tc_config *c = &t->run.stages[k].c;
+  TC_TRY(open_set(t, k, false, c, err));
+  TC_TRY(open_set(t, k, true, c, err));
+  TC_TRY(check_tokens(t, k, c, err));
   const bool other = k == 0 || tc_stage_has(t->run.cfg, k + 1, "data.train");
-  if (t->run.rank == 0 && other) tc_data_warn(s->train, c.data_val.n ? s->val : NULL);
+  if (t->run.rank == 0 && other) tc_data_warn(s->train, c->data_val.n ? s->val : NULL);
   s->order = (struct tc_data_stage){ .d = s->train, .before = t->run.stages[k].first - 1,
                                      .origin = tc_calloc((size_t)tc_data_sources(s->train), sizeof *s->order.origin) };
   return 0;
