@@ -13,8 +13,6 @@ static const struct { const char *name; enum tc_resume resume; } keys[TC_STAGE_K
 #include "src/config/stage.def"
 };
 
-enum { MOST_STAGES = 64 };
-
 /* Key k of a stage: 0 is "from". */
 static int find_key(const char *key)
 {
@@ -36,7 +34,7 @@ int tc_stage_number(const char *name, char after)
 /* Stages up to this number are there, as far as they are missing without a key. */
 static struct tc_config_stage *stage_at(struct tc_config *c, int number)
 {
-  if (!c->stage) c->stage = tc_pool_alloc(c->pool, MOST_STAGES * sizeof *c->stage);
+  if (!c->stage) c->stage = tc_pool_alloc(c->pool, TC_MOST_STAGES * sizeof *c->stage);
   for (; c->n_stages < number - 1; c->n_stages++) {
     struct tc_config_stage *s = &c->stage[c->n_stages];
     *s = (struct tc_config_stage){ .values = tc_pool_alloc(c->pool, sizeof *s->values) };
@@ -70,9 +68,9 @@ int tc_stage_set(struct tc_config *c, int number, const char *key, const char *v
                  struct tc_err *err)
 {
   const int k = find_key(key);
-  if (number < 2 || number > MOST_STAGES)
+  if (number < 2 || number > TC_MOST_STAGES)
     return tc_fail(err, TC_EUSER, "%sthe stages after the first are [stage 2] to [stage %d]; what stands in other "
-                   "sections is the first", where, MOST_STAGES);
+                   "sections is the first", where, TC_MOST_STAGES);
   if (k < 0) return unknown(number, key, where, err);
   struct tc_config_stage *s = stage_at(c, number);
   s->given[k] = true;
@@ -134,6 +132,14 @@ void tc_stages_print(FILE *f, const struct tc_config *c)
   }
 }
 
+/* What it changes that a stage begins elsewhere: what it gives. */
+static enum tc_resume begin_changes(const struct tc_config *c, int stage)
+{
+  for (int k = 1; k <= TC_STAGE_KEYS && stage < c->n_stages; k++)
+    if (c->stage[stage].given[k] && keys[k - 1].resume != TC_RESUME_RATE) return TC_RESUME_SAMPLES;
+  return TC_RESUME_RATE;
+}
+
 int tc_stages_next_change(const struct tc_config *was, const struct tc_config *is, int from, struct tc_config_change *out)
 {
   const int each = TC_STAGE_KEYS + 1, n = TC_MAX(was->n_stages, is->n_stages) * each;
@@ -141,8 +147,9 @@ int tc_stages_next_change(const struct tc_config *was, const struct tc_config *i
     const int k = i % each;
     char *a = key_text(was, i / each, k), *b = key_text(is, i / each, k);
     const bool same = strcmp(a, b) == 0;
-    *out = (struct tc_config_change){ .resume = k ? keys[k - 1].resume : TC_RESUME_SAMPLES, .of_stage = true };
-    snprintf(out->stage_name, sizeof out->stage_name, "stage%d.%s", i / each + 2, k ? keys[k - 1].name : "from");
+    *out = (struct tc_config_change){ .stage = i / each + 2 };
+    out->resume = k ? keys[k - 1].resume : TC_MIN(begin_changes(was, i / each), begin_changes(is, i / each));
+    snprintf(out->stage_name, sizeof out->stage_name, "stage%d.%s", out->stage, k ? keys[k - 1].name : "from");
     out->name = out->stage_name;
     snprintf(out->was, sizeof out->was, "%s", a);
     snprintf(out->is, sizeof out->is, "%s", b);

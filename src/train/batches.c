@@ -159,32 +159,21 @@ void tc_train_data_close(struct tc_train *t)
   b->hashes = NULL;
 }
 
-/* Adds the data of a stage, and which of their sources go on in it. */
-static void hash_stage(uint64_t *hash, const struct tc_stage_data *s, const struct tc_data_identity *id)
-{
-  *hash = tc_hash64_add(tc_hash64_add(*hash, (uint64_t)id->tokens), id->hash);
-  for (int i = 0; i < tc_data_sources(s->train); i++) *hash = tc_hash64_add(*hash, (uint64_t)s->order.origin[i].number);
-}
-
 int tc_train_data_same(struct tc_train *t, struct tc_err *err)
 {
   struct tc_batches *b = &t->batches;
-  struct tc_data_identity *of = tc_calloc((size_t)t->run.n_stages, sizeof *of), unused;
-  int rc = 0;
-  uint64_t hash = TC_HASH64;
-  for (int k = 0; k < t->run.n_stages && rc == 0; k++) {
-    const struct tc_stage_data *s = &b->stage[k];
+  struct tc_data_identity unused;
+  for (int k = 0; k < t->run.n_stages; k++) {
+    struct tc_stage_data *s = &b->stage[k];
     int same = 0;
     while (b->stage[same].train != s->train) same++;
-    of[k] = of[same];
-    if (same == k) rc = tc_run_data_same(&t->run, s->train, "training", &of[k], err);
-    if (rc == 0 && is_first(b, k, s->val)) rc = tc_run_data_same(&t->run, s->val, "validation", &unused, err);
-    hash_stage(&hash, s, &of[k]);
+    s->id = b->stage[same].id;
+    if (same == k) TC_TRY(tc_run_data_same(&t->run, s->train, "training", &s->id, err));
+    if (is_first(b, k, s->val)) TC_TRY(tc_run_data_same(&t->run, s->val, "validation", &unused, err));
+    s->begin = TC_HASH64;
+    for (int i = 0; i < tc_data_sources(s->train); i++) s->begin = tc_hash64_add(s->begin, (uint64_t)s->order.origin[i].number);
   }
-  b->id = of[0];
-  if (t->run.n_stages > 1) b->id.hash = hash;
-  free(of);
-  return rc;
+  return 0;
 }
 
 /* ---- batches --------------------------------------------------------------------------- */
