@@ -89,6 +89,7 @@ static void find_origins(struct tc_train *t)
   for (int k = 0; k < n; k++) {
     s[k] = t->batches.stage[k].order;
     tc_data_origins(s, samples, k);
+    t->batches.stage[k].order = s[k];
     if (k + 1 < n) samples[k] = (t->run.stages[k + 1].first - t->run.stages[k].first) * t->run.stages[k].c.train_global_batch;
   }
   TC_FREE(s, samples);
@@ -310,17 +311,22 @@ static int64_t samples_to(const struct tc_train *t, int64_t step)
   return (step + t->rollback.skipped - t->batches.stage[t->run.at].order.before) * t->run.opts.gpt.batch;
 }
 
+/* Those of a source, and of the stages just before on the same data set. */
+static int64_t taken_to(const struct tc_train *t, int64_t step, int source)
+{
+  return tc_data_taken(t->batches.train, source, t->batches.stage[t->run.at].order.samples + samples_to(t, step));
+}
+
 double tc_train_share(const struct tc_train *t, int64_t step, int source)
 {
-  const int64_t samples = samples_to(t, step);
-  return (double)tc_data_taken(t->batches.train, source, samples) / (double)samples;
+  const int64_t before = tc_data_taken(t->batches.train, source, t->batches.stage[t->run.at].order.samples);
+  return (double)(taken_to(t, step, source) - before) / (double)samples_to(t, step);
 }
 
 double tc_train_epoch(const struct tc_train *t, int64_t step, int source)
 {
-  const int64_t taken = tc_data_taken(t->batches.train, source, samples_to(t, step));
   const int64_t before = t->batches.stage[t->run.at].order.origin[source].taken;
-  return (double)(before + taken) / (double)tc_data_windows(t->batches.train, source);
+  return (double)(before + taken_to(t, step, source)) / (double)tc_data_windows(t->batches.train, source);
 }
 
 bool tc_train_border(const struct tc_train *t, int64_t word, int64_t step)
