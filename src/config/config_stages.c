@@ -90,6 +90,10 @@ bool tc_stage_has(const struct tc_config *c, int number, const char *key)
 
 int tc_stages_check(const struct tc_config *c, struct tc_err *err)
 {
+  const bool saves = c->ckpt_every == TC_STAGE;
+  if (!c->n_stages && (saves || c->train_eval_every == TC_STAGE))
+    return tc_fail(err, TC_EUSER, "%s = stage is after each stage, but the run has only one: a number of steps, epoch, or a section "
+                   "[stage 2] would fit", saves ? "ckpt.every" : "train.eval_every");
   for (int i = 0; i < c->n_stages; i++) {
     const struct tc_config_stage *s = &c->stage[i];
     bool any = false;

@@ -56,7 +56,7 @@ int tc_stage_number(const char *name, char after);
 /* Sets key `from`, or an option by its full name, of a stage; append: words more for a LIST. TC_EUSER. */
 int tc_stage_set(struct tc_config *c, int number, const char *key, const char *value, bool append, const char *where,
                  struct tc_err *err);
-/* TC_EUSER: a stage has no begin. */
+/* TC_EUSER: a stage has no begin, or something is to be after each stage of one. */
 int tc_stages_check(const struct tc_config *c, struct tc_err *err);
 /* The sections as they stand in a run file; what differs, as tc_config_next_change, from 0 on. */
 void tc_stages_print(FILE *f, const struct tc_config *c);

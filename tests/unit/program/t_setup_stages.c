@@ -100,6 +100,8 @@ static const struct { const char *flag[4], *text; } bad[] = {
   { { "--stage2.from=9", "--stage2.train.min_lr=1" }, "stage 2 has train.min_lr = 1 above train.lr = 0.001" },
   { { "--stage2.from=9", "--stage2.model.context=8", "--model.preset=tiny" }, "the model's positions are learned" },
   { { "--stage2.from=9", "--stage2.data.train=y", "--data.val=" }, "name files in data.val" },
+  { { "--ckpt.every=stage" }, "ckpt.every = stage is after each stage, but the run has only one" },
+  { { "--train.eval_every=stage", "--train.stop_if=stale:2" }, "train.eval_every = stage is after each stage" },
   { { "--stage2.from=9", "--data.epochs=2" }, "data.epochs = 2 counts passes" },
 };
 
