@@ -184,12 +184,14 @@ void tc_train_data_from(struct tc_train *t, int64_t eval_batch)
   t->batches.eval_batch = eval_batch;
 }
 
-int64_t tc_train_eval_batches(const struct tc_train *t, int source)
+int64_t tc_train_eval_windows(const struct tc_train *t, int source)
 {
-  const int64_t batches = tc_ceil_div(tc_data_windows(t->batches.val, source), t->run.opts.gpt.batch);
-  const int64_t most = t->run.cfg->train_eval_batches;
-  return most > 0 ? TC_MIN(batches, most) : batches;
+  const int64_t windows = tc_data_windows(t->batches.val, source), most = t->run.cfg->train_eval_batches;
+  return most > 0 ? TC_MIN(windows, most * t->run.stages[0].c.train_global_batch) : windows;
 }
+
+int64_t tc_train_eval_batches(const struct tc_train *t, int source)
+{ return tc_ceil_div(tc_train_eval_windows(t, source), t->run.opts.gpt.batch); }
 
 static int64_t all_eval_batches(const struct tc_train *t)
 {
@@ -217,7 +219,7 @@ static int read_val(void *ctx, struct tc_reader *r, int64_t batch, int64_t b, co
   int source = 0;
   while (batch >= tc_train_eval_batches(t, source)) batch -= tc_train_eval_batches(t, source++);
   const int64_t w = batch * t->run.opts.gpt.batch + b;
-  if (w < tc_data_windows(t->batches.val, source))
+  if (w < tc_train_eval_windows(t, source))
     return tc_data_window(t->batches.val, r, source, w, to, err);
   memset(to->tokens, 0, bytes);                  /* windows beyond the last count for nothing */
   memset(to->targets, -1, bytes);

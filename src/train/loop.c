@@ -70,7 +70,7 @@ static int evaluate_source(struct tc_train *t, int source, int64_t first, const 
                            struct tc_err *err)
 {
   const int64_t B = t->run.opts.gpt.batch, batches = tc_train_eval_batches(t, source);
-  const int64_t windows = TC_MIN(tc_data_windows(t->batches.val, source), batches * B);
+  const int64_t windows = tc_train_eval_windows(t, source);
   double sum = 0;
   for (int64_t i = 0; i < batches; i++) {
     tc_train_data_from(t, first + i);
