@@ -64,10 +64,19 @@ static int unknown(int number, const char *key, const char *where, struct tc_err
   return tc_fail(err, TC_EUSER, "%sa stage can't change %.60s ([stage %d]); it takes %s", where, key, number, list);
 }
 
+void tc_stage_name(char *text, size_t size, int number, const char *where)
+{
+  if (!strcmp(where, "--")) snprintf(text, size, "--stage%d.", number);
+  else snprintf(text, size, "%.400s[stage %d] ", where, number);
+}
+
 int tc_stage_set(struct tc_config *c, int number, const char *key, const char *value, bool append, const char *where,
                  struct tc_err *err)
 {
   const int k = find_key(key);
+  char named[500];
+  tc_stage_name(named, sizeof named, number, where);
+  if (!strcmp(where, "--")) where = "";
   if (number < 2 || number > TC_MOST_STAGES)
     return tc_fail(err, TC_EUSER, "%sthe stages after the first are [stage 2] to [stage %d]; what stands in other "
                    "sections is the first", where, TC_MOST_STAGES);
@@ -76,11 +85,11 @@ int tc_stage_set(struct tc_config *c, int number, const char *key, const char *v
   s->given[k] = true;
   if (k > 0) {
     const struct tc_opt *o = tc_opt_find(key);
-    return append ? tc_opt_append(s->values, o, value, where, err) : tc_opt_set(s->values, o, value, where, err);
+    return append ? tc_opt_append(s->values, o, value, named, err) : tc_opt_set(s->values, o, value, named, err);
   }
   if (parse_from(value, s)) return 0;
-  return tc_fail(err, TC_EUSER, "%sfrom is \"%.60s\" in stage %d; it has to be the stage's first step, such as 1000, or the "
-                 "tokens after which it begins, such as 2e9 tokens", where, value, number);
+  return tc_fail(err, TC_EUSER, "%sfrom is \"%.60s\"; it has to be the stage's first step, such as 1000, or the "
+                 "tokens after which it begins, such as 2e9 tokens", named, value);
 }
 
 bool tc_stage_has(const struct tc_config *c, int number, const char *key)

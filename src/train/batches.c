@@ -104,7 +104,9 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
   t->batches.stage = tc_calloc((size_t)t->run.n_stages, sizeof *t->batches.stage);
   for (int k = 0; k < t->run.n_stages; k++) {
-    TC_TRY(open_stage(t, k, err));
+    struct tc_err why = { 0 };
+    const int rc = open_stage(t, k, &why);
+    if (rc < 0) return k ? tc_fail(err, rc, "stage %d: %s", k + 1, why.text) : (*err = why, rc);
     masks |= t->run.stages[k].c.data_documents == TC_DOCUMENTS_MASK;
   }
   if (!masks && c->data_end_token != TC_AUTO && t->run.rank == 0)
