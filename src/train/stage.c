@@ -32,12 +32,10 @@ static void say_stage(const struct tc_train *t, int k, int64_t step)
 void tc_train_stage(struct tc_train *t, int64_t step)
 {
   const int k = tc_stages_at(t->run.stages, t->run.n_stages, step);
-  struct tc_config c;
   if (k == t->run.at) return;
-  tc_config_at_stage(&c, t->run.cfg, k);
+  tc_train_data_stage(t, k);     /* first: after a rollback, threads may be reading for the stage that ends here */
   tc_run_stage(&t->run, k);
-  tc_train_data_stage(t, k);
-  t->rate = tc_rate_of(&c);
+  t->rate = tc_rate_of(&t->run.stages[k].c);
   tc_tasks_ready(t);
   say_stage(t, k, step);
 }
