@@ -155,7 +155,7 @@ struct tc_param {
   bool frozen;                   /* never: it has no gradient and no state */
   uint8_t outputs, cut;          /* of a layer's matrices: graph/matrices.h; outputs 0: it is another parameter */
   float decay, lr;               /* what train.weight_decay and train.lr are multiplied by */
-  float width;                   /* by muP's ratio of widths (model.mup), 1 without it */
+  float width;                   /* muP's ratio of widths (model.mup), 1 without it; tc_update_width says what it does to lr and decay */
   float init_std;                /* N(0, std); 0: constant init_value */
   float init_value;
   int32_t unit;

@@ -108,6 +108,12 @@ int main(void)
        by[1][0], by[1][1]);
     ok(without > 1.8, "%s, %s: without it by %.4f and %.4f", what, by_what, by[0][0], by[0][1]);
   }
+  static const struct { enum tc_update update; double by; } rate[] = {
+    { TC_UPDATE_ADAMW, 4 }, { TC_UPDATE_LION, 4 }, { TC_UPDATE_MUON, 2 } };
+  for (size_t i = 0; i < sizeof rate / sizeof *rate; i++) {
+    const struct tc_param p = { .kind = (uint8_t)rate[i].update, .width = 4 };
+    ok(tc_update_width(&p) == (float)rate[i].by, "4 times as wide: rates of update %d are divided by %g", rate[i].update, rate[i].by);
+  }
   tc_device_close(d);
   tc_mesh_free(m);
   return done_testing();

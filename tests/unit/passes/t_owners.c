@@ -102,8 +102,8 @@ int main(int argc, char **argv)
   state = test_seed(argc > 1 && !strcmp(argv[1], "--full")) << 20;
   for (int i = 0; i < DRAWS; i++) draw(&w);
   is_int(w.wrong, 0, "%d models: each matrix of a layer has an owner, nothing else has, and as many ranks own as can", DRAWS);
-  ok(w.beside < 1 + 1e-12, "... nobody has more than where the longest goes first: %.6f of that at most", w.beside);
-  ok(w.even > DRAWS / 10 && w.balance < 1.15, "... of %d with 8 matrices an owner the one with most has %.3f of the mean at most", w.even,
+  ok(w.beside < 1 + 1e-12, "... no owner has more work than longest-first gives one: at most %.6f of that", w.beside);
+  ok(w.even > DRAWS / 10 && w.balance < 1.15, "... in %d with 8 matrices an owner, the busiest owner has at most %.3f of the mean", w.even,
      w.balance);
   return done_testing();
 }
