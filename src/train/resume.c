@@ -117,10 +117,10 @@ static struct tc_stage *saved_stages(const struct tc_config *was, const struct t
   struct tc_model m;
   struct tc_stage *list = NULL;
   struct tc_err why;
-  static char none[] = "";
+  char no_config[] = "";
   if (tc_model_parse(&m, meta->model, "", &why) == 0) {
     tc_setup_fill_model(&c, &m);
-    c.model_config = none;
+    c.model_config = no_config;
   }
   if (tc_setup_stages(&list, &c, &why) == 0) return list;
   list = tc_calloc((size_t)c.n_stages + 1, sizeof *list);
