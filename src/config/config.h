@@ -55,6 +55,8 @@ struct tc_config_stage {
 void tc_config_at_stage(struct tc_config *out, const struct tc_config *c, int k);
 /* Local. Whether [stage NUMBER] gives a key, such as "data.train". */
 bool tc_stage_has(const struct tc_config *c, int number, const char *key);
+/* "data.train, train.lr": what stage `number`, from 2 on, changes; what a stage can change if it is 0. Returns text. */
+const char *tc_stage_changes(const struct tc_config *c, int number, char *text, size_t size);
 
 /* Local. Defaults, then argv's first argument without dashes as a run file (INI), then
  * --section.key=value (or --section.key value) flags in order. An unknown key fails

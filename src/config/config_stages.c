@@ -24,11 +24,12 @@ static int find_key(const char *key)
 
 int tc_stage_number(const char *name, char after)
 {
-  if (strncmp(name, "stage", 5) != 0) return -1;
-  name += 5 + strspn(name + 5, " \t");
+  const char *digits = name + 5;
   char *end;
-  const long n = isdigit((unsigned char)*name) ? strtol(name, &end, 10) : 0;
-  return n > 0 && n < 1000000 && *end == after ? (int)n : isdigit((unsigned char)*name) || !*name ? 0 : -1;
+  if (strncasecmp(name, "stage", 5) != 0) return -1;
+  digits += strspn(digits, " \t");
+  const long n = isdigit((unsigned char)*digits) ? strtol(digits, &end, 10) : 0;
+  return *name == 's' && n > 0 && n < 1000000 && *end == after ? (int)n : 0;
 }
 
 /* Stages up to this number are there, as far as they are missing without a key. */
@@ -57,11 +58,19 @@ static bool parse_from(const char *value, struct tc_config_stage *s)
   return true;
 }
 
+const char *tc_stage_changes(const struct tc_config *c, int number, char *text, size_t size)
+{
+  *text = '\0';
+  for (int i = 0; i < TC_STAGE_KEYS; i++)
+    if (!number || tc_stage_has(c, number, keys[i].name)) tc_text_add(text, size, "%s%s", *text ? ", " : "", keys[i].name);
+  return text;
+}
+
 static int unknown(int number, const char *key, const char *where, struct tc_err *err)
 {
-  char list[300] = "from";
-  for (int i = 0; i < TC_STAGE_KEYS; i++) tc_text_add(list, sizeof list, ", %s", keys[i].name);
-  return tc_fail(err, TC_EUSER, "%sa stage can't change %.60s ([stage %d]); it takes %s", where, key, number, list);
+  char list[300];
+  tc_stage_changes(NULL, 0, list, sizeof list);
+  return tc_fail(err, TC_EUSER, "%sa stage can't change %.60s ([stage %d]); it takes from, %s", where, key, number, list);
 }
 
 void tc_stage_name(char *text, size_t size, int number, const char *where)

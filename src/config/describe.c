@@ -166,23 +166,43 @@ static void print_section(FILE *f, const struct tc_section *s, bool man)
     if (strcmp(tc_opts[i].section, s->name) == 0) print_opt(f, &tc_opts[i], man);
 }
 
+static const char stage_help[] = "what changes from a step on, in a run of several stages; flags: --stageN.key=value, N from 2 on";
+
+/* The head of the sections of stages and their keys. */
+static void print_stages(FILE *f, bool man)
+{
+  char keys[300];
+  fputs(man ? ".SS [stage N]\n" : "[stage N] ", f);
+  put(f, man, stage_help);
+  fputs(man ? "\n.TP\n.B from=N\n" : "\n  from=N                        ", f);
+  put(f, man, "the stage's first step, or the tokens after which it begins: from = 2e9 tokens");
+  fputs(man ? "\n.TP\n.B section.key=value\n" : "\n  section.key=value             ", f);
+  put(f, man, "any of ");
+  put(f, man, tc_stage_changes(NULL, 0, keys, sizeof keys));
+  put(f, man, "; other options, and those not given, are as in the stage before\n");
+}
+
 void tc_config_help(FILE *f, bool man)
 {
   for (int s = 0; s < TC_N_SECTIONS; s++) {
     if (s && !man) fputc('\n', f);
     print_section(f, &tc_sections[s], man);
   }
+  if (!man) fputc('\n', f);
+  print_stages(f, man);
 }
 
 void tc_config_help_sections(FILE *f)
 {
   for (int s = 0; s < TC_N_SECTIONS; s++) fprintf(f, "  %-30s  %s\n", tc_sections[s].name, tc_sections[s].help);
+  fprintf(f, "  %-30s  %s\n", "stage", stage_help);
 }
 
 int tc_config_help_section(FILE *f, const char *name, struct tc_err *err)
 {
   const char *names[TC_N_SECTIONS];
   char list[200] = "";
+  if (!strcmp(name, "stage")) return print_stages(f, false), 0;
   for (int s = 0; s < TC_N_SECTIONS; s++) {
     names[s] = tc_sections[s].name;
     tc_text_add(list, sizeof list, ", %s", names[s]);
@@ -192,7 +212,7 @@ int tc_config_help_section(FILE *f, const char *name, struct tc_err *err)
   if (near >= 0)
     return tc_fail(err, TC_EUSER, "--help %.60s: there is no section [%.60s]; did you mean %s?", name, name,
                    names[near]);
-  return tc_fail(err, TC_EUSER, "--help %.60s: there is no section [%.60s]; give all%s", name, name, list);
+  return tc_fail(err, TC_EUSER, "--help %.60s: there is no section [%.60s]; give all%s, stage", name, name, list);
 }
 
 int tc_config_next_path(const struct tc_config *c, int from, const char **name, const char **path)

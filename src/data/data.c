@@ -393,6 +393,9 @@ void tc_data_origins(struct tc_data_stage *s, const int64_t *samples, int n)
     if (!goes_on(&origin[i], s, samples, n, i)) origin[i] = (struct tc_origin){ next++, 0 };
 }
 
+int64_t tc_data_stage_taken(const struct tc_data_stage *s, int source, int64_t n)
+{ return tc_data_taken(s->d, source, s->samples + n) - tc_data_taken(s->d, source, s->samples); }
+
 /* Where sequence b of a step begins, in the stream of *source. */
 static int64_t find_start(const struct tc_data_stage *st, const struct tc_samples *s, int64_t step, int64_t b, int *source)
 {

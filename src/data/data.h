@@ -145,6 +145,8 @@ struct tc_data_stage { const struct tc_data *d; struct tc_origin *origin; int64_
  * name and context as one of these goes on where the last of them stopped; any other begins, with a number of its own. A blend
  * goes on, too, while the data set is the same. */
 void tc_data_origins(struct tc_data_stage *s, const int64_t *samples, int n);
+/* How many of the first n samples of a stage are of this source. */
+int64_t tc_data_stage_taken(const struct tc_data_stage *s, int source, int64_t n);
 /* tc_data_train of a stage; step from s->before + 1 on. */
 int tc_data_train_stage(const struct tc_data_stage *s, struct tc_reader *r, const struct tc_samples *how, int64_t step,
                         int64_t b, const struct tc_batch *to, struct tc_err *err);

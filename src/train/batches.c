@@ -315,22 +315,17 @@ static int64_t samples_to(const struct tc_train *t, int64_t step)
   return (step + t->rollback.skipped - t->batches.stage[t->run.at].order.before) * t->run.opts.gpt.batch;
 }
 
-/* Those of a source, and of the stages just before on the same data set. */
-static int64_t taken_to(const struct tc_train *t, int64_t step, int source)
-{
-  return tc_data_taken(t->batches.train, source, t->batches.stage[t->run.at].order.samples + samples_to(t, step));
-}
-
 double tc_train_share(const struct tc_train *t, int64_t step, int source)
 {
-  const int64_t before = tc_data_taken(t->batches.train, source, t->batches.stage[t->run.at].order.samples);
-  return (double)(taken_to(t, step, source) - before) / (double)samples_to(t, step);
+  const int64_t samples = samples_to(t, step);
+  return (double)tc_data_stage_taken(&t->batches.stage[t->run.at].order, source, samples) / (double)samples;
 }
 
 double tc_train_epoch(const struct tc_train *t, int64_t step, int source)
 {
-  const int64_t before = t->batches.stage[t->run.at].order.origin[source].taken;
-  return (double)(before + taken_to(t, step, source)) / (double)tc_data_windows(t->batches.train, source);
+  const struct tc_data_stage *s = &t->batches.stage[t->run.at].order;
+  const int64_t taken = tc_data_taken(s->d, source, s->samples + samples_to(t, step));
+  return (double)(s->origin[source].taken + taken) / (double)tc_data_windows(s->d, source);
 }
 
 bool tc_train_border(const struct tc_train *t, int64_t word, int64_t step)

@@ -46,7 +46,7 @@ static double passes_of(const struct tc_train *t, const struct tc_data *d, int s
     const int64_t end = k + 1 < t->run.n_stages ? s[1].first - 1 : t->run.cfg->train_steps;
     const int i = find_source(of, name, nth);
     if (i < 0) continue;
-    const int64_t taken = tc_data_taken(of, i, (end - s->first + 1) * s->c.train_global_batch);
+    const int64_t taken = tc_data_stage_taken(&t->batches.stage[k].order, i, (end - s->first + 1) * s->c.train_global_batch);
     passes += (double)taken / (double)tc_data_windows(of, i);
   }
   return passes;

@@ -61,13 +61,13 @@ static int nth_of(const struct tc_data *d, int source)
 }
 
 /* All samples of a stage of `steps` steps, of which the first is number `first` of its blend; the number of those that are not
- * what the tally says. */
+ * what the tally says, and of counts of sources that tc_data_stage_taken gives otherwise. */
 static int64_t wrong_samples(struct tally *t, const struct tc_data_stage *s, const struct tc_samples *how, int64_t steps,
                              int64_t context, int64_t first)
 {
   struct tc_blend blend;
   double weight[SOURCES];
-  int64_t wrong = 0;
+  int64_t wrong = 0, of[SOURCES] = { 0 };
   for (int i = 0; i < tc_data_sources(s->d); i++) {
     int *number = &t->number[file_of(s->d, i)][nth_of(s->d, i)][context];
     weight[i] = tc_data_source_weight(s->d, i);
@@ -80,11 +80,13 @@ static int64_t wrong_samples(struct tally *t, const struct tc_data_stage *s, con
       int source;
       TC_ASSERT(tc_data_train_stage(s, NULL, how, step, b, &(struct tc_batch){ x, y }, NULL) == 0);
       tc_blend_at(&blend, first++, &source);
+      of[source]++;
       const int file = file_of(s->d, source), nth = nth_of(s->d, source);
       const int64_t windows = tc_data_windows(s->d, source), n = t->taken[file][nth][context]++;
       const int64_t w = tc_order_window(how->seed, t->number[file][nth][context], n / windows, n % windows, windows);
       wrong += x[0] != BASE * file + w * context || y[context - 1] != x[0] + context;
     }
+  for (int i = 0; i < tc_data_sources(s->d); i++) wrong += tc_data_stage_taken(s, i, steps * how->batch) != of[i];
   tc_blend_free(&blend);
   return wrong;
 }
