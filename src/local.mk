@@ -290,6 +290,7 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/start.h \
   %D%/plan/sums.c \
   %D%/plan/tables.c \
+  %D%/plan/terms.c \
   %D%/plan/time.c \
   %D%/program/collective.c \
   %D%/program/collective.h \

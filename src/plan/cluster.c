@@ -22,13 +22,12 @@ const char *const tc_wire_name[TC_WIRES] = { "node", "network", "spine" };
 
 static const struct card {
   const char *name;
-  double memory, fp32, bf16, bytes, node, net, host, eff_flops, eff_bytes;
+  double memory, fp32, bf16, bytes, node, net, host, eff_flops, eff_bytes, multiprocessors;
   int capability;
 } cards[] = {
-#define DEVICE(name, memory, fp32, bf16, bw, node, net, host, ef, eb, cc) \
-  { name, memory, fp32, bf16, bw, node, net, host, ef, eb, cc },
+#define DEVICE(name, memory, fp32, bf16, bw, node, net, host, ef, eb, sm, cc) \
+  { name, memory, fp32, bf16, bw, node, net, host, ef, eb, sm, cc },
 #include "src/plan/devices.def"
-#undef DEVICE
 };
 enum { N_CARDS = sizeof cards / sizeof *cards };
 
@@ -42,7 +41,9 @@ static const struct { const char *key; size_t at; int unit; } fields[] = {
   F("memory_rate", device.bytes_per_s, BYTES), F("copy_rate", device.copy_bytes_per_s, BYTES),
   F("eff_flops", device.eff_flops, NUMBER), F("eff_bytes", device.eff_bytes, NUMBER),
   F("op_seconds", device.op_s, NUMBER), F("issue_seconds", device.issue_s, NUMBER),
-  F("cores", device.cores, NUMBER), F("steal", device.steal, NUMBER), F("disk_rate",
+  F("multiprocessors", device.multiprocessors, NUMBER), F("capability", device.capability, NUMBER),
+  F("cores", device.cores, NUMBER), F("steal", device.steal, NUMBER),
+  F("steal_network", device.steal_network, NUMBER), F("exposed", device.exposed, NUMBER), F("disk_rate",
       disk_bytes_per_s, BYTES),
   F("node_mtbf", mtbf_s, SECONDS), F("switch_nodes", switch_nodes, NUMBER),
 #undef F
@@ -127,6 +128,12 @@ static int no_device(const char *name, struct tc_err *err)
                  "--calibrate wrote (its name with a . or a /)", name, list);
 }
 
+/* Of a link's line rate NCCL reaches with large messages: 365 to 370 of an H100's 450 GB/s and 235 of an A100's 300 within a node
+ * (github.com/NVIDIA/nccl issue 1455, nccl-tests issues 149 and 212), 85 to 96 of 100 GB/s between nodes (nccl-tests issue 119). */
+#define NCCL_CHANNELS 24                         /* blocks of its kernels on NVLink (NCCL issue 1161, nccl-tests issue 100: 24 channels) */
+#define NODE_PART 0.8
+#define NETWORK_PART 0.9
+
 /* Launch of an op, latency within a node and between nodes: assumed if not measured. */
 static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err)
 {
@@ -135,6 +142,7 @@ static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err
   for (int i = 0; i < N_CARDS; i++)
     if (!strcmp(name, cards[i].name) && runs(&cards[i])) c = &cards[i];
   if (!c) return no_device(name, err);
+  const bool gpu = c->capability > 0;
   struct tc_plan_device *d = &k->device;
   snprintf(d->name, sizeof d->name, "%s", c->name);
   d->memory_bytes = c->memory * 1e9;
@@ -144,9 +152,12 @@ static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err
   d->copy_bytes_per_s = c->host * 1e9;
   d->eff_flops = c->eff_flops;
   d->eff_bytes = c->eff_bytes;
+  d->multiprocessors = c->multiprocessors;
+  d->capability = c->capability;
+  d->steal = d->steal_network = gpu ? NCCL_CHANNELS / c->multiprocessors : 0;
   d->op_s = launch_s;
-  set_link(&k->link[TC_WIRE_NODE], node_s, c->node * 1e9);
-  set_link(&k->link[TC_WIRE_NETWORK], network_s, c->net * 1e9);
+  set_link(&k->link[TC_WIRE_NODE], node_s, c->node * 1e9 * (gpu ? NODE_PART : 1));
+  set_link(&k->link[TC_WIRE_NETWORK], network_s, c->net * 1e9 * (gpu ? NETWORK_PART : 1));
   return 0;
 }
 
@@ -234,6 +245,16 @@ static int read_fuses(const struct file *f, char *value, struct tc_err *err)
   return 0;
 }
 
+static int read_attention(const struct file *f, const char *value, struct tc_err *err)
+{
+  for (int i = 0; i < TC_ATTN_BYS; i++)
+    if (!strcmp(value, tc_attn_by_name[i])) {
+      f->k->device.attention = i;
+      return 0;
+    }
+  return not_known(f, value, tc_attn_by_name, TC_ATTN_BYS, err);
+}
+
 static int read_field(const struct file *f, const char *key, const char *value, struct tc_err *err)
 {
   const char *names[N_FIELDS];
@@ -292,6 +313,7 @@ static int read_line(struct file *f, char *line, struct tc_err *err)
     return w < TC_WIRES ? tc_links_read(&k->link[w], value, err) : not_known(f, key, NULL, 0, err);
   }
   if (!strcmp(key, "fuses")) return read_fuses(f, value, err);
+  if (!strcmp(key, "attention")) return read_attention(f, value, err);
   if (!strcmp(key, "device")) return from_table(k, value, err);
   if (!strcmp(key, "name")) {
     snprintf(k->device.name, sizeof k->device.name, "%s", value);
@@ -366,6 +388,7 @@ void tc_cluster_print(const struct tc_cluster *k, FILE *f)
     double x = *(const double *)((const char *)k + fields[i].at);
     fprintf(f, "%s = %.6g%s\n", fields[i].key, x, fields[i].unit == SECONDS ? "s" : "");
   }
+  if (d->multiprocessors > 0) fprintf(f, "attention = %s\n", tc_attn_by_name[d->attention]);
   if (d->fuses) fprintf(f, "fuses =");
   for (int i = 0; i < TC_FUSIONS; i++)
     if (d->fuses >> i & 1) fprintf(f, " %s", tc_fusion_rule[i].name);

@@ -39,6 +39,11 @@ extern const char *const tc_wire_name[TC_WIRES];
  * duration. */
 struct tc_op_sample { int32_t op, ranks; double key[4], seconds; };
 
+/* Which attention a GPU runs: cuDNN's, Tercio's kernels, and of other programs one that is written in Triton, or that writes its
+ * scores to memory. */
+enum tc_attn_by { TC_ATTN_BY_CUDNN, TC_ATTN_BY_OWN, TC_ATTN_BY_TRITON, TC_ATTN_BY_UNFUSED, TC_ATTN_BYS };
+extern const char *const tc_attn_by_name[TC_ATTN_BYS];
+
 struct tc_plan_device {
   char name[64];
   double memory_bytes, host_bytes;              /* of a device; host memory of a node, 0: unknown */
@@ -47,9 +52,12 @@ struct tc_plan_device {
   double eff_flops, eff_bytes;                   /* the fractions of those that are achieved */
   double op_s, issue_s;                          /* to launch an op; to issue a transfer */
   double cores;                                  /* ranks of a node that can compute at the same time; 0: all */
-  double steal;                                 /* fraction of the time of a transfer within the node
-                                                 * that it takes from concurrent computation:
-                                                 * copies on a CPU */
+  /* Fraction of the time of a transfer that it takes from concurrent computation, within the node and between nodes: copies on a
+   * CPU, multiprocessors of a GPU on which NCCL's kernels run. */
+  double steal, steal_network;
+  double exposed;                                /* fraction of the transfers of weights and gradients that a program does not hide */
+  double multiprocessors, capability;            /* of a GPU: products by tiles, attention by its own rates; 0: by eff_flops alone */
+  int attention;                                 /* enum tc_attn_by */
   uint32_t fuses;                                /* bits 1 << enum tc_fusion_id: run as one call */
   struct tc_op_sample *sample; int32_t n_samples, cap_samples;   /* measured; owned */
 };
@@ -125,6 +133,8 @@ struct tc_op_cost {
   double flops, bytes;                           /* of one execution on this rank */
   int64_t m, n, k;                               /* a product's sizes */
   bool ta, tb;
+  int64_t head, sequence;                        /* attention: elements of a head, tokens of a sequence */
+  double keys, rows;                             /* keys that a query reads on average; queries of all heads */
 };
 /* Local. *none: the node does nothing on `rank`. */
 void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct tc_node *n,
@@ -144,7 +154,15 @@ void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, co
 
 /* ---- time.c ----------------------------------------------------------------- */
 
+/* What a step's time is made of, on the rank that computes most: products; attention; what is between them, at the rate of memory
+ * (norms, residuals, activations, packing); the optimizer; transfers that nothing hides, and what others take from computation;
+ * waiting for other stages. */
+enum tc_plan_term { TC_TERM_PRODUCTS, TC_TERM_ATTENTION, TC_TERM_BETWEEN, TC_TERM_UPDATE, TC_TERM_TRANSFERS, TC_TERM_BUBBLE,
+                    TC_TERMS };
+extern const char *const tc_term_name[TC_TERMS];
+
 struct tc_plan_time {
+  double term_s[TC_TERMS];                    /* their sum is step_s */
   double step_s, tokens_per_s, mfu;
   double bubble;                              /* fraction of the step in which stages wait for each other */
   double compute_s;                              /* of the busiest rank */

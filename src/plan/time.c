@@ -26,7 +26,7 @@ struct sim_rank {
   const struct tc_program *p;
   int rank;
   int32_t pc;
-  double now_s, busy_s, wait_s[TC_SETS];
+  double now_s, busy_s, wait_s[TC_SETS], term_s[TC_TERMS];
   struct tc_prices *prices;
   int32_t *mine;                 /* [n_nodes] transfers in flight without another simulated rank; -1: none */
   struct queue queue[TC_SETS];
@@ -119,6 +119,7 @@ static bool wait_for(struct simulation *g, struct sim_rank *p, const struct tc_n
   TC_ASSERT(x);
   if (!x->done) return false;
   p->wait_s[tc_mesh_find(g->m, n->axes)] += TC_MAX(x->end_s - p->now_s, 0);
+  p->term_s[n->axes == TC_ON_PP ? TC_TERM_BUBBLE : TC_TERM_TRANSFERS] += TC_MAX(x->end_s - p->now_s, 0);
   p->now_s = TC_MAX(p->now_s, x->end_s);
   if (--x->left == 0) {                          /* removed from the node's list */
     int32_t id = (int32_t)(x - g->x);
@@ -146,9 +147,13 @@ static bool run_action(struct simulation *g, struct sim_rank *p)
   }
   p->now_s += work;
   p->busy_s += work;
+  p->term_s[price->term] += work;
   if (travels && a->kind != TC_WAIT) {
     issue(g, p, n, a->mb);
-    if (price->reshard.bytes[TC_WIRE_NETWORK] <= 0) p->now_s += g->k->device.steal * price->reshard.seconds;
+    const bool hides = tc_hides(p->p->graph, n);
+    const double s = tc_stolen_s(&g->k->device, &price->reshard) + (hides ? g->k->device.exposed * price->reshard.seconds : 0);
+    p->now_s += s;
+    p->term_s[TC_TERM_TRANSFERS] += s;
   }
   p->pc++;
   return true;
@@ -182,11 +187,13 @@ int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program
     if (p->busy_s > out->busy_s) {
       out->busy_s = p->busy_s;
       memcpy(out->wait_s, p->wait_s, sizeof out->wait_s);
+      memcpy(out->term_s, p->term_s, sizeof out->term_s);
     }
   }
   /* More ranks than cores: the ranks of a node share them, and fill each other's idle times. */
   double on_node = tc_ranks_on_node(m, rank[0]), cores = k->device.cores;
   if (cores > 0 && on_node > cores) out->step_s = TC_MAX(out->step_s, all_busy / n * on_node / cores);
+  tc_end_terms(out);
   for (int i = 0; i < n; i++) {
     const struct sim_rank *p = &g.rank[i];
     idle += p->wait_s[TC_SET_PP] + out->step_s - p->now_s;
