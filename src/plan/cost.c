@@ -200,7 +200,7 @@ static double bytes_seconds(const struct tc_link *l, int coll, double bytes)
   const struct tc_link_points *p = &l->measured[coll];
   int i = 0;
   while (i < p->n && bytes > p->bytes[i]) i++;
-  if (p->n < 2) return bytes / l->bytes_per_s[coll];
+  if (p->n < 2) return (bytes + TC_MIN(bytes, l->half_bytes[coll])) / l->bytes_per_s[coll];
   if (i == 0) return p->seconds[0] * bytes / p->bytes[0];
   if (i == p->n) return p->seconds[i - 1] + (bytes - p->bytes[i - 1]) / l->bytes_per_s[coll];
   const double part = (bytes - p->bytes[i - 1]) / (p->bytes[i] - p->bytes[i - 1]);

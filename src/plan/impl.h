@@ -29,14 +29,19 @@ struct tc_prices *tc_prices_new(const struct tc_program *p, const struct tc_mesh
                                 const struct tc_cluster *k);         /* owned by the caller; all else is borrowed */
 void tc_prices_free(struct tc_prices *x);
 const struct tc_node_price *tc_price_of(struct tc_prices *x, const struct tc_node *n);
+/* Seconds of a transfer of weights or gradients that the device's program does not hide (`exposed`). */
+double tc_shown_s(const struct tc_plan_device *d, const struct tc_graph *g, const struct tc_node *n, struct tc_prices *prices);
 
-/* What a transfer takes from computation beside it. */
+/* What a transfer takes from computation beside it: a GPU's sends next to nothing, since they use few of NCCL's blocks. */
 static inline double tc_stolen_s(const struct tc_plan_device *d, const struct tc_reshard_cost *c)
 {
+  if (d->multiprocessors > 0 && (c->coll == TC_SEND || c->coll == TC_RECV)) return 0;
   return c->seconds * (c->bytes[TC_WIRE_NETWORK] > 0 ? d->steal_network : d->steal);
 }
 /* node_price.c: whether a node is a transfer of weights or gradients, which overlaps with all work. */
 bool tc_hides(const struct tc_graph *g, const struct tc_node *n);
+/* Whether it is one of a step, not of a micro-batch. */
+bool tc_is_once(const struct tc_node *n);
 
 /* Seconds to move bytes of a device's memory. */
 static inline double tc_memory_s(const struct tc_plan_device *d, double bytes)

@@ -9,6 +9,13 @@
 
 const char *const tc_term_name[TC_TERMS] = { "products", "attention", "between", "update", "transfers", "bubble" };
 
+bool tc_is_once(const struct tc_node *n) { return n->once_a_step || n->mark == TC_U; }
+
+double tc_shown_s(const struct tc_plan_device *d, const struct tc_graph *g, const struct tc_node *n, struct tc_prices *prices)
+{
+  return d->exposed > 0 && tc_hides(g, n) ? d->exposed * tc_price_of(prices, n)->reshard.seconds : 0;
+}
+
 /* Attention waits for others on cp. */
 bool tc_hides(const struct tc_graph *g, const struct tc_node *n)
 {

@@ -23,12 +23,13 @@ struct json_t;                                   /* jansson's */
 /* ---- cluster.c: what things cost --------------------------------------------- */
 
 /* By kind of collective a transfer takes latency_s a round, and what its bytes take: interpolated between measured sizes, if
- * there are two or more, else bytes / bytes_per_s. Times are without latency, and none is less than one of fewer bytes. A device
+ * there are two or more, else (bytes + min(bytes, half_bytes)) / bytes_per_s: half of the rate up to half_bytes, which a library
+ * needs to fill its channels, and nearly all of it far beyond. Times are without latency, and none is less than one of fewer bytes. A device
  * file that Tercio writes has latencies and rates alone. */
 enum { TC_LINK_POINTS = 32 };
 struct tc_link_points { int n; double bytes[TC_LINK_POINTS], seconds[TC_LINK_POINTS]; };
 struct tc_link {
-  double latency_s[TC_COLLS], bytes_per_s[TC_COLLS];
+  double latency_s[TC_COLLS], bytes_per_s[TC_COLLS], half_bytes[TC_COLLS];
   struct tc_link_points measured[TC_COLLS];
 };
 /* Traffic within a node; between nodes; between leaf switches, which is part of that between nodes. */
@@ -75,6 +76,8 @@ struct tc_cluster {
  * "key = value", as tc_cluster_write writes it. TC_EUSER: unknown device, with the nearest name, or file
  * and line of the error. Free it with tc_cluster_done. */
 int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err);
+/* Local. Sets one key of such a file. path and line: where it is, for sentences. TC_EUSER. */
+int tc_cluster_set(struct tc_cluster *k, const char *key, const char *value, const char *path, int line, struct tc_err *err);
 /* Local. Its text, and what tells such a file; and the same into a file. */
 void tc_cluster_print(const struct tc_cluster *k, FILE *f);
 extern const struct tc_output_kind tc_cluster_kind;

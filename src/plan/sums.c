@@ -21,8 +21,6 @@ struct sums {
   double term[TC_TERMS], term_once[TC_TERMS];    /* per micro-batch, per step: what is in work, once_work */
 };
 
-static bool is_once(const struct tc_node *n) { return n->once_a_step || n->mark == TC_U; }
-
 /* [n_nodes] Seconds of each transfer; of one over parts of sequences those for which a micro-batch waits: they go one after
  * the other, while the rank computes what is between issue and wait. Owned by the caller. */
 static double *find_seconds(const struct tc_program *p, struct tc_prices *prices)
@@ -37,7 +35,7 @@ static double *find_seconds(const struct tc_program *p, struct tc_prices *prices
     const struct tc_node_price *price = tc_price_of(prices, n);
     if (n->op != TC_OP_RESHARD) {
       now += price->run_s;
-    } else if (n->axes & others || is_once(n) || tc_hides(g, n)) {
+    } else if (n->axes & others || tc_is_once(n) || tc_hides(g, n)) {
       seconds[n->id] = price->reshard.seconds;
     } else if (a->kind == TC_ISSUE) {
       done[n->id] = wire = TC_MAX(now, wire) + price->reshard.seconds;
@@ -57,7 +55,7 @@ static void add_node(struct sums *s, const struct tc_graph *g, const struct tc_n
   const int pp = m->size[TC_PP];
   int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
   int virtual_stage = TC_MIN(TC_MAX(stage, 0) / pp, MOST_VIRTUAL_STAGES - 1);
-  const bool once = is_once(n), hides = n->op == TC_OP_RESHARD && tc_hides(g, n);
+  const bool once = tc_is_once(n), hides = n->op == TC_OP_RESHARD && tc_hides(g, n);
   double *work = once ? &s->once_work : &s->work[virtual_stage][n->mark], *term = once ? s->term_once : s->term;
   if (n->op != TC_OP_RESHARD) {
     *work += price->run_s;
@@ -65,12 +63,12 @@ static void add_node(struct sums *s, const struct tc_graph *g, const struct tc_n
     return;
   }
   if (price->reshard.coll == TC_COLLS) return;
-  const double shown = tc_stolen_s(d, &price->reshard) + (hides ? d->exposed * seconds : 0);
+  const double shown = hides ? d->exposed * seconds : 0, stolen = tc_stolen_s(d, &price->reshard);
   if (n->axes == TC_ON_PP && !once) {
     s->send = TC_MAX(s->send, seconds);
   } else if (hides) {
-    *work += shown;
-    term[TC_TERM_TRANSFERS] += shown;
+    *work += shown + stolen;
+    term[TC_TERM_TRANSFERS] += shown + stolen;
     *(!once ? &s->hidden[virtual_stage][n->mark] : n->mark == TC_U ? &s->last_dp : &s->once_dp) += seconds * (1 - d->exposed);
   } else {
     *work += seconds;

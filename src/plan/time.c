@@ -26,7 +26,7 @@ struct sim_rank {
   const struct tc_program *p;
   int rank;
   int32_t pc;
-  double now_s, busy_s, wait_s[TC_SETS], term_s[TC_TERMS];
+  double now_s, busy_s, late_s, wait_s[TC_SETS], term_s[TC_TERMS];     /* late_s: transfers after all else */
   struct tc_prices *prices;
   int32_t *mine;                 /* [n_nodes] transfers in flight without another simulated rank; -1: none */
   struct queue queue[TC_SETS];
@@ -70,7 +70,7 @@ static void serve_queue(struct simulation *g, struct sim_rank *p, int set)
     struct xfer *x = &g->x[q->x[q->at]];
     if (x->heads < x->parties) return;
     const struct tc_node *n = &p->p->graph->node[x->node];
-    double start = x->ready_s, s = tc_price_of(p->prices, n)->reshard.seconds;
+    double start = x->ready_s, s = tc_price_of(p->prices, n)->reshard.seconds - tc_shown_s(&g->k->device, p->p->graph, n, p->prices);
     for (int i = 0; i < n_ranks; i++) {
       struct sim_rank *o = set == TC_SET_PP ? &g->rank[i] : p;
       if (o == p || takes_part(g, o, n)) start = TC_MAX(start, o->queue[set].free_s);
@@ -150,10 +150,10 @@ static bool run_action(struct simulation *g, struct sim_rank *p)
   p->term_s[price->term] += work;
   if (travels && a->kind != TC_WAIT) {
     issue(g, p, n, a->mb);
-    const bool hides = tc_hides(p->p->graph, n);
-    const double s = tc_stolen_s(&g->k->device, &price->reshard) + (hides ? g->k->device.exposed * price->reshard.seconds : 0);
-    p->now_s += s;
-    p->term_s[TC_TERM_TRANSFERS] += s;
+    const double stolen = tc_stolen_s(&g->k->device, &price->reshard), shown = tc_shown_s(&g->k->device, p->p->graph, n, p->prices);
+    *(tc_is_once(n) ? &p->late_s : &p->now_s) += shown;
+    p->now_s += stolen;
+    p->term_s[TC_TERM_TRANSFERS] += stolen + shown;
   }
   p->pc++;
   return true;
@@ -178,6 +178,7 @@ int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program
       done &= p->pc == p->p->actions->n;
     }
   }
+  for (int i = 0; i < n; i++) g.rank[i].now_s += g.rank[i].late_s;
   *out = (struct tc_plan_step){ 0 };
   double idle = 0, all_busy = 0;
   for (int i = 0; i < n; i++) {
