@@ -150,6 +150,7 @@ unit_tests = \
   %D%/unit/plan/t_plan_search.t \
   %D%/unit/plan/t_plan_space.t \
   %D%/unit/plan/t_plan_start.t \
+  %D%/unit/plan/t_plan_terms.t \
   %D%/unit/program/t_digest.t \
   %D%/unit/program/t_parts.t \
   %D%/unit/program/t_pieces.t \
@@ -581,6 +582,7 @@ tests_unit_plan_t_plan_inference_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_search_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_space_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_start_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_terms_t_LDADD = $(pure_libs)
 tests_unit_program_t_digest_t_LDADD = $(pure_libs)
 tests_unit_program_t_parts_t_LDADD = $(pure_libs)
 tests_unit_program_t_pieces_t_LDADD = $(pure_libs)

@@ -38,6 +38,7 @@ enum unit { BYTES, SECONDS, NUMBER };
 static const struct { const char *key; size_t at; int unit; } fields[] = {
 #define F(key, member, unit) { key, offsetof(struct tc_cluster, member), unit }
   F("memory", device.memory_bytes, BYTES), F("host_memory", device.host_bytes, BYTES),
+  F("context_memory", device.context_bytes, BYTES),
   F("fp32_flops", device.flops[TC_F32], NUMBER), F("bf16_flops", device.flops[TC_BF16], NUMBER),
   F("memory_rate", device.bytes_per_s, BYTES), F("copy_rate", device.copy_bytes_per_s, BYTES),
   F("eff_flops", device.eff_flops, NUMBER), F("eff_bytes", device.eff_bytes, NUMBER),
@@ -152,7 +153,8 @@ static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err
   const bool gpu = c->capability > 0;
   struct tc_plan_device *d = &k->device;
   snprintf(d->name, sizeof d->name, "%s", c->name);
-  d->memory_bytes = c->memory * 1e9;
+  d->context_bytes = gpu ? CONTEXT_GB * 1e9 : 0;
+  d->memory_bytes = c->memory * 1e9 - d->context_bytes;
   d->flops[TC_F32] = c->fp32 * 1e12;
   d->flops[TC_BF16] = c->bf16 * 1e12;
   d->bytes_per_s = c->bytes * 1e9;

@@ -47,7 +47,8 @@ extern const char *const tc_attn_by_name[TC_ATTN_BYS];
 
 struct tc_plan_device {
   char name[64];
-  double memory_bytes, host_bytes;              /* of a device; host memory of a node, 0: unknown */
+  double memory_bytes, host_bytes;              /* of a device, for a run; host memory of a node, 0: unknown */
+  double context_bytes;                          /* what CUDA and libraries have of it besides */
   double flops[TC_DTYPES];                       /* per second, of products; 0: the type has none */
   double bytes_per_s, copy_bytes_per_s;          /* of device memory; between device and host */
   double eff_flops, eff_bytes;                   /* the fractions of those that are achieved */
