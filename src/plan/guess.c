@@ -245,7 +245,8 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   if (g->k->devices >= x->tp * copies(x) * x->pp) wire = TC_WIRE_NODE;
   double send = (double)x->micro * (double)g->model.context * (double)g->model.hidden * use /
                 x->cp / (x->sequence ? x->tp : 1) / g->k->link[wire].bytes_per_s[TC_SEND];
-  x->s = m * (TC_MAX(f, gather) + TC_MAX(b + w, gather + scatter)) + bubble_s(x, f, b, w) +
+  const double steal = copies(x) * x->tp > g->k->devices ? d->steal_network : d->steal, back = gather + scatter;
+  x->s = m * (TC_MAX(f + steal * gather, gather) + TC_MAX(b + w + steal * back, back)) + bubble_s(x, f, b, w) +
          tc_exposed_s(comm, b + w, TC_MAX(most, 1)) + update +
          (x->pp > 1 ? 2 * (pp - 1) * send * x->virtual_stages : 0);
   return 0;
