@@ -246,9 +246,21 @@ int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *c, enum
 /* ---- search.c: layouts for a cluster ---------------------------------------- */
 
 /* Options that the search may have to leave as they are: the configuration's value is fixed. */
-enum tc_plan_key { TC_KEY_PP, TC_KEY_DP, TC_KEY_CP, TC_KEY_TP, TC_KEY_MICRO, TC_KEY_DATA, TC_KEY_SCHEDULE,
-                   TC_KEY_VIRTUAL_STAGES, TC_KEY_SEQUENCE, TC_KEY_RECOMPUTE, TC_KEY_OFFLOAD, TC_KEYS };
+enum tc_plan_key {
+#define PLAN_NUMBER(id, section, key, member) TC_KEY_##id,
+#define PLAN_WORD(id, section, key, member) TC_KEY_##id,
+#define PLAN_YESNO(id, section, key, member) TC_KEY_##id,
+#include "src/plan/plan_key.def"
+  TC_KEYS
+};
+/* What a search leaves as the configuration has it, beside what does not change time or memory. */
+#define TC_PLAN_NOT_SEARCHED "parallel.context, parallel.zigzag, parallel.keep, parallel.unit, parallel.prefetch, " \
+  "parallel.annotations, mesh.stages (balanced by time), and what changes results: train.grad_type, train.state_type"
 extern const char *const tc_plan_key_name[TC_KEYS];        /* "mesh.pp", ... */
+/* Local. A value of a key as an option takes it. Returns text. */
+const char *tc_plan_key_text(char *text, size_t size, int key, int64_t value);
+/* Local. The value that a configuration has of a key. */
+int64_t tc_plan_key_value(const struct tc_config *c, int key);
 
 struct tc_plan_row {
   struct tc_config cfg;                          /* the layout; strings are borrowed */
