@@ -22,10 +22,10 @@ static const struct {
   struct tc_cand c;
   const char *s, *bytes, *host; /* to nine digits */
 } rows[] = {
-#define R(kind, pp, dp, tp, micro, virtual_stages, n_mb, data, schedule, recompute, offload, sequence, \
-          near, s, bytes, host) \
-  { kind, { pp, dp, 1, tp, micro, virtual_stages, n_mb, data, schedule, recompute, offload, sequence, near, \
-            0, 0, 0 }, s, bytes, host },
+#define R(kind, pp_, dp_, tp_, micro_, virtual, mb, data_, schedule_, recompute_, offload_, sequence_, near, s, bytes, host) \
+  { kind, { .pp = pp_, .dp = dp_, .cp = 1, .tp = tp_, .micro = micro_, .virtual_stages = virtual, .n_mb = mb, .shard = TC_AUTO, .reduce = TC_REDUCE_AUTO, \
+            .data = data_, .schedule = schedule_, .recompute = recompute_, .offload = offload_, .sequence = sequence_, \
+            .near_pp = near }, s, bytes, host },
   R(0, 1, 1, 1, 4, 1, 24, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.188480025", "236673024", "0")
   R(0, 1, 8, 1, 2, 1, 6, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
