@@ -270,7 +270,7 @@ static int read_attention(const struct file *f, const char *value, struct tc_err
       f->k->device.attention = i;
       return 0;
     }
-  return not_known(f, value, tc_attn_by_name, TC_ATTN_BYS, err);
+  return bad_value(f, "attention", value, "kind of attention: cudnn, own, triton or unfused would fit", err);
 }
 
 static int read_field(const struct file *f, const char *key, const char *value, struct tc_err *err)
