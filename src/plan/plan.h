@@ -3,7 +3,7 @@
  *
  * In: a configuration, and the description of a device and its cluster. Out: predictions for one layout, or
  * the best layouts. Files in reading order: cluster.c with devices.def, links.c, tables.c (what things cost);
- * cost.c, node_price.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c (one layout);
+ * terms.c, cost.c, node_price.c (products and attention by shape; an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c (one layout);
  * inference.c (evaluation and sampling); guess.[ch], search.h, candidates.c, space.c (what is searched), chunk.c,
  * search.c (many); failures.c (checkpoints and failures); rates.c (learning rates); start.h with start.def, start_calls.c
  * (control traffic of many ranks); impl.h.
