@@ -286,7 +286,6 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/memory.c \
   %D%/plan/node_price.c \
   %D%/plan/plan.h \
-  %D%/plan/rates.c \
   %D%/plan/search.c \
   %D%/plan/search.h \
   %D%/plan/space.c \

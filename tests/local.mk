@@ -379,6 +379,7 @@ transcripts = \
   %D%/transcripts/errors.txt \
   %D%/transcripts/fusions.txt \
   %D%/transcripts/graph.txt \
+  %D%/transcripts/like.txt \
   %D%/transcripts/input.txt \
   %D%/transcripts/place.txt \
   %D%/transcripts/plan-calibrate.txt \
@@ -408,6 +409,7 @@ test_files = \
   %D%/bench/data \
   %D%/bench/decode \
   %D%/bench/decode_torch.py \
+  %D%/bench/fit_plan \
   %D%/bench/plan \
   %D%/bench/plan_size \
   %D%/bench/rates \

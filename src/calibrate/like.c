@@ -5,12 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 int tc_like_read(struct tc_like *l, const char *path, const char *device, struct tc_err *err)
 {
-  struct stat st;
-  return !stat(path, &st) && S_ISDIR(st.st_mode) ? tc_like_run(l, path, device, err) : tc_like_table(l, path, device, err);
+  return tc_is_folder(path) ? tc_like_run(l, path, device, err) : tc_like_table(l, path, device, err);
 }
 
 /* Sets what the plan chose, and its flags. */
@@ -27,7 +25,8 @@ static int search(struct tc_like_row *r, struct tc_err *err)
   struct tc_err unused = { 0 };
   snprintf(r->flags, sizeof r->flags, "micro-batch %d", best->plan.micro);
   if (best->plan.size[TC_PP] > 1)
-    tc_text_add(r->flags, sizeof r->flags, ", %s %d", tc_word_parallel_schedule(best->cfg.parallel_schedule), best->plan.virtual_stages);
+    tc_text_add(r->flags, sizeof r->flags, ", %s %d", tc_word_parallel_schedule(best->cfg.parallel_schedule),
+                best->plan.virtual_stages);
   r->plan = best->plan;                          /* of the ranks at both ends; of all, if that can be */
   struct tc_plan exact;
   if (tc_plan_layout(&exact, &best->cfg, best->plan.world, &r->cluster, true, &unused) == 0) r->plan = exact;

@@ -25,7 +25,8 @@ static int read_ranks(struct tc_like_row *r, const json_t *run, const char *path
     nodes = TC_MAX(nodes, (int)json_integer_value(json_object_get(rank, "node")) + 1);
   const int world = (int)json_array_size(ranks);
   if (world < 1 || nodes < 1 || world % nodes)
-    return tc_fail(err, TC_EUSER, "%s: %d ranks on %d nodes; a run.json of tercio train with as many on each would fit", path, world, nodes);
+    return tc_fail(err, TC_EUSER, "%s: %d ranks on %d nodes; a run.json of tercio train with as many on each would fit", path,
+                   world, nodes);
   const json_t *memory = json_object_get(json_object_get(json_array_get(ranks, 0), "memory"), "allocated_bytes");
   const char *const parts[] = { "state", "scratch", "staging" };
   for (int k = 0; k < 3; k++) r->memory_bytes += json_number_value(json_object_get(memory, parts[k]));
@@ -60,7 +61,8 @@ int tc_like_run(struct tc_like *l, const char *folder, const char *device, struc
   int rc = tc_read_json(&run, path, "run.json", MOST_FILE_BYTES, 0, NULL, err);
   if (!rc) rc = read_run(r, run, path, device, err);
   if (!rc) {
-    r->step_s = tc_metrics_step_s(metrics, (int)json_integer_value(json_object_get(run, "start_step")) + FIRST_STEPS + 1, MOST_STEPS);
+    const int before = (int)json_integer_value(json_object_get(run, "start_step"));
+    r->step_s = tc_metrics_step_s(metrics, before + FIRST_STEPS + 1, MOST_STEPS);
     if (!(r->step_s > 0))
       rc = tc_fail(err, TC_EUSER, "%s has no step after the first %d; a longer run would fit", metrics, FIRST_STEPS);
   }

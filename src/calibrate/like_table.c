@@ -6,8 +6,8 @@
  *   7B   1      32            6                  4641
  *
  * A line that begins with "row" names the columns of those below it. A column or setting is an option of run files, a key of
- * device files as device.KEY (device.link.network.send), or one of `keys`. "-": as if there were no such column; "any", of a layout's option: the plan
- * chooses it, and with it those that are not given. */
+ * device files as device.KEY (device.link.network.send), or one of `keys`. "-": as if there were no such column; "any", of a
+ * layout's option: the plan chooses it, and with it those that are not given. */
 #include "src/calibrate/like.h"
 
 #include <ctype.h>
@@ -26,8 +26,8 @@ struct table {
 };
 
 enum key { NODES, DEVICES, DEVICE, TOKENS, TFLOPS, COUNTED, MEMORY, DOUBTFUL, KEYS };
-static const char *const keys[KEYS] = { "nodes", "gpus_per_node", "device", "tokens_per_s_per_gpu", "tflops_per_gpu", "tflops_counted",
-                                        "memory", "doubtful" };
+static const char *const keys[KEYS] = { "nodes", "gpus_per_node", "device", "tokens_per_s_per_gpu", "tflops_per_gpu",
+                                        "tflops_counted", "memory", "doubtful" };
 
 static int bad(const struct table *t, const char *key, const char *value, const char *fits, struct tc_err *err)
 {
@@ -140,7 +140,8 @@ static int read_measured(const struct table *t, struct tc_like_row *r, const str
   if (doubtful && strcmp(doubtful, "yes") && strcmp(doubtful, "no")) return bad(t, keys[DOUBTFUL], doubtful, "yes or no", err);
   r->doubtful = doubtful && !strcmp(doubtful, "yes");
   if ((tokens > 0) == (tflops > 0))
-    return tc_fail(err, TC_EUSER, "%.300s:%d: row %s: one of tokens_per_s_per_gpu and tflops_per_gpu would fit", t->path, t->line, r->name);
+    return tc_fail(err, TC_EUSER, "%.300s:%d: row %s: one of tokens_per_s_per_gpu and tflops_per_gpu would fit", t->path, t->line,
+                   r->name);
   TC_TRY(tc_setup_model(r->cfg, &m, err));
   for (size_t i = 0; tflops > 0 && i < sizeof counted / sizeof *counted; i++)
     if (!strcmp(how ? how : "model", counted[i].name)) tokens = tflops * 1e12 / counted[i].flops(&m);
@@ -177,8 +178,8 @@ static int check_key(const struct table *t, const char *key, struct tc_err *err)
 static int read_setting(struct table *t, char **word, int n, struct tc_err *err)
 {
   if (n != 3 || t->n_set == WORDS)
-    return tc_fail(err, TC_EUSER, "%.300s:%d: \"%s = ...\": one word after the =, of at most %d settings, would fit", t->path, t->line,
-                   word[0], WORDS);
+    return tc_fail(err, TC_EUSER, "%.300s:%d: \"%s = ...\": one word after the =, of at most %d settings, would fit", t->path,
+                   t->line, word[0], WORDS);
   t->set[t->n_set++] = (struct pair){ word[0], word[2] };
   return check_key(t, word[0], err);
 }
@@ -214,7 +215,8 @@ int tc_like_table(struct tc_like *l, const char *path, const char *device, struc
   size_t bytes;
   const int before = l->n;
   TC_TRY(tc_read_text(&text, &bytes, path, "table of measured runs", MOST_FILE_BYTES, err));
-  int rc = memchr(text, 0, bytes) ? tc_fail(err, TC_EUSER, "%s is not a table of measured runs: it contains bytes of value 0", path) : 0;
+  int rc = 0;
+  if (memchr(text, 0, bytes)) rc = tc_fail(err, TC_EUSER, "%s is not a table of measured runs: it contains bytes of value 0", path);
   for (char *line = text; !rc && line < text + bytes; line = next) {
     next = line + strcspn(line, "\n") + 1;
     next[-1] = '\0';

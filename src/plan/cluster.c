@@ -131,11 +131,11 @@ static int no_device(const char *name, struct tc_err *err)
                  "--calibrate wrote (its name with a . or a /)", name, list);
 }
 
-/* What NCCL makes of a GPU's links. Of the line rate its large collectives reach 235 of an A100's 300 GB/s and 370 of an H100's 450
- * within a node, 23.5 of 25 GB/s a GPU between nodes (github.com/NVIDIA/nccl-tests issue 212; github.com/JingchaoZhang/AML_NCCL_Test,
- * all_reduce on 8 and 16 A100s). Below that they take these seconds more, by the latter's tables from 1 MB to 8 GB: 30 us and
- * 70 us on a node at 16 MB, 80 us and 200 us on two. Its kernels have 24 blocks (24 channels: nccl issue 1161, nccl-tests issue
- * 100), each on a multiprocessor that does nothing else meanwhile. */
+/* What NCCL makes of a GPU's links. Of the line rate its large collectives reach 235 of an A100's 300 GB/s and 370 of an H100's
+ * 450 within a node, 23.5 of 25 GB/s a GPU between nodes (github.com/NVIDIA/nccl-tests issue 212, nccl issue 1455; README of
+ * AML_NCCL_Test, 2023: all_reduce_perf on 8 and 16 A100s of Azure's ND A100 v4). Smaller ones take these seconds more, by the
+ * latter's tables from 1 MB to 8 GB, besides the latency: at 16 MB 70 us on a node, 200 us on two. NCCL's kernels have 24 blocks
+ * (24 channels: nccl issue 1161, nccl-tests issue 100), each on a multiprocessor that does nothing else meanwhile. */
 #define NCCL_BLOCKS 24
 #define NODE_PART 0.8
 #define NODE_FILL_S 70e-6
@@ -270,7 +270,7 @@ static int read_attention(const struct file *f, const char *value, struct tc_err
       f->k->device.attention = i;
       return 0;
     }
-  return not_known(f, value, tc_attn_by_name, TC_ATTN_BYS, err);
+  return bad_value(f, "attention", value, "kind of attention: cudnn, own, triton or unfused would fit", err);
 }
 
 static int read_field(const struct file *f, const char *key, const char *value, struct tc_err *err)

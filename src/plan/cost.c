@@ -143,7 +143,7 @@ static double own_s(const struct tc_op_cost *c, const struct tc_plan_device *d)
   return work_s(c->flops, c->bytes, c->dtype, d);
 }
 
-/* Of a timed op like c: its sizes, and what its key does not have as c's. */
+/* What a timed op like c should take: by its own sizes, and by c's where its key has none. */
 static double sample_work_s(const struct tc_op_sample *s, const struct tc_op_cost *c, const struct tc_plan_device *d)
 {
   struct tc_op_cost x = *c;

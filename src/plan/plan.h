@@ -3,10 +3,10 @@
  *
  * In: a configuration, and the description of a device and its cluster. Out: predictions for one layout, or
  * the best layouts. Files in reading order: cluster.c with devices.def, links.c, tables.c (what things cost);
- * cost.c, node_price.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c (one layout);
- * inference.c (evaluation and sampling); guess.[ch], search.h, candidates.c, space.c (what is searched), chunk.c,
- * search.c (many); failures.c (checkpoints and failures); rates.c (learning rates); start.h with start.def, start_calls.c
- * (control traffic of many ranks); impl.h.
+ * terms.c, cost.c, node_price.c (products and attention by shape; an op, a transfer, ops as one); time.c, sums.c (a step);
+ * memory.c; layout.c (one layout); inference.c (evaluation and sampling); guess.[ch], search.h, candidates.c, space.c (what is
+ * searched), chunk.c, search.c (many); failures.c (checkpoints and failures); start.h with start.def, start_calls.c (control
+ * traffic of many ranks); impl.h.
  *
  * Pure: no MPI, no device, no clock. The plan compiles its programs with the same passes as training, so that
  * they can't differ; it adds prices (of an op on a device, of a transfer on a link). Everything here is
@@ -23,8 +23,9 @@ struct json_t;                                   /* jansson's */
 /* ---- cluster.c: what things cost --------------------------------------------- */
 
 /* By kind of collective a transfer takes latency_s a round, and what its bytes take: interpolated between measured sizes, if
- * there are two or more, else (bytes + min(bytes, half_bytes)) / bytes_per_s: half of the rate up to half_bytes, which a library
- * needs to fill its channels, and nearly all of it far beyond. Times are without latency, and none is less than one of fewer bytes. A device
+ * there are two or more, else (bytes + min(bytes, half_bytes)) / bytes_per_s: half of the rate up to half_bytes, which a
+ * library needs to fill its channels, and nearly all of it far beyond. Times are without latency, and none is less than one of
+ * fewer bytes. A device
  * file that Tercio writes has latencies and rates alone. */
 enum { TC_LINK_POINTS = 32 };
 struct tc_link_points { int n; double bytes[TC_LINK_POINTS], seconds[TC_LINK_POINTS]; };
@@ -57,8 +58,8 @@ struct tc_plan_device {
   /* Fraction of the time of a transfer that it takes from concurrent computation, within the node and between nodes: copies on a
    * CPU, multiprocessors of a GPU on which NCCL's kernels run. */
   double steal, steal_network;
-  double exposed;                                /* fraction of the transfers of weights and gradients that a program does not hide */
-  double multiprocessors, capability;            /* of a GPU: products by tiles, attention by its own rates; 0: by eff_flops alone */
+  double exposed;                                /* fraction of transfers of weights and gradients that is not hidden */
+  double multiprocessors, capability;            /* of a GPU: products by tiles, attention by its rates; 0: by eff_flops alone */
   int attention;                                 /* enum tc_attn_by */
   uint32_t fuses;                                /* bits 1 << enum tc_fusion_id: run as one call */
   struct tc_op_sample *sample; int32_t n_samples, cap_samples;   /* measured; owned */
@@ -313,7 +314,7 @@ struct tc_plan_run {
 void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct tc_config *c,
                  const struct tc_cluster *k, double tokens, double walltime_s, double restart_s);
 
-/* ---- rates.c: learning rates ------------------------------------------------- */
+/* ---- tables.c: learning rates ------------------------------------------------ */
 
 /* A published run: its size, its batch in tokens and its peak learning rate. */
 struct tc_plan_rate { double parameters, tokens, lr; };

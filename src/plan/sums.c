@@ -100,7 +100,7 @@ static void merge_w(struct sums *s)
   }
 }
 
-/* Of a micro-batch, what its work does not hide. */
+/* What the work of a micro-batch does not hide. */
 static double waits_for_hidden(const struct sums *s, int virtual_stages)
 {
   double shown = 0;

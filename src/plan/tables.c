@@ -2,6 +2,7 @@
  * the sources use them (activations), else GB = 1e9 bytes; each table states its unit. */
 #include "src/plan/plan.h"
 
+#include <math.h>
 #include <string.h>
 
 void tc_textbook(struct tc_textbook *out, const struct tc_model *m, int64_t batch)
@@ -36,7 +37,6 @@ static const struct tc_model *preset(const char *name)
 static const struct { const char *name; double gb; } cards[] = {
 #define DEVICE(name, memory, f32, bf16, bw, node, net, host, ef, eb, sm, cc) { name, memory },
 #include "src/plan/devices.def"
-#undef DEVICE
 };
 enum { N_CARDS = sizeof cards / sizeof *cards };
 
@@ -90,4 +90,30 @@ void tc_plan_tables(FILE *f)
           "%.1f; ZeRO-2 %.1f; ZeRO-3 %.1f\n", tc_textbook_zero(7.5e9, 0, 64) * 1e-9,
           tc_textbook_zero(7.5e9, 1, 64) * 1e-9, tc_textbook_zero(7.5e9, 2, 64) * 1e-9,
           tc_textbook_zero(7.5e9, 3, 64) * 1e-9);
+}
+
+/* ---- learning rates ------------------------------------------------------------------------ */
+
+/* A learning rate and a warm-up for the size of a model, from the runs of GPT-3: T. Brown et al., "Language Models are Few-Shot
+ * Learners", 2020. Table 2.1 has sizes, batches and peak rates; appendix B the warm-up over 375 million tokens, and the cosine
+ * decay to a tenth of the peak. All with AdamW. */
+static const struct tc_plan_rate rate_table[] = {
+  /* parameters, tokens per step, peak */
+  { 125e6, 0.5e6, 6.0e-4 }, { 350e6, 0.5e6, 3.0e-4 }, { 760e6, 0.5e6, 2.5e-4 }, { 1.3e9, 1e6, 2.0e-4 },
+  { 2.7e9, 1e6, 1.6e-4 },   { 6.7e9, 2e6, 1.2e-4 },   { 13e9, 2e6, 1.0e-4 },    { 175e9, 3.2e6, 0.6e-4 },
+};
+enum { RATES = sizeof rate_table / sizeof *rate_table };
+
+const struct tc_plan_rate *tc_plan_rate(double parameters)
+{
+  const struct tc_plan_rate *best = rate_table;
+  for (int i = 1; i < RATES; i++)
+    if (fabs(log(parameters / rate_table[i].parameters)) < fabs(log(parameters / best->parameters))) best = &rate_table[i];
+  return best;
+}
+
+int64_t tc_plan_warmup(double tokens_per_step, int64_t steps)
+{
+  const double tokens = 375e6;
+  return (int64_t)TC_MIN(ceil(tokens / tokens_per_step), (double)(steps / 20));
 }

@@ -52,7 +52,8 @@ enum { ROWS = sizeof rows / sizeof *rows };
 const char *const tc_attn_by_name[TC_ATTN_BYS] = { "cudnn", "own", "triton", "unfused" };
 
 /* Passes over the scores [heads, T, T] in memory, of attention that writes them: forward QK's output, softmax in and out, PV's
- * input, and dropout in, out and a mask of bytes; backward the gradients of both products' inputs, of softmax (three) and dropout. */
+ * input, and dropout in, out and a mask of bytes; backward one product's output, softmax (three), the inputs of three products,
+ * and dropout. */
 static const double passes[2] = { 6.5, 9.5 };
 
 /* The rate at a size of heads, of the rows of the highest capability up to the device's. */

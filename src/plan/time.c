@@ -70,7 +70,8 @@ static void serve_queue(struct simulation *g, struct sim_rank *p, int set)
     struct xfer *x = &g->x[q->x[q->at]];
     if (x->heads < x->parties) return;
     const struct tc_node *n = &p->p->graph->node[x->node];
-    double start = x->ready_s, s = tc_price_of(p->prices, n)->reshard.seconds - tc_shown_s(&g->k->device, p->p->graph, n, p->prices);
+    double start = x->ready_s, s = tc_price_of(p->prices, n)->reshard.seconds;
+    s -= tc_shown_s(&g->k->device, p->p->graph, n, p->prices);
     for (int i = 0; i < n_ranks; i++) {
       struct sim_rank *o = set == TC_SET_PP ? &g->rank[i] : p;
       if (o == p || takes_part(g, o, n)) start = TC_MAX(start, o->queue[set].free_s);

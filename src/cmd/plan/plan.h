@@ -1,7 +1,8 @@
 /* plan.h - shared by the files of `tercio plan`.
  *
  * Files in reading order: cmd_plan.c (the command), plan_flags.c (flags into a job), plan_print.c and plan_table.c (one
- * layout, many), plan_for.c (of eval or sample), plan_like.c (measured runs), plan_start.c (control traffic), plan_head.c (what both begin and end with). */
+ * layout, many), plan_for.c (of eval or sample), plan_like.c (measured runs), plan_start.c (control traffic), plan_head.c (what
+ * both begin and end with). */
 #ifndef TC_CMD_PLAN_H
 #define TC_CMD_PLAN_H
 

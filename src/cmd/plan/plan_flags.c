@@ -76,8 +76,8 @@ const struct tc_flag tc_flags_plan[] = {
     "the file is of such ranks", .kind = TC_FLAG_GIVEN },
   { "--like PATHS", "compare measured runs with the plan, row by row: tables (examples/measured has some) and folders of runs; "
     "e.g. --like examples/measured/tercio.txt,out/run1 --device gpu.dev", .kind = TC_FLAG_GIVEN,
-    .drops = "--nodes --gpus-per-node --from-slurm --partition --memory --host-memory --top --explain --tokens --walltime --mtbf --disk "
-    "--restart --emit --into --template --for --batch --calibrate" },
+    .drops = "--nodes --gpus-per-node --from-slurm --partition --memory --host-memory --top --explain --tokens --walltime --mtbf "
+    "--disk --restart --emit --into --template --for --batch --calibrate" },
   { "--simulate-start", "simulate the control traffic of runs with many ranks, message by message: launch, start, a step, a "
     "save, and how a lost rank is found; messages, bytes, ranks that one talks to, and time. Of the run file it takes run.deadline "
     "and run.sums; e.g. --simulate-start --ranks 1024,16384 --gpus-per-node 4",

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define ROW "row=%-12s  device=%-8s  ranks=%5d  tokens_per_s_per_gpu:measured=%9.5g  planned=%9.5g  error_percent:error=%+6.1f  " \
-            "largest=%-10s  share_percent:share=%6.0f  memory_gb:GB=%6.4g  measured_gb?:measured=%9.4g  fits!=%5d  doubtful!=%9d  " \
-            "chosen?=%s{ where=%s terms_s=%p }"
+            "largest=%-10s  share_percent:share=%6.0f  memory_gb:GB=%6.4g  measured_gb?:measured=%9.4g  fits!=%5d  " \
+            "doubtful!=%9d  chosen?=%s{ where=%s terms_s=%p }"
 
 static json_t *terms_json(const struct tc_plan_time *t)
 {
@@ -21,8 +21,8 @@ static void print_row(json_t *list, const struct tc_like_row *r)
 {
   const struct tc_plan *p = &r->plan;
   const double world = p->world;
-  tc_out_row(list, ROW, r->name, r->cluster.device.name, p->world, r->tokens_per_s / world, p->time.tokens_per_s / world, 100 * r->error,
-             tc_term_name[r->largest], 100 * p->time.term_s[r->largest] / p->time.step_s,
+  tc_out_row(list, ROW, r->name, r->cluster.device.name, p->world, r->tokens_per_s / world, p->time.tokens_per_s / world,
+             100 * r->error, tc_term_name[r->largest], 100 * p->time.term_s[r->largest] / p->time.step_s,
              (double)p->cls[p->worst].memory.bytes[TC_DEVICE] * 1e-9, r->memory_bytes > 0 ? r->memory_bytes * 1e-9 : -1, r->fits,
              r->doubtful, r->flags, r->where, (void *)terms_json(&p->time));
 }
@@ -34,7 +34,8 @@ static void print_end(const struct tc_like *l, const json_t *list)
   tc_like_sums(l, &middle, &worst);
   if (list || worst < 0) return;
   for (int i = 0; i < l->n; i++) doubtful += l->row[i].doubtful && l->row[i].status >= 0;
-  printf("\nerror in tokens/s: %.1f %% in the middle, at most %.1f %% (%s)", 100 * middle, 100 * fabs(l->row[worst].error), l->row[worst].name);
+  printf("\nerror in tokens/s: %.1f %% in the middle, at most %.1f %% (%s)", 100 * middle, 100 * fabs(l->row[worst].error),
+         l->row[worst].name);
   if (doubtful) printf("; without %d doubtful row%s", doubtful, tc_plural(doubtful));
   printf("\nlargest: what most of the planned time is; chosen: by the plan, where the source does not say it\n");
 }
@@ -44,7 +45,8 @@ static int read_all(struct tc_like *l, const char *paths, const char *device, st
 {
   char *text = tc_sprintf("%s", paths), *at = NULL;
   int rc = 0;
-  for (char *path = strtok_r(text, " ,", &at); path && !rc; path = strtok_r(NULL, " ,", &at)) rc = tc_like_read(l, path, device, err);
+  for (char *path = strtok_r(text, " ,", &at); path && !rc; path = strtok_r(NULL, " ,", &at))
+    rc = tc_like_read(l, path, device, err);
   free(text);
   if (!rc && !l->n) rc = tc_fail(err, TC_EUSER, "--like %s: a table of measured runs, or the folder of a run, would fit", paths);
   return rc;
