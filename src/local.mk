@@ -445,6 +445,7 @@ libtercio_base_a_SOURCES = \
   %D%/config/list.h \
   %D%/config/options.c \
   %D%/config/options.def \
+  %D%/config/config_help.c \
   %D%/config/describe.c \
   %D%/config/expand.c \
   %D%/files/again.c \

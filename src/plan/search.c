@@ -138,6 +138,17 @@ static int search_start(struct search *s, const struct tc_config *c, const struc
   return 0;
 }
 
+/* What is wrong whatever the layout; the rest of what *s needs. */
+static int search_check(struct search *s, struct tc_err *err)
+{
+  const struct tc_config *c = s->c;
+  TC_TRY(tc_search_contradicts(s, err));
+  if (*c->run_collectives) TC_TRY(tc_selection_read(&s->g.selection, c->run_collectives, err));
+  const int rc = tc_setup_stages(&s->stages, c, err);
+  if (rc < 0) tc_guess_done(&s->g);
+  return rc;
+}
+
 static void search_run(struct search *s, struct tc_plan_found *out, int most)
 {
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
@@ -173,8 +184,7 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
   struct search s;
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
   TC_TRY(search_start(&s, c, k, fixed, err));
-  TC_TRY(tc_search_contradicts(&s, err));
-  if (*c->run_collectives) TC_TRY(tc_selection_read(&s.g.selection, c->run_collectives, err));
+  TC_TRY(search_check(&s, err));
   /* For any top: estimates err, so the first row depends on how many are compiled. */
   search_run(&s, out, TC_PLAN_ROWS);
   out->n_rows = TC_MIN(out->n_rows, top);
@@ -182,7 +192,7 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
   int rc = !out->possible && s.wrong.status ? tc_fail(err, TC_EUSER, "%s", s.wrong.text) : 0;
   if (rc) tc_plan_found_done(out);
   else if (!out->n_rows) out->least_nodes = sufficient_nodes(&s);
-  free(s.cand);
+  TC_FREE(s.cand, s.stages);
   tc_guess_done(&s.g);
   return rc;
 }

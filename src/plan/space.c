@@ -262,6 +262,29 @@ static bool exceeds_layers(const struct search *s, const struct tc_cand *x, char
          say(why, "of %d stages exceed the model's layers, %lld", x->pp, (long long)s->g.model.layers);
 }
 
+/* The micro-batch of a stage: the candidate's, but where a section up to it gives one. */
+static int64_t micro_of(const struct search *s, const struct tc_cand *x, int k)
+{
+  for (int i = 1; i <= k; i++)
+    if (tc_stage_has(s->c, i + 1, "train.micro_batch")) return s->stages[k].c.train_micro_batch;
+  return x->micro;
+}
+
+static bool cuts_stage(const struct search *s, const struct tc_cand *x, char *why)
+{
+  for (int k = 1; k <= s->c->n_stages; k++) {
+    const int64_t batch = s->stages[k].c.train_global_batch, micro = micro_of(s, x, k);
+    const int64_t context = s->stages[k].context;
+    if (batch % x->dp) return say(why, "x mesh.dp = %d does not split stage %d's train.global_batch = %lld", x->dp, k + 1,
+                                  (long long)batch);
+    if (micro > 0 && batch / x->dp % micro)
+      return say(why, "does not divide a rank's %lld sequences of stage %d", (long long)(batch / x->dp), k + 1);
+    if (context % parts_of(s, x->cp))
+      return say(why, "x mesh.cp = %d does not split stage %d's model.context = %lld", x->cp, k + 1, (long long)context);
+  }
+  return false;
+}
+
 static const struct {
   enum tc_plan_key key;          /* whose value is refused */
   bool (*refuses)(const struct search *s, const struct tc_cand *x, char *why);
@@ -275,6 +298,7 @@ static const struct {
   { TC_KEY_SHARD, cuts_copies },
   { TC_KEY_SHARD, has_no_copies },
   { TC_KEY_MICRO, cuts_local },
+  { TC_KEY_MICRO, cuts_stage },
   { TC_KEY_SCHEDULE, cuts_rounds },
   { TC_KEY_VIRTUAL_STAGES, exceeds_layers },
 };
