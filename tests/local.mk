@@ -665,7 +665,8 @@ $(emu_objects): $(top_srcdir)/%D%/emu/cuda_runtime.h $(top_srcdir)/%D%/emu/cubla
   $(top_srcdir)/%D%/emu/nvtx3/nvToolsExt.h $(top_srcdir)/kernels/cuda/dev.h \
   $(top_srcdir)/kernels/cuda/gemm.h $(top_srcdir)/kernels/cudnn/attention.h \
   $(top_srcdir)/kernels/attn_order.h $(top_srcdir)/kernels/cuda/attn.h $(top_srcdir)/kernels/cuda/ptx.h \
-  $(top_srcdir)/kernels/kernel.h $(top_srcdir)/kernels/nccl.h
+  $(top_srcdir)/kernels/kernel.h $(top_srcdir)/kernels/nccl.h $(top_srcdir)/src/graph/op.def \
+  $(top_srcdir)/src/graph/rule.h $(top_srcdir)/src/graph/matrices.h $(top_srcdir)/src/graph/row_order.h
 SUFFIXES += .eo .cc
 .cu.eo:
 	@$(MKDIR_P) $(@D)
