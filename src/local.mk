@@ -290,7 +290,6 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/search.h \
   %D%/plan/space.c \
   %D%/plan/start_calls.c \
-  %D%/plan/plan_key.def \
   %D%/plan/start.def \
   %D%/plan/start.h \
   %D%/plan/sums.c \

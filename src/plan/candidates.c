@@ -7,20 +7,18 @@
 #include <string.h>
 
 const char *const tc_plan_key_name[TC_KEYS] = {
-#define PLAN_NUMBER(id, section, key, member) #section "." #key,
-#define PLAN_WORD(id, section, key, member) #section "." #key,
-#define PLAN_YESNO(id, section, key, member) #section "." #key,
-#include "src/plan/plan_key.def"
+#define NAME(id, section, key, member) #section "." #key,
+  TC_PLAN_KEYS(NAME, NAME, NAME)
 };
 
 const char *tc_plan_key_text(char *text, size_t size, int key, int64_t value)
 {
   const char *word = NULL;
   switch (key) {
-#define PLAN_NUMBER(id, section, key, member)
-#define PLAN_WORD(id, section, key, member) case TC_KEY_##id: word = tc_word_##section##_##key((int)value); break;
-#define PLAN_YESNO(id, section, key, member) case TC_KEY_##id: word = value ? "yes" : "no"; break;
-#include "src/plan/plan_key.def"
+#define NUMBER(id, section, key, member)
+#define WORD(id, section, key, member) case TC_KEY_##id: word = tc_word_##section##_##key((int)value); break;
+#define YESNO(id, section, key, member) case TC_KEY_##id: word = value ? "yes" : "no"; break;
+  TC_PLAN_KEYS(NUMBER, WORD, YESNO)
   }
   if (!word && value == TC_AUTO) word = "auto";
   if (word) snprintf(text, size, "%s", word);
@@ -30,23 +28,15 @@ const char *tc_plan_key_text(char *text, size_t size, int key, int64_t value)
 
 int64_t tc_plan_key_value(const struct tc_config *c, int key)
 {
-  const int64_t of[TC_KEYS] = {
-#define PLAN_NUMBER(id, section, key, member) c->section##_##key,
-#define PLAN_WORD(id, section, key, member) c->section##_##key,
-#define PLAN_YESNO(id, section, key, member) c->section##_##key,
-#include "src/plan/plan_key.def"
-  };
+#define OF(id, section, key, member) c->section##_##key,
+  const int64_t of[TC_KEYS] = { TC_PLAN_KEYS(OF, OF, OF) };
   return of[key];
 }
 
 static int64_t value_of(const struct tc_cand *x, int key)
 {
-  const int64_t of[TC_KEYS] = {
-#define PLAN_NUMBER(id, section, key, member) x->member,
-#define PLAN_WORD(id, section, key, member) x->member,
-#define PLAN_YESNO(id, section, key, member) x->member,
-#include "src/plan/plan_key.def"
-  };
+#define MEMBER(id, section, key, member) x->member,
+  const int64_t of[TC_KEYS] = { TC_PLAN_KEYS(MEMBER, MEMBER, MEMBER) };
   return of[key];
 }
 

@@ -246,12 +246,28 @@ int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *c, enum
 
 /* ---- search.c: layouts for a cluster ---------------------------------------- */
 
+/* The options that a search tries, by what a value is: NUMBER, WORD or YESNO(ID, section, key, member of struct tc_cand). space.c
+ * has the values and the rules. */
+#define TC_PLAN_KEYS(NUMBER, WORD, YESNO) \
+  NUMBER(PP, mesh, pp, pp) \
+  NUMBER(DP, mesh, dp, dp) \
+  NUMBER(CP, mesh, cp, cp) \
+  NUMBER(TP, mesh, tp, tp) \
+  NUMBER(MICRO, train, micro_batch, micro) \
+  WORD(DATA, parallel, data, data) \
+  NUMBER(SHARD, mesh, shard, shard) \
+  WORD(REDUCE, parallel, reduce, reduce) \
+  WORD(SCHEDULE, parallel, schedule, schedule) \
+  NUMBER(VIRTUAL_STAGES, parallel, virtual_stages, virtual_stages) \
+  YESNO(SEQUENCE, parallel, sequence, sequence) \
+  YESNO(REGATHER, parallel, regather, regather) \
+  WORD(RECOMPUTE, train, recompute, recompute) \
+  WORD(OFFLOAD, parallel, offload, offload)
 /* Options that the search may have to leave as they are: the configuration's value is fixed. */
 enum tc_plan_key {
-#define PLAN_NUMBER(id, section, key, member) TC_KEY_##id,
-#define PLAN_WORD(id, section, key, member) TC_KEY_##id,
-#define PLAN_YESNO(id, section, key, member) TC_KEY_##id,
-#include "src/plan/plan_key.def"
+#define KEY(id, section, key, member) TC_KEY_##id,
+  TC_PLAN_KEYS(KEY, KEY, KEY)
+#undef KEY
   TC_KEYS
 };
 /* What a search leaves as the configuration has it, beside what does not change time or memory. */

@@ -40,11 +40,20 @@ static const struct { const char *name; double gb; } cards[] = {
 };
 enum { N_CARDS = sizeof cards / sizeof *cards };
 
+/* The table has columns for the devices that are most common. */
+static bool is_shown(int card)
+{
+  static const char *const names[] = { "v100-16", "v100-32", "a100-40", "a100-80", "h100", "h200" };
+  bool shown = false;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) shown |= !strcmp(cards[card].name, names[i]);
+  return shown;
+}
+
 /* "alone", or the smallest number of devices that share the states evenly. */
 static void print_fits(FILE *f, double bytes)
 {
   for (int i = 0; i < N_CARDS; i++) {
-    if (!strcmp(cards[i].name, "cpu")) continue;
+    if (!is_shown(i)) continue;
     double memory = cards[i].gb * 1e9;
     if (bytes <= memory) fprintf(f, " %9s", "alone");
     else fprintf(f, " %9.0f", (double)tc_ceil_div((int64_t)bytes, (int64_t)memory));
@@ -65,7 +74,7 @@ void tc_plan_tables(FILE *f)
           "context; compute: parameters relative to the first row.\n\n%-12s %8s %6s %6s %8s %8s %9s",
           TC_CAPABILITY / 10, TC_CAPABILITY % 10, "model", "params", "layers", "hidden", "compute", "GFLOP", "states");
   for (int i = 0; i < N_CARDS; i++)
-    if (strcmp(cards[i].name, "cpu")) fprintf(f, " %9s", cards[i].name);
+    if (is_shown(i)) fprintf(f, " %9s", cards[i].name);
   fprintf(f, "\n");
   for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
     const struct tc_model *m = preset(shown[i]);

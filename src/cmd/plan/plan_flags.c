@@ -185,6 +185,7 @@ static int read_cluster(struct tc_plan_job *j, const struct tc_args *a, struct t
     if (!given) TC_TRY(slurm_device(&j->slurm, &device, err));
   }
   TC_TRY(tc_cluster_read(k, device, err));
+  if (j->cfg->run_attention == TC_ATTENTION_OWN && k->device.attention == TC_ATTN_BY_CUDNN) k->device.attention = TC_ATTN_BY_OWN;
   TC_TRY(check_device(j, err));
   tc_setup_precision(j->cfg, !tc_plan_is_cpu(&k->device) && k->device.flops[TC_BF16] > 0);
   j->own_bytes = k->device.memory_bytes;
