@@ -150,6 +150,7 @@ unit_tests = \
   %D%/unit/plan/t_plan_search.t \
   %D%/unit/plan/t_plan_space.t \
   %D%/unit/plan/t_plan_start.t \
+  %D%/unit/plan/t_plan_terms.t \
   %D%/unit/program/t_digest.t \
   %D%/unit/program/t_parts.t \
   %D%/unit/program/t_pieces.t \
@@ -378,6 +379,7 @@ transcripts = \
   %D%/transcripts/errors.txt \
   %D%/transcripts/fusions.txt \
   %D%/transcripts/graph.txt \
+  %D%/transcripts/like.txt \
   %D%/transcripts/input.txt \
   %D%/transcripts/place.txt \
   %D%/transcripts/plan-calibrate.txt \
@@ -407,6 +409,7 @@ test_files = \
   %D%/bench/data \
   %D%/bench/decode \
   %D%/bench/decode_torch.py \
+  %D%/bench/fit_plan \
   %D%/bench/plan \
   %D%/bench/plan_size \
   %D%/bench/rates \
@@ -581,6 +584,7 @@ tests_unit_plan_t_plan_inference_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_search_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_space_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_start_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_terms_t_LDADD = $(pure_libs)
 tests_unit_program_t_digest_t_LDADD = $(pure_libs)
 tests_unit_program_t_parts_t_LDADD = $(pure_libs)
 tests_unit_program_t_pieces_t_LDADD = $(pure_libs)

@@ -199,7 +199,7 @@ static void transpose(struct tc_device *d, const struct tc_view *y, const struct
   for (int64_t at = 0; at < n; at += TILE) turn(y, n, x, n, m, at, m);
 }
 
-/* Of the bracket's row r columns [0, to): y, A A so far, becomes a I + b A + c y. */
+/* Makes columns [0, to) of the bracket's row r: y, A A so far, becomes a I + b A + c y. */
 static void bracket_row(const struct tc_view *y, const struct tc_view *A, int64_t s, int64_t r, int64_t to)
 {
   for (int64_t j = 0; j < to; j += TC_BLOCK) {

@@ -17,12 +17,19 @@ static int by_step(const void *a, const void *b)
   return s != t ? (s < t ? -1 : 1) : 0;
 }
 
+/* Whether the only difference is how many ranks have a copy of a state: the faster one of them says enough. */
+static bool differs_in_copies(const struct tc_cand *x, const struct tc_plan_row *y)
+{
+  return x->shard != y->cfg.mesh_shard && x->sequence == y->cfg.parallel_sequence && x->regather == y->cfg.parallel_regather &&
+         x->recompute == y->cfg.train_recompute && x->reduce == y->cfg.parallel_reduce && x->offload == y->cfg.parallel_offload;
+}
+
 static bool alike(const struct tc_cand *x, const struct tc_plan_row *y)
 {
   return x->pp == y->plan.size[TC_PP] && x->tp == tc_axes_size(y->plan.size, TC_ON_TP) &&
          x->cp == tc_axes_size(y->plan.size, TC_ON_CP) && x->micro == y->plan.micro &&
          x->virtual_stages == y->plan.virtual_stages && x->schedule == y->cfg.parallel_schedule &&
-         x->data == y->cfg.parallel_data && fabs(x->s - y->guess_s) < 0.002 * x->s;
+         x->data == y->cfg.parallel_data && (differs_in_copies(x, y) || fabs(x->s - y->guess_s) < 0.002 * x->s);
 }
 
 /* Estimates of one kind err alike: a layout whose estimate exceeds that of one that did not fit is skipped. */
