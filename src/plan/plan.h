@@ -78,6 +78,13 @@ struct tc_cluster {
  * "key = value", as tc_cluster_write writes it. TC_EUSER: unknown device, with the nearest name, or file
  * and line of the error. Free it with tc_cluster_done. */
 int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err);
+/* Local. Whether the values of a device go together; path: what the sentence names. TC_EUSER. */
+int tc_cluster_check(const struct tc_cluster *k, const char *path, struct tc_err *err);
+/* What a run's options say of its devices: run.attention. */
+static inline void tc_cluster_run(struct tc_cluster *k, const struct tc_config *c)
+{
+  if (c->run_attention == TC_ATTENTION_OWN && k->device.attention == TC_ATTN_BY_CUDNN) k->device.attention = TC_ATTN_BY_OWN;
+}
 /* Local. Sets one key of such a file. path and line: where it is, for sentences. TC_EUSER. */
 int tc_cluster_set(struct tc_cluster *k, const char *key, const char *value, const char *path, int line, struct tc_err *err);
 /* Local. Its text, and what tells such a file; and the same into a file. */
