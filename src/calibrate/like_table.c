@@ -10,7 +10,6 @@
  * layout's option: the plan chooses it, and with it those that are not given. */
 #include "src/calibrate/like.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

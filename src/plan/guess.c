@@ -9,7 +9,7 @@
 struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand *x)
 {
   struct tc_config r = *c;
-#define SET(id, section, key, member) r.section##_##key = x->member;
+#define SET(id, section, key, member, rare) r.section##_##key = x->member;
   TC_PLAN_KEYS(SET, SET, SET)
   if (x->pp != c->mesh_pp) r.mesh_stages = "auto";         /* given ranges are for mesh.pp only */
   r.mesh_order = x->near_pp ? TC_TP_PP_DP : TC_TP_DP_PP;
