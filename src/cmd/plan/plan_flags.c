@@ -195,6 +195,7 @@ static int read_cluster(struct tc_plan_job *j, const struct tc_args *a, struct t
   TC_TRY(tc_args_set(a, j, err));                /* over what the device and Slurm say */
   if (tc_args_given(a, "--memory")) j->memory_from = "--memory";
   if (tc_args_given(a, "--host-memory")) j->host_from = "--host-memory";
+  if (tc_args_given(a, "--disk")) k->source[TC_TERM_SAVES] = TC_SOURCE_GIVEN;
   if (k->disk_bytes_per_s <= 0) return tc_fail(err, TC_EUSER, "%s: disk_rate must be above 0", device);
   return tc_args_given(a, "--nodes") || j->from_slurm ? read_sizes(j, a, err) : own_ranks(j, err);
 }

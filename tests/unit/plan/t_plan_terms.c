@@ -139,8 +139,50 @@ static void test_stolen(void)
   tc_cluster_done(&k);
 }
 
+/* The sources of all terms, as one text. */
+static const char *sources(const struct tc_cluster *k)
+{
+  static char text[200];
+  *text = 0;
+  for (int t = 0; t <= TC_TERM_SAVES; t++) tc_text_add(text, sizeof text, "%s%s", t ? ", " : "", tc_source_name[tc_plan_source(k, t)]);
+  return text;
+}
+
+static void test_sources(void)
+{
+  static const struct { const char *device, *key, *value, *want; } row[] = {
+    { "h100", "", "", "measured, measured, data sheet, data sheet, data sheet, data sheet, assumed" },
+    { "b200", "", "", "assumed, assumed, data sheet, data sheet, data sheet, assumed, assumed" },
+    { "a100-80", "", "", "fitted, measured, data sheet, data sheet, data sheet, fitted, assumed" },
+    { "a100-80", "attention", "own", "fitted, assumed, data sheet, data sheet, data sheet, assumed, assumed" },
+    { "a100-80", "attention", "unfused", "fitted, fitted, data sheet, data sheet, data sheet, fitted, assumed" },
+    { "cpu", "", "", "assumed, assumed, assumed, assumed, assumed, assumed, assumed" },
+    { "cpu", "eff_flops", "0.9", "given, given, assumed, assumed, assumed, assumed, assumed" },
+    { "h100", "memory_rate", "3e12", "measured, measured, given, given, data sheet, data sheet, assumed" },
+    { "h100", "link network all", "1e-5, 4e10", "measured, measured, data sheet, data sheet, given, data sheet, assumed" },
+    { "h100", "disk_rate", "9e9", "measured, measured, data sheet, data sheet, data sheet, data sheet, given" },
+    { "h100", "memory", "9e9", "measured, measured, data sheet, data sheet, data sheet, data sheet, assumed" },
+    { "h100", "source between", "calibrated", "measured, measured, calibrated, data sheet, data sheet, data sheet, assumed" },
+    { "h100", "source attention", "assumed", "measured, assumed, data sheet, data sheet, data sheet, assumed, assumed" },
+  };
+  struct tc_err err = { 0 };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_cluster k = device(row[i].device);
+    if (*row[i].key) is_int(tc_cluster_set(&k, row[i].key, row[i].value, "file", 1, &err), 0, "%s: %s", row[i].key, err.text);
+    is_str(sources(&k), row[i].want, "%s %s", row[i].device, row[i].key);
+    tc_cluster_done(&k);
+  }
+  struct tc_cluster k = device("h100");
+  is_int(tc_cluster_set(&k, "source product", "given", "file", 1, &err), TC_EUSER, "a term that is none");
+  is_str(err.text, "file:1: \"product\" is not known; did you mean products?", "... is said");
+  is_int(tc_cluster_set(&k, "source bubble", "given", "file", 1, &err), TC_EUSER, "the bubble has none of its own: %s", err.text);
+  is_int(tc_cluster_set(&k, "source saves", "sure", "file", 1, &err), TC_EUSER, "a source that is none: %s", err.text);
+  tc_cluster_done(&k);
+}
+
 int main(void)
 {
+  test_sources();
   test_products();
   test_attention();
   test_links();
