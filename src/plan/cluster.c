@@ -4,7 +4,7 @@
  * for the file's device. The table `fields` has all keys except timings:
  *   attention = cudnn|own|triton|unfused
  *   fuses = none, or NAME ..., groups of schedule/fusion.def that the device runs as one call
- *   op NAME RANKS key0 key1 key2 key3 = seconds
+ *   op NAME RANKS key0 key1 key2 key3 = seconds, tc_op_key
  *   source TERM = assumed|fitted|data sheet|measured|given|calibrated, of what the lines above say
  *   links node|network|spine = FILE, printed by tercio comm --json
  *   link node|network|spine COLLECTIVE = latency seconds, bytes per second (all: every collective)[, bytes with half the rate]

@@ -166,7 +166,8 @@ struct tc_op_cost {
 /* Local. *none: the node does nothing on `rank`. */
 void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct tc_node *n,
                 const struct tc_mesh *m, int rank, bool *none);
-/* The key by which timings are looked up. */
+/* The key by which timings are looked up: a product's m, n, k, else bytes, flops and of attention the keys that a query reads on
+ * average (0 in files of earlier releases: as the op that is looked up); then type and transposes. */
 void tc_op_key(const struct tc_op_cost *c, double key[4]);
 double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d);
 

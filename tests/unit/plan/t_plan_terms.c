@@ -104,6 +104,22 @@ static void test_attention(void)
 }
 
 /* all_reduce_perf on 8 A100s of a node, us; the busiest member moves 7/4 of the bytes, in three doublings. */
+/* Attention that was timed at one length, at another: by the ratio of the formula at both lengths. */
+static void test_timed(void)
+{
+  struct tc_cluster k = device("h100");
+  struct tc_op_cost shorter = attention(TC_OP_ATTN, 1024, 128, 32), longer = attention(TC_OP_ATTN, 8192, 128, 32);
+  const double is = tc_attention_s(&k.device, &shorter), other = tc_attention_s(&k.device, &longer);
+  struct tc_op_sample s = { .op = TC_OP_ATTN, .seconds = 2 * is };
+  tc_op_key(&shorter, s.key);
+  TC_APPEND(k.device.sample, k.device.n_samples, k.device.cap_samples, s);
+  near_f(tc_op_seconds(&shorter, &k.device), 2 * is, 1e-12, "as it was timed");
+  near_f(tc_op_seconds(&longer, &k.device), 2 * other, 1e-9, "eight times as long");
+  k.device.sample->key[2] = 0;                   /* as files had it that did not say the length */
+  ok(tc_op_seconds(&longer, &k.device) > 2.1 * other, "a file without lengths: as if long ones reached no more");
+  tc_cluster_done(&k);
+}
+
 static void test_links(void)
 {
   static const struct { double mb, us; } measured[] = {
@@ -185,6 +201,7 @@ int main(void)
   test_sources();
   test_products();
   test_attention();
+  test_timed();
   test_links();
   test_stolen();
   return done_testing();
