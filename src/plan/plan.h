@@ -289,7 +289,7 @@ enum tc_plan_key {
 };
 /* What a search leaves as the configuration has it, beside what does not change time or memory. */
 #define TC_PLAN_NOT_SEARCHED "parallel.context, parallel.zigzag, parallel.keep, parallel.unit, parallel.prefetch, " \
-  "parallel.annotations, mesh.stages (balanced by time), and what changes results: train.grad_type, train.state_type"
+  "parallel.annotations, mesh.stages (balanced by time, or by memory where a layout does not fit otherwise), and what changes results: train.grad_type, train.state_type"
 extern const char *const tc_plan_key_name[TC_KEYS];        /* "mesh.pp", ... */
 extern const bool tc_plan_key_rare[TC_KEYS];
 /* Local. A value of a key as an option takes it. Returns text. */

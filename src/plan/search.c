@@ -5,8 +5,10 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_TRIES = 64 /* layouts that do not fit */ };
+#define NEARLY 1.02                              /* of a device's memory: estimates err */
 
 /* ---- the best, made -------------------------------------------------------------- */
 
@@ -93,8 +95,24 @@ static void next_batch(struct batch *b, int *at, int most, struct miss *miss)
   tc_each(b->n, most, compile, b, &none);
 }
 
+/* Whether the layout that does not fit with stages balanced by time may fit with stages balanced by memory: then it is that.
+ * *least_bytes: else of these, by estimate. */
+static bool balance_memory(struct search *s, struct tc_plan_row *made, const struct tc_cand *x, double *least_bytes)
+{
+  struct tc_err unused = { 0 };
+  double bytes;
+  char *stages = strcmp(made->cfg.mesh_stages, "auto") ? NULL : tc_guess_stages(&s->g, x, &made->plan, &bytes);
+  if (!stages) return false;
+  if (bytes > NEARLY * s->k->device.memory_bytes) {
+    *least_bytes = TC_MIN(*least_bytes, bytes);
+    return false;
+  }
+  made->cfg.mesh_stages = stages;
+  return tc_plan_layout(&made->plan, &made->cfg, s->nodes * s->k->devices, s->k, false, &unused) == 0;
+}
+
 /* A row that fits becomes one of the result. *least_bytes: of those that do not. */
-static void take_row(struct search *s, const struct tc_plan_row *made, const struct tc_cand *x, struct miss *miss, double *least_bytes)
+static void take_row(struct search *s, struct tc_plan_row *made, const struct tc_cand *x, struct miss *miss, double *least_bytes)
 {
   struct tc_plan_found *f = s->out;
   const double bytes = (double)made->plan.cls[made->plan.worst].memory.bytes[TC_DEVICE], host = tc_plan_host_bytes(&made->plan, s->k);
@@ -104,6 +122,10 @@ static void take_row(struct search *s, const struct tc_plan_row *made, const str
     struct tc_plan_row *r = &f->row[f->n_rows++];
     *r = *made;
     r->host_unchecked = !knows_host && host > 0;
+    return;
+  }
+  if (balance_memory(s, made, x, least_bytes)) {
+    take_row(s, made, x, miss, least_bytes);
     return;
   }
   *least_bytes = TC_MIN(*least_bytes, bytes);
