@@ -421,6 +421,7 @@ libtercio_token_a_SOURCES = \
   %D%/token/lookup.c \
   %D%/token/tokenizer_json.c \
   %D%/token/pattern.c \
+  %D%/token/places.c \
   %D%/token/token.h \
   %D%/token/utf8.c \
   %D%/token/words.c

@@ -179,6 +179,7 @@ unit_tests = \
   %D%/unit/shards/t_check_tokens.t \
   %D%/unit/shards/t_shards.t \
   %D%/unit/shards/t_text_input.t \
+  %D%/unit/token/t_places.t \
   %D%/unit/token/t_token.t \
   %D%/unit/token/t_token_cuts.t \
   %D%/unit/token/t_token_hash.t \
@@ -596,6 +597,7 @@ tests_unit_schedule_t_simulate_t_LDADD = $(pure_libs)
 
 # The tokenizer's: no more than its layer and the one below.
 token_libs = libtercio_token.a libtercio_base.a $(PCRE2_LIBS) $(UTF8PROC_LIBS) $(JANSSON_LIBS) $(TC_LIBM) -lpthread
+tests_unit_token_t_places_t_LDADD = $(token_libs)
 tests_unit_token_t_token_t_LDADD = $(token_libs)
 tests_unit_token_t_token_merges_t_LDADD = $(token_libs)
 tests_unit_token_t_token_refused_t_LDADD = $(token_libs)
