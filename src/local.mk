@@ -132,7 +132,12 @@ libtercio_app_a_SOURCES = \
   %D%/forward/questions.h \
   %D%/forward/sample.c \
   %D%/forward/sample.h \
+  %D%/shards/chat.c \
+  %D%/shards/chat.def \
+  %D%/shards/chat.h \
+  %D%/shards/chat_line.c \
   %D%/shards/check_tokens.c \
+  %D%/shards/encode_chat.c \
   %D%/shards/encode_unit.c \
   %D%/shards/impl.h \
   %D%/shards/note.c \
@@ -216,6 +221,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/source.c \
   %D%/data/token_file.c \
   %D%/data/token_names.c \
+  %D%/data/token_weights.c \
   %D%/data/data_table.c \
   %D%/data/data_warn.c \
   %D%/launch/bind.c \

@@ -176,6 +176,7 @@ unit_tests = \
   %D%/unit/schedule/t_memory.t \
   %D%/unit/schedule/t_pipeline.t \
   %D%/unit/schedule/t_simulate.t \
+  %D%/unit/shards/t_chat.t \
   %D%/unit/shards/t_check_tokens.t \
   %D%/unit/shards/t_shards.t \
   %D%/unit/shards/t_text_input.t \
@@ -470,6 +471,9 @@ test_files = \
   %D%/oracle/bytes-llama/model.safetensors \
   %D%/oracle/bytes-qwen3/config.json \
   %D%/oracle/bytes-qwen3/model.safetensors \
+  %D%/oracle/chat.jsonl \
+  %D%/oracle/chat.py \
+  %D%/oracle/chat_templates.py \
   %D%/oracle/documents.json \
   %D%/oracle/hf_answers.py \
   %D%/oracle/families.json \
