@@ -206,6 +206,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/foreign/parts.c \
   %D%/foreign/parts.h \
   %D%/foreign/special.c \
+  %D%/data/bins.c \
+  %D%/data/bins.h \
   %D%/data/data.c \
   %D%/data/data.h \
   %D%/data/documents.c \

@@ -32,6 +32,7 @@ unit_tests = \
   %D%/unit/comm/t_hub.t \
   %D%/unit/config/t_config.t \
   %D%/unit/config/t_expand.t \
+  %D%/unit/data/t_bins.t \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_documents.t \
   %D%/unit/data/t_format.t \
