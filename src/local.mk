@@ -216,6 +216,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/kind.c \
   %D%/data/order.c \
   %D%/data/order.h \
+  %D%/data/packed.c \
   %D%/data/prefetch.c \
   %D%/data/prefetch.h \
   %D%/data/shard.c \
@@ -224,6 +225,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/token_file.c \
   %D%/data/token_names.c \
   %D%/data/token_weights.c \
+  %D%/data/windows.c \
   %D%/data/data_table.c \
   %D%/data/data_warn.c \
   %D%/launch/bind.c \

@@ -38,6 +38,7 @@ unit_tests = \
   %D%/unit/data/t_format.t \
   %D%/unit/data/t_kind.t \
   %D%/unit/data/t_order.t \
+  %D%/unit/data/t_packed.t \
   %D%/unit/data/t_prefetch.t \
   %D%/unit/data/t_token_file.t \
   %D%/unit/data/t_data_table.t \
@@ -297,6 +298,7 @@ script_tests = \
   %D%/mpi/m_tasks \
   %D%/check-cuda \
   %D%/check-configure \
+  %D%/mpi/m_chat \
   %D%/mpi/m_ckpt \
   %D%/mpi/m_train \
   %D%/mpi/m_hang \
@@ -475,6 +477,7 @@ test_files = \
   %D%/oracle/chat.jsonl \
   %D%/oracle/chat.py \
   %D%/oracle/chat_templates.py \
+  %D%/oracle/chat_train.py \
   %D%/oracle/documents.json \
   %D%/oracle/hf_answers.py \
   %D%/oracle/families.json \

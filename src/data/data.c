@@ -16,13 +16,14 @@ struct tc_reader *tc_reader_new(const struct tc_data *d)
   r->files = d->files;
   r->raw = tc_malloc((size_t)(d->context + 1) * sizeof(uint32_t));
   r->sample = tc_malloc((size_t)(d->context + 1) * sizeof *r->sample);
+  r->weight = tc_malloc((size_t)d->context + 1);
   return r;
 }
 
 void tc_reader_free(struct tc_reader *r)
 {
   if (!r) return;
-  TC_FREE(r->raw, r->sample, r);
+  TC_FREE(r->raw, r->sample, r->weight, r);
 }
 
 static int64_t tokens_of(const struct tc_source *s) { return s->hi - s->lo; }
@@ -186,6 +187,7 @@ int tc_data_open_between(struct tc_data **out, const struct tc_data_opts *o, con
   struct tc_data *d = tc_calloc(1, sizeof *d);
   d->context = o->context;
   d->vocab = o->vocab;
+  d->packed = o->pack;
   const int status = fill(d, o, between, err);
   if (status != TC_OK) {
     tc_data_free(d);
@@ -233,8 +235,20 @@ double tc_data_source_share(const struct tc_data *d, int source)
   return (double)d->blend.count[source] / d->blend.period;
 }
 
+bool tc_data_packed(const struct tc_data *d) { return d->packed; }
+
+bool tc_data_weighted(const struct tc_data *d)
+{
+  bool weighted = false;
+  for (int i = 0; i < d->n; i++) weighted |= d->source[i].weighted;
+  return weighted;
+}
+
+const struct tc_pack_tally *tc_data_tally(const struct tc_data *d, int source) { return &d->source[source].packed.tally; }
+
 int64_t tc_data_windows(const struct tc_data *d, int source)
 {
+  if (d->packed) return d->source[source].packed.n;
   return tc_order_windows(tokens_of(&d->source[source]), d->context);
 }
 
@@ -336,23 +350,12 @@ int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err)
       bool touched;
       TC_TRY(tc_file_check(d->files, f, &touched, err));
       if (touched && !n++) first = f;
+      if (d->source[i].weights[k].tokens) TC_TRY(tc_file_check(d->files, &d->source[i].weights[k], &touched, err));
     }
   return n ? check_identity(d, first, n, warn, err) : TC_OK;
 }
 
 /* ---- samples ----------------------------------------------------------------------------------- */
-
-/* One sample: context tokens from pos of the stream, and the same shifted by one. */
-static int copy_sample(const struct tc_data *d, struct tc_reader *r, const struct tc_source *s, int64_t pos,
-                       int64_t row, const struct tc_batch *to, struct tc_err *err)
-{
-  const size_t bytes = (size_t)d->context * sizeof *to->tokens;
-  if (!r) r = d->own;
-  TC_TRY(tc_source_read(s, r, d->vocab, pos, d->context + 1, r->sample, err));
-  memcpy(to->tokens + row * d->context, r->sample, bytes);
-  memcpy(to->targets + row * d->context, r->sample + 1, bytes);
-  return TC_OK;
-}
 
 /* Where a stage takes up source i, if one of the n stages before it has read it with the same windows. */
 static bool goes_on(struct tc_origin *o, const struct tc_data_stage *s, const int64_t *samples, int n, int i)
@@ -381,7 +384,13 @@ void tc_data_origins(struct tc_data_stage *s, const int64_t *samples, int n)
   }
 }
 
-/* Where sequence b of a step begins, in the stream of *source. */
+/* Where window i of a source is, for windows.c. */
+static int64_t window_at(const struct tc_data *d, int source, int64_t i)
+{
+  return d->packed ? i : d->source[source].lo + i * d->context;
+}
+
+/* Where sequence b of a step begins, in the stream of *source, or which window it is. */
 static int64_t find_start(const struct tc_data_stage *st, const struct tc_samples *s, int64_t step, int64_t b, int *source)
 {
   const struct tc_data *d = st->d;
@@ -390,7 +399,7 @@ static int64_t find_start(const struct tc_data_stage *st, const struct tc_sample
   const struct tc_origin o = st->origin ? st->origin[*source] : (struct tc_origin){ *source, 0 };
   const int64_t windows = tc_data_windows(d, *source), i = o.taken + in_stage;
   if (s->order == TC_ORDER_DRAWS) return src->lo + tc_order_draw(s->seed, step, b, tokens_of(src), d->context);
-  return src->lo + d->context * tc_order_window(s->seed, o.number, i / windows, i % windows, windows);
+  return window_at(d, *source, tc_order_window(s->seed, o.number, i / windows, i % windows, windows));
 }
 
 static int read_sample(const struct tc_data_stage *s, struct tc_reader *r, const struct tc_samples *how, int64_t step,
@@ -398,7 +407,7 @@ static int read_sample(const struct tc_data_stage *s, struct tc_reader *r, const
 {
   int source;
   const int64_t start = find_start(s, how, step, b, &source);
-  return copy_sample(s->d, r, &s->d->source[source], start, row, to, err);
+  return tc_window_copy(s->d, r, &s->d->source[source], start, row, to, err);
 }
 
 int tc_data_train_stage(const struct tc_data_stage *s, struct tc_reader *r, const struct tc_samples *how, int64_t step,
@@ -415,11 +424,40 @@ int tc_data_train(const struct tc_data *d, struct tc_reader *r, const struct tc_
   return TC_OK;
 }
 
+int tc_data_counted(const struct tc_data_stage *s, struct tc_reader *r, const struct tc_samples *how, int64_t step, int64_t *n,
+                    struct tc_err *err)
+{
+  *n = 0;
+  for (int64_t b = 0; b < how->batch; b++) {
+    int source;
+    const int64_t start = find_start(s, how, step, b, &source);
+    TC_TRY(tc_window_counted(s->d, r, &s->d->source[source], start, n, err));
+  }
+  return TC_OK;
+}
+
+int tc_data_window_counted(const struct tc_data *d, struct tc_reader *r, int source, int64_t i, int64_t *n, struct tc_err *err)
+{
+  return tc_window_counted(d, r, &d->source[source], window_at(d, source, i), n, err);
+}
+
+int tc_data_fail_silent(const struct tc_data_stage *s, const struct tc_samples *how, int64_t step, struct tc_err *err)
+{
+  int source;
+  const int64_t at = find_start(s, how, step, 0, &source);
+  const struct tc_source *x = &s->d->source[source];
+  const int64_t pos = s->d->packed ? x->packed.item[x->packed.begin[at]].at : at;
+  const struct tc_data_file *f = &x->file[tc_source_file(x, pos)];
+  return tc_fail(err, TC_EUSER, "step %lld: none of the tokens of its %lld samples counts, so there is no loss; the first of them "
+                 "begins at token %lld of '%s'; a larger train.global_batch, or data.documents = pack, would fit", (long long)step,
+                 (long long)how->batch, (long long)(pos - f->first), f->name);
+}
+
 int tc_data_window(const struct tc_data *d, struct tc_reader *r, int source, int64_t i,
                    const struct tc_batch *to, struct tc_err *err)
 {
   TC_ASSERT(i >= 0 && i < tc_data_windows(d, source));
-  return copy_sample(d, r, &d->source[source], d->source[source].lo + i * d->context, 0, to, err);
+  return tc_window_copy(d, r, &d->source[source], window_at(d, source, i), 0, to, err);
 }
 
 int tc_data_read(const struct tc_data *d, struct tc_reader *r, int source, int64_t at, int64_t n, int32_t *out,

@@ -17,8 +17,8 @@ void tc_weights_pack(int64_t n_tokens, char header[TC_WEIGHTS_BYTES])
   memcpy(header, TC_WEIGHTS_MAGIC "\x01\x00", 8);
   header[8] = TC_WEIGHTS_BYTES - PREFIX;
   header[9] = 0;
-  const int n = snprintf(header + PREFIX, TC_WEIGHTS_BYTES - PREFIX, "{'descr': '|u1', 'fortran_order': False, 'shape': (%lld,), }",
-                         (long long)n_tokens);
+  const int n = snprintf(header + PREFIX, TC_WEIGHTS_BYTES - PREFIX,
+                         "{'descr': '|u1', 'fortran_order': False, 'shape': (%lld,), }", (long long)n_tokens);
   header[PREFIX + n] = ' ';         /* the text's end */
   header[TC_WEIGHTS_BYTES - 1] = '\n';
 }

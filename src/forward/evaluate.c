@@ -37,7 +37,8 @@ static int read_batch(struct pass *p, int64_t at, struct tc_err *err)
   memset(p->targets, -1, (size_t)rows * sizeof *p->targets);
   TC_TRY(tc_data_read(p->d, NULL, 0, at, have, p->tokens, err));
   if (p->end >= 0) tc_documents_starts(p->tokens, rows, p->T, p->end, p->starts);
-  return tc_data_read(p->d, NULL, 0, at + 1, have, p->targets, err);
+  TC_TRY(tc_data_read(p->d, NULL, 0, at + 1, have, p->targets, err));
+  return tc_data_mask(p->d, NULL, 0, at + 1, have, p->targets, err);
 }
 
 static int64_t bytes_of(const struct pass *p, int32_t id)
@@ -122,7 +123,7 @@ static int run_data(struct tc_eval *e, struct tc_forward *x, struct tc_eval_task
                                   .vocab = m->vocab, .shorter = true };
   int rc = tc_run_data(r, &d, &o, err);
   if (rc == 0) rc = tc_data_of_tokenizer(d, e->model->tokenizer_hash, e->model->path, err);
-  if (rc == 0 && r->cfg->data_documents == TC_DOCUMENTS_MASK)
+  if (rc == 0 && r->cfg->data_documents != TC_DOCUMENTS_JOIN)
     rc = tc_documents_end(&end, r->cfg->data_end_token, d, err);
   if (rc == 0 && r->rank == 0) warn_of_text(e, d, m->vocab);
   if (rc == 0) rc = corpus_loss(out, x, d, end, e->model->tokenizer, is_bytes(e, d), e->tells ? t->path : NULL, err);

@@ -9,7 +9,8 @@
 #include <jansson.h>
 #include <string.h>
 
-const char *const tc_invalid_words[3] = { "refuse", "replace", "bytes" }, *const tc_train_on_words[3] = { "answers", "last", "all" };
+const char *const tc_invalid_words[3] = { "refuse", "replace", "bytes" };
+const char *const tc_train_on_words[3] = { "answers", "last", "all" };
 
 enum { MOST_BYTES = 1 << 28 };
 
@@ -81,10 +82,11 @@ static int unpack(struct tc_shards_note *n, json_t *j, const char *path, struct 
   int complete;
   if (json_unpack(j, "{s:b, s:i, s:I, s:I, s:I, s:I, s?I, s?I, s?I, s:{s:i, s:I, s:I, s:I}}", "complete", &complete, "shards",
                   &n->shards, "tokens", &tokens, "documents", &documents, "empty", &empty, "invalid", &invalid,
-                  "bad_lines", &bad, "counted", &counted, "special", &special, "next", "source", &n->at.source, "offset", &offset, "line", &line, "skip",
-                  &skip) != 0 ||
+                  "bad_lines", &bad, "counted", &counted, "special", &special, "next", "source", &n->at.source, "offset",
+                  &offset, "line", &line, "skip", &skip) != 0 ||
       n->shards < 0 || tokens > n->shards * (json_int_t)INT32_MAX || n->at.source < 0 || !fits(tokens) ||
-      !fits(documents) || !fits(empty) || !fits(invalid) || !fits(bad) || !fits(counted) || !fits(special) || !fits(offset) || !fits(line) || !fits(skip))
+      !fits(documents) || !fits(empty) || !fits(invalid) || !fits(bad) || !fits(counted) || !fits(special) ||
+      !fits(offset) || !fits(line) || !fits(skip))
     return tc_fail(err, TC_EUSER, "note '%s' is damaged; remove the folder, or name another", path);
   n->complete = complete;
   n->tokens = tokens;

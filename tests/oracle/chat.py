@@ -33,9 +33,11 @@ ROWS = {
     "zephyr": [("llama2", [], "<s>", "</s>"), ("mistral", [], "<s>", "</s>")],
 }
 ALTERNATE, NO_TOOL = {"gemma", "mistral"}, {"gemma", "mistral", "zephyr"}
-WORDS = ["the", "a", "Hello", "world", "is", "23", "4567", "naïve", "e\u0301", "中文", "😀", "👩‍👩‍👧", "it's", "->", "();", "\t", "fox.", "?",
+WORDS = ["the", "a", "Hello", "world", "is", "23", "4567", "naïve", "e\u0301", "中文", "😀", "👩‍👩‍👧", "it's", "->", "();", "\t",
+    "fox.", "?",
          "Ünï", "\u00a0", "don't", "=", "\"x\"", "\\", "{{ x }}", "{% if %}", "<b>"]
-SPECIAL = ["<|im_end|>", "<|eot_id|>", "</s>", "<s>", "<end_of_turn>", "[INST]", "<|endoftext|>", "<|im_start|>assistant\n", "<eos>"]
+SPECIAL = ["<|im_end|>", "<|eot_id|>", "</s>", "<s>", "<end_of_turn>", "[INST]", "<|endoftext|>", "<|im_start|>assistant\n",
+    "<eos>"]
 
 
 def text(r, special=True):
@@ -142,8 +144,9 @@ def make():
                         turns = conversation(r, row)
                         ids, weights = expect(t, row, messages_of(turns))
                         assert sum(weights) > 0
-                        json.dump({"row": row, "tokenizer": case[0], "added": case[1], "config": config_of(row, *case[2:]) if i == 0
-                                   else None, "line": line_of(r, turns), "tokens": len(ids), "counted": sum(weights),
+                        json.dump({"row": row, "tokenizer": case[0], "added": case[1],
+                                   "config": config_of(row, *case[2:]) if i == 0 else None, "line": line_of(r, turns),
+                                   "tokens": len(ids), "counted": sum(weights),
                                    "hash": hash_of(ids, weights), **({"ids": ids, "weights": weights} if i == 0 else {})}, out,
                                   ensure_ascii=True)
                         out.write("\n")
@@ -195,7 +198,8 @@ def compare(tercio, n, seed):
                       p.stdout.strip().replace("\n", "; ").split("/")[-1])
 
 
-ODD = [None, 0, 1.5, True, [], {}, "", "x", ["a"], {"type": "text", "text": "a"}, "assistant", "tool", "developer", "\ud800", "\x00"]
+ODD = [None, 0, 1.5, True, [], {}, "", "x", ["a"], {"type": "text", "text": "a"}, "assistant", "tool", "developer", "\ud800",
+    "\x00"]
 
 
 def damage(r, line):
@@ -231,7 +235,8 @@ def meaning(t, row, s):
     if "messages" in x:
         m = x["messages"]
     elif "conversations" in x:
-        m = [{"role": names.get(c["from"], c["from"]), "content": c["value"], **({"weight": c["weight"]} if "weight" in c else {})}
+        m = [{"role": names.get(c["from"], c["from"]), "content": c["value"],
+              **({"weight": c["weight"]} if "weight" in c else {})}
              for c in x["conversations"]]
     elif "prompt" in x:
         p, c = x["prompt"], x["completion"]

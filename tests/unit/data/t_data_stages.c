@@ -63,7 +63,7 @@ static int64_t wrong_samples(struct tally *t, const struct tc_data_stage *s, con
   for (int64_t step = s->before + 1; step <= s->before + steps; step++)
     for (int64_t b = 0; b < how->batch; b++) {
       int32_t x[MOST_CONTEXT], y[MOST_CONTEXT];
-      TC_ASSERT(tc_data_train_stage(s, NULL, how, step, b, &(struct tc_batch){ x, y }, NULL) == 0);
+      TC_ASSERT(tc_data_train_stage(s, NULL, how, step, b, &(struct tc_batch){ x, y, NULL }, NULL) == 0);
       const int file = x[0] / BASE;
       int source = 0;
       while (file_of(s->d, source) != file) source++;

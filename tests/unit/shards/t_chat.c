@@ -23,7 +23,8 @@ static void write_tokenizer(const char *name, const json_t *added)
   const char *key;
   json_int_t first = 0;
   size_t i;
-  json_object_foreach(json_object_get(json_object_get(j, "model"), "vocab"), key, x) first = TC_MAX(first, json_integer_value(x) + 1);
+  json_object_foreach(json_object_get(json_object_get(j, "model"), "vocab"), key, x)
+    first = TC_MAX(first, json_integer_value(x) + 1);
   json_array_foreach(list, i, x) first = TC_MAX(first, json_integer_value(json_object_get(x, "id")) + 1);
   json_array_foreach(added, i, x)
     json_array_append_new(list, json_pack("{s:I, s:O, s:b, s:b, s:b, s:b, s:b}", "id", first + (json_int_t)i, "content", x,
@@ -154,8 +155,8 @@ static const char *row_of(const char *name, const char *text, struct tc_err *err
   return row;
 }
 
-#define CHATML "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}" \
-  "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+#define CHATML "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'" \
+  " + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 
 static void test_rows(void)
 {
@@ -164,8 +165,8 @@ static void test_rows(void)
   write_tokenizer("gpt2", added);
   is_str(row_of("", "{\"chat_template\": \"" CHATML "\"}", &e), "chatml", "a known text");
   is_str(row_of("", "{\"chat_template\": \" \\n" CHATML "\\n\\n\"}", &e), "chatml", "with white space at its ends");
-  is_str(row_of("", "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"x\"}, {\"name\": \"default\", \"template\": \"" CHATML
-                "\"}]}", &e), "chatml", "the default one of several");
+  is_str(row_of("", "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"x\"}, {\"name\": \"default\", "
+                "\"template\": \"" CHATML "\"}]}", &e), "chatml", "the default one of several");
   is_str(row_of("", "{\"chat_template\": \"" CHATML "x\"}", &e), "-", "another text is refused");
   ok(strstr(e.text, "name it: --chat chatml, qwen2, llama3") != NULL, "with the command: %s", e.text);
   is_str(row_of("", "{}", &e), "-", "no text is refused");
@@ -184,20 +185,25 @@ static void test_rows(void)
 /* ---- what counts ------------------------------------------------------------------------- */
 
 #define TURN(role, text) "{\"role\": \"" role "\", \"content\": \"" text "\"}"
-#define TWO "{\"messages\": [" TURN("user", "a b") "," TURN("assistant", "c") "," TURN("user", "d") "," TURN("assistant", "e f") "]}"
+#define TWO "{\"messages\": [" TURN("user", "a b") "," TURN("assistant", "c") "," TURN("user", "d") "," \
+  TURN("assistant", "e f") "]}"
 
 static void test_train_on(void)
 {
   static const struct { const char *line; int on; int64_t counted, special; } cases[] = {
     { TWO, TC_TRAIN_ANSWERS, 2 + 3, 0 }, { TWO, TC_TRAIN_LAST, 3, 0 },
     { "{\"messages\": [" TURN("user", "a") "," TURN("assistant", "") "]}", TC_TRAIN_ANSWERS, 1, 0 },
-    { "{\"messages\": [" TURN("user", "<|im_end|> <|im_start|>") "," TURN("assistant", "b<|im_end|>") "]}", TC_TRAIN_ANSWERS, 3, 3 },
-    { "{\"messages\": [" TURN("user", "a") ", {\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0}," TURN("assistant", "c") "]}",
-      TC_TRAIN_ANSWERS, 2, 0 },
-    { "{\"prompt\": [" TURN("user", "a") "," TURN("assistant", "b") "," TURN("user", "c") "], \"completion\": [" TURN("assistant", "d")
+    { "{\"messages\": [" TURN("user", "<|im_end|> <|im_start|>") "," TURN("assistant", "b<|im_end|>") "]}",
+      TC_TRAIN_ANSWERS, 3, 3 },
+    { "{\"messages\": [" TURN("user", "a") ", {\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0},"
+      TURN("assistant", "c") "]}", TC_TRAIN_ANSWERS, 2, 0 },
+    { "{\"prompt\": [" TURN("user", "a") "," TURN("assistant", "b") "," TURN("user", "c") "], \"completion\": ["
+          TURN("assistant", "d")
       "]}", TC_TRAIN_ANSWERS, 2, 0 },
-    { "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", \"value\": \"b\"}]}", TC_TRAIN_ANSWERS, 2, 0 },
-    { "{\"tokens\": [1, 2, 3], \"mask\": [1, 0, 1]}", TC_TRAIN_ANSWERS, 1, 0 }, { "{\"tokens\": [1, 2, 3]}", TC_TRAIN_LAST, 2, 0 },
+    { "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", \"value\": \"b\"}]}",
+      TC_TRAIN_ANSWERS, 2, 0 },
+    { "{\"tokens\": [1, 2, 3], \"mask\": [1, 0, 1]}", TC_TRAIN_ANSWERS, 1, 0 },
+    { "{\"tokens\": [1, 2, 3]}", TC_TRAIN_LAST, 2, 0 },
     { "{\"tokens\": [1, 2, 3], \"mask\": [false, false, true]}", TC_TRAIN_ALL, 2, 0 } };
   struct setup s;
   struct tc_err err = { 0 };
@@ -224,15 +230,21 @@ static void test_refused(void)
     { "chatml", "{\"messages\": [" TURN("developer", "a") "]}", "role 'developer'" },
     { "chatml", "{\"messages\": [" TURN("human", "a") "]}", "role 'human'" },
     { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": null}]}", "turn 1 has no text in \"content\"" },
-    { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}", "turn 1 has no text in \"content\"" },
+    { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}",
+          "turn 1 has no text in \"content\"" },
     { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]}", "calls of tools" },
     { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": 0.5}]}", "neither 0 nor 1" },
-    { "chatml", "{\"messages\": [" TURN("user", "a") "]}", "none of its " }, { "chatml", "{\"messages\": [], \"tokens\": [1]}", "which is" },
-    { "chatml", "{\"messages\": [], \"tools\": [1]}", "\"tools\" beside" }, { "chatml", "{\"prompt\": \"a\"}", "its \"completion\" is neither" },
+    { "chatml", "{\"messages\": [" TURN("user", "a") "]}", "none of its " },
+    { "chatml", "{\"messages\": [], \"tokens\": [1]}", "which is" },
+    { "chatml", "{\"messages\": [], \"tools\": [1]}", "\"tools\" beside" },
+    { "chatml", "{\"prompt\": \"a\"}", "its \"completion\" is neither" },
     { "chatml", "{\"tokens\": [1, 2], \"mask\": [1]}", "\"mask\" has 1 elements, but \"tokens\" 2" },
-    { "chatml", "{\"tokens\": [1, 1000000]}", "token 2 is no whole number below" }, { "chatml", "{\"tokens\": [1, 1.5]}", "token 2 is" },
-    { "chatml", "{\"tokens\": [1, -1]}", "token 2 is" }, { "chatml", "{\"tokens\": [1, 2], \"mask\": [0, 2]}", "element 2 of \"mask\"" },
-    { "chatml", "{\"tokens\": [1, 2], \"mask\": [1, 0]}", "none of its 2 tokens" }, { "chatml", "{\"tokens\": 1}", "no list of tokens" },
+    { "chatml", "{\"tokens\": [1, 1000000]}", "token 2 is no whole number below" },
+    { "chatml", "{\"tokens\": [1, 1.5]}", "token 2 is" },
+    { "chatml", "{\"tokens\": [1, -1]}", "token 2 is" },
+    { "chatml", "{\"tokens\": [1, 2], \"mask\": [0, 2]}", "element 2 of \"mask\"" },
+    { "chatml", "{\"tokens\": [1, 2], \"mask\": [1, 0]}", "none of its 2 tokens" },
+    { "chatml", "{\"tokens\": 1}", "no list of tokens" },
     { "mistral", "{\"messages\": [" TURN("system", "a") "]}", "role 'system', which chat template mistral" },
     { "mistral", "{\"messages\": [" TURN("assistant", "a") "]}", "turn 1 is of role 'assistant', but" },
     { "mistral", "{\"messages\": [" TURN("user", "a") "," TURN("user", "a") "]}", "turn 2 is of role 'user', but" },
