@@ -38,6 +38,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/plan_flags.c \
   %D%/cmd/plan/plan_for.c \
   %D%/cmd/plan/plan_head.c \
+  %D%/cmd/plan/plan_like.c \
   %D%/cmd/plan/plan_print.c \
   %D%/cmd/plan/plan_start.c \
   %D%/cmd/plan/plan_table.c \
@@ -87,6 +88,10 @@ libtercio_app_a_SOURCES = \
   %D%/prove/trail.c \
   %D%/calibrate/calibrate.c \
   %D%/calibrate/calibrate.h \
+  %D%/calibrate/like.c \
+  %D%/calibrate/like.h \
+  %D%/calibrate/like_run.c \
+  %D%/calibrate/like_table.c \
   %D%/calibrate/timings.c \
   %D%/calibrate/timings.h \
   %D%/train/batches.c \
@@ -291,7 +296,6 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/memory.c \
   %D%/plan/node_price.c \
   %D%/plan/plan.h \
-  %D%/plan/rates.c \
   %D%/plan/search.c \
   %D%/plan/search.h \
   %D%/plan/space.c \
@@ -300,6 +304,7 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/start.h \
   %D%/plan/sums.c \
   %D%/plan/tables.c \
+  %D%/plan/terms.c \
   %D%/plan/time.c \
   %D%/program/collective.c \
   %D%/program/collective.h \
@@ -450,6 +455,7 @@ libtercio_base_a_SOURCES = \
   %D%/config/list.h \
   %D%/config/options.c \
   %D%/config/options.def \
+  %D%/config/config_help.c \
   %D%/config/describe.c \
   %D%/config/expand.c \
   %D%/files/again.c \

@@ -152,6 +152,7 @@ unit_tests = \
   %D%/unit/plan/t_plan_search.t \
   %D%/unit/plan/t_plan_space.t \
   %D%/unit/plan/t_plan_start.t \
+  %D%/unit/plan/t_plan_terms.t \
   %D%/unit/program/t_digest.t \
   %D%/unit/program/t_parts.t \
   %D%/unit/program/t_pieces.t \
@@ -383,6 +384,7 @@ transcripts = \
   %D%/transcripts/errors.txt \
   %D%/transcripts/fusions.txt \
   %D%/transcripts/graph.txt \
+  %D%/transcripts/like.txt \
   %D%/transcripts/input.txt \
   %D%/transcripts/place.txt \
   %D%/transcripts/plan-calibrate.txt \
@@ -412,6 +414,7 @@ test_files = \
   %D%/bench/data \
   %D%/bench/decode \
   %D%/bench/decode_torch.py \
+  %D%/bench/fit_plan \
   %D%/bench/plan \
   %D%/bench/plan_size \
   %D%/bench/rates \
@@ -590,6 +593,7 @@ tests_unit_plan_t_plan_inference_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_search_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_space_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_start_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_terms_t_LDADD = $(pure_libs)
 tests_unit_program_t_digest_t_LDADD = $(pure_libs)
 tests_unit_program_t_parts_t_LDADD = $(pure_libs)
 tests_unit_program_t_pieces_t_LDADD = $(pure_libs)
@@ -671,7 +675,8 @@ $(emu_objects): $(top_srcdir)/%D%/emu/cuda_runtime.h $(top_srcdir)/%D%/emu/cubla
   $(top_srcdir)/%D%/emu/nvtx3/nvToolsExt.h $(top_srcdir)/kernels/cuda/dev.h \
   $(top_srcdir)/kernels/cuda/gemm.h $(top_srcdir)/kernels/cudnn/attention.h \
   $(top_srcdir)/kernels/attn_order.h $(top_srcdir)/kernels/cuda/attn.h $(top_srcdir)/kernels/cuda/ptx.h \
-  $(top_srcdir)/kernels/kernel.h $(top_srcdir)/kernels/nccl.h
+  $(top_srcdir)/kernels/kernel.h $(top_srcdir)/kernels/nccl.h $(top_srcdir)/src/graph/op.def \
+  $(top_srcdir)/src/graph/rule.h $(top_srcdir)/src/graph/matrices.h $(top_srcdir)/src/graph/row_order.h
 SUFFIXES += .eo .cc
 .cu.eo:
 	@$(MKDIR_P) $(@D)

@@ -15,7 +15,7 @@ enum { LANES = 32 };
 bool tc_cpu_is_few(const struct tc_call *c)
 {
   const int type = c->in[0].dtype;
-  return c->gemm.m >= 1 && c->gemm.m <= ROWS && !c->gemm.ta && c->gemm.tb && !(c->acc & 1)
+  return c->gemm.m >= 1 && c->gemm.m <= ROWS && !c->gemm.ta && c->gemm.tb && !(c->acc & 1) && !c->gemm.ld[0]
          && (type == TC_F32 || type == TC_BF16) && c->in[1].dtype == type && c->out[0].dtype == type;
 }
 

@@ -272,7 +272,8 @@ static int gpu_cluster(struct tc_cluster *k, struct tc_err *err)
   const char *comma = strrchr(text, ','), *name = comma ? comma + 2 : text, *card = tc_plan_device_of(name);
   TC_TRY(tc_cluster_read(k, card ? card : "cpu", err));
   snprintf(k->device.name, sizeof k->device.name, "%.*s", (int)sizeof k->device.name - 1, name);
-  k->device.memory_bytes = (double)total;
+  k->device.context_bytes = (double)TC_MIN(total - left, total / 20);      /* more than that is another process's */
+  k->device.memory_bytes = (double)total - k->device.context_bytes;
   if (card) return 0;
   memset(k->device.flops, 0, sizeof k->device.flops);
   k->device.bytes_per_s = 0;

@@ -16,7 +16,7 @@ struct recipe {
   const struct tc_stage *stage;  /* [n] */
   int n;
   int64_t end;                   /* the last step: train.steps or train.stop_at */
-  struct tc_data **d;            /* [n]; NULL: no data are named */
+  struct tc_data_stage *data;    /* [n]; NULL: no data are named */
 };
 
 static void print_step(const struct recipe *r, json_t *list, int64_t step)
@@ -70,8 +70,8 @@ static int64_t samples_of(const struct recipe *r, int k)
 
 static void print_source(const struct recipe *r, int k, int i, int width, json_t *list)
 {
-  const struct tc_data *d = r->d[k];
-  const int64_t all = samples_of(r, k), samples = tc_data_taken(d, i, all), tokens = samples * r->stage[k].context;
+  const struct tc_data *d = r->data[k].d;
+  const int64_t all = samples_of(r, k), samples = tc_data_stage_taken(&r->data[k], i, all), tokens = samples * r->stage[k].context;
   const double share = all ? (double)samples / (double)all : 0, passes = (double)samples / (double)tc_data_windows(d, i);
   char text[32];
   tc_human_count(text, sizeof text, (double)tokens);
@@ -85,12 +85,12 @@ static void print_sources(const struct recipe *r, json_t *list)
 {
   int width = (int)strlen("source");
   for (int k = 0; k < r->n; k++)
-    for (int i = 0; i < tc_data_sources(r->d[k]); i++)
-      width = TC_MAX(width, TC_MIN((int)strlen(tc_data_source_name(r->d[k], i)), 60));
+    for (int i = 0; i < tc_data_sources(r->data[k].d); i++)
+      width = TC_MAX(width, TC_MIN((int)strlen(tc_data_source_name(r->data[k].d, i)), 60));
   if (!list && r->n > 1) tc_out_head(STAGE SOURCE, width);
   else if (!list) tc_out_head(SOURCE, width);
   for (int k = 0; k < r->n; k++)
-    for (int i = 0; i < tc_data_sources(r->d[k]); i++) print_source(r, k, i, width, list);
+    for (int i = 0; i < tc_data_sources(r->data[k].d); i++) print_source(r, k, i, width, list);
 }
 
 static void print_all(const struct recipe *r, int64_t every, bool json)
@@ -103,20 +103,48 @@ static void print_all(const struct recipe *r, int64_t every, bool json)
   print_steps(r, rows, every);
   if (!json) printf("in all: %lld steps, %lld sequences, %s tokens\n", steps, sequences,
                     tc_human_count(text, sizeof text, (double)tokens));
-  if (r->d) print_sources(r, sources);
+  if (r->data) print_sources(r, sources);
   if (json)
     tc_out_json(json_pack("{s:o, s:{s:I, s:I, s:I}, s:o}", "steps", rows, "total", "steps", (json_int_t)steps, "sequences",
                           (json_int_t)sequences, "tokens", (json_int_t)tokens, "sources", sources),
                 JSON_INDENT(1) | JSON_REAL_PRECISION(12));
 }
 
-static int open_data(struct tc_data **d, const struct tc_stage *s, struct tc_err *err)
+/* The data of stage k: those of an earlier stage that has the same files and context. */
+static int open_data(struct recipe *r, int k, struct tc_err *err)
 {
+  const struct tc_stage *s = &r->stage[k];
   struct tc_model m;
+  struct tc_data *d = NULL;
   TC_TRY(tc_setup_model(&s->c, &m, err));
+  for (int i = 0; i < k && !d; i++)
+    if (r->stage[i].context == s->context && r->stage[i].c.data_train.item == s->c.data_train.item) d = (struct tc_data *)r->data[i].d;
   const struct tc_data_opts o = { .word = s->c.data_train.item, .n = s->c.data_train.n, .format = s->c.data_format,
                                   .part = s->c.data_val.n == 0 ? 1 : 0, .context = m.context, .vocab = m.vocab };
-  return tc_data_open(d, &o, err);
+  if (!d) TC_TRY(tc_data_open(&d, &o, err));
+  r->data[k] = (struct tc_data_stage){ .d = d, .origin = tc_calloc((size_t)tc_data_sources(d), sizeof(struct tc_origin)) };
+  return 0;
+}
+
+static void find_origins(struct recipe *r)
+{
+  int64_t *samples = tc_calloc((size_t)r->n, sizeof *samples);
+  for (int k = 0; k < r->n; k++) {
+    tc_data_origins(r->data, samples, k);
+    samples[k] = samples_of(r, k);
+  }
+  free(samples);
+}
+
+static void close_data(struct recipe *r)
+{
+  for (int k = r->n - 1; r->data && k >= 0; k--) {
+    bool own = true;
+    for (int i = 0; i < k; i++) own &= r->data[i].d != r->data[k].d;
+    if (own) tc_data_free((struct tc_data *)r->data[k].d);
+    free(r->data[k].origin);
+  }
+  free(r->data);
 }
 
 /* What the run itself checks before its first step. */
@@ -132,15 +160,16 @@ int tc_show_steps(struct tc_config *c, int64_t every, bool json, struct tc_err *
   struct tc_stage *stages;
   const int n = c->n_stages + 1;
   TC_TRY(tc_setup_stages(&stages, c, err));
-  struct recipe r = { .stage = stages, .n = n, .d = c->data_train.n ? tc_calloc((size_t)n, sizeof *r.d) : NULL };
-  int rc = !r.d && c->data_epochs > 0 ? tc_fail(err, TC_EUSER, "data.epochs needs data.train: of which files?") : 0;
-  for (int k = 0; k < n && r.d && !rc; k++) rc = open_data(&r.d[k], &stages[k], err);
-  if (!rc && r.d) rc = tc_run_steps(&c->train_steps, c, r.d[0], err);
+  struct recipe r = { .stage = stages, .n = n, .data = c->data_train.n ? tc_calloc((size_t)n, sizeof *r.data) : NULL };
+  int rc = !r.data && c->data_epochs > 0 ? tc_fail(err, TC_EUSER, "data.epochs needs data.train: of which files?") : 0;
+  for (int k = 0; k < n && r.data && !rc; k++) rc = open_data(&r, k, err);
+  if (!rc && r.data) rc = tc_run_steps(&c->train_steps, c, r.data[0].d, err);
   for (int k = 0; k < n; k++) stages[k].c.train_steps = c->train_steps;
   r.end = tc_last_step(c);
+  if (!rc && r.data) find_origins(&r);
   if (!rc) rc = check(&r, c, err);
   if (!rc) print_all(&r, every, json);
-  for (int k = 0; k < n && r.d; k++) tc_data_free(r.d[k]);
-  TC_FREE(r.d, stages);
+  close_data(&r);
+  free(stages);
   return rc;
 }

@@ -83,8 +83,9 @@ static int read_args(struct tc_config *c, int argc, char **argv, struct tc_err *
   if (file) TC_TRY(read_file(c, file, err));
   for (int i = 0; i < n_flags; i++) {
     const struct flag *f = &flags[i];
-    char *expanded;
-    TC_TRY(tc_expand(&expanded, f->value, "--", f->opt ? f->opt->name : f->key, err));
+    char *expanded, where[40] = "--";
+    if (!f->opt) tc_stage_name(where, sizeof where, f->stage, "--");
+    TC_TRY(tc_expand(&expanded, f->value, where, f->opt ? f->opt->name : f->key, err));
     c->expanded |= expanded && strcmp(expanded, f->value) != 0;
     const char *value = expanded ? expanded : f->value;
     const int rc = f->opt ? tc_opt_set(c, f->opt, value, "--", err) : tc_stage_set(c, f->stage, f->key, value, false, "--", err);

@@ -44,6 +44,7 @@ enum {
 #define STAGE_KEY(...) + 1
 #include "src/config/stage.def"
 };
+enum { TC_MOST_STAGES = 64 };
 /* A stage after the first: what it changes, from its first step on. given: first `from`, then the keys of stage.def. */
 struct tc_config_stage {
   int64_t from;                  /* its first step; tokens: the tokens of all steps before it, rounded up to whole steps */
@@ -54,6 +55,8 @@ struct tc_config_stage {
 void tc_config_at_stage(struct tc_config *out, const struct tc_config *c, int k);
 /* Local. Whether [stage NUMBER] gives a key, such as "data.train". */
 bool tc_stage_has(const struct tc_config *c, int number, const char *key);
+/* "data.train, train.lr": what stage `number`, from 2 on, changes; what a stage can change if it is 0. Returns text. */
+const char *tc_stage_changes(const struct tc_config *c, int number, char *text, size_t size);
 
 /* Local. Defaults, then argv's first argument without dashes as a run file (INI), then
  * --section.key=value (or --section.key value) flags in order. An unknown key fails
@@ -98,11 +101,12 @@ struct tc_config_change {
   const char *name;                    /* "train.lr", "stage2.train.lr" */
   enum tc_resume resume;
   bool names_files;                    /* its values are names of files or folders */
-  bool of_stage;                       /* of a section [stage N]: there is no option of this name */
+  int stage;                           /* of the section [stage N]: there is no option of this name; 0: an option */
   char stage_name[40];
   char was[100], is[100];              /* cut off if they are longer */
 };
-/* Local. Index of the first option >= from whose value differs, those of stages after all others; -1: none. */
+/* Local. Index of the first option >= from whose value differs, those of stages after all others, of each stage `from` first;
+ * -1: none. `from` changes no more than the rate where the stage gives nothing else. */
 int tc_config_next_change(const struct tc_config *was, const struct tc_config *is, int from,
                           struct tc_config_change *out);
 /* Local. Option number `option` of *to becomes that of *from, which stays its owner. */

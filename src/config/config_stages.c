@@ -13,8 +13,6 @@ static const struct { const char *name; enum tc_resume resume; } keys[TC_STAGE_K
 #include "src/config/stage.def"
 };
 
-enum { MOST_STAGES = 64 };
-
 /* Key k of a stage: 0 is "from". */
 static int find_key(const char *key)
 {
@@ -26,17 +24,18 @@ static int find_key(const char *key)
 
 int tc_stage_number(const char *name, char after)
 {
-  if (strncmp(name, "stage", 5) != 0) return -1;
-  name += 5 + strspn(name + 5, " \t");
+  const char *digits = name + 5;
   char *end;
-  const long n = isdigit((unsigned char)*name) ? strtol(name, &end, 10) : 0;
-  return n > 0 && n < 1000000 && *end == after ? (int)n : isdigit((unsigned char)*name) || !*name ? 0 : -1;
+  if (strncasecmp(name, "stage", 5) != 0) return -1;
+  digits += strspn(digits, " \t");
+  const long n = isdigit((unsigned char)*digits) ? strtol(digits, &end, 10) : 0;
+  return *name == 's' && n > 0 && n < 1000000 && *end == after ? (int)n : 0;
 }
 
 /* Stages up to this number are there, as far as they are missing without a key. */
 static struct tc_config_stage *stage_at(struct tc_config *c, int number)
 {
-  if (!c->stage) c->stage = tc_pool_alloc(c->pool, MOST_STAGES * sizeof *c->stage);
+  if (!c->stage) c->stage = tc_pool_alloc(c->pool, TC_MOST_STAGES * sizeof *c->stage);
   for (; c->n_stages < number - 1; c->n_stages++) {
     struct tc_config_stage *s = &c->stage[c->n_stages];
     *s = (struct tc_config_stage){ .values = tc_pool_alloc(c->pool, sizeof *s->values) };
@@ -59,30 +58,47 @@ static bool parse_from(const char *value, struct tc_config_stage *s)
   return true;
 }
 
+const char *tc_stage_changes(const struct tc_config *c, int number, char *text, size_t size)
+{
+  *text = '\0';
+  for (int i = 0; i < TC_STAGE_KEYS; i++)
+    if (!number || tc_stage_has(c, number, keys[i].name)) tc_text_add(text, size, "%s%s", *text ? ", " : "", keys[i].name);
+  return text;
+}
+
 static int unknown(int number, const char *key, const char *where, struct tc_err *err)
 {
-  char list[300] = "from";
-  for (int i = 0; i < TC_STAGE_KEYS; i++) tc_text_add(list, sizeof list, ", %s", keys[i].name);
-  return tc_fail(err, TC_EUSER, "%sa stage can't change %.60s ([stage %d]); it takes %s", where, key, number, list);
+  char list[300];
+  tc_stage_changes(NULL, 0, list, sizeof list);
+  return tc_fail(err, TC_EUSER, "%sa stage can't change %.60s ([stage %d]); it takes from, %s", where, key, number, list);
+}
+
+void tc_stage_name(char *text, size_t size, int number, const char *where)
+{
+  if (!strcmp(where, "--")) snprintf(text, size, "--stage%d.", number);
+  else snprintf(text, size, "%.400s[stage %d] ", where, number);
 }
 
 int tc_stage_set(struct tc_config *c, int number, const char *key, const char *value, bool append, const char *where,
                  struct tc_err *err)
 {
   const int k = find_key(key);
-  if (number < 2 || number > MOST_STAGES)
+  char named[500];
+  tc_stage_name(named, sizeof named, number, where);
+  if (!strcmp(where, "--")) where = "";
+  if (number < 2 || number > TC_MOST_STAGES)
     return tc_fail(err, TC_EUSER, "%sthe stages after the first are [stage 2] to [stage %d]; what stands in other "
-                   "sections is the first", where, MOST_STAGES);
+                   "sections is the first", where, TC_MOST_STAGES);
   if (k < 0) return unknown(number, key, where, err);
   struct tc_config_stage *s = stage_at(c, number);
   s->given[k] = true;
   if (k > 0) {
     const struct tc_opt *o = tc_opt_find(key);
-    return append ? tc_opt_append(s->values, o, value, where, err) : tc_opt_set(s->values, o, value, where, err);
+    return append ? tc_opt_append(s->values, o, value, named, err) : tc_opt_set(s->values, o, value, named, err);
   }
   if (parse_from(value, s)) return 0;
-  return tc_fail(err, TC_EUSER, "%sfrom is \"%.60s\" in stage %d; it has to be the stage's first step, such as 1000, or the "
-                 "tokens after which it begins, such as 2e9 tokens", where, value, number);
+  return tc_fail(err, TC_EUSER, "%sfrom is \"%.60s\"; it has to be the stage's first step, such as 1000, or the "
+                 "tokens after which it begins, such as 2e9 tokens", named, value);
 }
 
 bool tc_stage_has(const struct tc_config *c, int number, const char *key)
@@ -92,6 +108,10 @@ bool tc_stage_has(const struct tc_config *c, int number, const char *key)
 
 int tc_stages_check(const struct tc_config *c, struct tc_err *err)
 {
+  const bool saves = c->ckpt_every == TC_STAGE;
+  if (!c->n_stages && (saves || c->train_eval_every == TC_STAGE))
+    return tc_fail(err, TC_EUSER, "%s = stage is after each stage, but the run has only one: a number of steps, epoch, or a section "
+                   "[stage 2] would fit", saves ? "ckpt.every" : "train.eval_every");
   for (int i = 0; i < c->n_stages; i++) {
     const struct tc_config_stage *s = &c->stage[i];
     bool any = false;
@@ -134,6 +154,14 @@ void tc_stages_print(FILE *f, const struct tc_config *c)
   }
 }
 
+/* What it changes that a stage begins elsewhere: what it gives. */
+static enum tc_resume begin_changes(const struct tc_config *c, int stage)
+{
+  for (int k = 1; k <= TC_STAGE_KEYS && stage < c->n_stages; k++)
+    if (c->stage[stage].given[k] && keys[k - 1].resume != TC_RESUME_RATE) return TC_RESUME_SAMPLES;
+  return TC_RESUME_RATE;
+}
+
 int tc_stages_next_change(const struct tc_config *was, const struct tc_config *is, int from, struct tc_config_change *out)
 {
   const int each = TC_STAGE_KEYS + 1, n = TC_MAX(was->n_stages, is->n_stages) * each;
@@ -141,8 +169,9 @@ int tc_stages_next_change(const struct tc_config *was, const struct tc_config *i
     const int k = i % each;
     char *a = key_text(was, i / each, k), *b = key_text(is, i / each, k);
     const bool same = strcmp(a, b) == 0;
-    *out = (struct tc_config_change){ .resume = k ? keys[k - 1].resume : TC_RESUME_SAMPLES, .of_stage = true };
-    snprintf(out->stage_name, sizeof out->stage_name, "stage%d.%s", i / each + 2, k ? keys[k - 1].name : "from");
+    *out = (struct tc_config_change){ .stage = i / each + 2 };
+    out->resume = k ? keys[k - 1].resume : TC_MIN(begin_changes(was, i / each), begin_changes(is, i / each));
+    snprintf(out->stage_name, sizeof out->stage_name, "stage%d.%s", out->stage, k ? keys[k - 1].name : "from");
     out->name = out->stage_name;
     snprintf(out->was, sizeof out->was, "%s", a);
     snprintf(out->is, sizeof out->is, "%s", b);

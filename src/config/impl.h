@@ -53,10 +53,12 @@ const struct tc_opt *tc_opt_find(const char *name);
 /* config_stages.c. Local. The number in "stage 2", or "stage2" before `after`; 0: not a number from 1 on; -1: no stage is
  * meant. */
 int tc_stage_number(const char *name, char after);
+/* What stands before a key of a stage in a sentence: "--stage2." of a flag, whose where is "--", else "run.ini:12: [stage 2] ". */
+void tc_stage_name(char *text, size_t size, int number, const char *where);
 /* Sets key `from`, or an option by its full name, of a stage; append: words more for a LIST. TC_EUSER. */
 int tc_stage_set(struct tc_config *c, int number, const char *key, const char *value, bool append, const char *where,
                  struct tc_err *err);
-/* TC_EUSER: a stage has no begin. */
+/* TC_EUSER: a stage has no begin, or something is to be after each stage of one. */
 int tc_stages_check(const struct tc_config *c, struct tc_err *err);
 /* The sections as they stand in a run file; what differs, as tc_config_next_change, from 0 on. */
 void tc_stages_print(FILE *f, const struct tc_config *c);

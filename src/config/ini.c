@@ -72,10 +72,11 @@ static int read_section(struct reader *r, char *s, struct tc_err *err)
 /* A key of a stage, or words more for the list above. */
 static int set_stage(struct reader *r, const char *key, const char *value, bool append, struct tc_err *err)
 {
-  char *expanded = NULL;
+  char *expanded = NULL, where[500];
+  tc_stage_name(where, sizeof where, r->stage, r->where);
   if (!append && tc_stage_has(r->c, r->stage, key))
     return tc_fail(err, TC_EUSER, "%s%s of stage %d was given already", r->where, key, r->stage);
-  if (!r->saved) TC_TRY(tc_expand(&expanded, value, r->where, key, err));
+  if (!r->saved) TC_TRY(tc_expand(&expanded, value, where, key, err));
   r->c->expanded |= expanded && strcmp(expanded, value) != 0;
   const int rc = tc_stage_set(r->c, r->stage, key, expanded ? expanded : value, append, r->where, err);
   free(expanded);

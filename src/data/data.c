@@ -357,15 +357,25 @@ int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err)
 
 /* ---- samples ----------------------------------------------------------------------------------- */
 
-/* Where a stage takes up source i, if one of the n stages before it has read it with the same windows. */
+/* How many of the sources before source i have its name. */
+static int same_before(const struct tc_data *d, int i)
+{
+  int n = 0;
+  for (int j = 0; j < i; j++) n += !strcmp(d->source[j].name, d->source[i].name);
+  return n;
+}
+
+/* Where a stage takes up source i, if one of the n stages before it has read it with the same windows: of sources of one name
+ * the first after the first, the second after the second. */
 static bool goes_on(struct tc_origin *o, const struct tc_data_stage *s, const int64_t *samples, int n, int i)
 {
   const struct tc_data *d = s[n].d;
+  const int nth = same_before(d, i);
   for (int k = n - 1; k >= 0; k--)
     for (int j = 0; j < s[k].d->n && s[k].d->context == d->context; j++) {
-      if (strcmp(s[k].d->source[j].name, d->source[i].name)) continue;
+      if (strcmp(s[k].d->source[j].name, d->source[i].name) || same_before(s[k].d, j) != nth) continue;
       *o = s[k].origin[j];
-      o->taken += tc_data_taken(s[k].d, j, samples[k]);
+      o->taken += tc_data_taken(s[k].d, j, s[k].samples + samples[k]);
       return true;
     }
   return false;
@@ -375,14 +385,19 @@ void tc_data_origins(struct tc_data_stage *s, const int64_t *samples, int n)
 {
   struct tc_origin *origin = s[n].origin;
   int next = 0;
+  if (n && s[n].d == s[n - 1].d) {
+    memcpy(origin, s[n - 1].origin, (size_t)s[n].d->n * sizeof *origin);
+    s[n].samples = s[n - 1].samples + samples[n - 1];
+    return;
+  }
   for (int k = 0; k < n; k++)
     for (int j = 0; j < s[k].d->n; j++) next = TC_MAX(next, s[k].origin[j].number + 1);
-  for (int i = 0; i < s[n].d->n; i++) {
-    bool on = goes_on(&origin[i], s, samples, n, i);
-    for (int j = 0; j < i && on; j++) on = origin[j].number != origin[i].number;    /* one name twice: the second one begins */
-    if (!on) origin[i] = (struct tc_origin){ next++, 0 };
-  }
+  for (int i = 0; i < s[n].d->n; i++)
+    if (!goes_on(&origin[i], s, samples, n, i)) origin[i] = (struct tc_origin){ next++, 0 };
 }
+
+int64_t tc_data_stage_taken(const struct tc_data_stage *s, int source, int64_t n)
+{ return tc_data_taken(s->d, source, s->samples + n) - tc_data_taken(s->d, source, s->samples); }
 
 /* Where window i of a source is, for windows.c. */
 static int64_t window_at(const struct tc_data *d, int source, int64_t i)
@@ -394,7 +409,7 @@ static int64_t window_at(const struct tc_data *d, int source, int64_t i)
 static int64_t find_start(const struct tc_data_stage *st, const struct tc_samples *s, int64_t step, int64_t b, int *source)
 {
   const struct tc_data *d = st->d;
-  const int64_t in_stage = tc_blend_at(&d->blend, (step - 1 - st->before) * s->batch + b, source);
+  const int64_t in_stage = tc_blend_at(&d->blend, st->samples + (step - 1 - st->before) * s->batch + b, source);
   const struct tc_source *src = &d->source[*source];
   const struct tc_origin o = st->origin ? st->origin[*source] : (struct tc_origin){ *source, 0 };
   const int64_t windows = tc_data_windows(d, *source), i = o.taken + in_stage;

@@ -149,11 +149,15 @@ int tc_data_train(const struct tc_data *d, struct tc_reader *r, const struct tc_
 /* What the stages of a run before one say of a source: by which number its order is drawn, and how many of its samples they
  * took, after which this stage goes on. */
 struct tc_origin { int number; int64_t taken; };
-/* A stage on a data set: samples are counted after `before` steps; origin[sources], of which the first stage has { i, 0 }. */
-struct tc_data_stage { const struct tc_data *d; struct tc_origin *origin; int64_t before; };
-/* Local. Fills s[n].origin, by the n stages before it, of which stage i takes samples[i] samples. A source of the same name and
- * context as one of these goes on where the last of them stopped; any other begins, with a number of its own. */
+/* A stage on a data set: samples are counted after `before` steps, and after the `samples` that the stages just before took from
+ * the same data set; origin[sources], of which the first stage has { i, 0 }. */
+struct tc_data_stage { const struct tc_data *d; struct tc_origin *origin; int64_t before, samples; };
+/* Local. Fills s[n].origin and samples, by the n stages before it, of which stage i takes samples[i] samples. A source of the same
+ * name and context as one of these goes on where the last of them stopped; any other begins, with a number of its own. A blend
+ * goes on, too, while the data set is the same. */
 void tc_data_origins(struct tc_data_stage *s, const int64_t *samples, int n);
+/* How many of the first n samples of a stage are of this source. */
+int64_t tc_data_stage_taken(const struct tc_data_stage *s, int source, int64_t n);
 /* tc_data_train of a stage; step from s->before + 1 on. */
 int tc_data_train_stage(const struct tc_data_stage *s, struct tc_reader *r, const struct tc_samples *how, int64_t step,
                         int64_t b, const struct tc_batch *to, struct tc_err *err);

@@ -4,11 +4,20 @@
 #include <math.h>
 #include <string.h>
 
+#define NEARLY 1.02                              /* of a device's memory: what more may be there than is assumed */
+
 int tc_emit_fits(const struct tc_plan_job *j, const struct tc_plan *p, struct tc_err *err)
 {
   const double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE], memory = j->cluster.device.memory_bytes;
   const double host = tc_plan_host_bytes(p, &j->cluster), has = j->cluster.device.host_bytes;
-  char a[32], b[32];
+  char a[32], b[32], c[32], besides[80] = "";
+  if (j->cluster.device.context_bytes > 0 && memory == j->own_bytes)
+    snprintf(besides, sizeof besides, " besides %s for CUDA and libraries (assumed, unless --calibrate measured it)",
+             tc_human_bytes(c, sizeof c, j->cluster.device.context_bytes));
+  if (most > memory && most <= NEARLY * memory)
+    return tc_fail(err, TC_ELAYOUT, "the layout does not fit, by %.2g %%: a device needs %s and has %s%s; more recomputation "
+                   "(train.recompute), a smaller train.micro_batch, or, if it is known to be there, a larger --memory would fit",
+                   100 * (most / memory - 1), tc_human_bytes(a, sizeof a, most), tc_human_bytes(b, sizeof b, memory), besides);
   if (most > memory)
     return tc_fail(err, TC_ELAYOUT, "the layout does not fit: a device needs %s and has %s; tercio plan --nodes N "
                    "--gpus-per-node G searches layouts that fit", tc_human_bytes(a, sizeof a, most),

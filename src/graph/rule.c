@@ -46,7 +46,7 @@ struct tc_gemm tc_rule_gemm(const struct tc_graph *g, const struct tc_node *n, c
   char subs[TC_RULE_MAX][TC_DIMS + 1];
   tc_rule_parse(g, n, subs);
   const char *A = subs[0], *B = subs[1], *C = subs[n->n_in];
-  struct tc_gemm p = { 1, 1, 1, !has(C, A[0]), has(C, B[0]) };
+  struct tc_gemm p = { 1, 1, 1, !has(C, A[0]), has(C, B[0]), { 0 } };
   bool columns = false;
   for (int i = 0; C[i]; i++) {                   /* rows are A's subscripts, columns B's */
     const bool row = has(A, C[i]);

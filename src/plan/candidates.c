@@ -7,9 +7,38 @@
 #include <string.h>
 
 const char *const tc_plan_key_name[TC_KEYS] = {
-  "mesh.pp", "mesh.dp", "mesh.cp", "mesh.tp", "train.micro_batch", "parallel.data", "parallel.schedule",
-  "parallel.virtual_stages", "parallel.sequence", "train.recompute", "parallel.offload"
+#define NAME(id, section, key, member) #section "." #key,
+  TC_PLAN_KEYS(NAME, NAME, NAME)
 };
+
+const char *tc_plan_key_text(char *text, size_t size, int key, int64_t value)
+{
+  const char *word = NULL;
+  switch (key) {
+#define NUMBER(id, section, key, member)
+#define WORD(id, section, key, member) case TC_KEY_##id: word = tc_word_##section##_##key((int)value); break;
+#define YESNO(id, section, key, member) case TC_KEY_##id: word = value ? "yes" : "no"; break;
+  TC_PLAN_KEYS(NUMBER, WORD, YESNO)
+  }
+  if (!word && value == TC_AUTO) word = "auto";
+  if (word) snprintf(text, size, "%s", word);
+  else snprintf(text, size, "%lld", (long long)value);
+  return text;
+}
+
+int64_t tc_plan_key_value(const struct tc_config *c, int key)
+{
+#define OF(id, section, key, member) c->section##_##key,
+  const int64_t of[TC_KEYS] = { TC_PLAN_KEYS(OF, OF, OF) };
+  return of[key];
+}
+
+static int64_t value_of(const struct tc_cand *x, int key)
+{
+#define MEMBER(id, section, key, member) x->member,
+  const int64_t of[TC_KEYS] = { TC_PLAN_KEYS(MEMBER, MEMBER, MEMBER) };
+  return of[key];
+}
 
 /* ---- families -------------------------------------------------------------------- */
 
@@ -24,20 +53,12 @@ static struct tc_plan_family *family(struct tc_plan_found *f, int key, const cha
   return x;
 }
 
-static void value_text(char *buf, size_t size, const struct tc_cand *x, int key)
+/* Without a pipeline there is no schedule. */
+static const char *value_text(char *buf, size_t size, const struct tc_cand *x, int key)
 {
-  const int32_t n[] = { [TC_KEY_PP] = x->pp, [TC_KEY_DP] = x->dp, [TC_KEY_CP] = x->cp, [TC_KEY_TP] = x->tp,
-                        [TC_KEY_MICRO] = x->micro, [TC_KEY_VIRTUAL_STAGES] = x->virtual_stages };
-  switch (key) {
-  case TC_KEY_DATA: snprintf(buf, size, "%s", tc_word_parallel_data(x->data)); break;
-  case TC_KEY_SCHEDULE:
-    snprintf(buf, size, "%s", x->pp > 1 ? tc_word_parallel_schedule(x->schedule) : "none");
-    break;
-  case TC_KEY_SEQUENCE: snprintf(buf, size, "%s", x->sequence ? "yes" : "no"); break;
-  case TC_KEY_RECOMPUTE: snprintf(buf, size, "%s", tc_word_train_recompute(x->recompute)); break;
-  case TC_KEY_OFFLOAD: snprintf(buf, size, "%s", tc_word_parallel_offload(x->offload)); break;
-  default: snprintf(buf, size, "%d", n[key]);
-  }
+  if (key == TC_KEY_SCHEDULE && x->pp == 1) snprintf(buf, size, "none");
+  else tc_plan_key_text(buf, size, key, value_of(x, key));
+  return buf;
 }
 
 /* Counts a layout in the family of its value of a key. why NULL: it is possible, with this much memory. */

@@ -2,10 +2,11 @@
  *
  * A file has lines "key = value"; "#" starts a comment. Keys that are missing have the values of devices.def
  * for the file's device. The table `fields` has all keys except timings:
- *   fuses = NAME ..., groups of schedule/fusion.def that the device runs as one call
+ *   attention = cudnn|own|triton|unfused
+ *   fuses = none, or NAME ..., groups of schedule/fusion.def that the device runs as one call
  *   op NAME RANKS key0 key1 key2 key3 = seconds
  *   links node|network|spine = FILE, printed by tercio comm --json
- *   link node|network|spine COLLECTIVE = latency seconds, bytes per second (all: every collective)
+ *   link node|network|spine COLLECTIVE = latency seconds, bytes per second (all: every collective)[, bytes with half the rate]
  * A spine without lines of its own is as fast as the network. */
 #include "src/plan/impl.h"
 
@@ -22,13 +23,12 @@ const char *const tc_wire_name[TC_WIRES] = { "node", "network", "spine" };
 
 static const struct card {
   const char *name;
-  double memory, fp32, bf16, bytes, node, net, host, eff_flops, eff_bytes;
+  double memory, fp32, bf16, bytes, node, net, host, eff_flops, eff_bytes, multiprocessors;
   int capability;
 } cards[] = {
-#define DEVICE(name, memory, fp32, bf16, bw, node, net, host, ef, eb, cc) \
-  { name, memory, fp32, bf16, bw, node, net, host, ef, eb, cc },
+#define DEVICE(name, memory, fp32, bf16, bw, node, net, host, ef, eb, sm, cc) \
+  { name, memory, fp32, bf16, bw, node, net, host, ef, eb, sm, cc },
 #include "src/plan/devices.def"
-#undef DEVICE
 };
 enum { N_CARDS = sizeof cards / sizeof *cards };
 
@@ -38,11 +38,14 @@ enum unit { BYTES, SECONDS, NUMBER };
 static const struct { const char *key; size_t at; int unit; } fields[] = {
 #define F(key, member, unit) { key, offsetof(struct tc_cluster, member), unit }
   F("memory", device.memory_bytes, BYTES), F("host_memory", device.host_bytes, BYTES),
+  F("context_memory", device.context_bytes, BYTES),
   F("fp32_flops", device.flops[TC_F32], NUMBER), F("bf16_flops", device.flops[TC_BF16], NUMBER),
   F("memory_rate", device.bytes_per_s, BYTES), F("copy_rate", device.copy_bytes_per_s, BYTES),
   F("eff_flops", device.eff_flops, NUMBER), F("eff_bytes", device.eff_bytes, NUMBER),
   F("op_seconds", device.op_s, NUMBER), F("issue_seconds", device.issue_s, NUMBER),
-  F("cores", device.cores, NUMBER), F("steal", device.steal, NUMBER), F("disk_rate",
+  F("multiprocessors", device.multiprocessors, NUMBER), F("capability", device.capability, NUMBER),
+  F("cores", device.cores, NUMBER), F("steal", device.steal, NUMBER),
+  F("steal_network", device.steal_network, NUMBER), F("exposed", device.exposed, NUMBER), F("disk_rate",
       disk_bytes_per_s, BYTES),
   F("node_mtbf", mtbf_s, SECONDS), F("switch_nodes", switch_nodes, NUMBER),
 #undef F
@@ -90,11 +93,12 @@ static int find_wire(const char *name)
   return w;
 }
 
-static void set_link(struct tc_link *l, double latency_s, double bytes_per_s)
+static void set_link(struct tc_link *l, double latency_s, double bytes_per_s, double half_bytes)
 {
   for (int i = TC_FIRST_COLL; i < TC_COLLS; i++) {
     l->latency_s[i] = latency_s;
     l->bytes_per_s[i] = bytes_per_s;
+    l->half_bytes[i] = half_bytes;
     l->measured[i].n = 0;
   }
 }
@@ -127,6 +131,17 @@ static int no_device(const char *name, struct tc_err *err)
                  "--calibrate wrote (its name with a . or a /)", name, list);
 }
 
+/* What NCCL makes of a GPU's links. Of the line rate its large collectives reach 235 of an A100's 300 GB/s and 370 of an H100's
+ * 450 within a node, 23.5 of 25 GB/s a GPU between nodes (github.com/NVIDIA/nccl-tests issue 212, nccl issue 1455; README of
+ * AML_NCCL_Test, 2023: all_reduce_perf on 8 and 16 A100s of Azure's ND A100 v4). Smaller ones take these seconds more, by the
+ * latter's tables from 1 MB to 8 GB, besides the latency: at 16 MB 70 us on a node, 200 us on two. NCCL's kernels have 24 blocks
+ * (24 channels: nccl issue 1161, nccl-tests issue 100), each on a multiprocessor that does nothing else meanwhile. */
+#define NCCL_BLOCKS 24
+#define NODE_PART 0.8
+#define NODE_FILL_S 70e-6
+#define NETWORK_PART 0.94
+#define NETWORK_FILL_S 200e-6
+
 /* Launch of an op, latency within a node and between nodes: assumed if not measured. */
 static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err)
 {
@@ -135,18 +150,28 @@ static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err
   for (int i = 0; i < N_CARDS; i++)
     if (!strcmp(name, cards[i].name) && runs(&cards[i])) c = &cards[i];
   if (!c) return no_device(name, err);
+  const bool gpu = c->capability > 0;
   struct tc_plan_device *d = &k->device;
   snprintf(d->name, sizeof d->name, "%s", c->name);
-  d->memory_bytes = c->memory * 1e9;
+  d->context_bytes = gpu ? CONTEXT_GB * 1e9 : 0;
+  d->memory_bytes = c->memory * 1e9 - d->context_bytes;
   d->flops[TC_F32] = c->fp32 * 1e12;
   d->flops[TC_BF16] = c->bf16 * 1e12;
   d->bytes_per_s = c->bytes * 1e9;
   d->copy_bytes_per_s = c->host * 1e9;
   d->eff_flops = c->eff_flops;
   d->eff_bytes = c->eff_bytes;
+  d->multiprocessors = c->multiprocessors;
+  d->capability = c->capability;
+  d->steal = d->steal_network = gpu ? NCCL_BLOCKS / c->multiprocessors : 0;
   d->op_s = launch_s;
-  set_link(&k->link[TC_WIRE_NODE], node_s, c->node * 1e9);
-  set_link(&k->link[TC_WIRE_NETWORK], network_s, c->net * 1e9);
+  const double node = c->node * 1e9 * (gpu ? NODE_PART : 1), network = c->net * 1e9 * (gpu ? NETWORK_PART : 1);
+  set_link(&k->link[TC_WIRE_NODE], node_s, node, gpu ? node * NODE_FILL_S : 0);
+  set_link(&k->link[TC_WIRE_NETWORK], network_s, network, gpu ? network * NETWORK_FILL_S : 0);
+  for (int w = 0; w < TC_WIRES; w++) k->link[w].half_bytes[TC_SEND] = k->link[w].half_bytes[TC_RECV] = 0;
+  /* GELU's gradient within its product: cuBLASLt does it on 9.x alone (kernels/cuda/gemm.cu). */
+  const uint32_t gelu = UINT32_C(1) << TC_FUSE_GELU_BWD | UINT32_C(1) << TC_FUSE_GELU_BIAS_BWD;
+  if (gpu) d->fuses = (UINT32_MAX >> (32 - TC_FUSIONS)) & (c->capability / 10 == 9 ? UINT32_MAX : ~gelu);
   return 0;
 }
 
@@ -177,26 +202,28 @@ static int not_known(const struct file *f, const char *key, const char *const *n
                  near >= 0 ? "?" : "");
 }
 
-/* "link node all_reduce", "link network all": value "latency, bytes per second". */
+/* "link node all_reduce", "link network all": value "latency, bytes per second", and the bytes with half of that rate if any. */
 static int read_link(const struct file *f, const char *key, const char *value, struct tc_err *err)
 {
   char wire[32], coll[32];
-  double s, rate;
-  int end = 0, w, c;
+  double s, rate, half = 0;
+  int end = 0, more = 0, w, c;
   if (sscanf(key, "link %31s %31s", wire, coll) != 2 || (w = find_wire(wire)) == TC_WIRES ||
       ((c = tc_coll_named(coll)) < 0 && strcmp(coll, "all")))
     return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known; a link is one of node, network or "
                    "spine, for all collectives or for one, such as \"link node all_reduce\"",
                    f->path, f->line, key);
-  if (sscanf(value, "%lf , %lf%n", &s, &rate, &end) != 2 || value[end] || !(s >= 0) ||
-      !(rate > 0) || !isfinite(s) || !isfinite(rate))
+  const bool two = sscanf(value, "%lf , %lf%n", &s, &rate, &end) == 2;
+  if (two && sscanf(value + end, " , %lf%n", &half, &more) == 1) end += more;
+  if (!two || value[end] || !(s >= 0) || !(rate > 0) || !(half >= 0) || !isfinite(s) || !isfinite(rate) || !isfinite(half))
     return bad_value(f, key, value, "latency in seconds and a rate in bytes per second, such as "
                      "10e-6, 25e9", err);
   if (c < 0) {
-    set_link(&f->k->link[w], s, rate);
+    set_link(&f->k->link[w], s, rate, half);
   } else {
     f->k->link[w].latency_s[c] = s;
     f->k->link[w].bytes_per_s[c] = rate;
+    f->k->link[w].half_bytes[c] = half;
     f->k->link[w].measured[c].n = 0;
   }
   return 0;
@@ -225,6 +252,8 @@ static int read_fuses(const struct file *f, char *value, struct tc_err *err)
 {
   const char *names[TC_FUSIONS];
   for (int i = 0; i < TC_FUSIONS; i++) names[i] = tc_fusion_rule[i].name;
+  f->k->device.fuses = 0;
+  if (!strcmp(value, "none")) return 0;
   for (char *at = NULL, *word = strtok_r(value, " \t,", &at); word; word = strtok_r(NULL, " \t,", &at)) {
     int i = 0;
     while (i < TC_FUSIONS && strcmp(word, names[i])) i++;
@@ -232,6 +261,16 @@ static int read_fuses(const struct file *f, char *value, struct tc_err *err)
     f->k->device.fuses |= UINT32_C(1) << i;
   }
   return 0;
+}
+
+static int read_attention(const struct file *f, const char *value, struct tc_err *err)
+{
+  for (int i = 0; i < TC_ATTN_BYS; i++)
+    if (!strcmp(value, tc_attn_by_name[i])) {
+      f->k->device.attention = i;
+      return 0;
+    }
+  return bad_value(f, "attention", value, "kind of attention: cudnn, own, triton or unfused would fit", err);
 }
 
 static int read_field(const struct file *f, const char *key, const char *value, struct tc_err *err)
@@ -272,9 +311,26 @@ static int check_order(struct file *f, char *key, struct tc_err *err)
   return 0;
 }
 
-static int read_line(struct file *f, char *line, struct tc_err *err)
+static int set_key(const struct file *f, const char *key, char *value, struct tc_err *err)
 {
   struct tc_cluster *k = f->k;
+  if (!strncmp(key, "link ", 5)) return read_link(f, key, value, err);
+  if (!strncmp(key, "links ", 6)) {
+    int w = find_wire(key + 6);
+    return w < TC_WIRES ? tc_links_read(&k->link[w], value, err) : not_known(f, key, NULL, 0, err);
+  }
+  if (!strcmp(key, "fuses")) return read_fuses(f, value, err);
+  if (!strcmp(key, "attention")) return read_attention(f, value, err);
+  if (!strcmp(key, "device")) return from_table(k, value, err);
+  if (!strcmp(key, "name")) {
+    snprintf(k->device.name, sizeof k->device.name, "%s", value);
+    return 0;
+  }
+  return read_field(f, key, value, err);
+}
+
+static int read_line(struct file *f, char *line, struct tc_err *err)
+{
   line[strcspn(line, "#\r\n")] = 0;
   char *eq = strchr(line, '='), *key = line, *value = eq ? eq + 1 : NULL;
   while (isspace((unsigned char)*key)) key++;
@@ -286,18 +342,7 @@ static int read_line(struct file *f, char *line, struct tc_err *err)
   for (char *s = key + strlen(key); s > key && isspace((unsigned char)s[-1]);) *--s = 0;
   if (!strncmp(key, "op ", 3)) return read_op(f, key, value, err);
   TC_TRY(check_order(f, key, err));
-  if (!strncmp(key, "link ", 5)) return read_link(f, key, value, err);
-  if (!strncmp(key, "links ", 6)) {
-    int w = find_wire(key + 6);
-    return w < TC_WIRES ? tc_links_read(&k->link[w], value, err) : not_known(f, key, NULL, 0, err);
-  }
-  if (!strcmp(key, "fuses")) return read_fuses(f, value, err);
-  if (!strcmp(key, "device")) return from_table(k, value, err);
-  if (!strcmp(key, "name")) {
-    snprintf(k->device.name, sizeof k->device.name, "%s", value);
-    return 0;
-  }
-  return read_field(f, key, value, err);
+  return set_key(f, key, value, err);
 }
 
 /* Rates of 0 would make times infinite or NaN. */
@@ -319,6 +364,7 @@ static void same_spine(struct tc_cluster *k)
     if (!(s->bytes_per_s[c] > 0)) {
       s->bytes_per_s[c] = k->link[TC_WIRE_NETWORK].bytes_per_s[c];
       s->latency_s[c] = k->link[TC_WIRE_NETWORK].latency_s[c];
+      s->half_bytes[c] = k->link[TC_WIRE_NETWORK].half_bytes[c];
       s->measured[c] = k->link[TC_WIRE_NETWORK].measured[c];
     }
 }
@@ -355,6 +401,16 @@ int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err
   return rc;
 }
 
+int tc_cluster_set(struct tc_cluster *k, const char *key, const char *value, const char *path, int line, struct tc_err *err)
+{
+  char *text = tc_sprintf("%s", value);
+  const struct file f = { .k = k, .path = path, .line = line };
+  int rc = set_key(&f, key, text, err);
+  free(text);
+  if (!rc) rc = check(k, path, err);
+  return rc;
+}
+
 const struct tc_output_kind tc_cluster_kind = { "a device file that tercio plan has written", { "# Written by tercio plan" } };
 
 void tc_cluster_print(const struct tc_cluster *k, FILE *f)
@@ -366,15 +422,19 @@ void tc_cluster_print(const struct tc_cluster *k, FILE *f)
     double x = *(const double *)((const char *)k + fields[i].at);
     fprintf(f, "%s = %.6g%s\n", fields[i].key, x, fields[i].unit == SECONDS ? "s" : "");
   }
+  if (d->multiprocessors > 0) fprintf(f, "attention = %s\n", tc_attn_by_name[d->attention]);
   if (d->fuses) fprintf(f, "fuses =");
+  else if (d->multiprocessors > 0) fprintf(f, "fuses = none\n");
   for (int i = 0; i < TC_FUSIONS; i++)
     if (d->fuses >> i & 1) fprintf(f, " %s", tc_fusion_rule[i].name);
   if (d->fuses) fprintf(f, "\n");
   int wires = k->switch_nodes > 0 ? TC_WIRES : TC_WIRE_SPINE;
   for (int w = 0; w < wires; w++)
-    for (int c = TC_FIRST_COLL; c < TC_BARRIER; c++)
-      fprintf(f, "link %s %s = %.4g, %.4g\n", tc_wire_name[w], tc_coll_name[c],
-              k->link[w].latency_s[c], k->link[w].bytes_per_s[c]);
+    for (int c = TC_FIRST_COLL; c < TC_BARRIER; c++) {
+      const struct tc_link *l = &k->link[w];
+      fprintf(f, "link %s %s = %.4g, %.4g", tc_wire_name[w], tc_coll_name[c], l->latency_s[c], l->bytes_per_s[c]);
+      fprintf(f, l->half_bytes[c] > 0 ? ", %.4g\n" : "\n", l->half_bytes[c]);
+    }
   for (int i = 0; i < d->n_samples; i++) {
     const struct tc_op_sample *s = &d->sample[i];
     fprintf(f, "op %s %d %.15g %.15g %.15g %.15g = %.6g\n", tc_op_info[s->op].name, s->ranks,

@@ -83,6 +83,13 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
   const bool attn = n->op == TC_OP_ATTN || n->op == TC_OP_ATTN_BWD;
   const double share = attn ? 1 / (double)tc_attn_pieces(g, n) : 1;
   const double keys = attn || n->op == TC_OP_ATTN_CACHE ? share * keys_read(g, n, coord, &g->tensor[tc_out(g, n, 0)]) : 0;
+  if (attn) {
+    const struct tc_tensor *in = &g->tensor[tc_in(g, n, 0)];
+    out->head = in->dim[in->rank - 1];
+    out->sequence = n->attr.sequence;
+    out->keys = keys / share;
+    out->rows = share * (double)(n->op == TC_OP_ATTN ? y.elems : first.elems) / (double)out->head;
+  }
   if (share < 1) out->bytes = attention_bytes(g, n, m, coord, out->bytes, share);
   switch (n->op) {
   case TC_OP_MATMUL: product(out, g, n, &first, &y); break;
@@ -127,17 +134,32 @@ static double work_s(double flops, double bytes, int dtype, const struct tc_plan
   return TC_MAX(f, tc_memory_s(d, bytes));
 }
 
-static double sample_work_s(const struct tc_op_sample *s, const struct tc_plan_device *d)
+/* By shape on a GPU, else by the rates of products and memory. */
+static double own_s(const struct tc_op_cost *c, const struct tc_plan_device *d)
 {
-  if (s->op != TC_OP_MATMUL) return work_s(s->key[1], s->key[0], (int)s->key[3] / 4, d);
-  double m = s->key[0], n = s->key[1], k = s->key[2];
-  int dtype = (int)s->key[3] / 4;
-  return work_s(2 * m * n * k, (m * k + k * n + m * n) * (double)tc_dtype_bytes(dtype), dtype, d);
+  if (d->multiprocessors > 0 && c->op == TC_OP_MATMUL && c->flops > 0)
+    return tc_product_s(d, (double)c->m, (double)c->n, (double)c->k, c->dtype);
+  if (d->multiprocessors > 0 && c->head > 0 && c->flops > 0) return tc_attention_s(d, c);
+  return work_s(c->flops, c->bytes, c->dtype, d);
+}
+
+/* What a timed op like c should take: by its own sizes, and by c's where its key has none. */
+static double sample_work_s(const struct tc_op_sample *s, const struct tc_op_cost *c, const struct tc_plan_device *d)
+{
+  struct tc_op_cost x = *c;
+  const bool product = s->op == TC_OP_MATMUL;
+  x.dtype = (int)s->key[3] / 4;
+  x.m = (int64_t)s->key[0], x.n = (int64_t)s->key[1], x.k = (int64_t)s->key[2];
+  x.flops = product ? 2 * s->key[0] * s->key[1] * s->key[2] : s->key[1];
+  x.bytes = product ? (s->key[0] * s->key[2] + s->key[2] * s->key[1] + s->key[0] * s->key[1]) * (double)tc_dtype_bytes(x.dtype)
+                    : s->key[0];
+  if (c->flops > 0) x.rows = c->rows * x.flops / c->flops;
+  return own_s(&x, d);
 }
 
 double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d)
 {
-  double key[4], own = work_s(c->flops, c->bytes, c->dtype, d), best = INFINITY;
+  double key[4], own = own_s(c, d), best = INFINITY;
   const struct tc_op_sample *near = NULL;
   tc_op_key(c, key);
   for (int i = 0; i < d->n_samples; i++) {
@@ -151,7 +173,7 @@ double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d)
   }
   if (!near) return d->op_s + own;
   if (best == 0) return near->seconds;
-  double its = sample_work_s(near, d);
+  double its = sample_work_s(near, c, d);
   return its > 0 ? near->seconds * own / its : near->seconds;
 }
 
@@ -160,8 +182,10 @@ double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const 
   double measured = 0, alone = 0, flops = 0, moved = -bytes;
   for (int i = 0; i < n; i++) {
     measured += tc_op_seconds(&part[i], d);
-    alone += d->op_s + work_s(part[i].flops, part[i].bytes, part[i].dtype, d);
-    flops += work_s(part[i].flops, 0, part[i].dtype, d);
+    struct tc_op_cost still = part[i];           /* without what it moves, but a product's own reading */
+    still.bytes = 0;
+    alone += d->op_s + own_s(&part[i], d);
+    flops += own_s(&still, d);
     moved += part[i].bytes;
   }
   const double fused = d->op_s + TC_MAX(flops, work_s(0, TC_MAX(moved, 0), TC_F32, d));
@@ -176,7 +200,7 @@ static double bytes_seconds(const struct tc_link *l, int coll, double bytes)
   const struct tc_link_points *p = &l->measured[coll];
   int i = 0;
   while (i < p->n && bytes > p->bytes[i]) i++;
-  if (p->n < 2) return bytes / l->bytes_per_s[coll];
+  if (p->n < 2) return (bytes + TC_MIN(bytes, l->half_bytes[coll])) / l->bytes_per_s[coll];
   if (i == 0) return p->seconds[0] * bytes / p->bytes[0];
   if (i == p->n) return p->seconds[i - 1] + (bytes - p->bytes[i - 1]) / l->bytes_per_s[coll];
   const double part = (bytes - p->bytes[i - 1]) / (p->bytes[i] - p->bytes[i - 1]);

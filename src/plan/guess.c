@@ -9,19 +9,10 @@
 struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand *x)
 {
   struct tc_config r = *c;
-  r.mesh_pp = x->pp;
-  r.mesh_dp = x->dp;
-  r.mesh_cp = x->cp;
-  r.mesh_tp = x->tp;
+#define SET(id, section, key, member) r.section##_##key = x->member;
+  TC_PLAN_KEYS(SET, SET, SET)
   if (x->pp != c->mesh_pp) r.mesh_stages = "auto";         /* given ranges are for mesh.pp only */
   r.mesh_order = x->near_pp ? TC_TP_PP_DP : TC_TP_DP_PP;
-  r.train_micro_batch = x->micro;
-  r.train_recompute = x->recompute;
-  r.parallel_data = x->data;
-  r.parallel_schedule = x->schedule;
-  r.parallel_offload = x->offload;
-  r.parallel_virtual_stages = x->virtual_stages;
-  r.parallel_sequence = x->sequence;
   return r;
 }
 
@@ -31,10 +22,7 @@ static double grad_bytes(const struct tc_guess *g) { return g->cfg->train_grad_t
 
 /* The ranks that have the same weights, and of these those that states are split on. */
 static int32_t copies(const struct tc_cand *x) { return x->dp * x->cp; }
-static int32_t shards(const struct tc_guess *g, const struct tc_cand *x)
-{
-  return g->cfg->mesh_shard > 0 ? (int32_t)g->cfg->mesh_shard * x->cp : copies(x);
-}
+static int32_t shards(const struct tc_cand *x) { return x->shard > 0 ? x->shard * x->cp : copies(x); }
 
 /* Layers of the rank that has most. */
 static double most_layers(const struct tc_guess *g, const struct tc_cand *x)
@@ -62,6 +50,8 @@ static void make_price(struct tc_guess *g, struct tc_price *p, const struct tc_c
   one.pp = one.dp = one.virtual_stages = 1;
   one.near_pp = false;
   one.data = TC_DATA_DDP;
+  one.shard = TC_AUTO;
+  one.reduce = TC_REDUCE_AUTO;
   one.schedule = TC_SCHEDULE_1F1B;
   one.offload = TC_OFFLOAD_NO;
   for (int i = 0; i < 2 && !p->status; i++) {
@@ -69,7 +59,6 @@ static void make_price(struct tc_guess *g, struct tc_price *p, const struct tc_c
     c.model_layers = i + 1;
     c.train_rows = "";                           /* patterns may be of layers that this model has not: as if all trained */
     c.train_global_batch = x->micro;
-    c.mesh_shard = TC_AUTO;
     p->status = tc_plan_unit(&u[i], &c, x->cp * x->tp, g->k, &p->err);
   }
   if (p->status) return;
@@ -85,12 +74,12 @@ static const struct tc_price *price(struct tc_guess *g, const struct tc_cand *x)
   for (int i = 0; i < g->n; i++) {
     const struct price_row *r = &g->row[i];
     if (r->cp == x->cp && r->tp == x->tp && r->micro == x->micro && r->sequence == x->sequence &&
-        r->recompute == x->recompute)
+        r->regather == x->regather && r->recompute == x->recompute)
       return &r->p;
   }
   TC_GROW(g->row, g->n, g->cap);
   struct price_row *r = &g->row[g->n++];
-  *r = (struct price_row){ x->cp, x->tp, x->micro, x->recompute, x->sequence, { .status = 0 } };
+  *r = (struct price_row){ x->cp, x->tp, x->micro, x->recompute, x->sequence, x->regather, { .status = 0 } };
   make_price(g, &r->p, x);
   return &r->p;
 }
@@ -125,10 +114,15 @@ static struct flight_row in_flight(struct tc_guess *g, const struct tc_cand *x)
   return *r;
 }
 
+/* The part of a weight or a gradient that a rank has at a place. */
 static double share(const struct tc_system *s, int place, double n)
 {
   return s->rows->place[place].kind == TC_FLAT ? 1 / n : 1;
 }
+
+/* Gradients are summed in full, and reduced once a step. */
+static bool sums_in_full(const struct tc_cand *x)
+{ return tc_systems[x->data].rows->place[TC_ACC].kind != TC_FLAT || x->reduce == TC_REDUCE_STEP; }
 
 /* Memory of the rank that needs most; *params: the parameters that it computes with. */
 static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_price *p,
@@ -137,9 +131,9 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   const struct tc_config *c = g->cfg;
   const struct tc_system *s = &tc_systems[x->data];
   bool bf16 = c->train_precision == TC_BF16;
-  double grad = grad_bytes(g), use = use_bytes(g), n = shards(g, x), layers = most_layers(g, x);
+  double grad = grad_bytes(g), use = use_bytes(g), n = shards(x), layers = most_layers(g, x);
   double psi = (layers * g->layer_params + g->rest_params) / x->tp;
-  double store = share(s, TC_STORE, n), acc = share(s, TC_ACC, n), update = share(s, TC_UPDATE, n);
+  double store = share(s, TC_STORE, n), acc = sums_in_full(x) ? 1 : share(s, TC_ACC, n), update = share(s, TC_UPDATE, n);
   const double trained = 1 - g->frozen, state = (double)tc_dtype_bytes(c->train_state_type);
   double opt = trained * state * g->states + (bf16 || update != store ? 4 : 0);
   const int stored = s->rows->place[TC_STORE].kind;
@@ -220,7 +214,7 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   const struct tc_price *p = price(g, x);
   if (p->status) return tc_fail(err, p->status, "%s", p->err.text);
   const struct tc_plan_device *d = &g->k->device;
-  double psi, pp = x->pp, n = shards(g, x), m = x->n_mb;
+  double psi, pp = x->pp, n = shards(x), m = x->n_mb;
   x->bytes = memory(g, x, p, &psi);
   /* The first and the last stage have embedding and head in addition to layers, and fewer layers if that
    * balances the stages. */
@@ -232,7 +226,7 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   double use = use_bytes(g), grad = grad_bytes(g), comm = 0, gather = 0, scatter = 0;
   const struct tc_system *s = &tc_systems[x->data];
   if (s->rows->place[TC_STORE].kind == TC_FLAT) gather = group_s(g, x, (int)n, 1, TC_ALL_GATHER, psi, use);
-  if (s->rows->place[TC_ACC].kind == TC_FLAT) scatter = group_s(g, x, (int)n, 1, TC_REDUCE_SCATTER, psi, grad);
+  if (!sums_in_full(x)) scatter = group_s(g, x, (int)n, 1, TC_REDUCE_SCATTER, psi, grad);
   else if (s->rows->place[TC_UPDATE].kind == TC_FLAT)
     comm += group_s(g, x, (int)n, 1, TC_REDUCE_SCATTER, psi, grad);
   else comm += group_s(g, x, copies(x), 1, TC_ALL_REDUCE, psi, grad);
@@ -245,7 +239,8 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   if (g->k->devices >= x->tp * copies(x) * x->pp) wire = TC_WIRE_NODE;
   double send = (double)x->micro * (double)g->model.context * (double)g->model.hidden * use /
                 x->cp / (x->sequence ? x->tp : 1) / g->k->link[wire].bytes_per_s[TC_SEND];
-  x->s = m * (TC_MAX(f, gather) + TC_MAX(b + w, gather + scatter)) + bubble_s(x, f, b, w) +
+  const double steal = copies(x) * x->tp > g->k->devices ? d->steal_network : d->steal, back = gather + scatter;
+  x->s = m * (TC_MAX(f + steal * gather, gather) + TC_MAX(b + w + steal * back, back)) + bubble_s(x, f, b, w) +
          tc_exposed_s(comm, b + w, TC_MAX(most, 1)) + update +
          (x->pp > 1 ? 2 * (pp - 1) * send * x->virtual_stages : 0);
   return 0;

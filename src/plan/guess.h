@@ -6,12 +6,13 @@
 #include "src/plan/impl.h"
 
 struct tc_cand {
-  int32_t pp, dp, cp, tp, micro, virtual_stages, n_mb;
+  int32_t pp, dp, cp, tp, micro, virtual_stages, n_mb, shard;      /* shard: as mesh.shard, also TC_AUTO */
   enum tc_data_parallel data;
+  enum tc_reduce_when reduce;
   enum tc_schedule schedule;
   enum tc_recompute recompute;
   enum tc_offload offload;
-  bool sequence, near_pp;        /* near_pp: mesh.order = tp-pp-dp */
+  bool sequence, regather, near_pp;        /* near_pp: mesh.order = tp-pp-dp */
   double s, bytes, host_bytes;   /* per step; of a device; of its host, at least */
 };
 
@@ -26,7 +27,7 @@ struct tc_guess {
   struct tc_model model;
   double layer_params, rest_params;
   double frozen, states;         /* the share of parameters that are; states of each of the others, on average */
-  struct price_row { int32_t cp, tp, micro; enum tc_recompute recompute; bool sequence; struct tc_price p;
+  struct price_row { int32_t cp, tp, micro; enum tc_recompute recompute; bool sequence, regather; struct tc_price p;
                      } *row;
   int n, cap;
   struct flight_row { enum tc_schedule schedule; int32_t pp, virtual_stages, n_mb; double first, last; } *flight;

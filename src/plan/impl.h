@@ -9,14 +9,18 @@
 int64_t tc_plan_parameters(const struct tc_program *p, const struct tc_mesh *m, int rank);
 
 /* time.c: programs of the ranks of one pipeline, simulated together. */
-struct tc_plan_step { double step_s, busy_s, bubble, wait_s[TC_SETS]; };
+struct tc_plan_step { double step_s, busy_s, bubble, wait_s[TC_SETS], term_s[TC_TERMS]; };
 int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program, const int *rank,
                  int n,
                  const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err);
 
+/* node_price.c: the rest of a step's time is waiting for other stages. */
+void tc_end_terms(struct tc_plan_step *s);
+
 /* node_price.c: what a node takes on a rank; computed when it is first asked for. */
 struct tc_node_price {
   double run_s;                  /* an op or a local reshard */
+  enum tc_plan_term term;        /* of run_s */
   double issue_s, unpack_s;      /* of a transfer, on the rank's own time */
   struct tc_reshard_cost reshard;          /* with coll TC_COLLS: no transfer */
 };
@@ -25,12 +29,28 @@ struct tc_prices *tc_prices_new(const struct tc_program *p, const struct tc_mesh
                                 const struct tc_cluster *k);         /* owned by the caller; all else is borrowed */
 void tc_prices_free(struct tc_prices *x);
 const struct tc_node_price *tc_price_of(struct tc_prices *x, const struct tc_node *n);
+/* Seconds of a transfer of weights or gradients that the device's program does not hide (`exposed`). */
+double tc_shown_s(const struct tc_plan_device *d, const struct tc_graph *g, const struct tc_node *n, struct tc_prices *prices);
+
+/* What a transfer takes from computation beside it: a GPU's sends next to nothing, since they use few of NCCL's blocks. */
+static inline double tc_stolen_s(const struct tc_plan_device *d, const struct tc_reshard_cost *c)
+{
+  if (d->multiprocessors > 0 && (c->coll == TC_SEND || c->coll == TC_RECV)) return 0;
+  return c->seconds * (c->bytes[TC_WIRE_NETWORK] > 0 ? d->steal_network : d->steal);
+}
+/* node_price.c: whether a node is a transfer of weights or gradients, which overlaps with all work. */
+bool tc_hides(const struct tc_graph *g, const struct tc_node *n);
+/* Whether it is one of a step, not of a micro-batch. */
+bool tc_is_once(const struct tc_node *n);
 
 /* Seconds to move bytes of a device's memory. */
 static inline double tc_memory_s(const struct tc_plan_device *d, double bytes)
 {
   return bytes / (d->bytes_per_s * d->eff_bytes);
 }
+/* terms.c: seconds of a product and of attention on a device with multiprocessors. */
+double tc_product_s(const struct tc_plan_device *d, double m, double n, double k, int dtype);
+double tc_attention_s(const struct tc_plan_device *d, const struct tc_op_cost *c);
 /* What backward passes over so many layers do not hide of transfers of gradients: at least those of a layer. */
 static inline double tc_exposed_s(double transfers_s, double backward_s, double layers)
 {

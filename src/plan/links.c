@@ -140,10 +140,12 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
   for (int c = TC_FIRST_COLL; c < TC_COLLS; c++) {
     if (!solve(&fit[c], &x.latency_s[c], &x.bytes_per_s[c])) continue;
     any = true;
+    x.half_bytes[c] = 0;                         /* the sizes themselves say it */
     take_times(&x, c, &times[c]);
   }
   x.latency_s[TC_RECV] = x.latency_s[TC_SEND];
   x.bytes_per_s[TC_RECV] = x.bytes_per_s[TC_SEND];
+  x.half_bytes[TC_RECV] = x.half_bytes[TC_SEND];
   x.measured[TC_RECV] = x.measured[TC_SEND];
   if (!any)
     return tc_fail(err, TC_EUSER,

@@ -7,6 +7,30 @@
 
 #include <stdlib.h>
 
+const char *const tc_term_name[TC_TERMS] = { "products", "attention", "between", "update", "transfers", "bubble" };
+
+bool tc_is_once(const struct tc_node *n) { return n->once_a_step || n->mark == TC_U; }
+
+double tc_shown_s(const struct tc_plan_device *d, const struct tc_graph *g, const struct tc_node *n, struct tc_prices *prices)
+{
+  return d->exposed > 0 && tc_hides(g, n) ? d->exposed * tc_price_of(prices, n)->reshard.seconds : 0;
+}
+
+/* Attention waits for others on cp. */
+bool tc_hides(const struct tc_graph *g, const struct tc_node *n)
+{
+  const unsigned tokens = tc_axes_of(TC_ROLE_TOKENS), batch = tc_axes_of(TC_ROLE_BATCH);
+  const bool of_weights = n->n_in > 0 && g->tensor[tc_in(g, n, 0)].param >= 0;
+  return n->axes && !(n->axes & ~(batch | tokens)) && (of_weights || n->axes & batch);
+}
+
+void tc_end_terms(struct tc_plan_step *s)
+{
+  double sum = 0;
+  for (int t = 0; t < TC_TERMS; t++) sum += t == TC_TERM_BUBBLE ? 0 : s->term_s[t];
+  s->term_s[TC_TERM_BUBBLE] = TC_MAX(s->step_s - sum, 0);      /* sums differ by rounding */
+}
+
 /* ---- fused calls --------------------------------------------------------------- */
 
 /* Whether an earlier part reads or writes t; *made: it is the first one, and writes it. */
@@ -130,11 +154,18 @@ static double op_s(const struct tc_prices *x, const struct tc_node *n)
   return (none ? 0 : tc_op_seconds(&c, &x->k->device)) - x->saved_s[n->id];
 }
 
+static enum tc_plan_term term_of(const struct tc_node *n)
+{
+  if (n->mark == TC_U) return TC_TERM_UPDATE;
+  return n->op == TC_OP_MATMUL ? TC_TERM_PRODUCTS
+       : n->op == TC_OP_ATTN || n->op == TC_OP_ATTN_BWD || n->op == TC_OP_ATTN_CACHE ? TC_TERM_ATTENTION : TC_TERM_BETWEEN;
+}
+
 const struct tc_node_price *tc_price_of(struct tc_prices *x, const struct tc_node *n)
 {
   struct tc_node_price *price = &x->of[n->id];
   if (price->run_s >= 0) return price;
-  *price = (struct tc_node_price){ .reshard = { .coll = TC_COLLS } };
+  *price = (struct tc_node_price){ .reshard = { .coll = TC_COLLS }, .term = term_of(n) };
   if (n->op != TC_OP_RESHARD) {
     price->run_s = op_s(x, n);
     return price;

@@ -3,10 +3,10 @@
  *
  * In: a configuration, and the description of a device and its cluster. Out: predictions for one layout, or
  * the best layouts. Files in reading order: cluster.c with devices.def, links.c, tables.c (what things cost);
- * cost.c, node_price.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c (one layout);
- * inference.c (evaluation and sampling); guess.[ch], search.h, candidates.c, space.c (what is searched), chunk.c,
- * search.c (many); failures.c (checkpoints and failures); rates.c (learning rates); start.h with start.def, start_calls.c
- * (control traffic of many ranks); impl.h.
+ * terms.c, cost.c, node_price.c (products and attention by shape; an op, a transfer, ops as one); time.c, sums.c (a step);
+ * memory.c; layout.c (one layout); inference.c (evaluation and sampling); guess.[ch], search.h, candidates.c, space.c (what is
+ * searched), chunk.c, search.c (many); failures.c (checkpoints and failures); start.h with start.def, start_calls.c (control
+ * traffic of many ranks); impl.h.
  *
  * Pure: no MPI, no device, no clock. The plan compiles its programs with the same passes as training, so that
  * they can't differ; it adds prices (of an op on a device, of a transfer on a link). Everything here is
@@ -23,12 +23,14 @@ struct json_t;                                   /* jansson's */
 /* ---- cluster.c: what things cost --------------------------------------------- */
 
 /* By kind of collective a transfer takes latency_s a round, and what its bytes take: interpolated between measured sizes, if
- * there are two or more, else bytes / bytes_per_s. Times are without latency, and none is less than one of fewer bytes. A device
+ * there are two or more, else (bytes + min(bytes, half_bytes)) / bytes_per_s: half of the rate up to half_bytes, which a
+ * library needs to fill its channels, and nearly all of it far beyond. Times are without latency, and none is less than one of
+ * fewer bytes. A device
  * file that Tercio writes has latencies and rates alone. */
 enum { TC_LINK_POINTS = 32 };
 struct tc_link_points { int n; double bytes[TC_LINK_POINTS], seconds[TC_LINK_POINTS]; };
 struct tc_link {
-  double latency_s[TC_COLLS], bytes_per_s[TC_COLLS];
+  double latency_s[TC_COLLS], bytes_per_s[TC_COLLS], half_bytes[TC_COLLS];
   struct tc_link_points measured[TC_COLLS];
 };
 /* Traffic within a node; between nodes; between leaf switches, which is part of that between nodes. */
@@ -39,17 +41,26 @@ extern const char *const tc_wire_name[TC_WIRES];
  * duration. */
 struct tc_op_sample { int32_t op, ranks; double key[4], seconds; };
 
+/* Which attention a GPU runs: cuDNN's, Tercio's kernels, and of other programs one that is written in Triton, or that writes its
+ * scores to memory. */
+enum tc_attn_by { TC_ATTN_BY_CUDNN, TC_ATTN_BY_OWN, TC_ATTN_BY_TRITON, TC_ATTN_BY_UNFUSED, TC_ATTN_BYS };
+extern const char *const tc_attn_by_name[TC_ATTN_BYS];
+
 struct tc_plan_device {
   char name[64];
-  double memory_bytes, host_bytes;              /* of a device; host memory of a node, 0: unknown */
+  double memory_bytes, host_bytes;              /* of a device, for a run; host memory of a node, 0: unknown */
+  double context_bytes;                          /* what CUDA and libraries have of it besides */
   double flops[TC_DTYPES];                       /* per second, of products; 0: the type has none */
   double bytes_per_s, copy_bytes_per_s;          /* of device memory; between device and host */
   double eff_flops, eff_bytes;                   /* the fractions of those that are achieved */
   double op_s, issue_s;                          /* to launch an op; to issue a transfer */
   double cores;                                  /* ranks of a node that can compute at the same time; 0: all */
-  double steal;                                 /* fraction of the time of a transfer within the node
-                                                 * that it takes from concurrent computation:
-                                                 * copies on a CPU */
+  /* Fraction of the time of a transfer that it takes from concurrent computation, within the node and between nodes: copies on a
+   * CPU, multiprocessors of a GPU on which NCCL's kernels run. */
+  double steal, steal_network;
+  double exposed;                                /* fraction of transfers of weights and gradients that is not hidden */
+  double multiprocessors, capability;            /* of a GPU: products by tiles, attention by its rates; 0: by eff_flops alone */
+  int attention;                                 /* enum tc_attn_by */
   uint32_t fuses;                                /* bits 1 << enum tc_fusion_id: run as one call */
   struct tc_op_sample *sample; int32_t n_samples, cap_samples;   /* measured; owned */
 };
@@ -67,6 +78,8 @@ struct tc_cluster {
  * "key = value", as tc_cluster_write writes it. TC_EUSER: unknown device, with the nearest name, or file
  * and line of the error. Free it with tc_cluster_done. */
 int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err);
+/* Local. Sets one key of such a file. path and line: where it is, for sentences. TC_EUSER. */
+int tc_cluster_set(struct tc_cluster *k, const char *key, const char *value, const char *path, int line, struct tc_err *err);
 /* Local. Its text, and what tells such a file; and the same into a file. */
 void tc_cluster_print(const struct tc_cluster *k, FILE *f);
 extern const struct tc_output_kind tc_cluster_kind;
@@ -125,6 +138,8 @@ struct tc_op_cost {
   double flops, bytes;                           /* of one execution on this rank */
   int64_t m, n, k;                               /* a product's sizes */
   bool ta, tb;
+  int64_t head, sequence;                        /* attention: elements of a head, tokens of a sequence */
+  double keys, rows;                             /* keys that a query reads on average; queries of all heads */
 };
 /* Local. *none: the node does nothing on `rank`. */
 void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct tc_node *n,
@@ -144,7 +159,15 @@ void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, co
 
 /* ---- time.c ----------------------------------------------------------------- */
 
+/* What a step's time is made of, on the rank that computes most: products; attention; what is between them, at the rate of memory
+ * (norms, residuals, activations, packing); the optimizer; transfers that nothing hides, and what others take from computation;
+ * waiting for other stages. */
+enum tc_plan_term { TC_TERM_PRODUCTS, TC_TERM_ATTENTION, TC_TERM_BETWEEN, TC_TERM_UPDATE, TC_TERM_TRANSFERS, TC_TERM_BUBBLE,
+                    TC_TERMS };
+extern const char *const tc_term_name[TC_TERMS];
+
 struct tc_plan_time {
+  double term_s[TC_TERMS];                    /* their sum is step_s */
   double step_s, tokens_per_s, mfu;
   double bubble;                              /* fraction of the step in which stages wait for each other */
   double compute_s;                              /* of the busiest rank */
@@ -223,10 +246,38 @@ int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *c, enum
 
 /* ---- search.c: layouts for a cluster ---------------------------------------- */
 
+/* The options that a search tries, by what a value is: NUMBER, WORD or YESNO(ID, section, key, member of struct tc_cand). space.c
+ * has the values and the rules. */
+#define TC_PLAN_KEYS(NUMBER, WORD, YESNO) \
+  NUMBER(PP, mesh, pp, pp) \
+  NUMBER(DP, mesh, dp, dp) \
+  NUMBER(CP, mesh, cp, cp) \
+  NUMBER(TP, mesh, tp, tp) \
+  NUMBER(MICRO, train, micro_batch, micro) \
+  WORD(DATA, parallel, data, data) \
+  NUMBER(SHARD, mesh, shard, shard) \
+  WORD(REDUCE, parallel, reduce, reduce) \
+  WORD(SCHEDULE, parallel, schedule, schedule) \
+  NUMBER(VIRTUAL_STAGES, parallel, virtual_stages, virtual_stages) \
+  YESNO(SEQUENCE, parallel, sequence, sequence) \
+  YESNO(REGATHER, parallel, regather, regather) \
+  WORD(RECOMPUTE, train, recompute, recompute) \
+  WORD(OFFLOAD, parallel, offload, offload)
 /* Options that the search may have to leave as they are: the configuration's value is fixed. */
-enum tc_plan_key { TC_KEY_PP, TC_KEY_DP, TC_KEY_CP, TC_KEY_TP, TC_KEY_MICRO, TC_KEY_DATA, TC_KEY_SCHEDULE,
-                   TC_KEY_VIRTUAL_STAGES, TC_KEY_SEQUENCE, TC_KEY_RECOMPUTE, TC_KEY_OFFLOAD, TC_KEYS };
+enum tc_plan_key {
+#define KEY(id, section, key, member) TC_KEY_##id,
+  TC_PLAN_KEYS(KEY, KEY, KEY)
+#undef KEY
+  TC_KEYS
+};
+/* What a search leaves as the configuration has it, beside what does not change time or memory. */
+#define TC_PLAN_NOT_SEARCHED "parallel.context, parallel.zigzag, parallel.keep, parallel.unit, parallel.prefetch, " \
+  "parallel.annotations, mesh.stages (balanced by time), and what changes results: train.grad_type, train.state_type"
 extern const char *const tc_plan_key_name[TC_KEYS];        /* "mesh.pp", ... */
+/* Local. A value of a key as an option takes it. Returns text. */
+const char *tc_plan_key_text(char *text, size_t size, int key, int64_t value);
+/* Local. The value that a configuration has of a key. */
+int64_t tc_plan_key_value(const struct tc_config *c, int key);
 
 struct tc_plan_row {
   struct tc_config cfg;                          /* the layout; strings are borrowed */
@@ -279,7 +330,7 @@ struct tc_plan_run {
 void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct tc_config *c,
                  const struct tc_cluster *k, double tokens, double walltime_s, double restart_s);
 
-/* ---- rates.c: learning rates ------------------------------------------------- */
+/* ---- tables.c: learning rates ------------------------------------------------ */
 
 /* A published run: its size, its batch in tokens and its peak learning rate. */
 struct tc_plan_rate { double parameters, tokens, lr; };

@@ -17,12 +17,19 @@ static int by_step(const void *a, const void *b)
   return s != t ? (s < t ? -1 : 1) : 0;
 }
 
+/* Whether the only difference is how many ranks have a copy of a state: the faster one of them says enough. */
+static bool differs_in_copies(const struct tc_cand *x, const struct tc_plan_row *y)
+{
+  return x->shard != y->cfg.mesh_shard && x->sequence == y->cfg.parallel_sequence && x->regather == y->cfg.parallel_regather &&
+         x->recompute == y->cfg.train_recompute && x->reduce == y->cfg.parallel_reduce && x->offload == y->cfg.parallel_offload;
+}
+
 static bool alike(const struct tc_cand *x, const struct tc_plan_row *y)
 {
   return x->pp == y->plan.size[TC_PP] && x->tp == tc_axes_size(y->plan.size, TC_ON_TP) &&
          x->cp == tc_axes_size(y->plan.size, TC_ON_CP) && x->micro == y->plan.micro &&
          x->virtual_stages == y->plan.virtual_stages && x->schedule == y->cfg.parallel_schedule &&
-         x->data == y->cfg.parallel_data && fabs(x->s - y->guess_s) < 0.002 * x->s;
+         x->data == y->cfg.parallel_data && (differs_in_copies(x, y) || fabs(x->s - y->guess_s) < 0.002 * x->s);
 }
 
 /* Estimates of one kind err alike: a layout whose estimate exceeds that of one that did not fit is skipped. */
@@ -131,6 +138,17 @@ static int search_start(struct search *s, const struct tc_config *c, const struc
   return 0;
 }
 
+/* What is wrong whatever the layout; the rest of what *s needs. */
+static int search_check(struct search *s, struct tc_err *err)
+{
+  const struct tc_config *c = s->c;
+  TC_TRY(tc_search_contradicts(s, err));
+  if (*c->run_collectives) TC_TRY(tc_selection_read(&s->g.selection, c->run_collectives, err));
+  const int rc = tc_setup_stages(&s->stages, c, err);
+  if (rc < 0) tc_guess_done(&s->g);
+  return rc;
+}
+
 static void search_run(struct search *s, struct tc_plan_found *out, int most)
 {
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
@@ -166,8 +184,7 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
   struct search s;
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
   TC_TRY(search_start(&s, c, k, fixed, err));
-  TC_TRY(tc_search_contradicts(&s, err));
-  if (*c->run_collectives) TC_TRY(tc_selection_read(&s.g.selection, c->run_collectives, err));
+  TC_TRY(search_check(&s, err));
   /* For any top: estimates err, so the first row depends on how many are compiled. */
   search_run(&s, out, TC_PLAN_ROWS);
   out->n_rows = TC_MIN(out->n_rows, top);
@@ -175,7 +192,7 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
   int rc = !out->possible && s.wrong.status ? tc_fail(err, TC_EUSER, "%s", s.wrong.text) : 0;
   if (rc) tc_plan_found_done(out);
   else if (!out->n_rows) out->least_nodes = sufficient_nodes(&s);
-  free(s.cand);
+  TC_FREE(s.cand, s.stages);
   tc_guess_done(&s.g);
   return rc;
 }

@@ -12,6 +12,7 @@ struct search {
   const struct tc_cluster *k;
   int nodes;
   unsigned fixed;
+  struct tc_stage *stages;       /* [c->n_stages + 1]; owned: each must take the layout */
   struct tc_cand *cand; int n, cap;              /* candidates that may fit */
   int64_t fitting;
   struct tc_err wrong;           /* the first layout that is refused for a reason in the configuration; status 0: none */

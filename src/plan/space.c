@@ -74,13 +74,32 @@ static enum tried take_micro(const struct search *s, struct tc_cand *x, int64_t 
   if (!fixed && micro > TC_MIN(local, 64)) return END;
   x->micro = (int32_t)micro;
   x->n_mb = (int32_t)(local / micro);
-  return fixed || (!(micro & (micro - 1)) && local % micro == 0) ? TRY : SKIP;
+  return fixed || local % micro == 0 ? TRY : SKIP;
 }
 
 static enum tried take_data(const struct search *s, struct tc_cand *x, int64_t v)
 {
   x->data = (enum tc_data_parallel)v;
   return tc_is_fixed(s, TC_KEY_DATA) || v <= (x->dp * x->cp > 1 ? TC_DATA_ZERO3 : TC_DATA_DDP) ? TRY : END;
+}
+
+/* 1 asks for all of dp. Groups that share a step's states are whole nodes, of a power of two of ranks. */
+static enum tried take_shard(const struct search *s, struct tc_cand *x, int64_t v)
+{
+  const int32_t near = s->k->devices / x->tp / x->cp;
+  x->shard = v == 1 && !tc_is_fixed(s, TC_KEY_SHARD) ? TC_AUTO : (int32_t)v;
+  if (tc_is_fixed(s, TC_KEY_SHARD) || v == 1) return TRY;
+  if (v >= x->dp || !tc_system_has_copies(&tc_systems[x->data])) return END;
+  return !(v & (v - 1)) && x->dp % v == 0 && v >= near ? TRY : SKIP;
+}
+
+/* Gradients that are reduced for each micro-batch, or once a step, which zero1 does where weights are not split. */
+static enum tried take_reduce(const struct search *s, struct tc_cand *x, int64_t v)
+{
+  x->reduce = (enum tc_reduce_when)v;
+  if (tc_is_fixed(s, TC_KEY_REDUCE) || v == TC_REDUCE_AUTO) return TRY;
+  return v > TC_REDUCE_STEP || x->n_mb == 1 || tc_systems[x->data].rows->place[TC_STORE].kind != TC_FLAT ? END
+         : v == TC_REDUCE_STEP ? TRY : SKIP;
 }
 
 /* Without a pipeline all are the same. A given number of virtual stages is fixed for every row: only interleaved has
@@ -112,6 +131,13 @@ static enum tried take_sequence(const struct search *s, struct tc_cand *x, int64
   return v > 1 ? END : v && x->tp == 1 ? SKIP : TRY;       /* it splits over tp */
 }
 
+static enum tried take_regather(const struct search *s, struct tc_cand *x, int64_t v)
+{
+  (void)s;
+  x->regather = v;
+  return v > 1 ? END : v && !x->sequence ? SKIP : TRY;     /* it is of what sequence parallelism gathers */
+}
+
 static enum tried take_recompute(const struct search *s, struct tc_cand *x, int64_t v)
 {
   (void)s;
@@ -140,24 +166,15 @@ static const struct {
   { TC_KEY_DP, 0, take_dp },
   { TC_KEY_MICRO, 1, take_micro },
   { TC_KEY_DATA, TC_DATA_DDP, take_data },
+  { TC_KEY_SHARD, 1, take_shard },
+  { TC_KEY_REDUCE, TC_REDUCE_AUTO, take_reduce },
   { TC_KEY_SCHEDULE, TC_SCHEDULE_NAIVE, take_schedule },
   { TC_KEY_VIRTUAL_STAGES, 1, take_virtual_stages },
   { TC_KEY_SEQUENCE, false, take_sequence },
+  { TC_KEY_REGATHER, false, take_regather },
   { TC_KEY_RECOMPUTE, TC_RECOMPUTE_NONE, take_recompute },
   { TC_KEY_OFFLOAD, TC_OFFLOAD_NO, take_offload },
 };
-
-/* The configuration's value of a key. */
-static int64_t given(const struct tc_config *c, enum tc_plan_key key)
-{
-  const int64_t of[TC_KEYS] = {
-    [TC_KEY_PP] = c->mesh_pp, [TC_KEY_DP] = c->mesh_dp, [TC_KEY_CP] = c->mesh_cp, [TC_KEY_TP] = c->mesh_tp,
-    [TC_KEY_MICRO] = c->train_micro_batch, [TC_KEY_DATA] = c->parallel_data,
-    [TC_KEY_SCHEDULE] = c->parallel_schedule, [TC_KEY_VIRTUAL_STAGES] = c->parallel_virtual_stages,
-    [TC_KEY_SEQUENCE] = c->parallel_sequence, [TC_KEY_RECOMPUTE] = c->train_recompute,
-    [TC_KEY_OFFLOAD] = c->parallel_offload };
-  return of[key];
-}
 
 /* ---- rules: whether one refuses a layout, and why ---------------------------------- */
 
@@ -210,17 +227,20 @@ static bool cuts_batch(const struct search *s, const struct tc_cand *x, char *wh
 
 static bool cuts_copies(const struct search *s, const struct tc_cand *x, char *why)
 {
-  const int64_t shard = s->c->mesh_shard;
-  return shard > 0 && x->dp % shard && say(why, "is no multiple of mesh.shard = %lld", (long long)shard);
+  (void)s;
+  return x->shard > 0 && x->dp % x->shard && say(why, "does not divide mesh.dp = %d", x->dp);
 }
 
 static bool has_no_place(const struct search *s, const struct tc_cand *x, char *why)
 {
-  const struct tc_system *y = &tc_systems[x->data];
   if (*s->c->parallel_annotations) return false;           /* which may give them one */
-  const bool copies = s->c->mesh_shard > 0 && s->c->mesh_shard < x->dp && !tc_system_has_copies(y);
-  if (copies) return say(why, "does not split states, which mesh.shard = %lld does", (long long)s->c->mesh_shard);
   return x->cp > 1 && !places_context(s, x->data) && say(why, "has no place for the ranks of mesh.cp = %d", x->cp);
+}
+
+static bool has_no_copies(const struct search *s, const struct tc_cand *x, char *why)
+{
+  return !*s->c->parallel_annotations && x->shard > 0 && x->shard < x->dp && !tc_system_has_copies(&tc_systems[x->data]) &&
+         say(why, "splits states, which %s does not", tc_word_parallel_data(x->data));
 }
 
 static bool cuts_local(const struct search *s, const struct tc_cand *x, char *why)
@@ -242,6 +262,29 @@ static bool exceeds_layers(const struct search *s, const struct tc_cand *x, char
          say(why, "of %d stages exceed the model's layers, %lld", x->pp, (long long)s->g.model.layers);
 }
 
+/* The micro-batch of a stage: the candidate's, but where a section up to it gives one. */
+static int64_t micro_of(const struct search *s, const struct tc_cand *x, int k)
+{
+  for (int i = 1; i <= k; i++)
+    if (tc_stage_has(s->c, i + 1, "train.micro_batch")) return s->stages[k].c.train_micro_batch;
+  return x->micro;
+}
+
+static bool cuts_stage(const struct search *s, const struct tc_cand *x, char *why)
+{
+  for (int k = 1; k <= s->c->n_stages; k++) {
+    const int64_t batch = s->stages[k].c.train_global_batch, micro = micro_of(s, x, k);
+    const int64_t context = s->stages[k].context;
+    if (batch % x->dp) return say(why, "x mesh.dp = %d does not split stage %d's train.global_batch = %lld", x->dp, k + 1,
+                                  (long long)batch);
+    if (micro > 0 && batch / x->dp % micro)
+      return say(why, "does not divide a rank's %lld sequences of stage %d", (long long)(batch / x->dp), k + 1);
+    if (context % parts_of(s, x->cp))
+      return say(why, "x mesh.cp = %d does not split stage %d's model.context = %lld", x->cp, k + 1, (long long)context);
+  }
+  return false;
+}
+
 static const struct {
   enum tc_plan_key key;          /* whose value is refused */
   bool (*refuses)(const struct search *s, const struct tc_cand *x, char *why);
@@ -251,9 +294,11 @@ static const struct {
   { TC_KEY_CP, cuts_sequences },
   { TC_KEY_CP, cuts_key_heads },
   { TC_KEY_DP, cuts_batch },
-  { TC_KEY_DP, cuts_copies },
   { TC_KEY_DATA, has_no_place },
+  { TC_KEY_SHARD, cuts_copies },
+  { TC_KEY_SHARD, has_no_copies },
   { TC_KEY_MICRO, cuts_local },
+  { TC_KEY_MICRO, cuts_stage },
   { TC_KEY_SCHEDULE, cuts_rounds },
   { TC_KEY_VIRTUAL_STAGES, exceeds_layers },
 };
@@ -278,7 +323,7 @@ static void choose(struct search *s, struct tc_cand *x, size_t i)
     return;
   }
   const bool fixed = tc_is_fixed(s, keys[i].key);
-  int64_t v = fixed ? given(s->c, keys[i].key) : keys[i].first;
+  int64_t v = fixed ? tc_plan_key_value(s->c, keys[i].key) : keys[i].first;
   for (enum tried t; (t = keys[i].take(s, x, v)) != END; v++) {
     if (t == TRY && !is_refused(s, x, keys[i].key)) choose(s, x, i + 1);
     if (fixed) break;
@@ -296,7 +341,7 @@ void tc_search_all(struct search *s)
 /* Whether an option is fixed to this value. */
 static bool is_given(const struct search *s, enum tc_plan_key key, int64_t v)
 {
-  return tc_is_fixed(s, key) && given(s->c, key) == v;
+  return tc_is_fixed(s, key) && tc_plan_key_value(s->c, key) == v;
 }
 
 int tc_search_contradicts(const struct search *s, struct tc_err *err)

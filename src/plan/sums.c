@@ -18,17 +18,8 @@ struct sums {
   double hidden[MOST_VIRTUAL_STAGES][4];         /* ... those of weights and gradients */
   double once_work, once_dp, last_dp, send;      /* last_dp: after the backward passes */
   double wait[TC_SETS];                          /* per micro-batch */
+  double term[TC_TERMS], term_once[TC_TERMS];    /* per micro-batch, per step: what is in work, once_work */
 };
-
-static bool is_once(const struct tc_node *n) { return n->once_a_step || n->mark == TC_U; }
-
-/* Transfers of weights and gradients, which overlap with all work. */
-static bool hides(const struct tc_graph *g, const struct tc_node *n)
-{
-  const unsigned tokens = tc_axes_of(TC_ROLE_TOKENS), batch = tc_axes_of(TC_ROLE_BATCH);
-  const bool of_weights = n->n_in > 0 && g->tensor[tc_in(g, n, 0)].param >= 0;     /* attention waits for others on cp */
-  return n->axes && !(n->axes & ~(batch | tokens)) && (of_weights || n->axes & batch);
-}
 
 /* [n_nodes] Seconds of each transfer; of one over parts of sequences those for which a micro-batch waits: they go one after
  * the other, while the rank computes what is between issue and wait. Owned by the caller. */
@@ -44,7 +35,7 @@ static double *find_seconds(const struct tc_program *p, struct tc_prices *prices
     const struct tc_node_price *price = tc_price_of(prices, n);
     if (n->op != TC_OP_RESHARD) {
       now += price->run_s;
-    } else if (n->axes & others || is_once(n) || hides(g, n)) {
+    } else if (n->axes & others || tc_is_once(n) || tc_hides(g, n)) {
       seconds[n->id] = price->reshard.seconds;
     } else if (a->kind == TC_ISSUE) {
       done[n->id] = wire = TC_MAX(now, wire) + price->reshard.seconds;
@@ -59,27 +50,30 @@ static double *find_seconds(const struct tc_program *p, struct tc_prices *prices
 
 /* Packing and local reshards are left out. */
 static void add_node(struct sums *s, const struct tc_graph *g, const struct tc_node *n,
-                     const struct tc_node_price *price, double seconds, const struct tc_mesh *m)
+                     const struct tc_node_price *price, double seconds, const struct tc_mesh *m, const struct tc_plan_device *d)
 {
   const int pp = m->size[TC_PP];
   int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
   int virtual_stage = TC_MIN(TC_MAX(stage, 0) / pp, MOST_VIRTUAL_STAGES - 1);
-  const bool once = is_once(n);
+  const bool once = tc_is_once(n), hides = n->op == TC_OP_RESHARD && tc_hides(g, n);
+  double *work = once ? &s->once_work : &s->work[virtual_stage][n->mark], *term = once ? s->term_once : s->term;
   if (n->op != TC_OP_RESHARD) {
-    *(once ? &s->once_work : &s->work[virtual_stage][n->mark]) += price->run_s;
-  } else if (price->reshard.coll == TC_COLLS) {
+    *work += price->run_s;
+    term[price->term] += price->run_s;
     return;
-  } else if (n->axes == TC_ON_PP) {
-    if (!once) s->send = TC_MAX(s->send, seconds);
-    else s->once_work += seconds;
-  } else if (once) {
-    bool last = n->mark == TC_U;
-    *(!hides(g, n) ? &s->once_work : last ? &s->last_dp : &s->once_dp) += seconds;
-  } else if (hides(g, n)) {
-    s->hidden[virtual_stage][n->mark] += seconds;
+  }
+  if (price->reshard.coll == TC_COLLS) return;
+  const double shown = hides ? d->exposed * seconds : 0, stolen = tc_stolen_s(d, &price->reshard);
+  if (n->axes == TC_ON_PP && !once) {
+    s->send = TC_MAX(s->send, seconds);
+  } else if (hides) {
+    *work += shown + stolen;
+    term[TC_TERM_TRANSFERS] += shown + stolen;
+    *(!once ? &s->hidden[virtual_stage][n->mark] : n->mark == TC_U ? &s->last_dp : &s->once_dp) += seconds * (1 - d->exposed);
   } else {
-    s->work[virtual_stage][n->mark] += seconds;
-    s->wait[tc_mesh_find(m, n->axes)] += seconds;
+    *work += seconds;
+    term[TC_TERM_TRANSFERS] += seconds;
+    if (!once) s->wait[tc_mesh_find(m, n->axes)] += seconds;
   }
 }
 
@@ -90,7 +84,7 @@ static void add_program(struct sums *s, const struct tc_program *p, const struct
   double *seconds = find_seconds(p, prices);
   for (int32_t b = 0; b < p->actions->n_body; b++) {
     const struct tc_node *n = &p->graph->node[p->actions->body[b]];
-    add_node(s, p->graph, n, tc_price_of(prices, n), seconds[n->id], m);
+    add_node(s, p->graph, n, tc_price_of(prices, n), seconds[n->id], m, &k->device);
   }
   free(seconds);
   tc_prices_free(prices);
@@ -104,6 +98,15 @@ static void merge_w(struct sums *s)
     s->hidden[c][TC_B] += s->hidden[c][TC_W];
     s->work[c][TC_W] = s->hidden[c][TC_W] = 0;
   }
+}
+
+/* What the work of a micro-batch does not hide. */
+static double waits_for_hidden(const struct sums *s, int virtual_stages)
+{
+  double shown = 0;
+  for (int c = 0; c < virtual_stages; c++)
+    for (int w = 0; w < 3; w++) shown += TC_MAX(s->hidden[c][w] - s->work[c][w], 0);
+  return shown;
 }
 
 int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, const int *rank,
@@ -150,6 +153,9 @@ int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, co
     *out = (struct tc_plan_step){ .step_s = sim->makespan + once, .busy_s = busy };
     for (int k = 0; k < TC_SETS; k++) out->wait_s[k] = s[most].wait[k] * n_mb;
     out->wait_s[TC_SET_DP] = exposed;
+    for (int t = 0; t < TC_TERMS; t++) out->term_s[t] = s[most].term[t] * n_mb + s[most].term_once[t];
+    out->term_s[TC_TERM_TRANSFERS] += exposed + waits_for_hidden(&s[most], virtual_stages) * n_mb;
+    tc_end_terms(out);
     out->bubble = sim->bubble * sim->makespan / out->step_s;
     out->wait_s[TC_SET_PP] = out->bubble * out->step_s;
   }

@@ -2,6 +2,7 @@
  * the sources use them (activations), else GB = 1e9 bytes; each table states its unit. */
 #include "src/plan/plan.h"
 
+#include <math.h>
 #include <string.h>
 
 void tc_textbook(struct tc_textbook *out, const struct tc_model *m, int64_t batch)
@@ -34,17 +35,25 @@ static const struct tc_model *preset(const char *name)
 }
 
 static const struct { const char *name; double gb; } cards[] = {
-#define DEVICE(name, memory, f32, bf16, bw, node, net, host, ef, eb, cc) { name, memory },
+#define DEVICE(name, memory, f32, bf16, bw, node, net, host, ef, eb, sm, cc) { name, memory },
 #include "src/plan/devices.def"
-#undef DEVICE
 };
 enum { N_CARDS = sizeof cards / sizeof *cards };
+
+/* The table has columns for the devices that are most common. */
+static bool is_shown(int card)
+{
+  static const char *const names[] = { "v100-16", "v100-32", "a100-40", "a100-80", "h100", "h200" };
+  bool shown = false;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) shown |= !strcmp(cards[card].name, names[i]);
+  return shown;
+}
 
 /* "alone", or the smallest number of devices that share the states evenly. */
 static void print_fits(FILE *f, double bytes)
 {
   for (int i = 0; i < N_CARDS; i++) {
-    if (!strcmp(cards[i].name, "cpu")) continue;
+    if (!is_shown(i)) continue;
     double memory = cards[i].gb * 1e9;
     if (bytes <= memory) fprintf(f, " %9s", "alone");
     else fprintf(f, " %9.0f", (double)tc_ceil_div((int64_t)bytes, (int64_t)memory));
@@ -65,7 +74,7 @@ void tc_plan_tables(FILE *f)
           "context; compute: parameters relative to the first row.\n\n%-12s %8s %6s %6s %8s %8s %9s",
           TC_CAPABILITY / 10, TC_CAPABILITY % 10, "model", "params", "layers", "hidden", "compute", "GFLOP", "states");
   for (int i = 0; i < N_CARDS; i++)
-    if (strcmp(cards[i].name, "cpu")) fprintf(f, " %9s", cards[i].name);
+    if (is_shown(i)) fprintf(f, " %9s", cards[i].name);
   fprintf(f, "\n");
   for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
     const struct tc_model *m = preset(shown[i]);
@@ -90,4 +99,30 @@ void tc_plan_tables(FILE *f)
           "%.1f; ZeRO-2 %.1f; ZeRO-3 %.1f\n", tc_textbook_zero(7.5e9, 0, 64) * 1e-9,
           tc_textbook_zero(7.5e9, 1, 64) * 1e-9, tc_textbook_zero(7.5e9, 2, 64) * 1e-9,
           tc_textbook_zero(7.5e9, 3, 64) * 1e-9);
+}
+
+/* ---- learning rates ------------------------------------------------------------------------ */
+
+/* A learning rate and a warm-up for the size of a model, from the runs of GPT-3: T. Brown et al., "Language Models are Few-Shot
+ * Learners", 2020. Table 2.1 has sizes, batches and peak rates; appendix B the warm-up over 375 million tokens, and the cosine
+ * decay to a tenth of the peak. All with AdamW. */
+static const struct tc_plan_rate rate_table[] = {
+  /* parameters, tokens per step, peak */
+  { 125e6, 0.5e6, 6.0e-4 }, { 350e6, 0.5e6, 3.0e-4 }, { 760e6, 0.5e6, 2.5e-4 }, { 1.3e9, 1e6, 2.0e-4 },
+  { 2.7e9, 1e6, 1.6e-4 },   { 6.7e9, 2e6, 1.2e-4 },   { 13e9, 2e6, 1.0e-4 },    { 175e9, 3.2e6, 0.6e-4 },
+};
+enum { RATES = sizeof rate_table / sizeof *rate_table };
+
+const struct tc_plan_rate *tc_plan_rate(double parameters)
+{
+  const struct tc_plan_rate *best = rate_table;
+  for (int i = 1; i < RATES; i++)
+    if (fabs(log(parameters / rate_table[i].parameters)) < fabs(log(parameters / best->parameters))) best = &rate_table[i];
+  return best;
+}
+
+int64_t tc_plan_warmup(double tokens_per_step, int64_t steps)
+{
+  const double tokens = 375e6;
+  return (int64_t)TC_MIN(ceil(tokens / tokens_per_step), (double)(steps / 20));
 }

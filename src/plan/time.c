@@ -26,7 +26,7 @@ struct sim_rank {
   const struct tc_program *p;
   int rank;
   int32_t pc;
-  double now_s, busy_s, wait_s[TC_SETS];
+  double now_s, busy_s, late_s, wait_s[TC_SETS], term_s[TC_TERMS];     /* late_s: transfers after all else */
   struct tc_prices *prices;
   int32_t *mine;                 /* [n_nodes] transfers in flight without another simulated rank; -1: none */
   struct queue queue[TC_SETS];
@@ -71,6 +71,7 @@ static void serve_queue(struct simulation *g, struct sim_rank *p, int set)
     if (x->heads < x->parties) return;
     const struct tc_node *n = &p->p->graph->node[x->node];
     double start = x->ready_s, s = tc_price_of(p->prices, n)->reshard.seconds;
+    s -= tc_shown_s(&g->k->device, p->p->graph, n, p->prices);
     for (int i = 0; i < n_ranks; i++) {
       struct sim_rank *o = set == TC_SET_PP ? &g->rank[i] : p;
       if (o == p || takes_part(g, o, n)) start = TC_MAX(start, o->queue[set].free_s);
@@ -119,6 +120,7 @@ static bool wait_for(struct simulation *g, struct sim_rank *p, const struct tc_n
   TC_ASSERT(x);
   if (!x->done) return false;
   p->wait_s[tc_mesh_find(g->m, n->axes)] += TC_MAX(x->end_s - p->now_s, 0);
+  p->term_s[n->axes == TC_ON_PP ? TC_TERM_BUBBLE : TC_TERM_TRANSFERS] += TC_MAX(x->end_s - p->now_s, 0);
   p->now_s = TC_MAX(p->now_s, x->end_s);
   if (--x->left == 0) {                          /* removed from the node's list */
     int32_t id = (int32_t)(x - g->x);
@@ -146,9 +148,13 @@ static bool run_action(struct simulation *g, struct sim_rank *p)
   }
   p->now_s += work;
   p->busy_s += work;
+  p->term_s[price->term] += work;
   if (travels && a->kind != TC_WAIT) {
     issue(g, p, n, a->mb);
-    if (price->reshard.bytes[TC_WIRE_NETWORK] <= 0) p->now_s += g->k->device.steal * price->reshard.seconds;
+    const double stolen = tc_stolen_s(&g->k->device, &price->reshard), shown = tc_shown_s(&g->k->device, p->p->graph, n, p->prices);
+    *(tc_is_once(n) ? &p->late_s : &p->now_s) += shown;
+    p->now_s += stolen;
+    p->term_s[TC_TERM_TRANSFERS] += stolen + shown;
   }
   p->pc++;
   return true;
@@ -173,6 +179,7 @@ int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program
       done &= p->pc == p->p->actions->n;
     }
   }
+  for (int i = 0; i < n; i++) g.rank[i].now_s += g.rank[i].late_s;
   *out = (struct tc_plan_step){ 0 };
   double idle = 0, all_busy = 0;
   for (int i = 0; i < n; i++) {
@@ -182,11 +189,13 @@ int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program
     if (p->busy_s > out->busy_s) {
       out->busy_s = p->busy_s;
       memcpy(out->wait_s, p->wait_s, sizeof out->wait_s);
+      memcpy(out->term_s, p->term_s, sizeof out->term_s);
     }
   }
   /* More ranks than cores: the ranks of a node share them, and fill each other's idle times. */
   double on_node = tc_ranks_on_node(m, rank[0]), cores = k->device.cores;
   if (cores > 0 && on_node > cores) out->step_s = TC_MAX(out->step_s, all_busy / n * on_node / cores);
+  tc_end_terms(out);
   for (int i = 0; i < n; i++) {
     const struct sim_rank *p = &g.rank[i];
     idle += p->wait_s[TC_SET_PP] + out->step_s - p->now_s;

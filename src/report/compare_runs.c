@@ -110,7 +110,7 @@ static void put_figure(json_t *o, const char *key, struct tc_at_step a)
 static json_t *figures_of(const struct tc_compared *r)
 {
   const struct tc_metrics *m = &r->r.m;
-  const double rate = tc_series_recent(&m->rate, m->after);      /* of finite ones */
+  const double rate = tc_series_recent(&m->rate, m->after, m->steps.last);      /* of finite ones */
   char text[32];
   const double lr = strtod(tc_run_key(r->r.run, "train", "lr", text, sizeof text), NULL);
   json_t *o = json_pack("{s:s}", "folder", r->r.folder);
@@ -158,7 +158,7 @@ static void put_figures(char **cell, const struct tc_compared *r)
 {
   const struct tc_metrics *m = &r->r.m;
   const json_t *run = r->r.run;
-  const double rate = tc_series_recent(&m->rate, m->after);
+  const double rate = tc_series_recent(&m->rate, m->after, m->steps.last);
   char a[32], of[32];
   tc_run_key(run, "train", "steps", of, sizeof of);
   *cell++ = tc_strdup(r->name);

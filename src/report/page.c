@@ -54,8 +54,8 @@ static void put_lead(FILE *f, const struct tc_page *p)
     return;
   }
   fprintf(f, ". It ran at <b>%s tokens/s</b>, %s ms per step",
-          tc_si(a, sizeof a, tc_series_recent(&m->rate, m->after)),
-          tc_si(b, sizeof b, tc_series_recent(&m->ms, m->after)));
+          tc_si(a, sizeof a, tc_series_recent(&m->rate, m->after, m->steps.last)),
+          tc_si(b, sizeof b, tc_series_recent(&m->ms, m->after, m->steps.last)));
   if (m->after >= m->steps.first) fprintf(f, ", on the present layout (from step %lld)", (long long)m->after + 1);
   fprintf(f, ".</p>\n");
 }
@@ -117,11 +117,12 @@ static void put_facts(FILE *f, const struct tc_page *p)
            tc_plural(tc_json_int(p->run, "threads")), tc_json_text(p->run, "device"),
            tc_json_text(p->run, "launcher"));
   fact(f, "Machine", v);
+  char batch[150], lr[150];
   snprintf(v, sizeof v, "%s sequences; %s, %s, highest learning rate %s",
-           tc_run_key(p->run, "train", "global_batch", a, sizeof a),
+           tc_run_key_of_stages(p->run, "train", "global_batch", batch, sizeof batch),
            tc_run_key(p->run, "train", "optimizer", b, sizeof b),
            tc_run_key(p->run, "train", "precision", c, sizeof c),
-           tc_run_key(p->run, "train", "lr", hosts, 32));
+           tc_run_key_of_stages(p->run, "train", "lr", lr, sizeof lr));
   fact(f, "Global batch", v);
   snprintf(v, sizeof v, "%lld to %lld in %.4g s; the last start was from step %lld",
            (long long)m->steps.first, (long long)m->steps.last, m->seconds,
@@ -372,7 +373,8 @@ static void put_bytes(FILE *f, const struct tc_page *p)
   }
   fprintf(f, "<h2 id=\"bytes\">Bytes that rank 0 sends per step</h2>\n");
   if (!p->m->comm) {
-    fprintf(f, "<p class=\"note\">No step has ended on the present layout yet.</p>\n");
+    fprintf(f, "<p class=\"note\">No step%s has ended on the present layout yet.</p>\n",
+            p->m->stages ? " of the first stage, for which bytes are predicted," : "");
     return;
   }
   fprintf(f, "<table><tr><th>axis and kind</th>"

@@ -48,10 +48,10 @@ static json_t *changes_of(const struct tc_layouts *l)
   return list;
 }
 
-/* The median of the last points times `unit`; null: there are none. */
-static void put_median(json_t *o, const char *key, const struct tc_series *s, int64_t after, double unit)
+/* The median of the last points of the first stage, for which predictions are, times `unit`; null: there are none. */
+static void put_median(json_t *o, const char *key, const struct tc_series *s, const struct tc_metrics *m, double unit)
 {
-  const double x = tc_series_recent(s, after);       /* of finite ones */
+  const double x = tc_series_recent(s, m->after, m->first_stage);       /* of finite ones */
   if (isfinite(x)) tc_figure(o, key, x * unit);
   else json_object_set_new(o, key, json_null());
 }
@@ -70,9 +70,9 @@ json_t *tc_report_plan(const struct tc_page *p)
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (json_object_get(predicted, keys[i]))
       json_object_set(want, keys[i], json_object_get(predicted, keys[i]));
-  put_median(got, "step_s", &p->m->ms, after, 1e-3);
-  put_median(got, "tokens_per_s", &p->m->rate, after, 1);
-  put_median(got, "bubble", &p->m->bubble, after, 1);
+  put_median(got, "step_s", &p->m->ms, p->m, 1e-3);
+  put_median(got, "tokens_per_s", &p->m->rate, p->m, 1);
+  put_median(got, "bubble", &p->m->bubble, p->m, 1);
   const int slow = tc_metrics_slowest(p->m);
   if (slow >= 0) {
     const struct tc_straggler_tally *s = &p->m->slow[slow];
@@ -140,8 +140,8 @@ void tc_report_plan_table(FILE *f, const struct tc_page *p)
     snprintf(name, sizeof name, "sent by rank 0 on %s per step", tc_set_name[s]);
     if (json_number_value(x) > 0 || json_number_value(y) > 0) put_row(f, name, x, y, BYTES);
   }
-  fprintf(f, "</table>\n<p class=\"note\">Measured: the median of the last 50 steps%s. ",
-          p->layouts->n ? " on the present layout" : "");
+  fprintf(f, "</table>\n<p class=\"note\">Measured: the median of the last 50 steps%s%s. ",
+          p->m->stages ? " of the first stage, for which predictions are," : "", p->layouts->n ? " on the present layout" : "");
   if (*device) {
     fprintf(f, "Predicted for the device ");
     tc_html(f, device);

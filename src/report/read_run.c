@@ -71,14 +71,15 @@ struct tc_series tc_series_thinned(const struct tc_series *s)
   return copy;
 }
 
-double tc_series_recent(const struct tc_series *s, int64_t after)
+double tc_series_recent(const struct tc_series *s, int64_t after, int64_t last)
 {
-  double last[50];
-  int n = 0;
-  while (n < TC_MIN(s->n, 50) && s->x[s->n - 1 - n] > (double)after) n++;
+  double recent[50];
+  int n = 0, end = s->n;
+  while (end > 0 && s->x[end - 1] > (double)last) end--;
+  while (n < TC_MIN(end, 50) && s->x[end - 1 - n] > (double)after) n++;
   if (!n) return NAN;
-  memcpy(last, s->y + s->n - n, (size_t)n * sizeof *last);
-  return tc_median(last, n);
+  memcpy(recent, s->y + end - n, (size_t)n * sizeof *recent);
+  return tc_median(recent, n);
 }
 
 /* ---- metrics.jsonl ----------------------------------------------------------------------- */
@@ -126,7 +127,7 @@ static void drop_figures(struct tc_metrics *m)
 {
   json_decref(m->comm);
   m->comm = NULL;
-  m->comm_step = m->slow_steps = m->n_slow = 0;
+  m->comm_step = m->first_stage = m->slow_steps = m->n_slow = 0;
 }
 
 static void keep_last(json_t **kept, json_t *now)
@@ -183,6 +184,11 @@ static void take_step(void *ctx, json_t *o)
   take_tasks(m, (double)at, tc_metric_in(o, TC_METRIC_TASKS_NAME));
   keep_last(&m->sources, tc_metric_in(o, TC_METRIC_SOURCES_NAME));
   keep_last(&m->val_sources, tc_metric_in(o, TC_METRIC_VAL_SOURCES_NAME));
+  if (json_integer_value(tc_metric_in(o, TC_METRIC_STAGE)) > 1) {
+    m->stages = true;
+    return;
+  }
+  m->first_stage = at;
   if (!m->comm || !json_is_number(val)) {        /* a step with an evaluation sends other bytes */
     json_decref(m->comm);
     m->comm = json_incref(tc_metric_in(o, TC_METRIC_COMM_CALLS));

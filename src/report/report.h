@@ -60,7 +60,9 @@ struct tc_metrics {
   struct tc_steps steps;
   double tokens, seconds;        /* tokens since step 0; time of the steps only */
   int64_t after;                 /* the figures below are of the steps after this one */
-  json_t *comm;                  /* "comm" of the last step that had no evaluation; owned; NULL: no step */
+  int64_t first_stage;           /* the last step of the first stage, of which are predictions; 0: none of it after `after` */
+  bool stages;                   /* there are steps of later ones */
+  json_t *comm;                  /* "comm" of the first stage's last step that had no evaluation; owned; NULL: no step */
   int64_t comm_step;
   json_t *sources, *val_sources; /* of a blend, by the last line that has them; owned; NULL: none */
   struct tc_task_curve *task;    /* in the order in which they first appear; owned */
@@ -79,8 +81,8 @@ struct tc_series tc_series_thinned(const struct tc_series *s);
 void tc_series_free(struct tc_series *s);
 /* The rank that was slowest in most steps; -1: unknown. */
 int tc_metrics_slowest(const struct tc_metrics *m);
-/* Median of the last points beyond x = after; NAN if there are none. */
-double tc_series_recent(const struct tc_series *s, int64_t after);
+/* Median of the last points beyond x = after and up to x = last; NAN if there are none. */
+double tc_series_recent(const struct tc_series *s, int64_t after, int64_t last);
 
 /* That the folder of a run is there. */
 int tc_run_folder(const char *path, struct tc_err *err);
@@ -106,8 +108,10 @@ void tc_run_close(struct tc_run_dir *r);
 
 /* ---- run_options.c: the run file in run.json ---- */
 
-/* Copies the value of a key into buf, "" if the run has no such key. Returns buf. */
+/* Copies the value of a key into buf, "" if the run has no such key. Returns buf. That of the first stage. */
 const char *tc_run_key(const json_t *run, const char *section, const char *key, char *buf, size_t size);
+/* The same, and what later stages have instead: "8, from stage 3 on 16". */
+const char *tc_run_key_of_stages(const json_t *run, const char *section, const char *key, char *buf, size_t size);
 /* out[i] <- the options of run[i] that are not the same in all n runs: {"train.lr": "0.001"}, in the same order in all;
  * null: this run has no such option. Owned by the caller. */
 void tc_run_differences(json_t **out, const json_t *const *run, int n);

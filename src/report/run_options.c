@@ -42,6 +42,19 @@ const char *tc_run_key(const json_t *run, const char *section, const char *key, 
   return buf;
 }
 
+const char *tc_run_key_of_stages(const json_t *run, const char *section, const char *key, char *buf, size_t size)
+{
+  const char *at = tc_json_text(run, "config");
+  char *name = tc_sprintf("%s.%s", section, key);
+  struct option o = { .n_section = 0 };
+  tc_run_key(run, section, key, buf, size);
+  while (next_option(&at, &o))
+    if (!strncmp(o.section, "stage ", 6) && is_word(o.key, o.n_key, name))
+      tc_text_add(buf, size, ", from %.*s on %.*s", o.n_section, o.section, o.n_value, o.value);
+  free(name);
+  return buf;
+}
+
 /* {"train.lr": "0.001", ...} */
 static json_t *options_of(const json_t *run)
 {

@@ -163,8 +163,8 @@ int tc_run_check_model(const struct tc_run *r, const struct tc_ckpt *c, unsigned
     rc = tc_fail(err, TC_EUSER, "%s is of another model: %s; this run's is %s. Give that "
                  "model, or another run.out or ckpt.from", tc_ckpt_path(c), saved, is);
   else if (context != was.context && !(how & TC_LOAD_OTHER_CONTEXT))
-    rc = tc_fail(err, TC_EUSER, "%s is of model.context = %lld, this run's is %lld: give the same to resume, or begin "
-                 "another run (another run.out) with ckpt.from", tc_ckpt_path(c), (long long)context,
+    rc = tc_fail(err, TC_EUSER, "%s is of model.context = %lld, this run's is %lld: give the same to resume, set ckpt.changed = "
+                 "accept, or begin another run (another run.out) with ckpt.from", tc_ckpt_path(c), (long long)context,
                  (long long)was.context);
   TC_FREE(text, is);
   return rc;

@@ -88,14 +88,13 @@ static void say_packed(const struct tc_data *d, int64_t context, const char *wha
 static int open_stage(struct tc_train *t, int k, struct tc_err *err)
 {
   struct tc_stage_data *s = &t->batches.stage[k];
-  struct tc_config c;
-  tc_config_at_stage(&c, t->run.cfg, k);
-  TC_TRY(open_set(t, k, false, &c, err));
-  TC_TRY(open_set(t, k, true, &c, err));
-  TC_TRY(check_tokens(t, k, &c, err));
+  const struct tc_config *c = &t->run.stages[k].c;
+  TC_TRY(open_set(t, k, false, c, err));
+  TC_TRY(open_set(t, k, true, c, err));
+  TC_TRY(check_tokens(t, k, c, err));
   const bool other = k == 0 || tc_stage_has(t->run.cfg, k + 1, "data.train");
   if (t->run.rank == 0 && other) {
-    tc_data_warn(s->train, c.data_val.n ? s->val : NULL);
+    tc_data_warn(s->train, c->data_val.n ? s->val : NULL);
     say_packed(s->train, t->run.stages[k].context, "training");
     say_packed(s->val, t->run.stages[k].context, "validation");
   }
@@ -113,6 +112,7 @@ static void find_origins(struct tc_train *t)
   for (int k = 0; k < n; k++) {
     s[k] = t->batches.stage[k].order;
     tc_data_origins(s, samples, k);
+    t->batches.stage[k].order = s[k];
     if (k + 1 < n) samples[k] = (t->run.stages[k + 1].first - t->run.stages[k].first) * t->run.stages[k].c.train_global_batch;
   }
   TC_FREE(s, samples);
@@ -127,7 +127,9 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
   t->batches.stage = tc_calloc((size_t)t->run.n_stages, sizeof *t->batches.stage);
   for (int k = 0; k < t->run.n_stages; k++) {
-    TC_TRY(open_stage(t, k, err));
+    struct tc_err why = { 0 };
+    const int rc = open_stage(t, k, &why);
+    if (rc < 0) return k ? tc_fail(err, rc, "stage %d: %s", k + 1, why.text) : (*err = why, rc);
     masks |= t->run.stages[k].c.data_documents == TC_DOCUMENTS_MASK;
   }
   if (!masks && c->data_end_token != TC_AUTO && t->run.rank == 0)
@@ -183,32 +185,21 @@ void tc_train_data_close(struct tc_train *t)
   b->hashes = NULL;
 }
 
-/* Adds the data of a stage, and which of their sources go on in it. */
-static void hash_stage(uint64_t *hash, const struct tc_stage_data *s, const struct tc_data_identity *id)
-{
-  *hash = tc_hash64_add(tc_hash64_add(*hash, (uint64_t)id->tokens), id->hash);
-  for (int i = 0; i < tc_data_sources(s->train); i++) *hash = tc_hash64_add(*hash, (uint64_t)s->order.origin[i].number);
-}
-
 int tc_train_data_same(struct tc_train *t, struct tc_err *err)
 {
   struct tc_batches *b = &t->batches;
-  struct tc_data_identity *of = tc_calloc((size_t)t->run.n_stages, sizeof *of), unused;
-  int rc = 0;
-  uint64_t hash = TC_HASH64;
-  for (int k = 0; k < t->run.n_stages && rc == 0; k++) {
-    const struct tc_stage_data *s = &b->stage[k];
+  struct tc_data_identity unused;
+  for (int k = 0; k < t->run.n_stages; k++) {
+    struct tc_stage_data *s = &b->stage[k];
     int same = 0;
     while (b->stage[same].train != s->train) same++;
-    of[k] = of[same];
-    if (same == k) rc = tc_run_data_same(&t->run, s->train, "training", &of[k], err);
-    if (rc == 0 && is_first(b, k, s->val)) rc = tc_run_data_same(&t->run, s->val, "validation", &unused, err);
-    hash_stage(&hash, s, &of[k]);
+    s->id = b->stage[same].id;
+    if (same == k) TC_TRY(tc_run_data_same(&t->run, s->train, "training", &s->id, err));
+    if (is_first(b, k, s->val)) TC_TRY(tc_run_data_same(&t->run, s->val, "validation", &unused, err));
+    s->begin = TC_HASH64;
+    for (int i = 0; i < tc_data_sources(s->train); i++) s->begin = tc_hash64_add(s->begin, (uint64_t)s->order.origin[i].number);
   }
-  b->id = of[0];
-  if (t->run.n_stages > 1) b->id.hash = hash;
-  free(of);
-  return rc;
+  return 0;
 }
 
 /* ---- batches --------------------------------------------------------------------------- */
@@ -218,12 +209,14 @@ void tc_train_data_from(struct tc_train *t, int64_t eval_batch)
   t->batches.eval_batch = eval_batch;
 }
 
-int64_t tc_train_eval_batches(const struct tc_train *t, int source)
+int64_t tc_train_eval_windows(const struct tc_train *t, int source)
 {
-  const int64_t batches = tc_ceil_div(tc_data_windows(t->batches.val, source), t->run.opts.gpt.batch);
-  const int64_t most = t->run.cfg->train_eval_batches;
-  return most > 0 ? TC_MIN(batches, most) : batches;
+  const int64_t windows = tc_data_windows(t->batches.val, source), most = t->run.cfg->train_eval_batches;
+  return most > 0 ? TC_MIN(windows, most * t->run.stages[0].c.train_global_batch) : windows;
 }
+
+int64_t tc_train_eval_batches(const struct tc_train *t, int source)
+{ return tc_ceil_div(tc_train_eval_windows(t, source), t->run.opts.gpt.batch); }
 
 static int64_t all_eval_batches(const struct tc_train *t)
 {
@@ -255,7 +248,7 @@ static int read_val(void *ctx, struct tc_reader *r, int64_t batch, int64_t b, co
   int source = 0;
   while (batch >= tc_train_eval_batches(t, source)) batch -= tc_train_eval_batches(t, source++);
   const int64_t w = batch * t->run.opts.gpt.batch + b;
-  if (w < tc_data_windows(t->batches.val, source))
+  if (w < tc_train_eval_windows(t, source))
     return tc_data_window(t->batches.val, r, source, w, to, err);
   memset(to->tokens, 0, bytes);                  /* windows beyond the last count for nothing */
   memset(to->targets, -1, bytes);
@@ -375,14 +368,14 @@ static int64_t samples_to(const struct tc_train *t, int64_t step)
 double tc_train_share(const struct tc_train *t, int64_t step, int source)
 {
   const int64_t samples = samples_to(t, step);
-  return (double)tc_data_taken(t->batches.train, source, samples) / (double)samples;
+  return (double)tc_data_stage_taken(&t->batches.stage[t->run.at].order, source, samples) / (double)samples;
 }
 
 double tc_train_epoch(const struct tc_train *t, int64_t step, int source)
 {
-  const int64_t taken = tc_data_taken(t->batches.train, source, samples_to(t, step));
-  const int64_t before = t->batches.stage[t->run.at].order.origin[source].taken;
-  return (double)(before + taken) / (double)tc_data_windows(t->batches.train, source);
+  const struct tc_data_stage *s = &t->batches.stage[t->run.at].order;
+  const int64_t taken = tc_data_taken(s->d, source, s->samples + samples_to(t, step));
+  return (double)(s->origin[source].taken + taken) / (double)tc_data_windows(s->d, source);
 }
 
 bool tc_train_border(const struct tc_train *t, int64_t word, int64_t step)

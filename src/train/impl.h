@@ -23,6 +23,8 @@ struct json_t;                   /* jansson's */
 struct tc_stage_data {
   struct tc_data *train, *val;
   struct tc_data_stage order;    /* of `train`; its origins are owned */
+  struct tc_data_identity id;    /* of `train` */
+  uint64_t begin;                /* a hash of which earlier stages its sources go on after */
   int32_t end_token;             /* ends a document, for data.documents = mask */
 };
 
@@ -31,7 +33,6 @@ struct tc_batches {
   struct tc_stage_data *stage;   /* [run.n_stages]; owned */
   struct tc_data *train, *val;   /* of the present stage, as the token below */
   struct tc_prefetch *train_prefetch, *val_prefetch;   /* NULL before the first batch */
-  struct tc_data_identity id;    /* of `train` of the first stage, with a hash of those of all */
   int32_t end_token;             /* ends a document, for data.documents = mask */
   int64_t eval_batch;            /* >= 0: the next batch is this one of the validation data */
   double *val_loss;              /* of each source of `val`, by the last validation; owned */

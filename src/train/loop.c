@@ -17,6 +17,7 @@
 static int setup_plan(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_run_layout(&t->run, err));
+  if (t->run.n_stages > 1) t->own.model_context = t->run.stages[0].context;     /* a checkpoint's model has its stage's */
   if (!*t->run.cfg->run_out) return tc_fail(err, TC_EUSER, "run.out can't be empty: name a folder");
   TC_TRY(tc_stop_if_read(&t->stop_if, t->run.cfg, err));
   return tc_fault_parse(&t->fault, t->run.cfg->run_fault, t->run.ranks->world, err);
@@ -69,7 +70,7 @@ static int evaluate_source(struct tc_train *t, int source, int64_t first, const 
                            struct tc_err *err)
 {
   const int64_t B = t->run.opts.gpt.batch, batches = tc_train_eval_batches(t, source);
-  const int64_t windows = TC_MIN(tc_data_windows(t->batches.val, source), batches * B);
+  const int64_t windows = tc_train_eval_windows(t, source);
   double sum = 0, counted = 0;
   for (int64_t i = 0; i < batches; i++) {
     tc_train_data_from(t, first + i);

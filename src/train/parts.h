@@ -50,9 +50,12 @@ bool tc_train_border(const struct tc_train *t, int64_t word, int64_t step);
 /* Local. From now on batches are training data (-1), or this batch of the validation data, whose batches are
  * numbered through its sources. */
 void tc_train_data_from(struct tc_train *t, int64_t eval_batch);
-/* Local. How many global batches of a source of the validation data a validation reads. */
+/* Local. How many windows of a source of the validation data a validation reads, by the batch of the first stage, so that those
+ * of all stages with one context read the same; and in how many global batches of the present one. */
+int64_t tc_train_eval_windows(const struct tc_train *t, int source);
 int64_t tc_train_eval_batches(const struct tc_train *t, int source);
-/* Local. A source's share of the samples of the present stage up to this step, from 0 to 1, and its epochs, in all stages. */
+/* Local. A source's share of the samples of the present stage up to this step, from 0 to 1; and its epochs, in all stages that
+ * read it with the present context. */
 double tc_train_share(const struct tc_train *t, int64_t step, int source);
 double tc_train_epoch(const struct tc_train *t, int64_t step, int source);
 /* Local. What waited_ns and hashes have was reported: they begin anew. */

@@ -45,7 +45,7 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
     TC_TRY(tc_train_guard(l->t, tc_ckpt_meta(c)->step, err));
   l->guarded = true;
   TC_TRY(tc_train_tokenizer_check(l->t, c, err));
-  TC_TRY(tc_run_check_model(&l->t->run, c, l->how, err));
+  TC_TRY(tc_run_check_model(&l->t->run, c, l->how | (l->resumes ? TC_LOAD_OTHER_CONTEXT : 0), err));
   if (l->resumes) TC_TRY(check_resumes(l, c, err));
   TC_TRY(tc_run_load(&l->t->run, c, l->how, err));
   TC_TRY(take_note(l->t, l->how & TC_LOAD_WEIGHTS ? "" : tc_ckpt_meta(c)->loop, err));
@@ -133,7 +133,8 @@ static bool is_own_folder(const struct tc_train *t)
 /* Takes up this run's newest good checkpoint, or that of a step (not -1). *found: there was one. */
 static int resume_own(struct tc_train *t, int64_t step, bool *found, struct tc_err *err)
 {
-  struct loading l = { .t = t, .resumes = true };
+  const bool accepts = t->run.cfg->ckpt_changed == TC_CHANGED_ACCEPT;
+  struct loading l = { .t = t, .resumes = true, .how = accepts ? TC_LOAD_OTHER_CONTEXT : 0 };
   struct tc_ckpt *c = NULL;
   TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, t->run.rank_names, err));
   *found = c != NULL;

@@ -4,6 +4,7 @@
 #include "src/train/parts.h"
 #include "src/base/hash.h"
 #include "src/coll/selection.h"
+#include "src/program/setup.h"
 #include "src/token/token.h"
 
 #include <inttypes.h>
@@ -47,54 +48,177 @@ int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, c
   return rc;
 }
 
+/* ---- the rates ---- */
+
+/* The learning rate by the step: those of the stages, each from its first step on. */
+struct rates { int n; int64_t first[TC_MOST_STAGES]; struct tc_rate of[TC_MOST_STAGES]; };
+
+static void make_rates(struct rates *r, const struct tc_config *c, const struct tc_stage *stages)
+{
+  r->n = c->n_stages + 1;
+  for (int k = 0; k < r->n; k++) {
+    struct tc_config at;
+    tc_config_at_stage(&at, c, k);
+    r->of[k] = tc_rate_of(&at);
+    r->first[k] = stages[k].first;
+  }
+}
+
+static double rate_at(const struct rates *r, int64_t step)
+{
+  int k = r->n - 1;
+  while (k > 0 && r->first[k] > step) k--;
+  return tc_rate_at(&r->of[k], step);
+}
+
 /* Whether the first of the steps after `from` up to `to` has the same rate with both, and LOOKS more of them, or all. */
-static bool same_between(const struct tc_rate *a, const struct tc_rate *b, int64_t from, int64_t to)
+static bool same_between(const struct rates *a, const struct rates *b, int64_t from, int64_t to)
 {
   enum { LOOKS = 1000 };
   for (int64_t i = 0; i <= LOOKS && from < to; i++) {
     const int64_t step = i ? from + tc_ceil_div((to - from) * i, LOOKS) : from + 1;
-    if ((float)tc_rate_at(a, step) != (float)tc_rate_at(b, step)) return false;
+    if ((float)rate_at(a, step) != (float)rate_at(b, step)) return false;
   }
   return true;
 }
 
-/* Whether the steps after `from` have the same learning rate with both: before and after each turn of either schedule. */
-static bool same_rate(const struct tc_config *a, const struct tc_config *b, int64_t from, int64_t steps)
+/* The same before and after each turn of a's schedule and each begin of its stages. */
+static bool same_at_turns(const struct rates *a, const struct rates *b, int64_t from, int64_t steps)
 {
-  const struct tc_rate one = tc_rate_of(a), other = tc_rate_of(b);
-  const int64_t turn[] = { one.warmup, other.warmup, one.steps - one.cooldown, other.steps - other.cooldown };
-  for (size_t i = 0; i < sizeof turn / sizeof *turn; i++)
-    if (!same_between(&one, &other, from, TC_MIN(turn[i], steps)) || !same_between(&one, &other, TC_MAX(from, turn[i]), steps))
-      return false;
+  bool same = true;
+  for (int k = 0; k < a->n && same; k++) {
+    const int64_t turn[] = { a->of[k].warmup, a->of[k].steps - a->of[k].cooldown, a->first[k] - 1 };
+    for (size_t i = 0; i < sizeof turn / sizeof *turn && same; i++)
+      same = same_between(a, b, from, TC_MIN(turn[i], steps)) && same_between(a, b, TC_MAX(from, turn[i]), steps);
+  }
+  return same;
+}
+
+static bool same_rate(const struct rates *a, const struct rates *b, int64_t from, int64_t steps)
+{ return same_at_turns(a, b, from, steps) && same_at_turns(b, a, from, steps); }
+
+/* ---- two configurations of a run ---- */
+
+/* What a checkpoint's run had, and what it has now; steps after `step` up to `steps` are compared. */
+struct pair {
+  struct tc_config *was, mixed;  /* mixed: `was` at first; its options become those of now one by one, to see which change the rate */
+  const struct tc_config *is;
+  struct tc_stage *stages;       /* of `was`; those of now are the run's */
+  const struct tc_stage *now;
+  int64_t step, steps;
+  bool same;                     /* the rates */
+};
+
+/* The stages of a saved configuration, whose model is that of the checkpoint but for its context, as model.config may be
+ * elsewhere. What can't be computed is as it stands there. */
+static struct tc_stage *saved_stages(const struct tc_config *was, const struct tc_ckpt_meta *meta)
+{
+  struct tc_config c = *was;
+  struct tc_model m;
+  struct tc_stage *list = NULL;
+  struct tc_err why;
+  char no_config[] = "";
+  if (tc_model_parse(&m, meta->model, "", &why) == 0) {
+    tc_setup_fill_model(&c, &m);
+    c.model_config = no_config;
+  }
+  if (tc_setup_stages(&list, &c, &why) == 0) return list;
+  list = tc_calloc((size_t)c.n_stages + 1, sizeof *list);
+  for (int k = 1; k <= c.n_stages; k++) list[k].first = c.stage[k - 1].tokens ? -1 : c.stage[k - 1].from;
+  return list;
+}
+
+static void pair_free(struct pair *p)
+{
+  free(p->stages);
+  tc_config_free(p->was);
+}
+
+static bool pair_same(const struct pair *p, const struct tc_config *a, const struct tc_config *b)
+{
+  struct rates one, other;
+  make_rates(&one, a, p->stages);
+  make_rates(&other, b, b == p->is ? p->now : p->stages);
+  return same_rate(&one, &other, p->step, p->steps);
+}
+
+/* false: no run had the settings of the checkpoint. */
+static bool pair_new(struct pair *p, const struct tc_train *t, const struct tc_ckpt_meta *meta, int64_t step, int64_t steps)
+{
+  *p = (struct pair){ .was = saved_config(meta), .is = t->run.cfg, .now = t->run.stages, .step = step, .steps = steps };
+  if (!p->was) return false;
+  p->stages = saved_stages(p->was, meta);
+  p->mixed = *p->was;
+  p->same = pair_same(p, p->was, p->is);
   return true;
 }
 
-/* How the training data differ from those that `data` is of, as tc_resume_data wrote it: "had 5 tokens, now have 6". NULL:
- * they do not, or it is not known. Owned. */
-static char *data_change(const struct tc_train *t, const char *data)
+/* Whether the stage of a changed `from` begins with the same step after all, such as after as many tokens. */
+static bool same_begin(const struct pair *p, const struct tc_config_change *x)
 {
-  struct tc_data_identity was, is = t->batches.id;
-  if (sscanf(data, "tokens %" SCNd64 " hash %" SCNx64, &was.tokens, &was.hash) != 2) return NULL;
-  if (was.tokens != is.tokens)
-    return tc_sprintf("had %lld tokens, now have %lld", (long long)was.tokens, (long long)is.tokens);
-  return was.hash == is.hash ? NULL : tc_sprintf("have changed, though not in length (%lld tokens)", (long long)is.tokens);
+  const int k = x->stage - 1;
+  return x->stage && !strcmp(strchr(x->name, '.'), ".from") && k <= p->was->n_stages && k <= p->is->n_stages
+         && p->stages[k].first == p->now[k].first;
+}
+
+/* ---- the data ---- */
+
+#define STAGE_NOTE "stage%d tokens %" PRId64 " hash %" PRIx64 " begin %" PRIx64
+
+/* What is noted of the data of a stage, from 0. False: nothing. */
+static bool data_noted(const char *data, int k, struct tc_data_identity *id, uint64_t *begin)
+{
+  char name[20];
+  int number;
+  *begin = 0;
+  if (k == 0) return sscanf(data, "tokens %" SCNd64 " hash %" SCNx64, &id->tokens, &id->hash) == 2;
+  snprintf(name, sizeof name, " stage%d ", k + 1);
+  const char *at = strstr(data, name);
+  return at && sscanf(at, " stage%d tokens %" SCNd64 " hash %" SCNx64 " begin %" SCNx64, &number, &id->tokens, &id->hash, begin) == 4;
+}
+
+/* Adds how the training data differ from those that `data` is of, as tc_resume_data wrote it, after `sep`: "the training data
+ * had 5 tokens, now have 6; ...", of each stage that both runs have. */
+static void data_changes(const struct tc_train *t, const char *data, const char *sep, char *text, size_t size)
+{
+  for (int k = 0; k < t->run.n_stages; k++) {
+    const struct tc_stage_data *is = &t->batches.stage[k];
+    struct tc_data_identity was;
+    uint64_t begin;
+    char of[30] = "";
+    if (!data_noted(data, k, &was, &begin)) continue;
+    const bool fewer = was.tokens != is->id.tokens, other = was.hash != is->id.hash;
+    if (!fewer && !other && (k == 0 || begin == is->begin)) continue;
+    if (k) snprintf(of, sizeof of, " of stage %d", k + 1);
+    tc_text_add(text, size, "%sthe training data%s ", *text ? "; " : sep, of);
+    if (fewer) tc_text_add(text, size, "had %lld tokens, now have %lld", (long long)was.tokens, (long long)is->id.tokens);
+    else if (other) tc_text_add(text, size, "have changed, though not in length (%lld tokens)", (long long)is->id.tokens);
+    else tc_text_add(text, size, "go on after other stages than before");
+  }
 }
 
 static void warn_of_data(const struct tc_train *t, const char *data)
 {
-  char *change = data_change(t, data);
-  if (change) tc_warn("the training data %s: from here on each step sees different samples", change);
-  free(change);
+  char text[500] = "";
+  data_changes(t, data, "", text, sizeof text);
+  if (*text) tc_warn("%s: from here on each step sees different samples", text);
 }
 
 char *tc_resume_data(const struct tc_train *t)
 {
   const struct tc_train_tokenizer *k = &t->tokenizer;
-  char tokenizer[80] = "";
-  if (k->end >= 0) tc_text_add(tokenizer, sizeof tokenizer, " " TC_END_NOTE, k->end);
-  if (k->hash) tc_text_add(tokenizer, sizeof tokenizer, " " TC_TOKENIZER_NOTE, k->hash);
-  else if (k->is_bytes) tc_text_add(tokenizer, sizeof tokenizer, " " TC_BYTES_NOTE);
-  return tc_sprintf("tokens %" PRId64 " hash %016" PRIx64 "%s", t->batches.id.tokens, t->batches.id.hash, tokenizer);
+  const struct tc_stage_data *s = t->batches.stage;
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  TC_ASSERT(f);
+  fprintf(f, "tokens %" PRId64 " hash %016" PRIx64, s->id.tokens, s->id.hash);
+  if (k->end >= 0) fprintf(f, " " TC_END_NOTE, k->end);
+  if (k->hash) fprintf(f, " " TC_TOKENIZER_NOTE, k->hash);
+  else if (k->is_bytes) fprintf(f, " " TC_BYTES_NOTE);
+  for (int i = 1; i < t->run.n_stages; i++) fprintf(f, " " STAGE_NOTE, i + 1, s[i].id.tokens, s[i].id.hash, s[i].begin);
+  if (fclose(f)) TC_ASSERT(!"out of memory for a note on the data");
+  return text;
 }
 
 /* oneDNN and compilers add up in orders of their own. */
@@ -168,18 +292,16 @@ static void log_changes(const struct tc_train *t, const struct tc_ckpt_meta *met
   TC_FREE(text, mesh);
 }
 
-/* The number of the first option from number `from` on that changes what steps after `step` up to `steps` give, and its
- * values; -1. mixed: `was` at first; its options become those of now one by one, to see which of them change the rate. */
-static int next_difference(const struct tc_config *was, const struct tc_config *is, struct tc_config *mixed, int from,
-                           int64_t step, int64_t steps, struct tc_config_change *x)
+/* The number of the first option from number `from` on that changes what the steps of the pair give, and its values; -1. */
+static int next_difference(struct pair *p, int from, struct tc_config_change *x)
 {
-  const bool same = same_rate(was, is, step, steps);
-  for (int i = from; (i = tc_config_next_change(was, is, i, x)) >= 0; i++) {
-    const struct tc_config before = *mixed;
-    if (x->of_stage && x->resume != TC_RESUME_FREE) return i;
-    if (x->resume == TC_RESUME_RATE) tc_config_copy(mixed, is, i);
-    if (x->resume == TC_RESUME_SAMPLES || x->resume == TC_RESUME_MATH ||
-        (x->resume == TC_RESUME_BEGIN && step == 0) || (x->resume == TC_RESUME_RATE && !same && !same_rate(&before, mixed, step, steps))) return i;
+  for (int i = from; (i = tc_config_next_change(p->was, p->is, i, x)) >= 0; i++) {
+    const struct tc_config before = p->mixed;
+    const bool rate = x->resume == TC_RESUME_RATE;
+    if (same_begin(p, x)) continue;
+    if (rate && !x->stage) tc_config_copy(&p->mixed, p->is, i);
+    if (x->resume == TC_RESUME_SAMPLES || x->resume == TC_RESUME_MATH || (x->resume == TC_RESUME_BEGIN && p->step == 0) ||
+        (rate && !p->same && (x->stage || !pair_same(p, &before, &p->mixed)))) return i;
   }
   return -1;
 }
@@ -190,18 +312,20 @@ void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta)
     [TC_RESUME_SAMPLES] = "each step sees different samples",
     [TC_RESUME_RATE] = "the learning rate differs",
     [TC_RESUME_MATH] = "the arithmetic of a step differs" };
-  const struct tc_config *is = t->run.cfg;
-  struct tc_config *was = saved_config(meta), mixed;
   struct tc_config_change x;
-  if (*meta->version) log_changes(t, meta, was);
+  struct pair p;
+  const bool known = pair_new(&p, t, meta, meta->step, t->run.cfg->train_steps);
+  if (*meta->version) log_changes(t, meta, known ? p.was : NULL);
   warn_of_data(t, meta->data);
   warn_of_stack(t, meta->stack);
   warn_of_nodes(t, meta);
-  if (!was) return;
-  mixed = *was;
-  for (int i = 0; (i = next_difference(was, is, &mixed, i, meta->step, is->train_steps, &x)) >= 0; i++)
-    tc_warn("%s was %s, is %s: from here on %s", x.name, x.was, x.is, what[x.resume]);
-  tc_config_free(was);
+  if (!known) return;
+  if (p.stages[0].context && p.stages[0].context != p.now[0].context)
+    tc_warn("model.context was %lld, is %lld: from here on each step sees different samples", (long long)p.stages[0].context,
+            (long long)p.now[0].context);
+  for (int i = 0; (i = next_difference(&p, i, &x)) >= 0; i++)
+    tc_warn("%s was %s, is %s: from here on %s", x.name, *x.was ? x.was : "empty", *x.is ? x.is : "empty", what[x.resume]);
+  pair_free(&p);
 }
 
 /* "; the training data had ...; train.lr was 1, is 2": what gives steps after `from` up to `to` other results; without `rates`
@@ -209,19 +333,17 @@ void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta)
 static void list_differences(const struct tc_train *t, const struct tc_ckpt_meta *meta, int64_t from, int64_t to, bool rates,
                              char *text, size_t size)
 {
-  struct tc_config *was = saved_config(meta), mixed;
   struct tc_config_change x;
-  char *data = was ? data_change(t, meta->data) : NULL;
-  if (data) tc_text_add(text, size, "; the training data %s", data);
-  free(data);
-  if (was) mixed = *was;
-  for (int i = 0; was && (i = next_difference(was, t->run.cfg, &mixed, i, from, to, &x)) >= 0; i++) {
+  struct pair p;
+  if (!pair_new(&p, t, meta, from, to)) return;
+  data_changes(t, meta->data, "; ", text, size);
+  for (int i = 0; (i = next_difference(&p, i, &x)) >= 0; i++) {
     /* Not the user's choice, but that of the device of each start. */
     if (!strcmp(x.name, "train.precision") && t->precision_by_device) continue;
     if (x.resume == TC_RESUME_RATE && !rates) continue;
     tc_text_add(text, size, "; %s was %.60s, is %.60s", x.name, *x.was ? x.was : "empty", *x.is ? x.is : "empty");
   }
-  tc_config_free(was);
+  pair_free(&p);
 }
 
 /* No step is left: what they were made with is what is asked for now, or it is refused. */

@@ -112,15 +112,16 @@ static void add_counts(json_t *into, const struct tc_coll_count count[TC_COLLS])
   }
 }
 
-/* What this rank sends in a step, as the program has it. */
+/* What this rank sends in a step of the first stage, as the program has it. */
 static json_t *predicted_comm_json(const struct tc_train *t)
 {
+  const struct tc_run_stage *first = &t->run.stage[0];
   json_t *o = json_object(), *ctl = json_object();
   for (int s = 0; s < TC_SETS; s++) {
-    const struct tc_group *group = &t->run.mesh->group[s];
+    const struct tc_group *group = &first->mesh->group[s];
     struct tc_comm_counters c;
     if (!group->named) continue;
-    tc_program_bytes(t->run.prog[TC_TRAIN], t->run.mesh, t->run.rank, group->axes, &c);
+    tc_program_bytes(first->prog[TC_TRAIN], first->mesh, t->run.rank, group->axes, &c);
     json_t *x = json_object();
     add_counts(x, c.data);
     add_counts(ctl, c.ctl);
@@ -189,7 +190,8 @@ static int gather_ranks(struct tc_train *t, json_t **out, struct tc_err *err)
 /* ---- the run --------------------------------------------------------------------------- */
 
 /* The layouts of the run, each with the step after which it began: those of the run.json that is there, which is
- * of an earlier start, up to the step from which this one resumed; then this one's, if it is another. */
+ * of an earlier start, up to the step from which this one resumed; then this one's, if it is another. Batch and micro-batches
+ * are the first stage's, in whichever stage this start is. */
 static json_t *layouts_json(const struct tc_train *t, const char *path)
 {
   const struct tc_run *r = &t->run;
@@ -198,7 +200,7 @@ static json_t *layouts_json(const struct tc_train *t, const char *path)
   tc_read_json(&old, path, "run.json", MOST_BYTES, 0, NULL, &unread);
   json_t *list = json_array(), *entry, *last;
   json_t *now = json_pack("{s:I,s:i,s:i}", "after_step", (json_int_t)t->ckpt.start_step, "ranks", r->ranks->world, "mb",
-                          r->mesh->size[TC_MB]);
+                          r->stage[0].mesh->size[TC_MB]);
   json_object_update_new(now, tc_mesh_json(r->mesh->size));
   json_object_update_new(now, json_pack("{s:s,s:s,s:I,s:s}", "system", r->opts.system->name, "schedule",
                                         tc_word_parallel_schedule(r->cfg->parallel_schedule), "global_batch",
@@ -235,7 +237,7 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
   if (r->rank) return 0;
   char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(r->cfg);
   char *model = tc_model_text(&r->opts.model);
-  json_t *mesh = json_pack("{s:i}", "mb", r->mesh->size[TC_MB]);
+  json_t *mesh = json_pack("{s:i}", "mb", r->stage[0].mesh->size[TC_MB]);
   json_object_update_new(mesh, tc_mesh_json(r->mesh->size));
   json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:I,s:o,s:s,s:s,s:s,s:i,s:s,s:i,s:I,s:n,"
                         "s:o,s:o,s:o}",

@@ -20,13 +20,19 @@ void tc_train_trace_new(struct tc_train *t)
   t->trace = tc_trace_new(&o);
 }
 
+/* The events of a step: one for each action, another for the work of each transfer, and some between steps. */
+static int64_t events_of(const struct tc_actions *s)
+{
+  int64_t n = s->n + 64;
+  for (int32_t i = 0; i < s->n; i++) n += s->action[i].kind == TC_ISSUE;
+  return n;
+}
+
 int tc_train_trace_open(struct tc_train *t, struct tc_err *err)
 {
   if (!t->trace) return 0;
-  const struct tc_actions *s = t->run.prog[TC_TRAIN]->actions;
-  /* An event for each action, another for the work of each transfer, and some between steps. */
-  int64_t a_step = s->n + 64;
-  for (int32_t i = 0; i < s->n; i++) a_step += s->action[i].kind == TC_ISSUE;
+  int64_t a_step = 0;                            /* of the stage that has most: any may be traced */
+  for (int k = 0; k < t->run.n_stages; k++) a_step = TC_MAX(a_step, events_of(t->run.stage[k].prog[TC_TRAIN]->actions));
   tc_trace_reserve(t->trace, a_step * TC_MIN(t->run.cfg->run_trace_steps, 1 << 20));
   struct tc_kept k;
   tc_kept_of(&k, t, "run.trace");

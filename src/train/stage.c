@@ -5,39 +5,24 @@
 #include "src/model/model.h"
 #include "src/train/parts.h"
 
-#include <string.h>
-
-/* "data.train, train.lr": what a stage changes. */
-static void name_changes(const struct tc_train *t, int k, char *text, size_t size)
-{
-  static const char *const keys[] = {
-#define STAGE_KEY(section, key, resume) #section "." #key,
-#include "src/config/stage.def"
-  };
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (tc_stage_has(t->run.cfg, k + 1, keys[i])) tc_text_add(text, size, "%s%s", *text ? ", " : "", keys[i]);
-}
-
 static void say_stage(const struct tc_train *t, int k, int64_t step)
 {
   const struct tc_stage *s = &t->run.stages[k];
-  char text[300] = "";
+  char text[300];
+  const char *changes = tc_stage_changes(t->run.cfg, k + 1, text, sizeof text);
   if (t->run.rank) return;
-  name_changes(t, k, text, sizeof text);
-  tc_log("stage %d of %d, from step %lld on%s%s%s: %lld sequences of %lld tokens, rate %.3g", k + 1, t->run.n_stages,
-         (long long)s->first, *text ? " (" : "", text, *text ? ")" : "", (long long)s->c.train_global_batch,
+  tc_log("stage %d of %d, from step %lld on (%s): %lld sequences of %lld tokens, rate %.3g", k + 1, t->run.n_stages,
+         (long long)s->first, *changes ? changes : "no change", (long long)s->c.train_global_batch,
          (long long)s->context, tc_rate_at(&t->rate, step));
 }
 
 void tc_train_stage(struct tc_train *t, int64_t step)
 {
   const int k = tc_stages_at(t->run.stages, t->run.n_stages, step);
-  struct tc_config c;
   if (k == t->run.at) return;
-  tc_config_at_stage(&c, t->run.cfg, k);
+  tc_train_data_stage(t, k);     /* first: after a rollback, threads may be reading for the stage that ends here */
   tc_run_stage(&t->run, k);
-  tc_train_data_stage(t, k);
-  t->rate = tc_rate_of(&c);
+  t->rate = tc_rate_of(&t->run.stages[k].c);
   tc_tasks_ready(t);
   say_stage(t, k, step);
 }

@@ -25,15 +25,38 @@ static void name_formats(const struct tc_data *d, int source, char *text, size_t
     if (has[f]) tc_text_add(text, size, "%s%s", *text ? ", " : "", tc_word_data_format(f));
 }
 
-/* passes: how often the steps of the whole run read it. */
+/* The source of a data set that is the nth, from 0, of its name; -1: there is none. */
+static int find_source(const struct tc_data *d, const char *name, int nth)
+{
+  for (int i = 0; i < tc_data_sources(d); i++)
+    if (!strcmp(tc_data_source_name(d, i), name) && nth-- == 0) return i;
+  return -1;
+}
+
+/* How often the steps of all stages read a source of the present one. */
+static double passes_of(const struct tc_train *t, const struct tc_data *d, int source)
+{
+  const char *name = tc_data_source_name(d, source);
+  double passes = 0;
+  int nth = 0;
+  for (int i = 0; i < source; i++) nth += !strcmp(tc_data_source_name(d, i), name);
+  for (int k = 0; k < t->run.n_stages; k++) {
+    const struct tc_stage *s = &t->run.stages[k];
+    const struct tc_data *of = t->batches.stage[k].train;
+    const int64_t end = k + 1 < t->run.n_stages ? s[1].first - 1 : t->run.cfg->train_steps;
+    const int i = find_source(of, name, nth);
+    if (i < 0) continue;
+    const int64_t taken = tc_data_stage_taken(&t->batches.stage[k].order, i, (end - s->first + 1) * s->c.train_global_batch);
+    passes += (double)taken / (double)tc_data_windows(of, i);
+  }
+  return passes;
+}
+
 static struct source source_of(const struct tc_train *t, const struct tc_data *d, int source)
 {
-  const int next = t->run.at + 1;                /* of several stages: the steps of the present one */
-  const int64_t end = next < t->run.n_stages ? t->run.stages[next].first - 1 : t->run.cfg->train_steps;
-  const int64_t samples = (end - t->run.stages[t->run.at].first + 1) * t->run.opts.gpt.batch;
   struct source s = { .name = tc_data_source_name(d, source), .files = tc_data_files(d, source),
                       .share = tc_data_source_share(d, source), .tokens = tc_data_source_tokens(d, source),
-                      .passes = (double)tc_data_taken(d, source, samples) / (double)tc_data_windows(d, source) };
+                      .passes = passes_of(t, d, source) };
   name_formats(d, source, s.format, sizeof s.format);
   return s;
 }

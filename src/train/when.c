@@ -27,13 +27,13 @@ void tc_stop_if_say(const struct tc_train *t, int64_t step)
 enum { FIRST_STEPS = 2 };        /* auto: after so many steps the first save, which measures the cost */
 
 /* ckpt.every_minutes of this run: minutes, 0 (never) or TC_AUTO. By default a job, and a run of several processes, do
- * not lose all their steps when a rank fails; one process, which is mostly a short trial, does not write more than its
- * end. */
+ * not lose all their steps when a rank fails, nor those of a stage or a pass over the data; one process, which is mostly a short
+ * trial, does not write more than its end. */
 static double every_minutes(const struct tc_train *t)
 {
   const struct tc_config *c = t->run.cfg;
   if (c->ckpt_every_minutes != TC_DEFAULT) return c->ckpt_every_minutes;
-  return c->ckpt_every == 0 && (t->run.mpi || *t->run.ranks->job) ? TC_AUTO : 0;
+  return c->ckpt_every <= 0 && (t->run.mpi || *t->run.ranks->job) ? TC_AUTO : 0;
 }
 
 void tc_interval_say(const struct tc_train *t)

@@ -277,7 +277,7 @@ static void time_row(struct bench *b, const struct row *r)
   if (r->op == TC_OP_DROPOUT) c.f[0] = 0.1f;
   if (*r->gemm)
     c.gemm = (struct tc_gemm){ size_of(b, r->gemm[0]), size_of(b, r->gemm[1]),
-                               size_of(b, r->gemm[2]), r->gemm[3] == 't', r->gemm[4] == 't' };
+                               size_of(b, r->gemm[2]), r->gemm[3] == 't', r->gemm[4] == 't', { 0 } };
   bool good = true;
   for (int i = 0; i < c.n_in + c.n_out; i++) {
     if (r->over >= 0 && i >= c.n_in) v[i].data = v[r->over + i - c.n_in].data;
@@ -399,7 +399,7 @@ static void time_groups(struct bench *b)
   struct group *j = group("matmul up + gelu");
   struct tc_view *x = take(b, j, "x:NC"), *w = take(b, j, "x:FC"), *bias = take(b, j, "x:F");
   struct tc_view *y = take(b, j, "x:NF"), *z = take(b, j, "x:NF");
-  add(j, TC_OP_MATMUL, 3, 1, V(x, w, bias, y))->gemm = (struct tc_gemm){ N, F, C, false, true };
+  add(j, TC_OP_MATMUL, 3, 1, V(x, w, bias, y))->gemm = (struct tc_gemm){ N, F, C, false, true, { 0 } };
   add(j, TC_OP_ACT, 1, 1, V(y, z));
   j->flops = product, j->bytes = view_bytes(x) + view_bytes(w) + view_bytes(y) + view_bytes(z);
   time_group(b, j);
@@ -407,7 +407,7 @@ static void time_groups(struct bench *b)
   j = group("matmul + gelu_bwd");
   x = take(b, j, "x:NC"), w = take(b, j, "x:CF"), y = take(b, j, "x:NF"), z = take(b, j, "x:NF");
   struct tc_view *dx = take(b, j, "x:NF");
-  add(j, TC_OP_MATMUL, 2, 1, V(x, w, y))->gemm = (struct tc_gemm){ N, F, C, false, false };
+  add(j, TC_OP_MATMUL, 2, 1, V(x, w, y))->gemm = (struct tc_gemm){ N, F, C, false, false, { 0 } };
   add(j, TC_OP_ACT_BWD, 2, 1, V(y, z, dx));
   j->flops = product, j->bytes = view_bytes(x) + view_bytes(w) + view_bytes(z) + view_bytes(dx);
   time_group(b, j);
@@ -415,7 +415,7 @@ static void time_groups(struct bench *b)
   j = group("matmul down + add");
   x = take(b, j, "x:NF"), w = take(b, j, "x:CF"), bias = take(b, j, "x:C"), y = take(b, j, "x:NC");
   z = take(b, j, "x:NC"), dx = take(b, j, "x:NC");
-  add(j, TC_OP_MATMUL, 3, 1, V(x, w, bias, y))->gemm = (struct tc_gemm){ N, C, F, false, true };
+  add(j, TC_OP_MATMUL, 3, 1, V(x, w, bias, y))->gemm = (struct tc_gemm){ N, C, F, false, true, { 0 } };
   add(j, TC_OP_ADD, 2, 1, V(z, y, dx));
   j->flops = product, j->bytes = view_bytes(x) + view_bytes(w) + 2 * view_bytes(z);
   time_group(b, j);
@@ -424,7 +424,7 @@ static void time_groups(struct bench *b)
   x = take(b, j, "x:NF"), y = take(b, j, "x:NC"), bias = take(b, j, "f:F"), w = take(b, j, "f:FC");
   add(j, TC_OP_BIAS_BWD, 1, 1, V(x, bias))->acc = 1;
   struct tc_call *c = add(j, TC_OP_MATMUL, 2, 1, V(x, y, w));
-  c->gemm = (struct tc_gemm){ F, C, N, true, false }, c->acc = 1;
+  c->gemm = (struct tc_gemm){ F, C, N, true, false, { 0 } }, c->acc = 1;
   j->flops = product, j->bytes = view_bytes(x) + view_bytes(y) + 2 * view_bytes(w);
   time_group(b, j);
 

@@ -106,6 +106,17 @@ as_user tercio report first --json > "$shared/report.json" 2> "$shared/err"
 is "$(jq -c '[(.changes | length), .measured.bubble > 0.02]' "$shared/report.json")" "[1,true]" \
   "the report has the pipeline's bubble, and marks the change" || note_file "$shared/report.json"
 
+# ---- a sweep: a job array, and its page --------------------------------------------------------------
+job=$(as_user sbatch --parsable --array=0,3 --ntasks-per-node=1 -c1 --output="$home/sweep-%a.log" "$examples/sweep.sbatch" \
+  "$examples/sweep.ini" --data.train=book.txt --train.steps=4)
+no_task() { [ -z "$(as_user squeue -h -j "$job" 2> /dev/null)" ]; }
+until_ok 60 no_task
+is "$(jq -s 'length' "$home"/sweep/"${job:-none}"_{0,3}/metrics.jsonl)" 8 "sbatch examples/sweep.sbatch: two tasks of an array" ||
+  note_file "$home/sweep-0.log"
+as_user tercio report "sweep/${job}_0" "sweep/${job}_3" -o sweep.html > "$shared/out" 2>&1
+ok $? "... on one page" || note_file "$shared/out"
+has '>0.004<' "$home/sweep.html" "... with their rates"
+
 # ---- a plan, and the job that it writes -----------------------------------------------------------
 plan() { as_user tercio plan "$@" > "$shared/out" 2> "$shared/err"; }
 huge=(--model.preset=gpt3-175b --train.global_batch=64 --train.micro_batch=1 --device h100 --emit sbatch --into none)

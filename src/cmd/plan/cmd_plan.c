@@ -82,13 +82,13 @@ static int calibrate(const struct tc_config *c, const char *path, struct tc_err 
 
 int tc_cmd_plan(int argc, char **argv)
 {
-  const char *file = NULL;
-  bool tables = false;
+  struct tc_plan_instead of = { .tables = false };
   struct tc_err err = { 0 };
   struct tc_plan_job j;
-  int rc = tc_plan_job_new(&j, argc, argv, &file, &tables, &err);
-  if (!rc && tables) tc_plan_tables(stdout);
-  else if (!rc && file) rc = calibrate(j.cfg, file, &err);
+  int rc = tc_plan_job_new(&j, argc, argv, &of, &err);
+  if (!rc && of.tables) tc_plan_tables(stdout);
+  else if (!rc && of.calibrate) rc = calibrate(j.cfg, of.calibrate, &err);
+  else if (!rc && of.like) rc = tc_plan_like(of.like, of.device, j.json, &err);
   else if (!rc && j.start) rc = tc_plan_simulate_start(&j, &err);
   else if (!rc && j.use != TC_TO_TRAIN) rc = tc_plan_use(&j, &err);
   else if (!rc) rc = j.search ? search(&j, &err) : explain(&j, &err);

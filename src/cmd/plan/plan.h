@@ -1,7 +1,8 @@
 /* plan.h - shared by the files of `tercio plan`.
  *
  * Files in reading order: cmd_plan.c (the command), plan_flags.c (flags into a job), plan_print.c and plan_table.c (one
- * layout, many), plan_for.c (of eval or sample), plan_start.c (control traffic), plan_head.c (what both begin and end with). */
+ * layout, many), plan_for.c (of eval or sample), plan_like.c (measured runs), plan_start.c (control traffic), plan_head.c (what
+ * both begin and end with). */
 #ifndef TC_CMD_PLAN_H
 #define TC_CMD_PLAN_H
 
@@ -11,10 +12,10 @@
 #define TC_PLAN_JSON (JSON_INDENT(1) | JSON_REAL_PRECISION(9))
 
 /* plan_flags.c. Local; runs scontrol for --from-slurm. The command line into *j, which has its defaults and must be
- * freed by tc_plan_job_done even after an error; *calibrate and *tables: what was asked for instead of a plan. TC_EUSER:
+ * freed by tc_plan_job_done even after an error; *instead: what was asked for instead of a plan. TC_EUSER:
  * a flag is malformed or has no effect beside the others. */
-int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **calibrate, bool *tables,
-                    struct tc_err *err);
+struct tc_plan_instead { const char *calibrate, *like, *device; bool tables; };
+int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, struct tc_plan_instead *instead, struct tc_err *err);
 void tc_plan_job_done(struct tc_plan_job *j);
 
 /* plan_head.c. Local. What the plan is of, and where each of it came from; as text and as JSON (owned by the caller). */
@@ -39,6 +40,10 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p);
 /* plan_for.c. Local. Prints what j->use takes, other than training. TC_ELAYOUT: it exceeds the memory of a device. */
 int tc_plan_use(const struct tc_plan_job *j, struct tc_err *err);
 extern const char *const tc_plan_uses[];         /* by enum tc_use: "train", "eval", "sample" */
+
+/* plan_like.c. Local. Prints measured runs, of tables and folders, beside the plan (--like). TC_EUSER; TC_ELAYOUT: a row cannot be
+ * planned. */
+int tc_plan_like(const char *paths, const char *device, bool json, struct tc_err *err);
 
 /* plan_start.c. Local. Simulates control traffic (--simulate-start) and prints it. TC_EUSER: --ranks is not valid. */
 int tc_plan_simulate_start(const struct tc_plan_job *j, struct tc_err *err);

@@ -34,7 +34,7 @@ const struct tc_flag tc_flags_plan[] = {
     "time limit and leaf switches of a partition", .kind = TC_FLAG_GIVEN },
   { "--partition P", "the partition of --from-slurm (default: the cluster's default one)",
     .kind = TC_FLAG_GIVEN },
-  { "--device NAME|FILE", "a100-40, a100-80, h100, h200, cpu (one core), or a file of measured figures, of which "
+  { "--device NAME|FILE", "a100-40, a100-80, l40s, h100, h100-96, gh200, h200, h20, b200, b300, cpu (one core), or a file of measured figures, of which "
     "examples/clusters has some (default h100, or what Slurm names)", .kind = TC_FLAG_GIVEN },
   { "--memory SIZE", "memory of a device (default: the device's); less leaves room for the driver, libraries and "
     "the kernels' workspace; e.g. --memory 76GB",
@@ -74,6 +74,10 @@ const struct tc_flag tc_flags_plan[] = {
   { "--calibrate FILE", "time this machine's CPU, or with run.device = cuda its GPU, with short trainings of the "
     "run file's model, and write FILE for --device. A CPU is timed with run.threads threads per rank (default 1), and "
     "the file is of such ranks", .kind = TC_FLAG_GIVEN },
+  { "--like PATHS", "compare measured runs with the plan, row by row: tables (examples/measured has some) and folders of runs; "
+    "e.g. --like examples/measured/tercio.txt,out/run1 --device gpu.dev", .kind = TC_FLAG_GIVEN,
+    .drops = "--nodes --gpus-per-node --from-slurm --partition --memory --host-memory --top --explain --tokens --walltime --mtbf "
+    "--disk --restart --emit --into --template --for --batch --calibrate" },
   { "--simulate-start", "simulate the control traffic of runs with many ranks, message by message: launch, start, a step, a "
     "save, and how a lost rank is found; messages, bytes, ranks that one talks to, and time. Of the run file it takes run.deadline "
     "and run.sums; e.g. --simulate-start --ranks 1024,16384 --gpus-per-node 4",
@@ -181,6 +185,7 @@ static int read_cluster(struct tc_plan_job *j, const struct tc_args *a, struct t
     if (!given) TC_TRY(slurm_device(&j->slurm, &device, err));
   }
   TC_TRY(tc_cluster_read(k, device, err));
+  if (j->cfg->run_attention == TC_ATTENTION_OWN && k->device.attention == TC_ATTN_BY_CUDNN) k->device.attention = TC_ATTN_BY_OWN;
   TC_TRY(check_device(j, err));
   tc_setup_precision(j->cfg, !tc_plan_is_cpu(&k->device) && k->device.flops[TC_BF16] > 0);
   j->own_bytes = k->device.memory_bytes;
@@ -274,8 +279,7 @@ static int read_job(struct tc_plan_job *j, const struct tc_args *a, struct tc_er
   return read_run(j, a, err);
 }
 
-int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **calibrate, bool *tables,
-                    struct tc_err *err)
+int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, struct tc_plan_instead *instead, struct tc_err *err)
 {
   struct tc_args a;
   *j = (struct tc_plan_job){ .top = 8, .restart_s = 120, .into = "plan", .fence_s = 0.1, .record_bytes = TC_RANK_RECORD_BYTES };
@@ -283,9 +287,10 @@ int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **c
   if (!rc) rc = tc_args_check(&a, err);
   if (!rc) rc = tc_config_new(&j->cfg, a.argc, a.argv, err);
   if (!rc) rc = tc_trained_of_run(j->cfg, err);
-  *calibrate = tc_args_given(&a, "--calibrate");
-  *tables = tc_args_given(&a, "--tables");
-  if (!rc && !*tables && !*calibrate) rc = read_job(j, &a, err);
+  *instead = (struct tc_plan_instead){ tc_args_given(&a, "--calibrate"), tc_args_given(&a, "--like"), tc_args_given(&a, "--device"),
+                                       tc_args_given(&a, "--tables") };
+  if (!rc && instead->like) rc = tc_args_set(&a, j, err);
+  else if (!rc && !instead->tables && !instead->calibrate) rc = read_job(j, &a, err);
   tc_args_free(&a);
   return rc;
 }

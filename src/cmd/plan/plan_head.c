@@ -119,6 +119,8 @@ void tc_plan_head_print(FILE *f, const struct tc_plan_job *j)
   const bool one_core = !strcmp(k->device.name, "cpu");
   snprintf(text, sizeof text, "%s%s, %s", k->device.name, one_core ? ", one core" : "",
            tc_human_bytes(a, sizeof a, k->device.memory_bytes));
+  if (k->device.context_bytes > 0 && k->device.memory_bytes == j->own_bytes)
+    tc_text_add(text, sizeof text, " and %s for CUDA and libraries", tc_human_bytes(a, sizeof a, k->device.context_bytes));
   row(f, "device", text, device_source(j, from, sizeof from));
   if (one_core)
     fprintf(f, "%-10s for ranks of N threads measure a node: tercio plan RUN.ini --run.threads=N --calibrate FILE, "

@@ -67,6 +67,10 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
           tc_human_seconds(a, sizeof a, t->step_s), t->tokens_per_s, 100 * t->mfu);
   fprintf(f, "the busiest rank computes %s, waits for %s; bubble %.1f %%%s\n",
           tc_human_seconds(a, sizeof a, t->compute_s), waits, 100 * t->bubble, t->simulated ? "" : " (estimated from sums over each stage)");
+  fprintf(f, "of it ");
+  for (int i = 0; i < TC_TERMS; i++)
+    fprintf(f, "%s%s %.1f %%", i ? ", " : "", tc_term_name[i], 100 * TC_MAX(t->term_s[i], 0) / t->step_s);
+  fprintf(f, "\n");
   fprintf(f, "a rank sends at most %s per step; ", sends);
   fprintf(f, "%s within its node, %s on the network",
           tc_human_bytes(d, sizeof d, t->wire_bytes[TC_WIRE_NODE]),

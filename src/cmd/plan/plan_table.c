@@ -5,25 +5,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Whether a key is named only where the search has changed it: most layouts leave it. */
+static bool is_rare(int key)
+{
+  return key == TC_KEY_CP || key == TC_KEY_SHARD || key == TC_KEY_REDUCE || key == TC_KEY_REGATHER;
+}
+
 /* Layout keys of a configuration as flags, so that a row can be run; in addition to the job's. Owned by the caller. */
 static char *flags_of(const struct tc_plan_job *j, const struct tc_config *c)
 {
-  const bool own = strcmp(c->mesh_stages, j->cfg->mesh_stages) != 0;   /* other than the given ones */
-  char chunk[60] = "", cp[40] = "";
-  if (c->mesh_cp > 1 || c->mesh_cp != j->cfg->mesh_cp) snprintf(cp, sizeof cp, " --mesh.cp=%lld", (long long)c->mesh_cp);
+  char text[700] = "", value[48];
+  for (int key = 0; key < TC_KEYS; key++) {
+    const int64_t v = tc_plan_key_value(c, key);
+    if (is_rare(key) && v == tc_plan_key_value(j->cfg, key) && (key != TC_KEY_CP || v == 1)) continue;
+    tc_text_add(text, sizeof text, "%s--%s=%s", *text ? " " : "", tc_plan_key_name[key], tc_plan_key_text(value, sizeof value, key, v));
+    if (key == TC_KEY_TP) tc_text_add(text, sizeof text, " --mesh.order=%s", tc_word_mesh_order(c->mesh_order));
+  }
+  if (strcmp(c->mesh_stages, j->cfg->mesh_stages)) tc_text_add(text, sizeof text, " --mesh.stages=%s", c->mesh_stages);   /* not those given */
   if (c->parallel_head_chunk != j->cfg->parallel_head_chunk)
-    snprintf(chunk, sizeof chunk, " --parallel.head_chunk=%lld", (long long)c->parallel_head_chunk);
-  return tc_sprintf("--mesh.pp=%lld --mesh.dp=%lld%s --mesh.tp=%lld --mesh.order=%s "
-                    "--train.micro_batch=%lld --train.recompute=%s --parallel.data=%s "
-                    "--parallel.schedule=%s --parallel.virtual_stages=%lld --parallel.sequence=%s "
-                    "--parallel.offload=%s%s%s%s", (long long)c->mesh_pp, (long long)c->mesh_dp, cp,
-                    (long long)c->mesh_tp, tc_word_mesh_order(c->mesh_order),
-                    (long long)c->train_micro_batch, tc_word_train_recompute(c->train_recompute),
-                    tc_word_parallel_data(c->parallel_data),
-                    tc_word_parallel_schedule(c->parallel_schedule),
-                    (long long)c->parallel_virtual_stages, c->parallel_sequence ? "yes" : "no",
-                    tc_word_parallel_offload(c->parallel_offload), own ? " --mesh.stages=" : "",
-                    own ? c->mesh_stages : "", chunk);
+    tc_text_add(text, sizeof text, " --parallel.head_chunk=%lld", (long long)c->parallel_head_chunk);
+  return tc_strdup(text);
+}
+
+/* "shard 16, regather yes": what most layouts have as the job does. */
+static const char *rare_text(char *text, size_t size, const struct tc_plan_job *j, const struct tc_config *c)
+{
+  char value[48];
+  *text = '\0';
+  for (int key = 0; key < TC_KEYS; key++) {
+    const int64_t v = tc_plan_key_value(c, key);
+    if (!is_rare(key) || key == TC_KEY_CP || v == tc_plan_key_value(j->cfg, key)) continue;
+    tc_text_add(text, size, "%s%s %s", *text ? ", " : "  ", strchr(tc_plan_key_name[key], '.') + 1,
+                tc_plan_key_text(value, sizeof value, key, v));
+  }
+  return text;
 }
 
 static void reason(char *buf, size_t size, const struct tc_plan_job *j, const struct tc_plan_found *found,
@@ -144,21 +159,21 @@ static bool has_context(const struct tc_plan_found *found)
 static void print_row(FILE *f, const struct tc_plan_job *j, const struct tc_plan_row *r, int number, bool context)
 {
   const struct tc_plan *p = &r->plan;
-  char schedule[32], step[32], cp[16] = "", a[32], b[32], c[32], d[32];
+  char schedule[32], step[32], cp[16] = "", rare[120], a[32], b[32], c[32], d[32];
   snprintf(schedule, sizeof schedule, p->virtual_stages > 1 ? "%s %d" : "%s",
            p->size[TC_PP] > 1 ? tc_word_parallel_schedule(r->cfg.parallel_schedule) : "-", p->virtual_stages);
   snprintf(step, sizeof step, "%.4g s", p->time.step_s);
   tc_human_bytes(d, sizeof d - 1, tc_plan_host_bytes(p, &j->cluster));
   if (r->host_unchecked) strcat(d, "?");
   if (context) snprintf(cp, sizeof cp, " %4d", tc_axes_size(p->size, TC_ON_CP));
-  fprintf(f, "%2d %4d %5d%s %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %8s %6.1f%% %9s %9s\n", number,
+  fprintf(f, "%2d %4d %5d%s %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %8s %6.1f%% %9s %9s%s\n", number,
           p->size[TC_PP], tc_axes_size(p->size, TC_ON_DP), cp, tc_axes_size(p->size, TC_ON_TP),
           tc_word_parallel_data(r->cfg.parallel_data), schedule, p->micro,
           tc_word_train_recompute(r->cfg.train_recompute), r->cfg.parallel_sequence ? "yes" : "no",
           tc_word_parallel_offload(r->cfg.parallel_offload), step, 100 * p->time.mfu,
           tc_human_bytes(a, sizeof a, (double)p->cls[p->worst].memory.bytes[TC_DEVICE]), d,
           100 * p->time.bubble, tc_human_bytes(b, sizeof b, p->time.wire_bytes[TC_WIRE_NODE]),
-          tc_human_bytes(c, sizeof c, p->time.wire_bytes[TC_WIRE_NETWORK]));
+          tc_human_bytes(c, sizeof c, p->time.wire_bytes[TC_WIRE_NETWORK]), rare_text(rare, sizeof rare, j, &r->cfg));
 }
 
 static void print_legend(FILE *f, const struct tc_plan_found *found)
@@ -187,6 +202,7 @@ void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_p
   for (int i = 0; i < found->n_rows; i++) print_row(f, j, &found->row[i], i + 1, has_context(found));
   if (found->n_rows) print_legend(f, found);
   print_families(f, j, found);
+  fprintf(f, "\nnot searched, as the run file has them: " TC_PLAN_NOT_SEARCHED "\n");
   if (!found->n_rows) return;
   if (j->costs) tc_plan_runs_print(f, j, found->row, found->n_rows);
   tc_plan_headroom_print(f, j, &found->row[0].plan);

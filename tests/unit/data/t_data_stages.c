@@ -1,5 +1,6 @@
 /* t_data_stages.c - the samples of a run of several stages, drawn at random: a source goes on where the last stage with
- * the same windows stopped, by a count of all samples that were taken; others begin in an order of their own. */
+ * the same windows stopped, by a count of all samples that were taken, also one of two of a name; others begin in an order of
+ * their own. A blend goes on while the data set is the same. */
 #include "src/data/data.h"
 #include "src/data/order.h"
 #include "tests/unit/random.h"
@@ -7,7 +8,7 @@
 
 #include <unistd.h>
 
-enum { FILES = 3, STAGES = 5, MOST_BATCH = 6, MOST_CONTEXT = 8, BASE = 20000 };
+enum { FILES = 3, SOURCES = 5, STAGES = 5, MOST_BATCH = 6, MOST_CONTEXT = 8, BASE = 20000 };
 
 /* A source's tokens are their places, from BASE * file on. */
 static void write_files(const char *dir)
@@ -23,15 +24,15 @@ static void write_files(const char *dir)
   }
 }
 
-/* Some of the files in any order, with any weights. */
+/* Some of the files in any order, some of them twice, with any weights. */
 static struct tc_data *open_blend(const char *dir, int64_t context)
 {
-  char word[FILES][80], *list[FILES];
-  int file[FILES] = { 0, 1, 2 }, n = (int)draw(1, FILES);
+  char word[SOURCES][80], *list[SOURCES];
+  int file[SOURCES] = { 0, 1, 2, 0, 1 }, n = (int)draw(1, SOURCES);
   struct tc_data *d = NULL;
   struct tc_err err = { 0 };
   for (int i = 0; i < n; i++) {
-    const int other = (int)draw(i, FILES - 1), x = file[i];
+    const int other = (int)draw(i, SOURCES - 1), x = file[i];
     file[i] = file[other], file[other] = x;
     if (n > 1) snprintf(word[i], sizeof word[i], "%d:%s/%d", (int)draw(1, 9), dir, file[i]);
     else snprintf(word[i], sizeof word[i], "%s/%d", dir, file[i]);
@@ -42,8 +43,9 @@ static struct tc_data *open_blend(const char *dir, int64_t context)
   return d;
 }
 
-/* How often windows of a file and a context were taken so far, and their number, in the order of their first stages. */
-struct tally { int64_t taken[FILES][MOST_CONTEXT + 1]; int number[FILES][MOST_CONTEXT + 1], numbers; };
+/* How often windows of a file, of the first or second source that has it, and of a context were taken so far; and their number,
+ * in the order of their first stages. */
+struct tally { int64_t taken[FILES][2][MOST_CONTEXT + 1]; int number[FILES][2][MOST_CONTEXT + 1], numbers; };
 
 static int file_of(const struct tc_data *d, int source)
 {
@@ -51,26 +53,41 @@ static int file_of(const struct tc_data *d, int source)
   return name[strlen(name) - 1] - '0';
 }
 
-/* All samples of a stage of `steps` steps; the number of those that are not what the tally says. */
-static int64_t wrong_samples(struct tally *t, const struct tc_data_stage *s, const struct tc_samples *how, int64_t steps,
-                             int64_t context)
+static int nth_of(const struct tc_data *d, int source)
 {
-  int64_t wrong = 0;
+  for (int i = 0; i < source; i++)
+    if (file_of(d, i) == file_of(d, source)) return 1;
+  return 0;
+}
+
+/* All samples of a stage of `steps` steps, of which the first is number `first` of its blend; the number of those that are not
+ * what the tally says, and of counts of sources that tc_data_stage_taken gives otherwise. */
+static int64_t wrong_samples(struct tally *t, const struct tc_data_stage *s, const struct tc_samples *how, int64_t steps,
+                             int64_t context, int64_t first)
+{
+  struct tc_blend blend;
+  double weight[SOURCES];
+  int64_t wrong = 0, of[SOURCES] = { 0 };
   for (int i = 0; i < tc_data_sources(s->d); i++) {
-    int *number = &t->number[file_of(s->d, i)][context];
+    int *number = &t->number[file_of(s->d, i)][nth_of(s->d, i)][context];
+    weight[i] = tc_data_source_weight(s->d, i);
     if (*number < 0) *number = t->numbers++;
   }
+  TC_ASSERT(tc_blend_new(&blend, weight, tc_data_sources(s->d)) < 0);
   for (int64_t step = s->before + 1; step <= s->before + steps; step++)
     for (int64_t b = 0; b < how->batch; b++) {
       int32_t x[MOST_CONTEXT], y[MOST_CONTEXT];
+      int source;
       TC_ASSERT(tc_data_train_stage(s, NULL, how, step, b, &(struct tc_batch){ x, y, NULL }, NULL) == 0);
-      const int file = x[0] / BASE;
-      int source = 0;
-      while (file_of(s->d, source) != file) source++;
-      const int64_t windows = tc_data_windows(s->d, source), n = t->taken[file][context]++;
-      const int64_t w = tc_order_window(how->seed, t->number[file][context], n / windows, n % windows, windows);
+      tc_blend_at(&blend, first++, &source);
+      of[source]++;
+      const int file = file_of(s->d, source), nth = nth_of(s->d, source);
+      const int64_t windows = tc_data_windows(s->d, source), n = t->taken[file][nth][context]++;
+      const int64_t w = tc_order_window(how->seed, t->number[file][nth][context], n / windows, n % windows, windows);
       wrong += x[0] != BASE * file + w * context || y[context - 1] != x[0] + context;
     }
+  for (int i = 0; i < tc_data_sources(s->d); i++) wrong += tc_data_stage_taken(s, i, steps * how->batch) != of[i];
+  tc_blend_free(&blend);
   return wrong;
 }
 
@@ -78,25 +95,27 @@ static void test_run(const char *dir)
 {
   struct tc_data_stage s[STAGES] = { { 0 } };
   struct tally t = { 0 };
-  int64_t samples[STAGES], wrong = 0, before = 0;
+  int64_t samples[STAGES], wrong = 0, before = 0, context = 0, first = 0;
   const int n = (int)draw(2, STAGES);
   const uint64_t seed = (uint64_t)draw(1, 1000);
-  for (int f = 0; f < FILES; f++)
-    for (int c = 0; c <= MOST_CONTEXT; c++) t.number[f][c] = -1;
+  memset(t.number, -1, sizeof t.number);
   write_files(dir);
   for (int k = 0; k < n; k++) {
-    const int64_t context = draw(0, 1) ? 4 : MOST_CONTEXT, steps = draw(1, 90);
+    const bool same = k > 0 && draw(0, 2) == 0;
+    const int64_t steps = draw(1, 90);
+    if (!same) context = draw(0, 1) ? 4 : MOST_CONTEXT, first = 0;
     const struct tc_samples how = { TC_ORDER_PERMUTATION, seed, draw(1, MOST_BATCH) };
-    s[k] = (struct tc_data_stage){ .d = open_blend(dir, context), .before = before };
+    s[k] = (struct tc_data_stage){ .d = same ? s[k - 1].d : open_blend(dir, context), .before = before };
     s[k].origin = tc_calloc((size_t)tc_data_sources(s[k].d), sizeof *s[k].origin);
     tc_data_origins(s, samples, k);
-    wrong += wrong_samples(&t, &s[k], &how, steps, context);
+    wrong += wrong_samples(&t, &s[k], &how, steps, context, first);
     samples[k] = steps * how.batch;
+    first += samples[k];
     before += steps;
   }
   is_int(wrong, 0, "%d stages, seed %llu: every sample is the next of its source", n, (unsigned long long)seed);
   for (int k = 0; k < n; k++) {
-    tc_data_free((struct tc_data *)(uintptr_t)s[k].d);
+    if (k == 0 || s[k].d != s[k - 1].d) tc_data_free((struct tc_data *)(uintptr_t)s[k].d);
     free(s[k].origin);
   }
 }

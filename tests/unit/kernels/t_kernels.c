@@ -222,7 +222,7 @@ static void matmul(int in_type, int out_type, const int64_t mnk[3], int flags)
   if (bias) input(&t, in_type, DIMS(n), kind);
   output(&t, out_type, DIMS(m, n));
   t.before = kind;
-  t.c.gemm = (struct tc_gemm){ .m = m, .n = n, .k = k, .ta = ta, .tb = tb };
+  t.c.gemm = (struct tc_gemm){ .m = m, .n = n, .k = k, .ta = ta, .tb = tb, { 0 } };
   t.c.acc = flags >> 3 & 1;
   t.product = true;
   /* On an H200, cuBLASLt 13.1's kernels for rows that are not aligned to 16 bytes round before they add the bias. */

@@ -263,12 +263,12 @@ static void test_matmul(bool ta, bool tb)
   f.out[0] = F(m, n), f.weight[0] = F(m, n);
   struct tc_view da = F(m * k), db = F(k * n), dc = f.weight[0], dbias = F(n);
   struct tc_call c = { 0 };
-  if (ta) c.gemm = (struct tc_gemm){ k, m, n, tb, true };
-  else c.gemm = (struct tc_gemm){ m, k, n, false, !tb };
+  if (ta) c.gemm = (struct tc_gemm){ k, m, n, tb, true, { 0 } };
+  else c.gemm = (struct tc_gemm){ m, k, n, false, !tb, { 0 } };
   run(TC_OP_MATMUL, ta ? (struct tc_view[]){ f.in[1], dc } : (struct tc_view[]){ dc, f.in[1] }, 2,
       &da, 1, &c);
-  if (tb) c.gemm = (struct tc_gemm){ n, k, m, true, ta };
-  else c.gemm = (struct tc_gemm){ k, n, m, !ta, false };
+  if (tb) c.gemm = (struct tc_gemm){ n, k, m, true, ta, { 0 } };
+  else c.gemm = (struct tc_gemm){ k, n, m, !ta, false, { 0 } };
   run(TC_OP_MATMUL, tb ? (struct tc_view[]){ dc, f.in[0] } : (struct tc_view[]){ f.in[0], dc }, 2,
       &db, 1, &c);
   run(TC_OP_BIAS_BWD, &dc, 1, &dbias, 1, &c);

@@ -16,7 +16,7 @@ static void gelu_product(struct scene *s, int dtype, bool bias, int64_t n)
   struct tc_view z = tensor(s, dtype, M * n, n, false);
   struct tc_call *c = bias ? call(s, TC_OP_MATMUL, 3, 1, VIEW(x, w, b, y))
                            : call(s, TC_OP_MATMUL, 2, 1, VIEW(x, w, y));
-  c->gemm = (struct tc_gemm){ M, n, K, false, true };
+  c->gemm = (struct tc_gemm){ M, n, K, false, true, { 0 } };
   call(s, TC_OP_ACT, 1, 1, VIEW(y, z));
 }
 
@@ -49,7 +49,7 @@ static void gelu_bwd_case(struct scene *s, int dtype)
   struct tc_view dy = tensor(s, dtype, M * K, K, false), w = tensor(s, dtype, K * N, N, false);
   struct tc_view dz = tensor(s, dtype, M * N, N, false), x = tensor(s, dtype, M * N, N, false);
   struct tc_view dx = tensor(s, dtype, M * N, N, false);
-  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ M, N, K, false, false };
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ M, N, K, false, false, { 0 } };
   call(s, TC_OP_ACT_BWD, 2, 1, VIEW(dz, x, dx));
   if (dtype == TC_F32 && !cuda->tf32) {
     ok(!run(s, cuda, true), "%s: not fused", what);
@@ -74,7 +74,7 @@ static void gelu_bias_bwd_case(struct scene *s, int dtype, int out, int acc, int
   struct tc_view dy = tensor(s, dtype, m * K, K, false), w = tensor(s, dtype, K * N, N, false);
   struct tc_view dz = tensor(s, dtype, m * N, N, false), x = tensor(s, dtype, m * N, N, false);
   struct tc_view dx = tensor(s, dtype, m * N, N, false), db = tensor(s, out, N, N, false);
-  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ m, N, K, false, false };
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ m, N, K, false, false, { 0 } };
   call(s, TC_OP_ACT_BWD, 2, 1, VIEW(dz, x, dx));
   call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dx, db))->acc = (uint8_t)acc;
   if (dtype == TC_F32 && !cuda->tf32) {
@@ -99,7 +99,7 @@ static void add_case(struct scene *s, int dtype, bool bias, bool in_place)
   struct tc_view r = tensor(s, dtype, M * N, N, false), z = in_place ? r : tensor(s, dtype, M * N, N, false);
   struct tc_call *c = bias ? call(s, TC_OP_MATMUL, 3, 1, VIEW(x, w, b, y))
                            : call(s, TC_OP_MATMUL, 2, 1, VIEW(x, w, y));
-  c->gemm = (struct tc_gemm){ M, N, K, false, true };
+  c->gemm = (struct tc_gemm){ M, N, K, false, true, { 0 } };
   call(s, TC_OP_ADD, 2, 1, VIEW(r, y, z));
   check_product(s, true, tolerance(dtype), what);
   s->part[1].c.in[0] = y, s->part[1].c.in[1] = r;
@@ -121,7 +121,7 @@ static void bias_bwd_case(struct scene *s, int in, int out, int acc_bias, int ac
   call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dy, db))->acc = (uint8_t)acc_bias;
   struct tc_call *c = call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw));
   c->acc = (uint8_t)acc;
-  c->gemm = (struct tc_gemm){ M, N, K, true, false };
+  c->gemm = (struct tc_gemm){ M, N, K, true, false, { 0 } };
   check_product(s, false, out == TC_BF16 ? 1.6e-2 : tolerance(TC_F32), what);
   s->part[0].c.in[0] = other;
   ok(!run(s, cuda, true), "... not of another gradient");
@@ -134,7 +134,7 @@ static void one_term_case(struct scene *s)
   struct tc_view dy = tensor(s, TC_BF16, M, M, false), x = tensor(s, TC_BF16, N, N, false);
   struct tc_view db = tensor(s, TC_F32, M, M, false), dw = tensor(s, TC_F32, M * N, N, false);
   call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dy, db));
-  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw))->gemm = (struct tc_gemm){ M, N, 1, true, false };
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw))->gemm = (struct tc_gemm){ M, N, 1, true, false, { 0 } };
   ok(!run(s, cuda, true), "bias_bwd, matmul over one token: not fused");
 }
 
@@ -147,7 +147,7 @@ static void long_sum_case(struct scene *s)
   struct tc_view dy = tensor(s, TC_BF16, LONG * M, M, false), x = tensor(s, TC_BF16, LONG * N, N, false);
   struct tc_view db = tensor(s, TC_F32, M, M, false), dw = tensor(s, TC_F32, M * N, N, false);
   call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dy, db));
-  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw))->gemm = (struct tc_gemm){ M, N, LONG, true, false };
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw))->gemm = (struct tc_gemm){ M, N, LONG, true, false, { 0 } };
   if (on_gpu()) check_product(s, false, 3e-5, "bias_bwd, matmul over many tokens");
   else ok(!run(s, cuda, true), "bias_bwd, matmul over %d tokens: not fused, few blocks", LONG);
 }
@@ -250,7 +250,7 @@ static void tf32_cases(struct scene *s)
   clear(s);
   struct tc_view a = tensor(s, TC_F32, M * K, K, false), b = tensor(s, TC_F32, K * N, N, false);
   struct tc_view y = tensor(s, TC_F32, M * N, N, false);
-  call(s, TC_OP_MATMUL, 2, 1, VIEW(a, b, y))->gemm = (struct tc_gemm){ M, N, K, false, false };
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(a, b, y))->gemm = (struct tc_gemm){ M, N, K, false, false, { 0 } };
   char *want = run(s, ref, false), *got = run(s, cuda, false), *exact = run(s, fp32, false);
   if (ok(want && got && exact, "a product in TF32")) {
     const double off = difference(s, &y, got, want);
@@ -305,7 +305,7 @@ static void next_plan(struct scene *s)
     clear(s);
     struct tc_view a = tensor(s, TC_F32, M * K, K, false), b = tensor(s, TC_F32, K * N, N, false);
     struct tc_view bias = tensor(s, TC_F32, N, N, false), y = tensor(s, TC_F32, M * N, N, false);
-    call(s, TC_OP_MATMUL, 3, 1, VIEW(a, b, bias, y))->gemm = (struct tc_gemm){ M, N, K, false, false };
+    call(s, TC_OP_MATMUL, 3, 1, VIEW(a, b, bias, y))->gemm = (struct tc_gemm){ M, N, K, false, false, { 0 } };
     for (int again = 0; again < 2; again++) {
       char *want = run(s, ref, false), *got = run(s, cuda, false);
       ok(want && got && difference(s, &y, got, want) < 2e-6, "cuBLASLt refuses to run %s: another plan%s",

@@ -11,7 +11,7 @@ static struct tc_view product(struct scene *s)
   clear(s);
   struct tc_view a = tensor(s, TC_F32, M * K, K, true), b = tensor(s, TC_F32, K * N, N, true);
   struct tc_view y = tensor(s, TC_F32, M * N, N, false);
-  call(s, TC_OP_MATMUL, 2, 1, VIEW(a, b, y))->gemm = (struct tc_gemm){ M, N, K, false, false };
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(a, b, y))->gemm = (struct tc_gemm){ M, N, K, false, false, { 0 } };
   return y;
 }
 
@@ -174,7 +174,7 @@ static void gradients(struct scene *s)
   struct tc_view dy = tensor(s, TC_F32, K * M, M, false), x = tensor(s, TC_F32, K * N, N, false);
   struct tc_view db = tensor(s, TC_F32, M, M, false), dw = tensor(s, TC_F32, M * N, N, false);
   call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dy, db))->acc = 1;
-  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw))->gemm = (struct tc_gemm){ M, N, K, true, false };
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw))->gemm = (struct tc_gemm){ M, N, K, true, false, { 0 } };
 }
 
 static void residual(struct scene *s)
@@ -183,7 +183,7 @@ static void residual(struct scene *s)
   struct tc_view x = tensor(s, TC_F32, M * K, K, false), w = tensor(s, TC_F32, K * N, N, false);
   struct tc_view y = tensor(s, TC_F32, M * N, N, false), other = tensor(s, TC_F32, M * N, N, false);
   struct tc_view sum = tensor(s, TC_F32, M * N, N, false);
-  call(s, TC_OP_MATMUL, 2, 1, VIEW(x, w, y))->gemm = (struct tc_gemm){ M, N, K, false, false };
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(x, w, y))->gemm = (struct tc_gemm){ M, N, K, false, false, { 0 } };
   call(s, TC_OP_ADD, 2, 1, VIEW(other, y, sum));
 }
 
@@ -193,7 +193,7 @@ static void sums(struct scene *s)
   struct tc_view dy = tensor(s, TC_BF16, M * K, K, false), w = tensor(s, TC_BF16, K * N, N, false);
   struct tc_view dz = tensor(s, TC_BF16, M * N, N, false), x = tensor(s, TC_BF16, M * N, N, false);
   struct tc_view dx = tensor(s, TC_BF16, M * N, N, false), db = tensor(s, TC_F32, N, N, false);
-  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ M, N, K, false, false };
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ M, N, K, false, false, { 0 } };
   call(s, TC_OP_ACT_BWD, 2, 1, VIEW(dz, x, dx));
   call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dx, db))->acc = 1;
 }

@@ -48,19 +48,23 @@ static void test_tables(void)
 static void test_devices(void)
 {
   const struct { const char *name; double gb; } row[] = {
-    { "a100-40", 40 }, { "a100-80", 80 }, { "h100", 80 }, { "h200", 141 } };
+    { "a100-40", 42.3 }, { "a100-80", 85 }, { "h100", 85 }, { "h200", 150.1 }, { "cpu", 16 } };
   struct tc_cluster k;
   struct tc_err err = { 0 };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     is_int(tc_cluster_read(&k, row[i].name, &err), 0, "%s is known", row[i].name);
-    near_f(k.device.memory_bytes, row[i].gb * 1e9, 0, "... with %g GB", row[i].gb);
+    near_f(k.device.memory_bytes + k.device.context_bytes, row[i].gb * 1e9, 1e-12, "... with %g GB", row[i].gb);
+    ok((k.device.context_bytes > 0) == !tc_plan_is_cpu(&k.device), "... CUDA's own among them");
     tc_cluster_done(&k);
   }
   const struct { const char *gpu, *device; } name[] = {
     { "NVIDIA A100-SXM4-80GB", "a100-80" }, { "NVIDIA A100-SXM4-40GB", "a100-40" },
     { "A100-SXM-80GB", "a100-80" }, { "NVIDIA H100 80GB HBM3", "h100" }, { "NVIDIA H200", "h200" },
     { "Tesla V100-SXM2-16GB", "v100-16" }, { "Tesla V100-SXM2-32GB", "v100-32" },
-    { "NVIDIA GH200 480GB", NULL }, { "NVIDIA H100 PCIe", NULL }, { "NVIDIA A100-PCIE-40GB", NULL },
+    { "NVIDIA GH200 480GB", "gh200" }, { "NVIDIA GB200", NULL }, { "NVIDIA H100 SXM5 96GB", "h100-96" },
+    { "NVIDIA L40S", "l40s" }, { "NVIDIA L40", NULL }, { "NVIDIA H20", "h20" }, { "NVIDIA B200", "b200" },
+    { "NVIDIA B300 SXM6 AC", "b300" },
+     { "NVIDIA H100 PCIe", NULL }, { "NVIDIA A100-PCIE-40GB", NULL },
     { "NVIDIA A10", NULL }, { "Quadro GV100", NULL }, { "gpu0", NULL }, { "", NULL } };
   for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
     const char *got = tc_plan_device_of(name[i].gpu);
@@ -71,7 +75,7 @@ static void test_devices(void)
   for (size_t i = 0; i < sizeof old / sizeof *old; i++) {
     is_int(tc_cluster_read(&k, old[i], &err), TC_EUSER, "%s, which the cuda device refuses", old[i]);
     ok(strstr(err.text, "compute capability 7.0, but Tercio needs a GPU of 8.0 or later; known are a100-40, "
-       "a100-80, h100, h200, cpu") != NULL, "... with the reason, and what there is: %s", err.text);
+       "a100-80, l40s, h100-96, h100, gh200, h200, h20, b200, b300, cpu") != NULL, "... why, and what there is: %s", err.text);
   }
   const struct { const char *gpu; bool old; } gpu[] = {
     { "v100", true }, { "tesla_v100-sxm2-32gb", true }, { "Tesla V100-PCIE-16GB", true }, { "a100", false },
@@ -100,7 +104,9 @@ static void test_file(void)
   is_int(tc_cluster_write(&k, name, NULL, &err), 0, "written");
   is_int(tc_cluster_read(&b, name, &err), 0, "read: %s", err.text);
   is_str(b.device.name, "a100-40", "name");
-  near_f(b.device.memory_bytes, 40e9, 1e-5, "memory");
+  near_f(b.device.memory_bytes, 42.3e9 - 0.6e9, 1e-5, "memory");
+  ok(b.device.fuses == k.device.fuses && b.device.multiprocessors == 108 && b.device.capability == 80, "what terms go by");
+  near_f(b.link[TC_WIRE_NODE].half_bytes[TC_ALL_REDUCE], k.link[TC_WIRE_NODE].half_bytes[TC_ALL_REDUCE], 1e-3, "half of a rate");
   near_f(b.device.flops[TC_BF16], 312e12, 1e-5, "bf16");
   near_f(b.mtbf_s, k.mtbf_s, 1e-5, "time between failures");
   near_f(b.link[TC_WIRE_NETWORK].latency_s[TC_ALL_REDUCE], 3e-4, 1e-3, "latency of one collective");
@@ -116,7 +122,9 @@ static void test_file(void)
   near_f(tc_op_seconds(&c, &b.device), 1.25e-4, 1e-9, "an op of that shape takes that time");
   c.m = 256;
   c.flops *= 2;
-  near_f(tc_op_seconds(&c, &b.device), 2.5e-4, 1e-3, "... of twice the size, twice");
+  near_f(tc_op_seconds(&c, &b.device), 1.25e-4, 1e-9, "... of twice the size, too: a GPU's multiprocessors have a tile each");
+  b.device.multiprocessors = 0;
+  near_f(tc_op_seconds(&c, &b.device), 2.5e-4, 1e-3, "... twice where products have one rate");
   tc_cluster_done(&k);
   tc_cluster_done(&b);
   FILE *f = fopen(path, "w");
@@ -475,6 +483,40 @@ static void test_saved(void)
   }
 }
 
+/* On 8 GPUs of a node tensor parallelism costs: measured runs of such models reach 0.67 to 1.00 (tp 2) and 0.60 to 0.90 (tp 4) of
+ * what pure sharding does. */
+static void test_tensor_parallel(void)
+{
+  static const struct { const char *layers, *hidden, *heads; } model[] = {
+    { "--model.layers=32", "--model.hidden=4096", "--model.heads=32" },
+    { "--model.layers=40", "--model.hidden=5120", "--model.heads=40" } };
+  static const char *const tp[] = { "--mesh.tp=1", "--mesh.tp=2", "--mesh.tp=4" };
+  static const double least[] = { 1, 0.67, 0.60 }, most[] = { 1, 1.00, 0.90 };
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  TC_ASSERT(tc_cluster_read(&k, "h100", &err) == 0);
+  k.devices = 8;
+  for (int m = 0; m < 2; m++)
+    for (int micro = 1; micro <= 2; micro++) {
+      double first = 0;
+      for (int i = 0; i < 3; i++) {
+        struct tc_config *c = CONFIG("--model.family=llama", "--model.vocab=32000", "--model.context=4096",
+                                     "--train.global_batch=64", "--train.precision=bf16", "--parallel.data=zero3", model[m].layers, model[m].hidden,
+                                     model[m].heads, tp[i], micro == 1 ? "--train.micro_batch=1" : "--train.micro_batch=2");
+        struct tc_plan p;
+        is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "%s %s, micro-batch %d %s", model[m].hidden, tp[i], micro, err.text);
+        if (!i) first = p.time.tokens_per_s;
+        const double part = p.time.tokens_per_s / first;
+        ok(part >= least[i] && part <= most[i], "... %.2f of pure sharding", part);
+        double sum = 0;
+        for (int t = 0; t < TC_TERMS; t++) sum += p.time.term_s[t];
+        near_f(sum, p.time.step_s, 1e-9, "... its terms are the step");
+        tc_config_free(c);
+      }
+    }
+  tc_cluster_done(&k);
+}
+
 int main(void)
 {
   test_saved();
@@ -488,5 +530,6 @@ int main(void)
   test_run();
   test_orders();
   test_server();
+  test_tensor_parallel();
   return done_testing();
 }

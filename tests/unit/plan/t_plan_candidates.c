@@ -140,7 +140,7 @@ static void test_values(void)
     [TC_KEY_PP] = "2",          [TC_KEY_DP] = "3",         [TC_KEY_CP] = "7",     [TC_KEY_TP] = "4",
     [TC_KEY_MICRO] = "5",       [TC_KEY_DATA] = "zero2",   [TC_KEY_SCHEDULE] = "zb",
     [TC_KEY_VIRTUAL_STAGES] = "6",      [TC_KEY_SEQUENCE] = "yes", [TC_KEY_RECOMPUTE] = "full",
-    [TC_KEY_OFFLOAD] = "params"
+    [TC_KEY_OFFLOAD] = "params", [TC_KEY_SHARD] = "auto", [TC_KEY_REDUCE] = "step", [TC_KEY_REGATHER] = "yes"
   };
   struct tc_cand x = { .pp = 2, .cp = 7,
                        .dp = 3,
@@ -149,7 +149,8 @@ static void test_values(void)
                        .virtual_stages = 6,
                        .data = TC_DATA_ZERO2,
                        .schedule = TC_SCHEDULE_ZB,
-                       .sequence = true,
+                       .shard = TC_AUTO, .reduce = TC_REDUCE_STEP,
+                       .sequence = true, .regather = true,
                        .recompute = TC_RECOMPUTE_FULL,
                        .offload = TC_OFFLOAD_PARAMS };
   char text[48];

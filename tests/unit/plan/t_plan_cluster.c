@@ -62,9 +62,10 @@ static void test_table(void)
   ok(k.nodes == 1 && k.devices == 1 && k.disk_bytes_per_s == 10e9 &&
          k.mtbf_s == 5 * 365.25 * 86400 && k.switch_nodes == 0,
      "one node of one");
-  ok(d->memory_bytes == 40e9 && d->host_bytes == 0 && d->op_s == 5e-6 && d->issue_s == 0 &&
-         d->cores == 0 && d->steal == 0,
-     "... its memory, what an op takes to start");
+  ok(d->memory_bytes == 42.3e9 - 0.6e9 && d->context_bytes == 0.6e9 && d->host_bytes == 0 && d->op_s == 5e-6 && d->issue_s == 0 &&
+         d->cores == 0 && d->steal == 24.0 / 108 && d->steal_network == 24.0 / 108 && d->exposed == 0 && d->multiprocessors == 108,
+     "... its memory, what an op takes to start, and NCCL of its multiprocessors");
+  ok(d->attention == TC_ATTN_BY_CUDNN && d->fuses && !(d->fuses >> TC_FUSE_GELU_BWD & 1), "... its attention, what it fuses");
   for (int c = TC_FIRST_COLL; c < TC_COLLS; c++)
     ok(k.link[TC_WIRE_NODE].latency_s[c] == 10e-6 &&
            k.link[TC_WIRE_NETWORK].latency_s[c] == 20e-6 &&
@@ -76,10 +77,11 @@ static void test_table(void)
 
 static const char *const written =
     "# Written by tercio plan; rates in bytes or operations per second.\nname = it\nmemory = "
-    "1.5e+09\nhost_memory = 2e+10\n"
+    "1.5e+09\nhost_memory = 2e+10\ncontext_memory = 0\n"
     "fp32_flops = 3e+12\nbf16_flops = 0\nmemory_rate = 4e+09\ncopy_rate = 5e+09\neff_flops = "
     "0.6\neff_bytes = 0.7\n"
-    "op_seconds = 8e-06\nissue_seconds = 9e-06\ncores = 10\nsteal = 0.25\ndisk_rate = "
+    "op_seconds = 8e-06\nissue_seconds = 9e-06\nmultiprocessors = 0\ncapability = 0\ncores = 10\nsteal = 0.25\n"
+    "steal_network = 0\nexposed = 0\ndisk_rate = "
     "1.1e+09\nnode_mtbf = 7200s\n";
 
 static void test_write(void)

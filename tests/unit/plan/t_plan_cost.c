@@ -95,7 +95,7 @@ static const struct {
   { { "--mesh.tp=4", "--mesh.tp_across_nodes=yes", "--parallel.sequence=yes",
       "--parallel.data=zero2" }, 8, 4, 2, 1, 2, 16650716, 1491556557 },
   { { "--mesh.pp=4", "--parallel.schedule=zb", "--train.precision=bf16" },
-    8, 4, 2, 1, 0, 343344268, 2817703298 },
+    8, 4, 2, 1, 0, 343344268, 30098544 },
   { { "--mesh.pp=4", "--parallel.schedule=gpipe", "--train.micro_batch=4" },
     4, 2, 2, 1, 0, 2394913071, 1568591706 },
   { { "--mesh.pp=2", "--parallel.schedule=interleaved", "--parallel.virtual_stages=2",
@@ -106,7 +106,7 @@ static const struct {
   { { "--mesh.cp=2", "--parallel.data=zero1" }, 4, 2, 2, 0, 0, 1765058069, 1999851596 },
   /* The second stage, too, packs what it sends in parts. */
   { { "--mesh.pp=2", "--mesh.tp=2", "--parallel.annotations=examples/annotations/ulysses.txt" },
-    8, 2, 4, 1, 0, 2871950750, 3013699743 },
+    8, 2, 4, 1, 0, 2871950750, 2095793346 },
 };
 
 /* The server alone updates weights: a node that makes nothing at a rank costs nothing there. */

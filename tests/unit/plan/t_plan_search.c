@@ -58,6 +58,25 @@ static void test_search(void)
   tc_config_free(c);
 }
 
+/* A layout must take each stage of the run: a micro-batch of 4 or 8 none of 10 sequences. */
+static void test_stages(void)
+{
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  struct tc_plan_found f;
+  tc_cluster_read(&k, "h100", &err);
+  k.nodes = 1;
+  k.devices = 4;
+  struct tc_config *c = CONFIG("--model.layers=2", "--model.hidden=16", "--model.heads=2", "--model.context=16",
+                               "--model.vocab=256", "--train.global_batch=8", "--stage2.from=3", "--stage2.train.global_batch=10");
+  is_int(tc_plan_search(&f, c, &k, 0, 3, &err), 0, "a search for two stages: %s", err.text);
+  is_int(f.n_rows, 3, "... finds layouts of both");
+  const struct tc_plan_family *x = find_family(&f, TC_KEY_MICRO, "4");
+  ok(x && strstr(x->why, "sequences of stage 2"), "... and says why others are excluded: %s", x ? x->why : "");
+  tc_plan_found_done(&f);
+  tc_config_free(c);
+}
+
 /* What rests in host memory is not on the device: weights that are stored elsewhere than used, too. */
 static void test_offloaded(void)
 {
@@ -233,6 +252,7 @@ int main(void)
 {
   test_search();
   test_top();
+  test_stages();
   test_offloaded();
   test_guessed_alone();
   test_guessed_stages();

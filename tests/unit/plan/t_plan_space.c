@@ -31,9 +31,9 @@ static int my_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   const bool offload = x->offload != TC_OFFLOAD_NO;
   x->bytes = bytes[x->recompute] - 10 * (x->pp - 1) - (offload ? 25 : 0);
   x->host_bytes = offload ? 25 : 0;
-  note("%d %d %d, %d x %d, %s %s %d, %s %d %s\n", x->pp, x->dp, x->tp, x->micro, x->n_mb,
-       tc_word_parallel_data(x->data), tc_word_parallel_schedule(x->schedule), x->virtual_stages,
-       tc_word_train_recompute(x->recompute), x->sequence, tc_word_parallel_offload(x->offload));
+  note("%d %d %d, %d x %d, %s %d %s %s %d, %s %d %d %s\n", x->pp, x->dp, x->tp, x->micro, x->n_mb,
+       tc_word_parallel_data(x->data), x->shard, tc_word_parallel_reduce(x->reduce), tc_word_parallel_schedule(x->schedule),
+       x->virtual_stages, tc_word_train_recompute(x->recompute), x->sequence, x->regather, tc_word_parallel_offload(x->offload));
   return x->tp == 5 ? tc_fail(err, TC_ELAYOUT, "five is odd") : 0;
 }
 
@@ -69,7 +69,7 @@ static void set_up(int nodes, int devices)
   memset(&seen, 0, sizeof seen);
   list_clear();
   cfg = (struct tc_config){ .train_precision = TC_F32, .parallel_annotations = "", .train_global_batch = 24, .mesh_pp = 1,
-                            .mesh_dp = 1, .mesh_tp = 1, .parallel_data = TC_DATA_ZERO1,
+                            .mesh_dp = 1, .mesh_shard = TC_AUTO, .mesh_tp = 1, .parallel_data = TC_DATA_ZERO1,
                             .parallel_schedule = TC_SCHEDULE_1F1B,
                             .parallel_virtual_stages = 1, .train_recompute = TC_RECOMPUTE_FULL,
                             .parallel_offload = TC_OFFLOAD_UPDATE, .train_micro_batch = 2 };
@@ -134,6 +134,35 @@ static void test_rows(void)
     is_list(rows[i].digest, "... the list of guesses and families");
     done();
   }
+}
+
+/* The layouts of "free" by a rule for each number, in loops: 2 nodes of 4, 6 layers, 12 heads, 24 sequences. */
+static int layouts_of(int pp, int dp, int tp, int micro)
+{
+  const int n_mb = 24 / dp / micro;
+  int states = 1, orders = 0, recompute = 0;     /* ddp; by system and groups of copies; by schedule and virtual stages */
+  if (dp > 1) states += 3 + (n_mb > 1);          /* zero3 may reduce gradients at each micro-batch, or once */
+  for (int shard = 2; shard < dp; shard *= 2)
+    if (shard >= 4 / tp) states += 3 + (n_mb > 1);
+  if (pp == 1) orders = 1;
+  else orders = 3;                               /* gpipe, 1f1b, zb */
+  for (int virtual = 2; pp > 1 && virtual * pp <= 6; virtual++) orders += n_mb % pp == 0;
+  for (int i = 0; i < 3; i++) recompute += 1 + (130 - 20 * i - 10 * (pp - 1) > 100);         /* and offloaded */
+  return states * orders * (tp > 1 ? 3 : 1) * recompute;
+}
+
+static void test_complete(void)
+{
+  int n = 0;
+  for (int pp = 1; pp <= 6; pp++)
+    for (int tp = 1; tp <= 4; tp *= 2)
+      for (int dp = 1; dp <= 8; dp++)
+        for (int micro = 1; micro <= 24 && pp * dp * tp == 8 && 24 % dp == 0; micro++)
+          if (24 / dp % micro == 0) n += layouts_of(pp, dp, tp, micro);
+  set_up(2, 4);
+  tc_search_all(&s);
+  is_int(seen.guesses, n, "free: as many guesses as there are layouts");
+  done();
 }
 
 /* ---- contradictions ------------------------------------------------------------------------ */
@@ -268,7 +297,7 @@ static void test_context(void)
 /* ---- the best, made ------------------------------------------------------------------------ */
 
 static const struct tc_cand plain = { .pp = 1, .dp = 2, .cp = 1, .tp = 1, .micro = 1, .virtual_stages = 1,
-                                      .n_mb = 4, .data = TC_DATA_DDP, .schedule = TC_SCHEDULE_1F1B,
+                                      .n_mb = 4, .shard = TC_AUTO, .reduce = TC_REDUCE_AUTO, .data = TC_DATA_DDP, .schedule = TC_SCHEDULE_1F1B,
                                       .recompute = TC_RECOMPUTE_NONE,
                                       .offload = TC_OFFLOAD_NO };
 
@@ -433,6 +462,7 @@ int main(void)
 {
   test_config();
   test_rows();
+  test_complete();
   test_context();
   test_contradictions();
   test_nodes();

@@ -170,7 +170,7 @@ static void test_thin(void)
   for (int i = 0; i < 101; i++) x[i] = i, y[i] = i % 2 ? 1 : -1;
   y[33] = 50, y[77] = -50;
   struct tc_series s = { .x = x, .y = y, .n = 101 };
-  near_f(tc_series_recent(&(struct tc_series){ .x = x, .y = x, .n = 61 }, 0), 35.5, 1e-9,
+  near_f(tc_series_recent(&(struct tc_series){ .x = x, .y = x, .n = 61 }, 0, 1000), 35.5, 1e-9,
          "the median of the last 50 points");
   tc_series_thin(&s, 101);
   is_int(s.n, 101, "nothing to thin");

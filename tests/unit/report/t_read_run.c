@@ -185,7 +185,7 @@ static void test_metrics_after(void)
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     const long long after = row[i].after;
     if (!is_int(tc_metrics_read(&m, path, after, &err), 0, "figures after step %lld %s", after, err.text)) return;
-    const double ms = tc_series_recent(&m.ms, after), bubble = tc_series_recent(&m.bubble, after);
+    const double ms = tc_series_recent(&m.ms, after, 9), bubble = tc_series_recent(&m.bubble, after, 9);
     ok(ms == row[i].ms || (isnan(ms) && isnan(row[i].ms)), "... time of a step: %g", ms);
     ok(bubble == row[i].bubble || (isnan(bubble) && isnan(row[i].bubble)), "... bubble: %g", bubble);
     is_int(tc_json_int(m.comm, "dp"), row[i].comm, "... bytes");
@@ -193,6 +193,28 @@ static void test_metrics_after(void)
     is_int(tc_metrics_slowest(&m), row[i].slowest, "... slowest rank");
     is_int(m.slow_steps, row[i].of, "... of so many steps");
     ok(m.ms.n == 3 && m.steps.first == 3 && m.steps.last == 5 && m.seconds > 0.0999, "... and all steps are there");
+    tc_metrics_free(&m);
+  }
+}
+
+/* Predictions are of the first stage, so what is measured beside them is, too. */
+static void test_stages(void)
+{
+  static const char *const lines[] = {
+    "{\"step\": 3, \"stage\": 1, \"step_ms\": 40, \"comm\": {\"dp\": 3}}",
+    "{\"step\": 4, \"stage\": 1, \"step_ms\": 20, \"comm\": {\"dp\": 4}}",
+    "{\"step\": 5, \"stage\": 2, \"step_ms\": 90, \"comm\": {\"dp\": 5}}", NULL };
+  static const struct { int64_t after; double ms; int comm; } row[] = { { 0, 30, 4 }, { 3, 20, 4 }, { 4, NAN, 0 } };
+  struct tc_metrics m;
+  struct tc_err err = { 0 };
+  write_lines(lines);
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    const long long after = row[i].after;
+    if (!is_int(tc_metrics_read(&m, path, after, &err), 0, "two stages after step %lld %s", after, err.text)) return;
+    const double ms = tc_series_recent(&m.ms, after, m.first_stage);
+    ok(ms == row[i].ms || (isnan(ms) && isnan(row[i].ms)), "... time of a step of the first: %g", ms);
+    is_int(tc_json_int(m.comm, "dp"), row[i].comm, "... bytes");
+    ok(m.stages, "... and it is not alone");
     tc_metrics_free(&m);
   }
 }
@@ -291,10 +313,12 @@ static void test_keys(void)
     { "run", "lr", "" }, { "run", "none", "" }, { "run", "empty", "" } };
   char buf[40], small[5];
   json_t *run = json_pack("{s:s}", "config", "lr = 1\n[trainer]\nlr = 2\n[train]\nlr_min = 3\nlr = 0.25\n"
-                          "lr = 9\n\nsteps = 7\n[run]\nempty = \nout = a = b\nlast = no newline");
+                          "lr = 9\n\nsteps = 7\n[run]\nempty = \nout = a = b\n[stage 2]\nfrom = 3\n"
+                          "[stage 3]\ntrain.lr = 5\n[run]\nlast = no newline");
   for (size_t i = 0; i < sizeof row / sizeof *row; i++)
     is_str(tc_run_key(run, row[i].section, row[i].key, buf, sizeof buf), row[i].want, "%s.%s", row[i].section,
            row[i].key);
+  is_str(tc_run_key_of_stages(run, "train", "lr", buf, sizeof buf), "0.25, from stage 3 on 5", "a stage's beside it");
   is_str(tc_run_key(run, "run", "last", small, sizeof small), "no n", "what does not fit is cut");
   is_str(tc_run_key(NULL, "run", "last", buf, sizeof buf), "", "no run");
   json_decref(run);
@@ -311,6 +335,7 @@ int main(void)
   test_trace_faults();
   test_metrics();
   test_metrics_after();
+  test_stages();
   test_tasks();
   test_layouts();
   test_metrics_faults();

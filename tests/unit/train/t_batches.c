@@ -1,7 +1,11 @@
-/* t_batches.c - rows of a batch, of training and of validation data, for a rank that takes part of a sequence. */
+/* t_batches.c - rows of a batch, of training and of validation data, for a rank that takes part of a sequence; and that none
+ * is being read when a stage changes what it is read by. */
 #include <unistd.h>
 
 #include "src/train/parts.h"
+static void change_stage(struct tc_run *r, int k);
+#define tc_run_stage(r, k) change_stage(r, k)
+#include "src/train/stage.c"
 #include "tests/unit/ckpt_fixture.h"
 #include "tests/unit/tap.h"
 
@@ -69,6 +73,43 @@ static void test_parts(struct tc_train *t, struct tc_graph *g)
   g->rows = (struct tc_row_order){ .T = T };
 }
 
+/* Context and batch change while nothing is read, though the step before the border had the next one's batch read ahead, as
+ * before a rollback. */
+static struct tc_train *changing;
+
+static void change_stage(struct tc_run *r, int k)
+{
+  r->at = k;
+  r->opts.model.context = T / (k + 1);
+  ok(!changing->batches.train_prefetch && !changing->batches.val_prefetch, "nothing is read while stage %d begins", k + 1);
+}
+
+static void test_stages(struct tc_train *t)
+{
+  struct tc_stage list[2] = { { .first = 1 }, { .first = 6 } };
+  struct tc_stage_data *one = t->batches.stage, both[2] = { *one, *one };
+  struct tc_runtime rt = { .step = 6 };
+  int32_t x[N * T], y[N * T];
+  t->run.stages = list;
+  t->run.n_stages = 2;
+  t->run.at = 1;
+  t->run.rank = 1;                               /* rank 0 says more */
+  t->batches.stage = both;
+  changing = t;
+  for (int64_t step = 5; step <= 6; step++) {
+    tc_train_fill(t, &rt, 0, N * T, x, y, NULL);
+    ok(t->batches.train_prefetch != NULL, "a batch, and the next one ahead");
+    tc_train_stage(t, step);
+    is_int(t->run.at, step - 5, "... then step %lld", (long long)step);
+    rt.step = 1;
+  }
+  tc_train_stage(t, 1);
+  t->run.stages = NULL;
+  t->run.n_stages = 1;
+  t->run.rank = 0;
+  t->batches.stage = one;
+}
+
 int main(void)
 {
   static char *text = "text";
@@ -92,6 +133,7 @@ int main(void)
   tc_train_data_stage(&t, 0);
   test_rows(&t, d);
   test_parts(&t, &graph);
+  test_stages(&t);
   t.batches.stage[0].val = NULL; /* which is d, too */
   tc_train_data_close(&t);
   if (chdir("/") == 0) fx_clean();

@@ -175,7 +175,7 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_train_data_open(t, err) call(err, "data")
 #define tc_train_plan(t, err) call(err, "plan")
 #define tc_train_trace_open(t, err) call(err, "trace")
-#define tc_data_windows(d, s) (10 - 4 * (s))
+#define tc_train_eval_windows(t, s) TC_MIN(10 - 4 * (s), (2 - (s)) * (t)->run.opts.gpt.batch)
 #define tc_data_sources(d) 2
 #define tc_data_source_share(d, s) ((s) ? 0.25 : 0.75)
 #define tc_train_counted(t, step) 32

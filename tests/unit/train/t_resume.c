@@ -7,10 +7,12 @@
 #include "tests/unit/coll/drawn_table.h"
 #include "tests/unit/stderr_text.h"
 
+static const struct tc_config plain = { .train_steps = 10 };
+
 /* A checkpoint of other libraries is resumed with a warning; one that does not name them without. */
 static void test_versions(void)
 {
-  struct tc_train t = { .run.rank = 0 };
+  struct tc_train t = { .run.cfg = &plain };
   struct tc_ckpt_meta meta = { .version = "", .data = "", .stack = "" };
   t.run.stack = tc_strdup("gcc 2, HDF5 2");
   stderr_text();
@@ -36,7 +38,7 @@ static void test_nodes(void)
   };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     const struct tc_mesh_want want = { .order = TC_TP_DP_PP, .size = { [TC_SET_PP] = 1, [TC_SET_TP] = 1 } };
-    struct tc_train t = { .run.opts.system = &tc_systems[0] };
+    struct tc_train t = { .run.cfg = &plain, .run.opts.system = &tc_systems[0] };
     char *nodes[2] = { NULL };
     struct tc_err err;
     for (int now = 0; now < 2; now++) {
@@ -74,7 +76,7 @@ static void test_tables(void)
   static const int32_t node[4] = { 0, 0, 1, 1 };
   const struct tc_mesh_want want = { .order = TC_TP_DP_PP, .size = { [TC_SET_PP] = 1, [TC_SET_TP] = 1 } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-    struct tc_train t = { .run.opts.system = &tc_systems[0] };
+    struct tc_train t = { .run.cfg = &plain, .run.opts.system = &tc_systems[0] };
     struct tc_ckpt_meta meta = { .version = "1", .data = "", .stack = "", .config = "", .system = tc_systems[0].name };
     struct tc_err err;
     TC_ASSERT(tc_mesh_new(&t.run.mesh, 4, node, &want, &err) == 0);

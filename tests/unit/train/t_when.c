@@ -84,6 +84,10 @@ static void test_default(void)
     { "several processes", TC_DEFAULT, 0, true, "", by_cost, true },
     { "a job", TC_DEFAULT, 0, false, "7", by_cost, true },
     { "a job that saves by steps", TC_DEFAULT, 5, true, "7", "tercio: checkpoints: every 5 steps, and at the end\n", false },
+    { "a job that saves by stages", TC_DEFAULT, TC_STAGE, false, "7",
+      "tercio: checkpoints: after each stage, after 2 steps, then at intervals from their cost and ckpt.mtbf_hours = 24, and at the "
+      "end\n", true },
+    { "one process that does", TC_DEFAULT, TC_STAGE, false, "", "tercio: checkpoints: after each stage, and at the end\n", false },
     { "a job that never saves", 0, 0, true, "7", at_end, false },
     { "auto in one process", TC_AUTO, 0, false, "", by_cost, true },
     { "minutes and steps", 7.5, 9, false, "", "tercio: checkpoints: every 9 steps, every 7.5 minutes, and at the end\n",

@@ -1,0 +1,89 @@
+/* terms.c - what a GPU's work takes by its shape: products, attention; what is between them is memory's (tc_memory_s), transfers
+ * are links' (cost.c). Each is a pure function of a device and sizes, in seconds, without the start of a kernel.
+ *
+ * A device without multiprocessors (a CPU, or a file that names none) has one rate for all of them (cost.c). */
+#include "src/plan/impl.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- products ---------------------------------------------------------------------------- */
+
+/* Tiles of cuBLAS's kernels, and what each reaches of the best: smaller ones read more of L2 for each operation (NVIDIA, Matrix
+ * Multiplication Background User's Guide, "Tile Quantization"; the figures are assumed). */
+static const struct { int m, n; double part; } tiles[] = {
+  { 256, 128, 1 }, { 128, 256, 1 }, { 128, 128, 0.95 }, { 128, 64, 0.8 }, { 64, 128, 0.8 }, { 64, 64, 0.6 },
+};
+enum { TILES = sizeof tiles / sizeof *tiles, MOST_SPLITS = 16, LEAST_DEPTH = 512 };
+
+/* Begin and end of a tile, in elements of depth: an H100's products reach 63 % of the peak at K = 768, 67 % at large K. */
+#define TILE_ENDS 64
+
+/* C[m,n] = A[m,k] B[k,n]. The tiles of C, or with its sums over k split the tiles of each part, are worked on in waves of one for
+ * each multiprocessor; parts are summed through memory in fp32. The fastest of the tiles and splits, but at least the time of
+ * reading and writing. tp divides n or k: fewer tiles, so that the last wave counts more, or less depth. */
+double tc_product_s(const struct tc_plan_device *d, double m, double n, double k, int dtype)
+{
+  const bool bf16 = dtype == TC_BF16 && d->flops[TC_BF16] > 0;
+  const double each = d->flops[bf16 ? TC_BF16 : TC_F32] * d->eff_flops / d->multiprocessors;
+  double best = INFINITY;
+  for (int t = 0; t < TILES; t++)
+    for (int split = 1; split <= MOST_SPLITS && (split == 1 || k / split >= LEAST_DEPTH); split *= 2) {
+      const double all = ceil(m / tiles[t].m) * ceil(n / tiles[t].n) * split, waves = ceil(all / d->multiprocessors);
+      const double tile_s = 2.0 * tiles[t].m * tiles[t].n * (k / split + TILE_ENDS) / (each * tiles[t].part);
+      const double sums_s = split > 1 ? tc_memory_s(d, 2.0 * split * m * n * (double)tc_dtype_bytes(TC_F32)) : 0;
+      best = TC_MIN(best, waves * tile_s + sums_s);
+    }
+  return TC_MAX(best, tc_memory_s(d, (m * k + k * n + m * n) * (double)tc_dtype_bytes(dtype)));
+}
+
+/* ---- attention --------------------------------------------------------------------------- */
+
+static const struct row {
+  const char *name;
+  int kind, capability, head;
+  double top[2], half[2];        /* forward, backward */
+} rows[] = {
+#define ATTENTION(id, kind, cc, head, f, b, half_f, half_b) { kind, TC_ATTN_BY_##id, cc, head, { f, b }, { half_f, half_b } },
+#include "src/plan/devices.def"
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+const char *const tc_attn_by_name[TC_ATTN_BYS] = { "cudnn", "own", "triton", "unfused" };
+
+/* Passes over the scores [heads, T, T] in memory, of attention that writes them: forward QK's output, softmax in and out, PV's
+ * input, and dropout in, out and a mask of bytes; backward one product's output, softmax (three), the inputs of three products,
+ * and dropout. */
+static const double passes[2] = { 6.5, 9.5 };
+
+/* The rate at a size of heads, of the rows of the highest capability up to the device's. */
+static double rate(const struct tc_plan_device *d, int head, double keys, int back)
+{
+  const struct row *below = NULL, *above = NULL;
+  int capability = 0;
+  for (int i = 0; i < ROWS; i++)
+    if (rows[i].kind == d->attention && rows[i].capability <= d->capability) capability = TC_MAX(capability, rows[i].capability);
+  for (int i = 0; i < ROWS; i++) {
+    if (rows[i].kind != d->attention || rows[i].capability != capability) continue;
+    if (rows[i].head <= head && (!below || rows[i].head > below->head)) below = &rows[i];
+    if (rows[i].head >= head && (!above || rows[i].head < above->head)) above = &rows[i];
+  }
+  const struct row *one = below ? below : above;
+  if (!one) return 0;
+  const double own = one->top[back] * keys / (keys + one->half[back]) * TC_MIN((double)head / one->head, 1);
+  if (!below || !above || below == above) return own;
+  const double other = above->top[back] * keys / (keys + above->half[back]);
+  return own + (other - own) * (head - below->head) / (above->head - below->head);
+}
+
+double tc_attention_s(const struct tc_plan_device *d, const struct tc_op_cost *c)
+{
+  const int back = c->op == TC_OP_ATTN_BWD;
+  const double peak = d->flops[TC_BF16] > 0 ? d->flops[TC_BF16] : d->flops[TC_F32];
+  if (d->attention != TC_ATTN_BY_UNFUSED)
+    return TC_MAX(c->flops / (peak * rate(d, (int)c->head, c->keys, back)), tc_memory_s(d, c->bytes));
+  /* Batched products of whole sequences, masked or not: T queries with T keys, of depth D, then back. */
+  const double products = back ? 5 : 2, T = (double)c->sequence, batches = c->rows / T;
+  return batches * products * tc_product_s(d, T, T, (double)c->head, c->dtype) +
+         tc_memory_s(d, passes[back] * c->rows * T * (double)tc_dtype_bytes(c->dtype)) + tc_memory_s(d, c->bytes);
+}
