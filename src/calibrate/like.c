@@ -23,10 +23,13 @@ static int search(struct tc_like_row *r, struct tc_err *err)
   }
   const struct tc_plan_row *best = f.row;
   struct tc_err unused = { 0 };
-  snprintf(r->flags, sizeof r->flags, "micro-batch %d", best->plan.micro);
-  if (best->plan.size[TC_PP] > 1)
-    tc_text_add(r->flags, sizeof r->flags, ", %s %d", tc_word_parallel_schedule(best->cfg.parallel_schedule),
-                best->plan.virtual_stages);
+  for (int key = 0; key < TC_KEYS; key++) {
+    const int64_t v = tc_plan_key_value(&best->cfg, key);
+    char value[48];
+    if (r->searched >> key & 1 && v != tc_plan_key_value(r->cfg, key))
+      tc_text_add(r->flags, sizeof r->flags, "%s--%s=%s", *r->flags ? " " : "", tc_plan_key_name[key],
+                  tc_plan_key_text(value, sizeof value, key, v));
+  }
   r->plan = best->plan;                          /* of the ranks at both ends; of all, if that can be */
   struct tc_plan exact;
   if (tc_plan_layout(&exact, &best->cfg, best->plan.world, &r->cluster, true, &unused) == 0) r->plan = exact;
@@ -45,7 +48,6 @@ void tc_like_compare(struct tc_like_row *r)
   const double bytes = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
   if (r->tokens_per_s <= 0) r->tokens_per_s = (double)p->tokens / r->step_s;
   r->error = p->time.tokens_per_s / r->tokens_per_s - 1;
-  r->memory_error = r->memory_bytes > 0 ? bytes / r->memory_bytes - 1 : 0;
   r->fits = bytes <= k->device.memory_bytes;
   for (int t = 1; t < TC_TERMS; t++)
     if (p->time.term_s[t] > p->time.term_s[r->largest]) r->largest = (enum tc_plan_term)t;

@@ -19,9 +19,9 @@ struct tc_like_row {
   /* Filled by tc_like_compare. */
   struct tc_plan plan;
   int status;                                    /* < 0: it cannot be planned, and why says why */
-  char why[200], flags[80];                      /* flags: what the plan chose */
+  char why[200], flags[400];                      /* flags: what the plan chose */
   bool fits;
-  double error, memory_error;                    /* of tokens per second, of memory: planned / measured - 1 */
+  double error;                                  /* of tokens per second: planned / measured - 1 */
   enum tc_plan_term largest;                     /* of the planned time */
 };
 struct tc_like { struct tc_like_row *row; int n, cap; };

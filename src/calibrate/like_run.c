@@ -44,6 +44,7 @@ static int read_run(struct tc_like_row *r, const json_t *run, const char *path, 
     return tc_fail(err, TC_EUSER, "%s: the run names no device (run.plan_device): --device NAME or a file that --calibrate wrote "
                    "would fit", path);
   TC_TRY(tc_cluster_read(&r->cluster, device, err));
+  tc_cluster_run(&r->cluster, r->cfg);
   tc_setup_precision(r->cfg, !tc_plan_is_cpu(&r->cluster.device) && r->cluster.device.flops[TC_BF16] > 0);
   return read_ranks(r, run, path, err);
 }

@@ -10,7 +10,6 @@
  * layout's option: the plan chooses it, and with it those that are not given. */
 #include "src/calibrate/like.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,31 +74,39 @@ static const char *value_of(const struct pair *pair, int n, enum key key)
   return NULL;
 }
 
-/* A number above 0; 0 where it is not given. */
+/* A number above 0, whole of nodes and GPUs; 0 where it is not given. */
 static int number(const struct table *t, const struct pair *pair, int n, enum key key, double most, double *out, struct tc_err *err)
 {
   const char *text = value_of(pair, n, key);
   char *end;
   *out = text ? key == MEMORY ? tc_parse_bytes(text) : strtod(text, &end) : 0;
-  if (!text || (*out > 0 && *out <= most && (key == MEMORY || !*end))) return 0;
-  return bad(t, keys[key], text, key == MEMORY ? "bytes, such as 80GB," : "a number above 0", err);
+  const bool whole = key == NODES || key == DEVICES;
+  if (!text || (*out > 0 && *out <= most && (key == MEMORY || !*end) && (!whole || *out == floor(*out)))) return 0;
+  return bad(t, keys[key], text, key == MEMORY ? "bytes, such as 80GB," : whole ? "a whole number above 0" : "a number above 0", err);
 }
 
 static int make_config(const struct table *t, struct tc_like_row *r, const struct pair *pair, int n, struct tc_err *err)
 {
   char *arg[2 * WORDS + 1] = { tc_sprintf("plan") };
   unsigned given = 0, any = 0;
-  int n_args = 1;
+  int n_args = 1, rc = 0;
   struct tc_err why = { 0 };
   for (int i = 0; i < n; i++) {
     if (!strchr(pair[i].key, '.') || !strncmp(pair[i].key, "device.", 7)) continue;
     const bool is_any = !strcmp(pair[i].value, "any");
-    for (int k = 0; k < TC_KEYS; k++)
-      if (!strcmp(pair[i].key, tc_plan_key_name[k])) *(is_any ? &any : &given) |= 1u << k;
+    bool known = false;
+    for (int k = 0; k < TC_KEYS; k++) {
+      if (strcmp(pair[i].key, tc_plan_key_name[k])) continue;
+      known = true;
+      *(is_any ? &any : &given) |= 1u << k;
+    }
+    if (is_any && !known) rc = bad(t, pair[i].key, "any", "a value (the plan chooses options of layouts alone)", err);
     if (!is_any) arg[n_args++] = tc_sprintf("--%s=%s", pair[i].key, pair[i].value);
   }
-  int rc = tc_config_new(&r->cfg, n_args, arg, &why);
+  const bool is_bad = rc < 0;
+  if (!is_bad) rc = tc_config_new(&r->cfg, n_args, arg, &why);
   for (int i = 0; i < n_args; i++) free(arg[i]);
+  if (is_bad) return rc;
   if (rc < 0) return tc_fail(err, TC_EUSER, "%.300s:%d: %s", t->path, t->line, why.text);
   r->searched = any ? ~given & ((1u << TC_KEYS) - 1) : 0;
   return 0;
@@ -112,6 +119,7 @@ static int make_cluster(const struct table *t, struct tc_like_row *r, const stru
   double nodes, devices;
   TC_TRY(number(t, pair, n, NODES, MOST_NODES, &nodes, err));
   TC_TRY(number(t, pair, n, DEVICES, MOST_NODES, &devices, err));
+  if (nodes * devices > MOST_NODES) return bad(t, "nodes x gpus_per_node", "(more than 1048576)", "at most so many ranks", err);
   if (!device) return bad(t, "device", "(none)", "the name of a device, or a device file,", err);
   if (tc_cluster_read(&r->cluster, device, &why) < 0) return tc_fail(err, TC_EUSER, "%.300s:%d: %s", t->path, t->line, why.text);
   r->cluster.nodes = (int)TC_MAX(nodes, 1);
@@ -124,6 +132,8 @@ static int make_cluster(const struct table *t, struct tc_like_row *r, const stru
       if (*c == '.') *c = ' ';
     TC_TRY(tc_cluster_set(&r->cluster, key, pair[i].value, t->path, t->line, err));
   }
+  if (tc_cluster_check(&r->cluster, t->path, &why) < 0) return tc_fail(err, TC_EUSER, "line %d of %s", t->line, why.text);
+  tc_cluster_run(&r->cluster, r->cfg);
   tc_setup_precision(r->cfg, !tc_plan_is_cpu(&r->cluster.device) && r->cluster.device.flops[TC_BF16] > 0);
   return 0;
 }
@@ -202,6 +212,8 @@ static int read_line(struct tc_like *l, struct table *t, char *line, struct tc_e
   }
   t->n_columns = n - 1;
   for (int c = 1; c < n; c++) {
+    for (int i = 1; i < c; i++)
+      if (!strcmp(word[i], word[c])) return tc_fail(err, TC_EUSER, "%.300s:%d: column %.60s is there twice; once would fit", t->path, t->line, word[c]);
     t->column[c - 1] = word[c];
     TC_TRY(check_key(t, word[c], err));
   }

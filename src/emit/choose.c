@@ -10,7 +10,7 @@ int tc_emit_fits(const struct tc_plan_job *j, const struct tc_plan *p, struct tc
 {
   const double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE], memory = j->cluster.device.memory_bytes;
   const double host = tc_plan_host_bytes(p, &j->cluster), has = j->cluster.device.host_bytes;
-  char a[32], b[32], c[32], besides[80] = "";
+  char a[32], b[32], c[32], besides[120] = "";
   if (j->cluster.device.context_bytes > 0 && memory == j->own_bytes)
     snprintf(besides, sizeof besides, " besides %s for CUDA and libraries (assumed, unless --calibrate measured it)",
              tc_human_bytes(c, sizeof c, j->cluster.device.context_bytes));

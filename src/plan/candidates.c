@@ -7,17 +7,20 @@
 #include <string.h>
 
 const char *const tc_plan_key_name[TC_KEYS] = {
-#define NAME(id, section, key, member) #section "." #key,
+#define NAME(id, section, key, member, rare) #section "." #key,
   TC_PLAN_KEYS(NAME, NAME, NAME)
 };
+
+#define RARE(id, section, key, member, rare) rare,
+const bool tc_plan_key_rare[TC_KEYS] = { TC_PLAN_KEYS(RARE, RARE, RARE) };
 
 const char *tc_plan_key_text(char *text, size_t size, int key, int64_t value)
 {
   const char *word = NULL;
   switch (key) {
-#define NUMBER(id, section, key, member)
-#define WORD(id, section, key, member) case TC_KEY_##id: word = tc_word_##section##_##key((int)value); break;
-#define YESNO(id, section, key, member) case TC_KEY_##id: word = value ? "yes" : "no"; break;
+#define NUMBER(id, section, key, member, rare)
+#define WORD(id, section, key, member, rare) case TC_KEY_##id: word = tc_word_##section##_##key((int)value); break;
+#define YESNO(id, section, key, member, rare) case TC_KEY_##id: word = value ? "yes" : "no"; break;
   TC_PLAN_KEYS(NUMBER, WORD, YESNO)
   }
   if (!word && value == TC_AUTO) word = "auto";
@@ -28,14 +31,14 @@ const char *tc_plan_key_text(char *text, size_t size, int key, int64_t value)
 
 int64_t tc_plan_key_value(const struct tc_config *c, int key)
 {
-#define OF(id, section, key, member) c->section##_##key,
+#define OF(id, section, key, member, rare) c->section##_##key,
   const int64_t of[TC_KEYS] = { TC_PLAN_KEYS(OF, OF, OF) };
   return of[key];
 }
 
 static int64_t value_of(const struct tc_cand *x, int key)
 {
-#define MEMBER(id, section, key, member) x->member,
+#define MEMBER(id, section, key, member, rare) x->member,
   const int64_t of[TC_KEYS] = { TC_PLAN_KEYS(MEMBER, MEMBER, MEMBER) };
   return of[key];
 }

@@ -346,9 +346,12 @@ static int read_line(struct file *f, char *line, struct tc_err *err)
 }
 
 /* Rates of 0 would make times infinite or NaN. */
-static int check(const struct tc_cluster *k, const char *path, struct tc_err *err)
+int tc_cluster_check(const struct tc_cluster *k, const char *path, struct tc_err *err)
 {
   const struct tc_plan_device *d = &k->device;
+  if (d->multiprocessors > 0 && !tc_attention_known(d))
+    return tc_fail(err, TC_EUSER, "%s: no rate of attention is known of capability %.4g; one of 80 or more, attention = unfused, or "
+                   "multiprocessors = 0 would fit", path, (double)d->capability);
   if (d->flops[TC_F32] > 0 && d->bytes_per_s > 0 && d->eff_flops > 0 && d->eff_bytes > 0 &&
       d->memory_bytes > 0 && d->copy_bytes_per_s > 0)
     return 0;
@@ -395,7 +398,7 @@ int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err
     rc = tc_fail(err, TC_EUSER, "device file %s is empty", device);
   free(f.key);
   same_spine(k);
-  if (!rc) rc = check(k, device, err);
+  if (!rc) rc = tc_cluster_check(k, device, err);
   free(text);
   if (rc < 0) tc_cluster_done(k);
   return rc;
@@ -407,7 +410,7 @@ int tc_cluster_set(struct tc_cluster *k, const char *key, const char *value, con
   const struct file f = { .k = k, .path = path, .line = line };
   int rc = set_key(&f, key, text, err);
   free(text);
-  if (!rc) rc = check(k, path, err);
+  if (!rc) rc = tc_cluster_check(k, path, err);
   return rc;
 }
 

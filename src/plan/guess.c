@@ -9,7 +9,7 @@
 struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand *x)
 {
   struct tc_config r = *c;
-#define SET(id, section, key, member) r.section##_##key = x->member;
+#define SET(id, section, key, member, rare) r.section##_##key = x->member;
   TC_PLAN_KEYS(SET, SET, SET)
   if (x->pp != c->mesh_pp) r.mesh_stages = "auto";         /* given ranges are for mesh.pp only */
   r.mesh_order = x->near_pp ? TC_TP_PP_DP : TC_TP_DP_PP;
@@ -141,7 +141,8 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   const double rest = opt * update + (sharded ? use * store : 0);        /* what offload moves to the host */
   double bytes = psi * (trained * grad * acc + (sharded ? 0 : use * store) + (x->offload == TC_OFFLOAD_NO ? rest : 0));
   x->host_bytes = x->offload == TC_OFFLOAD_NO ? 0 : psi * rest;
-  double unit = TC_MAX(g->layer_params, g->rest_params) / x->tp;
+  const double ends = g->model.tied == TC_ON ? g->rest_params : g->rest_params / 2;          /* embedding and head are gathered apart */
+  double unit = TC_MAX(g->layer_params, ends) / x->tp;
   if (stored == TC_FLAT) bytes += 2 * unit * use;         /* gathered, one unit ahead */
   else if (sharded) bytes += psi * use;            /* a copy of all weights for the step */
   if (acc != 1) bytes += 2 * unit * grad;        /* gradients in flight */

@@ -50,6 +50,8 @@ static inline double tc_memory_s(const struct tc_plan_device *d, double bytes)
 }
 /* terms.c: seconds of a product and of attention on a device with multiprocessors. */
 double tc_product_s(const struct tc_plan_device *d, double m, double n, double k, int dtype);
+/* Whether devices.def has rates of the device's attention. */
+bool tc_attention_known(const struct tc_plan_device *d);
 double tc_attention_s(const struct tc_plan_device *d, const struct tc_op_cost *c);
 /* What backward passes over so many layers do not hide of transfers of gradients: at least those of a layer. */
 static inline double tc_exposed_s(double transfers_s, double backward_s, double layers)

@@ -28,7 +28,8 @@ void tc_end_terms(struct tc_plan_step *s)
 {
   double sum = 0;
   for (int t = 0; t < TC_TERMS; t++) sum += t == TC_TERM_BUBBLE ? 0 : s->term_s[t];
-  s->term_s[TC_TERM_BUBBLE] = TC_MAX(s->step_s - sum, 0);      /* sums differ by rounding */
+  const double rest = s->step_s - sum;
+  s->term_s[TC_TERM_BUBBLE] = rest > 1e-9 * s->step_s ? rest : 0;      /* sums differ by rounding */
 }
 
 /* ---- fused calls --------------------------------------------------------------- */

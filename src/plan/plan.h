@@ -25,8 +25,7 @@ struct json_t;                                   /* jansson's */
 /* By kind of collective a transfer takes latency_s a round, and what its bytes take: interpolated between measured sizes, if
  * there are two or more, else (bytes + min(bytes, half_bytes)) / bytes_per_s: half of the rate up to half_bytes, which a
  * library needs to fill its channels, and nearly all of it far beyond. Times are without latency, and none is less than one of
- * fewer bytes. A device
- * file that Tercio writes has latencies and rates alone. */
+ * fewer bytes. A device file that Tercio writes has latencies, rates and half_bytes. */
 enum { TC_LINK_POINTS = 32 };
 struct tc_link_points { int n; double bytes[TC_LINK_POINTS], seconds[TC_LINK_POINTS]; };
 struct tc_link {
@@ -78,6 +77,13 @@ struct tc_cluster {
  * "key = value", as tc_cluster_write writes it. TC_EUSER: unknown device, with the nearest name, or file
  * and line of the error. Free it with tc_cluster_done. */
 int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err);
+/* Local. Whether the values of a device go together; path: what the sentence names. TC_EUSER. */
+int tc_cluster_check(const struct tc_cluster *k, const char *path, struct tc_err *err);
+/* What a run's options say of its devices: run.attention. */
+static inline void tc_cluster_run(struct tc_cluster *k, const struct tc_config *c)
+{
+  if (c->run_attention == TC_ATTENTION_OWN && k->device.attention == TC_ATTN_BY_CUDNN) k->device.attention = TC_ATTN_BY_OWN;
+}
 /* Local. Sets one key of such a file. path and line: where it is, for sentences. TC_EUSER. */
 int tc_cluster_set(struct tc_cluster *k, const char *key, const char *value, const char *path, int line, struct tc_err *err);
 /* Local. Its text, and what tells such a file; and the same into a file. */
@@ -246,26 +252,26 @@ int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *c, enum
 
 /* ---- search.c: layouts for a cluster ---------------------------------------- */
 
-/* The options that a search tries, by what a value is: NUMBER, WORD or YESNO(ID, section, key, member of struct tc_cand). space.c
- * has the values and the rules. */
+/* The options that a search tries, by what a value is: NUMBER, WORD or YESNO(ID, section, key, member of struct tc_cand, rare).
+ * rare: tables name it only where the search has changed it. space.c has the values and the rules. */
 #define TC_PLAN_KEYS(NUMBER, WORD, YESNO) \
-  NUMBER(PP, mesh, pp, pp) \
-  NUMBER(DP, mesh, dp, dp) \
-  NUMBER(CP, mesh, cp, cp) \
-  NUMBER(TP, mesh, tp, tp) \
-  NUMBER(MICRO, train, micro_batch, micro) \
-  WORD(DATA, parallel, data, data) \
-  NUMBER(SHARD, mesh, shard, shard) \
-  WORD(REDUCE, parallel, reduce, reduce) \
-  WORD(SCHEDULE, parallel, schedule, schedule) \
-  NUMBER(VIRTUAL_STAGES, parallel, virtual_stages, virtual_stages) \
-  YESNO(SEQUENCE, parallel, sequence, sequence) \
-  YESNO(REGATHER, parallel, regather, regather) \
-  WORD(RECOMPUTE, train, recompute, recompute) \
-  WORD(OFFLOAD, parallel, offload, offload)
+  NUMBER(PP, mesh, pp, pp, false) \
+  NUMBER(DP, mesh, dp, dp, false) \
+  NUMBER(CP, mesh, cp, cp, true) \
+  NUMBER(TP, mesh, tp, tp, false) \
+  NUMBER(MICRO, train, micro_batch, micro, false) \
+  WORD(DATA, parallel, data, data, false) \
+  NUMBER(SHARD, mesh, shard, shard, true) \
+  WORD(REDUCE, parallel, reduce, reduce, true) \
+  WORD(SCHEDULE, parallel, schedule, schedule, false) \
+  NUMBER(VIRTUAL_STAGES, parallel, virtual_stages, virtual_stages, false) \
+  YESNO(SEQUENCE, parallel, sequence, sequence, false) \
+  YESNO(REGATHER, parallel, regather, regather, true) \
+  WORD(RECOMPUTE, train, recompute, recompute, false) \
+  WORD(OFFLOAD, parallel, offload, offload, false)
 /* Options that the search may have to leave as they are: the configuration's value is fixed. */
 enum tc_plan_key {
-#define KEY(id, section, key, member) TC_KEY_##id,
+#define KEY(id, section, key, member, rare) TC_KEY_##id,
   TC_PLAN_KEYS(KEY, KEY, KEY)
 #undef KEY
   TC_KEYS
@@ -274,6 +280,7 @@ enum tc_plan_key {
 #define TC_PLAN_NOT_SEARCHED "parallel.context, parallel.zigzag, parallel.keep, parallel.unit, parallel.prefetch, " \
   "parallel.annotations, mesh.stages (balanced by time), and what changes results: train.grad_type, train.state_type"
 extern const char *const tc_plan_key_name[TC_KEYS];        /* "mesh.pp", ... */
+extern const bool tc_plan_key_rare[TC_KEYS];
 /* Local. A value of a key as an option takes it. Returns text. */
 const char *tc_plan_key_text(char *text, size_t size, int key, int64_t value);
 /* Local. The value that a configuration has of a key. */

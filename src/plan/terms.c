@@ -76,10 +76,13 @@ static double rate(const struct tc_plan_device *d, int head, double keys, int ba
   return own + (other - own) * (head - below->head) / (above->head - below->head);
 }
 
+bool tc_attention_known(const struct tc_plan_device *d)
+{ return d->attention == TC_ATTN_BY_UNFUSED || rate(d, 64, 1, 0) > 0; }
+
 double tc_attention_s(const struct tc_plan_device *d, const struct tc_op_cost *c)
 {
   const int back = c->op == TC_OP_ATTN_BWD;
-  const double peak = d->flops[TC_BF16] > 0 ? d->flops[TC_BF16] : d->flops[TC_F32];
+  const double peak = d->flops[c->dtype == TC_BF16 && d->flops[TC_BF16] > 0 ? TC_BF16 : TC_F32];
   if (d->attention != TC_ATTN_BY_UNFUSED)
     return TC_MAX(c->flops / (peak * rate(d, (int)c->head, c->keys, back)), tc_memory_s(d, c->bytes));
   /* Batched products of whole sequences, masked or not: T queries with T keys, of depth D, then back. */

@@ -108,7 +108,7 @@ void tc_run_close(struct tc_run_dir *r);
 
 /* ---- run_options.c: the run file in run.json ---- */
 
-/* Copies the value of a key into buf, "" if the run has no such key. Returns buf. That of the first stage. */
+/* Copies the first stage's value of a key into buf, "" if the run has no such key. Returns buf. */
 const char *tc_run_key(const json_t *run, const char *section, const char *key, char *buf, size_t size);
 /* The same, and what later stages have instead: "8, from stage 3 on 16". */
 const char *tc_run_key_of_stages(const json_t *run, const char *section, const char *key, char *buf, size_t size);

@@ -25,7 +25,7 @@ static void name_formats(const struct tc_data *d, int source, char *text, size_t
     if (has[f]) tc_text_add(text, size, "%s%s", *text ? ", " : "", tc_word_data_format(f));
 }
 
-/* The source of a data set that is the nth, from 0, of its name; -1: there is none. */
+/* The index of the nth source (from 0) with this name; -1 if there is none. */
 static int find_source(const struct tc_data *d, const char *name, int nth)
 {
   for (int i = 0; i < tc_data_sources(d); i++)

@@ -46,6 +46,7 @@ is "$(last_mesh)" "pp1 dp6 tp1" "lost node: the last checkpoint is of the whole 
 idle() { [[ $(on_head sinfo --noheader --nodes=node2 --format=%T) = idle ]]; }
 # TERCIO_MIN_NODES, then without it by the command that the log gives. The first with a deadline so long that Slurm
 # (SlurmdTimeout, 30 s) has removed the node by then.
+is_pending() { [[ $(job_field "$job" JobState) = PENDING ]]; }
 for least in 2 ''; do
   name=requeued${least:-"-by hand"}
   until_ok 200 idle
@@ -58,6 +59,7 @@ for least in 2 ''; do
     # On a busy machine one node may answer late.
     check "$name: the log says what the job waits for, and the way on: $command" \
       grep -qxE "scontrol update JobId=$job NumNodes=(1-3 NumTasks=2|2-3 NumTasks=4)" <<< "$command"
+    until_ok 200 is_pending                      # a job that runs would become smaller by it
     until_ok 200 on_head $command
   fi
   wait_line ' start 1 on node\(1\|3\|\[1,3\]\):' 200

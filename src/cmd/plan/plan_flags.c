@@ -77,7 +77,7 @@ const struct tc_flag tc_flags_plan[] = {
   { "--like PATHS", "compare measured runs with the plan, row by row: tables (examples/measured has some) and folders of runs; "
     "e.g. --like examples/measured/tercio.txt,out/run1 --device gpu.dev", .kind = TC_FLAG_GIVEN,
     .drops = "--nodes --gpus-per-node --from-slurm --partition --memory --host-memory --top --explain --tokens --walltime --mtbf "
-    "--disk --restart --emit --into --template --for --batch --calibrate" },
+    "--disk --restart --emit --into --template --for --batch --calibrate --simulate-start" },
   { "--simulate-start", "simulate the control traffic of runs with many ranks, message by message: launch, start, a step, a "
     "save, and how a lost rank is found; messages, bytes, ranks that one talks to, and time. Of the run file it takes run.deadline "
     "and run.sums; e.g. --simulate-start --ranks 1024,16384 --gpus-per-node 4",
@@ -185,7 +185,7 @@ static int read_cluster(struct tc_plan_job *j, const struct tc_args *a, struct t
     if (!given) TC_TRY(slurm_device(&j->slurm, &device, err));
   }
   TC_TRY(tc_cluster_read(k, device, err));
-  if (j->cfg->run_attention == TC_ATTENTION_OWN && k->device.attention == TC_ATTN_BY_CUDNN) k->device.attention = TC_ATTN_BY_OWN;
+  tc_cluster_run(k, j->cfg);
   TC_TRY(check_device(j, err));
   tc_setup_precision(j->cfg, !tc_plan_is_cpu(&k->device) && k->device.flops[TC_BF16] > 0);
   j->own_bytes = k->device.memory_bytes;

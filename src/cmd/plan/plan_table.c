@@ -5,19 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a key is named only where the search has changed it: most layouts leave it. */
-static bool is_rare(int key)
-{
-  return key == TC_KEY_CP || key == TC_KEY_SHARD || key == TC_KEY_REDUCE || key == TC_KEY_REGATHER;
-}
-
 /* Layout keys of a configuration as flags, so that a row can be run; in addition to the job's. Owned by the caller. */
 static char *flags_of(const struct tc_plan_job *j, const struct tc_config *c)
 {
   char text[700] = "", value[48];
   for (int key = 0; key < TC_KEYS; key++) {
     const int64_t v = tc_plan_key_value(c, key);
-    if (is_rare(key) && v == tc_plan_key_value(j->cfg, key) && (key != TC_KEY_CP || v == 1)) continue;
+    if (tc_plan_key_rare[key] && v == tc_plan_key_value(j->cfg, key) && (key != TC_KEY_CP || v == 1)) continue;
     tc_text_add(text, sizeof text, "%s--%s=%s", *text ? " " : "", tc_plan_key_name[key], tc_plan_key_text(value, sizeof value, key, v));
     if (key == TC_KEY_TP) tc_text_add(text, sizeof text, " --mesh.order=%s", tc_word_mesh_order(c->mesh_order));
   }
@@ -34,7 +28,7 @@ static const char *rare_text(char *text, size_t size, const struct tc_plan_job *
   *text = '\0';
   for (int key = 0; key < TC_KEYS; key++) {
     const int64_t v = tc_plan_key_value(c, key);
-    if (!is_rare(key) || key == TC_KEY_CP || v == tc_plan_key_value(j->cfg, key)) continue;
+    if (!tc_plan_key_rare[key] || key == TC_KEY_CP || v == tc_plan_key_value(j->cfg, key)) continue;
     tc_text_add(text, size, "%s%s %s", *text ? ", " : "  ", strchr(tc_plan_key_name[key], '.') + 1,
                 tc_plan_key_text(value, sizeof value, key, v));
   }

@@ -86,6 +86,13 @@ static void test_attention(void)
   near_f(tflops(&l.device, TC_OP_ATTN, 4096, 128) / older, 362.0 / 312, 1e-9, "8.9 has 8.0's rows");
   struct tc_op_cost c = attention(TC_OP_ATTN, 2048, 128, 32);
   const double fused = tc_attention_s(&a.device, &c);
+  c.dtype = TC_F32;
+  near_f(tc_attention_s(&a.device, &c) / fused, 312 / 19.5, 1e-9, "fp32: the same part of its own peak");
+  c.dtype = TC_BF16;
+  ok(tc_attention_known(&a.device), "an A100 has rates of attention");
+  a.device.capability = 70;
+  ok(!tc_attention_known(&a.device), "... a V100 has none");
+  a.device.capability = 80;
   a.device.attention = TC_ATTN_BY_UNFUSED;
   const double scores = 6.5 * 32 * 2048.0 * 2048 * 2 / (2039e9 * 0.8);
   const double products = 2 * 32 * tc_product_s(&a.device, 2048, 2048, 128, TC_BF16);
