@@ -216,6 +216,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/data.c \
   %D%/data/data.h \
   %D%/data/documents.c \
+  %D%/data/identity.c \
   %D%/data/format.c \
   %D%/data/impl.h \
   %D%/data/kind.c \

@@ -480,6 +480,11 @@ test_files = \
   %D%/oracle/chat.jsonl \
   %D%/oracle/chat.py \
   %D%/oracle/chat_templates.py \
+  %D%/oracle/chat_templates/llama3.1.jinja \
+  %D%/oracle/chat_templates/llama3.2.jinja \
+  %D%/oracle/chat_templates/qwen2.5.jinja \
+  %D%/oracle/chat_templates/qwen3-2507.jinja \
+  %D%/oracle/chat_templates/qwen3.jinja \
   %D%/oracle/chat_train.py \
   %D%/oracle/documents.json \
   %D%/oracle/hf_answers.py \

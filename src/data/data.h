@@ -13,8 +13,8 @@
  *
  * Files in reading order: order.[ch]; impl.h; token_names.c (words to sources); token_file.c (reading, and files that
  * change under a run); format.c (headers); shard.[ch] (that of shards); token_weights.c (that of weights beside them);
- * source.c (a stream); bins.[ch] and packed.c (windows of whole samples); windows.c (what is in a window); data.c; data_table.c (a data
- * set from one rank for the others); data_warn.c (what may be a mistake); prefetch.[ch] (the batch of the next step, read by
+ * source.c (a stream); bins.[ch] and packed.c (windows of whole samples); windows.c (what is in a window); data.c; identity.c; data_table.c (a
+ * data set from one rank for the others); data_warn.c (what may be a mistake); prefetch.[ch] (the batch of the next step, read by
  * other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H
@@ -118,9 +118,11 @@ int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other,
  * file that is read twice, in one option or in both; bytes for a model with a vocabulary above 256. val NULL: it is a part of train. For one rank to call: it opens a
  * file of each folder. */
 void tc_data_warn(const struct tc_data *train, const struct tc_data *val);
+/* Logs what packing has found, in a line for each source: "training data 'x': ...". */
+void tc_data_say_packed(const struct tc_data *d, const char *what);
 
 /* Identifies a data set, cheaply: the number of tokens of the part, and a hash of its first
- * and last tokens and of pieces spread over it (of a blend: of each source). It depends on the tokens alone,
+ * and last tokens and of pieces spread over it (of a blend: of each source), with their weights. It depends on these alone,
  * not on how they lie in files, the format or the machine, so equal data give an equal identity anywhere. */
 struct tc_data_identity { int64_t tokens; uint64_t hash; };
 
@@ -153,7 +155,7 @@ struct tc_origin { int number; int64_t taken; };
  * the same data set; origin[sources], of which the first stage has { i, 0 }. */
 struct tc_data_stage { const struct tc_data *d; struct tc_origin *origin; int64_t before, samples; };
 /* Local. Fills s[n].origin and samples, by the n stages before it, of which stage i takes samples[i] samples. A source of the same
- * name and context as one of these goes on where the last of them stopped; any other begins, with a number of its own. A blend
+ * name and windows (context, and how they are packed) as one of these goes on where the last of them stopped; any other begins, with a number of its own. A blend
  * goes on, too, while the data set is the same. */
 void tc_data_origins(struct tc_data_stage *s, const int64_t *samples, int n);
 /* How many of the first n samples of a stage are of this source. */

@@ -34,7 +34,7 @@ struct tc_data {
   int n;
   struct tc_blend blend;         /* which source each sample is of */
   int64_t context, vocab;
-  bool packed;                   /* windows are those of its sources' samples, not of their streams */
+  bool packed, cut;              /* as tc_data_opts has pack and cut */
   struct tc_files *files;        /* owned */
   struct tc_reader *own;         /* of the thread that opened it */
   struct tc_data_identity identity;   /* when it was first asked for; tokens 0: not yet */
@@ -109,6 +109,8 @@ int tc_source_pack(struct tc_source *s, struct tc_reader *r, int64_t context, bo
 void tc_packed_free(struct tc_packed *p);
 
 /* ---- windows.c; Local ---- */
+/* Weights [from, from + n) of a file of weights. TC_EUSER: one is no weight. */
+int tc_weights_read(struct tc_reader *r, struct tc_data_file *f, int64_t from, int64_t n, uint8_t *out, struct tc_err *err);
 /* The weights of tokens [pos, pos + n) of the stream; all count of a file without. */
 int tc_source_weights(const struct tc_source *s, struct tc_reader *r, int64_t pos, int64_t n, uint8_t *out, struct tc_err *err);
 /* The window that begins with token `at` of the stream, or, of a packed data set, window `at`, as row `row` of *to. r NULL: that

@@ -61,7 +61,7 @@ static int read_weights(struct reading *x, const struct tc_source *s, struct tc_
                    "them: '%s' does not lie beside '%s'", f->name, s->file[i].name);
     for (int64_t at = TC_MAX(s->lo - first, 0), n; at < f->tokens && more && rc == TC_OK; at += n) {
       n = TC_MIN(f->tokens - at, BLOCK);
-      rc = tc_file_read(r, f, buf, n, f->header + at, err);
+      rc = tc_weights_read(r, f, at, n, buf, err);
       for (int64_t k = 0; k < n && more && rc == TC_OK; k++) more = next_weight(x, buf[k], first + at + k, s->lo, s->hi);
     }
   }

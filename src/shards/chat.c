@@ -23,6 +23,17 @@ uint64_t tc_chat_hash(const char *text, size_t n)
   return h;
 }
 
+uint64_t tc_chat_identity(const struct tc_chat *c)
+{
+  uint64_t h = tc_hash64(c->row->name);
+  const char *const text[] = { c->begin, c->no_system, c->after };
+  for (int i = 0; i < 3 + 2 * TC_CHAT_ROLES; i++) {
+    const char *s = i < 3 ? text[i] : (i % 2 ? c->head : c->tail)[(i - 3) / 2];
+    h = tc_hash64_add(h, s ? tc_hash64(s) : 0);
+  }
+  return h;
+}
+
 /* ---- which row ------------------------------------------------------------------------- */
 
 /* What the folder of a tokenizer says. */
@@ -84,8 +95,9 @@ static int find_row(const struct tc_chat_row **out, const char *name, const stru
   size_t n = s ? strlen(s) : 0;
   for (*out = rows; *out < rows + ROWS && *name; ++*out)
     if (strcmp((*out)->name, name) == 0) return TC_OK;
-  if (*name) return tc_fail(err, TC_EUSER, "--chat takes %s, or nothing: the template beside the tokenizer; not '%.60s'",
-                            row_names(names), name);
+  if (*name)
+    return tc_fail(err, TC_EUSER, "--chat takes the name of a template, %s, or nothing: the one beside the tokenizer; '%.60s' is %s",
+                   row_names(names), name, tc_is_there(name) == 1 ? "a file: give files before --chat" : "no such name");
   if (!s)
     return tc_fail(err, TC_EUSER, "'%s' has no chat_template; name one by --chat %s", f->from, row_names(names));
   if (tc_utf8_valid(s, n) == n) tc_utf8_strip(&s, &n);
@@ -203,26 +215,91 @@ static int check_turn(const struct tc_chat *c, const struct tc_chat_turn *turn, 
   return TC_OK;
 }
 
+/* Whether text begins, or ends, with a word. */
+static bool has_begin(const char *s, size_t n, const char *word)
+{
+  return n >= strlen(word) && memcmp(s, word, strlen(word)) == 0;
+}
+
+static bool has_end(const char *s, size_t n, const char *word)
+{
+  return n >= strlen(word) && has_begin(s + n - strlen(word), strlen(word), word);
+}
+
+/* The last turn of the user that is no answer of a tool, after which answers show what they think. */
+static size_t last_query(const struct tc_chat_turn *turn, size_t n)
+{
+  for (size_t i = n; i-- > 0;)
+    if (turn[i].role == TC_CHAT_USER && !(has_begin(turn[i].content, turn[i].n, "<tool_response>") &&
+                                          has_end(turn[i].content, turn[i].n, "</tool_response>"))) return i;
+  return n - 1;
+}
+
+/* The last place of a word in s[n]; NULL: it is not there. */
+static const char *last_of(const char *s, size_t n, const char *word)
+{
+  const size_t bytes = strlen(word);
+  for (size_t at = n + 1; at-- > 0;)
+    if (at + bytes <= n && memcmp(s + at, word, bytes) == 0) return s + at;
+  return NULL;
+}
+
+static void strip_lines(const char **s, const char **end)
+{
+  while (*s < *end && **s == '\n') ++*s;
+  while (*end > *s && (*end)[-1] == '\n') --*end;
+}
+
+/* An answer: what was thought is left out, or, if it is open, stands before it; in the last one even if it is nothing. */
+static void put_thinking(struct tc_chat_text *to, const char *s, size_t n, bool open, bool last)
+{
+  static const char begin[] = "<think>", close[] = "</think>";
+  const char *end = s + n, *closed = memmem(s, n, close, strlen(close)), *thought = s, *thought_end = s;
+  if (closed) {
+    const char *inner;
+    thought_end = closed;
+    while (thought_end > s && thought_end[-1] == '\n') thought_end--;
+    inner = last_of(s, (size_t)(thought_end - s), begin);
+    if (inner) thought = inner + strlen(begin);
+    strip_lines(&thought, &thought_end);
+    s = last_of(s, n, close) + strlen(close);
+  }
+  open &= last || thought_end > thought;
+  while (s < end && *s == '\n' && (closed || open)) s++;
+  if (open) {
+    put_text(to, "<think>\n");
+    put(to, thought, (size_t)(thought_end - thought));
+    put_text(to, "\n</think>\n\n");
+  }
+  put(to, s, (size_t)(end - s));
+}
+
 int tc_chat_render(const struct tc_chat *c, const struct tc_chat_turn *turn, size_t n, struct tc_chat_text *to,
                    struct tc_err *err)
 {
   to->n = to->n_spans = 0;
   if (n == 0) return tc_fail(err, TC_EUSER, "its conversation has no turns");
   for (size_t i = 0; i < n; i++) TC_TRY(check_turn(c, &turn[i], i, err));
+  const size_t query = last_query(turn, n);
+  bool joined = false;
   put_text(to, c->begin);
   if (turn[0].role != TC_CHAT_SYSTEM) put_text(to, c->no_system);
   for (size_t i = 0; i < n; i++) {
+    const enum tc_chat_role role = turn[i].role;
     const char *s = turn[i].content;
     size_t bytes = turn[i].n;
     struct tc_chat_span span;
     if (c->row->strips) tc_utf8_strip(&s, &bytes);
-    put_text(to, c->head[turn[i].role]);
+    if (!joined) put_text(to, c->head[role]);
+    if (i == 0 && role == TC_CHAT_SYSTEM) put_text(to, c->row->first_system);
     span.content = to->n;
-    put(to, s, bytes);
+    if (c->row->thinks && role == TC_CHAT_ASSISTANT) put_thinking(to, s, bytes, i > query, i + 1 == n);
+    else put(to, s, bytes);
     span.tail = to->n;
-    put_text(to, c->tail[turn[i].role]);
+    joined = c->row->tool_join && role == TC_CHAT_TOOL && i + 1 < n && turn[i + 1].role == TC_CHAT_TOOL;
+    put_text(to, joined ? c->row->tool_join : c->tail[role]);
     span.end = to->n;
-    put_text(to, c->after);
+    if (!joined) put_text(to, c->after);
     TC_APPEND(to->span, to->n_spans, to->spans_cap, span);
   }
   return TC_OK;

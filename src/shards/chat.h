@@ -17,10 +17,13 @@ struct tc_chat_row {
   const char *bos, *eos;          /* where the tokenizer's folder does not say them */
   const char *begin;              /* before the first turn */
   const char *no_system;          /* ... if that is not the system's */
+  const char *first_system;       /* before its content, if it is */
   /* What is before and after the content of a turn; the latter ends an answer. NULL: the template has no such turns. */
   struct { const char *head, *tail; } role[TC_CHAT_ROLES];
   const char *after;              /* each turn */
+  const char *tool_join;          /* between two turns of tools, instead of what is behind the one and before the other */
   bool strips;                    /* white space at the ends of a content is left out */
+  bool thinks;                    /* <think> in answers is as in Qwen3's template */
   bool alternates;                /* a turn is the user's where its number is odd, and only there */
   uint64_t hash[4];               /* of texts; 0: no more */
 };
@@ -35,6 +38,8 @@ struct tc_chat {
  * is `path`. Owned by the caller. */
 int tc_chat_new(struct tc_chat **out, const char *name, const char *path, const struct tc_tokenizer *t, struct tc_err *err);
 void tc_chat_free(struct tc_chat *c);
+/* The same for templates that render the same. */
+uint64_t tc_chat_identity(const struct tc_chat *c);
 /* The hash of a template's text, FNV-1a. */
 uint64_t tc_chat_hash(const char *text, size_t n);
 

@@ -43,6 +43,9 @@ static int read_turn(struct tc_chat_line *l, const json_t *x, const struct keys 
   if (has(x, "tool_calls") || has(x, "function_call"))
     return tc_fail(err, TC_EUSER, "turn %zu has calls of tools, which no known template renders; write them into \"%s\"", i + 1,
                    k->content);
+  if (has(x, "reasoning_content"))
+    return tc_fail(err, TC_EUSER, "turn %zu has a \"reasoning_content\"; write it into \"%s\", between <think> and </think>",
+                   i + 1, k->content);
   if (!json_is_string(text)) return tc_fail(err, TC_EUSER, "turn %zu has no text in \"%s\"", i + 1, k->content);
   if (weight && !json_is_null(weight) && json_number_value(weight) != 0 && json_number_value(weight) != 1)
     return tc_fail(err, TC_EUSER, "turn %zu has a \"weight\" that is neither 0 nor 1", i + 1);

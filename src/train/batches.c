@@ -72,19 +72,6 @@ static int check_tokens(struct tc_train *t, int k, const struct tc_config *c, st
   return c->data_val.n ? tc_documents_same(s->end_token, c->data_end_token, s->val, err) : 0;
 }
 
-/* What packing has found, in a line for each source. */
-static void say_packed(const struct tc_data *d, int64_t context, const char *what)
-{
-  for (int i = 0; i < tc_data_sources(d) && tc_data_packed(d); i++) {
-    const struct tc_pack_tally *x = tc_data_tally(d, i);
-    const int64_t windows = tc_data_windows(d, i), room = windows * context;
-    tc_log("%s data '%s': %lld samples in %lld windows of %lld tokens, %.2f %% padding; %lld cut, %lld left out as too long, %lld "
-           "without a token that counts", what, tc_data_source_name(d, i), (long long)x->samples, (long long)windows,
-           (long long)context, 100.0 * (double)(room - x->tokens) / (double)room, (long long)x->cut, (long long)x->left_out,
-           (long long)x->silent);
-  }
-}
-
 static int open_stage(struct tc_train *t, int k, struct tc_err *err)
 {
   struct tc_stage_data *s = &t->batches.stage[k];
@@ -95,8 +82,8 @@ static int open_stage(struct tc_train *t, int k, struct tc_err *err)
   const bool other = k == 0 || tc_stage_has(t->run.cfg, k + 1, "data.train");
   if (t->run.rank == 0 && other) {
     tc_data_warn(s->train, c->data_val.n ? s->val : NULL);
-    say_packed(s->train, t->run.stages[k].context, "training");
-    say_packed(s->val, t->run.stages[k].context, "validation");
+    tc_data_say_packed(s->train, "training");
+    tc_data_say_packed(s->val, "validation");
   }
   s->order = (struct tc_data_stage){ .d = s->train, .before = t->run.stages[k].first - 1,
                                      .origin = tc_calloc((size_t)tc_data_sources(s->train), sizeof *s->order.origin) };
@@ -121,7 +108,7 @@ static void find_origins(struct tc_train *t)
 int tc_train_data_open(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->run.cfg;
-  bool masks = false;
+  bool masks = false, packs = false;
   tc_at_phase("opening the data");
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
@@ -131,9 +118,12 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
     const int rc = open_stage(t, k, &why);
     if (rc < 0) return k ? tc_fail(err, rc, "stage %d: %s", k + 1, why.text) : (*err = why, rc);
     masks |= t->run.stages[k].c.data_documents == TC_DOCUMENTS_MASK;
+    packs |= tc_data_packed(t->batches.stage[k].train);
   }
   if (!masks && c->data_end_token != TC_AUTO && t->run.rank == 0)
     tc_warn("data.end_token = %lld has no effect without data.documents = mask", (long long)c->data_end_token);
+  if (!packs && c->data_long != TC_LONG_CUT && t->run.rank == 0)
+    tc_warn("data.long = leave_out has no effect without data.documents = pack");
   find_origins(t);
   tc_train_data_stage(t, 0);
   t->batches.val_loss = tc_calloc((size_t)tc_data_sources(t->batches.val), sizeof *t->batches.val_loss);

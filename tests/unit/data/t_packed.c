@@ -1,6 +1,6 @@
 /* t_packed.c - data with weights: packed windows have each sample once an epoch, whole, with its own begin, and targets only
  * where weights count; windows of the stream have the same targets; counts are those of the targets; what is cut or left out;
- * the same on a rank that was sent the table; files that do not fit. */
+ * the same on a rank that was sent the table; weights are part of what identifies data; files that do not fit. */
 #include "src/data/impl.h"
 #include "tests/unit/seed.h"
 #include "tests/unit/tap.h"
@@ -208,6 +208,55 @@ static void test_stream(void)
   tc_data_free(d);
 }
 
+static uint64_t identity(bool pack)
+{
+  struct tc_data *d;
+  struct tc_data_identity id;
+  struct tc_err err = { 0 };
+  TC_ASSERT(open_set(&d, 0, pack, true, &err) == 0 && tc_data_identity(d, &id, &err) == 0 && id.tokens == begin[n_samples]);
+  tc_data_free(d);
+  return id.hash;
+}
+
+/* The same tokens with other weights are other data; and a change under a run is noticed. */
+static void test_identity(void)
+{
+  const uint64_t was = identity(true);
+  struct tc_data *d;
+  struct tc_err err = { 0 };
+  ok(identity(false) == was, "packed or not, the data are the same");
+  TC_ASSERT(open_set(&d, 0, true, true, &err) == 0);
+  ok(tc_data_check(d, true, &err) == 0, "nothing changes under a run");
+  weight[1] ^= TC_WEIGHT_COUNTS;
+  write_weights("p/s00.bin", weight, FILE_TOKENS);
+  ok(identity(true) != was, "one weight differs: another identity");
+  ok(tc_data_check(d, true, &err) == TC_EUSER && strstr(err.text, "'p/s00.weights.npy'"), "... and a run notices: %s", err.text);
+  tc_data_free(d);
+  weight[1] ^= TC_WEIGHT_COUNTS;
+  write_weights("p/s00.bin", weight, FILE_TOKENS);
+  ok(identity(true) == was, "as before: the first identity");
+}
+
+/* A stage goes on in the windows of the last one, if they are packed alike. */
+static void test_stages(void)
+{
+  static const struct { bool pack, cut, goes_on; } next[] = { { true, true, true }, { true, false, false }, { false, false, false } };
+  for (int i = 0; i < 3; i++) {
+    struct tc_origin origin[2] = { { 0 } };
+    struct tc_data_stage s[2] = { { .origin = &origin[0] }, { .origin = &origin[1] } };
+    struct tc_data *d[2];
+    struct tc_err err = { 0 };
+    TC_ASSERT(open_set(&d[0], 0, true, true, &err) == 0 && open_set(&d[1], 0, next[i].pack, next[i].cut, &err) == 0);
+    s[0].d = d[0], s[1].d = d[1];
+    tc_data_origins(s, (const int64_t[]){ 7, 0 }, 0);
+    tc_data_origins(s, (const int64_t[]){ 7, 0 }, 1);
+    ok(origin[1].taken == (next[i].goes_on ? 7 : 0) && origin[1].number == !next[i].goes_on, "%s windows%s: %s",
+       next[i].pack ? "packed" : "plain", next[i].cut ? ", cut" : "", next[i].goes_on ? "they go on" : "they begin");
+    tc_data_free(d[0]);
+    tc_data_free(d[1]);
+  }
+}
+
 static void test_refused(void)
 {
   struct tc_data *d;
@@ -217,6 +266,15 @@ static void test_refused(void)
   ok(open_set(&d, 0, false, false, &err) == TC_EUSER && strstr(err.text,
      "'p/s00.weights.npy' does not have the weights of its shard's"),
      "too few weights: %s", err.text);
+  weight[5] = 4;
+  write_weights("p/s00.bin", weight, FILE_TOKENS);
+  ok(open_set(&d, 0, true, false, &err) == TC_EUSER && strstr(err.text, "has 4 at place 5; a weight is 0 or 1"), "no weight: %s",
+     err.text);
+  TC_ASSERT(open_set(&d, 0, false, false, &err) == 0);
+  int32_t x[T], y[T];
+  ok(tc_data_window(d, NULL, 0, 0, &(struct tc_batch){ x, y, NULL }, &err) == TC_EUSER && strstr(err.text, "has 4 at place 5"),
+     "... of the stream, too");
+  tc_data_free(d);
   TC_ASSERT(unlink("p/s00.weights.npy") == 0);
   ok(open_set(&d, 0, true, false, &err) == TC_EUSER && strstr(err.text, "'p/s00.weights.npy' does not lie beside 'p/s00.bin'"),
      "no weights: %s", err.text);
@@ -246,6 +304,8 @@ int main(void)
   TC_ASSERT(mkdtemp(dir) && chdir(dir) == 0 && mkdir("p", 0777) == 0);
   for (uint64_t i = 0; i < 4; i++) test_packed(seed + i);
   test_stream();
+  test_identity();
+  test_stages();
   test_refused();
   remove_files();
   rmdir("p");

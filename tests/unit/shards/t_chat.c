@@ -168,12 +168,15 @@ static void test_rows(void)
   is_str(row_of("", "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"x\"}, {\"name\": \"default\", "
                 "\"template\": \"" CHATML "\"}]}", &e), "chatml", "the default one of several");
   is_str(row_of("", "{\"chat_template\": \"" CHATML "x\"}", &e), "-", "another text is refused");
-  ok(strstr(e.text, "name it: --chat chatml, qwen2, llama3") != NULL, "with the command: %s", e.text);
+  ok(strstr(e.text, "name it: --chat chatml, qwen2, qwen2.5") != NULL, "with the command: %s", e.text);
   is_str(row_of("", "{}", &e), "-", "no text is refused");
   ok(strstr(e.text, "has no chat_template; name one by --chat") != NULL, "with the command: %s", e.text);
   is_str(row_of("qwen2", "{\"chat_template\": \"x\"}", &e), "qwen2", "a named row takes any text");
   is_str(row_of("vicuna", "{}", &e), "-", "an unknown name is refused");
-  ok(strstr(e.text, "--chat takes chatml, ") != NULL, "with those that are known: %s", e.text);
+  ok(strstr(e.text, "the name of a template, chatml, ") && strstr(e.text, "'vicuna' is no such name"), "with those that are known: %s",
+     e.text);
+  is_str(row_of("tokenizer.json", "{}", &e), "-", "a file is no name");
+  ok(strstr(e.text, "'tokenizer.json' is a file: give files before --chat") != NULL, "by a sentence: %s", e.text);
   is_str(row_of("zephyr", "{\"eos_token\": {\"content\": \"<|im_end|>\"}}", &e), "zephyr", "a token as an object");
   is_str(row_of("zephyr", "{\"eos_token\": \"nope\"}", &e), "-", "the token that ends answers has to be one");
   ok(strstr(e.text, "needs the token 'nope', which tokenizer") != NULL, "by name: %s", e.text);
@@ -234,6 +237,8 @@ static void test_refused(void)
           "turn 1 has no text in \"content\"" },
     { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]}", "calls of tools" },
     { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": 0.5}]}", "neither 0 nor 1" },
+    { "qwen3", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": \"b\"}]}",
+      "between <think> and </think>" },
     { "chatml", "{\"messages\": [" TURN("user", "a") "]}", "none of its " },
     { "chatml", "{\"messages\": [], \"tokens\": [1]}", "which is" },
     { "chatml", "{\"messages\": [], \"tools\": [1]}", "\"tools\" beside" },
