@@ -221,6 +221,7 @@ fault_tests = \
 
 # Damaged files, seeded: seconds as a test; fuzz_X.t --seconds 600 --seed N for long.
 fuzz_tests = \
+  %D%/fuzz/fuzz_chat.t \
   %D%/fuzz/fuzz_config.t \
   %D%/fuzz/fuzz_data.t \
   %D%/fuzz/fuzz_hf.t \
@@ -256,6 +257,7 @@ test_headers = \
   %D%/unit/placed.h \
   %D%/unit/io/calls.h \
   %D%/unit/ckpt_fixture.h \
+  %D%/unit/chat_fixture.h \
   %D%/unit/data_fixture.h \
   %D%/unit/digest.h \
   %D%/unit/comm/comm_cases.h \

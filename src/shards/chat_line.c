@@ -91,8 +91,15 @@ static int read_prompt(struct tc_chat_line *l, const json_t *x, int64_t vocab, s
 static int64_t whole_at(const json_t *list, size_t i, int64_t end)
 {
   const json_t *x = json_array_get(list, i);
-  const double number = json_is_true(x) ? 1 : json_is_false(x) ? 0 : json_is_number(x) ? json_number_value(x) : -1;
+  const double number = json_is_number(x) ? json_number_value(x) : -1;
   return number >= 0 && number < (double)end && number == (double)(int64_t)number ? (int64_t)number : -1;
+}
+
+/* 0 or 1; -1: element i is neither, nor false or true. */
+static int64_t weight_at(const json_t *mask, size_t i)
+{
+  const json_t *x = json_array_get(mask, i);
+  return json_is_boolean(x) ? json_is_true(x) : whole_at(mask, i, 2);
 }
 
 /* Without a mask all tokens count. */
@@ -107,7 +114,7 @@ static int read_tokens(struct tc_chat_line *l, const json_t *x, int64_t vocab, s
   l->weight = tc_realloc(l->weight, n);
   tc_ids_reserve(&l->ids, n);
   for (size_t i = 0; i < n; i++) {
-    const int64_t id = whole_at(tokens, i, vocab), weight = mask ? whole_at(mask, i, 2) : 1;
+    const int64_t id = whole_at(tokens, i, vocab), weight = mask ? weight_at(mask, i) : 1;
     if (id < 0)
       return tc_fail(err, TC_EUSER, "token %zu is no whole number below %lld, the size of the vocabulary", i + 1,
                      (long long)vocab);

@@ -1,38 +1,12 @@
 /* t_chat.c - conversations: ids and weights as transformers' apply_chat_template gave them (tests/oracle/chat.py), which row a
- * folder has, what --train-on counts, what is refused, and damaged lines: either nothing is appended and there is a sentence, or
- * a sample that counts. */
+ * folder has, what --train-on counts, and what is refused. tests/fuzz/fuzz_chat.c has damaged lines. */
 #include "src/shards/impl.h"
-#include "tests/unit/seed.h"
+#include "tests/unit/chat_fixture.h"
 #include "tests/unit/tap.h"
 
-#include <jansson.h>
 #include <unistd.h>
 
 static char *top;
-
-static void write_json(const char *name, const json_t *j)
-{
-  TC_ASSERT(json_dump_file(j, name, 0) == 0);
-}
-
-/* tokenizer.json here, which is a stored one with further special tokens. */
-static void write_tokenizer(const char *name, const json_t *added)
-{
-  char *path = tc_sprintf("%s/tests/oracle/tokens/%s.json", top, name);
-  json_t *j = json_load_file(path, 0, NULL), *list = json_object_get(j, "added_tokens"), *x;
-  const char *key;
-  json_int_t first = 0;
-  size_t i;
-  json_object_foreach(json_object_get(json_object_get(j, "model"), "vocab"), key, x)
-    first = TC_MAX(first, json_integer_value(x) + 1);
-  json_array_foreach(list, i, x) first = TC_MAX(first, json_integer_value(json_object_get(x, "id")) + 1);
-  json_array_foreach(added, i, x)
-    json_array_append_new(list, json_pack("{s:I, s:O, s:b, s:b, s:b, s:b, s:b}", "id", first + (json_int_t)i, "content", x,
-                                          "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1));
-  write_json("tokenizer.json", j);
-  json_decref(j);
-  free(path);
-}
 
 /* What encodes: tokenizer.json here, and a template. */
 struct setup {
@@ -117,8 +91,8 @@ static void test_stored(void)
     const char *row = json_string_value(json_object_get(x, "row")), *name = json_string_value(json_object_get(x, "tokenizer"));
     if (json_is_object(config)) {
       if (groups++) tear_down(&s);
-      write_json("tokenizer_config.json", config);
-      write_tokenizer(name, json_object_get(x, "added"));
+      TC_ASSERT(json_dump_file(config, "tokenizer_config.json", 0) == 0);
+      write_tokenizer(top, name, json_object_get(x, "added"));
       ok(set_up(&s, "", &err) == 0 && strcmp(s.chat->row->name, row) == 0, "%s, %s: the row is found by the text", row, name);
     }
     lines++;
@@ -162,7 +136,7 @@ static void test_rows(void)
 {
   struct tc_err e = { 0 };
   json_t *added = json_pack("[s, s]", "<|im_start|>", "<|im_end|>");
-  write_tokenizer("gpt2", added);
+  write_tokenizer(top, "gpt2", added);
   is_str(row_of("", "{\"chat_template\": \"" CHATML "\"}", &e), "chatml", "a known text");
   is_str(row_of("", "{\"chat_template\": \" \\n" CHATML "\\n\\n\"}", &e), "chatml", "with white space at its ends");
   is_str(row_of("", "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"x\"}, {\"name\": \"default\", "
@@ -265,43 +239,6 @@ static void test_refused(void)
   }
 }
 
-/* ---- damaged lines ----------------------------------------------------------------------- */
-
-static uint32_t draw(uint64_t seed, uint64_t n, uint32_t below)
-{
-  uint32_t r[4];
-  tc_philox(r, seed, n, 0);
-  return r[0] % below;
-}
-
-static void test_damaged(uint64_t seed)
-{
-  static const char *const lines[] = { TWO, "{\"tokens\": [1, 2, 3, 4], \"mask\": [0, 1, 0, 1]}",
-    "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", \"value\": \"b\"}]}",
-    "{\"prompt\": \"x y z\", \"completion\": \"a b c\"}" };
-  static const char bytes[] = "\"{}[],:0123456789-.eE\\ntfasur\x01\x7f";
-  struct setup s;
-  struct tc_err err = { 0 };
-  int accepted = 0, refused = 0, wrong = 0;
-  TC_ASSERT(set_up(&s, "chatml", &err) == 0);
-  for (uint64_t n = 0; n < 200000; n += 10) {
-    char text[400];
-    snprintf(text, sizeof text, "%s", lines[draw(seed, n, 4)]);
-    for (uint32_t k = draw(seed, n + 1, 3) + 1; k > 0; k--)
-      text[draw(seed, n + 1 + k, (uint32_t)strlen(text))] = bytes[draw(seed, n + 4 + k, sizeof bytes - 1)];
-    json_t *line = json_loads(text, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
-    if (!line) continue;
-    const int rc = encode(&s, line);
-    json_decref(line);
-    const bool right = rc == 0 ? s.u.ids.n > 1 && s.u.counted > 0 && s.u.documents == 1 && s.u.weight[0] & TC_WEIGHT_BEGINS
-                               : s.u.ids.n == 0 && *s.u.err.text;
-    if (!right && wrong++ < 3) printf("# %s\n", text);
-    rc == 0 ? accepted++ : refused++;
-  }
-  ok(wrong == 0 && accepted > 500 && refused > 500, "damaged lines: %d accepted, %d refused", accepted, refused);
-  tear_down(&s);
-}
-
 int main(void)
 {
   char dir[] = "/tmp/t_chat-XXXXXX";
@@ -311,7 +248,6 @@ int main(void)
   test_rows();
   test_train_on();
   test_refused();
-  test_damaged(test_seed(false));
   unlink("tokenizer.json");
   unlink("tokenizer_config.json");
   free(top);
