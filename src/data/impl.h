@@ -102,6 +102,10 @@ int tc_source_read(const struct tc_source *s, struct tc_reader *r, int64_t vocab
 /* The file that has token `pos` of the stream. */
 int tc_source_file(const struct tc_source *s, int64_t pos);
 
+/* ---- token_weights.c; Local ---- */
+/* Weights [from, from + n) of a file of weights. TC_EUSER: one is no weight. */
+int tc_weights_read(struct tc_reader *r, struct tc_data_file *f, int64_t from, int64_t n, uint8_t *out, struct tc_err *err);
+
 /* ---- packed.c; Local ---- */
 /* Finds the samples of a source's part, and packs them. cut: those that are too long are cut, else left out. TC_EUSER: a file has
  * no weights, or no sample is left. */
@@ -109,8 +113,6 @@ int tc_source_pack(struct tc_source *s, struct tc_reader *r, int64_t context, bo
 void tc_packed_free(struct tc_packed *p);
 
 /* ---- windows.c; Local ---- */
-/* Weights [from, from + n) of a file of weights. TC_EUSER: one is no weight. */
-int tc_weights_read(struct tc_reader *r, struct tc_data_file *f, int64_t from, int64_t n, uint8_t *out, struct tc_err *err);
 /* The weights of tokens [pos, pos + n) of the stream; all count of a file without. */
 int tc_source_weights(const struct tc_source *s, struct tc_reader *r, int64_t pos, int64_t n, uint8_t *out, struct tc_err *err);
 /* The window that begins with token `at` of the stream, or, of a packed data set, window `at`, as row `row` of *to. r NULL: that

@@ -3,16 +3,6 @@
 
 #include <string.h>
 
-int tc_weights_read(struct tc_reader *r, struct tc_data_file *f, int64_t from, int64_t n, uint8_t *out, struct tc_err *err)
-{
-  TC_TRY(tc_file_read(r, f, out, n, f->header + from, err));
-  for (int64_t i = 0; i < n; i++)
-    if (out[i] > (TC_WEIGHT_COUNTS | TC_WEIGHT_BEGINS))
-      return tc_fail(err, TC_EUSER, "'%s' has %d at place %lld; a weight is 0 or 1, and 2 or 3 where a sample begins", f->name,
-                     out[i], (long long)(from + i));
-  return TC_OK;
-}
-
 int tc_source_weights(const struct tc_source *s, struct tc_reader *r, int64_t pos, int64_t n, uint8_t *out, struct tc_err *err)
 {
   for (int i = tc_source_file(s, pos); n > 0; i++) {

@@ -149,8 +149,7 @@ static int check_tokens(const struct tc_chat *c, const char *bos, const struct t
 static int fill(struct tc_chat *c, const struct folder *f, const char *path, const struct tc_tokenizer *t, struct tc_err *err)
 {
   const struct tc_chat_row *r = c->row;
-  const char *bos = f->bos ? f->bos : f->config || !r->bos ? "" : r->bos;
-  const char *eos = f->eos ? f->eos : f->config || !r->eos ? "" : r->eos;
+  const char *bos = f->bos ? f->bos : f->config || !r->bos ? "" : r->bos, *eos = f->eos ? f->eos : "";
   struct tc_encoder *e;
   c->begin = expand(r->begin, bos, eos);
   c->no_system = expand(r->no_system, bos, eos);
@@ -170,12 +169,22 @@ static int fill(struct tc_chat *c, const struct folder *f, const char *path, con
   return rc;
 }
 
+/* The token that ends a text, by its usual names; owned by the caller. NULL: there is none. */
+static char *end_of_text(const struct tc_tokenizer *t)
+{
+  const int64_t id = tc_tokenizer_end_of_text(t);
+  size_t n;
+  const char *s = id < 0 ? NULL : tc_tokenizer_bytes(t, (uint32_t)id, &n);
+  return s ? tc_sprintf("%.*s", (int)n, s) : NULL;
+}
+
 int tc_chat_new(struct tc_chat **out, const char *name, const char *path, const struct tc_tokenizer *t, struct tc_err *err)
 {
   struct folder f = { 0 };
   struct tc_chat *c = *out = tc_calloc(1, sizeof *c);
   int rc = read_folder(&f, path, err);
   if (rc == TC_OK) rc = find_row(&c->row, name, &f, err);
+  if (rc == TC_OK && !f.config) f.eos = end_of_text(t);
   if (rc == TC_OK) rc = fill(c, &f, path, t, err);
   TC_FREE(f.text, f.from, f.bos, f.eos);
   if (rc == TC_OK) return TC_OK;

@@ -14,7 +14,7 @@ enum tc_chat_role { TC_CHAT_SYSTEM, TC_CHAT_USER, TC_CHAT_ASSISTANT, TC_CHAT_TOO
 
 struct tc_chat_row {
   const char *name;
-  const char *bos, *eos;          /* where the tokenizer's folder does not say them */
+  const char *bos;                /* where the tokenizer's folder does not say it */
   const char *begin;              /* before the first turn */
   const char *no_system;          /* ... if that is not the system's */
   const char *first_system;       /* before its content, if it is */

@@ -198,7 +198,9 @@ int main(int argc, char **argv)
   fuzz_start(&f, argc, argv);
   TC_ASSERT(top && mkdtemp(dir) && chdir(dir) == 0);
   json_t *added = json_pack("[s, s, s, s]", "<|im_start|>", "<|im_end|>", "<s>", "</s>");
+  json_t *config = json_pack("{s:s, s:s}", "bos_token", "<s>", "eos_token", "</s>");
   write_tokenizer(top, "gpt2", added);
+  TC_ASSERT(json_dump_file(config, "tokenizer_config.json", 0) == 0);
   TC_ASSERT(tc_tokenizer_load(&s.t, "tokenizer.json", &err) == 0 && tc_encoder_new(&s.e, s.t, &err) == 0);
   for (int i = 0; i < ROWS; i++) TC_ASSERT(tc_chat_new(&s.chat[i], rows[i], "tokenizer.json", s.t, &err) == 0);
   const int64_t rss_kb = fuzz_rss_kb();
@@ -210,7 +212,9 @@ int main(int argc, char **argv)
   tc_encoder_free(s.e);
   tc_tokenizer_free(s.t);
   json_decref(added);
+  json_decref(config);
   unlink("tokenizer.json");
+  unlink("tokenizer_config.json");
   TC_ASSERT(chdir("/") == 0 && rmdir(dir) == 0);
   TC_FREE(text, top);
   return fuzz_end(&f, "fuzz_chat", rss_kb);

@@ -155,6 +155,11 @@ static void test_rows(void)
   is_str(row_of("zephyr", "{\"eos_token\": \"nope\"}", &e), "-", "the token that ends answers has to be one");
   ok(strstr(e.text, "needs the token 'nope', which tokenizer") != NULL, "by name: %s", e.text);
   is_str(row_of("mistral", "{\"eos_token\": null}", &e), "-", "... and to be there");
+  TC_ASSERT(unlink("tokenizer_config.json") == 0);
+  struct setup s;
+  ok(set_up(&s, "zephyr", &e) == 0 && !strcmp(s.chat->tail[TC_CHAT_ASSISTANT], "<|endoftext|>"),
+     "without a tokenizer_config.json it is the tokenizer's usual one");
+  tear_down(&s);
   is_str(row_of("llama3", "{\"bos_token\": \"<|im_start|>\"}", &e), "-", "llama3 has tokens that this tokenizer has not");
   json_decref(added);
 }
