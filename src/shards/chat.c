@@ -96,8 +96,8 @@ static int find_row(const struct tc_chat_row **out, const char *name, const stru
   for (*out = rows; *out < rows + ROWS && *name; ++*out)
     if (strcmp((*out)->name, name) == 0) return TC_OK;
   if (*name)
-    return tc_fail(err, TC_EUSER, "--chat takes the name of a template, %s, or nothing: the one beside the tokenizer; '%.60s' is %s",
-                   row_names(names), name, tc_is_there(name) == 1 ? "a file: give files before --chat" : "no such name");
+    return tc_fail(err, TC_EUSER, "--chat takes the name of a template, %s, or nothing: the one beside the tokenizer; '%.60s' is "
+                   "%s", row_names(names), name, tc_is_there(name) == 1 ? "a file: give files before --chat" : "no such name");
   if (!s)
     return tc_fail(err, TC_EUSER, "'%s' has no chat_template; name one by --chat %s", f->from, row_names(names));
   if (tc_utf8_valid(s, n) == n) tc_utf8_strip(&s, &n);

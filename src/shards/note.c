@@ -36,8 +36,8 @@ static json_t *command_json(const struct tc_shards_job *job)
   const char *invalid = tc_invalid_words[o->invalid], *field = o->field ? o->field : "text";
   json_t *inputs = json_array();
   for (int i = 0; i < o->n_texts; i++) json_array_append_new(inputs, input_json(o->text[i], &job->was[i]));
-  json_t *j = json_pack("{s:o, s:I, s:b, s:b, s:o, s:s, s:I, s:o}", "tokenizer", hash_json(tc_tokenizer_hash(job->t)), "eod", (json_int_t)job->eod,
-                        "begin_token", o->begin_token, "jsonl", o->jsonl, "field", tc_text_json(field),
+  json_t *j = json_pack("{s:o, s:I, s:b, s:b, s:o, s:s, s:I, s:o}", "tokenizer", hash_json(tc_tokenizer_hash(job->t)),
+                        "eod", (json_int_t)job->eod, "begin_token", o->begin_token, "jsonl", o->jsonl, "field", tc_text_json(field),
                         "invalid", invalid, "shard_tokens", (json_int_t)o->shard_tokens, "inputs", inputs);
   TC_ASSERT(j);
   if (job->chat) json_object_set_new(j, "chat", json_string(job->chat->row->name));

@@ -25,8 +25,8 @@ static void put_text(struct fuzz *f, FILE *to)
 }
 
 /* count turns from number `first` on, alternating if need be. */
-static void put_turns(struct fuzz *f, FILE *to, int row, const char *role_key, const char *key, const char *const role[4], int first,
-                      int count)
+static void put_turns(struct fuzz *f, FILE *to, int row, const char *role_key, const char *key, const char *const role[4],
+                      int first, int count)
 {
   fputc('[', to);
   for (int i = first; i < first + count; i++) {
@@ -42,7 +42,8 @@ static void put_turns(struct fuzz *f, FILE *to, int row, const char *role_key, c
 /* Returns its bytes. */
 static size_t make_line(struct fuzz *f, char *text, int row)
 {
-  static const char *const plain[] = { "system", "user", "assistant", "tool" }, *const other[] = { "system", "human", "gpt", "tool" };
+  static const char *const plain[] = { "system", "user", "assistant", "tool" };
+  static const char *const other[] = { "system", "human", "gpt", "tool" };
   FILE *to = fmemopen(text, MOST, "w");
   const int n = 2 * (1 + (int)fuzz_below(f, 4));
   switch (fuzz_below(f, 5)) {

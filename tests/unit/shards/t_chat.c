@@ -147,8 +147,8 @@ static void test_rows(void)
   ok(strstr(e.text, "has no chat_template; name one by --chat") != NULL, "with the command: %s", e.text);
   is_str(row_of("qwen2", "{\"chat_template\": \"x\"}", &e), "qwen2", "a named row takes any text");
   is_str(row_of("vicuna", "{}", &e), "-", "an unknown name is refused");
-  ok(strstr(e.text, "the name of a template, chatml, ") && strstr(e.text, "'vicuna' is no such name"), "with those that are known: %s",
-     e.text);
+  ok(strstr(e.text, "the name of a template, chatml, ") && strstr(e.text, "'vicuna' is no such name"),
+     "with those that are known: %s", e.text);
   is_str(row_of("tokenizer.json", "{}", &e), "-", "a file is no name");
   ok(strstr(e.text, "'tokenizer.json' is a file: give files before --chat") != NULL, "by a sentence: %s", e.text);
   is_str(row_of("zephyr", "{\"eos_token\": {\"content\": \"<|im_end|>\"}}", &e), "zephyr", "a token as an object");
