@@ -34,8 +34,7 @@ static const struct tc_flag list[] = {           /* main.c explains them */
   { .form = "--bad-lines WORD", .takes = "refuse or skip", .kind = TC_FLAG_WORD, FIELD(skip_bad) },
   { .form = NULL }
 };
-static const struct tc_flags flags = { .flag = list, .command = "data", .how = TC_FLAGS_DASH | TC_DATA_FLAGS,
-                                       .none = "no text files; see tercio data --help" };
+static const struct tc_flags flags = { .flag = list, .command = "data", .how = TC_FLAGS_DASH | TC_DATA_FLAGS };
 
 static void say_made(const struct tc_shards_opts *o, const struct tc_shards_made *m)
 {
@@ -66,6 +65,9 @@ static int make(int argc, char **argv, struct tc_stop *stop, struct tc_err *err)
   int status = tc_args_find(&a, &flags, argc, argv, err);
   if (status == TC_OK) status = tc_args_check(&a, err);
   if (status == TC_OK) status = tc_args_set(&a, &o, err);
+  if (status == TC_OK && !a.n_words)
+    status = o.chat && *o.chat ? tc_fail(err, TC_EUSER, "no text files: '%s' is after --chat, as the name of a template", o.chat)
+                               : tc_fail(err, TC_EUSER, "no text files; see tercio data --help");
   o.text = a.word;
   o.n_texts = a.n_words;
   if (status == TC_OK && (!o.out || !*o.out))
