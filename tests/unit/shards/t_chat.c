@@ -160,6 +160,10 @@ static void test_rows(void)
   ok(set_up(&s, "zephyr", &e) == 0 && !strcmp(s.chat->tail[TC_CHAT_ASSISTANT], "<|endoftext|>"),
      "without a tokenizer_config.json it is the tokenizer's usual one");
   tear_down(&s);
+  write_tokenizer(top, "llama2", NULL);
+  ok(set_up(&s, "zephyr", &e) == 0 && !strcmp(s.chat->tail[TC_CHAT_ASSISTANT], "</s>"), "... of those that are added");
+  tear_down(&s);
+  write_tokenizer(top, "gpt2", added);
   is_str(row_of("llama3", "{\"bos_token\": \"<|im_start|>\"}", &e), "-", "llama3 has tokens that this tokenizer has not");
   json_decref(added);
 }
