@@ -155,6 +155,7 @@ def compare_eval(program, d, model):
 
 def main():
     program, words = sys.argv[1], sys.argv[2:]
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as d:
         model = make(program, d)
         _, out = train(program, d, 1, [])
