@@ -111,11 +111,13 @@ static void test_stored(void)
 
 /* ---- rows by text and by name ------------------------------------------------------------ */
 
-static void config(const char *text)
+static void write_text(const char *name, const char *text)
 {
-  FILE *f = fopen("tokenizer_config.json", "w");
+  FILE *f = fopen(name, "w");
   TC_ASSERT(f && fputs(text, f) >= 0 && fclose(f) == 0);
 }
+
+static void config(const char *text) { write_text("tokenizer_config.json", text); }
 
 /* The sentence, or the row's name. */
 static const char *row_of(const char *name, const char *text, struct tc_err *err)
@@ -144,7 +146,11 @@ static void test_rows(void)
   is_str(row_of("", "{\"chat_template\": \"" CHATML "x\"}", &e), "-", "another text is refused");
   ok(strstr(e.text, "name it: --chat chatml, qwen2, qwen2.5") != NULL, "with the command: %s", e.text);
   is_str(row_of("", "{}", &e), "-", "no text is refused");
-  ok(strstr(e.text, "has no chat_template; name one by --chat") != NULL, "with the command: %s", e.text);
+  ok(strstr(e.text, "'tokenizer_config.json' has no chat_template; name one by --chat") != NULL, "with the command: %s", e.text);
+  write_text("chat_template.jinja", "{{ x }}");
+  is_str(row_of("", "{\"chat_template\": \"" CHATML "\"}", &e), "-", "a file chat_template.jinja goes before it");
+  ok(strstr(e.text, "the chat_template of 'chat_template.jinja' (hash ") != NULL, "... by name: %s", e.text);
+  TC_ASSERT(unlink("chat_template.jinja") == 0);
   is_str(row_of("qwen2", "{\"chat_template\": \"x\"}", &e), "qwen2", "a named row takes any text");
   is_str(row_of("vicuna", "{}", &e), "-", "an unknown name is refused");
   ok(strstr(e.text, "the name of a template, chatml, ") && strstr(e.text, "'vicuna' is no such name"),
@@ -168,6 +174,25 @@ static void test_rows(void)
   json_decref(added);
 }
 
+static uint64_t identity(const char *name, const char *text)
+{
+  struct setup s;
+  struct tc_err err;
+  config(text);
+  TC_ASSERT(set_up(&s, name, &err) == 0);
+  const uint64_t id = tc_chat_identity(s.chat);
+  tear_down(&s);
+  return id;
+}
+
+static void test_identity(void)
+{
+  static const char *const eos[] = { "{\"eos_token\": \"<|im_end|>\"}", "{\"eos_token\": \"<|endoftext|>\"}" };
+  ok(identity("zephyr", eos[0]) == identity("zephyr", eos[0]), "a template has one identity");
+  ok(identity("zephyr", eos[0]) != identity("zephyr", eos[1]), "... and another with another token");
+  ok(identity("zephyr", eos[0]) != identity("chatml", eos[0]), "... as has another template");
+}
+
 /* ---- what counts ------------------------------------------------------------------------- */
 
 #define TURN(role, text) "{\"role\": \"" role "\", \"content\": \"" text "\"}"
@@ -188,6 +213,8 @@ static void test_train_on(void)
       "]}", TC_TRAIN_ANSWERS, 2, 0 },
     { "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", \"value\": \"b\"}]}",
       TC_TRAIN_ANSWERS, 2, 0 },
+    { "{\"messages\": [" TURN("user", "a") ", {\"role\": \"assistant\", \"content\": \"b\", \"tool_calls\": [], "
+      "\"function_call\": {}}], \"tools\": null, \"functions\": [], \"system\": \"\"}", TC_TRAIN_ANSWERS, 2, 0 },
     { "{\"tokens\": [1, 2, 3], \"mask\": [1, 0, 1]}", TC_TRAIN_ANSWERS, 1, 0 },
     { "{\"tokens\": [1, 2, 3]}", TC_TRAIN_LAST, 2, 0 },
     { "{\"tokens\": [1, 2, 3], \"mask\": [false, false, true]}", TC_TRAIN_ALL, 2, 0 } };
@@ -225,6 +252,9 @@ static void test_refused(void)
     { "chatml", "{\"messages\": [" TURN("user", "a") "]}", "none of its " },
     { "chatml", "{\"messages\": [], \"tokens\": [1]}", "which is" },
     { "chatml", "{\"messages\": [], \"tools\": [1]}", "\"tools\" beside" },
+    { "chatml", "{\"messages\": [], \"system\": \"a\"}", "\"system\" beside" },
+    { "chatml", "{\"messages\": [], \"tools\": {\"a\": 1}}", "\"tools\" beside" },
+    { "chatml", "{\"messages\": [], \"functions\": true}", "\"functions\" beside" },
     { "chatml", "{\"prompt\": \"a\"}", "its \"completion\" is neither" },
     { "chatml", "{\"tokens\": [1, 2], \"mask\": [1]}", "\"mask\" has 1 elements, but \"tokens\" 2" },
     { "chatml", "{\"tokens\": [1, 1000000]}", "token 2 is no whole number below" },
@@ -255,6 +285,7 @@ int main(void)
   TC_ASSERT(top && mkdtemp(dir) && chdir(dir) == 0);
   test_stored();
   test_rows();
+  test_identity();
   test_train_on();
   test_refused();
   unlink("tokenizer.json");
