@@ -232,6 +232,10 @@ static void test_train_on(void)
   s.o.train_on = TC_TRAIN_ALL;
   ok(encode_text(&s, TWO) == 0 && s.u.counted == (int64_t)s.u.ids.n - 1, "all: everything but the first, which nothing predicts");
   tear_down(&s);
+  TC_ASSERT(set_up(&s, "qwen3", &err) == 0);
+  ok(encode_text(&s, "{\"messages\": [" TURN("assistant", "a") "]}") == 0 && s.u.counted == 2,
+     "without a question nothing is thought");
+  tear_down(&s);
 }
 
 static void test_refused(void)
