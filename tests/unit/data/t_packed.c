@@ -205,6 +205,12 @@ static void test_stream(void)
     wrong += n != want;
   }
   ok(wrong == 0 && tc_data_weighted(d), "windows of the stream have targets where weights count");
+  enum { AT = FILE_TOKENS - 2 * T, N = 4 * T + 7, GUARD = 77 };
+  int32_t x[N + 1] = { [N] = GUARD };
+  for (int i = 0; i < N; i++) x[i] = token[AT + i];
+  TC_ASSERT(tc_data_mask(d, NULL, 0, AT, N, x, &err) == 0);
+  for (int i = 0; i < N; i++) wrong += x[i] != (weight[AT + i] & TC_WEIGHT_COUNTS ? token[AT + i] : -1);
+  ok(wrong == 0 && x[N] == GUARD, "... as have tokens of several windows and files");
   tc_data_free(d);
 }
 
