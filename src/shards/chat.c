@@ -26,11 +26,9 @@ uint64_t tc_chat_hash(const char *text, size_t n)
 uint64_t tc_chat_identity(const struct tc_chat *c)
 {
   uint64_t h = tc_hash64(c->row->name);
-  const char *const text[] = { c->begin, c->no_system, c->after };
-  for (int i = 0; i < 3 + 2 * TC_CHAT_ROLES; i++) {
-    const char *s = i < 3 ? text[i] : (i % 2 ? c->head : c->tail)[(i - 3) / 2];
-    h = tc_hash64_add(h, s ? tc_hash64(s) : 0);
-  }
+  if (c->begin) h = tc_hash64_add(h, tc_hash64(c->begin));
+  for (int i = 0; i < TC_CHAT_ROLES; i++)
+    if (c->tail[i]) h = tc_hash64_add(h, tc_hash64(c->tail[i]));
   return h;
 }
 
@@ -152,17 +150,12 @@ static int fill(struct tc_chat *c, const struct folder *f, const char *path, con
   const char *bos = f->bos ? f->bos : f->config || !r->bos ? "" : r->bos, *eos = f->eos ? f->eos : "";
   struct tc_encoder *e;
   c->begin = expand(r->begin, bos, eos);
-  c->no_system = expand(r->no_system, bos, eos);
-  c->after = expand(r->after, bos, eos);
-  for (int i = 0; i < TC_CHAT_ROLES; i++) {
-    c->head[i] = expand(r->role[i].head, bos, eos);
-    c->tail[i] = expand(r->role[i].tail, bos, eos);
-  }
+  for (int i = 0; i < TC_CHAT_ROLES; i++) c->tail[i] = expand(r->role[i].tail, bos, eos);
   TC_TRY(check_tokens(c, bos, t, path, err));
   TC_TRY(tc_encoder_new(&e, t, err));
   int rc = c->begin ? note_control(c, c->begin, t, e, err) : TC_OK;
   for (int i = 0; i < TC_CHAT_ROLES && rc == TC_OK; i++) {
-    if (c->head[i]) rc = note_control(c, c->head[i], t, e, err);
+    if (r->role[i].head) rc = note_control(c, r->role[i].head, t, e, err);
     if (c->tail[i] && rc == TC_OK) rc = note_control(c, c->tail[i], t, e, err);
   }
   tc_encoder_free(e);
@@ -196,8 +189,8 @@ int tc_chat_new(struct tc_chat **out, const char *name, const char *path, const 
 void tc_chat_free(struct tc_chat *c)
 {
   if (!c) return;
-  for (int i = 0; i < TC_CHAT_ROLES; i++) TC_FREE(c->head[i], c->tail[i]);
-  TC_FREE(c->begin, c->no_system, c->after);
+  for (int i = 0; i < TC_CHAT_ROLES; i++) free(c->tail[i]);
+  free(c->begin);
   tc_ids_free(&c->control);
   free(c);
 }
@@ -215,7 +208,7 @@ static void put_text(struct tc_chat_text *to, const char *s) { if (s) put(to, s,
 
 static int check_turn(const struct tc_chat *c, const struct tc_chat_turn *turn, size_t i, struct tc_err *err)
 {
-  if (!c->head[turn->role])
+  if (!c->row->role[turn->role].head)
     return tc_fail(err, TC_EUSER, "turn %zu is of role '%s', which chat template %s does not have", i + 1,
                    role_names[turn->role], c->row->name);
   if (c->row->alternates && (turn->role == TC_CHAT_USER) != (i % 2 == 0))
@@ -247,10 +240,9 @@ static size_t last_query(const struct tc_chat_turn *turn, size_t n)
 /* The last place of a word in s[n]; NULL: it is not there. */
 static const char *last_of(const char *s, size_t n, const char *word)
 {
-  const size_t bytes = strlen(word);
-  for (size_t at = n + 1; at-- > 0;)
-    if (at + bytes <= n && memcmp(s + at, word, bytes) == 0) return s + at;
-  return NULL;
+  const char *found = NULL, *end = s + n;
+  while ((s = memmem(s, (size_t)(end - s), word, strlen(word)))) found = s++;
+  return found;
 }
 
 static void strip_lines(const char **s, const char **end)
@@ -292,14 +284,14 @@ int tc_chat_render(const struct tc_chat *c, const struct tc_chat_turn *turn, siz
   const size_t query = last_query(turn, n);
   bool joined = false;
   put_text(to, c->begin);
-  if (turn[0].role != TC_CHAT_SYSTEM) put_text(to, c->no_system);
+  if (turn[0].role != TC_CHAT_SYSTEM) put_text(to, c->row->no_system);
   for (size_t i = 0; i < n; i++) {
     const enum tc_chat_role role = turn[i].role;
     const char *s = turn[i].content;
     size_t bytes = turn[i].n;
     struct tc_chat_span span;
     if (c->row->strips) tc_utf8_strip(&s, &bytes);
-    if (!joined) put_text(to, c->head[role]);
+    if (!joined) put_text(to, c->row->role[role].head);
     if (i == 0 && role == TC_CHAT_SYSTEM) put_text(to, c->row->first_system);
     span.content = to->n;
     if (c->row->thinks && role == TC_CHAT_ASSISTANT) put_thinking(to, s, bytes, i > query, i + 1 == n);
@@ -308,7 +300,7 @@ int tc_chat_render(const struct tc_chat *c, const struct tc_chat_turn *turn, siz
     joined = c->row->tool_join && role == TC_CHAT_TOOL && i + 1 < n && turn[i + 1].role == TC_CHAT_TOOL;
     put_text(to, joined ? c->row->tool_join : c->tail[role]);
     span.end = to->n;
-    if (!joined) put_text(to, c->after);
+    if (!joined) put_text(to, c->row->after);
     TC_APPEND(to->span, to->n_spans, to->spans_cap, span);
   }
   return TC_OK;

@@ -28,17 +28,17 @@ struct tc_chat_row {
   uint64_t hash[4];               /* of texts; 0: no more */
 };
 
-/* A row, with the texts of a tokenizer's tokens. */
+/* A row, and its texts in which tokens of the tokenizer stand. */
 struct tc_chat {
   const struct tc_chat_row *row;
-  char *begin, *no_system, *head[TC_CHAT_ROLES], *tail[TC_CHAT_ROLES], *after;      /* owned; NULL: as in the row */
+  char *begin, *tail[TC_CHAT_ROLES];      /* owned; NULL: as in the row */
   struct tc_ids control;          /* the added tokens of these texts */
 };
 /* The row `name`, or, if that is "", the one that has the text of the chat template in the folder of tokenizer.json, whose path
  * is `path`. Owned by the caller. */
 int tc_chat_new(struct tc_chat **out, const char *name, const char *path, const struct tc_tokenizer *t, struct tc_err *err);
 void tc_chat_free(struct tc_chat *c);
-/* The same for templates that render the same. */
+/* Differs where the row does, or a token of the tokenizer that it begins or ends with. */
 uint64_t tc_chat_identity(const struct tc_chat *c);
 /* The hash of a template's text, FNV-1a. */
 uint64_t tc_chat_hash(const char *text, size_t n);

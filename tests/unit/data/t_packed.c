@@ -246,7 +246,8 @@ static void test_identity(void)
 /* A stage goes on in the windows of the last one, if they are packed alike. */
 static void test_stages(void)
 {
-  static const struct { bool pack, cut, goes_on; } next[] = { { true, true, true }, { true, false, false }, { false, false, false } };
+  static const struct { bool pack, cut, goes_on; } next[] = {
+    { true, true, true }, { true, false, false }, { false, false, false } };
   for (int i = 0; i < 3; i++) {
     struct tc_origin origin[2] = { { 0 } };
     struct tc_data_stage s[2] = { { .origin = &origin[0] }, { .origin = &origin[1] } };
@@ -272,6 +273,11 @@ static void test_refused(void)
   ok(open_set(&d, 0, false, false, &err) == TC_EUSER && strstr(err.text,
      "'p/s00.weights.npy' does not have the weights of its shard's"),
      "too few weights: %s", err.text);
+  write_weights("p/s00.bin", weight, FILE_TOKENS);
+  FILE *f = fopen("p/s00.weights.npy", "r+b");
+  TC_ASSERT(f && fseek(f, 23, SEEK_SET) == 0 && fputc('2', f) == '2' && fclose(f) == 0);      /* '|u2' */
+  ok(open_set(&d, 0, false, false, &err) == TC_EUSER && strstr(err.text, "what np.save writes of as many uint8"),
+     "another type: %s", err.text);
   weight[5] = 4;
   write_weights("p/s00.bin", weight, FILE_TOKENS);
   ok(open_set(&d, 0, true, false, &err) == TC_EUSER && strstr(err.text, "has 4 at place 5; a weight is 0 or 1"), "no weight: %s",

@@ -152,6 +152,7 @@ static void test_rows(void)
   ok(strstr(e.text, "the chat_template of 'chat_template.jinja' (hash ") != NULL, "... by name: %s", e.text);
   TC_ASSERT(unlink("chat_template.jinja") == 0);
   is_str(row_of("qwen2", "{\"chat_template\": \"x\"}", &e), "qwen2", "a named row takes any text");
+  is_str(row_of("qwen2", "{", &e), "-", "... but not a file that is not JSON");
   is_str(row_of("vicuna", "{}", &e), "-", "an unknown name is refused");
   ok(strstr(e.text, "the name of a template, chatml, ") && strstr(e.text, "'vicuna' is no such name"),
      "with those that are known: %s", e.text);
