@@ -39,9 +39,8 @@ ROWS = {
     "zephyr": [("llama2", [], "<s>", "</s>"), ("mistral", [], "<s>", "</s>")],
 }
 ALTERNATE, NO_TOOL = {"gemma", "mistral"}, {"gemma", "mistral", "zephyr", "llama3.1", "llama3.2"}
-WORDS = ["the", "a", "Hello", "world", "is", "23", "4567", "naïve", "e\u0301", "中文", "😀", "👩‍👩‍👧", "it's", "->", "();", "\t",
-    "fox.", "?",
-         "Ünï", "\u00a0", "don't", "=", "\"x\"", "\\", "{{ x }}", "{% if %}", "<b>"]
+WORDS = ["the", "a", "Hello", "world", "is", "23", "4567", "naïve", "e\u0301", "中文", "😀", "👩‍👩‍👧", "it's", "->",
+         "();", "\t", "fox.", "?", "Ünï", "\u00a0", "don't", "=", "\"x\"", "\\", "{{ x }}", "{% if %}", "<b>"]
 SPECIAL = ["<|im_end|>", "<|eot_id|>", "</s>", "<s>", "<end_of_turn>", "[INST]", "<|endoftext|>", "<|im_start|>assistant\n",
     "<eos>", "<think>", "</think>", "<think>\n", "\n</think>\n\n", "<tool_response>"]
 

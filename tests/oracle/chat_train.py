@@ -105,8 +105,8 @@ def compare_steps(program, d, model, batch, z, words):
         worst_loss = max(worst_loss, abs(line["loss"] / loss - 1))
         worst_norm = max(worst_norm, abs(line["grad_norm"] / norm - 1))
         clipped += norm > CLIP
-    print(f"{' '.join(words) or 'one rank'}, z-loss {z}: {len(lines)} steps of {batch} windows, {clipped} clipped, {counted} tokens "
-          f"that count, loss {lines[0]['loss']:.6f} to {lines[-1]['loss']:.6f}; differences: loss {worst_loss:.1e}, norm "
+    print(f"{' '.join(words) or 'one rank'}, z-loss {z}: {len(lines)} steps of {batch} windows, {clipped} clipped, {counted} "
+          f"tokens that count, loss {lines[0]['loss']:.6f} to {lines[-1]['loss']:.6f}; differences: loss {worst_loss:.1e}, norm "
           f"{worst_norm:.1e}")
     assert worst_loss < 1e-6 and worst_norm < 1e-5 and 0 < clipped
 
@@ -119,7 +119,8 @@ def tensors(folder):
 
 
 def compare_gradients(program, d, model, batch, z, device):
-    """AdamW's first moment after a step is (1 - beta1) g. PyTorch's gradients get our names by an import as if they were weights."""
+    """AdamW's first moment after a step is (1 - beta1) g. PyTorch's gradients get our names by an import as if they were
+    weights."""
     subprocess.run(["rm", "-rf", f"{d}/out", f"{d}/grads", f"{d}/imported"], check=True)
     train(program, d, batch, ["--train.clip=0", "--train.stop_at=1", f"--model.z_loss={z}", f"--run.device={device}"])
     exact = in_double(model)
