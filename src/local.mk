@@ -38,6 +38,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/plan_flags.c \
   %D%/cmd/plan/plan_for.c \
   %D%/cmd/plan/plan_head.c \
+  %D%/cmd/plan/plan_kinds.c \
   %D%/cmd/plan/plan_like.c \
   %D%/cmd/plan/plan_print.c \
   %D%/cmd/plan/plan_start.c \

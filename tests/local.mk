@@ -226,6 +226,7 @@ fuzz_tests = \
   %D%/fuzz/fuzz_data.t \
   %D%/fuzz/fuzz_hf.t \
   %D%/fuzz/fuzz_init.t \
+  %D%/fuzz/fuzz_like.t \
   %D%/fuzz/fuzz_manifest.t \
   %D%/fuzz/fuzz_place.t \
   %D%/fuzz/fuzz_safetensors.t \

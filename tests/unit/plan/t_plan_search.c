@@ -3,6 +3,8 @@
 #include "src/plan/plan.h"
 #include "tests/unit/plan_config.h"
 
+#include <sched.h>
+
 static const struct tc_plan_family *find_family(const struct tc_plan_found *f, int key,
                                                 const char *name)
 {
@@ -248,9 +250,44 @@ static void test_host(void)
   tc_config_free(c);
 }
 
+/* Layouts that are compiled at the same time give what one after the other gives. */
+static void test_threads(void)
+{
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  struct tc_plan_found f[2];
+  cpu_set_t all, one;
+  sched_getaffinity(0, sizeof all, &all);
+  if (CPU_COUNT(&all) < 2) {
+    skip("one CPU");
+    return;
+  }
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  tc_cluster_read(&k, "a100-40", &err);
+  k.nodes = 2;
+  k.devices = 4;
+  k.device.memory_bytes = 12e9;                  /* so that some do not fit, and others are skipped for them */
+  struct tc_config *c = CONFIG("--model.preset=gpt2-774m", "--train.global_batch=32", "--train.precision=bf16");
+  for (int i = 0; i < 2; i++) {
+    sched_setaffinity(0, sizeof one, i ? &all : &one);
+    is_int(tc_plan_search(&f[i], c, &k, 0, TC_PLAN_ROWS, &err), 0, "a search by %s", i ? "all CPUs" : "one CPU");
+  }
+  int same = f[0].n_rows == f[1].n_rows;
+  for (int i = 0; same && i < f[0].n_rows; i++)
+    for (int key = 0; key < TC_KEYS; key++)
+      same &= tc_plan_key_value(&f[0].row[i].cfg, key) == tc_plan_key_value(&f[1].row[i].cfg, key) &&
+              f[0].row[i].plan.time.step_s == f[1].row[i].plan.time.step_s;
+  ok(same && f[0].n_rows > 8, "the same %d rows", f[0].n_rows);
+  tc_plan_found_done(&f[0]);
+  tc_plan_found_done(&f[1]);
+  tc_config_free(c);
+}
+
 int main(void)
 {
   test_search();
+  test_threads();
   test_top();
   test_stages();
   test_offloaded();
