@@ -49,7 +49,10 @@ struct tc_runtime {
   float lr, beta1, beta2, momentum, eps, weight_decay, clip;
   float muon_momentum;
   int32_t muon_scale;          /* enum tc_muon_scale */
+  float loss_scale;            /* tokens of the batch over those that the loss counts: what the program's loss and gradients, which
+                                * are sums over all tokens, are multiplied by to be means; 0: 1 */
 };
+static inline double tc_loss_scale(const struct tc_runtime *rt) { return rt->loss_scale > 0 ? (double)rt->loss_scale : 1; }
 
 struct tc_call {
   int32_t op, node;

@@ -138,7 +138,12 @@ libtercio_app_a_SOURCES = \
   %D%/forward/questions.h \
   %D%/forward/sample.c \
   %D%/forward/sample.h \
+  %D%/shards/chat.c \
+  %D%/shards/chat.def \
+  %D%/shards/chat.h \
+  %D%/shards/chat_line.c \
   %D%/shards/check_tokens.c \
+  %D%/shards/encode_chat.c \
   %D%/shards/encode_unit.c \
   %D%/shards/impl.h \
   %D%/shards/note.c \
@@ -207,14 +212,18 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/foreign/parts.c \
   %D%/foreign/parts.h \
   %D%/foreign/special.c \
+  %D%/data/bins.c \
+  %D%/data/bins.h \
   %D%/data/data.c \
   %D%/data/data.h \
   %D%/data/documents.c \
+  %D%/data/identity.c \
   %D%/data/format.c \
   %D%/data/impl.h \
   %D%/data/kind.c \
   %D%/data/order.c \
   %D%/data/order.h \
+  %D%/data/packed.c \
   %D%/data/prefetch.c \
   %D%/data/prefetch.h \
   %D%/data/shard.c \
@@ -222,6 +231,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/source.c \
   %D%/data/token_file.c \
   %D%/data/token_names.c \
+  %D%/data/token_weights.c \
+  %D%/data/windows.c \
   %D%/data/data_table.c \
   %D%/data/data_warn.c \
   %D%/launch/bind.c \
@@ -427,6 +438,7 @@ libtercio_token_a_SOURCES = \
   %D%/token/lookup.c \
   %D%/token/tokenizer_json.c \
   %D%/token/pattern.c \
+  %D%/token/places.c \
   %D%/token/token.h \
   %D%/token/utf8.c \
   %D%/token/words.c

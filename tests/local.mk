@@ -32,11 +32,13 @@ unit_tests = \
   %D%/unit/comm/t_hub.t \
   %D%/unit/config/t_config.t \
   %D%/unit/config/t_expand.t \
+  %D%/unit/data/t_bins.t \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_documents.t \
   %D%/unit/data/t_format.t \
   %D%/unit/data/t_kind.t \
   %D%/unit/data/t_order.t \
+  %D%/unit/data/t_packed.t \
   %D%/unit/data/t_prefetch.t \
   %D%/unit/data/t_token_file.t \
   %D%/unit/data/t_data_table.t \
@@ -177,9 +179,11 @@ unit_tests = \
   %D%/unit/schedule/t_memory.t \
   %D%/unit/schedule/t_pipeline.t \
   %D%/unit/schedule/t_simulate.t \
+  %D%/unit/shards/t_chat.t \
   %D%/unit/shards/t_check_tokens.t \
   %D%/unit/shards/t_shards.t \
   %D%/unit/shards/t_text_input.t \
+  %D%/unit/token/t_places.t \
   %D%/unit/token/t_token.t \
   %D%/unit/token/t_token_cuts.t \
   %D%/unit/token/t_token_hash.t \
@@ -217,6 +221,7 @@ fault_tests = \
 
 # Damaged files, seeded: seconds as a test; fuzz_X.t --seconds 600 --seed N for long.
 fuzz_tests = \
+  %D%/fuzz/fuzz_chat.t \
   %D%/fuzz/fuzz_config.t \
   %D%/fuzz/fuzz_data.t \
   %D%/fuzz/fuzz_hf.t \
@@ -253,6 +258,7 @@ test_headers = \
   %D%/unit/placed.h \
   %D%/unit/io/calls.h \
   %D%/unit/ckpt_fixture.h \
+  %D%/unit/chat_fixture.h \
   %D%/unit/data_fixture.h \
   %D%/unit/digest.h \
   %D%/unit/comm/comm_cases.h \
@@ -296,6 +302,7 @@ script_tests = \
   %D%/mpi/m_tasks \
   %D%/check-cuda \
   %D%/check-configure \
+  %D%/mpi/m_chat \
   %D%/mpi/m_ckpt \
   %D%/mpi/m_train \
   %D%/mpi/m_hang \
@@ -473,6 +480,15 @@ test_files = \
   %D%/oracle/bytes-llama/model.safetensors \
   %D%/oracle/bytes-qwen3/config.json \
   %D%/oracle/bytes-qwen3/model.safetensors \
+  %D%/oracle/chat.jsonl \
+  %D%/oracle/chat.py \
+  %D%/oracle/chat_templates.py \
+  %D%/oracle/chat_templates/llama3.1.jinja \
+  %D%/oracle/chat_templates/llama3.2.jinja \
+  %D%/oracle/chat_templates/qwen2.5.jinja \
+  %D%/oracle/chat_templates/qwen3-2507.jinja \
+  %D%/oracle/chat_templates/qwen3.jinja \
+  %D%/oracle/chat_train.py \
   %D%/oracle/documents.json \
   %D%/oracle/hf_answers.py \
   %D%/oracle/families.json \
@@ -601,6 +617,7 @@ tests_unit_schedule_t_simulate_t_LDADD = $(pure_libs)
 
 # The tokenizer's: no more than its layer and the one below.
 token_libs = libtercio_token.a libtercio_base.a $(PCRE2_LIBS) $(UTF8PROC_LIBS) $(JANSSON_LIBS) $(TC_LIBM) -lpthread
+tests_unit_token_t_places_t_LDADD = $(token_libs)
 tests_unit_token_t_token_t_LDADD = $(token_libs)
 tests_unit_token_t_token_merges_t_LDADD = $(token_libs)
 tests_unit_token_t_token_refused_t_LDADD = $(token_libs)

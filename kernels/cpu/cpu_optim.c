@@ -41,10 +41,11 @@ int tc_cpu_clip(struct tc_device *d, const struct tc_call *c)
 {
   double sum = 0, clip = (double)c->rt->clip;
   for (int k = 0; k < c->n_in; k++) sum += (double)*tc_cpu_f32(&c->in[k]);
-  double norm = sqrt(sum), scale = clip / (norm + 1e-6);
+  const double by = tc_loss_scale(c->rt);
+  double norm = by * sqrt(sum), scale = clip / (norm + 1e-6);
   if (clip == 0 || scale > 1) scale = 1;       /* a NaN norm gives a NaN scale */
   *tc_cpu_f32(&c->out[0]) = (float)norm;
-  *tc_cpu_f32(&c->out[1]) = (float)scale;
+  *tc_cpu_f32(&c->out[1]) = (float)(by * scale);
   return 0;
 }
 

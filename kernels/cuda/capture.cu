@@ -31,6 +31,7 @@ const struct tc_now *tc_cuda_now(struct tc_device *d, const struct tc_runtime *r
   memset(&now, 0, sizeof now);                   /* the padding between its members, too */
   now.seed = rt->seed, now.step = (uint64_t)rt->step;
   now.decay = (double)rt->lr * (double)rt->weight_decay, now.clip = (double)rt->clip;
+  now.loss_scale = tc_loss_scale(rt);
   now.weight_decay = rt->weight_decay;
   now.lr = rt->lr, now.eps = rt->eps, now.momentum = rt->momentum, now.muon_momentum = rt->muon_momentum;
   now.size = (float)((double)rt->lr / (1 - pow(b1, step)));

@@ -31,7 +31,7 @@ extern "C" {
  * when it runs. */
 struct tc_now {
   uint64_t seed, step;
-  double decay, clip;            /* decay: learning rate times weight decay */
+  double decay, clip, loss_scale;      /* decay: learning rate times weight decay */
   float weight_decay;
   float lr, size, inv_root;      /* size, inv_root: AdamW's, with the corrections of its averages */
   float b1, b2, c1, c2, eps, momentum, muon_momentum;      /* c1 = 1 - b1 */

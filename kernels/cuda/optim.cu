@@ -113,11 +113,11 @@ static __global__ void clip(struct scalars x, double *sum, float *norm_out, floa
     *sum = all;
     return;
   }
-  const double norm = sqrt(all), most = now->clip;
+  const double norm = now->loss_scale * sqrt(all), most = now->clip;
   double scale = most / (norm + 1e-6);
   if (most == 0 || scale > 1) scale = 1;       /* a NaN norm gives a NaN scale */
   *norm_out = (float)norm;
-  *scale_out = (float)scale;
+  *scale_out = (float)(now->loss_scale * scale);
 }
 
 int64_t tc_cuda_clip_scratch(struct tc_device *d, const struct tc_call *c)

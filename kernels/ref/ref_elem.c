@@ -91,10 +91,11 @@ int tc_ref_clip(struct tc_device *d, const struct tc_call *c)
 {
   double sum = 0, clip = c->rt->clip;
   for (int k = 0; k < c->n_in; k++) sum += tc_ref_get(&c->in[k], 0);
-  double norm = sqrt(sum), scale = clip / (norm + 1e-6);
+  const double by = tc_loss_scale(c->rt);
+  double norm = by * sqrt(sum), scale = clip / (norm + 1e-6);
   if (clip == 0 || scale > 1) scale = 1;       /* a NaN norm gives a NaN scale */
   tc_ref_put(&c->out[0], 0, norm);
-  tc_ref_put(&c->out[1], 0, scale);
+  tc_ref_put(&c->out[1], 0, by * scale);
   return 0;
 }
 

@@ -89,7 +89,8 @@ static const struct {
       "would read, and exchanges weights with other programs. Needs no MPI.",
       "tercio ckpt verify run/ckpt", tc_cmd_ckpt }, HELP_OWN, NULL, NULL },
   { { "data", "TEXT|JSONL|FOLDER|- ... [--tokenizer TOKENIZER.json] -o SHARDS|SHARD.bin "
-      "[--field NAME] [--jsonl] [--eod TOKEN] [--begin-token] [--shard-tokens 100M] [--invalid refuse|replace|bytes] "
+      "[--field NAME] [--jsonl] [--eod TOKEN] [--begin-token] [--chat [TEMPLATE]] [--train-on answers|last|all] "
+      "[--shard-tokens 100M] [--invalid refuse|replace|bytes] "
       "[--bad-lines refuse|skip] [--threads N] | "
       "show|decode FILES [--data.format FORMAT] [--tokenizer TOKENIZER.json] [--from N] [--tokens N] | "
       "check FILES [--data.format FORMAT] [--tokenizer TOKENIZER.json] [--vocab N] [--threads N]",
@@ -101,7 +102,10 @@ static const struct {
       "is one, in the field --field (text). Files may be compressed by gzip or zstd; - is standard input. --eod is the "
       "token after each document (default <|endoftext|>, <|end_of_text|>, </s> or <eos>; without a tokenizer a byte, such as 10, "
       "default none), --begin-token adds the tokens of the "
-      "post-processor's template around each document. --invalid: what to do with bytes that are not UTF-8: an error "
+      "post-processor's template around each document. --chat: each line is a conversation (messages, conversations, or "
+      "prompt and completion) or has tokens (and mask); the text is that of the chat template beside the tokenizer, or of "
+      "TEMPLATE: chatml, qwen2, qwen2.5, qwen3, qwen3-2507, llama3, llama3.1, gemma, mistral, zephyr or none; a file of weights beside each shard says which tokens "
+      "are trained on, by --train-on those of answers (default), of the last answer, or all. --invalid: what to do with bytes that are not UTF-8: an error "
       "(the default), U+FFFD, or tokens of the bytes. --bad-lines skip leaves out lines of JSON that can't be read, and "
       "counts them. After an interruption (Ctrl-C, SIGTERM: status 86, SIGUSR2: "
       "status 85), run the same command to continue after the last complete shard. show, check and decode take "

@@ -10,6 +10,8 @@
 
 static size_t name_size(const struct tc_flag *f) { return strcspn(f->form, " "); }
 static bool takes_value(const struct tc_flag *f) { return strchr(f->form, ' ') != NULL; }
+/* "--chat [TEMPLATE]" may have no value. */
+static bool may_stand_alone(const struct tc_flag *f) { return strstr(f->form, " [") != NULL; }
 static bool takes_several(const struct tc_flag *f) { return strstr(f->form, " ...") != NULL; }
 
 bool tc_flag_is_of(const struct tc_flag *f, const char *takes)
@@ -67,9 +69,10 @@ static int take_flag(struct tc_args *a, const struct tc_flag *f, const char *val
   snprintf(name, sizeof name, "%.*s", (int)name_size(f), f->form);
   if (value && !takes_value(f)) return tc_fail(err, TC_EUSER, "%s takes no value", name);
   do {
-    const bool next = takes_value(f) && !value && has_value(argc, argv, *i, strict);
+    const bool alone = may_stand_alone(f) && *i + 1 < argc && *argv[*i + 1] == '-';
+    const bool next = takes_value(f) && !value && !alone && has_value(argc, argv, *i, strict);
     if (next) value = argv[++*i];
-    if (takes_value(f) && !value && a->flags->missing) {
+    if (takes_value(f) && !value && a->flags->missing && !may_stand_alone(f)) {
       const bool own = f->says && !f->needs && !f->against && !f->drops;
       return tc_fail(err, TC_EUSER, own ? f->says : a->flags->missing, name, name);
     }

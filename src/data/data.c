@@ -1,4 +1,4 @@
-/* data.c - a data set: its sources, the samples of a step, and what identifies it. */
+/* data.c - a data set: its sources, and the samples of a step. */
 #include "src/data/impl.h"
 #include "src/token/token.h"
 
@@ -16,13 +16,14 @@ struct tc_reader *tc_reader_new(const struct tc_data *d)
   r->files = d->files;
   r->raw = tc_malloc((size_t)(d->context + 1) * sizeof(uint32_t));
   r->sample = tc_malloc((size_t)(d->context + 1) * sizeof *r->sample);
+  r->weight = tc_malloc((size_t)d->context + 1);
   return r;
 }
 
 void tc_reader_free(struct tc_reader *r)
 {
   if (!r) return;
-  TC_FREE(r->raw, r->sample, r);
+  TC_FREE(r->raw, r->sample, r->weight, r);
 }
 
 static int64_t tokens_of(const struct tc_source *s) { return s->hi - s->lo; }
@@ -186,6 +187,8 @@ int tc_data_open_between(struct tc_data **out, const struct tc_data_opts *o, con
   struct tc_data *d = tc_calloc(1, sizeof *d);
   d->context = o->context;
   d->vocab = o->vocab;
+  d->packed = o->pack;
+  d->cut = o->pack && o->cut;
   const int status = fill(d, o, between, err);
   if (status != TC_OK) {
     tc_data_free(d);
@@ -233,8 +236,20 @@ double tc_data_source_share(const struct tc_data *d, int source)
   return (double)d->blend.count[source] / d->blend.period;
 }
 
+bool tc_data_packed(const struct tc_data *d) { return d->packed; }
+
+bool tc_data_weighted(const struct tc_data *d)
+{
+  bool weighted = false;
+  for (int i = 0; i < d->n; i++) weighted |= d->source[i].weighted;
+  return weighted;
+}
+
+const struct tc_pack_tally *tc_data_tally(const struct tc_data *d, int source) { return &d->source[source].packed.tally; }
+
 int64_t tc_data_windows(const struct tc_data *d, int source)
 {
+  if (d->packed) return d->source[source].packed.n;
   return tc_order_windows(tokens_of(&d->source[source]), d->context);
 }
 
@@ -251,108 +266,7 @@ int64_t tc_data_samples(const struct tc_data *d, double epochs)
   return (int64_t)TC_MIN(least + 1e-6, 9e18);      /* 1e-6: a product that rounding left just below a number */
 }
 
-/* ---- identity ---------------------------------------------------------------------------------- */
-
-static uint64_t hash_byte(uint64_t hash, uint32_t byte) { return tc_hash64_add(hash, byte & 0xff); }
-
-/* FNV-1a (base/hash.h) over n tokens from pos, two bytes each, the low one first; four of a token that has more. */
-static int hash_tokens(struct tc_data *d, const struct tc_source *s, int64_t pos, int64_t n, uint64_t *hash,
-                       struct tc_err *err)
-{
-  for (int64_t end = pos + n; pos < end; pos += d->context) {
-    int64_t here = TC_MIN(end - pos, d->context);
-    TC_TRY(tc_source_read(s, d->own, d->vocab, pos, here, d->own->sample, err));
-    for (int64_t i = 0; i < here; i++) {
-      const uint32_t token = (uint32_t)d->own->sample[i];
-      for (int k = 0; k < (token >> 16 ? 4 : 2); k++) *hash = hash_byte(*hash, token >> 8 * k);
-    }
-  }
-  return TC_OK;
-}
-
-static int hash_source(struct tc_data *d, const struct tc_source *s, uint64_t *hash, struct tc_err *err)
-{
-  enum { ENDS = 4096, PIECES = 64, PIECE = 64 };
-  const int64_t n = tokens_of(s), ends = TC_MIN(n, ENDS), piece = TC_MIN(n, PIECE);
-  *hash = TC_HASH64;
-  TC_TRY(hash_tokens(d, s, s->lo, ends, hash, err));
-  TC_TRY(hash_tokens(d, s, s->hi - ends, ends, hash, err));
-  for (int64_t i = 0; i < PIECES; i++)
-    TC_TRY(hash_tokens(d, s, s->lo + (n - piece) / (PIECES - 1) * i, piece, hash, err));
-  return TC_OK;
-}
-
-int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err)
-{
-  *out = (struct tc_data_identity){ tc_data_tokens(d), 0 };
-  for (int i = 0; i < d->n; i++) {
-    uint64_t hash;
-    TC_TRY(hash_source(d, &d->source[i], &hash, err));
-    if (d->n == 1) out->hash = hash;
-    for (int k = 0; d->n > 1 && k < 8; k++) out->hash = hash_byte(out->hash, (uint32_t)(hash >> 8 * k));
-    for (int k = 0; d->n > 1 && k < 4; k++)
-      out->hash = hash_byte(out->hash, (uint32_t)(d->blend.count[i] >> 8 * k));
-  }
-  if (!d->identity.tokens) d->identity = *out;
-  return TC_OK;
-}
-
-uint64_t tc_data_inodes(const struct tc_data *d)
-{
-  uint64_t hash = TC_HASH64;
-  for (int i = 0; i < d->n; i++)
-    if (!tc_file_inode(&d->source[i].file[0], &hash)) return 0;
-  return hash;
-}
-
-void tc_data_identify(struct tc_data *d, const struct tc_data_identity *id) { d->identity = *id; }
-
-/* ---- files that change ------------------------------------------------------------------------- */
-
-/* After a change of ctime alone, of n files, f the first of them; `warn` gives a warning of it. */
-static int check_identity(struct tc_data *d, const struct tc_data_file *f, int n, bool warn, struct tc_err *err)
-{
-  struct tc_data_identity was = d->identity, now;
-  TC_TRY(tc_data_identity(d, &now, err));
-  const bool changed = was.tokens && now.hash != was.hash;
-  char more[50] = "";
-  if (n > 1) snprintf(more, sizeof more, "%s%d others", changed ? " or one of " : " and ", n - 1);
-  if (changed)
-    return tc_fail(err, TC_EUSER, "data file '%s'%s was modified during the run, and its time of "
-                   "modification set back", f->name, more);
-  if (warn)
-    tc_warn("data file '%s'%s: mode, owner, name or links changed during the run; by size "
-            "and time of modification the contents did not, so the run goes on", f->name, more);
-  return TC_OK;
-}
-
-int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err)
-{
-  const struct tc_data_file *first = NULL;
-  int n = 0;
-  for (int i = 0; i < d->n; i++)
-    for (int k = 0; k < d->source[i].n_files; k++) {
-      struct tc_data_file *f = &d->source[i].file[k];
-      bool touched;
-      TC_TRY(tc_file_check(d->files, f, &touched, err));
-      if (touched && !n++) first = f;
-    }
-  return n ? check_identity(d, first, n, warn, err) : TC_OK;
-}
-
 /* ---- samples ----------------------------------------------------------------------------------- */
-
-/* One sample: context tokens from pos of the stream, and the same shifted by one. */
-static int copy_sample(const struct tc_data *d, struct tc_reader *r, const struct tc_source *s, int64_t pos,
-                       int64_t row, const struct tc_batch *to, struct tc_err *err)
-{
-  const size_t bytes = (size_t)d->context * sizeof *to->tokens;
-  if (!r) r = d->own;
-  TC_TRY(tc_source_read(s, r, d->vocab, pos, d->context + 1, r->sample, err));
-  memcpy(to->tokens + row * d->context, r->sample, bytes);
-  memcpy(to->targets + row * d->context, r->sample + 1, bytes);
-  return TC_OK;
-}
 
 /* How many of the sources before source i have its name. */
 static int same_before(const struct tc_data *d, int i)
@@ -362,6 +276,11 @@ static int same_before(const struct tc_data *d, int i)
   return n;
 }
 
+static bool same_windows(const struct tc_data *a, const struct tc_data *b)
+{
+  return a->context == b->context && a->packed == b->packed && a->cut == b->cut;
+}
+
 /* Where a stage takes up source i, if one of the n stages before it has read it with the same windows: of sources of one name
  * the first after the first, the second after the second. */
 static bool goes_on(struct tc_origin *o, const struct tc_data_stage *s, const int64_t *samples, int n, int i)
@@ -369,7 +288,7 @@ static bool goes_on(struct tc_origin *o, const struct tc_data_stage *s, const in
   const struct tc_data *d = s[n].d;
   const int nth = same_before(d, i);
   for (int k = n - 1; k >= 0; k--)
-    for (int j = 0; j < s[k].d->n && s[k].d->context == d->context; j++) {
+    for (int j = 0; j < s[k].d->n && same_windows(s[k].d, d); j++) {
       if (strcmp(s[k].d->source[j].name, d->source[i].name) || same_before(s[k].d, j) != nth) continue;
       *o = s[k].origin[j];
       o->taken += tc_data_taken(s[k].d, j, s[k].samples + samples[k]);
@@ -396,7 +315,13 @@ void tc_data_origins(struct tc_data_stage *s, const int64_t *samples, int n)
 int64_t tc_data_stage_taken(const struct tc_data_stage *s, int source, int64_t n)
 { return tc_data_taken(s->d, source, s->samples + n) - tc_data_taken(s->d, source, s->samples); }
 
-/* Where sequence b of a step begins, in the stream of *source. */
+/* Where window i of a source is, for windows.c. */
+static int64_t window_at(const struct tc_data *d, int source, int64_t i)
+{
+  return d->packed ? i : d->source[source].lo + i * d->context;
+}
+
+/* Where sequence b of a step begins, in the stream of *source, or which window it is. */
 static int64_t find_start(const struct tc_data_stage *st, const struct tc_samples *s, int64_t step, int64_t b, int *source)
 {
   const struct tc_data *d = st->d;
@@ -405,7 +330,7 @@ static int64_t find_start(const struct tc_data_stage *st, const struct tc_sample
   const struct tc_origin o = st->origin ? st->origin[*source] : (struct tc_origin){ *source, 0 };
   const int64_t windows = tc_data_windows(d, *source), i = o.taken + in_stage;
   if (s->order == TC_ORDER_DRAWS) return src->lo + tc_order_draw(s->seed, step, b, tokens_of(src), d->context);
-  return src->lo + d->context * tc_order_window(s->seed, o.number, i / windows, i % windows, windows);
+  return window_at(d, *source, tc_order_window(s->seed, o.number, i / windows, i % windows, windows));
 }
 
 static int read_sample(const struct tc_data_stage *s, struct tc_reader *r, const struct tc_samples *how, int64_t step,
@@ -413,7 +338,7 @@ static int read_sample(const struct tc_data_stage *s, struct tc_reader *r, const
 {
   int source;
   const int64_t start = find_start(s, how, step, b, &source);
-  return copy_sample(s->d, r, &s->d->source[source], start, row, to, err);
+  return tc_window_copy(s->d, r, &s->d->source[source], start, row, to, err);
 }
 
 int tc_data_train_stage(const struct tc_data_stage *s, struct tc_reader *r, const struct tc_samples *how, int64_t step,
@@ -430,11 +355,40 @@ int tc_data_train(const struct tc_data *d, struct tc_reader *r, const struct tc_
   return TC_OK;
 }
 
+int tc_data_counted(const struct tc_data_stage *s, struct tc_reader *r, const struct tc_samples *how, int64_t step, int64_t *n,
+                    struct tc_err *err)
+{
+  *n = 0;
+  for (int64_t b = 0; b < how->batch; b++) {
+    int source;
+    const int64_t start = find_start(s, how, step, b, &source);
+    TC_TRY(tc_window_counted(s->d, r, &s->d->source[source], start, n, err));
+  }
+  return TC_OK;
+}
+
+int tc_data_window_counted(const struct tc_data *d, struct tc_reader *r, int source, int64_t i, int64_t *n, struct tc_err *err)
+{
+  return tc_window_counted(d, r, &d->source[source], window_at(d, source, i), n, err);
+}
+
+int tc_data_fail_silent(const struct tc_data_stage *s, const struct tc_samples *how, int64_t step, struct tc_err *err)
+{
+  int source;
+  const int64_t at = find_start(s, how, step, 0, &source);
+  const struct tc_source *x = &s->d->source[source];
+  const int64_t pos = s->d->packed ? x->packed.item[x->packed.begin[at]].at : at;
+  const struct tc_data_file *f = &x->file[tc_source_file(x, pos)];
+  return tc_fail(err, TC_EUSER, "step %lld: none of the tokens of its %lld samples counts, so there is no loss; the first of them "
+                 "begins at token %lld of '%s'; a larger train.global_batch, or data.documents = pack, would fit", (long long)step,
+                 (long long)how->batch, (long long)(pos - f->first), f->name);
+}
+
 int tc_data_window(const struct tc_data *d, struct tc_reader *r, int source, int64_t i,
                    const struct tc_batch *to, struct tc_err *err)
 {
   TC_ASSERT(i >= 0 && i < tc_data_windows(d, source));
-  return copy_sample(d, r, &d->source[source], d->source[source].lo + i * d->context, 0, to, err);
+  return tc_window_copy(d, r, &d->source[source], window_at(d, source, i), 0, to, err);
 }
 
 int tc_data_read(const struct tc_data *d, struct tc_reader *r, int source, int64_t at, int64_t n, int32_t *out,

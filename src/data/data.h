@@ -12,8 +12,9 @@
  * A tc_data is read by several threads at once, each with a tc_reader of its own.
  *
  * Files in reading order: order.[ch]; impl.h; token_names.c (words to sources); token_file.c (reading, and files that
- * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; data_table.c (a data
- * set from one rank for the others); data_warn.c (what may be a mistake); prefetch.[ch] (the batch of the next step, read by
+ * change under a run); format.c (headers); shard.[ch] (that of shards); token_weights.c (that of weights beside them);
+ * source.c (a stream); bins.[ch] and packed.c (windows of whole samples); windows.c (what is in a window); data.c; identity.c; data_table.c (a
+ * data set from one rank for the others); data_warn.c (what may be a mistake); prefetch.[ch] (the batch of the next step, read by
  * other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H
@@ -35,10 +36,12 @@ struct tc_data_opts {
   int files;                     /* that may be open at a time; 0: 32 */
   bool shorter;                  /* a source may have fewer tokens than a sample, two at least; it is read in order */
   bool separate;                    /* each file by itself: their tokenizers may differ, and one token is enough */
+  bool pack, cut;                /* windows of whole samples; those that are too long are cut, else left out */
 };
 
-/* Sequences: row i has `context` tokens and their targets, which are the next tokens. */
-struct tc_batch { int32_t *tokens, *targets; };     /* [n * context] each */
+/* Sequences: row i has `context` tokens and their targets, which are the next tokens, or -1 where the loss does not count. Of a
+ * packed data set starts, unless it is NULL, says of each token at which place of its row its sample begins. */
+struct tc_batch { int32_t *tokens, *targets, *starts; };     /* [n * context] each */
 
 /* Local, as all of these. TC_EUSER: a word that names nothing, a file that is missing, empty or of no known
  * format, a source that is too short for context + 1 tokens, headers with a vocabulary above `vocab` or of different
@@ -81,6 +84,14 @@ int tc_data_files(const struct tc_data *d, int source);
 const struct tc_data_file *tc_data_file(const struct tc_data *d, int source, int i);        /* borrowed */
 double tc_data_source_weight(const struct tc_data *d, int source);     /* as given; 1 without weights */
 
+/* Whether a file has weights beside it, and whether windows are of whole samples. */
+bool tc_data_weighted(const struct tc_data *d);
+bool tc_data_packed(const struct tc_data *d);
+/* What packing a source has found: samples; of them those that were cut, left out since they are too long, and left out since
+ * none of their tokens counts; the places that the others take. Borrowed. */
+struct tc_pack_tally { int64_t samples, cut, left_out, silent, tokens; };
+const struct tc_pack_tally *tc_data_tally(const struct tc_data *d, int source);
+
 /* The number of windows of context + 1 tokens, at a stride of context. */
 int64_t tc_data_windows(const struct tc_data *d, int source);
 /* How many of the first n samples of a run are of this source. */
@@ -107,9 +118,11 @@ int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other,
  * file that is read twice, in one option or in both; bytes for a model with a vocabulary above 256. val NULL: it is a part of train. For one rank to call: it opens a
  * file of each folder. */
 void tc_data_warn(const struct tc_data *train, const struct tc_data *val);
+/* Logs what packing has found, in a line for each source: "training data 'x': ...". */
+void tc_data_say_packed(const struct tc_data *d, const char *what);
 
 /* Identifies a data set, cheaply: the number of tokens of the part, and a hash of its first
- * and last tokens and of pieces spread over it (of a blend: of each source). It depends on the tokens alone,
+ * and last tokens and of pieces spread over it (of a blend: of each source), with their weights. It depends on these alone,
  * not on how they lie in files, the format or the machine, so equal data give an equal identity anywhere. */
 struct tc_data_identity { int64_t tokens; uint64_t hash; };
 
@@ -142,7 +155,7 @@ struct tc_origin { int number; int64_t taken; };
  * the same data set; origin[sources], of which the first stage has { i, 0 }. */
 struct tc_data_stage { const struct tc_data *d; struct tc_origin *origin; int64_t before, samples; };
 /* Local. Fills s[n].origin and samples, by the n stages before it, of which stage i takes samples[i] samples. A source of the same
- * name and context as one of these goes on where the last of them stopped; any other begins, with a number of its own. A blend
+ * name and windows (context, and how they are packed) as one of these goes on where the last of them stopped; any other begins, with a number of its own. A blend
  * goes on, too, while the data set is the same. */
 void tc_data_origins(struct tc_data_stage *s, const int64_t *samples, int n);
 /* How many of the first n samples of a stage are of this source. */
@@ -150,11 +163,22 @@ int64_t tc_data_stage_taken(const struct tc_data_stage *s, int source, int64_t n
 /* tc_data_train of a stage; step from s->before + 1 on. */
 int tc_data_train_stage(const struct tc_data_stage *s, struct tc_reader *r, const struct tc_samples *how, int64_t step,
                         int64_t b, const struct tc_batch *to, struct tc_err *err);
+/* *n <- how many targets of the whole batch of a step count. */
+int tc_data_counted(const struct tc_data_stage *s, struct tc_reader *r, const struct tc_samples *how, int64_t step, int64_t *n,
+                    struct tc_err *err);
+/* Adds to *n how many targets of a source's window i count. */
+int tc_data_window_counted(const struct tc_data *d, struct tc_reader *r, int source, int64_t i, int64_t *n, struct tc_err *err);
+/* TC_EUSER, which names the file and place where sequence 0 of the step begins: none of the step's tokens counts. */
+int tc_data_fail_silent(const struct tc_data_stage *s, const struct tc_samples *how, int64_t step, struct tc_err *err);
 /* Window i of a source, 0 <= i < tc_data_windows. */
 int tc_data_window(const struct tc_data *d, struct tc_reader *r, int source, int64_t i,
                    const struct tc_batch *to, struct tc_err *err);
 /* Tokens [at, at + n) of a source's part into out[n]. */
 int tc_data_read(const struct tc_data *d, struct tc_reader *r, int source, int64_t at, int64_t n, int32_t *out,
+                 struct tc_err *err);
+
+/* targets[n], which are tokens [at, at + n) of a source's part, become -1 where they do not count. */
+int tc_data_mask(const struct tc_data *d, struct tc_reader *r, int source, int64_t at, int64_t n, int32_t *targets,
                  struct tc_err *err);
 
 /* ---- documents.c: where the documents of a sequence begin, for data.documents = mask ---- */

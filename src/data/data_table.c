@@ -25,7 +25,13 @@ void tc_data_pack(const struct tc_data *d, void **bytes, int64_t *n)
     for (int k = 0; k < s->n_files; k++) {
       put(f, &s->file[k], sizeof s->file[k]);
       put_name(f, s->file[k].name);
+      if (!s->weighted) continue;
+      put(f, &s->weights[k], sizeof s->weights[k]);
+      put_name(f, s->weights[k].name);
     }
+    if (!d->packed) continue;
+    put(f, s->packed.begin, (size_t)(s->packed.n + 1) * sizeof *s->packed.begin);
+    put(f, s->packed.item, (size_t)s->packed.begin[s->packed.n] * sizeof *s->packed.item);
   }
   TC_ASSERT(fclose(f) == 0);
   *bytes = text;
@@ -49,6 +55,20 @@ static char *take_name(struct cursor *c)
   return name;
 }
 
+static void take_file(struct cursor *c, struct tc_data_file *f)
+{
+  take(c, f, sizeof *f);
+  f->name = take_name(c);
+  f->unseen = true;
+}
+
+static void *take_array(struct cursor *c, size_t n, size_t size)
+{
+  void *p = tc_malloc(n * size);
+  take(c, p, n * size);
+  return p;
+}
+
 int tc_data_unpack(struct tc_data **out, const void *bytes, int64_t n, int files, struct tc_err *err)
 {
   struct cursor c = { bytes, (const char *)bytes + n };
@@ -57,17 +77,22 @@ int tc_data_unpack(struct tc_data **out, const void *bytes, int64_t n, int files
   d->n = of.n;
   d->context = of.context;
   d->vocab = of.vocab;
+  d->packed = of.packed;
+  d->cut = of.cut;
   d->source = tc_calloc((size_t)d->n, sizeof *d->source);
   for (int i = 0; i < d->n; i++) {
     struct tc_source *s = &d->source[i];
     take(&c, s, sizeof *s);
     s->name = take_name(&c);
     s->file = tc_malloc((size_t)s->n_files * sizeof *s->file);
+    s->weights = tc_calloc((size_t)s->n_files, sizeof *s->weights);
     for (int k = 0; k < s->n_files; k++) {
-      take(&c, &s->file[k], sizeof s->file[k]);
-      s->file[k].name = take_name(&c);
-      s->file[k].unseen = true;
+      take_file(&c, &s->file[k]);
+      if (s->weighted) take_file(&c, &s->weights[k]);
     }
+    if (!d->packed) continue;
+    s->packed.begin = take_array(&c, (size_t)s->packed.n + 1, sizeof *s->packed.begin);
+    s->packed.item = take_array(&c, (size_t)s->packed.begin[s->packed.n], sizeof *s->packed.item);
   }
   const int rc = tc_data_complete(d, files, err);
   if (rc == TC_OK) *out = d;

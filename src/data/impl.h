@@ -6,13 +6,26 @@
 
 #include "src/data/data.h"
 #include "src/data/order.h"
+#include "src/data/shard.h"
+
+/* Windows of samples (packed.c): n tokens from `at` of the stream on, of which `counted` are targets that count. */
+struct tc_packed_item { int64_t at; int32_t n, counted; };
+struct tc_packed {
+  int64_t n;                     /* windows */
+  int64_t *begin;                /* [n + 1] where each one's samples begin; owned */
+  struct tc_packed_item *item;   /* [begin[n]]; owned */
+  struct tc_pack_tally tally;
+};
 
 /* A source: files that are one stream of tokens. */
 struct tc_source {
   char *name;                    /* the words that name it, as the user gave them; owned */
   double weight;                 /* as given; 1 without weights */
   struct tc_data_file *file;    /* [n_files]; owned */
+  struct tc_data_file *weights;  /* [n_files] the files of weights beside them; tokens 0: there is none; owned */
   int n_files;
+  bool weighted;                 /* one has weights */
+  struct tc_packed packed;       /* of a data set that is packed */
   int64_t lo, hi;                /* the part in use, in tokens of the stream; hi - lo > context */
 };
 
@@ -21,6 +34,7 @@ struct tc_data {
   int n;
   struct tc_blend blend;         /* which source each sample is of */
   int64_t context, vocab;
+  bool packed, cut;              /* as tc_data_opts has pack and cut */
   struct tc_files *files;        /* owned */
   struct tc_reader *own;         /* of the thread that opened it */
   struct tc_data_identity identity;   /* when it was first asked for; tokens 0: not yet */
@@ -41,6 +55,7 @@ struct tc_reader {
   struct tc_files *files;        /* of the data set; borrowed */
   uint8_t *raw;                  /* [context + 1] tokens as in a file; owned */
   int32_t *sample;               /* [context + 1]; owned */
+  uint8_t *weight;               /* [context + 1]; owned */
 };
 
 /* ---- token_names.c; Local ---- */
@@ -83,5 +98,29 @@ int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_dat
  * that is not below vocab with its file and place. */
 int tc_source_read(const struct tc_source *s, struct tc_reader *r, int64_t vocab, int64_t pos, int64_t n,
                    int32_t *out, struct tc_err *err);
+
+/* The file that has token `pos` of the stream. */
+int tc_source_file(const struct tc_source *s, int64_t pos);
+
+/* ---- token_weights.c; Local ---- */
+/* Weights [from, from + n) of a file of weights. TC_EUSER: one is no weight. */
+int tc_weights_read(struct tc_reader *r, struct tc_data_file *f, int64_t from, int64_t n, uint8_t *out, struct tc_err *err);
+
+/* ---- packed.c; Local ---- */
+/* Finds the samples of a source's part, and packs them. cut: those that are too long are cut, else left out. TC_EUSER: a file has
+ * no weights, or no sample is left. */
+int tc_source_pack(struct tc_source *s, struct tc_reader *r, int64_t context, bool cut, struct tc_err *err);
+void tc_packed_free(struct tc_packed *p);
+
+/* ---- windows.c; Local ---- */
+/* The weights of tokens [pos, pos + n) of the stream; all count of a file without. */
+int tc_source_weights(const struct tc_source *s, struct tc_reader *r, int64_t pos, int64_t n, uint8_t *out, struct tc_err *err);
+/* The window that begins with token `at` of the stream, or, of a packed data set, window `at`, as row `row` of *to. r NULL: that
+ * of the thread that opened d. */
+int tc_window_copy(const struct tc_data *d, struct tc_reader *r, const struct tc_source *s, int64_t at, int64_t row,
+                   const struct tc_batch *to, struct tc_err *err);
+/* Adds to *n how many targets of it count. */
+int tc_window_counted(const struct tc_data *d, struct tc_reader *r, const struct tc_source *s, int64_t at, int64_t *n,
+                      struct tc_err *err);
 
 #endif

@@ -56,7 +56,7 @@ static void read_one(struct tc_prefetch *a, struct tc_reader *r, struct piece *p
 {
   const int64_t row = p->begun++;
   const int64_t at = row * a->d->context;
-  const struct tc_batch to = { p->to.tokens + at, p->to.targets + at };
+  const struct tc_batch to = { p->to.tokens + at, p->to.targets + at, p->to.starts ? p->to.starts + at : NULL };
   struct tc_err err = { 0 };
   pthread_mutex_unlock(&a->lock);
   const int rc = a->read(a->ctx, r, key, p->b0 + row, &to, &err);
@@ -115,7 +115,7 @@ int tc_prefetch_new(struct tc_prefetch **out, const struct tc_data *d, tc_prefet
 
 static void free_batch(struct batch *b)
 {
-  for (int i = 0; i < b->n; i++) TC_FREE(b->piece[i]->to.tokens, b->piece[i]->to.targets, b->piece[i]);
+  for (int i = 0; i < b->n; i++) TC_FREE(b->piece[i]->to.tokens, b->piece[i]->to.targets, b->piece[i]->to.starts, b->piece[i]);
   free(b->piece);
 }
 
@@ -160,7 +160,8 @@ static struct piece *add_piece(struct tc_prefetch *a, struct batch *b, int64_t b
 {
   const size_t bytes = (size_t)(n * a->d->context) * sizeof(int32_t);
   struct piece *p = tc_calloc(1, sizeof *p);
-  *p = (struct piece){ .b0 = b0, .n = n, .to = { tc_malloc(bytes), tc_malloc(bytes) } };
+  *p = (struct piece){ .b0 = b0, .n = n, .to = { tc_malloc(bytes), tc_malloc(bytes),
+                                                              tc_data_packed(a->d) ? tc_malloc(bytes) : NULL } };
   TC_GROW(b->piece, b->n, b->cap);
   return b->piece[b->n++] = p;
 }
@@ -208,5 +209,6 @@ int tc_prefetch_take(struct tc_prefetch *a, int64_t key, int64_t next, int64_t b
   if (rc < 0) return rc;
   memcpy(to->tokens, p->to.tokens, bytes);   /* which stays until the batches turn */
   memcpy(to->targets, p->to.targets, bytes);
+  if (to->starts && p->to.starts) memcpy(to->starts, p->to.starts, bytes);
   return TC_OK;
 }

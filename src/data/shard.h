@@ -32,4 +32,19 @@ bool tc_shard_begins(int32_t magic);
 int tc_shard_unpack(struct tc_shard_header *h, const int32_t header[TC_SHARD_USED], int64_t size, const char *name,
                     struct tc_err *err);
 
+/* ---- token_weights.c: a file beside a shard, which says of each token whether it counts ----
+ *
+ * NAME.weights.npy belongs to NAME.bin: one dimension of uint8 in NumPy's format, version 1, of the shard's length. Bit 0: the
+ * loss of predicting this token counts. Bit 1: a sample begins with it; one that no file of these begins, begins with the
+ * first. */
+enum { TC_WEIGHT_COUNTS = 1, TC_WEIGHT_BEGINS = 2 };
+enum { TC_WEIGHTS_BYTES = 128 };    /* of the header */
+#define TC_WEIGHTS_MAGIC "\x93NUMPY"
+
+/* The path for a shard's path; owned by the caller. */
+char *tc_weights_path(const char *shard);
+void tc_weights_pack(int64_t n_tokens, char header[TC_WEIGHTS_BYTES]);
+/* TC_EUSER, naming the file, unless a file of `size` bytes that begins with `header` has the weights of so many tokens. */
+int tc_weights_check(const char header[TC_WEIGHTS_BYTES], int64_t size, int64_t n_tokens, const char *name, struct tc_err *err);
+
 #endif

@@ -2,20 +2,40 @@
  *
  * Token i of the stream is in the file with first <= i < first + tokens. */
 #include "src/data/impl.h"
+#include "src/files/files.h"
 #include "src/token/token.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
+/* The file of weights beside a file of tokens, if there is one. */
+static int find_weights(struct tc_data_file *w, struct tc_reader *r, const struct tc_data_file *f, struct tc_err *err)
+{
+  char header[TC_WEIGHTS_BYTES] = "";
+  *w = (struct tc_data_file){ .name = tc_weights_path(f->name), .width = 1, .header = TC_WEIGHTS_BYTES };
+  const int there = tc_is_there(w->name);
+  if (there < 0) return tc_fail(err, TC_EUSER, "data file '%s': %s", w->name, strerror(errno));
+  if (!there) return TC_OK;
+  TC_TRY(tc_file_open(r, w, err));
+  if (w->was.st_size >= (int64_t)sizeof header) TC_TRY(tc_file_read(r, w, header, sizeof header, 0, err));
+  TC_TRY(tc_weights_check(header, w->was.st_size, f->tokens, w->name, err));
+  w->tokens = f->tokens;
+  return TC_OK;
+}
+
 static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, const struct tc_between *between,
                       struct tc_err *err)
 {
   int64_t first = 0;
+  s->weights = tc_calloc((size_t)s->n_files, sizeof *s->weights);
   for (int i = 0; i < s->n_files; i++) {
     struct tc_data_file *f = &s->file[i];
     TC_TRY(tc_format_find(r, f, o->format, err));
+    TC_TRY(find_weights(&s->weights[i], r, f, err));
+    s->weighted |= s->weights[i].tokens > 0;
     TC_TRY(between->call(between->ctx, err));
     f->first = first;
     if (__builtin_add_overflow(first, f->tokens, &first))
@@ -33,7 +53,7 @@ static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct
   const int64_t cut = total / 100 * 95 + total % 100 * 95 / 100;
   s->lo = o->part == 2 ? cut : 0;
   s->hi = o->part == 1 ? cut : total;
-  if (o->separate || s->hi - s->lo > (o->shorter ? 1 : o->context)) return TC_OK;
+  if (o->separate || o->pack || s->hi - s->lo > (o->shorter ? 1 : o->context)) return TC_OK;
   if (o->shorter)
     return tc_fail(err, TC_EUSER, "%s has one token, but a loss needs two: the second is predicted from the first",
                    s->file[0].name);
@@ -57,7 +77,8 @@ int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_dat
   if (o->format == TC_FORMAT_AUTO && s->file[0].width == 1 && !s->file[0].header && o->vocab < 256)
     return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', which is text, whose "
                    "tokens are bytes: 256 would do", (long long)o->vocab, s->file[0].name);
-  return choose_part(s, o, err);
+  TC_TRY(choose_part(s, o, err));
+  return o->pack ? tc_source_pack(s, r, o->context, o->cut, err) : TC_OK;
 }
 
 /* ---- tokens ------------------------------------------------------------------------------------ */
@@ -109,8 +130,7 @@ static int fail_token(struct tc_reader *r, const struct tc_data_file *f, int64_t
                  (long long)(f->header + (from + i) * f->width), (long long)vocab, hint);
 }
 
-/* The file that has token `pos` of the stream. */
-static int find_file(const struct tc_source *s, int64_t pos)
+int tc_source_file(const struct tc_source *s, int64_t pos)
 {
   int lo = 0, hi = s->n_files - 1;
   while (lo < hi) {
@@ -124,7 +144,7 @@ static int find_file(const struct tc_source *s, int64_t pos)
 int tc_source_read(const struct tc_source *s, struct tc_reader *r, int64_t vocab, int64_t pos, int64_t n,
                    int32_t *out, struct tc_err *err)
 {
-  for (int i = find_file(s, pos); n > 0; i++) {
+  for (int i = tc_source_file(s, pos); n > 0; i++) {
     TC_ASSERT(i < s->n_files);
     struct tc_data_file *f = &s->file[i];
     const int64_t from = pos - f->first, here = TC_MIN(n, f->tokens - from);

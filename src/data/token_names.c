@@ -202,8 +202,9 @@ int tc_sources_new(struct tc_source **out, char *const *word, int n_words, struc
 void tc_sources_free(struct tc_source *s, int n)
 {
   for (int i = 0; i < n; i++) {
-    for (int k = 0; k < s[i].n_files; k++) free(s[i].file[k].name);
-    TC_FREE(s[i].file, s[i].name);
+    for (int k = 0; k < s[i].n_files; k++) TC_FREE(s[i].file[k].name, s[i].weights ? s[i].weights[k].name : NULL);
+    tc_packed_free(&s[i].packed);
+    TC_FREE(s[i].file, s[i].weights, s[i].name);
   }
   free(s);
 }

@@ -409,7 +409,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
     .grad_dtype = c->train_grad_type, .state_dtype = c->train_state_type,
     .dropout = (float)c->train_dropout, .z_loss = (float)c->model_z_loss, .tp = (int)tp,
     .keys = cp > 1 && keys, .key_copies = cp == 1 || keys ? 1 : tc_setup_key_copies(&o->model, cp, tp),
-    .nest = c->parallel_unit == TC_UNIT_BLOCK, .documents = c->data_documents == TC_DOCUMENTS_MASK };
+    .nest = c->parallel_unit == TC_UNIT_BLOCK, .documents = c->data_documents != TC_DOCUMENTS_JOIN };
   TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));
   return setup_rows(o, c, m, own, err);
 }

@@ -142,22 +142,30 @@ static char *clean_line(const struct job *j, const char *line, size_t n, size_t 
   return copy;
 }
 
-/* The text of a line, in *object, which is owned by the caller. TC_EUSER: it can't be read. */
-static int read_line(const struct job *j, const char *line, size_t n, json_t **object, struct span *text)
+/* The JSON of a line, owned by the caller. TC_EUSER: it can't be read. */
+static int read_json(const struct job *j, const char *line, size_t n, json_t **object)
 {
   json_error_t why;
   size_t bytes;
-  const char *field = j->of->o->field ? j->of->o->field : "text";
   char *copy = clean_line(j, line, n, &bytes);
   if (!copy) return TC_EUSER;
   *object = json_loadb(copy, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
   free(copy);
-  if (!*object) return fail_line(j, why.text);
+  return *object ? TC_OK : fail_line(j, why.text);
+}
+
+/* The text of a line, as *object, which is owned by the caller, has it. */
+static int read_line(const struct job *j, const char *line, size_t n, json_t **object, struct span *text)
+{
+  const char *field = j->of->o->field ? j->of->o->field : "text";
+  TC_TRY(read_json(j, line, n, object));
   const json_t *value = json_object_get(*object, field);
   if (json_is_string(value)) {
     *text = (struct span){ json_string_value(value), json_string_length(value) };
     return TC_OK;
   }
+  if (json_object_get(*object, "messages") || json_object_get(*object, "conversations"))
+    return fail_line(j, "it is a conversation, which --chat takes");
   char missing[200];
   snprintf(missing, sizeof missing, "it has no text in a field '%.80s'; --field names another", field);
   return fail_line(j, missing);
@@ -191,13 +199,23 @@ static int encode_line(const struct job *j, const char *line, size_t n)
   return status;
 }
 
+static int encode_chat(const struct job *j, const char *line, size_t n)
+{
+  json_t *object = NULL;
+  if (strspn(line, " \t\r") >= n) return TC_OK;
+  int status = read_json(j, line, n, &object);
+  if (status == TC_OK && tc_text_unit_chat(j->unit, j->of, j->e, object) < 0) status = fail_line(j, j->unit->err.text);
+  json_decref(object);
+  return status < 0 ? leave_out(j) : TC_OK;
+}
+
 static int encode_lines(struct job *j)
 {
   const struct tc_text_unit *u = j->unit;
   for (size_t at = mark_size(u); at < u->n; j->line++) {
     const char *end = memchr(u->text + at, '\n', u->n - at);
     const size_t n = end ? (size_t)(end - u->text) - at : u->n - at;
-    TC_TRY(encode_line(j, u->text + at, n));
+    TC_TRY((j->of->chat ? encode_chat : encode_line)(j, u->text + at, n));
     at += n + 1;
   }
   return TC_OK;
@@ -207,7 +225,7 @@ void tc_text_unit_encode(struct tc_text_unit *unit, const struct tc_shards_job *
 {
   struct job j = { unit, of, e, of->o->text[unit->at.source], unit->at.line };
   unit->ids.n = 0;
-  unit->documents = unit->empty = unit->invalid = unit->bad = 0;
+  unit->documents = unit->empty = unit->invalid = unit->bad = unit->counted = unit->special = 0;
   unit->err.status = TC_OK;
   const int status = unit->jsonl ? encode_lines(&j) : encode_text(&j);
   TC_ASSERT(status == unit->err.status);

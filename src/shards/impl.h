@@ -8,6 +8,7 @@
 
 #include "src/data/shard.h"
 #include "src/files/files.h"
+#include "src/shards/chat.h"
 #include "src/shards/shards.h"
 
 struct json_t;                    /* jansson's */
@@ -59,6 +60,7 @@ struct tc_shards_job {
   const struct tc_shards_opts *o; /* its texts are files */
   const struct tc_tokenizer *t;
   int64_t eod;                    /* the token between documents; below 0: none */
+  const struct tc_chat *chat;     /* lines are conversations; NULL: texts */
   const struct stat *was;         /* [n_texts] the texts when the call began, whose sizes and times data.json has; zero of
                                    * pipes */
 };
@@ -73,7 +75,10 @@ struct tc_text_unit {
   bool jsonl, ends;               /* ends: a document of text ends with it */
   /* what encoding makes of it */
   struct tc_ids ids;
+  uint8_t *weight;                /* [ids.n] of conversations: bits of src/data/shard.h; owned */
+  size_t weight_cap;
   int64_t documents, empty, invalid, bad;
+  int64_t counted, special;       /* tokens to be trained on; special tokens of the template in the contents of turns */
   struct tc_err err;              /* status < 0: it failed */
   struct tc_err first_bad;        /* bad > 0: the first line that was left out, and why */
 };
@@ -93,6 +98,13 @@ int64_t tc_text_units_done(const struct tc_text_units *u, int64_t *begun);
 /* Encodes a unit; at a failure unit->err.status is set. */
 void tc_text_unit_encode(struct tc_text_unit *unit, const struct tc_shards_job *job, struct tc_encoder *e);
 
+/* ---- encode_chat.c ---- */
+/* Appends the ids and weights of a line; unit->err begins without the file's name. Nothing is appended at a failure. */
+int tc_text_unit_chat(struct tc_text_unit *unit, const struct tc_shards_job *job, struct tc_encoder *e,
+                      const struct json_t *line);
+/* Room for the weights of all ids, which are 0 from id `first` on: where those begin. */
+uint8_t *tc_text_unit_weights(struct tc_text_unit *unit, size_t first);
+
 /* ---- shard_files.c ---- */
 /* Begins with `out`, `single`, `kept`, `header`, `shard_tokens` and `number`, the rest zero. */
 struct tc_shard_files {
@@ -103,18 +115,18 @@ struct tc_shard_files {
   struct tc_shard_header header;  /* of each shard; n_tokens: so far */
   int64_t shard_tokens;
   int number;                     /* of the open shard */
-  struct tc_output *file;         /* NULL: none is open */
+  struct tc_output *file, *weights;     /* NULL: none is open */
+  bool weighted;                  /* a file of weights lies beside each shard */
   void *buf;                      /* tokens as in the file; owned; NULL before the first shard */
 };
 /* What the first tc_shard_files_put of a single file would say, for a check before the work. */
 int tc_shard_files_check_single(const struct tc_shard_files *s, struct tc_err *err);
-/* Appends as many of n ids as fit into the open shard; returns how many. */
-int64_t tc_shard_files_put(struct tc_shard_files *s, const uint32_t *id, int64_t n, struct tc_err *err);
+/* Appends as many of n ids, with their weights if it has them, as fit into the open shard; returns how many. */
+int64_t tc_shard_files_put(struct tc_shard_files *s, const uint32_t *id, const uint8_t *weight, int64_t n, struct tc_err *err);
 bool tc_shard_files_full(const struct tc_shard_files *s);
-/* TC_EUSER unless the folder has the first `number` shards, `tokens` in all, with this header and the sizes that
+/* TC_EUSER unless the folder has the first `number` shards, `tokens` in all, with the header and the sizes that
  * follow. */
-int tc_shard_files_check(const char *dir, const struct tc_shard_header *header, int64_t shard_tokens, int number,
-                         int64_t tokens, struct tc_err *err);
+int tc_shard_files_check(const struct tc_shard_files *s, int number, int64_t tokens, struct tc_err *err);
 /* Gives the open shard, if there is one, its name; durable. */
 int tc_shard_files_finish(struct tc_shard_files *s, struct tc_err *err);
 /* Removes the open shard, frees. */
@@ -131,7 +143,7 @@ int tc_shards_folder_tokenizer(const struct tc_shards_opts *o, const char *text,
 struct tc_shards_note {
   bool complete;
   int shards;                     /* that are finished */
-  int64_t tokens, documents, empty, invalid, bad;
+  int64_t tokens, documents, empty, invalid, bad, counted, special;
   struct tc_text_place at;        /* of the unit that goes on */
   int64_t skip;                   /* tokens of it that are in finished shards; the counts don't have it yet */
   struct json_t *command;         /* of this call, with the texts as they were when it began; owned */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 const char *const tc_invalid_words[3] = { "refuse", "replace", "bytes" };
+const char *const tc_train_on_words[3] = { "answers", "last", "all" };
 
 enum { MOST_BYTES = 1 << 28 };
 
@@ -21,19 +22,27 @@ static json_t *input_json(const char *path, const struct stat *was)
                    (json_int_t)was->st_mtim.tv_sec);
 }
 
+static json_t *hash_json(uint64_t hash)
+{
+  char text[20];
+  snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+  return json_string(text);
+}
+
 /* What the ids depend on; owned by the caller. */
 static json_t *command_json(const struct tc_shards_job *job)
 {
   const struct tc_shards_opts *o = job->o;
-  char hash[20];
   const char *invalid = tc_invalid_words[o->invalid], *field = o->field ? o->field : "text";
   json_t *inputs = json_array();
   for (int i = 0; i < o->n_texts; i++) json_array_append_new(inputs, input_json(o->text[i], &job->was[i]));
-  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tc_tokenizer_hash(job->t));
-  json_t *j = json_pack("{s:s, s:I, s:b, s:b, s:o, s:s, s:I, s:o}", "tokenizer", hash, "eod", (json_int_t)job->eod,
-                        "begin_token", o->begin_token, "jsonl", o->jsonl, "field", tc_text_json(field),
+  json_t *j = json_pack("{s:o, s:I, s:b, s:b, s:o, s:s, s:I, s:o}", "tokenizer", hash_json(tc_tokenizer_hash(job->t)),
+                        "eod", (json_int_t)job->eod, "begin_token", o->begin_token, "jsonl", o->jsonl, "field", tc_text_json(field),
                         "invalid", invalid, "shard_tokens", (json_int_t)o->shard_tokens, "inputs", inputs);
   TC_ASSERT(j);
+  if (job->chat) json_object_set_new(j, "chat", json_string(job->chat->row->name));
+  if (job->chat) json_object_set_new(j, "template", hash_json(tc_chat_identity(job->chat)));
+  if (job->chat) json_object_set_new(j, "train_on", json_string(tc_train_on_words[o->train_on]));
   if (o->skip_bad) json_object_set_new(j, "bad_lines", json_string("skip"));
   return j;
 }
@@ -47,6 +56,8 @@ int tc_shards_note_write(const struct tc_shards_note *n, const struct tc_shards_
                         (json_int_t)n->bad, "next", "source", n->at.source, "offset", (json_int_t)n->at.offset, "line",
                         (json_int_t)n->at.line, "skip", (json_int_t)n->skip);
   TC_ASSERT(j);
+  if (job->chat) json_object_set_new(j, "counted", json_integer(n->counted));
+  if (job->chat) json_object_set_new(j, "special", json_integer(n->special));
   static const struct tc_output_kind kind = { "a note of tercio data", { "{\n  \"command\"" } };
   const struct tc_output_opts o = { .kind = &kind };
   char *text = json_dumps(j, JSON_INDENT(2)), *path = tc_sprintf("%s/%s", job->o->out, TC_SHARDS_NOTE);
@@ -73,14 +84,15 @@ static bool fits(json_int_t x) { return x >= 0 && x < INT64_MAX / 4; }
 
 static int unpack(struct tc_shards_note *n, json_t *j, const char *path, struct tc_err *err)
 {
-  json_int_t tokens, documents, empty, invalid, bad = 0, offset, line, skip;
+  json_int_t tokens, documents, empty, invalid, bad = 0, counted = 0, special = 0, offset, line, skip;
   int complete;
-  if (json_unpack(j, "{s:b, s:i, s:I, s:I, s:I, s:I, s?I, s:{s:i, s:I, s:I, s:I}}", "complete", &complete, "shards",
+  if (json_unpack(j, "{s:b, s:i, s:I, s:I, s:I, s:I, s?I, s?I, s?I, s:{s:i, s:I, s:I, s:I}}", "complete", &complete, "shards",
                   &n->shards, "tokens", &tokens, "documents", &documents, "empty", &empty, "invalid", &invalid,
-                  "bad_lines", &bad, "next", "source", &n->at.source, "offset", &offset, "line", &line, "skip",
-                  &skip) != 0 ||
+                  "bad_lines", &bad, "counted", &counted, "special", &special, "next", "source", &n->at.source, "offset",
+                  &offset, "line", &line, "skip", &skip) != 0 ||
       n->shards < 0 || tokens > n->shards * (json_int_t)INT32_MAX || n->at.source < 0 || !fits(tokens) ||
-      !fits(documents) || !fits(empty) || !fits(invalid) || !fits(bad) || !fits(offset) || !fits(line) || !fits(skip))
+      !fits(documents) || !fits(empty) || !fits(invalid) || !fits(bad) || !fits(counted) || !fits(special) ||
+      !fits(offset) || !fits(line) || !fits(skip))
     return tc_fail(err, TC_EUSER, "note '%s' is damaged; remove the folder, or name another", path);
   n->complete = complete;
   n->tokens = tokens;
@@ -88,6 +100,8 @@ static int unpack(struct tc_shards_note *n, json_t *j, const char *path, struct 
   n->empty = empty;
   n->invalid = invalid;
   n->bad = bad;
+  n->counted = counted;
+  n->special = special;
   n->at.offset = offset;
   n->at.line = line;
   n->skip = skip;
@@ -121,7 +135,7 @@ static int check_empty(const char *dir, struct tc_err *err)
   const int n = tc_folder_scan(dir, "shard-", &names, err);
   if (n < 0) return n;
   bool shards = false;
-  for (int i = 0; i < n; i++) shards |= tc_ends_with(names[i], ".bin");
+  for (int i = 0; i < n; i++) shards |= tc_ends_with(names[i], ".bin") || tc_ends_with(names[i], ".npy");
   tc_names_free(names, n);
   return shards ? tc_fail(err, TC_EUSER, "folder '%s' has shards but no %s, which says where they came from; name "
                           "another folder", dir, TC_SHARDS_NOTE) : TC_OK;

@@ -28,6 +28,9 @@ int tc_shard_files_check_single(const struct tc_shard_files *s, struct tc_err *e
   return tc_output_check(s->out, &o, err);
 }
 
+/* The file of weights, if there is one. */
+static const struct tc_output_kind weights = { "a file of weights", { TC_WEIGHTS_MAGIC } };
+
 static char *shard_name(const char *dir, int number) { return tc_sprintf("%s/shard-%05d.bin", dir, number); }
 
 /* A finished shard with the header h. */
@@ -49,18 +52,43 @@ static int check_shard(const char *path, const struct tc_shard_header *h, struct
                         (long long)h->n_tokens);
 }
 
-int tc_shard_files_check(const char *dir, const struct tc_shard_header *header, int64_t shard_tokens, int number,
-                    int64_t tokens, struct tc_err *err)
+/* The weights of a finished shard. */
+static int check_weights(const char *shard_path, int64_t n_tokens, struct tc_err *err)
+{
+  char header[TC_WEIGHTS_BYTES], *path = tc_weights_path(shard_path);
+  struct stat st = { 0 };
+  const int fd = tc_open_stat(path, &st);
+  const bool there = fd >= 0 && tc_pread_all(fd, header, sizeof header, 0);
+  int status = there ? tc_weights_check(header, st.st_size, n_tokens, path, err)
+                     : tc_fail(err, TC_EUSER, "the weights '%s', which are finished according to data.json beside them, can't be "
+                               "read; put them back, or remove the folder and make all shards again", path);
+  if (fd >= 0) close(fd);
+  free(path);
+  return status;
+}
+
+int tc_shard_files_check(const struct tc_shard_files *s, int number, int64_t tokens, struct tc_err *err)
 {
   int status = TC_OK;
   for (int i = 0; i < number && status == TC_OK; i++) {
-    struct tc_shard_header h = *header;
-    char *path = shard_name(dir, i);
-    h.n_tokens = i < number - 1 ? shard_tokens : tokens - (number - 1) * shard_tokens;
+    struct tc_shard_header h = s->header;
+    char *path = shard_name(s->out, i);
+    h.n_tokens = i < number - 1 ? s->shard_tokens : tokens - (number - 1) * s->shard_tokens;
     status = check_shard(path, &h, err);
+    if (status == TC_OK && s->weighted) status = check_weights(path, h.n_tokens, err);
     free(path);
   }
   return status;
+}
+
+static int open_weights(struct tc_shard_files *s, const char *shard_path, struct tc_err *err)
+{
+  static const char empty[TC_WEIGHTS_BYTES];
+  const struct tc_output_opts o = { .kind = &weights, .kept = s->kept, .n_kept = s->n_kept };
+  char *path = tc_weights_path(shard_path);
+  int rc = tc_output_new(&s->weights, path, &o, err);
+  free(path);
+  return rc < 0 ? rc : tc_output_write(s->weights, empty, sizeof empty, err);
 }
 
 static int open_shard(struct tc_shard_files *s, struct tc_err *err)
@@ -69,13 +97,14 @@ static int open_shard(struct tc_shard_files *s, struct tc_err *err)
   const struct tc_output_opts o = options(s);
   char *path = s->single ? tc_strdup(s->out) : shard_name(s->out, s->number);
   int rc = tc_output_new(&s->file, path, &o, err);
+  if (rc == TC_OK && s->weighted) rc = open_weights(s, path, err);
   free(path);
   if (!s->buf) s->buf = tc_malloc(BLOCK_TOKENS * sizeof(uint32_t));
   s->header.n_tokens = 0;
   return rc < 0 ? rc : tc_output_write(s->file, empty, sizeof empty, err);
 }
 
-int64_t tc_shard_files_put(struct tc_shard_files *s, const uint32_t *id, int64_t n, struct tc_err *err)
+int64_t tc_shard_files_put(struct tc_shard_files *s, const uint32_t *id, const uint8_t *weight, int64_t n, struct tc_err *err)
 {
   if (!s->file && n > 0) TC_TRY(open_shard(s, err));
   uint16_t *u16 = s->buf;
@@ -88,31 +117,38 @@ int64_t tc_shard_files_put(struct tc_shard_files *s, const uint32_t *id, int64_t
     TC_TRY(tc_output_write(s->file, s->buf, k * s->header.width, err));
     at += k;
   }
+  if (s->weights) TC_TRY(tc_output_write(s->weights, weight, n, err));
   s->header.n_tokens += n;
   return n;
 }
 
 bool tc_shard_files_full(const struct tc_shard_files *s) { return s->file && s->header.n_tokens == s->shard_tokens; }
 
-/* The header, in place of the zeros that were there. */
-static int put_header(const struct tc_shard_files *s, struct tc_err *err)
+/* A header, in place of the zeros that were there. */
+static int put_header(const struct tc_shard_files *s, const struct tc_output *f, const void *header, size_t bytes,
+                      struct tc_err *err)
 {
   struct tc_again again = { 0 };
-  int32_t header[TC_SHARD_INTS];
   ssize_t n;
-  tc_shard_pack(&s->header, header);
-  do n = pwrite(tc_output_fd(s->file), header, sizeof header, 0);
+  do n = pwrite(tc_output_fd(f), header, bytes, 0);
   while (n < 0 && tc_again(&again, errno));
-  if (n == sizeof header) return TC_OK;
+  if (n == (ssize_t)bytes) return TC_OK;
   return tc_fail(err, TC_EUSER, "a shard of %s can't be written: its header: %s", s->out,
                  strerror(n < 0 ? errno : ENOSPC));
 }
 
 int tc_shard_files_finish(struct tc_shard_files *s, struct tc_err *err)
 {
+  int32_t header[TC_SHARD_INTS];
+  char of_weights[TC_WEIGHTS_BYTES];
   if (!s->file) return TC_OK;
-  TC_TRY(put_header(s, err));
-  struct tc_output *file = s->file;
+  tc_shard_pack(&s->header, header);
+  tc_weights_pack(s->header.n_tokens, of_weights);
+  TC_TRY(put_header(s, s->file, header, sizeof header, err));
+  if (s->weights) TC_TRY(put_header(s, s->weights, of_weights, sizeof of_weights, err));
+  struct tc_output *file = s->file, *beside = s->weights;
+  s->weights = NULL;
+  if (beside) TC_TRY(tc_output_finish(beside, err));      /* so that a shard never lies there without them */
   s->file = NULL;
   TC_TRY(tc_output_finish(file, err));
   s->number++;
@@ -122,7 +158,8 @@ int tc_shard_files_finish(struct tc_shard_files *s, struct tc_err *err)
 void tc_shard_files_end(struct tc_shard_files *s)
 {
   tc_output_abandon(s->file);
-  s->file = NULL;
+  tc_output_abandon(s->weights);
+  s->file = s->weights = NULL;
   free(s->buf);
   s->buf = NULL;
 }

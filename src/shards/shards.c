@@ -162,6 +162,7 @@ static void pipeline_free(struct pipeline *p)
   for (int i = 0; i < p->n_slots; i++) {
     free(p->slot[i].text);
     tc_ids_free(&p->slot[i].ids);
+    free(p->slot[i].weight);
   }
   TC_FREE(p->slot, p->state, p->encoder);
   pthread_cond_destroy(&p->change);
@@ -268,7 +269,7 @@ static int write_unit(struct maker *m, const struct tc_text_unit *u, int64_t ski
     return tc_fail(err, TC_EUSER, "text '%s' is not what it was when the shards in %s were begun",
                    m->o->text[u->at.source], m->o->out);
   for (int64_t at = skip; at < n;) {
-    const int64_t put = tc_shard_files_put(&m->shards, u->ids.id + at, n - at, err);
+    const int64_t put = tc_shard_files_put(&m->shards, u->ids.id + at, m->shards.weighted ? u->weight + at : NULL, n - at, err);
     if (put < 0) return (int)put;
     if (put == 0) return fail_size(err);                    /* the one file is full */
     at += put;
@@ -279,6 +280,8 @@ static int write_unit(struct maker *m, const struct tc_text_unit *u, int64_t ski
   m->note.empty += u->empty;
   m->note.invalid += u->invalid;
   m->note.bad += u->bad;
+  m->note.counted += u->counted;
+  m->note.special += u->special;
   return TC_OK;
 }
 
@@ -319,6 +322,7 @@ static int find_eod_byte(struct tc_shards_job *job, const struct tc_shards_opts 
 static int find_eod(struct tc_shards_job *job, const struct tc_shards_opts *o, struct tc_err *err)
 {
   if (!o->tokenizer) return find_eod_byte(job, o, err);
+  if (o->chat) return job->eod = -1, TC_OK;               /* templates end turns, not documents */
   const int64_t id = o->eod ? tc_tokenizer_find(job->t, o->eod) : tc_tokenizer_end_of_text(job->t);
   if (id < 0 && o->eod)
     return tc_fail(err, TC_EUSER, "--eod %.60s: tokenizer '%s' has no such token", o->eod, o->tokenizer);
@@ -356,7 +360,7 @@ static int begin_folder(struct maker *m, struct tc_err *err)
   const struct tc_shards_opts *o = m->o;
   bool found;
   TC_TRY(tc_shards_note_read(&m->note, &found, &m->p.job, err));
-  TC_TRY(tc_shard_files_check(o->out, &m->shards.header, o->shard_tokens, m->note.shards, m->note.tokens, err));
+  TC_TRY(tc_shard_files_check(&m->shards, m->note.shards, m->note.tokens, err));
   if (m->note.complete) return TC_OK;
   if (!found) TC_TRY(tc_shards_folder_tokenizer(o, m->tokenizer, m->tokenizer_bytes, err));
   if (!found) TC_TRY(tc_shards_note_write(&m->note, &m->p.job, err));
@@ -373,6 +377,7 @@ static int run(struct maker *m, struct tc_err *err)
                                         .vocab = vocab, .eod = m->p.job.eod };
   s->shard_tokens = s->single ? INT32_MAX : o->shard_tokens;
   s->kept = m->kept;
+  s->weighted = o->chat != NULL;
   s->n_kept = o->n_texts;
   m->note.at.line = 1;
   TC_TRY(s->single ? tc_shard_files_check_single(s, err) : begin_folder(m, err));
@@ -399,24 +404,28 @@ static int load_tokenizer(struct maker *m, struct tc_tokenizer **t, struct tc_er
 static int make(struct tc_shards_made *made, const struct tc_shards_opts *o, struct tc_err *err)
 {
   struct tc_tokenizer *t = NULL;
+  struct tc_chat *chat = NULL;
   struct maker m = { .o = o, .shards = { .out = o->out, .single = !o->tokenizer } };
   int lock = -1, status = load_tokenizer(&m, &t, err);
   m.was = tc_calloc((size_t)o->n_texts, sizeof *m.was);
   m.kept = tc_calloc((size_t)o->n_texts, sizeof *m.kept);
-  m.p.job = (struct tc_shards_job){ .o = o, .t = t, .was = m.was };
+  if (status == TC_OK && o->chat) status = tc_chat_new(&chat, o->chat, o->tokenizer, t, err);
+  m.p.job = (struct tc_shards_job){ .o = o, .t = t, .was = m.was, .chat = chat };
   if (status == TC_OK) status = find_eod(&m.p.job, o, err);
   if (status == TC_OK) status = check_texts(&m, err);
   if (status == TC_OK) status = tc_shards_folder_open(o, &lock, err);
   if (status == TC_OK) status = run(&m, err);
   if (status == TC_OK)
     *made = (struct tc_shards_made){ .tokens = m.note.tokens, .documents = m.note.documents, .empty = m.note.empty,
-                                     .invalid = m.note.invalid, .bad = m.note.bad, .first_bad = m.first_bad,
+                                     .invalid = m.note.invalid, .bad = m.note.bad, .counted = m.note.counted,
+                                     .special = m.note.special, .first_bad = m.first_bad,
                                      .shards = m.note.shards, .texts = o->n_texts, .vocab = tc_tokenizer_vocab(t) };
   pipeline_free(&m.p);
   tc_shard_files_end(&m.shards);
   tc_shards_note_free(&m.note);
   TC_FREE(m.was, m.kept, m.tokenizer);
   if (lock >= 0) close(lock);
+  tc_chat_free(chat);
   tc_tokenizer_free(t);
   return status;
 }

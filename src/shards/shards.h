@@ -12,6 +12,9 @@
  *   text_input.c      one source after the other as bytes: files, pipes, standard input
  *   units.c           bytes to units: pieces of text or lines that can be encoded separately
  *   encode_unit.c     a unit's text to ids
+ *   chat.[ch]         conversations to text, by the templates of chat.def
+ *   chat_line.c       a line of JSON to the turns of a conversation
+ *   encode_chat.c     a conversation to ids and their weights
  *   shards.c          the threads, progress, requests to stop
  *   shard_files.c     ids to shards
  *   shards_folder.c   the folder that they are for
@@ -28,6 +31,10 @@
 /* The words of --invalid, by enum tc_invalid. */
 extern const char *const tc_invalid_words[3];
 
+/* Which tokens of a conversation count: all answers, the last one, or everything. */
+extern const char *const tc_train_on_words[3];
+enum tc_train_on { TC_TRAIN_ANSWERS, TC_TRAIN_LAST, TC_TRAIN_ALL };
+
 struct tc_stop;
 struct tc_shards_opts {
   char *const *text;              /* [n_texts] names of files and folders; "-" is standard input */
@@ -36,6 +43,8 @@ struct tc_shards_opts {
   const char *tokenizer, *field, *eod;    /* tokenizer NULL: a token is a byte; field, eod: NULL: the default */
   bool jsonl, begin_token;
   int skip_bad;                   /* not 0: lines that can't be read are left out, and counted */
+  const char *chat;               /* lines are conversations, of this template; "": of the one beside the tokenizer; NULL: no */
+  int train_on;                   /* enum tc_train_on */
   int64_t shard_tokens;
   int threads;                    /* 0: as many as CPUs */
   enum tc_invalid invalid;
@@ -46,6 +55,7 @@ struct tc_shards_opts {
 struct tc_shards_made {
   int64_t tokens, documents;
   int64_t empty, invalid, bad;    /* documents and lines that were left out, and parts that are no UTF-8 */
+  int64_t counted, special;       /* of conversations: tokens to be trained on, special tokens in contents */
   struct tc_err first_bad;        /* the first line that this call left out, and why */
   int shards, texts;              /* texts: files of text */
   int64_t vocab;

@@ -21,7 +21,7 @@ static bool has_ending(const char *name, const char *ending)
 
 static bool is_jsonl(const char *name) { return has_ending(name, ".jsonl") || has_ending(name, ".ndjson"); }
 
-bool tc_text_is_jsonl(const struct tc_shards_opts *o, int source) { return o->jsonl || is_jsonl(o->text[source]); }
+bool tc_text_is_jsonl(const struct tc_shards_opts *o, int source) { return o->jsonl || o->chat || is_jsonl(o->text[source]); }
 
 static int take(struct tc_texts *t, struct folder *at, FTS *walk, FTSENT *e, struct tc_err *err)
 {

@@ -18,6 +18,8 @@ struct tc_encoder {
   pcre2_jit_stack *stack;                       /* NULL without JIT */
   struct tc_ids *out;
   struct tc_err *err;
+  struct tc_marks *marks;                       /* NULL: nobody asks */
+  const char *text;                             /* the whole, for marks */
 };
 
 int tc_encoder_new(struct tc_encoder **out, const struct tc_tokenizer *t, struct tc_err *err)
@@ -48,6 +50,8 @@ void tc_encoder_free(struct tc_encoder *e)
   pcre2_jit_stack_free(e->stack);
   free(e);
 }
+
+const struct tc_tokenizer *tc_encoder_tokenizer(const struct tc_encoder *e) { return e->t; }
 
 /* ---- steps of the normalizer and the pre-tokenizer ---------------------------------------- */
 
@@ -294,6 +298,12 @@ static bool is_word_alone(const char *s, size_t n, size_t begin, size_t end)
          !(end < n && tc_is_word(tc_utf8_at(s + end, &bytes)));
 }
 
+static void put_mark(const struct tc_encoder *e, const struct tc_added_list *l, const char *at, bool within)
+{
+  struct tc_marks *m = e->marks;
+  if (m && l == &e->t->raw) TC_APPEND(m->at, m->n, m->cap, ((struct tc_mark){ (size_t)(at - e->text), e->out->n, within }));
+}
+
 /* Looks for the added tokens of a list, the leftmost first, of those the longest; `next` takes what is between. */
 static int find_added(struct tc_encoder *e, const struct tc_added_list *l, struct part p,
                       int (*next)(struct tc_encoder *, struct part))
@@ -312,7 +322,9 @@ static int find_added(struct tc_encoder *e, const struct tc_added_list *l, struc
     if (a->lstrip) begin -= space_at_end(s + from, begin - from);      /* no byte is looked at for two tokens */
     if (a->rstrip) end += space_at_front(s + end, p.n - end);
     if (begin > from) TC_TRY(next(e, part_of(p, from, begin)));
+    put_mark(e, l, s + begin, true);
     TC_APPEND(e->out->id, e->out->n, e->out->cap, a->id);
+    put_mark(e, l, s + end, false);
     from = end;
   }
   return from < p.n ? next(e, part_of(p, from, p.n)) : TC_OK;
@@ -337,6 +349,21 @@ static int normalize(struct tc_encoder *e, struct part p)
 static int encode_text(struct tc_encoder *e, const char *s, size_t n, enum where where)
 {
   return n ? find_added(e, &e->t->raw, (struct part){ s, n, where }, normalize) : TC_OK;
+}
+
+int tc_encode_marked(struct tc_encoder *e, const char *text, size_t n, struct tc_ids *out, struct tc_marks *marks,
+                     struct tc_err *err)
+{
+  e->out = out, e->err = err, e->marks = marks, e->text = text;
+  const int rc = encode_text(e, text, n, BEGINS);
+  e->marks = NULL;
+  return rc;
+}
+
+int tc_encode_between(struct tc_encoder *e, const char *text, size_t from, size_t to, struct tc_ids *out, struct tc_err *err)
+{
+  e->out = out, e->err = err;
+  return to > from ? normalize(e, part_of((struct part){ text, to, BEGINS }, from, to)) : TC_OK;
 }
 
 /* Takes a text through the steps of the normalizer alone. */

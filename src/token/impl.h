@@ -134,6 +134,16 @@ int tc_load_normalizer(struct tc_tokenizer *t, const json_t *j, struct tc_err *e
 int tc_load_pre_tokenizer(struct tc_tokenizer *t, const json_t *j, struct tc_err *err);
 int tc_load_post_processor(struct tc_tokenizer *t, const json_t *j, struct tc_err *err);
 /* ---- encode.c ---- */
+const struct tc_tokenizer *tc_encoder_tokenizer(const struct tc_encoder *e);
+/* Where an added token of the raw text begins (within: the bytes from there to the next mark are its own) or ends: the byte,
+ * and how many ids are before it. What is between two added tokens is encoded without regard to anything else. */
+struct tc_mark { size_t byte, ids; bool within; };
+struct tc_marks { struct tc_mark *at; size_t n, cap; };      /* owned; in the order of the text */
+/* As tc_encode of valid text; appends to *marks. */
+int tc_encode_marked(struct tc_encoder *e, const char *text, size_t n, struct tc_ids *out, struct tc_marks *marks,
+                     struct tc_err *err);
+/* Appends the ids of text[from, to), which begins at a mark and has no added token, as a text that ends there. */
+int tc_encode_between(struct tc_encoder *e, const char *text, size_t from, size_t to, struct tc_ids *out, struct tc_err *err);
 /* text in the form in which normalized added tokens are looked for; a copy in the pool. */
 int tc_normalized(struct tc_tokenizer *t, const char *text, struct tc_bytes *out, struct tc_err *err);
 

@@ -15,6 +15,7 @@
  *   words.c     tables: bytes to id, pair to merge, added tokens as a sorted list
  *   utf8.c      what is valid UTF-8; normal forms
  *   encode.c    the steps of encoding
+ *   places.c    where bytes of a text are among its ids
  *   bpe.c       merges, and the cache of short pieces
  *   cut.c       where a text may be cut, and which characters no merge joins
  *   decode.c    the decoder: ids to text */
@@ -58,7 +59,7 @@ int64_t tc_tokenizer_find(const struct tc_tokenizer *t, const char *text);
 /* Local. The text of an added token; NULL: the id is not one's. Borrowed. */
 const char *tc_tokenizer_added(const struct tc_tokenizer *t, uint32_t id);
 /* Local. The token that ends a text, by the names that tokenizers give to it: <|endoftext|>, <|end_of_text|>, </s> or
- * <eos>; -1: there is none. */
+ * <eos>, an added token if there is one; -1: there is none. */
 int64_t tc_tokenizer_end_of_text(const struct tc_tokenizer *t);
 /* Local. What the post-processor's template puts before and after a document; borrowed. */
 const struct tc_ids *tc_tokenizer_begin(const struct tc_tokenizer *t);
@@ -117,6 +118,14 @@ int tc_encode(struct tc_encoder *e, const char *text, size_t n, enum tc_invalid 
 int tc_encode_on(struct tc_encoder *e, const char *text, size_t n, enum tc_invalid how, struct tc_ids *out,
                  int64_t *n_invalid, struct tc_err *err);
 
+/* A place in a text, by its byte, and where it is among the ids: how many end at or before it, and how many begin before
+ * it, which is one more if it is within a token. */
+struct tc_id_place { size_t byte, ended, begun; };
+/* Local. Appends the ids of text[n] to *out, and finds the places, whose bytes ascend and are at most n; counts are from
+ * out->n before the call on. TC_EUSER: as tc_encode, and invalid UTF-8. */
+int tc_encode_places(struct tc_encoder *e, const char *text, size_t n, struct tc_id_place *place, size_t n_places,
+                     struct tc_ids *out, struct tc_err *err);
+
 /* Local. Appends the ids of text[n] as a model reads a text: the tokenizer's begin tokens, then the text's. e NULL: a
  * token is a byte. TC_EUSER: as tc_encode, and invalid UTF-8. */
 int tc_encode_begun(struct tc_encoder *e, const char *text, size_t n, struct tc_ids *out, struct tc_err *err);
@@ -147,5 +156,8 @@ bool tc_utf8_cut(const char *text, size_t n);
 /* Local. text[n] with U+FFFD in place of each maximal invalid part, whose number is added to *parts: *bytes of
  * them, owned by the caller. */
 char *tc_utf8_replace(const char *text, size_t n, size_t *bytes, int64_t *parts);
+
+/* Local. text[n], which is valid, without white space at its ends, as Python's str.strip() has it. */
+void tc_utf8_strip(const char **text, size_t *n);
 
 #endif

@@ -148,6 +148,23 @@ static void append(char **buf, size_t *len, size_t *cap, const char *s, size_t n
   *len += n;
 }
 
+/* What str.isspace() of Python is true of: also the separators U+001C to U+001F. */
+static bool is_stripped(uint32_t c) { return tc_is_space(c) || (c >= 0x1c && c <= 0x1f); }
+
+void tc_utf8_strip(const char **text, size_t *n)
+{
+  const char *s = *text, *end = s + *n;
+  size_t bytes;
+  for (; s < end && is_stripped(tc_utf8_at(s, &bytes)); s += bytes) ;
+  for (const char *last = end; s < end; end = last) {
+    do last--;
+    while (((unsigned char)*last & 0xc0) == 0x80);
+    if (!is_stripped(tc_utf8_at(last, &bytes))) break;
+  }
+  *text = s;
+  *n = (size_t)(end - s);
+}
+
 static int class_of(int32_t c) { return utf8proc_get_property(c)->combining_class; }
 
 /* Sorts marks by their classes, those of one class in their order: in as many steps as there are marks, since a text may

@@ -45,11 +45,14 @@ static int open_set(struct tc_train *t, int k, bool val, const struct tc_config 
   const struct tc_list *words = val && !split ? &c->data_val : &c->data_train;
   const struct tc_data_opts o = { .word = words->item, .n = words->n, .format = c->data_format,
                                   .part = !split ? 0 : val ? 2 : 1, .context = t->run.stages[k].context, .vocab = m->vocab,
-                                  .files = TC_MAX(most_files(t) / t->run.n_stages, 2) };
+                                  .files = TC_MAX(most_files(t) / t->run.n_stages, 2),
+                                  .pack = c->data_documents == TC_DOCUMENTS_PACK, .cut = c->data_long == TC_LONG_CUT };
   struct tc_data **out = val ? &t->batches.stage[k].val : &t->batches.stage[k].train;
   for (int i = 0; i < k && !*out; i++) {
     const struct tc_list *other = val && !split ? &c->data_val : &t->run.stages[i].c.data_train;
-    if (t->run.stages[i].context == o.context && other->item == words->item)
+    const struct tc_config *of = &t->run.stages[i].c;
+    const bool packed = of->data_documents == TC_DOCUMENTS_PACK, cut = of->data_long == TC_LONG_CUT;
+    if (t->run.stages[i].context == o.context && other->item == words->item && packed == o.pack && (!packed || cut == o.cut))
       *out = val ? t->batches.stage[i].val : t->batches.stage[i].train;
   }
   return *out ? 0 : tc_run_data(&t->run, out, &o, err);
@@ -61,6 +64,9 @@ static int check_tokens(struct tc_train *t, int k, const struct tc_config *c, st
   struct tc_stage_data *s = &t->batches.stage[k];
   TC_TRY(tc_data_same_tokenizer(t->batches.stage[0].train, s->train, err));
   TC_TRY(tc_data_same_tokenizer(s->train, s->val, err));
+  if (c->data_documents == TC_DOCUMENTS_PACK && c->data_order == TC_ORDER_DRAWS)
+    return tc_fail(err, TC_EUSER, "data.documents = pack takes whole samples, and data.order = draws begins at any token: "
+                   "data.order = permutation would fit");
   if (c->data_documents != TC_DOCUMENTS_MASK) return 0;
   TC_TRY(tc_documents_end(&s->end_token, c->data_end_token, s->train, err));
   return c->data_val.n ? tc_documents_same(s->end_token, c->data_end_token, s->val, err) : 0;
@@ -74,7 +80,11 @@ static int open_stage(struct tc_train *t, int k, struct tc_err *err)
   TC_TRY(open_set(t, k, true, c, err));
   TC_TRY(check_tokens(t, k, c, err));
   const bool other = k == 0 || tc_stage_has(t->run.cfg, k + 1, "data.train");
-  if (t->run.rank == 0 && other) tc_data_warn(s->train, c->data_val.n ? s->val : NULL);
+  if (t->run.rank == 0 && other) {
+    tc_data_warn(s->train, c->data_val.n ? s->val : NULL);
+    tc_data_say_packed(s->train, "training");
+    tc_data_say_packed(s->val, "validation");
+  }
   s->order = (struct tc_data_stage){ .d = s->train, .before = t->run.stages[k].first - 1,
                                      .origin = tc_calloc((size_t)tc_data_sources(s->train), sizeof *s->order.origin) };
   return 0;
@@ -98,7 +108,7 @@ static void find_origins(struct tc_train *t)
 int tc_train_data_open(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->run.cfg;
-  bool masks = false;
+  bool masks = false, packs = false;
   tc_at_phase("opening the data");
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
@@ -108,9 +118,12 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
     const int rc = open_stage(t, k, &why);
     if (rc < 0) return k ? tc_fail(err, rc, "stage %d: %s", k + 1, why.text) : (*err = why, rc);
     masks |= t->run.stages[k].c.data_documents == TC_DOCUMENTS_MASK;
+    packs |= tc_data_packed(t->batches.stage[k].train);
   }
   if (!masks && c->data_end_token != TC_AUTO && t->run.rank == 0)
     tc_warn("data.end_token = %lld has no effect without data.documents = mask", (long long)c->data_end_token);
+  if (!packs && c->data_long != TC_LONG_CUT && t->run.rank == 0)
+    tc_warn("data.long = leave_out has no effect without data.documents = pack");
   find_origins(t);
   tc_train_data_stage(t, 0);
   t->batches.val_loss = tc_calloc((size_t)tc_data_sources(t->batches.val), sizeof *t->batches.val_loss);
@@ -202,13 +215,17 @@ static int64_t all_eval_batches(const struct tc_train *t)
   return n;
 }
 
+static struct tc_samples samples(const struct tc_train *t)
+{
+  return (struct tc_samples){ t->run.cfg->data_order, (uint64_t)t->run.cfg->train_seed_data, t->run.opts.gpt.batch };
+}
+
 /* Sequence b of a step's batch; a tc_prefetch_fn, as is the next. */
 static int read_train(void *ctx, struct tc_reader *r, int64_t step, int64_t b, const struct tc_batch *to,
                       struct tc_err *err)
 {
   const struct tc_train *t = ctx;
-  const struct tc_samples s = { t->run.cfg->data_order, (uint64_t)t->run.cfg->train_seed_data,
-                                t->run.opts.gpt.batch };
+  const struct tc_samples s = samples(t);
   return tc_data_train_stage(&t->batches.stage[t->run.at].order, r, &s, step, b, to, err);
 }
 
@@ -225,7 +242,29 @@ static int read_val(void *ctx, struct tc_reader *r, int64_t batch, int64_t b, co
     return tc_data_window(t->batches.val, r, source, w, to, err);
   memset(to->tokens, 0, bytes);                  /* windows beyond the last count for nothing */
   memset(to->targets, -1, bytes);
+  if (to->starts) memset(to->starts, 0, bytes);
   return 0;
+}
+
+int64_t tc_train_counted(struct tc_train *t, int64_t step)
+{
+  struct tc_batches *b = &t->batches;
+  const struct tc_samples s = samples(t);
+  const int64_t all = t->run.opts.gpt.batch * t->run.opts.model.context;
+  int64_t n = all;
+  if (!b->train || !tc_data_weighted(b->train) || b->err.status < 0) return all;
+  const struct tc_data_stage *stage = &b->stage[t->run.at].order;
+  if (tc_data_counted(stage, NULL, &s, step + t->rollback.skipped, &n, &b->err) < 0) return all;
+  if (n == 0) tc_data_fail_silent(stage, &s, step + t->rollback.skipped, &b->err);
+  return TC_MAX(n, 1);
+}
+
+int tc_train_val_counted(const struct tc_train *t, int source, int64_t windows, double *n, struct tc_err *err)
+{
+  int64_t counted = 0;
+  for (int64_t i = 0; i < windows; i++) TC_TRY(tc_data_window_counted(t->batches.val, NULL, source, i, &counted, err));
+  *n = (double)counted / (double)t->run.opts.model.context;
+  return TC_OK;
 }
 
 /* FNV-1a of each sequence of a training batch, for the step's line. */
@@ -270,19 +309,20 @@ static int take(struct tc_train *t, const struct tc_runtime *rt, int64_t b0, int
 static int read_rows(struct tc_train *t, const struct tc_runtime *rt, int64_t row0, int64_t rows,
                      const struct tc_batch *to, int32_t *starts, struct tc_err *err)
 {
+  const bool packed = tc_data_packed(t->batches.eval_batch >= 0 ? t->batches.val : t->batches.train);
   const struct tc_row_order *order = &t->run.prog[TC_TRAIN]->graph->rows;
   const int64_t T = order->T, each = order->cp > 1 ? order->sequences : 1, block = each * T;      /* sequences that are mixed */
   const int64_t b0 = row0 / block * each, n = tc_ceil_div(row0 + rows, block) * each - b0;
   const int32_t end = t->batches.end_token;
   if (rows == n * T && order->cp <= 1) {
-    TC_TRY(take(t, rt, b0, n, to, err));
-    if (starts) tc_documents_starts(to->tokens, rows, T, end, starts);
+    TC_TRY(take(t, rt, b0, n, &(struct tc_batch){ to->tokens, to->targets, packed ? starts : NULL }, err));
+    if (starts && !packed) tc_documents_starts(to->tokens, rows, T, end, starts);
     return 0;
   }
   int32_t *whole = tc_malloc((size_t)(3 * n * T) * sizeof *whole);
   int32_t *const part[3] = { to->tokens, to->targets, starts };
-  int rc = take(t, rt, b0, n, &(struct tc_batch){ whole, whole + n * T }, err);
-  if (rc == 0 && starts) tc_documents_starts(whole, n * T, T, end, whole + 2 * n * T);
+  int rc = take(t, rt, b0, n, &(struct tc_batch){ whole, whole + n * T, packed ? whole + 2 * n * T : NULL }, err);
+  if (rc == 0 && starts && !packed) tc_documents_starts(whole, n * T, T, end, whole + 2 * n * T);
   for (int k = 0; k < 3 && rc == 0; k++)
     for (int64_t i = 0; i < rows && part[k]; i++)
       part[k][i] = whole[k * n * T + tc_natural_row(order, row0 + i) - b0 * T];
@@ -294,7 +334,7 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
                    int32_t *tokens, int32_t *targets, int32_t *starts)
 {
   struct tc_train *t = ctx;
-  const struct tc_batch to = { tokens, targets };
+  const struct tc_batch to = { tokens, targets, NULL };
   if (t->tasks.asking) {
     tc_forward_fill(t->tasks.forward, rt, row0, rows, tokens, targets, starts);
     return;

@@ -188,6 +188,7 @@ struct tc_train {
 
 struct tc_step_report {
   int64_t step, tokens, step_ns;
+  int64_t counted;                               /* of its targets, those that the loss counts */
   char time[24];                                 /* when it ended, by tc_iso_time */
   int64_t wait_ns, pp_wait_ns;                   /* for transfers; of those on pp */
   struct tc_slowest slowest;                     /* rank 0 of several */

@@ -71,7 +71,7 @@ static int evaluate_source(struct tc_train *t, int source, int64_t first, const 
 {
   const int64_t B = t->run.opts.gpt.batch, batches = tc_train_eval_batches(t, source);
   const int64_t windows = tc_train_eval_windows(t, source);
-  double sum = 0;
+  double sum = 0, counted = 0;
   for (int64_t i = 0; i < batches; i++) {
     tc_train_data_from(t, first + i);
     int rc = tc_exec_run(t->run.exec, tc_run_index(&t->run, TC_EVAL), rt, err);
@@ -79,7 +79,8 @@ static int evaluate_source(struct tc_train *t, int source, int64_t first, const 
     if (rc < 0) return rc;
     sum += tc_exec_scalar(t->run.exec, tc_run_index(&t->run, TC_EVAL), t->run.prog[TC_EVAL]->graph->loss) * (double)B;
   }
-  *loss = sum / (double)windows;
+  TC_TRY(tc_train_val_counted(t, source, windows, &counted, err));
+  *loss = sum / counted;                        /* NaN if none counts */
   return 0;
 }
 
@@ -109,11 +110,13 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
   const struct tc_graph *g = t->run.prog[TC_TRAIN]->graph;
   const int train = tc_run_index(&t->run, TC_TRAIN);
   int64_t t0 = tc_now_ns();
+  r->counted = tc_train_counted(t, r->step);
+  rt.loss_scale = (float)((double)(t->run.opts.gpt.batch * t->run.opts.model.context) / (double)r->counted);
   tc_fault_begin(&t->fault, t->run.rank, r->step);
   TC_TRY(tc_exec_run(t->run.exec, train, &rt, err));
   tc_fault_end(&t->fault, t->run.rank, r->step,
                tc_now_ns() - t0 - tc_exec_wait_ns(t->run.exec, -1));
-  r->loss = tc_exec_scalar(t->run.exec, train, g->loss);
+  r->loss = tc_exec_scalar(t->run.exec, train, g->loss) * tc_loss_scale(&rt);
   r->grad_norm = tc_exec_scalar(t->run.exec, train, g->grad_norm);
   r->lr = (double)rt.lr;
   r->step_ns = tc_now_ns() - t0;

@@ -28,7 +28,7 @@ enum { MOST_KNOWN = 200, MOST_VALUE = 400 };
 static const char *const floats[] = {
   "model.norm_eps", "model.rope_theta", "train.lr", "train.min_lr", "train.weight_decay", "train.beta1", "train.beta2",
   "train.eps", "train.clip", "train.dropout", "model.sliding_theta", "model.attn_scale", "model.attn_cap", "model.logit_cap",
-  "model.embed_scale", "model.residual_scale", "model.logit_divisor", "model.z_loss"
+  "model.embed_scale", "model.residual_scale", "model.logit_divisor", "model.z_loss", "train.momentum", "train.muon_momentum"
 };
 
 static int read_help(struct known *k)
@@ -280,7 +280,8 @@ static int fuzz_option(struct fuzz *f, const struct known *k)
   const int rc = tc_config_new(&c, 2, argv, &err);
   const char *what = NULL;
   if (pair && want && rc < 0 && strstr(err.text, "has to be at most train.lr")) want = false;
-  if (want && rc < 0 && strstr(err.text, "open file of train.rows")) want = false;       /* what is no row names a file */
+  if (want && rc < 0 && strstr(err.text, " file of train.rows ")) want = false;          /* what is no row names a file */
+  if (want && rc < 0 && strstr(err.text, " = stage is after each stage, but the run has only one")) want = false;
   if ((rc == 0) != want) what = want ? "a good value was refused" : "a bad value was taken";
   else if (rc < 0 && (rc != TC_EUSER || !is_sentence(&err))) what = "no sentence";
   if (!what && fits_line(value)) {

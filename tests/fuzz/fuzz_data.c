@@ -283,7 +283,7 @@ static int check_set(struct fuzz *z, const struct set *s, struct tc_data *d)
 {
   enum { BATCH = 5, STEPS = 6 };
   int32_t x[60], y[60];
-  const struct tc_batch to = { x, y };
+  const struct tc_batch to = { x, y, NULL };
   struct reading r = { d, { fuzz_below(z, 2) ? TC_ORDER_DRAWS : TC_ORDER_PERMUTATION, fuzz_next(z), BATCH } };
   struct tc_blend b = blend_of(s);
   struct tc_prefetch *a = NULL;
@@ -485,7 +485,7 @@ int main(int argc, char **argv)
     make_set(&z, &s, top);
     for (int i = 0; i < s.n_words; i++) word[i] = s.word[i];
     const bool hurt = fuzz_below(&z, 4) == 0 && damage(&z, &s, damaged);
-    const struct tc_data_opts o = { word, s.n_words, s.format, s.part, s.context, s.vocab, 0, false, false };
+    const struct tc_data_opts o = { word, s.n_words, s.format, s.part, s.context, s.vocab, 0, false, false, false, false };
     const int rc = tc_data_open(&d, &o, &err);
     const struct token_file *no_text = find_no_text(&s);
     const bool mixed = s.has_text && s.has_tokens, wrong = hurt || no_text || mixed;

@@ -62,7 +62,7 @@ static inline void put_shard(const char *file, uint64_t hash, int32_t vocab, int
 static inline struct tc_data *must_open(char *const *files, int n, enum tc_data_format format, int part,
                                         int64_t context, int64_t vocab)
 {
-  const struct tc_data_opts o = { files, n, format, part, context, vocab, 0, false, false };
+  const struct tc_data_opts o = { files, n, format, part, context, vocab, 0, false, false, false, false };
   struct tc_err err = { 0 };
   struct tc_data *d = NULL;
   if (tc_data_open(&d, &o, &err) != 0) {
@@ -77,7 +77,7 @@ static inline int draw(struct tc_data *d, uint64_t seed, int64_t step, int64_t b
                        int32_t *tokens, int32_t *targets, struct tc_err *err)
 {
   const struct tc_samples s = { TC_ORDER_DRAWS, seed, b0 + n };
-  return tc_data_train(d, NULL, &s, step, b0, n, &(struct tc_batch){ tokens, targets }, err);
+  return tc_data_train(d, NULL, &s, step, b0, n, &(struct tc_batch){ tokens, targets, NULL }, err);
 }
 
 /* The same, which must not fail. */

@@ -131,8 +131,8 @@ static void test_same_samples(void)
   struct tc_err err = { 0 };
   int32_t x[256], y[256], x2[256], y2[256];
   TC_ASSERT(tc_data_open(&a, &of_text, &err) == 0 && tc_data_open(&b, &of_shard, &err) == 0);
-  TC_ASSERT(tc_data_train(a, NULL, &s, 5, 0, 4, &(struct tc_batch){ x, y }, &err) == 0);
-  TC_ASSERT(tc_data_train(b, NULL, &s, 5, 0, 4, &(struct tc_batch){ x2, y2 }, &err) == 0);
+  TC_ASSERT(tc_data_train(a, NULL, &s, 5, 0, 4, &(struct tc_batch){ x, y, NULL }, &err) == 0);
+  TC_ASSERT(tc_data_train(b, NULL, &s, 5, 0, 4, &(struct tc_batch){ x2, y2, NULL }, &err) == 0);
   ok(memcmp(x, x2, sizeof x) == 0 && memcmp(y, y2, sizeof y) == 0, "... the same samples");
   tc_data_free(a);
   tc_data_free(b);

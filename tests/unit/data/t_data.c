@@ -22,7 +22,7 @@ static void warn_here(const char *fmt, ...)
 }
 
 #define tc_warn warn_here
-#include "src/data/data.c"
+#include "src/data/identity.c"
 #undef tc_warn
 
 /* `word` (and the file's name) must be in the sentence. */
@@ -30,7 +30,7 @@ static void refused(char *file, enum tc_data_format format, int64_t vocab, const
 {
   struct tc_err err = { 0 };
   struct tc_data *d = NULL;
-  const struct tc_data_opts o = { &file, 1, format, 0, 8, vocab, 0, false, false };
+  const struct tc_data_opts o = { &file, 1, format, 0, 8, vocab, 0, false, false, false, false };
   is_int(tc_data_open(&d, &o, &err), TC_EUSER, "refused: %s", word);
   ok(d == NULL, "  nothing is open");
   says(&err, file, word);
@@ -134,7 +134,7 @@ static void test_windows(struct tc_data *d, const uint8_t *stream, int lo, int h
   int64_t n = tc_data_windows(d, 0);
   int bad = 0;
   for (int64_t w = 0; w < n; w++) {
-    bad += tc_data_window(d, NULL, 0, w, &(struct tc_batch){ x, y }, &err) != 0;
+    bad += tc_data_window(d, NULL, 0, w, &(struct tc_batch){ x, y, NULL }, &err) != 0;
     for (int i = 0; i < CONTEXT; i++) {
       int64_t at = lo + w * CONTEXT + i;
       bad += at + 1 >= hi || x[i] != stream[at] || y[i] != stream[at + 1];
@@ -316,7 +316,7 @@ static void test_vocab(const char *dir)
     struct tc_data *d = must_open(&file, 1, TC_FORMAT_BIN, 0, CTX, 50257);
     for (int64_t step = 1; step <= tc_data_windows(d, 0); step++) {
       struct tc_err err = { 0 };
-      const int rc = tc_data_train(d, NULL, &s, step, 0, 1, &(struct tc_batch){ x, y }, &err);
+      const int rc = tc_data_train(d, NULL, &s, step, 0, 1, &(struct tc_batch){ x, y, NULL }, &err);
       failed += rc == TC_EUSER && strstr(err.text, place) && strstr(err.text, file) &&
                 strstr(err.text, "was the file made with another tokenizer?");
       other += rc != 0;
@@ -329,7 +329,7 @@ static void test_vocab(const char *dir)
     d = must_open(&file, 1, TC_FORMAT_BIN, 0, CTX, 50258);
     const int64_t at = TC_MIN(where[i] / CTX, tc_data_windows(d, 0) - 1);
     struct tc_err err = { 0 };
-    is_int(tc_data_window(d, NULL, 0, at, &(struct tc_batch){ x, y }, &err), 0, "... a larger vocabulary takes it");
+    is_int(tc_data_window(d, NULL, 0, at, &(struct tc_batch){ x, y, NULL }, &err), 0, "... a larger vocabulary takes it");
     tc_data_free(d);
   }
   put(text, "0123456789abcdefghij\xff", 21);

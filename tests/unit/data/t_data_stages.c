@@ -78,7 +78,7 @@ static int64_t wrong_samples(struct tally *t, const struct tc_data_stage *s, con
     for (int64_t b = 0; b < how->batch; b++) {
       int32_t x[MOST_CONTEXT], y[MOST_CONTEXT];
       int source;
-      TC_ASSERT(tc_data_train_stage(s, NULL, how, step, b, &(struct tc_batch){ x, y }, NULL) == 0);
+      TC_ASSERT(tc_data_train_stage(s, NULL, how, step, b, &(struct tc_batch){ x, y, NULL }, NULL) == 0);
       tc_blend_at(&blend, first++, &source);
       of[source]++;
       const int file = file_of(s->d, source), nth = nth_of(s->d, source);

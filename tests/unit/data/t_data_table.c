@@ -33,7 +33,7 @@ static struct tc_data *elsewhere(const struct tc_data *d)
 static int take_samples(struct tc_data *d, int64_t step, int32_t out[2][BATCH * CONTEXT], struct tc_err *err)
 {
   const struct tc_samples s = { TC_ORDER_PERMUTATION, 7, BATCH };
-  return tc_data_train(d, NULL, &s, step, 0, BATCH, &(struct tc_batch){ out[0], out[1] }, err);
+  return tc_data_train(d, NULL, &s, step, 0, BATCH, &(struct tc_batch){ out[0], out[1], NULL }, err);
 }
 
 /* Files of text, shards and blends of both, in parts. */
@@ -58,7 +58,8 @@ static void test_drawn(const char *dir)
     }
     struct tc_data *d;
     struct tc_err err = { 0 };
-    const struct tc_data_opts o = { word, n, shards ? TC_FORMAT_BIN : TC_FORMAT_TEXT, trial % 4 % 3, CONTEXT, 256, 0, false, false };
+    const struct tc_data_opts o = { .word = word, .n = n, .format = shards ? TC_FORMAT_BIN : TC_FORMAT_TEXT,
+                                    .part = trial % 4 % 3, .context = CONTEXT, .vocab = 256 };
     TC_ASSERT(tc_data_open(&d, &o, &err) == 0);
     struct tc_data *there = elsewhere(d);
     int32_t want[2][BATCH * CONTEXT], got[2][BATCH * CONTEXT];

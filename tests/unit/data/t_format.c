@@ -12,7 +12,7 @@ enum { CONTEXT = 8, VOCAB = 100000 };
 
 static struct tc_data_opts opts(char *const *word, int n, enum tc_data_format format)
 {
-  return (struct tc_data_opts){ word, n, format, 0, CONTEXT, VOCAB, 0, false, false };
+  return (struct tc_data_opts){ word, n, format, 0, CONTEXT, VOCAB, 0, false, false, false, false };
 }
 
 /* ---- names and formats ---------------------------------------------------------------------- */
@@ -104,7 +104,7 @@ static void test_opened(void)
     is_int(tc_data_tokens(d), rows[i].tokens, "... its tokens");
     is_int(tc_data_sources(d), rows[i].sources, "... its sources");
     for (int64_t w = 0; w < tc_data_windows(d, 0); w++) {
-      wrong += tc_data_window(d, NULL, 0, w, &(struct tc_batch){ x, y }, &err) != 0;
+      wrong += tc_data_window(d, NULL, 0, w, &(struct tc_batch){ x, y, NULL }, &err) != 0;
       for (int k = 0; k < CONTEXT; k++)
         wrong += x[k] != 'a' + (w * CONTEXT + k) % N % 26 || y[k] != 'a' + (w * CONTEXT + k + 1) % N % 26;
     }
@@ -408,7 +408,7 @@ static void test_terabyte(void)
     return;
   }
   char *word = (char *)(uintptr_t)"large";
-  struct tc_data_opts o = { &word, 1, TC_FORMAT_AUTO, 1, 2048, 50257, 0, false, false };
+  struct tc_data_opts o = { &word, 1, TC_FORMAT_AUTO, 1, 2048, 50257, 0, false, false, false, false };
   struct tc_data *d;
   struct tc_data_identity id;
   struct tc_err err = { 0 };
@@ -424,7 +424,7 @@ static void test_terabyte(void)
   const struct tc_samples s = { TC_ORDER_PERMUTATION, 1, 1 };
   int failed = 0;
   for (int step = 1; step <= 2000; step++)
-    failed += tc_data_train(d, NULL, &s, step * INT64_C(100000), 0, 1, &(struct tc_batch){ x, y }, &err) != 0;
+    failed += tc_data_train(d, NULL, &s, step * INT64_C(100000), 0, 1, &(struct tc_batch){ x, y, NULL }, &err) != 0;
   is_int(failed, 0, "... samples of all of it %s", err.text);
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
   skip("sanitizers use memory of their own");

@@ -46,7 +46,7 @@ static int take_batch(struct tc_prefetch *a, int64_t key, int64_t next, struct t
 {
   int32_t x[B * CONTEXT], y[B * CONTEXT];
   int wrong = 0;
-  const int rc = tc_prefetch_take(a, key, next, 0, B, &(struct tc_batch){ x, y }, err);
+  const int rc = tc_prefetch_take(a, key, next, 0, B, &(struct tc_batch){ x, y, NULL }, err);
   for (int i = 0; i < B * CONTEXT && rc == 0; i++) wrong += x[i] != key || y[i] != key;
   is_int(wrong, 0, "batch %lld, then %lld", (long long)key, (long long)next);
   return rc;
@@ -157,10 +157,10 @@ static void test_shared(const char *dir)
   struct tc_data *d = must_open(name, FILES, TC_FORMAT_TEXT, 0, CONTEXT, 256);
   struct tc_err err = { 0 };
   for (int64_t i = 0; i < STEPS; i++)
-    TC_ASSERT(tc_data_train(d, NULL, &s, i + 1, 0, B, &(struct tc_batch){ want[i][0], want[i][1] }, &err) == 0);
+    TC_ASSERT(tc_data_train(d, NULL, &s, i + 1, 0, B, &(struct tc_batch){ want[i][0], want[i][1], NULL }, &err) == 0);
   for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
     const int places = rows[k].places;
-    const struct tc_data_opts o = { name, FILES, TC_FORMAT_TEXT, 0, CONTEXT, 256, places, false, false };
+    const struct tc_data_opts o = { name, FILES, TC_FORMAT_TEXT, 0, CONTEXT, 256, places, false, false, false, false };
     struct tc_prefetch *a;
     int wrong = 0;
     tc_data_free(d);
@@ -170,7 +170,7 @@ static void test_shared(const char *dir)
     TC_ASSERT(tc_prefetch_new(&a, d, read_sample, d, &err) == 0);
     for (int64_t i = 0; i < STEPS; i++) {
       int32_t x[B * CONTEXT], y[B * CONTEXT];
-      wrong += tc_prefetch_take(a, i + 1, i + 2, 0, B, &(struct tc_batch){ x, y }, &err) != 0;
+      wrong += tc_prefetch_take(a, i + 1, i + 2, 0, B, &(struct tc_batch){ x, y, NULL }, &err) != 0;
       wrong += memcmp(x, want[i][0], sizeof x) != 0 || memcmp(y, want[i][1], sizeof y) != 0;
     }
     tc_prefetch_free(a);
@@ -180,7 +180,7 @@ static void test_shared(const char *dir)
     else ok(places == FILES ? opens == FILES : opens > FILES, "... %d were opened", opens);
   }
   int32_t x[B * CONTEXT], y[B * CONTEXT];
-  const struct tc_batch to = { x, y };
+  const struct tc_batch to = { x, y, NULL };
   opens = 0;
   preads_fail = 1;
   is_int(tc_data_train(d, NULL, &s, 1, 0, 1, &to, &err), 0, "a stale descriptor: the file is opened anew %s", err.text);
@@ -207,7 +207,7 @@ static void test_run(char *const *words)
 {
   enum { STEPS = 40, MANY = 6, ROW = MANY * WIDE };
   static int32_t x[STEPS][ROW], y[STEPS][ROW];
-  const struct tc_data_opts o = { words, 2, TC_FORMAT_AUTO, 0, WIDE, 256, 0, false, false };
+  const struct tc_data_opts o = { words, 2, TC_FORMAT_AUTO, 0, WIDE, 256, 0, false, false, false, false };
   struct source_read of = { .s = { TC_ORDER_PERMUTATION, 9, MANY }, .bad = -1 };
   struct tc_prefetch *a;
   struct tc_err err = { 0 };
@@ -218,7 +218,7 @@ static void test_run(char *const *words)
     for (int m = 0; m < 2; m++) {
       const int at = m * ROW / 2;
       const int64_t step = i + 1 + (i >= 20 ? 5 : 0);
-      const struct tc_batch to = { x[i] + at, y[i] + at };
+      const struct tc_batch to = { x[i] + at, y[i] + at, NULL };
       failed += tc_prefetch_take(a, step, step + 1, m * MANY / 2, MANY / 2, &to, &err) != 0;
     }
   is_int(failed, 0, "40 steps in two pieces each %s", err.text);
@@ -229,7 +229,7 @@ static void test_run(char *const *words)
   for (int k = 0; k < 10; k++) {
     const int i = (k * 17 + 5) % STEPS;
     int32_t x1[ROW], y1[ROW];
-    TC_ASSERT(tc_data_train(of.d, NULL, &of.s, i + 1 + (i >= 20 ? 5 : 0), 0, MANY, &(struct tc_batch){ x1, y1 }, &err) == 0);
+    TC_ASSERT(tc_data_train(of.d, NULL, &of.s, i + 1 + (i >= 20 ? 5 : 0), 0, MANY, &(struct tc_batch){ x1, y1, NULL }, &err) == 0);
     same += memcmp(x1, x[i], sizeof x1) == 0 && memcmp(y1, y[i], sizeof y1) == 0;
   }
   is_int(same, 10, "ten steps computed alone are those of the run");
@@ -239,12 +239,12 @@ static void test_run(char *const *words)
 /* A failure is said at the step it belongs to, and by the piece it belongs to. */
 static void test_failure(char *const *words)
 {
-  const struct tc_data_opts o = { words, 1, TC_FORMAT_AUTO, 0, WIDE, 256, 0, false, false };
+  const struct tc_data_opts o = { words, 1, TC_FORMAT_AUTO, 0, WIDE, 256, 0, false, false, false, false };
   struct source_read of = { .s = { TC_ORDER_PERMUTATION, 9, B }, .bad = 3 };
   struct tc_prefetch *a;
   struct tc_err err = { 0 };
   int32_t x[B * WIDE], y[B * WIDE];
-  const struct tc_batch to = { x, y };
+  const struct tc_batch to = { x, y, NULL };
   TC_ASSERT(tc_data_open(&of.d, &o, &err) == 0 && tc_prefetch_new(&a, of.d, read_sample_of, &of, &err) == 0);
   for (int64_t step = 1; step <= 5; step++) {
     is_int(tc_prefetch_take(a, step, step + 1, 0, 2, &to, &err), 0, "step %d, sequences 0 and 1", (int)step);

@@ -87,6 +87,7 @@ static bool try_again(struct tc_again *a, int errnum)
 #define close(fd) (note("close %c", fd - FIRST_FD + 'a'), file[fd - FIRST_FD].open = false)
 #define tc_warn note
 #include "src/data/data.c"
+#include "src/data/identity.c"
 #include "src/data/token_file.c"
 #include "src/data/format.c"
 #include "src/data/token_names.c"
@@ -130,7 +131,7 @@ static void use(struct tc_data *d, int64_t context)
   struct tc_err err = { .text = "" };
   const int64_t windows = tc_data_windows(d, 0);
   const struct tc_samples s = { TC_ORDER_DRAWS, 7, 5 };
-  const struct tc_batch to = { x, y };
+  const struct tc_batch to = { x, y, NULL };
   note("%lld tokens, %lld windows", (long long)tc_data_tokens(d), (long long)windows);
   int rc = tc_data_train(d, NULL, &s, 3, 1, 4, &to, &err);
   say(d, "train", rc, &err);
@@ -202,7 +203,7 @@ static void play(void *ctx)
   bin = s->format == TC_FORMAT_BIN;
   memset(file, 0, sizeof file);
   make_files(s->n, s->tokens);
-  const struct tc_data_opts o = { name, s->n, s->format, s->part, s->context, s->vocab, OPEN, false, false };
+  const struct tc_data_opts o = { name, s->n, s->format, s->part, s->context, s->vocab, OPEN, false, false, false, false };
   int rc = tc_data_open(&d, &o, &err);
   say(d, "opened", rc, &err);
   if (!d) return;
@@ -253,13 +254,13 @@ static void refused(void *ctx)
       memset(file, 0, sizeof file);
       make_files(2, 2);
       file[n - 1] = row[i].with;
-      const struct tc_data_opts o = { name, n, row[i].format, row[i].part, 8, row[i].vocab, OPEN, false, false };
+      const struct tc_data_opts o = { name, n, row[i].format, row[i].part, 8, row[i].vocab, OPEN, false, false, false, false };
       int rc = tc_data_open(&d, &o, &err);
       say(d, "opened", rc, &err);
       tc_data_free(d);
     }
   struct tc_data *d = (void *)file;
-  const struct tc_data_opts o = { name, 0, TC_FORMAT_TEXT, 0, 8, 256, OPEN, false, false };
+  const struct tc_data_opts o = { name, 0, TC_FORMAT_TEXT, 0, 8, 256, OPEN, false, false, false, false };
   int rc = tc_data_open(&d, &o, &err);
   note("%d", d != NULL);
   say(d, "none", rc, &err);

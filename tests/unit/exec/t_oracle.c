@@ -52,7 +52,7 @@ static void fill(void *data, const struct tc_runtime *rt, int64_t row0, int64_t 
   const struct source *s = data;
   struct tc_err err = { 0 };
   const struct tc_samples how = { TC_ORDER_DRAWS, rt->seed, s->batch };
-  const struct tc_batch to = { tokens, targets };
+  const struct tc_batch to = { tokens, targets, NULL };
   if (tc_data_train(s->data, NULL, &how, rt->step, row0 / s->T, rows / s->T, &to, &err) < 0)
     ok(false, "%s", err.text);
   if (starts) tc_documents_starts(tokens, rows, s->T, END, starts);
@@ -114,7 +114,7 @@ static void body(struct fx_rank *r)
   struct tc_err err = { 0 };
   struct tc_program *p[2];
   struct source source = { .T = c->model.context, .batch = c->batch };        /* a rank's own: it is one thread's at a time */
-  const struct tc_data_opts text = { &c->text, 1, TC_FORMAT_TEXT, 1, source.T, 256, 0, false, false };
+  const struct tc_data_opts text = { &c->text, 1, TC_FORMAT_TEXT, 1, source.T, 256, 0, false, false, false, false };
   if (tc_data_open(&source.data, &text, &err) < 0) {
     ok(false, "text %s", err.text);
     return;

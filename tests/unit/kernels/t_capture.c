@@ -16,7 +16,7 @@ static struct tc_runtime at_step(int64_t step)
 {
   return (struct tc_runtime){ .seed = 7 + (uint64_t)step / 3, .step = step, .lr = 1e-2f / (float)step,
                               .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
-                              .clip = step == 2 ? 3.f : 1.f };
+                              .clip = step == 2 ? 3.f : 1.f, .loss_scale = step == 3 ? 2.f : 0 };
 }
 
 /* What a step is: the norm of the gradient, the clip, dropout of the gradient, the update with it. */

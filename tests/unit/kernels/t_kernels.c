@@ -327,12 +327,13 @@ static void low_states(void)
   check(&t);
 }
 
-static void clips(float clip, double square)
+static void clips(float clip, double square, float loss_scale)
 {
-  struct test t = new_test(TC_OP_CLIP, "at %g, two parts of %g", (double)clip, square);
+  struct test t = new_test(TC_OP_CLIP, "at %g, two parts of %g, loss scale %g", (double)clip, square, (double)loss_scale);
   for (int k = 0; k < 2; k++) put(input(&t, TC_F32, SCALAR, POSITIVE), 0, square);
   for (int k = 0; k < 2; k++) output(&t, TC_F32, SCALAR);
   t.rt.clip = clip;
+  t.rt.loss_scale = loss_scale;
   check(&t);
 }
 
@@ -557,7 +558,8 @@ int main(int argc, char **argv)
   global_index();
   extremes();
   losses();
-  clips(1, 0.1), clips(1, 50), clips(0, 50);
+  clips(1, 0.1, 0), clips(1, 50, 0), clips(0, 50, 0);
+  clips(1, 8, 2.5f), clips(1, 0.01, 2.5f), clips(0, 8, 2.5f);
   updates_by_hand();
   muon_cases();
   states();

@@ -26,10 +26,10 @@ static void test_rows(struct tc_train *t, struct tc_data *d)
     t->batches.eval_batch = eval ? 1 : -1;
     t->rollback.skipped = 2;
     const struct tc_samples s = { TC_ORDER_PERMUTATION, 7, last - 3 };
-    const struct tc_batch to = { want[0], want[1] };
+    const struct tc_batch to = { want[0], want[1], NULL };
     if (!eval) TC_ASSERT(tc_data_train(d, NULL, &s, 7, 0, N, &to, NULL) == 0);
     for (int i = 0; eval && i < 3; i++)
-      TC_ASSERT(tc_data_window(d, NULL, 0, last - 3 + i, &(struct tc_batch){ want[0] + i * T, want[1] + i * T },
+      TC_ASSERT(tc_data_window(d, NULL, 0, last - 3 + i, &(struct tc_batch){ want[0] + i * T, want[1] + i * T, NULL },
                                NULL) == 0);
     for (int i = 3 * T; eval && i < N * T; i++) want[0][i] = 0, want[1][i] = -1;
     for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
@@ -114,7 +114,7 @@ int main(void)
 {
   static char *text = "text";
   const struct tc_config cfg = { .train_steps = 10, .train_seed = 3, .train_seed_data = 7 };
-  const struct tc_data_opts opts = { &text, 1, TC_FORMAT_TEXT, 1, 8, 256, 0, false, false };
+  const struct tc_data_opts opts = { &text, 1, TC_FORMAT_TEXT, 1, 8, 256, 0, false, false, false, false };
   struct tc_graph graph = { .rows = { .T = T } };
   struct tc_program program = { .graph = &graph };
   struct tc_train t = { .run = { .cfg = &cfg, .prog = { [TC_TRAIN] = &program } } };

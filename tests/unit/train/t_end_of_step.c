@@ -47,7 +47,7 @@ static bool open_fixture(struct fixture *f)
   for (int i = 0; file && i < 100; i++) fprintf(file, "%d\n", i);
   if (file) fclose(file);
   int rc = tc_writer_new(&f->writer, &so, &err);
-  const struct tc_data_opts data = { &text, 1, TC_FORMAT_TEXT, 1, 8, 256, 0, false, false };
+  const struct tc_data_opts data = { &text, 1, TC_FORMAT_TEXT, 1, 8, 256, 0, false, false, false, false };
   if (!rc) rc = tc_data_open(&f->data, &data, &err);
   if (rc) printf("Bail out! %s\n", err.text);
   f->cfg.ckpt_busy = TC_BUSY_SKIP;
