@@ -329,6 +329,7 @@ libtercio_ir_a_SOURCES = \
   %D%/schedule/arena.h \
   %D%/schedule/arena_check.c \
   %D%/schedule/arena_place.c \
+  %D%/schedule/channels.c \
   %D%/schedule/fusion.c \
   %D%/schedule/fusion.def \
   %D%/schedule/fusion.h \

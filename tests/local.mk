@@ -149,6 +149,7 @@ unit_tests = \
   %D%/unit/plan/t_plan_cost.t \
   %D%/unit/plan/t_plan_guess.t \
   %D%/unit/plan/t_plan_inference.t \
+  %D%/unit/plan/t_plan_pipes.t \
   %D%/unit/plan/t_plan_search.t \
   %D%/unit/plan/t_plan_space.t \
   %D%/unit/plan/t_plan_start.t \
@@ -598,6 +599,7 @@ tests_unit_plan_t_plan_cluster_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_cost_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_guess_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_inference_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_pipes_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_search_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_space_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_start_t_LDADD = $(pure_libs)
