@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-/* Of a virtual stage: seconds by mark, of a micro-batch; and once a step. */
+/* Seconds of a virtual stage: by mark, of a micro-batch; and once a step. */
 struct part {
   double work[4], hidden[4];     /* F, B, W: computation, and transfers of activations; transfers of weights and gradients */
   double tail[2];                /* what is left of F, B when what they send to another stage is made */

@@ -118,7 +118,7 @@ int tc_pipeline_transfers(struct tc_transfers **out, const struct tc_pipeline *s
                           const struct tc_pipeline_cost *cost, int32_t n_cost, struct tc_err *err);
 void tc_transfers_free(struct tc_transfers *t);
 
-/* Of a stage, in more detail. */
+/* The work of a stage, in more detail. */
 struct tc_stage_cost {
   double f, b, w;                /* as above */
   double sent[2];                /* to send what F, B makes to another rank */
