@@ -228,7 +228,8 @@ static int64_t saturating_batches(const struct tc_config *c)
 {
   if (c->mesh_pp <= 1) return 3;
   if (c->parallel_schedule == TC_SCHEDULE_GPIPE) return INT64_MAX;
-  return (c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 4 : 2) * c->mesh_pp;
+  const int64_t sends = tc_ceil_div(TC_MAX(c->parallel_prefetch - 1, 0), c->mesh_pp);        /* in flight; whole rounds of stages */
+  return ((c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 4 : 2) + sends) * c->mesh_pp;
 }
 
 /* Memory is the same with fewer micro-batches, as many as this. */

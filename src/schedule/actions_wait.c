@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* A sum, or a further reduction, of what the transfer `after` reduces: nobody waits for that before it. */
-struct follower { struct task x; int32_t after; };
+struct deferred { struct task x; int32_t after; };
 
 struct waits {
   const struct step *st;
@@ -13,7 +13,7 @@ struct waits {
   struct task *in_flight; int32_t n_in_flight, cap_in_flight;      /* in the order they were issued */
   int32_t *times_in_flight;      /* [node] from the place in the order to the wait */
   int32_t *busy;                 /* [root]: transfers in flight that touch it, and what is deferred */
-  struct follower *deferred; int32_t n_deferred, cap_deferred;     /* in the order of the list */
+  struct deferred *deferred; int32_t n_deferred, cap_deferred;     /* in the order of the list */
 };
 
 static void push(struct tc_actions *s, int kind, int32_t node, int32_t mb)
@@ -54,7 +54,8 @@ static int32_t follows_one(const struct waits *c, const struct tc_node *n)
 
 static void bound_in_flight(struct waits *c, const struct tc_node *n);
 
-/* A node that others follow has ended: they run, or travel in turn. */
+/* A node that others follow has ended: they run, or travel in turn, for which others may have to end first (complete). Each call
+ * takes one from what is deferred or in flight, so this ends. */
 static void release(struct waits *c, int32_t node)
 {
   for (int32_t k = 0; k < c->n_deferred; k++) {
@@ -115,7 +116,7 @@ static void need(struct waits *c, int32_t t, bool writes, int32_t mb)
     const bool other_slot = tc_sends_each_mb(n) && c->in_flight[i].mb != mb;
     bool hit = !other_slot && touches(g, n, root, writes);
     for (int32_t k = 0; k < c->n_deferred && !hit; k++)
-      hit = leads_to(c, n->id, k) && touches(g, &g->node[c->deferred[k].x.node], root, writes);
+      hit = touches(g, &g->node[c->deferred[k].x.node], root, writes) && leads_to(c, n->id, k);
     if (!hit) continue;
     complete(c, i);
     i = -1;
@@ -134,18 +135,27 @@ static bool sends(const struct waits *c, const struct tc_node *n)
   return tc_sends_each_mb(n) && n->from_root == c->st->o.at;
 }
 
-/* At most `prefetch` transfers alike (at least one) may keep scratch from being used again: reductions on the same axes, and
- * sends of the same tensor to another stage, of different micro-batches. */
+/* Whether another transfer waits for this one, and with it for a place on the way of its own. */
+static bool is_followed(const struct waits *c, const struct tc_node *f)
+{
+  for (int32_t k = 0; k < c->n_deferred; k++)
+    if (c->deferred[k].after == f->id && travels(&c->g->node[c->deferred[k].x.node])) return true;
+  return false;
+}
+
+/* At most `prefetch` transfers alike (at least one) may be under way: reductions on the same axes that keep scratch from being
+ * used again, or that others follow, and sends of the same tensor to another stage, of different micro-batches. */
 static bool are_alike(const struct waits *c, const struct tc_node *n, const struct tc_node *f)
 {
   if (sends(c, n)) return f == n;
-  return f->role == n->role && f->axes == n->axes && takes_scratch(c->g, f);
+  return f->role == n->role && f->axes == n->axes && (takes_scratch(c->g, f) || is_followed(c, f));
 }
 
 static void bound_in_flight(struct waits *c, const struct tc_node *n)
 {
-  const bool bounded = (n->role != TC_ROLE_NONE && n->role != TC_ROLE_GATHER) || sends(c, n);
-  for (int32_t i = bounded && takes_scratch(c->g, n) ? c->n_in_flight - 1 : -1, alike = 0; i >= 0; i--) {
+  const bool reduces = n->role != TC_ROLE_NONE && n->role != TC_ROLE_GATHER;
+  const bool bounded = n->role == TC_ROLE_GRAD || ((reduces || sends(c, n)) && takes_scratch(c->g, n));
+  for (int32_t i = bounded ? c->n_in_flight - 1 : -1, alike = 0; i >= 0; i--) {
     if (!are_alike(c, n, &c->g->node[c->in_flight[i].node]) || ++alike < TC_MAX(c->st->o.prefetch, 1)) continue;
     complete(c, i);
     i = c->n_in_flight;
@@ -153,13 +163,31 @@ static void bound_in_flight(struct waits *c, const struct tc_node *n)
   }
 }
 
+/* Waits until a node is neither in flight nor deferred. */
+static void finish(struct waits *c, int32_t node)
+{
+  for (int32_t i = 0; i < c->n_in_flight && c->times_in_flight[node]; i++) {
+    bool hit = c->in_flight[i].node == node;
+    for (int32_t k = 0; k < c->n_deferred && !hit; k++) hit = c->deferred[k].x.node == node && leads_to(c, c->in_flight[i].node, k);
+    if (!hit) continue;
+    complete(c, i);
+    i = -1;
+  }
+}
+
 static void emit(struct waits *c, struct task x)
 {
   const struct tc_graph *g = c->g;
   const struct tc_node *n = &g->node[x.node];
-  const int32_t after = follows_one(c, n);
+  int32_t after = follows_one(c, n);
+  if (after >= 0) {                              /* one of it at a time, and sums in their order */
+    const int32_t old = n->op == TC_OP_ACCUM ? g->tensor[tc_out(g, n, 0)].overwrites : -1;
+    finish(c, x.node);
+    if (old >= 0 && g->tensor[old].node >= 0) finish(c, g->tensor[old].node);
+    after = follows_one(c, n);
+  }
   if (after >= 0) {
-    TC_APPEND(c->deferred, c->n_deferred, c->cap_deferred, (struct follower){ x, after });
+    TC_APPEND(c->deferred, c->n_deferred, c->cap_deferred, (struct deferred){ x, after });
     count_busy(c, n, 1);
     c->times_in_flight[x.node]++;
     return;

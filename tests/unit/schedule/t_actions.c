@@ -190,7 +190,7 @@ static const struct { const char *name, *program; struct tc_actions_opts o; cons
     "1: d.w >d.w'2 <d.v'2 d.v'3 v'2 <d.w'2 d.w'3 w'2\n" },
   { "gradients that are reduced twice: nothing waits for the first before the second is needed", REDUCED_TWICE, MB(2, 1, true),
     "0: a d.b d.v d.a d.w\n"
-    "1: a d.b d.v >d.v'2 d.a d.w >d.w'2 <d.v'2 >d.v'3 <d.v'3 v'2 <d.w'2 >d.w'3 <d.w'3 w'2\n" },
+    "1: a d.b d.v >d.v'2 d.a d.w <d.v'2 >d.v'3 >d.w'2 <d.v'3 v'2 <d.w'2 >d.w'3 <d.w'3 w'2\n" },
   { "... and without overlap", REDUCED_TWICE, MB(1, 1, false),
     "0: a d.b d.v >d.v'2 <d.v'2 >d.v'3 <d.v'3 d.a d.w >d.w'2 <d.w'2 >d.w'3 <d.w'3 v'2 w'2\n" },
   { "weights are gathered where they are used", GATHERED, MB(2, 0, true),
