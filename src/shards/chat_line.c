@@ -30,15 +30,30 @@ static bool has(const json_t *object, const char *key)
                                    json_is_true(x));
 }
 
+/* 0 or 1; -1: it is neither, nor false or true. */
+static int weight_of(const json_t *x)
+{
+  if (json_is_boolean(x)) return json_is_true(x);
+  if (!json_is_number(x)) return -1;
+  return json_number_value(x) == 0 ? 0 : json_number_value(x) == 1 ? 1 : -1;
+}
+
+/* The role of a turn, of the first words of the table; NULL: it is none of them. A role is its bytes, of which 0 may be one. */
+static const enum tc_chat_role *find_role(const json_t *x, int n_words)
+{
+  for (int i = 0; i < n_words; i++)
+    if (json_string_length(x) == strlen(words[i].word) && strcmp(words[i].word, json_string_value(x)) == 0) return &words[i].role;
+  return NULL;
+}
+
 static int read_turn(struct tc_chat_line *l, const json_t *x, const struct keys *k, size_t i, struct tc_err *err)
 {
-  const char *role = json_string_value(json_object_get(x, k->role));
-  const json_t *text = json_object_get(x, k->content), *weight = json_object_get(x, "weight");
-  int w = 0;
-  if (!role) return tc_fail(err, TC_EUSER, "turn %zu has no text in \"%s\"", i + 1, k->role);
-  while (w < k->n_words && strcmp(words[w].word, role) != 0) w++;
-  if (w == k->n_words)
-    return tc_fail(err, TC_EUSER, "turn %zu is of role '%.40s'; known are system, user, assistant%s", i + 1, role,
+  const json_t *role = json_object_get(x, k->role), *text = json_object_get(x, k->content), *weight = json_object_get(x, "weight");
+  const enum tc_chat_role *found = find_role(role, k->n_words);
+  if (!json_is_string(role)) return tc_fail(err, TC_EUSER, "turn %zu has no text in \"%s\"", i + 1, k->role);
+  if (!found)
+    return tc_fail(err, TC_EUSER, "turn %zu is of role '%.40s'%s; known are system, user, assistant%s", i + 1,
+                   json_string_value(role), strlen(json_string_value(role)) < json_string_length(role) ? " and a byte 0" : "",
                    k == &messages ? " and tool" : ", tool, human and gpt");
   if (has(x, "tool_calls") || has(x, "function_call"))
     return tc_fail(err, TC_EUSER, "turn %zu has calls of tools, which no known template renders; write them into \"%s\"", i + 1,
@@ -47,9 +62,9 @@ static int read_turn(struct tc_chat_line *l, const json_t *x, const struct keys 
     return tc_fail(err, TC_EUSER, "turn %zu has a \"reasoning_content\"; write it into \"%s\", between <think> and </think>",
                    i + 1, k->content);
   if (!json_is_string(text)) return tc_fail(err, TC_EUSER, "turn %zu has no text in \"%s\"", i + 1, k->content);
-  if (weight && !json_is_null(weight) && json_number_value(weight) != 0 && json_number_value(weight) != 1)
-    return tc_fail(err, TC_EUSER, "turn %zu has a \"weight\" that is neither 0 nor 1", i + 1);
-  put(l, words[w].role, !json_is_number(weight) || json_number_value(weight) == 1, text);
+  const int counts = weight && !json_is_null(weight) ? weight_of(weight) : 1;
+  if (counts < 0) return tc_fail(err, TC_EUSER, "turn %zu has a \"weight\" that is neither 0 nor 1", i + 1);
+  put(l, *found, counts, text);
   return TC_OK;
 }
 
@@ -95,13 +110,6 @@ static int64_t whole_at(const json_t *list, size_t i, int64_t end)
   return number >= 0 && number < (double)end && number == (double)(int64_t)number ? (int64_t)number : -1;
 }
 
-/* 0 or 1; -1: element i is neither, nor false or true. */
-static int64_t weight_at(const json_t *mask, size_t i)
-{
-  const json_t *x = json_array_get(mask, i);
-  return json_is_boolean(x) ? json_is_true(x) : whole_at(mask, i, 2);
-}
-
 /* Without a mask all tokens count. */
 static int read_tokens(struct tc_chat_line *l, const json_t *x, int64_t vocab, struct tc_err *err)
 {
@@ -114,7 +122,7 @@ static int read_tokens(struct tc_chat_line *l, const json_t *x, int64_t vocab, s
   l->weight = tc_realloc(l->weight, n);
   tc_ids_reserve(&l->ids, n);
   for (size_t i = 0; i < n; i++) {
-    const int64_t id = whole_at(tokens, i, vocab), weight = mask ? weight_at(mask, i) : 1;
+    const int64_t id = whole_at(tokens, i, vocab), weight = mask ? weight_of(json_array_get(mask, i)) : 1;
     if (id < 0)
       return tc_fail(err, TC_EUSER, "token %zu is no whole number below %lld, the size of the vocabulary", i + 1,
                      (long long)vocab);

@@ -48,7 +48,7 @@ static int encode(struct setup *s, const json_t *line)
 
 static int encode_text(struct setup *s, const char *text)
 {
-  json_t *line = json_loads(text, 0, NULL);
+  json_t *line = json_loads(text, JSON_ALLOW_NUL, NULL);
   TC_ASSERT(line);
   const int rc = encode(s, line);
   json_decref(line);
@@ -209,6 +209,9 @@ static void test_train_on(void)
       TC_TRAIN_ANSWERS, 3, 3 },
     { "{\"messages\": [" TURN("user", "a") ", {\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0},"
       TURN("assistant", "c") "]}", TC_TRAIN_ANSWERS, 2, 0 },
+    { "{\"messages\": [" TURN("user", "a") ", {\"role\": \"assistant\", \"content\": \"b\", \"weight\": false},"
+      "{\"role\": \"assistant\", \"content\": \"b\", \"weight\": true},"
+      "{\"role\": \"assistant\", \"content\": \"b\", \"weight\": null}]}", TC_TRAIN_ANSWERS, 2 + 2, 0 },
     { "{\"prompt\": [" TURN("user", "a") "," TURN("assistant", "b") "," TURN("user", "c") "], \"completion\": ["
           TURN("assistant", "d")
       "]}", TC_TRAIN_ANSWERS, 2, 0 },
@@ -252,6 +255,11 @@ static void test_refused(void)
           "turn 1 has no text in \"content\"" },
     { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]}", "calls of tools" },
     { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": 0.5}]}", "neither 0 nor 1" },
+    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": \"0\"}]}", "neither 0 nor 1" },
+    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": [0]}]}", "neither 0 nor 1" },
+    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": false}]}", "none of its " },
+    { "chatml", "{\"messages\": [" TURN("assistant\\u0000x", "a") "]}", "role 'assistant' and a byte 0; known" },
+    { "chatml", "{\"messages\": [" TURN("\\u0000", "a") "]}", "role '' and a byte 0; known" },
     { "qwen3", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": \"b\"}]}",
       "between <think> and </think>" },
     { "chatml", "{\"messages\": [" TURN("user", "a") "]}", "none of its " },
