@@ -220,6 +220,14 @@ static void test_train_on(void)
     { "{\"messages\": [" TURN("user", "a") ", {\"role\": \"assistant\", \"content\": \"b\", \"tool_calls\": [], "
       "\"function_call\": {}}], \"tools\": null, \"functions\": [], \"system\": \"\"}", TC_TRAIN_ANSWERS, 2, 0 },
     { "{\"tokens\": [1, 2, 3], \"mask\": [1, 0, 1]}", TC_TRAIN_ANSWERS, 1, 0 },
+    { "{\"messages\": [" TURN("user", "a") "," TURN("assistant", "b") "], \"prompt\": null, \"tokens\": null, "
+      "\"mask\": null, \"weight\": null}", TC_TRAIN_ANSWERS, 2, 0 },
+    { "{\"prompt\": \"a\", \"prompt_id\": \"1\", \"messages\": [" TURN("user", "a") "," TURN("assistant", "b") ","
+      TURN("user", "a") "," TURN("assistant", "b") "]}", TC_TRAIN_ANSWERS, 4, 0 },
+    { "{\"messages\": null, \"prompt\": \"a\", \"completion\": \"b\"}", TC_TRAIN_ANSWERS, 2, 0 },
+    { "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\", \"name\": \"c\", \"train\": null, \"thinking\": \"\"}], "
+      "\"id\": 7}", TC_TRAIN_ANSWERS, 2, 0 },
+    { "{\"tokens\": [1, 2, 3], \"mask\": null, \"weights\": null}", TC_TRAIN_ANSWERS, 2, 0 },
     { "{\"tokens\": [1, 2, 3]}", TC_TRAIN_LAST, 2, 0 },
     { "{\"tokens\": [1, 2, 3], \"mask\": [false, false, true]}", TC_TRAIN_ALL, 2, 0 } };
   struct setup s;
@@ -253,7 +261,8 @@ static void test_refused(void)
     { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": null}]}", "turn 1 has no text in \"content\"" },
     { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}",
           "turn 1 has no text in \"content\"" },
-    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]}", "calls of tools" },
+    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]}",
+          "turn 1 has \"tool_calls\": which" },
     { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": 0.5}]}", "neither 0 nor 1" },
     { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": \"0\"}]}", "neither 0 nor 1" },
     { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": [0]}]}", "neither 0 nor 1" },
@@ -268,6 +277,19 @@ static void test_refused(void)
     { "chatml", "{\"messages\": [], \"system\": \"a\"}", "\"system\" beside" },
     { "chatml", "{\"messages\": [], \"tools\": {\"a\": 1}}", "\"tools\" beside" },
     { "chatml", "{\"messages\": [], \"functions\": true}", "\"functions\" beside" },
+    { "chatml", "{\"messages\": [], \"weight\": 0}", "\"weight\" beside its turns, which is read in a turn" },
+    { "chatml", "{\"prompt\": \"a\", \"completion\": \"b\", \"weight\": false}", "\"weight\" beside its turns" },
+    { "chatml", "{\"prompt\": \"a\", \"completion\": \"b\", \"mask\": [1]}",
+          "\"mask\" beside its turns, which is read beside" },
+    { "chatml", "{\"messages\": [], \"prompt\": \"a\", \"completion\": \"b\"}", "which is" },
+    { "chatml", "{\"messages\": [], \"prompt\": []}", "which is" },
+    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"train\": false}]}",
+          "turn 1 has \"train\": \"weight\"" },
+    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"thinking\": \"b\"}]}",
+          "between <think> and" },
+    { "chatml", "{\"tokens\": [1, 2], \"masks\": [0, 1]}", "it has \"masks\" beside \"tokens\", where only" },
+    { "chatml", "{\"tokens\": [1, 2], \"weights\": [0, 1]}", "it has \"weights\" beside \"tokens\"" },
+    { "chatml", "{\"messages\": null, \"tokens\": null}", "none of \"messages\"" },
     { "chatml", "{\"prompt\": \"a\"}", "its \"completion\" is neither" },
     { "chatml", "{\"tokens\": [1, 2], \"mask\": [1]}", "\"mask\" has 1 elements, but \"tokens\" 2" },
     { "chatml", "{\"tokens\": [1, 1000000]}", "token 2 is no whole number below" },
