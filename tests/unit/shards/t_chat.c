@@ -6,6 +6,19 @@
 
 #include <unistd.h>
 
+static size_t asked;              /* places, of the last conversation */
+
+static int my_encode_places(struct tc_encoder *e, const char *text, size_t n, struct tc_id_place *place, size_t n_places,
+                            struct tc_ids *out, struct tc_err *err)
+{
+  asked = n_places;
+  return tc_encode_places(e, text, n, place, n_places, out, err);
+}
+
+#define tc_encode_places my_encode_places
+#include "src/shards/encode_chat.c"
+#undef tc_encode_places
+
 static char *top;
 
 /* What encodes: tokenizer.json here, and a template. */
@@ -250,6 +263,30 @@ static void test_train_on(void)
   tear_down(&s);
 }
 
+/* Many answers of tools, which the template joins: only the places of answers, and of turns with special tokens, are asked for,
+ * since each takes as long as all that is before it. */
+static void test_joined(void)
+{
+  enum { TOOLS = 300 };
+  json_t *turns = json_array(), *line = json_pack("{s:o}", "messages", turns);
+  struct setup s;
+  struct tc_err err = { 0 };
+  config("{}");
+  TC_ASSERT(set_up(&s, "qwen2.5", &err) == 0);
+  json_array_append_new(turns, json_pack("{s:s, s:s}", "role", "user", "content", "a b"));
+  for (int i = 0; i < TOOLS; i++)
+    json_array_append_new(turns, json_pack("{s:s, s:s}", "role", "tool", "content", i == 7 ? "<|im_end|> 7" : "7 8"));
+  json_array_append_new(turns, json_pack("{s:s, s:s}", "role", "assistant", "content", "e f"));
+  ok(encode(&s, line) == 0 && s.u.counted == 3 && s.u.special == 1,
+     "%d joined answers of tools: 3 tokens count, 1 special one", TOOLS);
+  is_int((long)asked, 3 * 2, "... and the places of 2 turns are asked for");
+  s.o.train_on = TC_TRAIN_LAST;
+  json_array_append_new(turns, json_pack("{s:s, s:s}", "role", "assistant", "content", "e"));
+  ok(encode(&s, line) == 0 && s.u.counted == 2 && asked == 3 * 2, "of the last answer alone, if only that counts");
+  json_decref(line);
+  tear_down(&s);
+}
+
 static void test_refused(void)
 {
   static const struct { const char *row, *line, *want; } cases[] = {
@@ -322,6 +359,7 @@ int main(void)
   test_rows();
   test_identity();
   test_train_on();
+  test_joined();
   test_refused();
   unlink("tokenizer.json");
   unlink("tokenizer_config.json");
