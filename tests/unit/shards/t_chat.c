@@ -122,6 +122,26 @@ static void test_stored(void)
   fclose(f);
 }
 
+/* The page's table has the rows, in their order. */
+static void test_page(void)
+{
+  char *path = tc_sprintf("%s/docs/tuning.md", top), *text, *at;
+  size_t bytes, n = 0;
+  struct tc_err err;
+  TC_ASSERT(tc_read_text(&text, &bytes, path, "page", 1 << 20, &err) == 0);
+  static const char *const name[] = {
+#define CHAT(word, ...) "\n| `" word "` |",
+#include "src/shards/chat.def"
+#undef CHAT
+  };
+  enum { ROWS = sizeof name / sizeof *name };
+  TC_ASSERT((at = strstr(text, "| `--chat` |")));
+  at = strstr(at, "\n|---");
+  while (n < ROWS && at && (at = strchr(at + 1, '\n')) && !strncmp(at, name[n], strlen(name[n]))) n++;
+  ok(n == ROWS && !strncmp(strchr(at + 1, '\n'), "\n\n", 2), "docs/tuning.md has the %d rows of chat.def, and no other", (int)ROWS);
+  TC_FREE(text, path);
+}
+
 /* ---- rows by text and by name ------------------------------------------------------------ */
 
 static void write_text(const char *name, const char *text)
@@ -356,6 +376,7 @@ int main(void)
   top = realpath(getenv("srcdir") ? getenv("srcdir") : ".", NULL);
   TC_ASSERT(top && mkdtemp(dir) && chdir(dir) == 0);
   test_stored();
+  test_page();
   test_rows();
   test_identity();
   test_train_on();
