@@ -307,65 +307,66 @@ static void test_joined(void)
   tear_down(&s);
 }
 
+static const struct { const char *row, *line, *want; } refused[] = {
+  { "chatml", "[]", "none of \"messages\"" }, { "chatml", "{\"text\": \"a\"}", "none of \"messages\"" },
+  { "chatml", "{\"messages\": []}", "no turns" }, { "chatml", "{\"messages\": \"a\"}", "no list of turns" },
+  { "chatml", "{\"messages\": [1]}", "turn 1 has no text in \"role\"" },
+  { "chatml", "{\"messages\": [" TURN("developer", "a") "]}", "role 'developer'" },
+  { "chatml", "{\"messages\": [" TURN("human", "a") "]}", "role 'human'" },
+  { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": null}]}", "turn 1 has no text in \"content\"" },
+  { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}",
+        "turn 1 has no text in \"content\"" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]}",
+        "turn 1 has \"tool_calls\": which" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": 0.5}]}", "neither 0 nor 1" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": \"0\"}]}", "neither 0 nor 1" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": [0]}]}", "neither 0 nor 1" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": false}]}", "none of its " },
+  { "chatml", "{\"messages\": [" TURN("assistant\\u0000x", "a") "]}", "role 'assistant' and a byte 0; known" },
+  { "chatml", "{\"messages\": [" TURN("\\u0000", "a") "]}", "role '' and a byte 0; known" },
+  { "qwen3", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": \"b\"}]}",
+    "between <think> and </think>" },
+  { "chatml", "{\"messages\": [" TURN("user", "a") "]}", "none of its " },
+  { "chatml", "{\"messages\": [], \"tokens\": [1]}", "which is" },
+  { "chatml", "{\"messages\": [], \"tools\": [1]}", "\"tools\" beside" },
+  { "chatml", "{\"messages\": [], \"system\": \"a\"}", "\"system\" beside" },
+  { "chatml", "{\"messages\": [], \"tools\": {\"a\": 1}}", "\"tools\" beside" },
+  { "chatml", "{\"messages\": [], \"functions\": true}", "\"functions\" beside" },
+  { "chatml", "{\"messages\": [], \"weight\": 0}", "\"weight\" beside its turns, which is read in a turn" },
+  { "chatml", "{\"prompt\": \"a\", \"completion\": \"b\", \"weight\": false}", "\"weight\" beside its turns" },
+  { "chatml", "{\"prompt\": \"a\", \"completion\": \"b\", \"mask\": [1]}",
+        "\"mask\" beside its turns, which is read beside" },
+  { "chatml", "{\"messages\": [], \"prompt\": \"a\", \"completion\": \"b\"}", "which is" },
+  { "chatml", "{\"messages\": [], \"prompt\": []}", "which is" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"train\": false}]}",
+        "turn 1 has \"train\": \"weight\"" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"thinking\": \"b\"}]}",
+        "between <think> and" },
+  { "chatml", "{\"tokens\": [1, 2], \"masks\": [0, 1]}", "it has \"masks\" beside \"tokens\", where only" },
+  { "chatml", "{\"tokens\": [1, 2], \"weights\": [0, 1]}", "it has \"weights\" beside \"tokens\"" },
+  { "chatml", "{\"messages\": null, \"tokens\": null}", "none of \"messages\"" },
+  { "chatml", "{\"prompt\": \"a\"}", "its \"completion\" is neither" },
+  { "chatml", "{\"tokens\": [1, 2], \"mask\": [1]}", "\"mask\" has 1 elements, but \"tokens\" 2" },
+  { "chatml", "{\"tokens\": [1, 1000000]}", "token 2 is no whole number below" },
+  { "chatml", "{\"tokens\": [1, 1.5]}", "token 2 is" },
+  { "chatml", "{\"tokens\": [1, -1]}", "token 2 is" },
+  { "chatml", "{\"tokens\": [1, 2], \"mask\": [0, 2]}", "element 2 of \"mask\"" },
+  { "chatml", "{\"tokens\": [1, 2], \"mask\": [1, 0]}", "none of its 2 tokens" },
+  { "chatml", "{\"tokens\": 1}", "no list of tokens" },
+  { "mistral", "{\"messages\": [" TURN("system", "a") "]}", "role 'system', which chat template mistral" },
+  { "mistral", "{\"messages\": [" TURN("assistant", "a") "]}", "turn 1 is of role 'assistant', but" },
+  { "mistral", "{\"messages\": [" TURN("user", "a") "," TURN("user", "a") "]}", "turn 2 is of role 'user', but" },
+  { "none", "{\"messages\": [" TURN("user", "a") "]}", "role 'user', which chat template none" } };
+
 static void test_refused(void)
 {
-  static const struct { const char *row, *line, *want; } cases[] = {
-    { "chatml", "[]", "none of \"messages\"" }, { "chatml", "{\"text\": \"a\"}", "none of \"messages\"" },
-    { "chatml", "{\"messages\": []}", "no turns" }, { "chatml", "{\"messages\": \"a\"}", "no list of turns" },
-    { "chatml", "{\"messages\": [1]}", "turn 1 has no text in \"role\"" },
-    { "chatml", "{\"messages\": [" TURN("developer", "a") "]}", "role 'developer'" },
-    { "chatml", "{\"messages\": [" TURN("human", "a") "]}", "role 'human'" },
-    { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": null}]}", "turn 1 has no text in \"content\"" },
-    { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}",
-          "turn 1 has no text in \"content\"" },
-    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]}",
-          "turn 1 has \"tool_calls\": which" },
-    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": 0.5}]}", "neither 0 nor 1" },
-    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": \"0\"}]}", "neither 0 nor 1" },
-    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": [0]}]}", "neither 0 nor 1" },
-    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": false}]}", "none of its " },
-    { "chatml", "{\"messages\": [" TURN("assistant\\u0000x", "a") "]}", "role 'assistant' and a byte 0; known" },
-    { "chatml", "{\"messages\": [" TURN("\\u0000", "a") "]}", "role '' and a byte 0; known" },
-    { "qwen3", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": \"b\"}]}",
-      "between <think> and </think>" },
-    { "chatml", "{\"messages\": [" TURN("user", "a") "]}", "none of its " },
-    { "chatml", "{\"messages\": [], \"tokens\": [1]}", "which is" },
-    { "chatml", "{\"messages\": [], \"tools\": [1]}", "\"tools\" beside" },
-    { "chatml", "{\"messages\": [], \"system\": \"a\"}", "\"system\" beside" },
-    { "chatml", "{\"messages\": [], \"tools\": {\"a\": 1}}", "\"tools\" beside" },
-    { "chatml", "{\"messages\": [], \"functions\": true}", "\"functions\" beside" },
-    { "chatml", "{\"messages\": [], \"weight\": 0}", "\"weight\" beside its turns, which is read in a turn" },
-    { "chatml", "{\"prompt\": \"a\", \"completion\": \"b\", \"weight\": false}", "\"weight\" beside its turns" },
-    { "chatml", "{\"prompt\": \"a\", \"completion\": \"b\", \"mask\": [1]}",
-          "\"mask\" beside its turns, which is read beside" },
-    { "chatml", "{\"messages\": [], \"prompt\": \"a\", \"completion\": \"b\"}", "which is" },
-    { "chatml", "{\"messages\": [], \"prompt\": []}", "which is" },
-    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"train\": false}]}",
-          "turn 1 has \"train\": \"weight\"" },
-    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"thinking\": \"b\"}]}",
-          "between <think> and" },
-    { "chatml", "{\"tokens\": [1, 2], \"masks\": [0, 1]}", "it has \"masks\" beside \"tokens\", where only" },
-    { "chatml", "{\"tokens\": [1, 2], \"weights\": [0, 1]}", "it has \"weights\" beside \"tokens\"" },
-    { "chatml", "{\"messages\": null, \"tokens\": null}", "none of \"messages\"" },
-    { "chatml", "{\"prompt\": \"a\"}", "its \"completion\" is neither" },
-    { "chatml", "{\"tokens\": [1, 2], \"mask\": [1]}", "\"mask\" has 1 elements, but \"tokens\" 2" },
-    { "chatml", "{\"tokens\": [1, 1000000]}", "token 2 is no whole number below" },
-    { "chatml", "{\"tokens\": [1, 1.5]}", "token 2 is" },
-    { "chatml", "{\"tokens\": [1, -1]}", "token 2 is" },
-    { "chatml", "{\"tokens\": [1, 2], \"mask\": [0, 2]}", "element 2 of \"mask\"" },
-    { "chatml", "{\"tokens\": [1, 2], \"mask\": [1, 0]}", "none of its 2 tokens" },
-    { "chatml", "{\"tokens\": 1}", "no list of tokens" },
-    { "mistral", "{\"messages\": [" TURN("system", "a") "]}", "role 'system', which chat template mistral" },
-    { "mistral", "{\"messages\": [" TURN("assistant", "a") "]}", "turn 1 is of role 'assistant', but" },
-    { "mistral", "{\"messages\": [" TURN("user", "a") "," TURN("user", "a") "]}", "turn 2 is of role 'user', but" },
-    { "none", "{\"messages\": [" TURN("user", "a") "]}", "role 'user', which chat template none" } };
   struct tc_err err = { 0 };
   config("{\"eos_token\": \"<|im_end|>\"}");
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
     struct setup s;
-    TC_ASSERT(set_up(&s, cases[i].row, &err) == 0);
-    const int rc = encode_text(&s, cases[i].line);
-    ok(rc == TC_EUSER && strstr(s.u.err.text, cases[i].want) && s.u.ids.n == 0, "%s: %s", cases[i].line, s.u.err.text);
+    TC_ASSERT(set_up(&s, refused[i].row, &err) == 0);
+    const int rc = encode_text(&s, refused[i].line);
+    ok(rc == TC_EUSER && strstr(s.u.err.text, refused[i].want) && s.u.ids.n == 0, "%s: %s", refused[i].line, s.u.err.text);
     tear_down(&s);
   }
 }
