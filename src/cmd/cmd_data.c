@@ -28,7 +28,7 @@ static const struct tc_flag list[] = {           /* main.c explains them */
     .most = INT32_MAX, .set = set_shard_tokens, NEEDS("--shard-tokens") },
   { .form = "--threads N", .takes = TC_DATA_THREADS, FIELD(threads), 1, TC_DATA_MOST_THREADS },
   { .form = "--chat [TEMPLATE]", .kind = TC_FLAG_TEXT, FIELD(chat), .needs = "--tokenizer",
-    .drops = "--field, --eod, --begin-token, --jsonl" },
+    .drops = "--field --eod --begin-token --jsonl" },
   { .form = "--train-on WORD", .takes = "answers, last or all", .kind = TC_FLAG_WORD, FIELD(train_on), .needs = "--chat" },
   { .form = "--invalid WORD", .takes = "refuse, replace or bytes", .kind = TC_FLAG_WORD, FIELD(invalid) },
   { .form = "--bad-lines WORD", .takes = "refuse or skip", .kind = TC_FLAG_WORD, FIELD(skip_bad) },

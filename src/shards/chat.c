@@ -12,6 +12,13 @@ static const struct tc_chat_row rows[] = {
 #include "src/shards/chat.def"
 #undef CHAT
 };
+/* "chatml, llama3, ..., none", and what follows the last one. */
+static const char row_names[] =
+#define CHAT(word, ...) word ", "
+#include "src/shards/chat.def"
+#undef CHAT
+  ;
+enum { NAMES = sizeof row_names - sizeof ", " };
 enum { ROWS = sizeof rows / sizeof *rows, MOST_BYTES = 16 << 20, HASHES = 4 };
 
 static const char *const role_names[TC_CHAT_ROLES] = { "system", "user", "assistant", "tool" };
@@ -77,34 +84,24 @@ static int read_folder(struct folder *f, const char *path, struct tc_err *err)
   return rc;
 }
 
-/* "chatml, llama3, ... or none". Returns text. */
-static const char *row_names(char text[200])
-{
-  size_t n = 0;
-  for (int i = 0; i < ROWS; i++)
-    n += (size_t)snprintf(text + n, 200 - n, "%s%s", i == 0 ? "" : i < ROWS - 1 ? ", " : " or ", rows[i].name);
-  return text;
-}
-
 static int find_row(const struct tc_chat_row **out, const char *name, const struct folder *f, struct tc_err *err)
 {
-  char names[200];
   const char *s = f->text;
   size_t n = s ? strlen(s) : 0;
   for (*out = rows; *out < rows + ROWS && *name; ++*out)
     if (strcmp((*out)->name, name) == 0) return TC_OK;
   if (*name)
-    return tc_fail(err, TC_EUSER, "--chat takes the name of a template, %s, or nothing: the one beside the tokenizer; '%.60s' is "
-                   "%s", row_names(names), name, tc_is_there(name) == 1 ? "a file: give files before --chat" : "no such name");
+    return tc_fail(err, TC_EUSER, "--chat takes the name of a template, %.*s, or nothing: the one beside the tokenizer; '%.60s' "
+                   "is %s", NAMES, row_names, name, tc_is_there(name) == 1 ? "a file: give files before --chat" : "no such name");
   if (!s)
-    return tc_fail(err, TC_EUSER, "'%s' has no chat_template; name one by --chat %s", f->from, row_names(names));
+    return tc_fail(err, TC_EUSER, "'%s' has no chat_template; name one by --chat %.*s", f->from, NAMES, row_names);
   if (tc_utf8_valid(s, n) == n) tc_utf8_strip(&s, &n);
   const uint64_t hash = tc_chat_hash(s, n);
   for (*out = rows; *out < rows + ROWS; ++*out)
     for (int i = 0; i < HASHES && (*out)->hash[i]; i++)
       if ((*out)->hash[i] == hash) return TC_OK;
   return tc_fail(err, TC_EUSER, "the chat_template of '%s' (hash %016llx) is not one of those that are known; if one of these "
-                 "renders the same, name it: --chat %s", f->from, (unsigned long long)hash, row_names(names));
+                 "renders the same, name it: --chat %.*s", f->from, (unsigned long long)hash, NAMES, row_names);
 }
 
 /* text with the tokens in place of {bos} and {eos}; owned by the caller. NULL: NULL. */

@@ -24,44 +24,67 @@ static void put_text(struct fuzz *f, FILE *to)
   fputc('"', to);
 }
 
-/* count turns from number `first` on, alternating if need be. */
-static void put_turns(struct fuzz *f, FILE *to, int row, const char *role_key, const char *key, const char *const role[4],
+/* What a turn has beside its text, and roles, which are read or not. */
+static const struct { const char *text; bool refused; } odd[] = { { ",\"weight\":0", false }, { ",\"weight\":1.0", false },
+  { ",\"weight\":false", false }, { ",\"weight\":true", false }, { ",\"weight\":null", false }, { ",\"weight\":\"0\"", true },
+  { ",\"weight\":[]", true }, { ",\"weight\":0.5", true }, { ",\"weight\":-1", true }, { ",\"name\":\"a\"", false },
+  { ",\"train\":false", true }, { ",\"thinking\":\"a\"", true }, { ",\"tool_calls\":null", false } };
+enum { ODD = sizeof odd / sizeof *odd };
+
+/* count turns from number `first` on, alternating if need be. Returns whether they can be read. */
+static bool put_turns(struct fuzz *f, FILE *to, int row, const char *role_key, const char *key, const char *const role[4],
                       int first, int count)
 {
+  bool good = true;
   fputc('[', to);
   for (int i = first; i < first + count; i++) {
     const int r = row == MISTRAL ? 1 + i % 2 : i + 1 == first + count ? 2 : (int)fuzz_below(f, 4);
-    fprintf(to, "%s{\"%s\":\"%s\",\"%s\":", i > first ? "," : "", role_key, role[r], key);
+    const bool nul = fuzz_below(f, 200) == 0;
+    fprintf(to, "%s{\"%s\":\"%s%s\",\"%s\":", i > first ? "," : "", role_key, role[r], nul ? "\\u0000" : "", key);
     put_text(f, to);
-    if (fuzz_below(f, 20) == 0) fprintf(to, ",\"weight\":%d", (int)fuzz_below(f, 2));
+    const size_t k = fuzz_below(f, 20 * ODD);
+    if (k < ODD) fputs(odd[k].text, to);
     fputc('}', to);
+    good &= !nul && (k >= ODD || !odd[k].refused);
   }
   fputc(']', to);
+  return good;
 }
 
-/* Returns its bytes. */
-static size_t make_line(struct fuzz *f, char *text, int row)
+/* What a line has before its turns or tokens, (of two members with one name the second is read), and whether it is then refused. */
+static const struct { const char *text; bool of_turns, of_tokens; } beside[] = { { "\"prompt\":null,", false, false },
+  { "\"tokens\":null,", false, false }, { "\"messages\":null,", false, false }, { "\"mask\":null,", false, false },
+  { "\"id\":1,", false, true }, { "\"mask\":[1],", true, false }, { "\"weights\":[1],", false, true },
+  { "\"weight\":false,", true, true } };
+enum { BESIDE = sizeof beside / sizeof *beside };
+
+/* Returns its bytes; *good: whether it can be read. */
+static size_t make_line(struct fuzz *f, char *text, int row, bool *good)
 {
   static const char *const plain[] = { "system", "user", "assistant", "tool" };
   static const char *const other[] = { "system", "human", "gpt", "tool" };
   FILE *to = fmemopen(text, MOST, "w");
   const int n = 2 * (1 + (int)fuzz_below(f, 4));
-  switch (fuzz_below(f, 5)) {
-  case 0: fputs("{\"messages\":", to), put_turns(f, to, row, "role", "content", plain, 0, n); break;
-  case 1: fputs("{\"conversations\":", to), put_turns(f, to, row, "from", "value", other, 0, n); break;
+  const size_t form = fuzz_below(f, 5), k = fuzz_below(f, 8 * BESIDE);
+  bool read = true;
+  fprintf(to, "{%s", k < BESIDE ? beside[k].text : "");
+  switch (form) {
+  case 0: fputs("\"messages\":", to), read = put_turns(f, to, row, "role", "content", plain, 0, n); break;
+  case 1: fputs("\"conversations\":", to), read = put_turns(f, to, row, "from", "value", other, 0, n); break;
   case 2:
-    fputs("{\"prompt\":", to), put_turns(f, to, row, "role", "content", plain, 0, n - 1);
-    fputs(",\"completion\":", to), put_turns(f, to, row, "role", "content", plain, n - 1, 1);
+    fputs("\"prompt\":", to), read = put_turns(f, to, row, "role", "content", plain, 0, n - 1);
+    fputs(",\"completion\":", to), read &= put_turns(f, to, row, "role", "content", plain, n - 1, 1);
     break;
-  case 3: fputs("{\"prompt\":", to), put_text(f, to), fputs(",\"completion\":", to), put_text(f, to); break;
+  case 3: fputs("\"prompt\":", to), put_text(f, to), fputs(",\"completion\":", to), put_text(f, to); break;
   default:
-    fputs("{\"tokens\":[1", to);
+    fputs("\"tokens\":[1", to);
     for (int i = 1; i < n; i++) fprintf(to, ",%d", (int)fuzz_below(f, 300));
     fputs("],\"mask\":[0", to);
     for (int i = 1; i < n; i++) fprintf(to, ",%d", i + 1 == n || fuzz_below(f, 2));
     fputc(']', to);
   }
   fputc('}', to);
+  *good = read && (k >= BESIDE || !(form < 4 ? beside[k].of_turns : beside[k].of_tokens));
   const size_t bytes = (size_t)ftell(to);
   fclose(to);
   return bytes;
@@ -78,16 +101,23 @@ static void add_turns(struct meaning *m, const json_t *list, const char *role, c
   size_t i;
   json_array_foreach(list, i, x) {
     const json_t *weight = json_object_get(x, "weight");
+    const bool out = json_is_false(weight) || (json_is_number(weight) && json_number_value(weight) == 0);
     TC_ASSERT(m->n < MOST_TURNS);
     m->turn[m->n++] = (struct turn){ json_string_value(json_object_get(x, role)), json_object_get(x, text),
-                                     counts && !(json_is_number(weight) && json_number_value(weight) == 0) };
+                                     counts && !out };
   }
+}
+
+static const json_t *get(const json_t *line, const char *key)
+{
+  const json_t *x = json_object_get(line, key);
+  return json_is_null(x) ? NULL : x;
 }
 
 static void find_meaning(struct meaning *m, const json_t *line)
 {
   const json_t *prompt = json_object_get(line, "prompt"), *completion = json_object_get(line, "completion");
-  *m = (struct meaning){ .tokens = json_object_get(line, "tokens"), .mask = json_object_get(line, "mask") };
+  *m = (struct meaning){ .tokens = get(line, "tokens"), .mask = get(line, "mask") };
   if (m->tokens) return;
   add_turns(m, json_object_get(line, "messages"), "role", "content", true);
   add_turns(m, json_object_get(line, "conversations"), "from", "value", true);
@@ -167,7 +197,8 @@ static int one_case(struct fuzz *f, struct setup *s, char *text)
   const int row = (int)fuzz_below(f, ROWS);
   const struct tc_shards_opts o = { .text = names, .n_texts = 1, .chat = "" };
   const struct tc_shards_job job = { .o = &o, .t = s->t, .chat = s->chat[row], .eod = -1 };
-  size_t n = make_line(f, text, row), times = fuzz_below(f, 4);
+  bool good;
+  size_t n = make_line(f, text, row, &good), times = fuzz_below(f, 4);
   for (size_t i = times; i > 0 && n > 1; i--) fuzz_damage(f, text, &n, 0, MOST);
   for (size_t i = 0; i < n; i++)
     if (text[i] == '\n') text[i] = ' ';
@@ -182,7 +213,8 @@ static int one_case(struct fuzz *f, struct setup *s, char *text)
   } else if (u.err.status == TC_OK) wrong = strspn(text, " \t\r") < n ? "accepted without tokens" : NULL;
   else if (u.ids.n || u.documents || u.counted || u.special) wrong = "refused, but something is left";
   else if (strncmp(u.err.text, "text 'lines.jsonl', line 7: ", 28) || !u.err.text[28]) wrong = "refused without a sentence";
-  if (times == 0 && u.err.status < 0 && !strstr(u.err.text, "is to be trained on")) wrong = u.err.text;
+  if (times == 0 && !good && u.err.status == TC_OK) wrong = "accepted, though it can't be read";
+  if (times == 0 && good && u.err.status < 0 && !strstr(u.err.text, "is to be trained on")) wrong = u.err.text;
   const int faults = wrong ? fuzz_fault(f, wrong) : 0;
   if (wrong) printf("#   %s: %.*s\n", rows[row], (int)n, text);
   tc_ids_free(&u.ids);

@@ -6,6 +6,19 @@
 
 #include <unistd.h>
 
+static size_t asked;              /* places, of the last conversation */
+
+static int my_encode_places(struct tc_encoder *e, const char *text, size_t n, struct tc_id_place *place, size_t n_places,
+                            struct tc_ids *out, struct tc_err *err)
+{
+  asked = n_places;
+  return tc_encode_places(e, text, n, place, n_places, out, err);
+}
+
+#define tc_encode_places my_encode_places
+#include "src/shards/encode_chat.c"
+#undef tc_encode_places
+
 static char *top;
 
 /* What encodes: tokenizer.json here, and a template. */
@@ -48,7 +61,7 @@ static int encode(struct setup *s, const json_t *line)
 
 static int encode_text(struct setup *s, const char *text)
 {
-  json_t *line = json_loads(text, 0, NULL);
+  json_t *line = json_loads(text, JSON_ALLOW_NUL, NULL);
   TC_ASSERT(line);
   const int rc = encode(s, line);
   json_decref(line);
@@ -107,6 +120,26 @@ static void test_stored(void)
   tear_down(&s);
   TC_FREE(line, path);
   fclose(f);
+}
+
+/* The page's table has the rows, in their order. */
+static void test_page(void)
+{
+  char *path = tc_sprintf("%s/docs/tuning.md", top), *text, *at;
+  size_t bytes, n = 0;
+  struct tc_err err;
+  TC_ASSERT(tc_read_text(&text, &bytes, path, "page", 1 << 20, &err) == 0);
+  static const char *const name[] = {
+#define CHAT(word, ...) "\n| `" word "` |",
+#include "src/shards/chat.def"
+#undef CHAT
+  };
+  enum { ROWS = sizeof name / sizeof *name };
+  TC_ASSERT((at = strstr(text, "| `--chat` |")));
+  at = strstr(at, "\n|---");
+  while (n < ROWS && at && (at = strchr(at + 1, '\n')) && !strncmp(at, name[n], strlen(name[n]))) n++;
+  ok(n == ROWS && !strncmp(strchr(at + 1, '\n'), "\n\n", 2), "docs/tuning.md has the %d rows of chat.def, and no other", (int)ROWS);
+  TC_FREE(text, path);
 }
 
 /* ---- rows by text and by name ------------------------------------------------------------ */
@@ -209,6 +242,9 @@ static void test_train_on(void)
       TC_TRAIN_ANSWERS, 3, 3 },
     { "{\"messages\": [" TURN("user", "a") ", {\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0},"
       TURN("assistant", "c") "]}", TC_TRAIN_ANSWERS, 2, 0 },
+    { "{\"messages\": [" TURN("user", "a") ", {\"role\": \"assistant\", \"content\": \"b\", \"weight\": false},"
+      "{\"role\": \"assistant\", \"content\": \"b\", \"weight\": true},"
+      "{\"role\": \"assistant\", \"content\": \"b\", \"weight\": null}]}", TC_TRAIN_ANSWERS, 2 + 2, 0 },
     { "{\"prompt\": [" TURN("user", "a") "," TURN("assistant", "b") "," TURN("user", "c") "], \"completion\": ["
           TURN("assistant", "d")
       "]}", TC_TRAIN_ANSWERS, 2, 0 },
@@ -217,6 +253,14 @@ static void test_train_on(void)
     { "{\"messages\": [" TURN("user", "a") ", {\"role\": \"assistant\", \"content\": \"b\", \"tool_calls\": [], "
       "\"function_call\": {}}], \"tools\": null, \"functions\": [], \"system\": \"\"}", TC_TRAIN_ANSWERS, 2, 0 },
     { "{\"tokens\": [1, 2, 3], \"mask\": [1, 0, 1]}", TC_TRAIN_ANSWERS, 1, 0 },
+    { "{\"messages\": [" TURN("user", "a") "," TURN("assistant", "b") "], \"prompt\": null, \"tokens\": null, "
+      "\"mask\": null, \"weight\": null}", TC_TRAIN_ANSWERS, 2, 0 },
+    { "{\"prompt\": \"a\", \"prompt_id\": \"1\", \"messages\": [" TURN("user", "a") "," TURN("assistant", "b") ","
+      TURN("user", "a") "," TURN("assistant", "b") "]}", TC_TRAIN_ANSWERS, 4, 0 },
+    { "{\"messages\": null, \"prompt\": \"a\", \"completion\": \"b\"}", TC_TRAIN_ANSWERS, 2, 0 },
+    { "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\", \"name\": \"c\", \"train\": null, \"thinking\": \"\"}], "
+      "\"id\": 7}", TC_TRAIN_ANSWERS, 2, 0 },
+    { "{\"tokens\": [1, 2, 3], \"mask\": null, \"weights\": null}", TC_TRAIN_ANSWERS, 2, 0 },
     { "{\"tokens\": [1, 2, 3]}", TC_TRAIN_LAST, 2, 0 },
     { "{\"tokens\": [1, 2, 3], \"mask\": [false, false, true]}", TC_TRAIN_ALL, 2, 0 } };
   struct setup s;
@@ -239,46 +283,90 @@ static void test_train_on(void)
   tear_down(&s);
 }
 
+/* Many answers of tools, which the template joins: only the places of answers, and of turns with special tokens, are asked for,
+ * since each takes as long as all that is before it. */
+static void test_joined(void)
+{
+  enum { TOOLS = 300 };
+  json_t *turns = json_array(), *line = json_pack("{s:o}", "messages", turns);
+  struct setup s;
+  struct tc_err err = { 0 };
+  config("{}");
+  TC_ASSERT(set_up(&s, "qwen2.5", &err) == 0);
+  json_array_append_new(turns, json_pack("{s:s, s:s}", "role", "user", "content", "a b"));
+  for (int i = 0; i < TOOLS; i++)
+    json_array_append_new(turns, json_pack("{s:s, s:s}", "role", "tool", "content", i == 7 ? "<|im_end|> 7" : "7 8"));
+  json_array_append_new(turns, json_pack("{s:s, s:s}", "role", "assistant", "content", "e f"));
+  ok(encode(&s, line) == 0 && s.u.counted == 3 && s.u.special == 1,
+     "%d joined answers of tools: 3 tokens count, 1 special one", TOOLS);
+  is_int((long)asked, 3 * 2, "... and the places of 2 turns are asked for");
+  s.o.train_on = TC_TRAIN_LAST;
+  json_array_append_new(turns, json_pack("{s:s, s:s}", "role", "assistant", "content", "e"));
+  ok(encode(&s, line) == 0 && s.u.counted == 2 && asked == 3 * 2, "of the last answer alone, if only that counts");
+  json_decref(line);
+  tear_down(&s);
+}
+
+static const struct { const char *row, *line, *want; } refused[] = {
+  { "chatml", "[]", "none of \"messages\"" }, { "chatml", "{\"text\": \"a\"}", "none of \"messages\"" },
+  { "chatml", "{\"messages\": []}", "no turns" }, { "chatml", "{\"messages\": \"a\"}", "no list of turns" },
+  { "chatml", "{\"messages\": [1]}", "turn 1 has no text in \"role\"" },
+  { "chatml", "{\"messages\": [" TURN("developer", "a") "]}", "role 'developer'" },
+  { "chatml", "{\"messages\": [" TURN("human", "a") "]}", "role 'human'" },
+  { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": null}]}", "turn 1 has no text in \"content\"" },
+  { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}",
+        "turn 1 has no text in \"content\"" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]}",
+        "turn 1 has \"tool_calls\": which" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": 0.5}]}", "neither 0 nor 1" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": \"0\"}]}", "neither 0 nor 1" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": [0]}]}", "neither 0 nor 1" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": false}]}", "none of its " },
+  { "chatml", "{\"messages\": [" TURN("assistant\\u0000x", "a") "]}", "role 'assistant' and a byte 0; known" },
+  { "chatml", "{\"messages\": [" TURN("\\u0000", "a") "]}", "role '' and a byte 0; known" },
+  { "qwen3", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": \"b\"}]}",
+    "between <think> and </think>" },
+  { "chatml", "{\"messages\": [" TURN("user", "a") "]}", "none of its " },
+  { "chatml", "{\"messages\": [], \"tokens\": [1]}", "which is" },
+  { "chatml", "{\"messages\": [], \"tools\": [1]}", "\"tools\" beside" },
+  { "chatml", "{\"messages\": [], \"system\": \"a\"}", "\"system\" beside" },
+  { "chatml", "{\"messages\": [], \"tools\": {\"a\": 1}}", "\"tools\" beside" },
+  { "chatml", "{\"messages\": [], \"functions\": true}", "\"functions\" beside" },
+  { "chatml", "{\"messages\": [], \"weight\": 0}", "\"weight\" beside its turns, which is read in a turn" },
+  { "chatml", "{\"prompt\": \"a\", \"completion\": \"b\", \"weight\": false}", "\"weight\" beside its turns" },
+  { "chatml", "{\"prompt\": \"a\", \"completion\": \"b\", \"mask\": [1]}",
+        "\"mask\" beside its turns, which is read beside" },
+  { "chatml", "{\"messages\": [], \"prompt\": \"a\", \"completion\": \"b\"}", "which is" },
+  { "chatml", "{\"messages\": [], \"prompt\": []}", "which is" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"train\": false}]}",
+        "turn 1 has \"train\": \"weight\"" },
+  { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"thinking\": \"b\"}]}",
+        "between <think> and" },
+  { "chatml", "{\"tokens\": [1, 2], \"masks\": [0, 1]}", "it has \"masks\" beside \"tokens\", where only" },
+  { "chatml", "{\"tokens\": [1, 2], \"weights\": [0, 1]}", "it has \"weights\" beside \"tokens\"" },
+  { "chatml", "{\"messages\": null, \"tokens\": null}", "none of \"messages\"" },
+  { "chatml", "{\"prompt\": \"a\"}", "its \"completion\" is neither" },
+  { "chatml", "{\"tokens\": [1, 2], \"mask\": [1]}", "\"mask\" has 1 elements, but \"tokens\" 2" },
+  { "chatml", "{\"tokens\": [1, 1000000]}", "token 2 is no whole number below" },
+  { "chatml", "{\"tokens\": [1, 1.5]}", "token 2 is" },
+  { "chatml", "{\"tokens\": [1, -1]}", "token 2 is" },
+  { "chatml", "{\"tokens\": [1, 2], \"mask\": [0, 2]}", "element 2 of \"mask\"" },
+  { "chatml", "{\"tokens\": [1, 2], \"mask\": [1, 0]}", "none of its 2 tokens" },
+  { "chatml", "{\"tokens\": 1}", "no list of tokens" },
+  { "mistral", "{\"messages\": [" TURN("system", "a") "]}", "role 'system', which chat template mistral" },
+  { "mistral", "{\"messages\": [" TURN("assistant", "a") "]}", "turn 1 is of role 'assistant', but" },
+  { "mistral", "{\"messages\": [" TURN("user", "a") "," TURN("user", "a") "]}", "turn 2 is of role 'user', but" },
+  { "none", "{\"messages\": [" TURN("user", "a") "]}", "role 'user', which chat template none" } };
+
 static void test_refused(void)
 {
-  static const struct { const char *row, *line, *want; } cases[] = {
-    { "chatml", "[]", "none of \"messages\"" }, { "chatml", "{\"text\": \"a\"}", "none of \"messages\"" },
-    { "chatml", "{\"messages\": []}", "no turns" }, { "chatml", "{\"messages\": \"a\"}", "no list of turns" },
-    { "chatml", "{\"messages\": [1]}", "turn 1 has no text in \"role\"" },
-    { "chatml", "{\"messages\": [" TURN("developer", "a") "]}", "role 'developer'" },
-    { "chatml", "{\"messages\": [" TURN("human", "a") "]}", "role 'human'" },
-    { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": null}]}", "turn 1 has no text in \"content\"" },
-    { "chatml", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}",
-          "turn 1 has no text in \"content\"" },
-    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]}", "calls of tools" },
-    { "chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"weight\": 0.5}]}", "neither 0 nor 1" },
-    { "qwen3", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": \"b\"}]}",
-      "between <think> and </think>" },
-    { "chatml", "{\"messages\": [" TURN("user", "a") "]}", "none of its " },
-    { "chatml", "{\"messages\": [], \"tokens\": [1]}", "which is" },
-    { "chatml", "{\"messages\": [], \"tools\": [1]}", "\"tools\" beside" },
-    { "chatml", "{\"messages\": [], \"system\": \"a\"}", "\"system\" beside" },
-    { "chatml", "{\"messages\": [], \"tools\": {\"a\": 1}}", "\"tools\" beside" },
-    { "chatml", "{\"messages\": [], \"functions\": true}", "\"functions\" beside" },
-    { "chatml", "{\"prompt\": \"a\"}", "its \"completion\" is neither" },
-    { "chatml", "{\"tokens\": [1, 2], \"mask\": [1]}", "\"mask\" has 1 elements, but \"tokens\" 2" },
-    { "chatml", "{\"tokens\": [1, 1000000]}", "token 2 is no whole number below" },
-    { "chatml", "{\"tokens\": [1, 1.5]}", "token 2 is" },
-    { "chatml", "{\"tokens\": [1, -1]}", "token 2 is" },
-    { "chatml", "{\"tokens\": [1, 2], \"mask\": [0, 2]}", "element 2 of \"mask\"" },
-    { "chatml", "{\"tokens\": [1, 2], \"mask\": [1, 0]}", "none of its 2 tokens" },
-    { "chatml", "{\"tokens\": 1}", "no list of tokens" },
-    { "mistral", "{\"messages\": [" TURN("system", "a") "]}", "role 'system', which chat template mistral" },
-    { "mistral", "{\"messages\": [" TURN("assistant", "a") "]}", "turn 1 is of role 'assistant', but" },
-    { "mistral", "{\"messages\": [" TURN("user", "a") "," TURN("user", "a") "]}", "turn 2 is of role 'user', but" },
-    { "none", "{\"messages\": [" TURN("user", "a") "]}", "role 'user', which chat template none" } };
   struct tc_err err = { 0 };
   config("{\"eos_token\": \"<|im_end|>\"}");
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
     struct setup s;
-    TC_ASSERT(set_up(&s, cases[i].row, &err) == 0);
-    const int rc = encode_text(&s, cases[i].line);
-    ok(rc == TC_EUSER && strstr(s.u.err.text, cases[i].want) && s.u.ids.n == 0, "%s: %s", cases[i].line, s.u.err.text);
+    TC_ASSERT(set_up(&s, refused[i].row, &err) == 0);
+    const int rc = encode_text(&s, refused[i].line);
+    ok(rc == TC_EUSER && strstr(s.u.err.text, refused[i].want) && s.u.ids.n == 0, "%s: %s", refused[i].line, s.u.err.text);
     tear_down(&s);
   }
 }
@@ -289,9 +377,11 @@ int main(void)
   top = realpath(getenv("srcdir") ? getenv("srcdir") : ".", NULL);
   TC_ASSERT(top && mkdtemp(dir) && chdir(dir) == 0);
   test_stored();
+  test_page();
   test_rows();
   test_identity();
   test_train_on();
+  test_joined();
   test_refused();
   unlink("tokenizer.json");
   unlink("tokenizer_config.json");
