@@ -329,6 +329,7 @@ static int64_t find_start(const struct tc_data_stage *st, const struct tc_sample
   const struct tc_source *src = &d->source[*source];
   const struct tc_origin o = st->origin ? st->origin[*source] : (struct tc_origin){ *source, 0 };
   const int64_t windows = tc_data_windows(d, *source), i = o.taken + in_stage;
+  TC_ASSERT(s->order != TC_ORDER_DRAWS || !d->packed);
   if (s->order == TC_ORDER_DRAWS) return src->lo + tc_order_draw(s->seed, step, b, tokens_of(src), d->context);
   return window_at(d, *source, tc_order_window(s->seed, o.number, i / windows, i % windows, windows));
 }

@@ -58,15 +58,21 @@ static int open_set(struct tc_train *t, int k, bool val, const struct tc_config 
   return *out ? 0 : tc_run_data(&t->run, out, &o, err);
 }
 
+int tc_train_order_check(const struct tc_train *t, struct tc_err *err)
+{
+  bool packed = false;
+  for (int k = 0; k < t->run.n_stages; k++) packed |= tc_data_packed(t->batches.stage[k].train);
+  if (!packed || t->run.cfg->data_order != TC_ORDER_DRAWS) return 0;
+  return tc_fail(err, TC_EUSER, "data.documents = pack takes whole samples, and data.order = draws, which data.order = auto takes "
+                 "over from a checkpoint, begins at any token: data.order = permutation would fit");
+}
+
 /* The tokenizers and ends of documents of stage k. */
 static int check_tokens(struct tc_train *t, int k, const struct tc_config *c, struct tc_err *err)
 {
   struct tc_stage_data *s = &t->batches.stage[k];
   TC_TRY(tc_data_same_tokenizer(t->batches.stage[0].train, s->train, err));
   TC_TRY(tc_data_same_tokenizer(s->train, s->val, err));
-  if (c->data_documents == TC_DOCUMENTS_PACK && c->data_order == TC_ORDER_DRAWS)
-    return tc_fail(err, TC_EUSER, "data.documents = pack takes whole samples, and data.order = draws begins at any token: "
-                   "data.order = permutation would fit");
   if (c->data_documents != TC_DOCUMENTS_MASK) return 0;
   TC_TRY(tc_documents_end(&s->end_token, c->data_end_token, s->train, err));
   return c->data_val.n ? tc_documents_same(s->end_token, c->data_end_token, s->val, err) : 0;
@@ -124,6 +130,7 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
     tc_warn("data.end_token = %lld has no effect without data.documents = mask", (long long)c->data_end_token);
   if (!packs && c->data_long != TC_LONG_CUT && t->run.rank == 0)
     tc_warn("data.long = leave_out has no effect without data.documents = pack");
+  TC_TRY(tc_train_order_check(t, err));
   find_origins(t);
   tc_train_data_stage(t, 0);
   t->batches.val_loss = tc_calloc((size_t)tc_data_sources(t->batches.val), sizeof *t->batches.val_loss);

@@ -41,6 +41,8 @@ void tc_request_end(struct tc_train *t);
 int tc_train_data_open(struct tc_train *t, struct tc_err *err);
 /* Collective. TC_EUSER unless all ranks read the same tokens. */
 int tc_train_data_same(struct tc_train *t, struct tc_err *err);
+/* Local, the same on all ranks. TC_EUSER: data.order, as it is or as a checkpoint says it, does not go with packed data. */
+int tc_train_order_check(const struct tc_train *t, struct tc_err *err);
 void tc_train_data_close(struct tc_train *t);
 /* Local. From now on data are those of stage k. */
 void tc_train_data_stage(struct tc_train *t, int k);
