@@ -172,9 +172,11 @@ static int no_call(void *ctx, struct tc_err *err)
   return 0;
 }
 
+const struct tc_between tc_between_nothing = { no_call, NULL };
+
 int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err)
 {
-  return tc_data_open_between(out, o, &(struct tc_between){ no_call, NULL }, err);
+  return tc_data_open_between(out, o, &tc_between_nothing, err);
 }
 
 int tc_data_open_between(struct tc_data **out, const struct tc_data_opts *o, const struct tc_between *between,

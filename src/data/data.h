@@ -47,7 +47,7 @@ struct tc_batch { int32_t *tokens, *targets, *starts; };     /* [n * context] ea
  * format, a source that is too short for context + 1 tokens, headers with a vocabulary above `vocab` or of different
  * tokenizers. *out is owned by the caller. */
 int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err);
-/* The same; between files it calls this, whose failure ends it. */
+/* The same; between files, and blocks of weights, it calls this, whose failure ends it. */
 struct tc_between { int (*call)(void *ctx, struct tc_err *err); void *ctx; };
 int tc_data_open_between(struct tc_data **out, const struct tc_data_opts *o, const struct tc_between *between,
                          struct tc_err *err);
@@ -122,12 +122,14 @@ void tc_data_warn(const struct tc_data *train, const struct tc_data *val);
 void tc_data_say_packed(const struct tc_data *d, const char *what);
 
 /* Identifies a data set, cheaply: the number of tokens of the part, and a hash of its first
- * and last tokens and of pieces spread over it (of a blend: of each source), with their weights. It depends on these alone,
+ * and last tokens and of pieces spread over it (of a blend: of each source), and of all weights, where there are any. It depends on these alone,
  * not on how they lie in files, the format or the machine, so equal data give an equal identity anywhere. */
 struct tc_data_identity { int64_t tokens; uint64_t hash; };
 
-/* Reads at most 12,288 tokens per source. TC_EUSER: a file cannot be read. */
+/* Reads at most 12,288 tokens per source, and all weights. TC_EUSER: a file cannot be read. */
 int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err);
+/* The same; between blocks of weights it calls this, whose failure ends it. */
+int tc_data_identity_between(struct tc_data *d, struct tc_data_identity *out, const struct tc_between *between, struct tc_err *err);
 /* Local. Equal on ranks of a node that see the same files, by inodes of the first one of each source; 0: one is not there. */
 uint64_t tc_data_inodes(const struct tc_data *d);
 /* Local. The identity that another rank has found, for tc_data_check. */

@@ -48,7 +48,8 @@ static bool next_weight(struct reading *x, int weight, int64_t pos, int64_t lo, 
 }
 
 /* Reads the weights from the part's first token to the end of its last sample. */
-static int read_weights(struct reading *x, const struct tc_source *s, struct tc_reader *r, struct tc_err *err)
+static int read_weights(struct reading *x, const struct tc_source *s, struct tc_reader *r, const struct tc_between *between,
+                        struct tc_err *err)
 {
   uint8_t *buf = tc_malloc(BLOCK);
   bool more = true;
@@ -63,6 +64,7 @@ static int read_weights(struct reading *x, const struct tc_source *s, struct tc_
       n = TC_MIN(f->tokens - at, BLOCK);
       rc = tc_weights_read(r, f, at, n, buf, err);
       for (int64_t k = 0; k < n && more && rc == TC_OK; k++) more = next_weight(x, buf[k], first + at + k, s->lo, s->hi);
+      if (rc == TC_OK) rc = between->call(between->ctx, err);
     }
   }
   if (more) end_sample(x);
@@ -83,10 +85,11 @@ static void fill_windows(struct tc_packed *p, const struct list *found, int64_t 
   TC_FREE(b.sample, size);
 }
 
-int tc_source_pack(struct tc_source *s, struct tc_reader *r, int64_t context, bool cut, struct tc_err *err)
+int tc_source_pack(struct tc_source *s, struct tc_reader *r, int64_t context, bool cut, const struct tc_between *between,
+                   struct tc_err *err)
 {
   struct reading x = { .item.at = -1, .T = context, .cut = cut };
-  int rc = read_weights(&x, s, r, err);
+  int rc = read_weights(&x, s, r, between, err);
   if (rc == TC_OK && x.found.n >= INT32_MAX)
     rc = tc_fail(err, TC_EUSER, "data '%s' has more samples than can be packed: %zu", s->name, x.found.n);
   if (rc == TC_OK && x.found.n == 0)

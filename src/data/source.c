@@ -78,7 +78,7 @@ int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_dat
     return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', which is text, whose "
                    "tokens are bytes: 256 would do", (long long)o->vocab, s->file[0].name);
   TC_TRY(choose_part(s, o, err));
-  return o->pack ? tc_source_pack(s, r, o->context, o->cut, err) : TC_OK;
+  return o->pack ? tc_source_pack(s, r, o->context, o->cut, between, err) : TC_OK;
 }
 
 /* ---- tokens ------------------------------------------------------------------------------------ */

@@ -1,6 +1,6 @@
 /* t_packed.c - data with weights: packed windows have each sample once an epoch, whole, with its own begin, and targets only
  * where weights count; windows of the stream have the same targets; counts are those of the targets; what is cut or left out;
- * the same on a rank that was sent the table; weights are part of what identifies data; files that do not fit. */
+ * the same on a rank that was sent the table; weights, all of them, are part of what identifies data; files that do not fit. */
 #include "src/data/impl.h"
 #include "tests/unit/seed.h"
 #include "tests/unit/tap.h"
@@ -243,6 +243,58 @@ static void test_identity(void)
   ok(identity(true) == was, "as before: the first identity");
 }
 
+/* Calls, of which the one after `left` others fails. */
+struct calls { int n, left; };
+
+static int count_call(void *ctx, struct tc_err *err)
+{
+  struct calls *x = ctx;
+  x->n++;
+  return x->left-- ? 0 : tc_fail(err, TC_EPEER, "call %d", x->n);
+}
+
+/* A weight far from the tokens that are hashed is part of the identity, too; and whoever waits hears of each file and block. */
+static void test_all_weights(void)
+{
+  enum { N = 40000, AT = 20010, BLOCKS = 1 };
+  static uint8_t w[N], x[N];
+  static char name[] = "q.bin";
+  char *word = name;
+  uint64_t hash[3];
+  w[0] = TC_WEIGHT_BEGINS;
+  for (int i = 0; i < N; i++) w[i] |= i % 3 ? TC_WEIGHT_COUNTS : i % 10 ? 0 : TC_WEIGHT_BEGINS;
+  write_shard(name, x, N);
+  for (int pack = 0; pack < 2; pack++) {
+    const struct tc_data_opts o = { .word = &word, .n = 1, .format = TC_FORMAT_BIN, .context = T, .vocab = 256, .pack = pack,
+                                    .cut = true };
+    for (int i = 0; i < 3; i++) {
+      struct tc_data *d;
+      struct tc_data_identity id;
+      struct tc_err err = { 0 };
+      w[AT] ^= i == 1 ? TC_WEIGHT_BEGINS : i == 2 ? TC_WEIGHT_BEGINS | TC_WEIGHT_COUNTS : 0;
+      write_weights(name, w, N);
+      TC_ASSERT(tc_data_open(&d, &o, &err) == 0 && tc_data_identity(d, &id, &err) == 0);
+      hash[i] = id.hash;
+      for (int left = 0; left < 3 && i == 0; left++) {
+        struct calls x = { .left = left };
+        struct tc_data *other = NULL;
+        const int calls = 1 + pack * BLOCKS, rc = tc_data_open_between(&other, &o, &(struct tc_between){ count_call, &x }, &err);
+        ok(x.n == TC_MIN(calls, left + 1) && rc == (left < calls ? TC_EPEER : 0), "opening, %s: call %d of %d", pack ? "packed" : "plain",
+           left + 1, calls);
+        tc_data_free(other);
+      }
+      struct calls of_id = { .left = 0 };
+      ok(tc_data_identity_between(d, &id, &(struct tc_between){ count_call, &of_id }, &err) == TC_EPEER && of_id.n == 1,
+         "the identity: a call after a block");
+      tc_data_free(d);
+    }
+    w[AT] ^= TC_WEIGHT_COUNTS;
+    ok(hash[0] != hash[1] && hash[0] != hash[2] && hash[1] != hash[2], "a begin and a weight between the tokens that are hashed");
+  }
+  unlink(name);
+  unlink("q.weights.npy");
+}
+
 /* A stage goes on in the windows of the last one, if they are packed alike. */
 static void test_stages(void)
 {
@@ -317,6 +369,7 @@ int main(void)
   for (uint64_t i = 0; i < 4; i++) test_packed(seed + i);
   test_stream();
   test_identity();
+  test_all_weights();
   test_stages();
   test_refused();
   remove_files();
