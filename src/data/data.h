@@ -172,6 +172,8 @@ int tc_data_counted(const struct tc_data_stage *s, struct tc_reader *r, const st
 int tc_data_window_counted(const struct tc_data *d, struct tc_reader *r, int source, int64_t i, int64_t *n, struct tc_err *err);
 /* TC_EUSER, which names the file and place where sequence 0 of the step begins: none of the step's tokens counts. */
 int tc_data_fail_silent(const struct tc_data_stage *s, const struct tc_samples *how, int64_t step, struct tc_err *err);
+/* TC_EUSER, which names the file and place where a source's window 0 begins: none of the tokens of its first n counts. */
+int tc_data_fail_silent_windows(const struct tc_data *d, int source, int64_t n, struct tc_err *err);
 /* Window i of a source, 0 <= i < tc_data_windows. */
 int tc_data_window(const struct tc_data *d, struct tc_reader *r, int source, int64_t i,
                    const struct tc_batch *to, struct tc_err *err);

@@ -316,6 +316,53 @@ static void test_stages(void)
   }
 }
 
+/* Each shard with the first weights. */
+static void write_same(void)
+{
+  for (int i = 0; i < n_files; i++) {
+    char name[20];
+    snprintf(name, sizeof name, "p/s%02d.bin", i);
+    write_weights(name, weight, TC_MIN(begin[n_samples] - i * FILE_TOKENS, FILE_TOKENS));
+  }
+}
+
+/* Files of another program, of uint16 without a header, with weights; `first`: those of the first tokens of each file. */
+static int open_others(struct tc_data **d, const int first[2], int part, struct tc_err *err)
+{
+  static char name[2][8] = { "o0.u16", "o1.u16" };
+  char *word[2] = { name[0], name[1] };
+  const struct tc_data_opts o = { .word = word, .n = 2, .format = TC_FORMAT_UINT16, .part = part, .context = T, .vocab = 256,
+                                  .pack = true, .cut = true };
+  enum { N = 100 };
+  for (int k = 0; k < 2; k++) {
+    uint8_t w[N];
+    memset(w, TC_WEIGHT_COUNTS, N);
+    w[0] = (uint8_t)first[k];
+    FILE *f = fopen(name[k], "wb");
+    TC_ASSERT(f && fwrite(w, 2, N / 2, f) == N / 2 && fwrite(w, 2, N / 2, f) == N / 2 && fclose(f) == 0);
+    write_weights(name[k], w, N);
+  }
+  return tc_data_open(d, &o, err);
+}
+
+static void test_begins(void)
+{
+  struct tc_data *d;
+  struct tc_err err = { 0 };
+  ok(open_others(&d, (const int[]){ 1, 3 }, 0, &err) == TC_EUSER &&
+     strstr(err.text, "'o0.u16.weights.npy' does not say that a sample begins with the first token of 'o0.u16'"),
+     "a mask of 0 and 1: %s", err.text);
+  ok(open_others(&d, (const int[]){ 3, 1 }, 0, &err) == TC_EUSER && strstr(err.text, "first token of 'o1.u16'"),
+     "... in the second file: %s", err.text);
+  ok(open_others(&d, (const int[]){ 3, 3 }, 2, &err) == TC_EUSER &&
+     strstr(err.text, "no sample begins in the validation part (the last 5 %): name validation data by data.val"),
+     "a part without a sample: %s", err.text);
+  TC_ASSERT(open_others(&d, (const int[]){ 3, 3 }, 0, &err) == 0);
+  is_int(tc_data_tally(d, 0)->samples, 2, "a sample each");
+  tc_data_free(d);
+  unlink("o0.u16"), unlink("o1.u16"), unlink("o0.u16.weights.npy"), unlink("o1.u16.weights.npy");
+}
+
 static void test_refused(void)
 {
   struct tc_data *d;
@@ -343,13 +390,15 @@ static void test_refused(void)
   ok(open_set(&d, 0, true, false, &err) == TC_EUSER && strstr(err.text, "'p/s00.weights.npy' does not lie beside 'p/s00.bin'"),
      "no weights: %s", err.text);
   memset(weight, 0, FILE_TOKENS);
-  for (int i = 0; i < n_files; i++) {
-    char name[20];
-    snprintf(name, sizeof name, "p/s%02d.bin", i);
-    write_weights(name, weight, TC_MIN(begin[n_samples] - i * FILE_TOKENS, FILE_TOKENS));
-  }
-  ok(open_set(&d, 0, true, true, &err) == TC_EUSER && strstr(err.text, "of which none is at most"), "nothing counts: %s",
+  write_same();
+  ok(open_set(&d, 0, true, true, &err) == TC_EUSER && strstr(err.text, "no weight of data 'p' says where a sample begins"),
+     "nothing begins: %s", err.text);
+  weight[0] = TC_WEIGHT_BEGINS;
+  write_same();
+  ok(open_set(&d, 0, true, true, &err) == TC_EUSER && strstr(err.text, "none of the first 25 tokens of its "), "nothing counts: %s",
      err.text);
+  ok(open_set(&d, 0, true, false, &err) == TC_EUSER && strstr(err.text, "samples ") && strstr(err.text, "data.long = cut"),
+     "... or is short enough: %s", err.text);
   TC_ASSERT(open_set(&d, 0, false, false, &err) == 0);
   const struct tc_data_stage stage = { .d = d };
   const struct tc_samples how = { TC_ORDER_PERMUTATION, 1, BATCH };
@@ -371,6 +420,7 @@ int main(void)
   test_identity();
   test_all_weights();
   test_stages();
+  test_begins();
   test_refused();
   remove_files();
   rmdir("p");
