@@ -400,7 +400,7 @@ int tc_data_fail_silent_windows(const struct tc_data *d, int source, int64_t n, 
 {
   int64_t place;
   const struct tc_data_file *f = begins_in(d, source, window_at(d, source, 0), &place);
-  return tc_fail(err, TC_EUSER, "validation data '%s': none of the tokens of %lld windows counts, so there is no validation loss; the "
+  return tc_fail(err, TC_EUSER, "validation data '%s': none of the tokens of %lld windows counts, so there is no loss; the "
                  "first of them begins at token %lld of '%s'; more train.eval_batches, or data.documents = pack, would fit",
                  d->source[source].name, (long long)n, (long long)place, f->name);
 }

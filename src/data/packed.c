@@ -53,8 +53,8 @@ static int check_begin(const struct tc_source *s, int i, int weight, struct tc_e
 {
   const bool goes_on = s->file[i].marked && (i == 0 || s->file[i - 1].marked);
   if (weight & TC_WEIGHT_BEGINS || goes_on) return TC_OK;
-  return tc_fail(err, TC_EUSER, "data.documents = pack: '%s' does not say that a sample begins with the first token of '%s': 2 is to "
-                 "be added to the weights of first tokens of samples", s->weights[i].name, s->file[i].name);
+  return tc_fail(err, TC_EUSER, "data.documents = pack: '%s' does not say that a sample begins with the first token of '%s': 2 is "
+                 "to be added to the weights of first tokens of samples", s->weights[i].name, s->file[i].name);
 }
 
 /* Reads the weights from the part's first token to the end of its last sample. */
@@ -93,8 +93,9 @@ static int fail_empty(const struct reading *x, const struct tc_source *s, struct
   if (x->cut)
     return tc_fail(err, TC_EUSER, "data '%s': none of the first %lld tokens of its %lld samples counts: a longer model.context, or "
                    "samples with other weights, would fit", s->name, most, samples);
-  return tc_fail(err, TC_EUSER, "data '%s': of its %lld samples %lld are longer than %lld tokens, and no token of the others counts: "
-                 "a longer model.context, or data.long = cut, would fit", s->name, samples, (long long)x->tally.left_out, most);
+  return tc_fail(err, TC_EUSER, "data '%s': of its %lld samples %lld are longer than %lld tokens, and no token of the others "
+                 "counts: a longer model.context, or data.long = cut, would fit", s->name, samples, (long long)x->tally.left_out,
+                 most);
 }
 
 static void fill_windows(struct tc_packed *p, const struct list *found, int64_t T)
@@ -118,8 +119,8 @@ int tc_source_pack(struct tc_source *s, struct tc_reader *r, int64_t context, bo
   if (rc == TC_OK && x.found.n >= INT32_MAX)
     rc = tc_fail(err, TC_EUSER, "data '%s' has more samples than can be packed: %zu", s->name, x.found.n);
   if (rc == TC_OK && s->lo == 0 && !x.marks)
-    rc = tc_fail(err, TC_EUSER, "data.documents = pack: no weight of data '%s' says where a sample begins: 2 is to be added to those of "
-                 "first tokens of samples, or data.documents = join would fit", s->name);
+    rc = tc_fail(err, TC_EUSER, "data.documents = pack: no weight of data '%s' says where a sample begins: 2 is to be added to "
+                 "those of first tokens of samples, or data.documents = join would fit", s->name);
   if (rc == TC_OK && x.found.n == 0) rc = fail_empty(&x, s, err);
   if (rc == TC_OK) {
     fill_windows(&s->packed, &x.found, context);

@@ -1,6 +1,7 @@
 /* t_packed.c - data with weights: packed windows have each sample once an epoch, whole, with its own begin, and targets only
  * where weights count; windows of the stream have the same targets; counts are those of the targets; what is cut or left out;
  * the same on a rank that was sent the table; weights, all of them, are part of what identifies data; files that do not fit. */
+#include "src/config/config.h"
 #include "src/data/impl.h"
 #include "tests/unit/seed.h"
 #include "tests/unit/tap.h"
@@ -279,8 +280,8 @@ static void test_all_weights(void)
         struct calls x = { .left = left };
         struct tc_data *other = NULL;
         const int calls = 1 + pack * BLOCKS, rc = tc_data_open_between(&other, &o, &(struct tc_between){ count_call, &x }, &err);
-        ok(x.n == TC_MIN(calls, left + 1) && rc == (left < calls ? TC_EPEER : 0), "opening, %s: call %d of %d", pack ? "packed" : "plain",
-           left + 1, calls);
+        ok(x.n == TC_MIN(calls, left + 1) && rc == (left < calls ? TC_EPEER : 0), "opening, %s: call %d of %d",
+           pack ? "packed" : "plain", left + 1, calls);
         tc_data_free(other);
       }
       struct calls of_id = { .left = 0 };
@@ -410,6 +411,40 @@ static void test_refused(void)
   tc_data_free(d);
 }
 
+static void put_note(const char *text)
+{
+  FILE *f = fopen("p/data.json", "w");
+  TC_ASSERT(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+/* Shards of conversations whose weights were lost would be trained on at every token. */
+static void test_lost(void)
+{
+  struct tc_data *d;
+  struct tc_err err = { 0 };
+  int32_t end;
+  TC_ASSERT(open_set(&d, 0, false, false, &err) == 0);
+  ok(tc_documents_end(&end, TC_AUTO, d, &err) == TC_EUSER && strstr(err.text, "which data.documents = pack takes"),
+     "no mask, but pack: %s", err.text);
+  tc_data_free(d);
+  unlink("p/s01.weights.npy");
+  ok(open_set(&d, 0, false, false, &err) == TC_EUSER &&
+     strstr(err.text, "'p/s01.weights.npy' does not lie beside 'p/s01.bin', though 'p/s00.bin' has weights"),
+     "one file without weights: %s", err.text);
+  for (int i = 0; i < n_files; i++) {
+    char name[30];
+    snprintf(name, sizeof name, "p/s%02d.weights.npy", i);
+    unlink(name);
+  }
+  put_note("{\"command\": {\"chat\": \"chatml\"}, \"complete\": true}");
+  ok(open_set(&d, 0, false, false, &err) == TC_EUSER && strstr(err.text, "which `tercio data --chat` made with weights"),
+     "all without weights: %s", err.text);
+  put_note("{\"command\": {}, \"complete\": true}");
+  ok(open_set(&d, 0, false, false, &err) == 0 && !tc_data_weighted(d), "... where there never were any");
+  tc_data_free(d);
+  unlink("p/data.json");
+}
+
 int main(void)
 {
   char dir[] = "/tmp/t_packed-XXXXXX";
@@ -422,6 +457,7 @@ int main(void)
   test_stages();
   test_begins();
   test_refused();
+  test_lost();
   remove_files();
   rmdir("p");
   return chdir("/") || rmdir(dir) || done_testing();
