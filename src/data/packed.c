@@ -48,7 +48,7 @@ static bool next_weight(struct reading *x, int weight, int64_t pos, int64_t lo, 
   return true;
 }
 
-/* Of files of other programs each begins with a sample; of shards of tercio data a sample may go on in the next one. */
+/* Each file of another program begins with a sample; of shards of tercio data a sample may go on in the next one. */
 static int check_begin(const struct tc_source *s, int i, int weight, struct tc_err *err)
 {
   const bool goes_on = s->file[i].marked && (i == 0 || s->file[i - 1].marked);
