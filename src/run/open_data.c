@@ -105,7 +105,9 @@ int tc_run_data_same(const struct tc_run *r, struct tc_data *d, const char *whic
   bool looks = true;
   *id = (struct tc_data_identity){ 0 };
   TC_TRY(must_look(r, d, &looks, err));
-  int rc = tc_run_work(r, looks, look, &(struct looking){ d, id }, err);
+  int rc;
+  if (tc_data_weighted(d)) rc = tc_run_work(r, looks, look, &(struct looking){ d, id }, err);
+  else rc = looks ? tc_data_identity(d, id, err) : 0;              /* which reads little */
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_run_agree(r, rc, err));
   const int64_t mine[EACH] = { id->tokens, (int64_t)id->hash, looks };

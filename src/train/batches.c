@@ -273,17 +273,15 @@ double tc_train_val_counted(const struct tc_train *t, int source)
   return (double)t->batches.stage[t->run.at].val_counted[source] / (double)t->run.opts.model.context;
 }
 
-struct counting { const struct tc_train *t; struct tc_stage_data *s; int64_t context; };
+struct counting { const struct tc_train *t; struct tc_stage_data *s; };
 
 /* A tc_work_fn: counts the targets of a stage's validation that count. */
 static int count_val(void *ctx, const struct tc_between *between, struct tc_err *err)
 {
   const struct counting *x = ctx;
-  const bool all = !tc_data_weighted(x->s->val);
   for (int source = 0; source < tc_data_sources(x->s->val); source++) {
     const int64_t windows = eval_windows(x->t, x->s->val, source);
-    x->s->val_counted[source] = all ? windows * x->context : 0;
-    for (int64_t i = 0; i < windows && !all; i++) {
+    for (int64_t i = 0; i < windows; i++) {
       TC_TRY(tc_data_window_counted(x->s->val, NULL, source, i, &x->s->val_counted[source], err));
       TC_TRY(between->call(between->ctx, err));
     }
@@ -309,7 +307,10 @@ int tc_train_val_count(struct tc_train *t, struct tc_err *err)
     struct tc_stage_data *s = &b->stage[k];
     const int n = tc_data_sources(s->val);
     s->val_counted = tc_calloc((size_t)n, sizeof *s->val_counted);
-    const int rc = tc_run_work(&t->run, t->run.rank == 0, count_val, &(struct counting){ t, s, t->run.stages[k].context }, err);
+    const bool weighted = tc_data_weighted(s->val);
+    for (int i = 0; i < n && !weighted; i++) s->val_counted[i] = eval_windows(t, s->val, i) * t->run.stages[k].context;
+    if (!weighted) continue;
+    const int rc = tc_run_work(&t->run, t->run.rank == 0, count_val, &(struct counting){ t, s }, err);
     if (rc == TC_EPEER) return rc;
     TC_TRY(tc_run_agree(&t->run, rc, err));
     TC_TRY(tc_comm_max_i64(t->run.world, s->val_counted, n, err));       /* other ranks have 0 */
