@@ -172,9 +172,11 @@ static int no_call(void *ctx, struct tc_err *err)
   return 0;
 }
 
+const struct tc_between tc_between_nothing = { no_call, NULL };
+
 int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err)
 {
-  return tc_data_open_between(out, o, &(struct tc_between){ no_call, NULL }, err);
+  return tc_data_open_between(out, o, &tc_between_nothing, err);
 }
 
 int tc_data_open_between(struct tc_data **out, const struct tc_data_opts *o, const struct tc_between *between,
@@ -329,6 +331,7 @@ static int64_t find_start(const struct tc_data_stage *st, const struct tc_sample
   const struct tc_source *src = &d->source[*source];
   const struct tc_origin o = st->origin ? st->origin[*source] : (struct tc_origin){ *source, 0 };
   const int64_t windows = tc_data_windows(d, *source), i = o.taken + in_stage;
+  TC_ASSERT(s->order != TC_ORDER_DRAWS || !d->packed);
   if (s->order == TC_ORDER_DRAWS) return src->lo + tc_order_draw(s->seed, step, b, tokens_of(src), d->context);
   return window_at(d, *source, tc_order_window(s->seed, o.number, i / windows, i % windows, windows));
 }
@@ -372,16 +375,34 @@ int tc_data_window_counted(const struct tc_data *d, struct tc_reader *r, int sou
   return tc_window_counted(d, r, &d->source[source], window_at(d, source, i), n, err);
 }
 
+/* The file and the place in it where a window of a source begins, as tc_window_copy is told of it. */
+static const struct tc_data_file *begins_in(const struct tc_data *d, int source, int64_t at, int64_t *place)
+{
+  const struct tc_source *x = &d->source[source];
+  const int64_t pos = d->packed ? x->packed.item[x->packed.begin[at]].at : at;
+  const struct tc_data_file *f = &x->file[tc_source_file(x, pos)];
+  *place = pos - f->first;
+  return f;
+}
+
 int tc_data_fail_silent(const struct tc_data_stage *s, const struct tc_samples *how, int64_t step, struct tc_err *err)
 {
   int source;
+  int64_t place;
   const int64_t at = find_start(s, how, step, 0, &source);
-  const struct tc_source *x = &s->d->source[source];
-  const int64_t pos = s->d->packed ? x->packed.item[x->packed.begin[at]].at : at;
-  const struct tc_data_file *f = &x->file[tc_source_file(x, pos)];
+  const struct tc_data_file *f = begins_in(s->d, source, at, &place);
   return tc_fail(err, TC_EUSER, "step %lld: none of the tokens of its %lld samples counts, so there is no loss; the first of them "
                  "begins at token %lld of '%s'; a larger train.global_batch, or data.documents = pack, would fit", (long long)step,
-                 (long long)how->batch, (long long)(pos - f->first), f->name);
+                 (long long)how->batch, (long long)place, f->name);
+}
+
+int tc_data_fail_silent_windows(const struct tc_data *d, int source, int64_t n, struct tc_err *err)
+{
+  int64_t place;
+  const struct tc_data_file *f = begins_in(d, source, window_at(d, source, 0), &place);
+  return tc_fail(err, TC_EUSER, "validation data '%s': none of the tokens of %lld windows counts, so there is no loss; the "
+                 "first of them begins at token %lld of '%s'; more train.eval_batches, or data.documents = pack, would fit",
+                 d->source[source].name, (long long)n, (long long)place, f->name);
 }
 
 int tc_data_window(const struct tc_data *d, struct tc_reader *r, int source, int64_t i,

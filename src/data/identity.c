@@ -1,27 +1,44 @@
 /* identity.c - what identifies a data set, and whether its files change under a run. */
 #include "src/data/impl.h"
 
+#include <stdlib.h>
+
 static uint64_t hash_byte(uint64_t hash, uint32_t byte) { return tc_hash64_add(hash, byte & 0xff); }
 
-/* FNV-1a (base/hash.h) over n tokens from pos, two bytes each, the low one first; four of a token that has more. Where there are
- * weights, each follows its token. */
+/* FNV-1a (base/hash.h) over n tokens from pos, two bytes each, the low one first; four of a token that has more. */
 static int hash_tokens(struct tc_data *d, const struct tc_source *s, int64_t pos, int64_t n, uint64_t *hash,
                        struct tc_err *err)
 {
   for (int64_t end = pos + n; pos < end; pos += d->context) {
     int64_t here = TC_MIN(end - pos, d->context);
     TC_TRY(tc_source_read(s, d->own, d->vocab, pos, here, d->own->sample, err));
-    if (s->weighted) TC_TRY(tc_source_weights(s, d->own, pos, here, d->own->weight, err));
     for (int64_t i = 0; i < here; i++) {
       const uint32_t token = (uint32_t)d->own->sample[i];
       for (int k = 0; k < (token >> 16 ? 4 : 2); k++) *hash = hash_byte(*hash, token >> 8 * k);
-      if (s->weighted) *hash = hash_byte(*hash, d->own->weight[i]);
     }
   }
   return TC_OK;
 }
 
-static int hash_source(struct tc_data *d, const struct tc_source *s, uint64_t *hash, struct tc_err *err)
+/* Adds all weights: one alone can move samples between packed windows. */
+static int hash_weights(struct tc_data *d, const struct tc_source *s, uint64_t *hash, const struct tc_between *between,
+                        struct tc_err *err)
+{
+  enum { BLOCK = 1 << 20 };
+  uint8_t *buf = tc_malloc(BLOCK);
+  int rc = TC_OK;
+  for (int64_t at = s->lo, n; at < s->hi && rc == TC_OK; at += n) {
+    n = TC_MIN(s->hi - at, BLOCK);
+    rc = tc_source_weights(s, d->own, at, n, buf, err);
+    for (int64_t i = 0; i < n && rc == TC_OK; i++) *hash = hash_byte(*hash, buf[i]);
+    if (rc == TC_OK) rc = between->call(between->ctx, err);
+  }
+  free(buf);
+  return rc;
+}
+
+static int hash_source(struct tc_data *d, const struct tc_source *s, uint64_t *hash, const struct tc_between *between,
+                       struct tc_err *err)
 {
   enum { ENDS = 4096, PIECES = 64, PIECE = 64 };
   const int64_t n = s->hi - s->lo, ends = TC_MIN(n, ENDS), piece = TC_MIN(n, PIECE);
@@ -30,15 +47,20 @@ static int hash_source(struct tc_data *d, const struct tc_source *s, uint64_t *h
   TC_TRY(hash_tokens(d, s, s->hi - ends, ends, hash, err));
   for (int64_t i = 0; i < PIECES; i++)
     TC_TRY(hash_tokens(d, s, s->lo + (n - piece) / (PIECES - 1) * i, piece, hash, err));
-  return TC_OK;
+  return s->weighted ? hash_weights(d, s, hash, between, err) : TC_OK;
 }
 
 int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err)
 {
+  return tc_data_identity_between(d, out, &tc_between_nothing, err);
+}
+
+int tc_data_identity_between(struct tc_data *d, struct tc_data_identity *out, const struct tc_between *between, struct tc_err *err)
+{
   *out = (struct tc_data_identity){ tc_data_tokens(d), 0 };
   for (int i = 0; i < d->n; i++) {
     uint64_t hash;
-    TC_TRY(hash_source(d, &d->source[i], &hash, err));
+    TC_TRY(hash_source(d, &d->source[i], &hash, between, err));
     if (d->n == 1) out->hash = hash;
     for (int k = 0; d->n > 1 && k < 8; k++) out->hash = hash_byte(out->hash, (uint32_t)(hash >> 8 * k));
     for (int k = 0; d->n > 1 && k < 4; k++)

@@ -83,6 +83,7 @@ bool tc_file_inode(const struct tc_data_file *f, uint64_t *hash);
 int tc_file_same(struct tc_reader *r, const struct tc_data_file *f, struct tc_err *err);
 
 /* ---- data.c; Local ---- */
+extern const struct tc_between tc_between_nothing;       /* does nothing */
 /* The reader and the blend of a data set with its sources. TC_EUSER: a source has too small a share. */
 int tc_data_complete(struct tc_data *d, int files, struct tc_err *err);
 
@@ -109,7 +110,8 @@ int tc_weights_read(struct tc_reader *r, struct tc_data_file *f, int64_t from, i
 /* ---- packed.c; Local ---- */
 /* Finds the samples of a source's part, and packs them. cut: those that are too long are cut, else left out. TC_EUSER: a file has
  * no weights, or no sample is left. */
-int tc_source_pack(struct tc_source *s, struct tc_reader *r, int64_t context, bool cut, struct tc_err *err);
+int tc_source_pack(struct tc_source *s, struct tc_reader *r, int64_t context, bool cut, const struct tc_between *between,
+                   struct tc_err *err);
 void tc_packed_free(struct tc_packed *p);
 
 /* ---- windows.c; Local ---- */
