@@ -242,6 +242,7 @@ test_headers = \
   %D%/faults/counters.h \
   %D%/faults/nfs_shim.c \
   %D%/faults/shim.h \
+  %D%/fuzz/data_draw.h \
   %D%/fuzz/fuzz.h \
   %D%/fuzz/place_draw.h \
   %D%/fuzz/place_run.h \

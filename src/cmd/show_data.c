@@ -123,6 +123,20 @@ static int print_text(struct view *v, const struct tc_token_set_file *f, uint32_
   return TC_OK;
 }
 
+/* The weights of n tokens, in a line as those of the tokens. */
+static int print_weights(const struct view *v, const struct tc_token_set_file *f, int64_t from, int64_t n, struct tc_err *err)
+{
+  uint8_t *weight = tc_malloc((size_t)n);
+  const int rc = tc_data_weights(v->s.d, f->source, f->is.first + from, n, weight, err);
+  if (rc > 0) {
+    printf("  weights");
+    for (int64_t i = 0; i < n; i++) printf(" %d", weight[i]);
+    printf("\n");
+  }
+  free(weight);
+  return TC_MIN(rc, 0);
+}
+
 static void print_documents(int64_t documents)
 {
   if (documents >= 0) printf(", %lld document%s", (long long)documents, tc_plural(documents));
@@ -145,6 +159,7 @@ static int show_file(struct view *v, const struct tc_token_set_file *f, int64_t 
   printf(" ");
   TC_TRY(each_token(v, f, from, n, print_id, err));
   printf("\n");
+  TC_TRY(print_weights(v, f, from, n, err));
   if (!f->t) return TC_OK;
   printf(" ");
   TC_TRY(each_token(v, f, from, n, print_text, err));

@@ -117,10 +117,13 @@ static int open_data(struct recipe *r, int k, struct tc_err *err)
   struct tc_model m;
   struct tc_data *d = NULL;
   TC_TRY(tc_setup_model(&s->c, &m, err));
-  for (int i = 0; i < k && !d; i++)
-    if (r->stage[i].context == s->context && r->stage[i].c.data_train.item == s->c.data_train.item) d = (struct tc_data *)r->data[i].d;
-  const struct tc_data_opts o = { .word = s->c.data_train.item, .n = s->c.data_train.n, .format = s->c.data_format,
-                                  .part = s->c.data_val.n == 0 ? 1 : 0, .context = m.context, .vocab = m.vocab };
+  struct tc_data_opts o = tc_data_opts_of(&s->c, false);
+  o.context = s->context, o.vocab = m.vocab;
+  for (int i = 0; i < k && !d; i++) {
+    struct tc_data_opts other = tc_data_opts_of(&r->stage[i].c, false);
+    other.context = r->stage[i].context;
+    if (tc_data_same_opts(&o, &other)) d = (struct tc_data *)r->data[i].d;
+  }
   if (!d) TC_TRY(tc_data_open(&d, &o, err));
   r->data[k] = (struct tc_data_stage){ .d = d, .origin = tc_calloc((size_t)tc_data_sources(d), sizeof(struct tc_origin)) };
   return 0;

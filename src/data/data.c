@@ -1,4 +1,5 @@
 /* data.c - a data set: its sources, and the samples of a step. */
+#include "src/config/config.h"
 #include "src/data/impl.h"
 #include "src/token/token.h"
 
@@ -9,6 +10,20 @@
 enum { FILES = 32 };              /* that are open at a time, if the caller does not say how many */
 
 /* ---- opening ----------------------------------------------------------------------------------- */
+
+struct tc_data_opts tc_data_opts_of(const struct tc_config *c, bool val)
+{
+  const bool split = c->data_val.n == 0;
+  const struct tc_list *words = val && !split ? &c->data_val : &c->data_train;
+  return (struct tc_data_opts){ .word = words->item, .n = words->n, .format = c->data_format, .part = !split ? 0 : val ? 2 : 1,
+                                .pack = c->data_documents == TC_DOCUMENTS_PACK,
+                                .cut = c->data_documents == TC_DOCUMENTS_PACK && c->data_long == TC_LONG_CUT };
+}
+
+bool tc_data_same_opts(const struct tc_data_opts *a, const struct tc_data_opts *b)
+{
+  return a->word == b->word && a->context == b->context && a->pack == b->pack && a->cut == b->cut;
+}
 
 struct tc_reader *tc_reader_new(const struct tc_data *d)
 {

@@ -43,6 +43,13 @@ struct tc_data_opts {
  * packed data set starts, unless it is NULL, says of each token at which place of its row its sample begins. */
 struct tc_batch { int32_t *tokens, *targets, *starts; };     /* [n * context] each */
 
+/* The set of training or validation that c names, which without data.val is the last part of data.train; context, vocab and files
+ * are the caller's. Borrows c's words. */
+struct tc_config;
+struct tc_data_opts tc_data_opts_of(const struct tc_config *c, bool val);
+/* Whether two sets of one run have the same windows. */
+bool tc_data_same_opts(const struct tc_data_opts *a, const struct tc_data_opts *b);
+
 /* Local, as all of these. TC_EUSER: a word that names nothing, a file that is missing, empty or of no known
  * format, a source that is too short for context + 1 tokens or has lost weights, headers with a vocabulary above `vocab` or
  * of different tokenizers. *out is owned by the caller. */
@@ -87,6 +94,9 @@ double tc_data_source_weight(const struct tc_data *d, int source);     /* as giv
 /* Whether a file has weights beside it, and whether windows are of whole samples. */
 bool tc_data_weighted(const struct tc_data *d);
 bool tc_data_packed(const struct tc_data *d);
+/* The weights (shard.h) beside n tokens of a source's stream, from place `from` on, into out[n]; of files without any, all count.
+ * 1: the source has some, 0: none. TC_EUSER: a file can't be read, or has no weight there. For the thread that opened d. */
+int tc_data_weights(const struct tc_data *d, int source, int64_t from, int64_t n, uint8_t *out, struct tc_err *err);
 /* What packing a source has found: samples; of them those that were cut, left out since they are too long, and left out since
  * none of their tokens counts; the places that the others take. Borrowed. */
 struct tc_pack_tally { int64_t samples, cut, left_out, silent, tokens; };

@@ -49,14 +49,26 @@ static int add_folder(struct tc_source *s, const char *dir, struct tc_err *err)
   return rc;
 }
 
-/* A Megatron index among the matches is not a file of tokens; its .bin is. */
-static bool is_index(const glob_t *g, const char *name)
+/* Whether the first n characters of a match and this ending are a match, too; n 0: any with the ending. */
+static bool has_match(const glob_t *g, const char *name, size_t n, const char *ending)
 {
-  if (!tc_ends_with(name, ".idx")) return false;
   for (size_t i = 0; i < g->gl_pathc; i++) {
     const char *other = g->gl_pathv[i];
-    const size_t n = strlen(name);
-    if (strlen(other) == n && tc_ends_with(other, ".bin") && memcmp(other, name, n - 4) == 0) return true;
+    if (tc_ends_with(other, ending) && (!n || (strlen(other) == n + strlen(ending) && memcmp(other, name, n) == 0))) return true;
+  }
+  return false;
+}
+
+/* Whether a match lies beside files of tokens and is not one: Megatron's index, the weights of a shard, and what `tercio data`
+ * writes and copies into a folder. */
+static bool is_beside(const glob_t *g, const char *name)
+{
+  static const struct { const char *ending, *of; bool any; } rows[] = {
+    { ".idx", ".bin", false }, { ".weights.npy", ".bin", false }, { ".weights.npy", "", false },
+    { ".json", ".bin", true }, { ".jinja", ".bin", true } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const size_t n = strlen(name) - TC_MIN(strlen(rows[i].ending), strlen(name));
+    if (tc_ends_with(name, rows[i].ending) && has_match(g, name, rows[i].any ? 0 : n, rows[i].of)) return true;
   }
   return false;
 }
@@ -120,7 +132,7 @@ static int add_pattern(struct tc_source *s, const char *pattern, struct tc_err *
   }
   if (rc == 0) qsort(g.gl_pathv, g.gl_pathc, sizeof *g.gl_pathv, tc_order_text);
   for (size_t i = 0; rc == 0 && why.err.status == 0 && i < g.gl_pathc; i++)
-    if (!is_index(&g, g.gl_pathv[i])) add_file(s, tc_strdup(g.gl_pathv[i]));
+    if (!is_beside(&g, g.gl_pathv[i])) add_file(s, tc_strdup(g.gl_pathv[i]));
   globfree(&g);
   if (why.err.status < 0) return tc_fail(err, TC_EUSER, "data files '%s': %s", pattern, why.err.text);
   return s->n_files > before ? TC_OK

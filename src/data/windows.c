@@ -15,6 +15,14 @@ int tc_source_weights(const struct tc_source *s, struct tc_reader *r, int64_t po
   return TC_OK;
 }
 
+int tc_data_weights(const struct tc_data *d, int source, int64_t from, int64_t n, uint8_t *out, struct tc_err *err)
+{
+  const struct tc_source *s = &d->source[source];
+  if (s->weighted) TC_TRY(tc_source_weights(s, d->own, from, n, out, err));
+  else memset(out, TC_WEIGHT_COUNTS, (size_t)n);
+  return s->weighted;
+}
+
 /* n tokens from pos of the stream: the first n - 1, and those after them as their targets, -1 where they do not count. */
 static int copy(const struct tc_data *d, struct tc_reader *r, const struct tc_source *s, int64_t pos, int64_t n, int32_t *tokens,
                 int32_t *targets, struct tc_err *err)

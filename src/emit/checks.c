@@ -81,14 +81,13 @@ static void check_fewer_nodes(struct checks *l, const struct tc_plan_job *j, con
 }
 
 /* The files from which the run will read, as it would open them: the job may run where they are others. */
-static void check_data(struct checks *l, const char *option, const struct tc_list *words, const struct tc_config *c,
-                       const struct tc_model *m, int part)
+static void check_data(struct checks *l, const char *option, const struct tc_config *c, const struct tc_model *m, bool val)
 {
-  const struct tc_data_opts o = { .word = words->item, .n = words->n, .format = c->data_format, .part = part,
-                                  .context = m->context, .vocab = m->vocab };
+  struct tc_data_opts o = tc_data_opts_of(c, val);
   struct tc_data *d;
   struct tc_err err = { 0 };
-  if (!words->n) return;
+  o.context = m->context, o.vocab = m->vocab;
+  if (!o.n) return;
   if (tc_data_open(&d, &o, &err) < 0) add(l, false, option, "here the run would not start: %s", err.text);
   else tc_data_free(d);
 }
@@ -101,8 +100,8 @@ static void check_path(struct checks *l, const char *option, const char *path)
 
 static void check_inputs(struct checks *l, const struct tc_config *c, const struct tc_model *m)
 {
-  check_data(l, "data.train", &c->data_train, c, m, c->data_val.n ? 0 : 1);
-  check_data(l, "data.val", &c->data_val, c, m, 0);
+  check_data(l, "data.train", c, m, false);
+  if (c->data_val.n) check_data(l, "data.val", c, m, true);
   for (int i = 0; i < c->train_eval_tasks.n; i++) {
     const int before = l->n;
     check_path(l, "train.eval_tasks", c->train_eval_tasks.item[i]);

@@ -126,9 +126,9 @@ static int run_data(struct tc_eval *e, struct tc_forward *x, struct tc_eval_task
   struct tc_data *d = NULL;
   char *path = tc_strdup(t->path);
   int32_t end = -1;
-  const struct tc_data_opts o = { .word = &path, .n = 1, .format = r->cfg->data_format, .context = m->context,
-                                  .vocab = m->vocab, .shorter = true, .pack = r->cfg->data_documents == TC_DOCUMENTS_PACK,
-                                  .cut = r->cfg->data_long == TC_LONG_CUT };
+  struct tc_data_opts o = tc_data_opts_of(r->cfg, false);
+  o.word = &path, o.n = 1, o.part = 0;
+  o.context = m->context, o.vocab = m->vocab, o.shorter = true;
   int rc = tc_run_data(r, &d, &o, err);
   if (rc == 0) rc = tc_data_of_tokenizer(d, e->model->tokenizer_hash, e->model->path, err);
   if (rc == 0 && r->cfg->data_documents == TC_DOCUMENTS_MASK)

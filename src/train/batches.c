@@ -40,20 +40,15 @@ static int most_files(const struct tc_train *t)
 /* Makes stage k's data set of training or validation, unless an earlier stage has the same files with the same context. */
 static int open_set(struct tc_train *t, int k, bool val, const struct tc_config *c, struct tc_err *err)
 {
-  const struct tc_model *m = &t->run.opts.model;
-  const bool split = c->data_val.n == 0;
-  const struct tc_list *words = val && !split ? &c->data_val : &c->data_train;
-  const struct tc_data_opts o = { .word = words->item, .n = words->n, .format = c->data_format,
-                                  .part = !split ? 0 : val ? 2 : 1, .context = t->run.stages[k].context, .vocab = m->vocab,
-                                  .files = TC_MAX(most_files(t) / t->run.n_stages, 2),
-                                  .pack = c->data_documents == TC_DOCUMENTS_PACK, .cut = c->data_long == TC_LONG_CUT };
+  struct tc_data_opts o = tc_data_opts_of(c, val);
   struct tc_data **out = val ? &t->batches.stage[k].val : &t->batches.stage[k].train;
+  o.context = t->run.stages[k].context;
+  o.vocab = t->run.opts.model.vocab;
+  o.files = TC_MAX(most_files(t) / t->run.n_stages, 2);
   for (int i = 0; i < k && !*out; i++) {
-    const struct tc_list *other = val && !split ? &c->data_val : &t->run.stages[i].c.data_train;
-    const struct tc_config *of = &t->run.stages[i].c;
-    const bool packed = of->data_documents == TC_DOCUMENTS_PACK, cut = of->data_long == TC_LONG_CUT;
-    if (t->run.stages[i].context == o.context && other->item == words->item && packed == o.pack && (!packed || cut == o.cut))
-      *out = val ? t->batches.stage[i].val : t->batches.stage[i].train;
+    struct tc_data_opts other = tc_data_opts_of(&t->run.stages[i].c, val);
+    other.context = t->run.stages[i].context;
+    if (tc_data_same_opts(&o, &other)) *out = val ? t->batches.stage[i].val : t->batches.stage[i].train;
   }
   return *out ? 0 : tc_run_data(&t->run, out, &o, err);
 }

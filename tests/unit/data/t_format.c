@@ -61,6 +61,7 @@ static void make_files(void)
   put_megatron("set/c.bin", "set/c.idx", 8, u16, N, 2);
   put_megatron("set/d.bin", "set/d.idx", 4, u32, N, 4);
   put("set/tokenizer.json", "{}", 2);
+  put("set/chat_template.jinja", "", 0);
   mkdir("more", 0755);
   put_bin("more/x.bin", 20240520, 1, N, u16, N);
   put_bin("more/y.bin", 20240520, 1, N, u16, N);
@@ -79,6 +80,7 @@ static void test_opened(void)
     { { "set" }, TC_FORMAT_AUTO, 4 * N, 1 },
     { { "set/" }, TC_FORMAT_AUTO, 4 * N, 1 },
     { { "set/*" "in" }, TC_FORMAT_AUTO, 4 * N, 1 },
+    { { "set/" "*" }, TC_FORMAT_AUTO, 4 * N, 1 },
     { { "set/[cd].*" }, TC_FORMAT_AUTO, 2 * N, 1 },
     { { "set/c.bin", "set/d.bin" }, TC_FORMAT_MEGATRON, 2 * N, 1 },
     { { "set/[ab].bin" }, TC_FORMAT_BIN, 2 * N, 1 },
