@@ -27,7 +27,9 @@ static int open_group(struct tc_bench_group *g, const struct tc_launch *l, const
   if (axis != TC_BENCH_WORLD) tc_mesh_group(m, rank, tc_set_axes[axis], g->members);
   int32_t *node = tc_malloc((size_t)n * sizeof *node);
   for (int i = 0; i < n; i++) g->rank_names[i] = l->rank_names[g->members[i]], node[i] = m->node[g->members[i]];
+  const int threads = tc_launch_threads(l->cfg, l->ranks, rank);
   const struct tc_comm_opts o = { .name = tc_bench_axis_name(axis), .rank_names = g->rank_names, .node = node,
+                                  .own_cpus = tc_ranks_own_cpus(l->ranks, rank, threads),
                                   .partial_sums = m->partial_sums, .selection = m->selection,
                                   .deadline_s = l->cfg->run_deadline };
   int rc = 0;

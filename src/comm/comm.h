@@ -96,6 +96,7 @@ struct tc_comm_opts {
   double deadline_s;              /* 0: 600 */
   const char *const *rank_names;  /* [size] "rank 3 on node2"; borrowed; may be NULL */
   const int32_t *node;            /* [size] the node of each; NULL: they are not known, or do not matter */
+  bool own_cpus;                  /* no other rank needs this rank's CPUs: it may poll for longer before it sleeps */
   bool partial_sums;              /* sums may be made of partial sums (run.sums) */
   const struct tc_selection *selection;     /* of algorithms (run.collectives), the same of all members; borrowed; NULL: the
                                              * compiled one */

@@ -16,7 +16,8 @@
 #include "src/comm/p2p.h"
 
 enum {
-  YIELDS = 8,                     /* polls without progress that only yield the core */
+  YIELDS = 8,                     /* polls without progress that only yield the core; where it is the rank's own, of these */
+  GIVEN_NS = 2000, POLL_NS = 100000,      /* those that take so long, for others had it; and until so long after progress */
   SLEEP_MIN_NS = 20000, SLEEP_DOUBLINGS = 6    /* up to 1.3 ms */
 };
 #define SAY_NS INT64_C(250000000) /* how often a waiting call reports the ranks that it waits for */
@@ -160,16 +161,20 @@ static bool may_sum(const struct p2p *x, const struct flow *sum)
   return !taker || sum->walk.round < taker->done + SLOTS;
 }
 
-/* After `idle` polls without progress: yield the core, which takes no time where nobody else needs it, then sleep longer and
- * longer, or until the link has something, since polling MPI over a network is expensive. (More yields, or spinning, make no
- * call faster, but keep the ranks that share the core from their work: 12 ranks on 2 cores then often wait 10 ms.) */
-static void back_off(const struct p2p *x, int idle)
+/* Since the last progress. */
+struct idle { int64_t since_ns; int yields, sleeps; };
+
+/* After a poll without progress: yield the core, then sleep longer and longer, or until the link has something, since polling MPI
+ * over a network is expensive. A sleep makes a call of 5 us last 190: a rank with CPUs of its own yields for a while before. Where
+ * ranks share them, more yields make no call faster, but keep others from their work: 12 ranks on 2 cores then often wait 10 ms. */
+static void back_off(const struct p2p *x, struct idle *idle, int64_t now_ns)
 {
-  if (idle < YIELDS) {
+  if (idle->yields < YIELDS && (!x->own_cpus || now_ns - idle->since_ns < POLL_NS)) {
     sched_yield();
+    idle->yields += !x->own_cpus || tc_now_ns() - now_ns >= GIVEN_NS;
     return;
   }
-  const int doublings = (idle - YIELDS) / 4;
+  const int doublings = idle->sleeps++ / 4;
   const int64_t ns = (int64_t)SLEEP_MIN_NS << TC_MIN(doublings, SLEEP_DOUBLINGS);
   if (x->ops->wait) x->ops->wait(x->link, ns);
   else tc_sleep_ns(ns);
@@ -202,7 +207,8 @@ static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *
   bool open = true;
   int rc = 0;
   tc_p2p_set_up(x, a);
-  for (int idle = 0; open && rc >= 0; idle++) {
+  struct idle idle = { .since_ns = last_ns };
+  while (open && rc >= 0) {
     rc = drive(x, &open, err);
     if (rc < 0 || !open) break;
     tc_at_again();                 /* where the rank's own thread runs the call */
@@ -215,9 +221,9 @@ static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *
     else if (age_ns > deadline_ns)
       rc = fail_late(x, age_ns, err);
     else if (rc > 0)
-      idle = 0;
+      idle = (struct idle){ .since_ns = now };
     else
-      back_off(x, idle);
+      back_off(x, &idle, now);
     if (age_ns > say_ns) {
       say_blocked(x, age_ns);
       say_ns = age_ns + SAY_NS;
@@ -244,7 +250,7 @@ struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int rank,
   int coord = 0;
   while (coord < size && members[coord] != rank) coord++;
   struct p2p *x = tc_calloc(1, sizeof *x);
-  *x = (struct p2p){ .ops = ops, .link = link, .name = tc_comm_name(o),
+  *x = (struct p2p){ .ops = ops, .link = link, .name = tc_comm_name(o), .own_cpus = o->own_cpus,
                      .m = tc_comm_among(o, size, coord),
                      .members = memcpy(tc_malloc((size_t)size * sizeof *members), members,
                                        (size_t)size * sizeof *members),

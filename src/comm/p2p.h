@@ -44,6 +44,7 @@ struct p2p {
   struct tc_members m;            /* the communicator owns it */
   char *name;                     /* owned */
   int32_t *members;               /* [size] world ranks; owned */
+  bool own_cpus;
   struct tc_late late;            /* borrows those */
   bool *arrived;                  /* [size] it has sent a message in this call */
   bool *open;                     /* [size] find_late's */

@@ -25,7 +25,8 @@ void tc_ranks_bind(const struct tc_ranks *r, int rank)
   hwloc_bitmap_free(part);
 }
 
-int tc_ranks_threads_each(const struct tc_ranks *r, int rank)
+/* The CPUs of a rank, each divided by the ranks of the node that may use it. */
+static double share_of(const struct tc_ranks *r, int rank)
 {
   TC_ASSERT(rank >= 0 && rank < r->world);
   hwloc_bitmap_t mine = hwloc_bitmap_alloc(), other = hwloc_bitmap_alloc();
@@ -43,5 +44,9 @@ int tc_ranks_threads_each(const struct tc_ranks *r, int rank)
   free(users);
   hwloc_bitmap_free(mine);
   hwloc_bitmap_free(other);
-  return TC_MAX((int)(share + 1e-6), 1);       /* 1e-6: three thirds are one */
+  return share + 1e-6;             /* three thirds are one */
 }
+
+int tc_ranks_threads_each(const struct tc_ranks *r, int rank) { return TC_MAX((int)share_of(r, rank), 1); }
+
+bool tc_ranks_own_cpus(const struct tc_ranks *r, int rank, int threads) { return share_of(r, rank) >= threads; }

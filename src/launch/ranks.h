@@ -71,6 +71,8 @@ void tc_ranks_gpu_name(const struct tc_rank_info *me, char *name, size_t size);
 bool tc_ranks_same_device(const struct tc_rank_info *a, const struct tc_rank_info *b);
 /* Local. Threads for a rank: its CPUs divided among the ranks of the node that share them. */
 int tc_ranks_threads_each(const struct tc_ranks *r, int rank);
+/* Local. Whether a rank has a CPU for each of its threads that no other rank needs. */
+bool tc_ranks_own_cpus(const struct tc_ranks *r, int rank, int threads);
 
 /* Local. The fewest devices that any node has. */
 static inline int tc_ranks_node_devices(const struct tc_ranks *r)

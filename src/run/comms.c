@@ -16,6 +16,7 @@ static int make_comm(struct tc_run *r, struct tc_comm **out, int id, const char 
   int32_t *node = tc_malloc((size_t)size * sizeof *node);
   for (int i = 0; i < size; i++) names[i] = r->rank_names[members[i]], node[i] = r->mesh->node[members[i]];
   struct tc_comm_opts o = { .name = name, .deadline_s = r->cfg->run_deadline, .rank_names = names, .node = node,
+                            .own_cpus = tc_ranks_own_cpus(r->ranks, r->rank, r->threads),
                             .partial_sums = r->mesh->partial_sums, .selection = r->mesh->selection };
   int rc = 0;
   tc_trace_comm(r->trace, name, &o);

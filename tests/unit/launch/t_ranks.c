@@ -139,13 +139,15 @@ static void test_bind(void)
 
 static void test_threads_each(void)
 {
-  static const struct { const char *cpus[4]; int node[4], want[4]; } rows[] = {
-    { { "0-3", "0-3", "0-3", "0-3" }, { 0, 0, 0, 0 }, { 1, 1, 1, 1 } },
-    { { "0-1", "2-3", "4-7", "8" }, { 0, 0, 0, 0 }, { 2, 2, 4, 1 } },
-    { { "0-3", "0-1", "9,11", "9,11" }, { 0, 0, 0, 0 }, { 3, 1, 1, 1 } },
-    { { "0-3", "0-3", "0-3", "0-3" }, { 0, 1, 0, 1 }, { 2, 2, 2, 2 } },
-    { { "0-2", "0-2", "0-2", "64-127" }, { 0, 0, 0, 0 }, { 1, 1, 1, 64 } },
-    { { "0-5", "0-5", "0-5", "" }, { 0, 0, 0, 0 }, { 2, 2, 2, 1 } },
+  static const struct { const char *cpus[4]; int node[4], want[4]; bool shared[4]; } rows[] = {
+    { { "0-3", "0-3", "0-3", "0-3" }, { 0, 0, 0, 0 }, { 1, 1, 1, 1 }, { false } },
+    { { "0-1", "2-3", "4-7", "8" }, { 0, 0, 0, 0 }, { 2, 2, 4, 1 }, { false } },
+    { { "0-3", "0-1", "9,11", "9,11" }, { 0, 0, 0, 0 }, { 3, 1, 1, 1 }, { false } },
+    { { "0-3", "0-3", "0-3", "0-3" }, { 0, 1, 0, 1 }, { 2, 2, 2, 2 }, { false } },
+    { { "0-2", "0-2", "0-2", "64-127" }, { 0, 0, 0, 0 }, { 1, 1, 1, 64 }, { false } },
+    { { "0-5", "0-5", "0-5", "" }, { 0, 0, 0, 0 }, { 2, 2, 2, 1 }, { false, false, false, true } },
+    { { "0-1", "0-1", "0-1", "2" }, { 0, 0, 0, 0 }, { 1, 1, 1, 1 }, { true, true, true, false } },
+    { { "0", "0-1", "2", "2" }, { 0, 0, 1, 0 }, { 1, 1, 1, 1 }, { true, false, false, false } },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_rank_info info[4] = { 0 };
@@ -155,9 +157,12 @@ static void test_threads_each(void)
       strcpy(info[k].cpuset, rows[i].cpus[k]);
       node[k] = rows[i].node[k];
     }
-    for (int k = 0; k < 4; k++)
-      is_int(tc_ranks_threads_each(&r, k), rows[i].want[k], "row %d: threads of rank %d on %s",
-             (int)i, k, info[k].cpuset);
+    for (int k = 0; k < 4; k++) {
+      const int want = rows[i].want[k];
+      is_int(tc_ranks_threads_each(&r, k), want, "row %d: threads of rank %d on %s", (int)i, k, info[k].cpuset);
+      ok(tc_ranks_own_cpus(&r, k, want) == !rows[i].shared[k] && !tc_ranks_own_cpus(&r, k, want + 1),
+         "... whether so many have CPUs of their own, and one more does not");
+    }
   }
 }
 
