@@ -195,7 +195,7 @@ static double bytes_besides(const struct tc_guess *g, const struct tc_cand *x, c
 /* A stage whose layers are chosen: bytes and seconds of a layer; of all that it has. */
 struct part { double layer_bytes, layer_s, bytes, s; int layers; };
 
-/* Of the stages with room for a layer the one that then has least work; of none with room the one that then takes least. */
+/* The stage for the next layer: of those with room the one that then has least work; of none the one that then takes least. */
 static int next_of(const struct part *part, int n, double room)
 {
   int best = 0;

@@ -139,7 +139,7 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program, 
 /* The stages whose programs there are, or every one of a pipeline that is simulated. */
 struct stages { struct tc_program *program[STAGES_SIMULATED]; int rank[STAGES_SIMULATED], n; bool own[STAGES_SIMULATED]; };
 
-/* Of the classes; if all are to be simulated, what is missing is made beside the first one. */
+/* Takes those of the classes; if all are to be simulated, what is missing is made beside the first one. */
 static int find_stages(struct stages *s, const struct tc_plan *out, struct tc_program **program, const struct tc_program_opts *o,
                        const struct tc_mesh *m, struct tc_err *err)
 {

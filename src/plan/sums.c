@@ -214,7 +214,7 @@ static void add_program(struct sums *s, const struct tc_program *p, const struct
   tc_prices_free(prices);
 }
 
-/* Of a schedule that has W within B. */
+/* A schedule has W within B. */
 static void merge_w(struct sums *s)
 {
   for (int c = 0; c < s->n_parts; c++) {

@@ -171,7 +171,7 @@ static int fail_known(const char *what, const char *const *known, int n, const c
   return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known; %s would fit", path, line, what, list);
 }
 
-/* Of transfers: of all wires, as files of earlier versions say it. */
+/* Transfers are all wires, as files of earlier versions say it. */
 int tc_source_set(struct tc_cluster *k, const char *of, const char *value, const char *path, int line, struct tc_err *err)
 {
   const char *known[TC_TERM_SAVES + 1 + TC_WIRES];

@@ -185,7 +185,7 @@ static void add_sample(struct tc_cluster *k, int op)
   TC_APPEND(k->device.sample, k->device.n_samples, k->device.cap_samples, s);
 }
 
-/* Of a step with both directions of attention on the wires of `wires` (bits), where the ops of `timed` were. */
+/* A step has both directions of attention on the wires of `wires` (bits), where the ops of `timed` were. */
 static void test_sources(void)
 {
   enum { NODE = 1 << TC_WIRE_NODE, NET = 1 << TC_WIRE_NETWORK, SPINE = 1 << TC_WIRE_SPINE };
