@@ -213,7 +213,7 @@ static int measure_links(struct calib *c, struct tc_cluster *k, int ranks, struc
                                "--max", c->gpu ? "16M" : "4M", "--iters", "25", "--json", n, dp, device, NULL };
   int rc = run_child(c, "comm.json", argv, err);
   if (!rc) rc = tc_links_read(&k->link[TC_WIRE_NODE], out, err);
-  k->source[TC_TERM_TRANSFERS] = TC_SOURCE_CALIBRATED;
+  k->wire_source[TC_WIRE_NODE] = TC_SOURCE_CALIBRATED;
   TC_FREE(device, n, dp, out);
   return rc;
 }

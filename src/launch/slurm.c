@@ -3,7 +3,7 @@
  * versions. Every call has a time limit.
  *
  * A partition may have nodes of several kinds, and a node GPUs of several types; a plan is for one, the kind with most devices
- * or the one that is asked for. */
+ * of those that are asked for. */
 #include "src/launch/slurm.h"
 #include "src/launch/stop.h"
 #include "src/plan/plan.h"
@@ -151,7 +151,7 @@ static int add_types(struct nodes *all, const struct node *x, const char *list, 
   const int first = all->n;
   for (const char *at = list; at && *at;) {
     at = tc_slurm_gres_next(at, &g);
-    if (strcmp(g.name, "gpu")) continue;
+    if (strcmp(g.name, "gpu") || g.count <= 0) continue;
     int i = first;
     while (i < all->n && strcmp(all->x[i].gpu, g.type)) i++;
     if (i == all->n) {
@@ -186,21 +186,24 @@ static enum tc_slurm_why why_not(const struct node *x)
 
 const char *tc_slurm_kind_name(char *buf, size_t size, int gpus, const char *gpu, int cpus)
 {
-  if (gpus) snprintf(buf, size, "%s:%d/%d", *gpu ? gpu : "gpu", gpus, cpus);
+  /* A type of that name is written as Slurm does, so that it is not the kind without one. */
+  if (gpus) snprintf(buf, size, "%s%s:%d/%d", strcmp(gpu, "gpu") ? "" : "gpu:", *gpu ? gpu : "gpu", gpus, cpus);
   else snprintf(buf, size, "cpu/%d", cpus);
   return buf;
 }
 
-static bool is_of(const struct node *x, const char *kind)
+/* Whether a plan of the node is wanted. */
+static bool is_wanted(const struct node *x, const struct tc_slurm_want *want)
 {
   char name[128];
   tc_slurm_kind_name(name, sizeof name, x->gpus, x->gpu, x->cpus);
-  const size_t n = kind ? strlen(kind) : 0;
-  return !kind || (!strncmp(name, kind, n) && strchr(":/", name[n]));
+  const size_t n = want->kind ? strlen(want->kind) : 0;
+  if (want->kind && (strncmp(name, want->kind, n) || !strchr(":/", name[n]))) return false;
+  return !want->device || tc_plan_may_be(x->gpus ? x->gpu : "cpu", want->device);
 }
 
-/* Counts a node like x that is left out; kinds beyond the list's length count as the last one. */
-static void leave_out(struct tc_slurm_part *s, enum tc_slurm_why why, const struct node *x, const char *state)
+/* Counts a node like x that is left out. x NULL: of which no more is known than its state. beside: it is used for other GPUs. */
+static void leave_out(struct tc_slurm_part *s, enum tc_slurm_why why, const struct node *x, bool beside, const char *state)
 {
   struct tc_slurm_kind kind = { .why = why };
   if (x) {
@@ -216,12 +219,12 @@ static void leave_out(struct tc_slurm_part *s, enum tc_slurm_why why, const stru
     if (k->why == why && k->gpus == kind.gpus && k->cpus == kind.cpus && !strcmp(k->gpu, kind.gpu) &&
         !strcmp(k->state, kind.state)) break;
   }
-  if (i == TC_SLURM_KINDS) i--;
-  if (i == s->n_left_out) s->left_out[s->n_left_out++] = kind;
+  if (i == s->n_left_out) TC_APPEND(s->left_out, s->n_left_out, s->cap_left_out, kind);
   s->left_out[i].nodes++;
+  s->left_out[i].beside += beside;
 }
 
-static int no_kind(const struct nodes *all, const struct tc_slurm_part *s, const char *kind, struct tc_err *err)
+static int no_kind(const struct nodes *all, const struct tc_slurm_part *s, const struct tc_slurm_want *want, struct tc_err *err)
 {
   char list[300] = "", name[128];
   for (int i = 0; i < all->n; i++) {
@@ -231,31 +234,57 @@ static int no_kind(const struct nodes *all, const struct tc_slurm_part *s, const
       tc_text_add(list, sizeof list, "%s%s", *list ? ", " : "",
                   tc_slurm_kind_name(name, sizeof name, all->x[i].gpus, all->x[i].gpu, all->x[i].cpus));
   }
-  return tc_fail(err, TC_EUSER, "--kind = %s: partition %s has no such nodes that can be used; it has %s", kind, s->name, list);
+  const struct tc_slurm_want any = { .kind = want->kind };
+  bool kind = false;                             /* there is such a kind, but of another device */
+  for (int i = 0; i < all->n && want->kind; i++) kind |= why_not(&all->x[i]) == TC_SLURM_OTHER && is_wanted(&all->x[i], &any);
+  if (kind)
+    return tc_fail(err, TC_EUSER, "--kind = %s is no %s, which --device says", want->kind, want->device);
+  return tc_fail(err, TC_EUSER, "%s = %s: partition %s has no such nodes that can be used; it has %s",
+                 want->kind ? "--kind" : "--device", want->kind ? want->kind : want->device, s->name, list);
 }
 
-/* Keeps the nodes of that kind or, NULL, of the one with most devices (GPUs or, without GPUs, CPUs), of those that Tercio
- * supports. */
-static int keep_kind(struct nodes *all, struct tc_slurm_part *s, const char *kind, struct tc_err *err)
+/* The wanted kind with most devices (GPUs or, without GPUs, CPUs), of those that Tercio supports; first of those whose type says
+ * that they are of the wanted device. NULL: there is none. */
+static const struct node *best_kind(const struct nodes *all, const struct tc_slurm_want *want)
 {
+  const struct node *best = NULL;
   double most = -1;
-  struct node best = { .gpus = 0 };
   for (int i = 0; i < all->n; i++) {
-    double has = 0;
+    const char *is = tc_plan_device_of(all->x[i].gpu);
+    double has = want->device && is && !strcmp(is, want->device) ? MOST_NODES * (MOST_GPUS * 1e6 + MOST_CPUS) : 0;
     for (int k = 0; k < all->n; k++)
       if (alike(&all->x[i], &all->x[k])) has += all->x[k].gpus * 1e6 + all->x[k].cpus;
-    if (has <= most || why_not(&all->x[i]) != TC_SLURM_OTHER || !is_of(&all->x[i], kind)) continue;
+    if (has <= most || why_not(&all->x[i]) != TC_SLURM_OTHER || !is_wanted(&all->x[i], want)) continue;
     most = has;
-    best = all->x[i];
+    best = &all->x[i];
   }
-  if (most < 0) return no_kind(all, s, kind, err);
+  return best;
+}
+
+/* Whether the node of entry i, whose entries follow each other, is also of that kind. */
+static bool is_also(const struct nodes *all, int i, const struct node *kind)
+{
+  int first = i;
+  while (first > 0 && !strcmp(all->x[first - 1].name, all->x[i].name)) first--;
+  for (int k = first; k < all->n && !strcmp(all->x[k].name, all->x[i].name); k++)
+    if (alike(&all->x[k], kind)) return true;
+  return false;
+}
+
+/* Keeps the nodes of the wanted kind. */
+static int keep_kind(struct nodes *all, struct tc_slurm_part *s, const struct tc_slurm_want *want, struct tc_err *err)
+{
+  const struct node *found = best_kind(all, want);
+  if (!found) return no_kind(all, s, want, err);
+  struct node best = *found;
+  for (int i = 0; i < all->n; i++) {
+    if (alike(&all->x[i], &best)) continue;
+    leave_out(s, why_not(&all->x[i]), &all->x[i], is_also(all, i, &best), NULL);
+    s->mixed = true;
+  }
   int n = 0;
   for (int i = 0; i < all->n; i++) {
-    if (!alike(&all->x[i], &best)) {
-      leave_out(s, why_not(&all->x[i]), &all->x[i], NULL);
-      s->mixed = true;
-      continue;
-    }
+    if (!alike(&all->x[i], &best)) continue;
     best.memory_bytes = TC_MIN(best.memory_bytes, all->x[i].memory_bytes);
     all->x[n++] = all->x[i];
   }
@@ -287,13 +316,13 @@ static int read_node(struct nodes *all, const char *line, struct tc_err *err)
 /* The nodes of the partition that jobs can start on; the others are counted. */
 static int take_nodes(struct nodes *all, struct tc_slurm_part *s, char *text, struct tc_err *err)
 {
-  char buf[1024], word[sizeof s->left_out[0].state];
+  char buf[1024], word[sizeof s->left_out->state];
   for (char *at = text, *line; (line = strsep(&at, "\n"));) {
     if (!*get(line, "NodeName", buf, sizeof buf) || !has_word(get(line, "Partitions", buf, sizeof buf), s->name))
       continue;
     const enum tc_slurm_state state = tc_slurm_state_of(get(line, "State", buf, sizeof buf), word, sizeof word);
     if (state != TC_SLURM_STATE_GOOD) {
-      leave_out(s, state == TC_SLURM_STATE_BAD ? TC_SLURM_DOWN : TC_SLURM_UNKNOWN, NULL, word);
+      leave_out(s, state == TC_SLURM_STATE_BAD ? TC_SLURM_DOWN : TC_SLURM_UNKNOWN, NULL, false, word);
       continue;
     }
     TC_TRY(read_node(all, line, err));
@@ -395,18 +424,24 @@ static void read_topology(struct tc_slurm_part *s, const struct nodes *all)
   if (s->switches > 1) s->switch_nodes = (int)below[s->switches / 2];
 }
 
-int tc_slurm_read(struct tc_slurm_part *out, const char *partition, const char *kind, struct tc_err *err)
+int tc_slurm_read(struct tc_slurm_part *out, const struct tc_slurm_want *want, struct tc_err *err)
 {
   struct nodes all = { NULL, 0, 0 };
   int most = 0;
   *out = (struct tc_slurm_part){ .nodes = 0 };
-  int rc = read_partition(out, &most, partition, err);
+  int rc = read_partition(out, &most, want->partition, err);
   if (!rc) rc = read_nodes(&all, out, err);
-  if (!rc) rc = keep_kind(&all, out, kind, err);
+  if (!rc) rc = keep_kind(&all, out, want, err);
   if (!rc) {
     read_topology(out, &all);
     if (most > 0 && most < out->nodes) out->nodes = out->most_nodes = most;
   }
   free(all.x);
   return rc;
+}
+
+void tc_slurm_done(struct tc_slurm_part *s)
+{
+  free(s->left_out);
+  *s = (struct tc_slurm_part){ .nodes = 0 };
 }

@@ -10,16 +10,16 @@ enum tc_slurm_why { TC_SLURM_DOWN, TC_SLURM_OTHER, TC_SLURM_OLD, TC_SLURM_SLICE,
 /* A kind is one type of GPU: a node with several types is of several kinds. */
 struct tc_slurm_kind {
   enum tc_slurm_why why;
-  int nodes, gpus, cpus;                         /* gpus, cpus: of a node; 0 if down or not known */
+  int nodes, beside;                             /* of that kind; of these, nodes that are used for their other GPUs */
+  int gpus, cpus;                                /* of a node; 0 if down or not known */
   char gpu[64], state[64];                       /* state: the word that is not known */
 };
-enum { TC_SLURM_KINDS = 16 };
 
 /* Slurm's data of a partition: the usable nodes of one kind. */
 struct tc_slurm_part {
   char name[64];
   int nodes, gpus, sockets, cpus;                /* gpus .. cpus: of a node */
-  struct tc_slurm_kind left_out[TC_SLURM_KINDS]; int n_left_out;   /* the last one counts all further kinds */
+  struct tc_slurm_kind *left_out; int n_left_out, cap_left_out;    /* owned */
   int most_nodes;                                /* of a job; 0: no limit */
   bool mixed;                                    /* the partition has other GPUs, too, which must not be allocated */
   char gpu[64];                                  /* their type in Gres; "" if it has none */
@@ -27,11 +27,16 @@ struct tc_slurm_part {
   int switches, switch_nodes;                    /* their leaf switches; nodes of the median switch */
 };
 
-/* Local; runs scontrol. partition NULL: the default one. kind: of which nodes, by tc_slurm_kind_name, "a100:8/64", or a part of it
- * up to a mark, "a100:8" or "a100"; NULL: those of the kind with most devices. TC_EUSER: no Slurm, no such partition (the nearest
- * is named) or kind, no node in it that can be used, numbers that no node has. */
-int tc_slurm_read(struct tc_slurm_part *out, const char *partition, const char *kind, struct tc_err *err);
-/* "a100:8/64": so many GPUs and CPUs of a node; "gpu:8/64" if Slurm names no type, "cpu/64" without GPUs. Returns buf. */
+/* Which nodes: kind by tc_slurm_kind_name, "a100:8/64", or a part of it up to a mark, "a100:8" or "a100"; device: a name of
+ * devices.def that their GPUs may be. NULL: any. */
+struct tc_slurm_want { const char *partition, *kind, *device; };
+/* Local; runs scontrol. Partition NULL: the default one. Of several kinds that are wanted *out is the one with most devices.
+ * Free it with tc_slurm_done, after an error too. TC_EUSER: no Slurm, no such partition (the nearest is named), kind or device, no
+ * node in it that can be used, numbers that no node has. */
+int tc_slurm_read(struct tc_slurm_part *out, const struct tc_slurm_want *want, struct tc_err *err);
+void tc_slurm_done(struct tc_slurm_part *s);
+/* "a100:8/64": so many GPUs and CPUs of a node; "gpu:8/64" if Slurm names no type ("gpu:gpu:8/64" if it names one so), "cpu/64"
+ * without GPUs. Returns buf. */
 const char *tc_slurm_kind_name(char *buf, size_t size, int gpus, const char *gpu, int cpus);
 
 /* Local. Whether jobs can start on a node, now or after others, by its state as Slurm prints it
@@ -42,7 +47,7 @@ enum tc_slurm_state tc_slurm_state_of(const char *state, char *word, size_t size
  * none, and count 1. Returns the rest of the list, or NULL. */
 struct tc_slurm_gres { char name[64], type[64]; double count; };
 const char *tc_slurm_gres_next(const char *list, struct tc_slurm_gres *out);
-/* Local. Whether a type of GPU is a slice of one (MIG), by its size: "1g.10gb", "a100_3g.40gb+me". */
+/* Local. Whether a type of GPU is a slice of one (MIG), by its size ("1g.10gb", "a100_3G-40GB+me") or the word "mig". */
 bool tc_slurm_is_slice(const char *type);
 
 #endif

@@ -109,11 +109,21 @@ const char *tc_slurm_gres_next(const char *list, struct tc_slurm_gres *out)
   return list[n] ? list + n + 1 : NULL;
 }
 
+/* "1g.10gb": of seven slices of a GPU so many, and their memory; the mark between them may be another. */
+static bool begins_size(const char *at)
+{
+  if (at[0] < '1' || at[0] > '7' || tolower((unsigned char)at[1]) != 'g' || !at[2] || !strchr("._-", at[2])) return false;
+  const size_t digits = strspn(at + 3, "0123456789");
+  return digits && !strncasecmp(at + 3 + digits, "gb", 2);
+}
+
+static bool begins_mig(const char *at) { return !strncasecmp(at, "mig", 3) && !isalpha((unsigned char)at[3]); }
+
 bool tc_slurm_is_slice(const char *type)
 {
-  for (const char *at = type; (at = strstr(at, "g.")); at++) {
-    const size_t digits = strspn(at + 2, "0123456789");
-    if (at > type && isdigit((unsigned char)at[-1]) && digits && !strncasecmp(at + 2 + digits, "gb", 2)) return true;
+  for (const char *at = type; *at; at++) {
+    const unsigned char before = at > type ? (unsigned char)at[-1] : 0;
+    if ((begins_size(at) && !isdigit(before)) || (begins_mig(at) && !isalpha(before))) return true;
   }
   return false;
 }

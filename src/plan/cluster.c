@@ -5,7 +5,7 @@
  *   attention = cudnn|own|triton|unfused
  *   fuses = none, or NAME ..., groups of schedule/fusion.def that the device runs as one call
  *   op NAME RANKS key0 key1 key2 key3 = seconds, tc_op_key
- *   source TERM = assumed|fitted|data sheet|measured|given|calibrated, of what the lines above say
+ *   source TERM|WIRE = assumed|fitted|data sheet|measured|given|calibrated, of what the lines above say
  *   links node|network|spine = FILE, printed by tercio comm --json
  *   link node|network|spine COLLECTIVE = latency seconds, bytes per second (all: every collective)[, bytes with half the rate]
  * A spine without lines of its own is as fast as the network. */
@@ -49,6 +49,7 @@ static const struct { const char *key; size_t at; int unit; unsigned terms; } fi
   F("multiprocessors", device.multiprocessors, NUMBER, 0), F("capability", device.capability, NUMBER, 0),
   F("cores", device.cores, NUMBER, 0), F("steal", device.steal, NUMBER, 0),
   F("steal_network", device.steal_network, NUMBER, 0), F("exposed", device.exposed, NUMBER, 0),
+  F("pipeline_queues", device.pipeline_queues, NUMBER, 0),
   F("disk_rate", disk_bytes_per_s, BYTES, OF_SAVES),
   F("node_mtbf", mtbf_s, SECONDS, 0), F("switch_nodes", switch_nodes, NUMBER, 0),
 #undef F
@@ -65,15 +66,20 @@ static bool has_part(const char *text, const char *part, size_t n)
   return false;
 }
 
-const char *tc_plan_device_of(const char *gpu)
+/* The device that a name says; NULL: none. */
+static const char *device_in(const char *gpu)
 {
-  if (has_part(gpu, "PCI", 3) || has_part(gpu, "PCIe", 4)) return NULL;
   for (int i = 0; i < N_CARDS; i++) {            /* "a100-80": both parts must match */
     size_t n = strcspn(cards[i].name, "-"), all = strlen(cards[i].name);
     if (!strcmp(cards[i].name, "cpu") || !has_part(gpu, cards[i].name, n)) continue;
     if (n == all || has_part(gpu, cards[i].name + n + 1, all - n - 1)) return cards[i].name;
   }
   return NULL;
+}
+
+const char *tc_plan_device_of(const char *gpu)
+{
+  return has_part(gpu, "PCI", 3) || has_part(gpu, "PCIe", 4) ? NULL : device_in(gpu);
 }
 
 static bool runs(const struct card *c) { return !c->capability || c->capability >= TC_CAPABILITY; }
@@ -88,6 +94,18 @@ static const struct card *find_old(const char *gpu)
 }
 
 bool tc_plan_too_old(const char *gpu) { return find_old(gpu) != NULL; }
+
+bool tc_plan_may_be(const char *gpu, const char *device)
+{
+  const bool cpu = !strncmp(device, "cpu", 3), no_gpu = !strcmp(gpu, "cpu");
+  const char *is = device_in(gpu), *of = device_in(device);
+  const size_t n = of ? strcspn(of, "-") : 0;
+  bool named = false;
+  if (cpu || no_gpu || !of) return cpu == no_gpu;
+  if (is) return !strcmp(is, of) || (!strncmp(is, of, n) && !is[n]);
+  for (int i = 0; i < N_CARDS; i++) named |= has_part(gpu, cards[i].name, strcspn(cards[i].name, "-"));
+  return !named || has_part(gpu, of, n);
+}
 
 static void set_link(struct tc_link *l, double latency_s, double bytes_per_s, double half_bytes)
 {
@@ -138,13 +156,6 @@ static int no_device(const char *name, struct tc_err *err)
 #define NETWORK_PART 0.94
 #define NETWORK_FILL_S 200e-6
 
-/* A source of what these terms are made of; a surer one stays. */
-static void add_source(struct tc_cluster *k, unsigned terms, enum tc_plan_source source)
-{
-  for (int t = 0; t <= TC_TERM_SAVES; t++)
-    if (terms >> t & 1) k->source[t] = TC_MAX(k->source[t], source);
-}
-
 /* Launch of an op, latency within a node and between nodes: assumed if not measured. */
 static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err)
 {
@@ -168,10 +179,14 @@ static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err
   d->capability = c->capability;
   d->steal = d->steal_network = gpu ? NCCL_BLOCKS / c->multiprocessors : 0;
   d->op_s = launch_s;
+  d->pipeline_queues = gpu ? 2 : 1;
+  k->card = c->source;
   memset(k->source, 0, sizeof k->source);
-  add_source(k, OF_PRODUCTS, c->source);
-  add_source(k, OF_MEMORY | 1 << TC_TERM_TRANSFERS, gpu ? TC_SOURCE_SHEET : TC_SOURCE_ASSUMED);
-  add_source(k, OF_SAVES, TC_SOURCE_ASSUMED);
+  tc_source_add(k, OF_PRODUCTS, c->source);
+  tc_source_add(k, OF_MEMORY, gpu ? TC_SOURCE_SHEET : TC_SOURCE_ASSUMED);
+  tc_source_add(k, OF_SAVES, TC_SOURCE_ASSUMED);
+  k->wire_source[TC_WIRE_NODE] = k->wire_source[TC_WIRE_NETWORK] = gpu ? TC_SOURCE_SHEET : TC_SOURCE_ASSUMED;
+  k->wire_source[TC_WIRE_SPINE] = TC_SOURCE_UNSAID;
   const double node = c->node * 1e9 * (gpu ? NODE_PART : 1), network = c->net * 1e9 * (gpu ? NETWORK_PART : 1);
   set_link(&k->link[TC_WIRE_NODE], node_s, node, gpu ? node * NODE_FILL_S : 0);
   set_link(&k->link[TC_WIRE_NETWORK], network_s, network, gpu ? network * NETWORK_FILL_S : 0);
@@ -225,7 +240,7 @@ static int read_link(const struct file *f, const char *key, const char *value, s
   if (!two || value[end] || !(s >= 0) || !(rate > 0) || !(half >= 0) || !isfinite(s) || !isfinite(rate) || !isfinite(half))
     return bad_value(f, key, value, "latency in seconds and a rate in bytes per second, such as "
                      "10e-6, 25e9", err);
-  add_source(f->k, 1 << TC_TERM_TRANSFERS, TC_SOURCE_GIVEN);
+  tc_source_add_wire(f->k, (enum tc_wire)w, TC_SOURCE_GIVEN);
   if (c < 0) {
     set_link(&f->k->link[w], s, rate, half);
   } else {
@@ -252,7 +267,6 @@ static int read_op(const struct file *f, const char *key, const char *value, str
                    f->path, f->line, key);
   if (*end || end == value || !(s.seconds >= 0) || !isfinite(s.seconds))
     return bad_value(f, key, value, "time in seconds, such as 1e-3", err);
-  add_source(f->k, 1u << tc_plan_term_of(s.op), TC_SOURCE_CALIBRATED);
   TC_APPEND(d->sample, d->n_samples, d->cap_samples, s);
   return 0;
 }
@@ -268,16 +282,6 @@ static int read_fuses(const struct file *f, char *value, struct tc_err *err)
     if (i < 0) return not_known(f, word, names, TC_FUSIONS, err);
     f->k->device.fuses |= UINT32_C(1) << i;
   }
-  return 0;
-}
-
-/* "source products": replaces what the lines above mean. */
-static int read_source(const struct file *f, const char *term, const char *value, struct tc_err *err)
-{
-  const int t = tc_word_index(term, tc_term_name, TC_TERM_SAVES + 1), s = tc_word_index(value, tc_source_name, TC_SOURCES);
-  if (t < 0 || t == TC_TERM_BUBBLE) return not_known(f, term, tc_term_name, TC_TERM_SAVES + 1, err);
-  if (s <= TC_SOURCE_UNSAID) return not_known(f, value, tc_source_name, TC_SOURCES, err);
-  f->k->source[t] = (enum tc_plan_source)s;
   return 0;
 }
 
@@ -303,7 +307,7 @@ static int read_field(const struct file *f, const char *key, const char *value, 
       return bad_value(f, key, value, fields[i].unit == BYTES ? "number of bytes, such as 80GB"
                        : fields[i].unit == SECONDS ? "time, such as 24:00:00 or 5y" : "number", err);
     *(double *)((char *)f->k + fields[i].at) = x;
-    add_source(f->k, fields[i].terms, TC_SOURCE_GIVEN);
+    tc_source_add(f->k, fields[i].terms, TC_SOURCE_GIVEN);
     return 0;
   }
   return not_known(f, key, names, N_FIELDS, err);
@@ -334,10 +338,10 @@ static int set_key(const struct file *f, const char *key, char *value, struct tc
   if (!strncmp(key, "link ", 5)) return read_link(f, key, value, err);
   if (!strncmp(key, "links ", 6)) {
     const int w = tc_word_index(key + 6, tc_wire_name, TC_WIRES);
-    add_source(k, 1 << TC_TERM_TRANSFERS, TC_SOURCE_CALIBRATED);
+    if (w >= 0) tc_source_add_wire(k, (enum tc_wire)w, TC_SOURCE_CALIBRATED);
     return w >= 0 ? tc_links_read(&k->link[w], value, err) : not_known(f, key, NULL, 0, err);
   }
-  if (!strncmp(key, "source ", 7)) return read_source(f, key + 7, value, err);
+  if (!strncmp(key, "source ", 7)) return tc_source_set(k, key + 7 + strspn(key + 7, " \t"), value, f->path, f->line, err);
   if (!strcmp(key, "fuses")) return read_fuses(f, value, err);
   if (!strcmp(key, "attention")) return read_attention(f, value, err);
   if (!strcmp(key, "device")) return from_table(k, value, err);
@@ -371,6 +375,8 @@ int tc_cluster_check(const struct tc_cluster *k, const char *path, struct tc_err
   if (d->multiprocessors > 0 && !tc_attention_known(d))
     return tc_fail(err, TC_EUSER, "%s: no rate of attention is known of capability %.4g; one of 80 or more, attention = unfused, or "
                    "multiprocessors = 0 would fit", path, (double)d->capability);
+  if (d->pipeline_queues != 1 && d->pipeline_queues != 2)
+    return tc_fail(err, TC_EUSER, "%s: pipeline_queues = %.4g: 1 or 2 would fit", path, d->pipeline_queues);
   if (d->flops[TC_F32] > 0 && d->bytes_per_s > 0 && d->eff_flops > 0 && d->eff_bytes > 0 &&
       d->memory_bytes > 0 && d->copy_bytes_per_s > 0)
     return 0;
@@ -457,8 +463,7 @@ void tc_cluster_print(const struct tc_cluster *k, FILE *f)
       fprintf(f, "link %s %s = %.4g, %.4g", tc_wire_name[w], tc_coll_name[c], l->latency_s[c], l->bytes_per_s[c]);
       fprintf(f, l->half_bytes[c] > 0 ? ", %.4g\n" : "\n", l->half_bytes[c]);
     }
-  for (int t = 0; t <= TC_TERM_SAVES; t++)
-    if (t != TC_TERM_BUBBLE) fprintf(f, "source %s = %s\n", tc_term_name[t], tc_source_name[tc_plan_source(k, t)]);
+  tc_source_print(k, f);
   for (int i = 0; i < d->n_samples; i++) {
     const struct tc_op_sample *s = &d->sample[i];
     fprintf(f, "op %s %d %.15g %.15g %.15g %.15g = %.6g\n", tc_op_info[s->op].name, s->ranks,

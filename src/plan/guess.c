@@ -174,8 +174,8 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   return TC_MIN(bytes, besides + balanced((double)g->model.layers, x->pp, layer, act, held, end, end + p->rest.act_bytes));
 }
 
-/* The class of a stage at an end. */
-static const struct tc_plan_class *end_of(const struct tc_plan *p, int stage)
+/* The class of a stage; NULL: it was not compiled. */
+static const struct tc_plan_class *class_of(const struct tc_plan *p, int stage)
 {
   for (int i = 0; i < p->n_cls; i++)
     if (p->cls[i].pp == stage) return &p->cls[i];
@@ -183,45 +183,79 @@ static const struct tc_plan_class *end_of(const struct tc_plan *p, int stage)
 }
 
 /* What a stage takes without its layers, of which each takes so much. */
-static double bytes_besides(const struct tc_guess *g, const struct tc_cand *x, const struct tc_plan_class *end, double each)
+static double bytes_besides(const struct tc_guess *g, const struct tc_cand *x, const struct tc_plan_class *of, double each)
 {
-  /* A head that is the embedding's table counts as the first stage's. */
-  const double rest = g->model.tied != TC_ON ? g->rest_params / 2 : end->pp == 0 ? g->rest_params : 0;
-  const double layers = round(((double)end->parameters * x->tp - rest) / g->layer_params);
-  return TC_MAX((double)end->memory.bytes[TC_DEVICE] - layers * each, 0);
+  const bool first = of->pp == 0, last = of->pp == x->pp - 1, tied = g->model.tied == TC_ON;
+  /* The embedding and the head; a head that is the embedding's table counts as the first stage's. */
+  const double rest = tied ? (first ? g->rest_params : 0) : first || last ? g->rest_params / 2 : 0;
+  const double layers = round(((double)of->parameters * x->tp - rest) / g->layer_params);
+  return TC_MAX((double)of->memory.bytes[TC_DEVICE] - layers * each, 0);
 }
 
-char *tc_guess_stages(struct tc_guess *g, const struct tc_cand *x, const struct tc_plan *p, double *bytes)
+/* A stage whose layers are chosen: bytes and seconds of a layer; of all that it has. */
+struct part { double layer_bytes, layer_s, bytes, s; int layers; };
+
+/* The stage for the next layer: of those with room the one that then has least work; of none the one that then takes least. */
+static int next_of(const struct part *part, int n, double room)
 {
-  const struct tc_plan_class *first = end_of(p, 0), *last = end_of(p, x->pp - 1);
-  if (!may_balance(g, x) || x->pp > g->model.layers || !first || !last) return NULL;
+  int best = 0;
+  for (int i = 1; i < n; i++) {
+    const struct part *x = &part[i], *y = &part[best];
+    const double bytes = x->bytes + x->layer_bytes, its = y->bytes + y->layer_bytes;
+    const bool has = bytes <= room, had = its <= room;
+    if (has != had ? has : has ? x->s + x->layer_s < y->s + y->layer_s : bytes < its) best = i;
+  }
+  return best;
+}
+
+static void add_layer(struct part *x)
+{
+  x->bytes += x->layer_bytes;
+  x->s += x->layer_s;
+  x->layers++;
+}
+
+/* Stages without layers yet, but what comes before and after all layers. */
+static bool begin_parts(struct part *part, struct tc_guess *g, const struct tc_cand *x, const struct tc_plan *p)
+{
+  const struct tc_plan_class *first = class_of(p, 0), *last = class_of(p, x->pp - 1), *middle = x->pp > 2 ? class_of(p, 1) : first;
+  if (!first || !last || !middle) return false;
   const struct flight_row held = in_flight(g, x);
+  const struct tc_price *one = price(g, x);
   const double state = (double)first->memory.state_bytes / (double)first->parameters * g->layer_params / x->tp;
-  const double act = price(g, x)->layer.act_bytes;
-  double *each = tc_calloc((size_t)x->pp, sizeof *each), *all = tc_calloc((size_t)x->pp, sizeof *all);
-  int *layers = tc_calloc((size_t)x->pp, sizeof *layers);
   for (int i = 0; i < x->pp; i++) {              /* fewer micro-batches from stage to stage */
-    each[i] = state + act * (held.first + (held.last - held.first) * i / (x->pp - 1));
-    layers[i] = 1;
+    const double holds = held.first + (held.last - held.first) * i / (x->pp - 1);
+    part[i] = (struct part){ .layer_bytes = state + one->layer.act_bytes * holds,
+                             .layer_s = one->layer.f + one->layer.b + one->layer.w };
+    if (i == x->pp - 1) part[i].s = one->rest.f + one->rest.b + one->rest.w;       /* nearly all of it is the head's */
   }
-  const double at_first = bytes_besides(g, x, first, each[0]), at_last = bytes_besides(g, x, last, each[x->pp - 1]);
-  for (int i = 0; i < x->pp; i++) all[i] = each[i] + (i == 0 ? at_first : i == x->pp - 1 ? at_last : TC_MIN(at_first, at_last));
-  for (int64_t left = g->model.layers - x->pp; left > 0; left--) {         /* to the stage that then has least */
-    int to = 0;
-    for (int i = 1; i < x->pp; i++)
-      if (all[i] + each[i] < all[to] + each[to]) to = i;
-    all[to] += each[to];
-    layers[to]++;
+  const double besides = bytes_besides(g, x, middle, part[middle->pp].layer_bytes);
+  for (int i = 0; i < x->pp; i++) {
+    const struct tc_plan_class *own = i == 0 ? first : i == x->pp - 1 ? last : NULL;
+    part[i].bytes = own ? bytes_besides(g, x, own, part[i].layer_bytes) : besides;
   }
-  const size_t size = (size_t)x->pp * 24;
-  char *text = tc_calloc(size, 1);
-  *bytes = 0;
-  for (int i = 0, at = 0; i < x->pp; at += layers[i++]) {
-    tc_text_add(text, size, layers[i] > 1 ? "%s%d-%d" : "%s%d", i ? "," : "", at, at + layers[i] - 1);
-    *bytes = TC_MAX(*bytes, all[i]);
+  return true;
+}
+
+char *tc_guess_stages(struct tc_guess *g, const struct tc_cand *x, const struct tc_plan *p, double room, double *bytes)
+{
+  if (!may_balance(g, x) || x->pp > g->model.layers) return NULL;
+  struct part *part = tc_calloc((size_t)x->pp, sizeof *part);
+  char *own = NULL;
+  if (begin_parts(part, g, x, p)) {
+    for (int i = 0; i < x->pp; i++) add_layer(&part[i]);
+    for (int64_t left = g->model.layers - x->pp; left > 0; left--) add_layer(&part[next_of(part, x->pp, room)]);
+    const size_t size = (size_t)x->pp * 24;
+    char *text = tc_calloc(size, 1);
+    *bytes = 0;
+    for (int i = 0, at = 0; i < x->pp; at += part[i++].layers) {
+      tc_text_add(text, size, part[i].layers > 1 ? "%s%d-%d" : "%s%d", i ? "," : "", at, at + part[i].layers - 1);
+      *bytes = TC_MAX(*bytes, part[i].bytes);
+    }
+    own = tc_pool_strdup(g->cfg->pool, text);
+    free(text);
   }
-  char *own = tc_pool_strdup(g->cfg->pool, text);
-  TC_FREE(text, each, all, layers);
+  free(part);
   return own;
 }
 

@@ -35,6 +35,7 @@ const struct tc_node_price *tc_price_of(struct tc_prices *x, const struct tc_nod
 /* Seconds of a transfer of weights or gradients that the device's program does not hide (`exposed`). */
 double tc_shown_s(const struct tc_plan_device *d, const struct tc_graph *g, const struct tc_node *n, struct tc_prices *prices);
 
+#define MOST_SLOWED 0.9        /* of what a rank computes, by transfers beside it */
 /* What a transfer takes from computation beside it: a GPU's sends next to nothing, since they use few of NCCL's blocks. */
 static inline double tc_stolen_s(const struct tc_plan_device *d, const struct tc_reshard_cost *c)
 {
@@ -56,6 +57,13 @@ double tc_product_s(const struct tc_plan_device *d, double m, double n, double k
 /* Whether devices.def has rates of the device's attention. */
 bool tc_attention_known(const struct tc_plan_device *d);
 double tc_attention_s(const struct tc_plan_device *d, const struct tc_op_cost *c);
+/* terms.c: a source of what these terms are made of (bits), or of a wire; a surer one stays. */
+void tc_source_add(struct tc_cluster *k, unsigned terms, enum tc_plan_source source);
+void tc_source_add_wire(struct tc_cluster *k, enum tc_wire wire, enum tc_plan_source source);
+/* terms.c: "source OF = VALUE" of a device file, which replaces what the lines above mean. TC_EUSER. */
+int tc_source_set(struct tc_cluster *k, const char *of, const char *value, const char *path, int line, struct tc_err *err);
+/* terms.c: these lines for k. */
+void tc_source_print(const struct tc_cluster *k, FILE *f);
 /* What backward passes over so many layers do not hide of transfers of gradients: at least those of a layer. */
 static inline double tc_exposed_s(double transfers_s, double backward_s, double layers)
 {

@@ -10,7 +10,7 @@
 
 /* In longer pipelines only these stages are examined: both ends, the second, and those with another number of
  * layers than the one before; from such a stage on, memory only falls until the next. */
-enum { STAGES_EACH = 8 };
+enum { STAGES_EACH = 8, STAGES_SIMULATED = 128 };      /* of an exact plan all of so many are simulated */
 
 /* The rank of a stage that has most to do of updates of whole matrices (passes/owners.c); -1: each has all of its own. */
 static int32_t busiest_owner(const struct tc_graph *g, const struct tc_mesh *m, int pp)
@@ -80,14 +80,17 @@ int64_t tc_plan_parameters(const struct tc_program *p, const struct tc_mesh *m, 
 struct later { struct tc_mesh *m; struct tc_program_opts o; struct tc_annotation *rows; };
 struct all_later { struct later *stage; int n; };
 
-static int make_class(struct tc_plan_class *c, struct tc_program **train,
+/* like: the TRAIN of another rank, whose graph is the same; NULL: the first one. */
+static int make_class(struct tc_plan_class *c, struct tc_program **train, const struct tc_program *like,
                       const struct tc_program_opts *o, const struct tc_mesh *m, bool exact, const struct all_later *later,
                       struct tc_err *err)
 {
   const int n = (later->n + 1) * TC_PROGRAMS, kinds = exact ? TC_OF_TRAINING : TC_TRAIN + 1;
   struct tc_program **p = tc_calloc((size_t)n, sizeof *p);
   int rc = 0;
-  for (int i = 0; i < kinds && !rc; i++) rc = tc_program_of_run(p, i, o, m, c->rank, err);
+  const struct tc_program_opts of_train = tc_program_opts_of(o, TC_TRAIN);
+  if (like) rc = tc_program_beside(&p[TC_TRAIN], like, &of_train, c->rank, err);
+  for (int i = like ? TC_TRAIN + 1 : 0; i < kinds && !rc; i++) rc = tc_program_of_run(p, i, o, m, c->rank, err);
   for (int k = 0; k < later->n; k++)
     for (int i = 0; i < kinds && !rc; i++)
       if (i != TC_INIT && i != TC_REFRESH)
@@ -102,10 +105,9 @@ static int make_class(struct tc_plan_class *c, struct tc_program **train,
   return rc;
 }
 
-/* The bytes that a rank sends in each of its groups and on each wire: the maximum over the classes. */
-static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
-                        const struct tc_mesh *m,
-                        const struct tc_cluster *k)
+/* The bytes that a rank sends in each of its groups and on each wire: the maximum over the classes. used: which ops it has. */
+static void count_bytes(struct tc_plan *out, struct tc_program *const *program, const struct tc_mesh *m, const struct tc_cluster *k,
+                        struct tc_plan_used *used)
 {
   for (int i = 0; i < out->n_cls; i++) {
     double wire[TC_WIRES] = { 0 }, on[TC_SETS] = { 0 };
@@ -114,6 +116,7 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
       const struct tc_node *n = &p->graph->node[p->actions->body[x]];
       struct tc_reshard_cost c;
       double times = n->once_a_step ? 1 : out->n_mb;
+      used->op[n->op] |= n->op != TC_OP_RESHARD;
       if (n->op != TC_OP_RESHARD || n->control) continue;
       tc_reshard_cost(&c, p, n, m, out->cls[i].rank, k);
       for (int w = 0; w < TC_WIRES && c.coll != TC_RECV; w++) {
@@ -128,41 +131,69 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
       on[s] = 0;
       for (int x = 0; x < TC_COLLS; x++) on[s] += (double)n.data[x].bytes;
     }
-    for (int w = 0; w < TC_WIRES; w++) out->time.wire_bytes[w] = TC_MAX(out->time.wire_bytes[w],
-        wire[w]);
+    for (int w = 0; w < TC_WIRES; w++) out->time.wire_bytes[w] = TC_MAX(out->time.wire_bytes[w], wire[w]);
     for (int s = 0; s < TC_SETS; s++) out->time.bytes[s] = TC_MAX(out->time.bytes[s], on[s]);
   }
+}
+
+/* The stages whose programs there are, or every one of a pipeline that is simulated. */
+struct stages { struct tc_program *program[STAGES_SIMULATED]; int rank[STAGES_SIMULATED], n; bool own[STAGES_SIMULATED]; };
+
+/* Takes those of the classes; if all are to be simulated, what is missing is made beside the first one. */
+static int find_stages(struct stages *s, const struct tc_plan *out, struct tc_program **program, const struct tc_program_opts *o,
+                       const struct tc_mesh *m, struct tc_err *err)
+{
+  const bool all = out->exact && m->size[TC_PP] <= STAGES_SIMULATED && m->size[TC_MB] == out->n_mb;
+  const struct tc_program_opts of_train = tc_program_opts_of(o, TC_TRAIN);
+  *s = (struct stages){ .n = 0 };
+  for (int pp = 0, i = 0; pp < m->size[TC_PP]; pp++) {
+    while (i < out->n_cls && (out->cls[i].dp || out->cls[i].pp < pp)) i++;
+    const bool there = i < out->n_cls && out->cls[i].pp == pp;
+    if (!there && !all) continue;
+    s->rank[s->n] = there ? out->cls[i].rank : class_at(program[0]->graph, m, pp, 0).rank;
+    s->program[s->n] = there ? program[i] : NULL;
+    s->own[s->n] = !there;
+    const int rc = there ? 0 : tc_program_beside(&s->program[s->n], program[0], &of_train, s->rank[s->n], err);
+    if (rc < 0) return rc;
+    s->n++;
+  }
+  return 0;
+}
+
+static int find_step(struct tc_plan_step *w, struct tc_plan *out, struct tc_program **program, const struct tc_program_opts *o,
+                     const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err)
+{
+  const bool piped = m->size[TC_PP] > 1;
+  struct stages s;
+  int rc = find_stages(&s, out, program, o, m, err);
+  out->time.simulated = s.n == m->size[TC_PP] && m->size[TC_MB] == out->n_mb;
+  if (!rc && out->time.simulated) rc = tc_plan_simulate(w, s.program, s.rank, s.n, m, k, err);
+  else if (!rc)
+    rc = tc_plan_sums(w, s.program, s.rank, s.n, piped ? o->schedule : TC_SCHEDULE_NAIVE, piped ? TC_MAX(o->virtual_stages, 1) : 1,
+                      out->n_mb, m, k, err);
+  for (int i = 0; i < s.n; i++)
+    if (s.own[i]) tc_program_free(s.program[i]);
+  return rc;
 }
 
 static int find_time(struct tc_plan *out, struct tc_program **program,
                      const struct tc_program_opts *o,
                      const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err)
 {
-  int rank[TC_PLAN_CLASSES], n = 0;
-  struct tc_program *one[TC_PLAN_CLASSES];
   struct tc_plan_step w;
-  for (int i = 0; i < out->n_cls; i++) {
-    if (out->cls[i].dp) continue;
-    one[n] = program[i];
-    rank[n++] = out->cls[i].rank;
-  }
-  out->time.simulated = n == m->size[TC_PP] && m->size[TC_MB] == out->n_mb;
-  enum tc_schedule schedule = m->size[TC_PP] > 1 ? o->schedule : TC_SCHEDULE_NAIVE;
-  int virtual_stages = m->size[TC_PP] > 1 ? TC_MAX(o->virtual_stages, 1) : 1;
-  int rc = out->time.simulated ? tc_plan_simulate(&w, one, rank, n, m, k, err)
-                            : tc_plan_sums(&w, one, rank, n, schedule, virtual_stages, out->n_mb, m, k,
-                                         err);
-  if (rc < 0) return rc;
+  TC_TRY(find_step(&w, out, program, o, m, k, err));
   double peak = k->device.flops[o->gpt.dtype == TC_BF16 ? TC_BF16 : TC_F32];
   out->time.step_s = w.step_s;
   out->time.compute_s = w.busy_s;
   out->time.bubble = w.bubble;
   memcpy(out->time.wait_s, w.wait_s, sizeof w.wait_s);
   memcpy(out->time.term_s, w.term_s, sizeof w.term_s);
-  for (int t = 0; t < TC_TERMS; t++) out->time.source[t] = tc_plan_source(k, t);
   out->time.tokens_per_s = (double)out->tokens / w.step_s;
   out->time.mfu = peak > 0 ? tc_model_flops(&out->model) * (double)out->tokens / (w.step_s * peak * out->world) : 0;
-  count_bytes(out, program, m, k);
+  struct tc_plan_used used = { .op = { false } };
+  count_bytes(out, program, m, k, &used);
+  memcpy(used.wire_bytes, out->time.wire_bytes, sizeof used.wire_bytes);
+  for (int t = 0; t < TC_TERMS; t++) out->time.source[t] = tc_plan_source(k, t, &used);
   return 0;
 }
 
@@ -193,13 +224,13 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
     out->n_cls = 1;
   }
   for (int i = 0; i < out->n_cls && !rc; i++) {
-    rc = make_class(&out->cls[i], &program[i], &o, m, exact, later, err);
+    rc = make_class(&out->cls[i], &program[i], i ? program[0] : NULL, &o, m, exact, later, err);
     const struct tc_plan_class first = rc || i ? out->cls[i] : class_at(program[0]->graph, m, 0, 0);
     if (first.rank != out->cls[i].rank) {
       tc_program_free(program[i]);
       program[i] = NULL;
       out->cls[i] = first;
-      rc = make_class(&out->cls[i], &program[i], &o, m, exact, later, err);
+      rc = make_class(&out->cls[i], &program[i], NULL, &o, m, exact, later, err);
     }
     if (!rc) rc = tc_program_listable(program[i]->graph, out->n_mb, err);
     if (!rc && out->cls[i].memory.bytes[TC_DEVICE] > out->cls[out->worst].memory.bytes[TC_DEVICE])

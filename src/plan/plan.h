@@ -72,6 +72,7 @@ struct tc_plan_device {
   double steal, steal_network;
   double exposed;                                /* fraction of transfers of weights and gradients that is not hidden */
   double multiprocessors, capability;            /* of a GPU: products by tiles, attention by its rates; 0: by eff_flops alone */
+  double pipeline_queues;                        /* 2: transfers to lower stages do not wait for those to higher ones (NCCL's); 1 */
   int attention;                                 /* enum tc_attn_by */
   uint32_t fuses;                                /* bits 1 << enum tc_fusion_id: run as one call */
   struct tc_op_sample *sample; int32_t n_samples, cap_samples;   /* measured; owned */
@@ -84,10 +85,17 @@ struct tc_cluster {
   double switch_nodes;                           /* nodes per leaf switch; 0: all on one */
   double disk_bytes_per_s;                       /* of the file system, all nodes together */
   double mtbf_s;                                 /* of a node; 0: never fails */
-  enum tc_plan_source source[TC_TERMS + 1];      /* unsaid: attention's by the rows of devices.def, the bubble's by the others */
+  /* Where rates come from: of transfers by wire (of a spine, if unsaid, as of the network); of attention, if unsaid, by
+   * devices.def. */
+  enum tc_plan_source source[TC_TERMS + 1], wire_source[TC_WIRES];
+  enum tc_plan_source card;                      /* of the device's own row of devices.def */
 };
-/* terms.c. Local, pure. Where a term's figures come from; the bubble's are the least sure of the others'. Never unsaid. */
-enum tc_plan_source tc_plan_source(const struct tc_cluster *k, enum tc_plan_term term);
+/* What a step has: ops, and bytes on wires. */
+struct tc_plan_used { bool op[TC_OPS]; double wire_bytes[TC_WIRES]; };
+/* terms.c. Local, pure. Where the figures of a step's term come from, never unsaid: rates, but timings if all of its ops were
+ * timed; of transfers those of the wires that carry bytes, the bubble's those of the other terms, each time the least sure. used
+ * NULL: whatever a step has, so that no timing counts and all wires do. */
+enum tc_plan_source tc_plan_source(const struct tc_cluster *k, enum tc_plan_term term, const struct tc_plan_used *used);
 
 /* Local. The cluster of a device of devices.def, or of a file (whose name has a '/' or a '.') with lines
  * "key = value", as tc_cluster_write writes it. TC_EUSER: unknown device, with the nearest name, or file
@@ -117,6 +125,9 @@ bool tc_plan_is_cpu(const struct tc_plan_device *d);
 /* Local. The device of devices.def for the driver's name `gpu` ("NVIDIA A100-SXM4-80GB"); NULL: none.
  * PCI Express cards are slower than devices.def has them, so they do not match. */
 const char *tc_plan_device_of(const char *gpu);
+/* Local. Whether what is called `gpu` ("cpu": no GPU) may be the device of that name: an "a100" an a100-80, "" any GPU, any GPU a
+ * device that devices.def does not have. */
+bool tc_plan_may_be(const char *gpu, const char *device);
 /* The name of device `i` of devices.def; NULL: there are fewer. */
 const char *tc_plan_device_name(int i);
 /* Local. Whether `gpu` is one of devices.def that Tercio does not support. */
@@ -186,7 +197,7 @@ struct tc_plan_time {
   double term_s[TC_TERMS];                    /* their sum is step_s */
   enum tc_plan_source source[TC_TERMS];
   double step_s, tokens_per_s, mfu;
-  double bubble;                              /* fraction of the step in which stages wait for each other */
+  double bubble;                              /* fraction of the step in which stages wait for each other, on average over stages */
   double compute_s;                              /* of the busiest rank */
   double wait_s[TC_SETS];                    /* exposed transfer time of the same rank, by the set of its group */
   double bytes[TC_SETS], wire_bytes[TC_WIRES];   /* the most that a rank sends per step */
@@ -217,6 +228,10 @@ struct tc_plan {
  * GPUs; else parallel.head_chunk = auto is what a run takes on k's (chunk.c). */
 int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
                    const struct tc_cluster *k, bool exact, struct tc_err *err);
+/* The same, not exact, in about half of the time if the guess is right: guess_bytes of a device are what the layout may take with
+ * small loss chunks. */
+int tc_plan_layout_guessed(struct tc_plan *out, const struct tc_config *c, int world, const struct tc_cluster *k,
+                           double guess_bytes, struct tc_err *err);
 /* The same for a given rank -> node map, node_of_rank[world], and with head_chunk = auto as it is without GPUs. */
 int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
                       const int32_t *node_of_rank, int devices_per_node,
@@ -319,7 +334,7 @@ struct tc_plan_found {
   int64_t considered, possible, fitting;
   double least_bytes;                            /* of a device, over all layouts */
   char why[200];                                 /* the reason of the best one that proved impossible */
-  int least_nodes;                               /* if nothing fits: a number of nodes that would suffice; 0: unknown */
+  int least_nodes;                               /* of tc_plan_nodes, where it was asked; else 0 */
 };
 enum { TC_PLAN_ROWS = 64 };                      /* layouts that a search compiles */
 /* Local. The first `top` (1 .. TC_PLAN_ROWS) layouts of c's model and batch on the cluster, by time of a step; those
@@ -331,6 +346,8 @@ enum { TC_PLAN_ROWS = 64 };                      /* layouts that a search compil
 int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const struct tc_cluster *k,
                    unsigned fixed, int top, struct tc_err *err);
 void tc_plan_found_done(struct tc_plan_found *f);
+/* Local. Where nothing fits: a number of such nodes that would suffice, which takes searches of its own; 0: unknown. */
+int tc_plan_nodes(const struct tc_config *c, const struct tc_cluster *k, unsigned fixed);
 
 /* ---- failures.c: checkpoints and failures ----------------------------------- */
 

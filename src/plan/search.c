@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { MAX_TRIES = 64 /* layouts that do not fit */ };
-#define NEARLY 1.02                              /* of a device's memory: estimates err */
+#define ABOUT 1.04                               /* of a device's memory: estimates err */
 
 /* ---- the best, made -------------------------------------------------------------- */
 
@@ -68,7 +68,7 @@ static int compile(void *ctx, int64_t part, int thread, struct tc_err *err)
   struct tc_plan_row *r = &b->row[part];
   (void)thread, (void)err;                       /* what does not compile is no failure */
   b->err[part] = (struct tc_err){ 0 };
-  b->status[part] = tc_plan_layout(&r->plan, &r->cfg, s->nodes * s->k->devices, s->k, false, &b->err[part]);
+  b->status[part] = tc_plan_layout_guessed(&r->plan, &r->cfg, s->nodes * s->k->devices, s->k, r->guess_bytes, &b->err[part]);
   return 0;
 }
 
@@ -95,27 +95,37 @@ static void next_batch(struct batch *b, int *at, int most, struct miss *miss)
   tc_each(b->n, most, compile, b, &none);
 }
 
-/* Whether the layout that does not fit with stages balanced by time may fit with stages balanced by memory: then it is that.
- * *least_bytes: else of these, by estimate. */
+static double device_bytes(const struct tc_plan *p) { return (double)p->cls[p->worst].memory.bytes[TC_DEVICE]; }
+
+/* Whether the layout that does not fit with stages balanced by time may fit with others: then it has those. The estimates of what
+ * they take err, so if it still does not fit, they are made for less memory. *least_bytes: else of these, by estimate. */
 static bool balance_memory(struct search *s, struct tc_plan_row *made, const struct tc_cand *x, double *least_bytes)
 {
+  enum { TRIES = 3 };
+  const double memory = s->k->device.memory_bytes;
+  const struct tc_plan by_time = made->plan;
   struct tc_err unused = { 0 };
-  double bytes;
-  char *stages = strcmp(made->cfg.mesh_stages, "auto") ? NULL : tc_guess_stages(&s->g, x, &made->plan, &bytes);
-  if (!stages) return false;
-  if (bytes > NEARLY * s->k->device.memory_bytes) {
-    *least_bytes = TC_MIN(*least_bytes, bytes);
-    return false;
+  double bytes, room = memory;
+  if (strcmp(made->cfg.mesh_stages, "auto")) return false;
+  for (int i = 0; i < TRIES && (i == 0 || device_bytes(&made->plan) > memory); i++) {
+    char *stages = tc_guess_stages(&s->g, x, &by_time, room, &bytes);
+    if (!stages) return false;
+    if (bytes > ABOUT * memory) {
+      *least_bytes = TC_MIN(*least_bytes, bytes);
+      return false;
+    }
+    made->cfg.mesh_stages = stages;
+    if (tc_plan_layout(&made->plan, &made->cfg, s->nodes * s->k->devices, s->k, false, &unused) < 0) return false;
+    room *= 0.999 * memory / device_bytes(&made->plan);
   }
-  made->cfg.mesh_stages = stages;
-  return tc_plan_layout(&made->plan, &made->cfg, s->nodes * s->k->devices, s->k, false, &unused) == 0;
+  return true;
 }
 
 /* A row that fits becomes one of the result. *least_bytes: of those that do not. */
 static void take_row(struct search *s, struct tc_plan_row *made, const struct tc_cand *x, struct miss *miss, double *least_bytes)
 {
   struct tc_plan_found *f = s->out;
-  const double bytes = (double)made->plan.cls[made->plan.worst].memory.bytes[TC_DEVICE], host = tc_plan_host_bytes(&made->plan, s->k);
+  const double bytes = device_bytes(&made->plan), host = tc_plan_host_bytes(&made->plan, s->k);
   const bool knows_host = s->k->device.host_bytes > 0;
   if (knows_host && host > s->k->device.host_bytes) return;
   if (bytes <= s->k->device.memory_bytes) {
@@ -258,10 +268,20 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
   /* What is wrong in the configuration, such as a row of annotations, is no property of the layouts. */
   int rc = !out->possible && s.wrong.status ? tc_fail(err, TC_EUSER, "%s", s.wrong.text) : 0;
   if (rc) tc_plan_found_done(out);
-  else if (!out->n_rows) out->least_nodes = sufficient_nodes(&s);
   TC_FREE(s.cand, s.stages);
   tc_guess_done(&s.g);
   return rc;
+}
+
+int tc_plan_nodes(const struct tc_config *c, const struct tc_cluster *k, unsigned fixed)
+{
+  struct search s;
+  struct tc_err unused;
+  if (search_start(&s, c, k, fixed, &unused) < 0 || search_check(&s, &unused) < 0) return 0;
+  const int nodes = sufficient_nodes(&s);
+  TC_FREE(s.cand, s.stages);
+  tc_guess_done(&s.g);
+  return nodes;
 }
 
 void tc_plan_found_done(struct tc_plan_found *f)

@@ -1,10 +1,11 @@
 /* sums.c - the time of a step if a pipeline is too long to simulate every action: the times of each kind of work (F, B, W) of
  * a virtual stage are summed over its nodes, and the simulation of schedules (schedule/pipeline.h) runs with these sums.
  *
- * Transfers of activations are exposed, less what the rank computes from issue to wait; those of weights and gradients in every
- * micro-batch overlap with that micro-batch's work. Reductions of gradients once a step follow the last micro-batch of their
- * virtual stage, one after the other, while the rank goes on with other work. Where all stages agree on something before the
- * update (the norm of the gradient), the update begins with the last of them. */
+ * What a transfer of a micro-batch keeps the rank waiting is found by going through its list of actions without other stages: the
+ * transfers of a group go one after the other, while the rank computes what is between issue and wait. Reductions of gradients
+ * once a step follow the last micro-batch of their virtual stage, one after the other, while the rank goes on with other work,
+ * unless parallel.overlap = no. Where all stages agree on something before the update (the norm of the gradient), the update begins
+ * with the last of them. */
 #include "src/plan/impl.h"
 #include "src/program/predict.h"
 #include "src/schedule/pipeline.h"
@@ -13,7 +14,7 @@
 
 /* Seconds of a virtual stage: by mark, of a micro-batch; and once a step. */
 struct part {
-  double work[4], hidden[4];     /* F, B, W: computation, and transfers of activations; transfers of weights and gradients */
+  double work[4], waits;         /* F, B, W: computation, and waits for transfers; of these the waits */
   double tail[2];                /* what is left of F, B when what they send to another stage is made */
   double reduced, taken;         /* transfers of gradients, and what they take from computation beside them */
 };
@@ -23,6 +24,7 @@ struct sums {
   struct part *part; int n_parts;                /* of its virtual stages; owned */
   double gathered, before, update, updated;      /* once a step: transfers of weights before F; work before all stages agree,
                                                   * and after; transfers of updated weights */
+  double update_taken;           /* what these take at most from the update */
   double late;                   /* transfers after all else */
   bool joined;                   /* all stages agree */
   double wait[TC_SETS];                          /* per micro-batch */
@@ -48,57 +50,86 @@ static struct part *part_of(const struct summing *c, const struct tc_node *n)
   return &c->s->part[TC_MIN(TC_MAX(stage, 0) / c->m->size[TC_PP], c->s->n_parts - 1)];
 }
 
-/* An item has made what it sends. part: NULL: none. */
-struct sent { struct part *part; int work; double at; };
+/* ---- a rank's list of actions ---------------------------------------------------------- */
 
-/* Notes how much of the first micro-batch's F and B is left when what they send is made. now: when an action has ended. */
-static void note_tail(const struct summing *c, struct sent *sent, const struct tc_action *a, double now)
+/* What an action is part of: F, B or W of a virtual stage for a micro-batch. */
+struct item { struct part *part; int work, mb; };
+
+static bool crosses(const struct tc_node *n) { return n->op == TC_OP_RESHARD && n->axes == TC_ON_PP; }
+
+static struct item item_of(const struct summing *c, const struct tc_action *a)
 {
   const struct tc_node *n = &c->p->graph->node[a->node];
   const struct tc_actions_opts *o = &c->p->actions->opts;
-  const bool follows = n->mark == TC_W && o->pp > 1 && tc_pipeline_splits(o->schedule);
-  const bool crosses = n->op == TC_OP_RESHARD && n->axes == TC_ON_PP;
-  const int work = n->mark == TC_F ? TC_WORK_F : TC_WORK_B;
-  if (tc_is_once(n) || n->mark > TC_W || (n->op == TC_OP_RESHARD && !crosses && a->kind == TC_ISSUE)) return;
-  if (crosses && a->kind == TC_ISSUE && n->from_root == c->at && a->mb == 0) {
-    *sent = (struct sent){ part_of(c, n), work, now };
-    sent->part->tail[work] = 0;
-  } else if (!crosses && sent->part && (a->mb || follows || work != sent->work || part_of(c, n) != sent->part)) {
-    sent->part = NULL;                           /* the next item */
-  } else if (!crosses && sent->part) {
-    sent->part->tail[work] = now - sent->at;
+  const bool w = n->mark == TC_W && o->pp > 1 && tc_pipeline_splits(o->schedule);
+  return (struct item){ part_of(c, n), n->mark == TC_F ? TC_WORK_F : w ? TC_WORK_W : TC_WORK_B, a->mb };
+}
+
+/* Whether the rank sends what an item of the first micro-batch has made to another stage. */
+static bool is_first_send(const struct summing *c, const struct tc_action *a)
+{
+  const struct tc_node *n = &c->p->graph->node[a->node];
+  return crosses(n) && !tc_is_once(n) && a->kind == TC_ISSUE && a->mb == 0 && n->from_root == c->at;
+}
+
+/* Whether an action is work of an item: not what is done once a step, nor what goes on while the rank works. */
+static bool is_work(const struct summing *c, const struct tc_action *a)
+{
+  const struct tc_node *n = &c->p->graph->node[a->node];
+  return !tc_is_once(n) && n->mark <= TC_W && !crosses(n) && (n->op != TC_OP_RESHARD || a->kind != TC_ISSUE);
+}
+
+/* The tails of F and B: from a send to the end of the last work of the same item. ended: [n actions]. */
+static void find_tails(const struct summing *c, const double *ended)
+{
+  const struct tc_actions *list = c->p->actions;
+  for (int32_t i = 0; i < list->n; i++) {
+    if (!is_first_send(c, &list->action[i])) continue;
+    const struct item sent = item_of(c, &list->action[i]);
+    double *tail = &sent.part->tail[sent.work];
+    *tail = 0;
+    for (int32_t k = i + 1; k < list->n; k++) {
+      if (!is_work(c, &list->action[k])) continue;
+      const struct item x = item_of(c, &list->action[k]);
+      if (x.part != sent.part || x.work != sent.work || x.mb != sent.mb) break;
+      *tail = ended[k] - ended[i];
+    }
   }
 }
 
-/* [n_nodes] Seconds of each transfer; of one of activations those for which a micro-batch waits: the transfers of a group go one
- * after the other, while the rank computes what is between issue and wait. Owned by the caller. */
-static double *find_seconds(const struct summing *c, struct tc_prices *prices)
+/* Goes through the list, as if other stages were always in time. seconds: [n_nodes] what a micro-batch waits for each transfer, of
+ * sends to other stages and of what is once a step all that they take; of the micro-batch in the middle, since the first one finds
+ * nothing fetched ahead. ended: [n actions]. */
+static void go_through(const struct summing *c, struct tc_prices *prices, double *seconds, double *ended)
 {
   const struct tc_graph *g = c->p->graph;
-  double *seconds = tc_calloc((size_t)g->n_nodes, sizeof *seconds), *done = tc_calloc((size_t)g->n_nodes, sizeof *done);
-  double now = 0, wire[TC_SETS] = { 0 };
-  struct sent sent = { NULL, 0, 0 };
-  for (int32_t i = 0; i < c->p->actions->n; i++) {
-    const struct tc_action *a = &c->p->actions->action[i];
+  const struct tc_actions *list = c->p->actions;
+  const int32_t middle = (c->m->size[TC_MB] - 1) / 2;
+  double (*done)[2] = tc_calloc((size_t)g->n_nodes, sizeof *done), now = 0, wire[TC_SETS] = { 0 };      /* of two micro-batches */
+  for (int32_t i = 0; i < list->n; i++) {
+    const struct tc_action *a = &list->action[i];
     const struct tc_node *n = &g->node[a->node];
     const struct tc_node_price *price = tc_price_of(prices, n);
+    double *end = &done[n->id][a->mb % 2];
     if (n->op != TC_OP_RESHARD || price->reshard.coll == TC_COLLS) {
       now += price->run_s;
-    } else if (n->axes == TC_ON_PP || tc_is_once(n) || tc_hides(g, n)) {
+    } else if (n->axes == TC_ON_PP || tc_is_once(n)) {
       seconds[n->id] = price->reshard.seconds;
-    } else if (a->kind == TC_ISSUE) {
-      double *w = &wire[tc_mesh_find(c->m, n->axes)];
-      done[n->id] = *w = TC_MAX(now + price->issue_s, *w) + price->reshard.seconds;
-      now += price->issue_s + tc_stolen_s(c->d, &price->reshard);
     } else if (a->kind == TC_WAIT) {
-      if (a->mb == 0) seconds[n->id] = TC_MAX(0, done[n->id] - now);
-      now = TC_MAX(now, done[n->id]) + price->unpack_s;
+      if (a->mb == middle) seconds[n->id] = TC_MAX(0, *end - now);
+      now = TC_MAX(now, *end) + price->unpack_s;
+    } else {
+      const double shown = tc_shown_s(c->d, g, n, prices);
+      double *w = &wire[tc_mesh_find(c->m, n->axes)];
+      *end = *w = TC_MAX(now + price->issue_s, *w) + price->reshard.seconds - shown;
+      now += price->issue_s + tc_stolen_s(c->d, &price->reshard) + shown;
     }
-    note_tail(c, &sent, a, now);
+    ended[i] = now;
   }
   free(done);
-  return seconds;
 }
+
+/* ---- sums over nodes --------------------------------------------------------------------- */
 
 /* Whose time it is of a micro-batch's: weight gradients of the loss head are made with B, what follows them with W. */
 static int pass_of(const struct tc_node *n)
@@ -117,28 +148,24 @@ static void add_work(const struct summing *c, const struct tc_node *n, enum tc_p
   (once ? s->term_once : s->term)[term] += seconds;
 }
 
-/* A transfer of weights or gradients, beside which the rank works. */
+/* A transfer of weights or gradients once a step, beside which the rank works. */
 static void add_hidden(const struct summing *c, const struct tc_node *n, double seconds, double stolen)
 {
   struct sums *s = c->s;
   struct part *part = part_of(c, n);
   const double shown = c->d->exposed * seconds, hidden = seconds - shown;
-  const bool once = tc_is_once(n);
-  (once ? s->term_once : s->term)[TC_TERM_TRANSFERS] += shown + stolen;
-  if (!once) {
-    part->work[pass_of(n)] += shown + stolen;
-    part->hidden[pass_of(n)] += hidden;
-    return;
-  }
+  s->term_once[TC_TERM_TRANSFERS] += shown + (n->mark == TC_F ? stolen : 0);
   s->late += shown;
-  if (n->mark == TC_U) s->update += stolen, s->updated += hidden;
+  if (n->mark == TC_U) s->update_taken += stolen, s->updated += hidden;
   else if (n->mark == TC_F) s->before += stolen, s->gathered += hidden;
   else part->taken += stolen, part->reduced += hidden;
 }
 
-static void add_node(struct summing *c, const struct tc_node *n, const struct tc_node_price *price, double seconds)
+/* seconds: those of go_through. */
+static void add_node(struct summing *c, const struct tc_node *n, struct tc_prices *prices, double seconds)
 {
   const struct tc_graph *g = c->p->graph;
+  const struct tc_node_price *price = tc_price_of(prices, n);
   const double stolen = tc_stolen_s(c->d, &price->reshard), own = price->issue_s + price->unpack_s;
   const bool once = tc_is_once(n);
   if (n->op != TC_OP_RESHARD || price->reshard.coll == TC_COLLS) {
@@ -148,11 +175,11 @@ static void add_node(struct summing *c, const struct tc_node *n, const struct tc
   add_work(c, n, price->term, own);
   if (n->axes == TC_ON_PP && !once) {
     add_work(c, n, TC_TERM_TRANSFERS, stolen);
-  } else if (tc_hides(g, n)) {
+  } else if (once && tc_hides(g, n) && c->p->actions->opts.overlap) {
     add_hidden(c, n, seconds, stolen);
   } else {
-    add_work(c, n, TC_TERM_TRANSFERS, seconds + stolen);
-    if (!once) c->s->wait[tc_mesh_find(c->m, n->axes)] += seconds;
+    add_work(c, n, TC_TERM_TRANSFERS, seconds + stolen + (once ? 0 : tc_shown_s(c->d, g, n, prices)));
+    if (!once) c->s->wait[tc_mesh_find(c->m, n->axes)] += seconds, part_of(c, n)->waits += seconds;
   }
 }
 
@@ -167,48 +194,44 @@ static void add_program(struct sums *s, const struct tc_program *p, const struct
 {
   struct tc_prices *prices = tc_prices_new(p, m, rank, k);
   struct summing c = { .s = s, .p = p, .m = m, .d = &k->device, .at = tc_mesh_index(m, rank, TC_ON_PP) };
-  double *seconds = find_seconds(&c, prices);
+  double *seconds = tc_calloc((size_t)p->graph->n_nodes, sizeof *seconds), *ended = tc_calloc((size_t)p->actions->n, sizeof *ended);
   int32_t last = -1;
+  go_through(&c, prices, seconds, ended);
+  find_tails(&c, ended);
   for (int32_t b = 0; b < p->actions->n_body; b++)
     if (joins_stages(&p->graph->node[p->actions->body[b]])) last = b;
   s->joined = last >= 0;
   for (int32_t b = 0; b < p->actions->n_body; b++) {
     const struct tc_node *n = &p->graph->node[p->actions->body[b]];
     c.agreed = b > last;
-    add_node(&c, n, tc_price_of(prices, n), seconds[n->id]);
+    add_node(&c, n, prices, seconds[n->id]);
   }
-  free(seconds);
+  const double slows = s->updated > 0 ? TC_MIN(s->update_taken / s->updated, MOST_SLOWED) : 0;
+  const double lost = TC_MIN(s->update_taken, s->update * slows / (1 - slows));
+  s->update += lost;
+  s->term_once[TC_TERM_TRANSFERS] += lost;
+  TC_FREE(seconds, ended);
   tc_prices_free(prices);
 }
 
-/* If a schedule has W within B, transfers of either overlap with both. */
+/* A schedule has W within B. */
 static void merge_w(struct sums *s)
 {
   for (int c = 0; c < s->n_parts; c++) {
     struct part *x = &s->part[c];
     x->work[TC_B] += x->work[TC_W];
-    x->hidden[TC_B] += x->hidden[TC_W];
-    x->work[TC_W] = x->hidden[TC_W] = 0;
+    x->work[TC_W] = 0;
   }
 }
 
 /* ---- a pipeline ---------------------------------------------------------------------- */
 
-/* What the work of a micro-batch does not hide. */
-static double waits_for_hidden(const struct sums *s)
-{
-  double shown = 0;
-  for (int c = 0; c < s->n_parts; c++)
-    for (int w = 0; w < 3; w++) shown += TC_MAX(s->part[c].hidden[w] - s->part[c].work[w], 0);
-  return shown;
-}
-
 static double work_of(const struct sums *s, int n_mb)
 {
   double all = s->before + s->update;
   for (int c = 0; c < s->n_parts; c++) {
-    for (int w = 0; w < 3; w++) all += n_mb * TC_MAX(s->part[c].work[w], s->part[c].hidden[w]);
-    all += s->part[c].taken;
+    const struct part *x = &s->part[c];
+    all += n_mb * (x->work[TC_F] + x->work[TC_B] + x->work[TC_W]);
   }
   return all;
 }
@@ -232,7 +255,8 @@ static struct sums in_proportion(const struct sums *s, const int *layers, int pp
     struct part *x = &out.part[c];
     const double a = layers[c * pp + rank], b = layers[c * pp + like], by = rank == like || b <= 0 ? 1 : a / b;
     *x = s->part[c];
-    for (int w = 0; w < 4; w++) x->work[w] *= by, x->hidden[w] *= by;      /* but not the tail, which is of one layer */
+    for (int w = 0; w < 4; w++) x->work[w] *= by;          /* but not the tail, which is of one layer */
+    x->waits *= by;
     x->reduced *= by, x->taken *= by;
     mine += a, its += b;
   }
@@ -256,12 +280,12 @@ static void add_sends(struct tc_stage_cost *cost, const struct tc_program *p, co
   }
 }
 
-static struct tc_stage_cost cost_of(const struct part *x)
+static struct tc_stage_cost cost_of(const struct part *x, int layers)
 {
-  struct tc_stage_cost c = { .f = TC_MAX(x->work[TC_F], x->hidden[TC_F]), .b = TC_MAX(x->work[TC_B], x->hidden[TC_B]),
-                                .w = TC_MAX(x->work[TC_W], x->hidden[TC_W]), .last = x->taken };
-  c.f = TC_MAX(c.f, 1e-9);
-  c.b = TC_MAX(c.b, 1e-9);
+  struct tc_stage_cost c = { .f = TC_MAX(x->work[TC_F], 1e-9), .b = TC_MAX(x->work[TC_B], 1e-9), .w = x->work[TC_W],
+                             .from = 1.0 / TC_MAX(layers, 1), .beside = x->reduced,
+                             .slows = x->reduced > 0 ? TC_MIN(x->taken / x->reduced, MOST_SLOWED) : 0 };
+  c.slows *= 1 - TC_MIN(x->waits / (c.f + c.b + c.w), 1);          /* while it computes */
   c.tail[TC_WORK_F] = TC_MIN(x->tail[TC_WORK_F], c.f);
   c.tail[TC_WORK_B] = TC_MIN(x->tail[TC_WORK_B], c.b);
   return c;
@@ -334,7 +358,7 @@ int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, co
   struct tc_transfers *transfers = NULL;
   struct tc_simulation *sim = NULL;
   const struct tc_actions_opts *o = &program[0]->actions->opts;
-  const struct tc_channels channels = { .ahead = o->overlap ? o->prefetch : -1, .two_ways = !tc_plan_is_cpu(&k->device) };
+  const struct tc_channels channels = { .ahead = o->overlap ? o->prefetch : -1, .two_ways = k->device.pipeline_queues > 1 };
   int most = 0, *layers = count_layers(program[0]->graph, stages);
   *out = (struct tc_plan_step){ 0 };
   for (int i = 0; i < n; i++) {
@@ -348,7 +372,7 @@ int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, co
   for (int r = 0; r < pp; r++) {
     const double busy = work_of(&s[r], n_mb);
     if (busy > out->busy_s) out->busy_s = busy, most = r;
-    for (int c = 0; c < virtual_stages; c++) cost[c * pp + r] = cost_of(&s[r].part[c]);
+    for (int c = 0; c < virtual_stages; c++) cost[c * pp + r] = cost_of(&s[r].part[c], layers[c * pp + r]);
   }
   add_sends(cost, program[0], m, rank[0], k);
   int rc = tc_pipeline_new(&pipeline, schedule, pp, virtual_stages, n_mb, err);
@@ -357,9 +381,11 @@ int tc_plan_sums(struct tc_plan_step *out, struct tc_program *const *program, co
   if (!rc) {
     const struct sums *x = &s[most];
     find_ends(out, &(struct ends){ pipeline, sim, layers }, s, most);
-    for (int k = 0; k < TC_SETS; k++) out->wait_s[k] += x->wait[k] * n_mb;
     for (int t = 0; t < TC_TERMS; t++) out->term_s[t] = x->term[t] * n_mb + x->term_once[t];
-    out->term_s[TC_TERM_TRANSFERS] += out->wait_s[TC_SET_DP] + waits_for_hidden(x) * n_mb;
+    const double lost = sim->busy[most] - (out->busy_s - x->before - x->update);         /* to transfers beside work */
+    out->busy_s += lost;
+    out->term_s[TC_TERM_TRANSFERS] += out->wait_s[TC_SET_DP] + lost;         /* once a step */
+    for (int k = 0; k < TC_SETS; k++) out->wait_s[k] += x->wait[k] * n_mb;
     tc_end_terms(out);
     out->wait_s[TC_SET_PP] = out->bubble * out->step_s;
   }

@@ -104,18 +104,98 @@ double tc_attention_s(const struct tc_plan_device *d, const struct tc_op_cost *c
 
 const char *const tc_source_name[TC_SOURCES] = { "unsaid", "assumed", "fitted", "data sheet", "measured", "given", "calibrated" };
 
-enum tc_plan_source tc_plan_source(const struct tc_cluster *k, enum tc_plan_term term)
+void tc_source_add(struct tc_cluster *k, unsigned terms, enum tc_plan_source source)
+{
+  for (int t = 0; t <= TC_TERM_SAVES; t++)
+    if (terms >> t & 1) k->source[t] = TC_MAX(k->source[t], source);
+}
+
+void tc_source_add_wire(struct tc_cluster *k, enum tc_wire wire, enum tc_plan_source source)
+{
+  k->wire_source[wire] = TC_MAX(k->wire_source[wire], source);
+}
+
+static enum tc_plan_source of_wire(const struct tc_cluster *k, int wire)
+{
+  const enum tc_plan_source own = k->wire_source[wire];
+  return wire == TC_WIRE_SPINE && !own ? k->wire_source[TC_WIRE_NETWORK] : own;
+}
+
+static enum tc_plan_source of_transfers(const struct tc_cluster *k, const struct tc_plan_used *used)
+{
+  enum tc_plan_source least = TC_SOURCES;
+  for (int w = 0; w < TC_WIRES; w++)
+    if (!used || used->wire_bytes[w] > 0) least = TC_MIN(least, of_wire(k, w));
+  return least < TC_SOURCES ? least : of_wire(k, TC_WIRE_NODE);
+}
+
+/* Whether all ops of a term that a step has were timed; it has one. */
+static bool is_timed(const struct tc_cluster *k, enum tc_plan_term term, const struct tc_plan_used *used)
+{
+  bool any = false, timed[TC_OPS] = { false };
+  for (int i = 0; i < k->device.n_samples; i++) timed[k->device.sample[i].op] = true;
+  for (int op = 0; op < TC_OPS; op++) {
+    if (!used->op[op] || tc_plan_term_of(op) != term) continue;
+    if (!timed[op]) return false;
+    any = true;
+  }
+  return any;
+}
+
+enum tc_plan_source tc_plan_source(const struct tc_cluster *k, enum tc_plan_term term, const struct tc_plan_used *used)
 {
   const struct tc_plan_device *d = &k->device;
+  if (term == TC_TERM_TRANSFERS) return of_transfers(k, used);
   if (term == TC_TERM_BUBBLE) {
     enum tc_plan_source least = TC_SOURCE_CALIBRATED;
     for (int t = 0; t < TC_TERMS; t++)
-      if (t != TC_TERM_BUBBLE) least = TC_MIN(least, tc_plan_source(k, t));
+      if (t != TC_TERM_BUBBLE) least = TC_MIN(least, tc_plan_source(k, t, used));
     return least;
   }
+  if (used && is_timed(k, term, used)) return TC_SOURCE_CALIBRATED;
   if (k->source[term]) return k->source[term];
   if (d->multiprocessors <= 0 || d->attention == TC_ATTN_BY_UNFUSED) return k->source[TC_TERM_PRODUCTS];
-  /* Rates of an older generation are a guess for this one. */
+  /* Rates of another generation, or of a device of which products were not measured either, are a guess for this one. */
   const struct row *of = newest(d);
-  return of && of->capability / 10 == (int)d->capability / 10 ? of->source : TC_SOURCE_ASSUMED;
+  return of && of->capability == (int)d->capability && k->card != TC_SOURCE_ASSUMED ? of->source : TC_SOURCE_ASSUMED;
+}
+
+/* ---- in device files --------------------------------------------------------------------- */
+
+static int fail_known(const char *what, const char *const *known, int n, const char *path, int line, struct tc_err *err)
+{
+  char list[200] = "";
+  const int near = tc_nearest(what, known, n);
+  for (int i = 0; i < n; i++) tc_text_add(list, sizeof list, "%s%s", i == 0 ? "" : i < n - 1 ? ", " : " or ", known[i]);
+  if (near >= 0) return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known; did you mean %s?", path, line, what, known[near]);
+  return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known; %s would fit", path, line, what, list);
+}
+
+/* Transfers are all wires, as files of earlier versions say it. */
+int tc_source_set(struct tc_cluster *k, const char *of, const char *value, const char *path, int line, struct tc_err *err)
+{
+  const char *known[TC_TERM_SAVES + 1 + TC_WIRES];
+  int n = 0;
+  for (int t = 0; t <= TC_TERM_SAVES; t++)
+    if (t != TC_TERM_BUBBLE) known[n++] = tc_term_name[t];
+  for (int w = 0; w < TC_WIRES; w++) known[n++] = tc_wire_name[w];
+  const int t = tc_word_index(of, tc_term_name, TC_TERM_SAVES + 1), wire = tc_word_index(of, tc_wire_name, TC_WIRES);
+  const int s = 1 + tc_word_index(value, tc_source_name + 1, TC_SOURCES - 1);
+  if (t == TC_TERM_BUBBLE)
+    return tc_fail(err, TC_EUSER, "%s:%d: the bubble is as sure as the least sure of the other terms: it has no source of its own",
+                   path, line);
+  if (t < 0 && wire < 0) return fail_known(of, known, n, path, line, err);
+  if (s <= TC_SOURCE_UNSAID) return fail_known(value, tc_source_name + 1, TC_SOURCES - 1, path, line, err);
+  for (int w = 0; w < TC_WIRES; w++)
+    if (w == wire || t == TC_TERM_TRANSFERS) k->wire_source[w] = (enum tc_plan_source)s;
+  if (t >= 0 && t != TC_TERM_TRANSFERS) k->source[t] = (enum tc_plan_source)s;
+  return 0;
+}
+
+void tc_source_print(const struct tc_cluster *k, FILE *f)
+{
+  for (int t = 0; t <= TC_TERM_SAVES; t++)
+    if (t != TC_TERM_BUBBLE && t != TC_TERM_TRANSFERS)
+      fprintf(f, "source %s = %s\n", tc_term_name[t], tc_source_name[tc_plan_source(k, t, NULL)]);
+  for (int w = 0; w < TC_WIRES; w++) fprintf(f, "source %s = %s\n", tc_wire_name[w], tc_source_name[of_wire(k, w)]);
 }

@@ -2,10 +2,10 @@
  *
  * One rank of each pipeline stage is simulated; its neighbours on dp and tp behave in the same way. A rank
  * executes its list in order; a transfer starts when all simulated ranks that take part have issued it and
- * it is at the head of their queues on that axis; a WAIT lasts until the transfer has ended. A communicator is one queue; NCCL's
- * on pp is two, of which one has what is sent to lower coordinates (comm/nccl.c). If ranks are
- * processes on a CPU, copies compete with computation: the issuer loses a fraction (`steal`) of the
- * transfer's time.
+ * it is at the head of their queues on that axis; a WAIT lasts until the transfer has ended. A communicator is one queue; on pp
+ * it is as many as the device says (pipeline_queues), of two one for what is sent to lower coordinates (comm/nccl.c). If ranks are
+ * processes on a CPU, copies compete with computation, and so do NCCL's kernels on a GPU: of what a rank computes while
+ * a transfer goes on it loses a fraction (`steal`), of one that it waits for all of that at once.
  *
  * Invariants: a rank's clock never goes back; every queue is served in order. */
 #include "src/plan/impl.h"
@@ -32,6 +32,7 @@ struct sim_rank {
   struct tc_prices *prices;
   int32_t *mine;                 /* [n_nodes] transfers in flight without another simulated rank; -1: none */
   struct queue queue[QUEUES];
+  double slow_until[TC_SETS], slows[TC_SETS];    /* by transfers that it computes beside: until then, that part of it */
 };
 
 struct simulation {
@@ -67,7 +68,7 @@ static int32_t count_parties(const struct simulation *g, const struct tc_node *n
 static int queue_of(const struct simulation *g, const struct tc_node *n)
 {
   const int set = tc_mesh_find(g->m, n->axes);
-  const bool ways = set == TC_SET_PP && !tc_plan_is_cpu(&g->k->device);
+  const bool ways = set == TC_SET_PP && g->k->device.pipeline_queues > 1;
   return ways && n->coll == TC_SEND && n->root < n->from_root ? DOWN : set;
 }
 
@@ -143,6 +144,26 @@ static bool wait_for(struct simulation *g, struct sim_rank *p, const struct tc_n
 
 /* ---- a step ---------------------------------------------------------------------- */
 
+/* What transfers beside them take from so many seconds of work. */
+static double lost_of(const struct sim_rank *p, double work)
+{
+  double lost = 0;
+  for (int s = 0; s < TC_SETS; s++)
+    if (p->slow_until[s] > p->now_s) lost += TC_MIN(p->slows[s] * (p->slow_until[s] - p->now_s), work * p->slows[s] / (1 - p->slows[s]));
+  return lost;
+}
+
+/* What a transfer takes from computation: one that hides while it goes on, the others at once. Returns the latter. */
+static double steal(struct simulation *g, struct sim_rank *p, const struct tc_node *n, const struct tc_node_price *price)
+{
+  const int set = tc_mesh_find(g->m, n->axes);
+  const double stolen = tc_stolen_s(&g->k->device, &price->reshard);
+  if (!tc_hides(p->p->graph, n)) return stolen;
+  p->slow_until[set] = p->queue[set].free_s;
+  p->slows[set] = stolen > 0 ? TC_MIN(stolen / price->reshard.seconds, MOST_SLOWED) : 0;
+  return 0;
+}
+
 /* Executes p's next action. Returns false if p is blocked. */
 static bool run_action(struct simulation *g, struct sim_rank *p)
 {
@@ -157,12 +178,14 @@ static bool run_action(struct simulation *g, struct sim_rank *p)
   } else if (travels) {
     work = price->issue_s;
   }
-  p->now_s += work;
-  p->busy_s += work;
+  const double lost = lost_of(p, work);
+  p->now_s += work + lost;
+  p->busy_s += work + lost;
   p->term_s[price->term] += work;
+  p->term_s[TC_TERM_TRANSFERS] += lost;
   if (travels && a->kind != TC_WAIT) {
     issue(g, p, n, a->mb);
-    const double stolen = tc_stolen_s(&g->k->device, &price->reshard), shown = tc_shown_s(&g->k->device, p->p->graph, n, p->prices);
+    const double stolen = steal(g, p, n, price), shown = tc_shown_s(&g->k->device, p->p->graph, n, p->prices);
     *(tc_is_once(n) ? &p->late_s : &p->now_s) += shown;
     p->now_s += stolen;
     p->term_s[TC_TERM_TRANSFERS] += stolen + shown;

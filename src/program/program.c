@@ -156,8 +156,8 @@ static int micro_batches(const struct ctx *c)
 
 static int pass_schedule(struct ctx *c)
 {
-  if (c->o->tamper) c->o->tamper(c->o->tamper_ctx, c->p->graph, c->o->kind);
-  tc_graph_freeze(c->p->graph);
+  if (c->o->tamper && !c->p->shares_graph) c->o->tamper(c->o->tamper_ctx, c->p->graph, c->o->kind);
+  if (!c->p->shares_graph) tc_graph_freeze(c->p->graph);
   const struct tc_actions_opts o = {
     .n_mb = micro_batches(c), .overlap = c->o->overlap,
     .prefetch = c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0, .pp = c->m->size[TC_PP],
@@ -197,6 +197,20 @@ static int pass_groups(struct ctx *c)
 static int (*const pass[])(struct ctx *) = { PASSES(RUN) };
 const char *const tc_pass_names[] = { PASSES(NAME) NULL };
 
+/* The passes from number `from` on. */
+static int run_passes(struct ctx *c, int from, const char *after)
+{
+  struct tc_err fault = { 0 };
+  int rc = 0;
+  for (int i = from; tc_pass_names[i] && !rc; i++) {
+    rc = pass[i](c);
+    if (!rc && !c->o->unchecked)
+      rc = check_rc(c, tc_graph_check(c->p->graph, c->m, tc_pass_names[i], &fault), &fault);
+    if (after && !strcmp(after, tc_pass_names[i])) break;
+  }
+  return rc;
+}
+
 int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
                    const struct tc_mesh *m, int rank, const struct tc_program *with,
                    const char *after, struct tc_err *err)
@@ -205,14 +219,21 @@ int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
   p->graph = tc_graph_new();
   p->mesh = m;
   struct ctx c = { o, m, rank, with, p, err };
-  struct tc_err fault = { 0 };
-  int rc = 0;
-  for (int i = 0; tc_pass_names[i] && !rc; i++) {
-    rc = pass[i](&c);
-    if (!rc && !o->unchecked)
-      rc = check_rc(&c, tc_graph_check(p->graph, m, tc_pass_names[i], &fault), &fault);
-    if (after && !strcmp(after, tc_pass_names[i])) break;
-  }
+  const int rc = run_passes(&c, 0, after);
+  if (rc < 0) tc_program_free(p);
+  else *out = p;
+  return rc;
+}
+
+int tc_program_beside(struct tc_program **out, const struct tc_program *like, const struct tc_program_opts *o, int rank,
+                      struct tc_err *err)
+{
+  struct tc_program *p = tc_calloc(1, sizeof *p);
+  *p = (struct tc_program){ .mesh = like->mesh, .graph = like->graph, .shares_graph = true };
+  struct ctx c = { o, like->mesh, rank, NULL, p, err };
+  int first = 0;
+  while (pass[first] != pass_schedule) first++;
+  const int rc = run_passes(&c, first, NULL);
   if (rc < 0) tc_program_free(p);
   else *out = p;
   return rc;
@@ -221,7 +242,7 @@ int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
 void tc_program_free(struct tc_program *p)
 {
   if (!p) return;
-  tc_graph_free(p->graph);
+  if (!p->shares_graph) tc_graph_free(p->graph);
   tc_actions_free(p->actions);
   tc_fusions_free(p->fusions);
   tc_arena_free(p->arena);

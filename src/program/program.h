@@ -62,6 +62,7 @@ struct tc_program_opts {
 struct tc_program {
   const struct tc_mesh *mesh;    /* that it was made for, with its micro-batches; borrowed */
   struct tc_graph *graph;
+  bool shares_graph;             /* with a program that owns it */
   struct tc_actions *actions;    /* NULL if stopped before */
   struct tc_fusions *fusions;    /* groups of actions that a device may fuse; NULL if stopped before */
   struct tc_arena *arena;        /* NULL if stopped before */
@@ -77,6 +78,10 @@ int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
                    const struct tc_mesh *m, int rank, const struct tc_program *with,
                    const char *after, struct tc_err *err);
 void tc_program_free(struct tc_program *p);
+/* Local. The same program on another rank: the passes before "schedule" make the same graph of all ranks, which is taken from
+ * `like`, made with the same options and mesh; it must outlive *out. */
+int tc_program_beside(struct tc_program **out, const struct tc_program *like, const struct tc_program_opts *o, int rank,
+                      struct tc_err *err);
 /* The options of the program of this kind in a run with options o: only training has dropout. */
 struct tc_program_opts tc_program_opts_of(const struct tc_program_opts *o, int kind);
 /* Local. programs[kind] of a run with options o. All share the state of the first one that

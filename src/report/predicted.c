@@ -125,7 +125,7 @@ static void put_terms(FILE *f, const json_t *want)
   const char *name;
   char a[32];
   if (!json_object_size(terms) || step_s <= 0) return;
-  fprintf(f, "<table><tr><th>the predicted time</th><th>seconds</th><th></th><th>figures</th></tr>\n");
+  fprintf(f, "<table><tr><th>the predicted time of the busiest rank</th><th>seconds</th><th></th><th>figures</th></tr>\n");
   json_object_foreach(terms, name, s) {
     const double x = json_number_value(s), percent = 100 * x / step_s;
     fprintf(f, "<tr><td>");
@@ -142,7 +142,7 @@ void tc_report_plan_table(FILE *f, const struct tc_page *p)
 {
   const struct { const char *name, *key; int unit; } row[] = {
     { "time of a step", "step_s", MS }, { "tokens per second", "tokens_per_s", RATE },
-    { "bubble of the pipeline", "bubble", PERCENT },
+    { "bubble of the pipeline, on average", "bubble", PERCENT },
     { "memory of the largest rank", "device_bytes", BYTES } };
   json_t *o = tc_report_plan(p);
   const json_t *want = json_object_get(o, "predicted"), *got = json_object_get(o, "measured");

@@ -143,12 +143,18 @@ static bool is_followed(const struct waits *c, const struct tc_node *f)
   return false;
 }
 
+/* Whether both are of one virtual stage of a pipeline: what its backward pass waits for, all stages before it wait for. */
+static bool share_stage(const struct waits *c, const struct tc_node *n, const struct tc_node *f)
+{
+  return c->st->o.pp > 1 && c->g->unit[n->unit].stage == c->g->unit[f->unit].stage;
+}
+
 /* At most `prefetch` transfers alike (at least one) may be under way: reductions on the same axes that keep scratch from being
  * used again, or that others follow, and sends of the same tensor to another stage, of different micro-batches. */
 static bool are_alike(const struct waits *c, const struct tc_node *n, const struct tc_node *f)
 {
   if (sends(c, n)) return f == n;
-  return f->role == n->role && f->axes == n->axes && (takes_scratch(c->g, f) || is_followed(c, f));
+  return f->role == n->role && f->axes == n->axes && (takes_scratch(c->g, f) || (is_followed(c, f) && !share_stage(c, n, f)));
 }
 
 static void bound_in_flight(struct waits *c, const struct tc_node *n)

@@ -17,6 +17,8 @@ struct rank {
   int32_t head[WAYS];            /* in its queue: the first of each way that has not ended, or one before it of the other */
   double wire_free_at[WAYS];
   int32_t unread;                /* receives that were issued for items that have not begun */
+  int32_t awaits;                /* a transfer that is waited for at once; -1: none */
+  double slow_until, slows;      /* transfers beside its work */
   bool in_todo;
 };
 
@@ -62,6 +64,14 @@ static bool wait_for(struct play *u, int32_t r, int32_t id)
   return true;
 }
 
+/* Without overlap a rank waits for what it has just issued. */
+static bool is_free(struct play *u, int32_t r)
+{
+  if (!wait_for(u, r, u->rank[r].awaits)) return false;
+  u->rank[r].awaits = -1;
+  return true;
+}
+
 /* Issues the next transfer of the rank's queue. False: it waits, since too many of the same are under way. */
 static bool issue_next(struct play *u, int32_t r)
 {
@@ -69,8 +79,10 @@ static bool issue_next(struct play *u, int32_t r)
   const int32_t id = u->t->queue[r][k->next];
   const struct tc_transfer *x = &u->t->t[id];
   const bool sends = x->from == r;
+  if (!is_free(u, r)) return false;
   if (sends && !wait_for(u, r, transfer_of(u, x->work, x->stage_from, x->mb - TC_MAX(u->channels->ahead, 1)))) return false;
   u->issued[!sends][id] = u->sim->free_at[r];
+  if (u->channels->ahead < 0) k->awaits = id;
   k->unread += !sends;
   k->next++;
   return true;
@@ -87,16 +99,35 @@ static bool issue_before(struct play *u, int32_t r, struct tc_item x)
 
 static double tail_of(const struct tc_stage_cost *c, int work) { return work > TC_WORK_B ? 0 : c->tail[work]; }
 
+/* What transfers beside them take from so many seconds of work. */
+static double lost_of(double takes, double beside, double slows)
+{
+  return slows > 0 ? TC_MIN(slows * TC_MAX(beside, 0), takes * slows / (1 - slows)) : 0;
+}
+
+/* The seconds of an item; transfers follow the last one of a virtual stage. */
+static double takes_of(struct rank *k, const struct tc_stage_cost *c, double now, double work, bool last)
+{
+  const double takes = work + lost_of(work, k->slow_until - now, k->slows);
+  if (!last || c->beside <= 0) return takes;
+  const double from = now + c->from * takes;
+  k->slow_until = TC_MAX(k->slow_until, from) + c->beside;
+  k->slows = c->slows;
+  return takes + lost_of((1 - c->from) * work, c->beside, c->slows);
+}
+
 /* An item, until what it sends is made. */
 static bool run_item(struct play *u, int32_t r, struct tc_item x)
 {
   const struct tc_pipeline *s = u->s;
   const int32_t input = input_of(u, r, x), stage = tc_pipeline_stage(s, r, x.virtual_stage);
   const struct tc_stage_cost *c = &u->cost[stage];
-  const double takes = x.work == TC_WORK_F ? c->f : x.work == TC_WORK_W ? c->w : c->b + (s->split ? 0 : c->w);
+  const double work = x.work == TC_WORK_F ? c->f : x.work == TC_WORK_W ? c->w : c->b + (s->split ? 0 : c->w);
+  const bool last = x.mb == s->m - 1 && x.work == (s->split ? TC_WORK_W : TC_WORK_B);
   if (!wait_for(u, r, input)) return false;
   u->rank[r].unread -= input >= 0;
   u->sim->start[r][u->rank[r].at] = u->sim->free_at[r];
+  const double takes = takes_of(&u->rank[r], c, u->sim->free_at[r], work, last);
   u->sim->free_at[r] += takes - tail_of(c, x.work);
   u->sim->busy[r] += takes;
   const int32_t output = transfer_of(u, x.work, stage, x.mb);
@@ -115,10 +146,7 @@ static bool issue_after(struct play *u, int32_t r, struct tc_item x)
     if (!issue_next(u, r)) return false;
   }
   const struct tc_stage_cost *c = &u->cost[tc_pipeline_stage(u->s, r, x.virtual_stage)];
-  const bool last = x.mb == u->s->m - 1 && x.work == (u->s->split ? TC_WORK_W : TC_WORK_B);
   u->sim->end[r][k->at] = u->sim->free_at[r] += tail_of(c, x.work);
-  u->sim->free_at[r] += last ? c->last : 0;
-  u->sim->busy[r] += last ? c->last : 0;
   return true;
 }
 
@@ -128,7 +156,7 @@ static void run_items(struct play *u, int32_t r)
   struct rank *k = &u->rank[r];
   bool (*const step[])(struct play *, int32_t, struct tc_item) = {
     [ISSUE_BEFORE] = issue_before, [RUN_ITEM] = run_item, [ISSUE_AFTER] = issue_after };
-  while (k->at < u->s->n_items[r] && step[k->phase](u, r, u->s->item[r][k->at])) {
+  while (is_free(u, r) && k->at < u->s->n_items[r] && step[k->phase](u, r, u->s->item[r][k->at])) {
     k->at += k->phase == ISSUE_AFTER;
     k->phase = k->phase == ISSUE_AFTER ? ISSUE_BEFORE : k->phase + 1;
   }
@@ -194,7 +222,10 @@ int tc_pipeline_play(struct tc_simulation **out, const struct tc_pipeline *s, co
   u->cost = cost;
   u->channels = channels;
   u->sim = tc_simulation_new(s);
-  for (int32_t r = 0; r < s->p; r++) visit_later(u, r);
+  for (int32_t r = 0; r < s->p; r++) {
+    u->rank[r].awaits = -1;
+    visit_later(u, r);
+  }
   while (u->n_todo) {
     const int32_t r = u->todo[--u->n_todo];
     u->rank[r].in_todo = false;

@@ -123,7 +123,9 @@ struct tc_stage_cost {
   double f, b, w;                /* as above */
   double sent[2];                /* to send what F, B makes to another rank */
   double tail[2];                /* of F, B: what is left of them when that is made */
-  double last;                   /* after the last micro-batch's last work, on this rank alone: nothing waits for it */
+  /* Transfers of this rank alone after the last micro-batch's last work, one after the other: they begin when this part of it is
+   * done, last so long, and take that part of what the rank computes meanwhile. Nothing waits for them. */
+  double from, beside, slows;
 };
 /* How ranks issue transfers. */
 struct tc_channels {

@@ -52,6 +52,7 @@ static int search(const struct tc_plan_job *j, int argc, char *const *argv, stru
   struct tc_plan_found f;
   TC_TRY(tc_show_rows_of(j->cfg, false, err));   /* what is wrong with rows is no matter of layouts */
   TC_TRY(tc_plan_search(&f, j->cfg, &j->cluster, j->fixed, j->top, err));
+  if (!f.n_rows) f.least_nodes = tc_plan_nodes(j->cfg, &j->cluster, j->fixed);
   json_t *table = j->json ? tc_plan_table_json(j, &f) : NULL;
   if (!table) tc_plan_table_print(stdout, j, &f);
   json_t *kinds = j->kinds ? tc_plan_kinds(j, &f, argc, argv) : NULL;

@@ -100,14 +100,29 @@ static const struct tc_flags flags = TC_FLAGS_RUN(tc_flags_plan, "plan");
 
 /* ---- the cluster ----------------------------------------------------------------- */
 
+/* Other kinds of the partition whose device is clear, as the end of a sentence; "" if there are none. */
+static const char *other_kinds(char *text, size_t size, const struct tc_slurm_part *s)
+{
+  char name[128];
+  *text = '\0';
+  for (int i = 0; i < s->n_left_out; i++) {
+    const struct tc_slurm_kind *k = &s->left_out[i];
+    if (k->why != TC_SLURM_OTHER || (k->gpus && !tc_plan_device_of(k->gpu))) continue;
+    tc_text_add(text, size, "%s%s", *text ? ", " : "; or plan another kind with --kind: ",
+                tc_slurm_kind_name(name, sizeof name, k->gpus, k->gpu, k->cpus));
+  }
+  return text;
+}
+
 /* The device of a partition, from Slurm's data; --device overrides it. */
 static int slurm_device(const struct tc_slurm_part *s, const char **name, struct tc_err *err)
 {
+  char others[300];
   *name = s->gpus ? tc_plan_device_of(s->gpu) : "cpu";
   if (*name) return 0;
   return tc_fail(err, TC_EUSER, "--from-slurm: the nodes of partition %s have %d GPUs each, of which "
-                 "Slurm reports %s%s: name them with --device", s->name, s->gpus,
-                 *s->gpu ? "only " : "nothing", s->gpu);
+                 "Slurm reports %s%s: name them with --device%s", s->name, s->gpus,
+                 *s->gpu ? "only " : "nothing", s->gpu, other_kinds(others, sizeof others, s));
 }
 
 /* One rank per GPU or, without GPUs, per socket. */
@@ -183,13 +198,14 @@ static int read_cluster(struct tc_plan_job *j, const struct tc_args *a, struct t
   struct tc_cluster *k = &j->cluster;
   const char *given = tc_args_given(a, "--device"), *device = given ? given : DEFAULT_DEVICE;
   j->device_from = given ? "--device" : j->from_slurm ? "Slurm" : NULL;
+  if (given || !j->from_slurm) TC_TRY(tc_cluster_read(k, device, err));
   if (j->from_slurm) {
     const char *kind = tc_args_given(a, "--kind");
-    TC_TRY(tc_slurm_read(&j->slurm, j->partition, kind, err));
+    TC_TRY(tc_slurm_read(&j->slurm, &(struct tc_slurm_want){ j->partition, kind, given ? k->device.name : NULL }, err));
     j->kinds = !kind && !given;
     if (!given) TC_TRY(slurm_device(&j->slurm, &device, err));
+    if (!given) TC_TRY(tc_cluster_read(k, device, err));
   }
-  TC_TRY(tc_cluster_read(k, device, err));
   tc_cluster_run(k, j->cfg);
   TC_TRY(check_device(j, err));
   tc_setup_precision(j->cfg, !tc_plan_is_cpu(&k->device) && k->device.flops[TC_BF16] > 0);
@@ -303,6 +319,7 @@ int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, struct tc_plan
 
 void tc_plan_job_done(struct tc_plan_job *j)
 {
+  tc_slurm_done(&j->slurm);
   tc_cluster_done(&j->cluster);
   tc_config_free(j->cfg);
 }

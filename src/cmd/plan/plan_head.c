@@ -18,10 +18,15 @@ _Static_assert(TC_CAPABILITY == 80, "why_text names it");
 
 static void print_left_out(FILE *f, const struct tc_slurm_kind *k)
 {
-  fprintf(f, "  left out: %d node%s", k->nodes, tc_plural(k->nodes));
-  if (k->cpus)
-    fprintf(f, " of %d CPUs, %d GPUs%s%s", k->cpus, k->gpus, *k->gpu ? " " : "", k->gpu);
-  fprintf(f, " (%s%s%s)\n", why_text[k->why], *k->state ? ": " : "", k->state);
+  const int away = k->nodes - k->beside;
+  char of[160] = "";
+  if (k->cpus) tc_text_add(of, sizeof of, " of %d CPUs", k->cpus);
+  if (k->gpus || k->cpus) tc_text_add(of, sizeof of, "%s %d GPUs%s%s", k->cpus ? "," : " of", k->gpus, *k->gpu ? " " : "", k->gpu);
+  if (away)
+    fprintf(f, "  left out: %d node%s%s (%s%s%s)\n", away, tc_plural(away), of, why_text[k->why], *k->state ? ": " : "", k->state);
+  if (k->beside)
+    fprintf(f, "  left out: %d GPU%s%s%s on each of %d node%s that %s used (%s)\n", k->gpus, tc_plural(k->gpus),
+            *k->gpu ? " " : "", k->gpu, k->beside, tc_plural(k->beside), k->beside == 1 ? "is" : "are", why_text[k->why]);
 }
 
 static void print_slurm(FILE *f, const struct tc_slurm_part *s)
@@ -44,7 +49,7 @@ json_t *tc_slurm_json(const struct tc_slurm_part *s)
   json_t *out = json_array();
   for (int i = 0; i < s->n_left_out; i++) {
     const struct tc_slurm_kind *k = &s->left_out[i];
-    json_t *o = tc_out_object("nodes=%d gpus=%d gpu=%s cpus=%d why=%s", k->nodes, k->gpus, k->gpu, k->cpus,
+    json_t *o = tc_out_object("nodes=%d beside=%d gpus=%d gpu=%s cpus=%d why=%s", k->nodes, k->beside, k->gpus, k->gpu, k->cpus,
                               why_text[k->why]);
     if (*k->state) json_object_set_new(o, "state", json_string(k->state));
     json_array_append_new(out, o);

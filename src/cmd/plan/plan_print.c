@@ -78,13 +78,14 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
   }
   fprintf(f, "\ntime of a step on %s: %s; %.4g tokens/s, MFU %.1f %%\n", j->cluster.device.name,
           tc_human_seconds(a, sizeof a, t->step_s), t->tokens_per_s, 100 * t->mfu);
-  fprintf(f, "the busiest rank computes %s, waits for %s; bubble %.1f %%%s\n",
-          tc_human_seconds(a, sizeof a, t->compute_s), waits, 100 * t->bubble, t->simulated ? "" : " (estimated from sums over each stage)");
+  fprintf(f, "stages wait for each other %.1f %% of it on average%s\nthe busiest rank computes %s, waits for %s; its step:\n",
+          100 * t->bubble, t->simulated ? "" : " (estimated from sums over each stage)",
+          tc_human_seconds(a, sizeof a, t->compute_s), waits);
   for (int i = 0; i < TC_TERMS; i++) print_term(f, i, t->term_s[i], t->step_s, t->source[i]);
   struct tc_plan_run r;
   tc_plan_run(&r, p, j->cfg, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
   if (r.interval_s > 0)
-    print_term(f, TC_TERM_SAVES, t->step_s * r.ckpt_s / r.interval_s, t->step_s, tc_plan_source(&j->cluster, TC_TERM_SAVES));
+    print_term(f, TC_TERM_SAVES, t->step_s * r.ckpt_s / r.interval_s, t->step_s, tc_plan_source(&j->cluster, TC_TERM_SAVES, NULL));
   fprintf(f, "a rank sends at most %s per step; ", sends);
   fprintf(f, "%s within its node, %s on the network",
           tc_human_bytes(d, sizeof d, t->wire_bytes[TC_WIRE_NODE]),

@@ -5,34 +5,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What a layout has otherwise than the job: the rare keys if rare, and all others. */
+static void add_flags(char *text, size_t size, const struct tc_plan_job *j, const struct tc_config *c, bool rare)
+{
+  for (int key = 0; key < TC_KEYS; key++) {
+    const int64_t v = tc_plan_key_value(c, key);
+    const bool same = v == tc_plan_key_value(j->cfg, key) && (rare || key != TC_KEY_CP || v == 1);
+    if (tc_plan_key_rare[key] ? same || (rare && key == TC_KEY_CP) : rare) continue;      /* cp has a column */
+    tc_plan_key_flag(text, size, key, v);
+    if (key == TC_KEY_TP) tc_text_add(text, size, " --mesh.order=%s", tc_word_mesh_order(c->mesh_order));
+  }
+}
+
 /* Layout keys of a configuration as flags, so that a row can be run; in addition to the job's. Owned by the caller. */
 static char *flags_of(const struct tc_plan_job *j, const struct tc_config *c)
 {
-  char text[700] = "";
-  for (int key = 0; key < TC_KEYS; key++) {
-    const int64_t v = tc_plan_key_value(c, key);
-    if (tc_plan_key_rare[key] && v == tc_plan_key_value(j->cfg, key) && (key != TC_KEY_CP || v == 1)) continue;
-    tc_plan_key_flag(text, sizeof text, key, v);
-    if (key == TC_KEY_TP) tc_text_add(text, sizeof text, " --mesh.order=%s", tc_word_mesh_order(c->mesh_order));
-  }
-  if (strcmp(c->mesh_stages, j->cfg->mesh_stages)) tc_text_add(text, sizeof text, " --mesh.stages=%s", c->mesh_stages);   /* not those given */
+  const size_t size = 1000 + strlen(c->mesh_stages);
+  char *text = tc_calloc(size, 1);
+  add_flags(text, size, j, c, false);
+  if (strcmp(c->mesh_stages, j->cfg->mesh_stages))         /* not those given */
+    tc_text_add(text, size, " --mesh.stages=%s", c->mesh_stages);
   if (c->parallel_head_chunk != j->cfg->parallel_head_chunk)
-    tc_text_add(text, sizeof text, " --parallel.head_chunk=%lld", (long long)c->parallel_head_chunk);
-  return tc_strdup(text);
-}
-
-/* "shard 16, regather yes": what most layouts have as the job does. */
-static const char *rare_text(char *text, size_t size, const struct tc_plan_job *j, const struct tc_config *c)
-{
-  char value[48];
-  *text = '\0';
-  for (int key = 0; key < TC_KEYS; key++) {
-    const int64_t v = tc_plan_key_value(c, key);
-    if (!tc_plan_key_rare[key] || key == TC_KEY_CP || v == tc_plan_key_value(j->cfg, key)) continue;
-    tc_text_add(text, size, "%s%s %s", *text ? ", " : "  ", strchr(tc_plan_key_name[key], '.') + 1,
-                tc_plan_key_text(value, sizeof value, key, v));
-  }
-  if (strcmp(c->mesh_stages, j->cfg->mesh_stages)) tc_text_add(text, size, "%sstages by memory", *text ? ", " : "  ");
+    tc_text_add(text, size, " --parallel.head_chunk=%lld", (long long)c->parallel_head_chunk);
   return text;
 }
 
@@ -154,21 +148,23 @@ static bool has_context(const struct tc_plan_found *found)
 static void print_row(FILE *f, const struct tc_plan_job *j, const struct tc_plan_row *r, int number, bool context)
 {
   const struct tc_plan *p = &r->plan;
-  char schedule[32], step[32], cp[16] = "", rare[120], a[32], b[32], c[32], d[32];
+  char schedule[32], step[32], cp[16] = "", rare[160] = "", a[32], b[32], c[32], d[32];
   snprintf(schedule, sizeof schedule, p->virtual_stages > 1 ? "%s %d" : "%s",
            p->size[TC_PP] > 1 ? tc_word_parallel_schedule(r->cfg.parallel_schedule) : "-", p->virtual_stages);
   snprintf(step, sizeof step, "%.4g s", p->time.step_s);
   tc_human_bytes(d, sizeof d - 1, tc_plan_host_bytes(p, &j->cluster));
   if (r->host_unchecked) strcat(d, "?");
   if (context) snprintf(cp, sizeof cp, " %4d", tc_axes_size(p->size, TC_ON_CP));
-  fprintf(f, "%2d %4d %5d%s %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %8s %6.1f%% %9s %9s%s\n", number,
+  add_flags(rare, sizeof rare, j, &r->cfg, true);
+  if (strcmp(r->cfg.mesh_stages, j->cfg->mesh_stages)) tc_text_add(rare, sizeof rare, "%sstages by memory", *rare ? ", " : "");
+  fprintf(f, "%2d %4d %5d%s %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %8s %6.1f%% %9s %9s%s%s\n", number,
           p->size[TC_PP], tc_axes_size(p->size, TC_ON_DP), cp, tc_axes_size(p->size, TC_ON_TP),
           tc_word_parallel_data(r->cfg.parallel_data), schedule, p->micro,
           tc_word_train_recompute(r->cfg.train_recompute), r->cfg.parallel_sequence ? "yes" : "no",
           tc_word_parallel_offload(r->cfg.parallel_offload), step, 100 * p->time.mfu,
           tc_human_bytes(a, sizeof a, (double)p->cls[p->worst].memory.bytes[TC_DEVICE]), d,
           100 * p->time.bubble, tc_human_bytes(b, sizeof b, p->time.wire_bytes[TC_WIRE_NODE]),
-          tc_human_bytes(c, sizeof c, p->time.wire_bytes[TC_WIRE_NETWORK]), rare_text(rare, sizeof rare, j, &r->cfg));
+          tc_human_bytes(c, sizeof c, p->time.wire_bytes[TC_WIRE_NETWORK]), *rare ? "  " : "", rare);
 }
 
 static void print_legend(FILE *f, const struct tc_plan_found *found)
@@ -180,7 +176,7 @@ static void print_legend(FILE *f, const struct tc_plan_found *found)
           "step: estimated time of a step; MFU: model operations / (time x peak rate of the devices)\n"
           "memory: of the rank that needs most, without kernel workspace, driver and libraries; "
           "host: of a node, for offloaded state\n"
-          "bubble: part of the step in which stages wait for each other; "
+          "bubble: part of the step in which stages wait for each other, on average over stages; "
           "in node, network: the most bytes that a rank sends per step\n", has_context(found) ? "cp, " : "");
   if (unchecked) fprintf(f, "?: host memory unknown: offload not checked (--host-memory says what a node has)\n");
 }

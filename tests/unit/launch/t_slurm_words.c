@@ -111,9 +111,10 @@ static void test_numbers(const char *dir)
             row[i].partition, row[i].node);
     fclose(f);
     chmod(path, 0755);
-    const int rc = tc_slurm_read(&part, "p", NULL, &err);
+    const int rc = tc_slurm_read(&part, &(struct tc_slurm_want){ "p", NULL, NULL }, &err);
     if (row[i].want) ok(rc == TC_EUSER && strstr(err.text, row[i].want), "%s: %s", row[i].node, err.text);
     else ok(rc == 0 && part.nodes == 1, "%s: %d GPUs%s", row[i].node, part.gpus, err.text);
+    tc_slurm_done(&part);
   }
   remove(path);
   free(path);
@@ -121,81 +122,156 @@ static void test_numbers(const char *dir)
 
 static void test_slices(void)
 {
-  static const char *const slices[] = { "1g.5gb", "a100_1g.10gb", "nvidia_h100_80gb_hbm3_3g.40gb", "1g.10gb+me", "7g.80GB" };
-  static const char *const whole[] = { "", "a100", "nvidia_h100_80gb_hbm3", "g.5gb", "1g.gb", "1g5gb", "a100-sxm4-80gb" };
+  static const char *const slices[] = { "1g.5gb", "a100_1g.10gb", "nvidia_h100_80gb_hbm3_3g.40gb", "1g.10gb+me", "7g.80GB",
+                                        "1g_10gb", "mig-1g-10gb", "3G.40GB", "a100-3G_20Gb",
+                                        "MIG", "a100.mig", "mig1g", "h100_MIG_2" };
+  static const char *const whole[] = { "", "a100", "nvidia_h100_80gb_hbm3", "g.5gb", "1g.gb", "1g5gb", "a100-sxm4-80gb", "8g.80gb",
+                                       "0g.5gb", "11g.5gb", "1g.5tb", "migrated", "amig", "1g" };
   for (size_t i = 0; i < N(slices); i++) ok(tc_slurm_is_slice(slices[i]), "%s is a slice", slices[i]);
   for (size_t i = 0; i < N(whole); i++) ok(!tc_slurm_is_slice(whole[i]), "\"%s\" is a whole GPU", whole[i]);
 }
 
-/* Random nodes with several types of GPU, counted by names here. */
-struct tally { char name[64]; int nodes, usable; };
+/* A scontrol with a partition p, to be given its nodes and ended with end_scontrol; NULL: it cannot be written. */
+static FILE *begin_scontrol(const char *path)
+{
+  FILE *f = fopen(path, "w");
+  if (ok(f != NULL, "a scontrol"))
+    fprintf(f, "#!/bin/sh\ncase $3 in\npartition) echo 'PartitionName=p Default=YES State=UP' ;;\nnodes)\n");
+  return f;
+}
 
-static int tally(struct tally *t, int n, const char *name, bool usable)
+static void end_scontrol(FILE *f, const char *path)
+{
+  fprintf(f, ";;\nesac\n");
+  fclose(f);
+  chmod(path, 0755);
+}
+
+/* Random nodes with several types of GPU, some of them none of it, counted by names here. */
+struct tally { char name[64]; int nodes, usable; unsigned on; };      /* on: bit of each node */
+
+static int tally(struct tally *t, int n, const char *name, bool usable, int node)
 {
   int i = 0;
   while (i < n && strcmp(t[i].name, name)) i++;
   if (i == n) t[n++] = (struct tally){ .usable = usable };
   snprintf(t[i].name, sizeof t[i].name, "%s", name);
   t[i].nodes++;
+  t[i].on |= 1u << node;
   return n;
 }
 
-static int random_nodes(struct tally *t, FILE *f)
+enum { MOST_TALLIES = 160 };
+
+static int random_nodes(struct tally *t, FILE *f, int nodes)
 {
-  static const char *const types[] = { "a100", "h100", "v100", "1g.10gb", "l40s" };
+  static const struct { const char *type, *name; bool usable; } types[] = {
+    { "a100:", "a100", true }, { "h100:", "h100", true }, { "v100:", "v100", false }, { "1g.10gb:", "1g.10gb", false },
+    { "l40s:", "l40s", true }, { "", "gpu", true }, { "gpu:", "gpu:gpu", true } };
   int n = 0;
-  for (int nodes = (int)draw(1, 8), i = 0; i < nodes; i++) {
+  for (int i = 0; i < nodes; i++) {
     int count[N(types)] = { 0 };
-    const int cpus = draw(0, 1) ? 32 : 64;
+    const int cpus = (int)draw(1, 20);
     char name[64];
     bool any = false;
     fprintf(f, "echo 'NodeName=n%d CPUTot=%d State=IDLE Partitions=p Gres=shard:2", i, cpus);
     for (int k = (int)draw(0, 3); k-- > 0;) {
-      const int of = (int)draw(0, N(types) - 1), more = (int)draw(1, 2);
+      const int of = (int)draw(0, N(types) - 1), more = (int)draw(0, 2);
       count[of] += more;
-      fprintf(f, ",gpu:%s:%d(S:0-1)", types[of], more);
+      fprintf(f, ",gpu:%s%d(S:0-1)", types[of].type, more);
     }
     fprintf(f, "'\n");
     for (size_t k = 0; k < N(types); k++) {
       if (!count[k]) continue;
       any = true;
-      snprintf(name, sizeof name, "%s:%d/%d", types[k], count[k], cpus);
-      n = tally(t, n, name, k != 2 && k != 3);
+      snprintf(name, sizeof name, "%s:%d/%d", types[k].name, count[k], cpus);
+      n = tally(t, n, name, types[k].usable, i);
     }
     snprintf(name, sizeof name, "cpu/%d", cpus);
-    if (!any) n = tally(t, n, name, true);
+    if (!any) n = tally(t, n, name, true, i);
   }
   return n;
+}
+
+/* Whether the kind is read as it was drawn, and all others are left out, with the nodes that it has in common with them. */
+static bool is_as_drawn(const struct tally *t, int n, int k, const struct tc_slurm_part *part)
+{
+  char name[128];
+  int seen = 0;
+  for (int m = 0; m < part->n_left_out; m++) {
+    const struct tc_slurm_kind *x = &part->left_out[m];
+    tc_slurm_kind_name(name, sizeof name, x->gpus, x->gpu, x->cpus);
+    for (int i = 0; i < n; i++)
+      seen += i != k && !strcmp(t[i].name, name) && t[i].nodes == x->nodes && __builtin_popcount(t[i].on & t[k].on) == x->beside;
+  }
+  return part->nodes == t[k].nodes && part->n_left_out == n - 1 && seen == n - 1 && part->mixed == (n > 1);
 }
 
 static void test_kinds(const char *dir)
 {
   char *path = tc_sprintf("%s/scontrol", dir);
   random_state = 5;
-  int wrong = 0, kinds = 0;
+  int wrong = 0, kinds = 0, most = 0;
   for (int i = 0; i < 12; i++) {
-    struct tally t[32];
-    FILE *f = fopen(path, "w");
-    if (!ok(f != NULL, "a scontrol")) break;
-    fprintf(f, "#!/bin/sh\ncase $3 in\npartition) echo 'PartitionName=p Default=YES State=UP' ;;\nnodes)\n");
-    const int n = random_nodes(t, f);
-    fprintf(f, ";;\nesac\n");
-    fclose(f);
-    chmod(path, 0755);
-    int all = 0;
-    for (int k = 0; k < n; k++) all += t[k].nodes;
+    struct tally t[MOST_TALLIES];
+    FILE *f = begin_scontrol(path);
+    if (!f) break;
+    const int n = random_nodes(t, f, i % 4 ? (int)draw(1, 8) : 30);
+    end_scontrol(f, path);
+    most = TC_MAX(most, n);
     for (int k = 0; k < n; k++, kinds++) {
       struct tc_slurm_part part;
       struct tc_err err = { 0 };
-      const int rc = tc_slurm_read(&part, "p", t[k].name, &err);
-      int others = 0;
-      for (int m = 0; rc == 0 && m < part.n_left_out; m++) others += part.left_out[m].nodes;
-      if (t[k].usable ? rc == 0 && part.nodes == t[k].nodes && others == all - part.nodes && part.mixed == (n > 1) : rc == TC_EUSER) continue;
-      printf("# %s: %d of %d nodes, %s\n", t[k].name, rc ? -1 : part.nodes, t[k].nodes, err.text);
-      wrong++;
+      const int rc = tc_slurm_read(&part, &(struct tc_slurm_want){ "p", t[k].name, NULL }, &err);
+      if (t[k].usable ? rc || !is_as_drawn(t, n, k, &part) : rc != TC_EUSER) {
+        printf("# %s: %d of %d nodes, %s\n", t[k].name, rc ? -1 : part.nodes, t[k].nodes, err.text);
+        wrong++;
+      }
+      tc_slurm_done(&part);
     }
   }
-  ok(wrong == 0 && kinds > 30, "%d kinds of nodes: each by itself, the others left out; what no job can have is refused", kinds);
+  ok(wrong == 0 && kinds > 80 && most > 20, "%d kinds of nodes, up to %d in a partition: each by itself, the others left out; what "
+     "no job can have is refused", kinds, most);
+  remove(path);
+  free(path);
+}
+
+/* Which kind is taken for a device that is given, and for what both flags say. */
+static void test_devices(const char *dir)
+{
+  static const struct { const char *gres, *kind, *device, *want; } row[] = {       /* of nodes a, b, c; want: a kind, a sentence */
+    { "gpu:a100-sxm4-80gb:8 gpu:h100:4 gpu:2", NULL, "h100", "h100:4/8" },
+    { "gpu:a100-sxm4-80gb:8 gpu:h100:4 gpu:2", NULL, "h100-96", "h100:4/8" },
+    { "gpu:a100-sxm4-80gb:8 gpu:h100:4 gpu:2", NULL, "a100-80", "a100-sxm4-80gb:8/8" },
+    { "gpu:a100-sxm4-80gb:8 gpu:h100:4 gpu:2", NULL, "a100-40", "gpu:2/8" },
+    { "gpu:a100-sxm4-80gb:8 gpu:h100:4 gpu:2", NULL, "own", "a100-sxm4-80gb:8/8" },
+    { "gpu:a100-sxm4-80gb:8 gpu:h100:4 shard:2", NULL, "cpu", "cpu/8" },
+    { "gpu:a100-sxm4-80gb:8 gpu:h100:4 shard:2", NULL, "cpu-of-two-threads", "cpu/8" },
+    { "gpu:a100-sxm4-80gb:8 gpu:h100:4 shard:2", NULL, "l40s", "--device = l40s: partition p has no such nodes" },
+    { "gpu:a100:8 gpu:a100-pcie-40gb:16 gpu:rtx:4", NULL, "a100-80", "a100:8/8" },
+    { "gpu:a100:8 gpu:a100-sxm-40gb:16 gpu:rtx:4", NULL, "a100-80", "a100:8/8" },
+    { "gpu:a100:8 gpu:a100:8 gpu:rtx:4", NULL, "h200", "rtx:4/8" },
+    { "gpu:a100:8,gpu:h200:2 gpu:a100:8 gpu:4", NULL, "h200", "h200:2/8" },
+    { "gpu:a100:8 gpu:h100:4 gpu:2", "h100", "h100", "h100:4/8" },
+    { "gpu:a100:8 gpu:h100:4 gpu:2", "h100", "h200", "--kind = h100 is no h200, which --device says" },
+    { "gpu:a100:8 gpu:h100:4 gpu:2", "h200", "h200", "--kind = h200: partition p has no such nodes" },
+    { "gpu:a100:8 gpu:h100:4 gpu:2", "gpu", "h200", "gpu:2/8" } };
+  char *path = tc_sprintf("%s/scontrol", dir);
+  for (size_t i = 0; i < N(row); i++) {
+    struct tc_slurm_part part;
+    struct tc_err err = { 0 };
+    char name[128];
+    FILE *f = begin_scontrol(path);
+    if (!f) break;
+    const char *at = row[i].gres;
+    for (char node = 'a'; *at; node++, at += strcspn(at, " "), at += *at == ' ')
+      fprintf(f, "echo 'NodeName=%c CPUTot=8 State=IDLE Partitions=p Gres=%.*s'\n", node, (int)strcspn(at, " "), at);
+    end_scontrol(f, path);
+    const int rc = tc_slurm_read(&part, &(struct tc_slurm_want){ NULL, row[i].kind, row[i].device }, &err);
+    const char *got = rc ? err.text : tc_slurm_kind_name(name, sizeof name, part.gpus, part.gpu, part.cpus);
+    ok(!strncmp(got, row[i].want, strlen(row[i].want)), "%s as %s: %s", row[i].gres, row[i].device, got);
+    tc_slurm_done(&part);
+  }
   remove(path);
   free(path);
 }
@@ -226,12 +302,13 @@ static void test_switches(const char *dir)
             "esac; done ;;\nesac\n", calls);
     fclose(f);
     chmod(path, 0755);
-    is_int(tc_slurm_read(&part, "p", NULL, &err), 0, "%s", *err.text ? err.text : "a topology");
+    is_int(tc_slurm_read(&part, &(struct tc_slurm_want){ "p", NULL, NULL }, &err), 0, "%s", *err.text ? err.text : "a topology");
     is_int(part.switches, row[i].switches, "... its leaf switches");
     is_int(part.switch_nodes, row[i].median, "... nodes of the median one");
     struct stat st;
     is_int(stat(calls, &st) ? 0 : (int)st.st_size / 2, row[i].calls, "... calls of scontrol for them");
     remove(calls);
+    tc_slurm_done(&part);
   }
   remove(path);
   free(calls);
@@ -249,6 +326,7 @@ int main(void)
   test_numbers(dir);
   test_slices();
   test_kinds(dir);
+  test_devices(dir);
   test_switches(dir);
   rmdir(dir);
   free(path);

@@ -45,6 +45,15 @@ static void test_names(void)
     is_str(tc_plan_device_of(rows[i].gpu), rows[i].device, "\"%s\" is this device", rows[i].gpu);
     is_int(tc_plan_too_old(rows[i].gpu), rows[i].old, "... too old");
   }
+  static const struct { const char *gpu, *device; bool may; } pairs[] = {
+    { "a100", "a100-80", true }, { "a100", "a100-40", true }, { "a100", "h100", false }, { "a100-pcie-40gb", "a100-40", true },
+    { "a100-pcie-40gb", "a100-80", false }, { "A100-PCIE", "a100-80", true }, { "h100", "h100-96", true },
+    { "h100-96", "h100", false },
+    { "", "l40s", true }, { "gpu", "l40s", true }, { "tesla", "h20", true }, { "v100", "h20", false }, { "h200", "h20", false },
+    { "h100", "ours", true }, { "cpu", "cpu", true }, { "cpu", "cpu of 4 threads", true }, { "cpu", "h100", false },
+    { "cpu", "ours", false }, { "h100", "cpu", false }, { "", "cpu", false } };
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+    is_int(tc_plan_may_be(pairs[i].gpu, pairs[i].device), pairs[i].may, "\"%s\" may be %s", pairs[i].gpu, pairs[i].device);
   for (int i = TC_FIRST_COLL; i < TC_COLLS; i++)
     is_int(tc_coll_named(tc_coll_name[i]), i, "%s", tc_coll_name[i]);
   is_int(tc_coll_named("all"), -1, "no collective");
@@ -63,7 +72,8 @@ static void test_table(void)
          k.mtbf_s == 5 * 365.25 * 86400 && k.switch_nodes == 0,
      "one node of one");
   ok(d->memory_bytes == 42.3e9 - 0.6e9 && d->context_bytes == 0.6e9 && d->host_bytes == 0 && d->op_s == 5e-6 && d->issue_s == 0 &&
-         d->cores == 0 && d->steal == 24.0 / 108 && d->steal_network == 24.0 / 108 && d->exposed == 0 && d->multiprocessors == 108,
+         d->cores == 0 && d->steal == 24.0 / 108 && d->steal_network == 24.0 / 108 && d->exposed == 0 &&
+         d->multiprocessors == 108 && d->pipeline_queues == 2,
      "... its memory, what an op takes to start, and NCCL of its multiprocessors");
   ok(d->attention == TC_ATTN_BY_CUDNN && d->fuses && !(d->fuses >> TC_FUSE_GELU_BWD & 1), "... its attention, what it fuses");
   for (int c = TC_FIRST_COLL; c < TC_COLLS; c++)
@@ -81,7 +91,7 @@ static const char *const written =
     "fp32_flops = 3e+12\nbf16_flops = 0\nmemory_rate = 4e+09\ncopy_rate = 5e+09\neff_flops = "
     "0.6\neff_bytes = 0.7\n"
     "op_seconds = 8e-06\nissue_seconds = 9e-06\nmultiprocessors = 0\ncapability = 0\ncores = 10\nsteal = 0.25\n"
-    "steal_network = 0\nexposed = 0\ndisk_rate = "
+    "steal_network = 0\nexposed = 0\npipeline_queues = 1\ndisk_rate = "
     "1.1e+09\nnode_mtbf = 7200s\n";
 
 static void test_write(void)
@@ -115,8 +125,8 @@ static void test_write(void)
                     w == TC_WIRE_NODE ? "1e-06, 2e+09"
                     : c == TC_SEND    ? "5e-06, 6e+09"
                                       : "3e-06, 4e+09");
-    tc_text_add(lines, sizeof lines, "source products = given\nsource attention = given\nsource between = calibrated\n"
-                "source update = given\nsource transfers = given\nsource saves = given\n");
+    tc_text_add(lines, sizeof lines, "source products = given\nsource attention = given\nsource between = given\n"
+                "source update = given\nsource saves = given\nsource node = given\nsource network = given\nsource spine = given\n");
     tc_text_add(lines, sizeof lines, "op reshard 2 3 4 5 6 = 0.007\nop gelu 2 3 4 5 6 = 0\n");
     want = tc_sprintf("%sswitch_nodes = %d\nfuses = matmul+gelu updates\n%s", written, spine ? 3 : 0, lines);
     is_str(text, want, "... as it should be, with links of %d wires", TC_WIRES - !spine);

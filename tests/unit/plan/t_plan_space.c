@@ -57,6 +57,7 @@ static int my_layout(struct tc_plan *out, const struct tc_config *c, int world,
 #define tc_cpus() 1                /* a list of what is made, in order */
 #define tc_guess(g, x, err) my_guess(g, x, err)
 #define tc_plan_layout(out, c, world, k, exact, err) my_layout(out, c, world, k, exact, err)
+#define tc_plan_layout_guessed(out, c, world, k, bytes, err) my_layout(out, c, world, k, false, err)
 #include "src/plan/candidates.c"
 #include "src/plan/space.c"
 #include "src/plan/search.c"

@@ -219,6 +219,35 @@ static void put_mesh(FILE *f, const struct tc_mesh *m)
 
 /* ---- lines ----------------------------------------------------------------------------- */
 
+static char *program_text(const struct tc_program *p, const struct tc_mesh *m, int rank)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *f = open_memstream(&text, &bytes);
+  put_graph(f, p->graph, m, rank);
+  put_schedule(f, p->actions, p->graph);
+  put_arena(f, p->arena);
+  put_transfers(f, p, m, rank);
+  fclose(f);
+  return text;
+}
+
+/* Whether the program of a rank made beside that of rank 0, whose graph it takes, is the same. */
+static bool is_same_beside(const struct tc_program *p, const struct tc_program_opts *o, const struct tc_mesh *m, int rank)
+{
+  struct tc_program *first = NULL, *beside = NULL;
+  struct tc_err err;
+  char *a = program_text(p, m, rank), *b = NULL;
+  if (!tc_program_new(&first, o, m, 0, NULL, NULL, &err) && !tc_program_beside(&beside, first, o, rank, &err))
+    b = program_text(beside, m, rank);
+  const bool same = b && !strcmp(a, b);
+  tc_program_free(beside);
+  tc_program_free(first);
+  free(a);
+  free(b);
+  return same;
+}
+
 /* The train program of a rank, and those that share its state. */
 static int put_programs(FILE *f, const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
                         struct tc_err *err)
@@ -231,10 +260,10 @@ static int put_programs(FILE *f, const struct tc_program_opts *o, const struct t
     if (rc < 0 && kind == TC_TRAIN) return rc;
     fprintf(f, "program %d of rank %d: %d %s\n", kind, rank, rc, rc < 0 ? err->text : "");
     if (rc < 0) continue;
-    put_graph(f, p->graph, m, rank);
-    put_schedule(f, p->actions, p->graph);
-    put_arena(f, p->arena);
-    put_transfers(f, p, m, rank);
+    char *text = program_text(p, m, rank);
+    fputs(text, f);
+    free(text);
+    if (kind == TC_TRAIN && rank > 0 && !is_same_beside(p, &x, m, rank)) fprintf(f, "rank %d beside rank 0 differs\n", rank);
     if (kind == TC_TRAIN)
       train = p;
     else
