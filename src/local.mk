@@ -361,6 +361,7 @@ libtercio_ir_a_SOURCES = \
   %D%/recipe/stop_if.c \
   %D%/model/self_attention.c \
   %D%/model/build.c \
+  %D%/model/lora.c \
   %D%/model/impl.h \
   %D%/model/hf.c \
   %D%/model/hf.def \

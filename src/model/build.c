@@ -43,14 +43,16 @@ int32_t tc_build_param(struct tc_build *b, const char *layer, const char *name, 
   struct tc_param p = { .init_std = std, .init_value = value, .decay = rank > 1, .lr = 1, .width = 1,
                         .unit = g->cur_unit, .state_dtype = (uint8_t)b->o->state_dtype };
   p.store = p.use = p.acc_lay = p.update = tc_layout_r();
-  const bool only = b->o->dtype == TC_F64 || b->o->inference;
+  const bool base = b->o->lora.rank > 0 && !b->adapter;
+  const bool only = b->o->dtype == TC_F64 || b->o->inference || (base && b->o->lora.base_dtype == b->o->dtype);
+  p.base = p.frozen = base;
   p.master = tc_build_state(b, "", full, only ? b->o->dtype : TC_F32, TC_CLS_PARAM, rank, dim, id);
   p.weight = p.master;
   if (b->o->dtype == TC_BF16 && !only) {
     p.weight = tc_build_state(b, "use.", full, TC_BF16, TC_CLS_PARAM, rank, dim, id);
     g->tensor[p.master].cls = TC_CLS_OPT;
   }
-  g->tensor[p.master].saved = true;
+  g->tensor[p.master].saved = !base || b->o->lora.saves_base;
   p.state[0] = p.state[1] = p.acc = p.grad = p.tied_acc = p.tied_grad = -1;
   p.name = g->tensor[p.master].name;
   g->param[id] = p;
@@ -92,6 +94,7 @@ int32_t tc_build_linear(struct tc_build *b, int32_t x, const char *layer, const 
   if (biased) b->g->param[b->g->tensor[bias].param].decay = 0;
   int32_t y = tc_build_node(b, TC_OP_MATMUL, 2, (int32_t[]){ x, w }, yn, b->o->dtype, p->y_rank, p->y);
   tc_node_rule(b->g, tc_build_last(b), p->rule);
+  y = tc_build_adapters(b, x, y, layer, name, p);
   if (biased) {
     y = tc_build_node(b, TC_OP_BIAS, 2, (int32_t[]){ y, bias }, yn, b->o->dtype, p->y_rank, p->y);
     tc_node_rule(b->g, tc_build_last(b), p->bias_rule);

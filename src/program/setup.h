@@ -69,6 +69,8 @@ int tc_setup_sampling(struct tc_config *c, int64_t sequences, int world, const i
 /* Local. *out <- a graph of the model alone, whose parameters are as updates find them; owned by the caller (tc_graph_free).
  * TC_EUSER: train.rows is not valid for the model. */
 int tc_setup_parameters(struct tc_graph **out, const struct tc_config *c, struct tc_err *err);
+/* Adapters by the options. TC_EUSER: patterns that match nothing, options that have no effect or can't be. */
+int tc_setup_lora(struct tc_lora *l, const struct tc_config *c, const struct tc_model *m, struct tc_err *err);
 /* Elements of all parameters, of those that are not frozen, and of their states. */
 struct tc_parameter_sums { double all, trained, states; };
 int tc_setup_parameter_sums(struct tc_parameter_sums *out, const struct tc_config *c, struct tc_err *err);
