@@ -200,8 +200,11 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/transfer.c \
   %D%/exec/walk.c \
   %D%/exec/timing.c \
+  %D%/foreign/adapter.c \
   %D%/foreign/beside.c \
   %D%/foreign/boxes.c \
+  %D%/foreign/digest.c \
+  %D%/foreign/digest.h \
   %D%/foreign/export.c \
   %D%/foreign/foreign.c \
   %D%/foreign/foreign.h \

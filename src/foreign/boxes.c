@@ -107,6 +107,18 @@ int tc_foreign_list(struct tc_foreign *x, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "%s has %d tensors, fewer than a model of %lld layers", x->file,
                    tc_st_files_n(x->st), (long long)x->model.layers);
   x->n_parts = tc_foreign_parts(&x->part, &x->model, x->form, x->interleaved);
+  tc_foreign_tensors(x);
+  return check_tensors(x, err);
+}
+
+int tc_foreign_check_part(const struct tc_foreign *x, const struct tc_foreign_part *t, struct tc_err *err)
+{
+  struct place p = { 0 };
+  return find_place(x, t, &p, err);
+}
+
+void tc_foreign_tensors(struct tc_foreign *x)
+{
   x->tensor = tc_calloc((size_t)x->n_parts + 1, sizeof *x->tensor);
   x->first = tc_calloc((size_t)x->n_parts + 1, sizeof *x->first);
   for (int i = 0; i < x->n_parts; i++) {
@@ -118,7 +130,6 @@ int tc_foreign_list(struct tc_foreign *x, struct tc_err *err)
     x->first[x->n++] = i;
   }
   x->first[x->n] = x->n_parts;
-  return check_tensors(x, err);
 }
 
 /* ---- boxes ------------------------------------------------------------------------- */

@@ -8,7 +8,8 @@
  * read by several threads.
  *
  * Files, in reading order: parts.[ch] (which rows of which of our tensors each of theirs is), foreign.c (which file,
- * which model), boxes.c (its tensors); special.c (tokens that begin and end texts), beside.c (files that are kept as they
+ * which model), boxes.c (its tensors); adapter.c (PEFT's adapters), digest.[ch] (what
+ * they belong to); special.c (tokens that begin and end texts), beside.c (files that are kept as they
  * are), left_out.c (what a checkpoint does not keep), import.c (a checkpoint made of it), export.c (of a checkpoint, their files). */
 #ifndef TC_FOREIGN_H
 #define TC_FOREIGN_H
@@ -50,6 +51,15 @@ int tc_foreign_find(const struct tc_foreign *f, const char *name);           /* 
  * box. */
 int tc_foreign_read(const struct tc_foreign *f, int i, const int64_t *start, const int64_t *count, float *dst,
                     struct tc_err *err);
+
+/* ---- adapters of PEFT (adapter.c) ---- */
+
+/* Whether the path is a folder with PEFT's adapter_config.json. */
+bool tc_adapter_is(const char *path);
+/* Opens the adapter of a folder for the model that cfg has the sizes of, and gives cfg its train.lora, lora_rows, lora_alpha,
+ * lora_scale and, if that is not given, lora_dropout. Its weights are those of the adapters. TC_EUSER: cfg contradicts, or the
+ * folder has what adapters here don't. *out is owned by the caller. */
+int tc_adapter_open(struct tc_foreign **out, const char *path, struct tc_config *cfg, struct tc_err *err);
 
 /* ---- a checkpoint from which a run can start, made of another program's model ---- */
 

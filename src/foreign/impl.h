@@ -26,6 +26,12 @@ struct tc_foreign {
 int tc_foreign_index(const struct tc_foreign *x, const char *name);
 /* Lists parts and tensors of x->model, which is complete, and checks that the file has them. */
 int tc_foreign_list(struct tc_foreign *x, struct tc_err *err);
+/* Our tensors, of which x->part are. */
+void tc_foreign_tensors(struct tc_foreign *x);
+/* TC_EUSER: the file has no such tensor of the right shape and a type that is read. */
+int tc_foreign_check_part(const struct tc_foreign *x, const struct tc_foreign_part *t, struct tc_err *err);
+/* adapter.c. adapter_config.json of adapters part[n], in pairs; owned by the caller. */
+char *tc_adapter_config(const struct tc_foreign_part *part, int n, const struct tc_model *m, const struct tc_config *c);
 
 /* ---- special.c: the tokens that begin and end a text, and the files of an exported model that name them ---- */
 

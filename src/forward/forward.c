@@ -44,7 +44,7 @@ static int load_weights(struct tc_forward *x, const struct tc_forward_args *a, s
 {
   const struct tc_run *r = &x->run;
   struct tc_ckpt *c = NULL;
-  if (a->foreign) return tc_run_agree(r, tc_run_load_foreign(r, a->foreign, err), err);
+  if (a->foreign) return tc_run_agree(r, tc_run_load_foreign(r, a->foreign, 0, err), err);
   TC_TRY(tc_ckpt_load_from(&c, a->path, load, x, r->world, r->rank_names, err));
   tc_ckpt_close(c);
   return 0;

@@ -44,7 +44,7 @@ int32_t tc_build_param(struct tc_build *b, const char *layer, const char *name, 
                         .unit = g->cur_unit, .state_dtype = (uint8_t)b->o->state_dtype };
   p.store = p.use = p.acc_lay = p.update = tc_layout_r();
   const bool base = b->o->lora.rank > 0 && !b->adapter;
-  const bool only = b->o->dtype == TC_F64 || b->o->inference || (base && b->o->lora.base_dtype == b->o->dtype);
+  const bool only = b->o->dtype == TC_F64 || b->o->inference || (base && !(b->o->lora.base_copy && b->o->dtype == TC_BF16));
   p.base = p.frozen = base;
   p.master = tc_build_state(b, "", full, only ? b->o->dtype : TC_F32, TC_CLS_PARAM, rank, dim, id);
   p.weight = p.master;

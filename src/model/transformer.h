@@ -14,7 +14,7 @@ struct tc_lora {
   const char *rows;              /* patterns of names of matrices, with blanks or commas between; "": all; borrowed */
   float factor;                  /* of what they add */
   float dropout;                 /* of what they read */
-  int base_dtype;                /* of the weights beside them, which are frozen: dtype, or TC_F32 with a copy in dtype */
+  bool base_copy;                /* the weights beside them, which are frozen, are stored in fp32, too, where dtype is bf16 */
   bool saves_base;               /* those are in checkpoints */
 };
 

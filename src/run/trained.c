@@ -83,7 +83,42 @@ static int take_model(struct tc_config *c, struct tc_ckpt *k, struct tc_err *err
   return 0;
 }
 
-int tc_trained_of_run(struct tc_config *c, struct tc_err *err)
+/* Takes the options of a saved run; those that are given have to be the same. */
+static int take_lora(struct tc_config *c, const struct tc_config *saved, const char *path, struct tc_err *err)
+{
+  if (!saved->train_lora) return tc_fail(err, TC_EUSER, "%s has no adapters: it is not of a run with train.lora", path);
+  const bool differs = (c->train_lora && c->train_lora != saved->train_lora)
+    || (*c->train_lora_rows && strcmp(c->train_lora_rows, saved->train_lora_rows))
+    || (c->train_lora_alpha != TC_AUTO && c->train_lora_alpha != saved->train_lora_alpha)
+    || (c->train_lora_scale != TC_LORA_PLAIN && c->train_lora_scale != saved->train_lora_scale);
+  if (differs)
+    return tc_fail(err, TC_EUSER, "the adapters of %s have another train.lora, lora_rows, lora_alpha or lora_scale than the options: leave "
+                   "these out", path);
+  c->train_lora = saved->train_lora;
+  c->train_lora_rows = tc_pool_strdup(c->pool, saved->train_lora_rows);
+  c->train_lora_alpha = saved->train_lora_alpha;
+  c->train_lora_scale = saved->train_lora_scale;
+  return 0;
+}
+
+int tc_trained_adapter(struct tc_foreign **out, const char *path, struct tc_config *c, struct tc_err *err)
+{
+  char word[] = "adapter", *argv[] = { word };
+  struct tc_config *saved;
+  struct tc_ckpt *k;
+  *out = NULL;
+  if (tc_adapter_is(path)) return tc_adapter_open(out, path, c, err);
+  TC_TRY(tc_ckpt_open(&k, path, err));
+  int rc = tc_config_saved(&saved, tc_ckpt_meta(k)->config, 1, argv, err);
+  if (rc == 0) {
+    rc = take_lora(c, saved, tc_ckpt_path(k), err);
+    tc_config_free(saved);
+  }
+  tc_ckpt_close(k);
+  return rc;
+}
+
+static int find_model(struct tc_config *c, struct tc_err *err)
 {
   const bool named = *c->model_preset || *c->model_config
     || (c->model_layers && c->model_hidden && c->model_heads && c->model_context && c->model_vocab);
@@ -98,6 +133,15 @@ int tc_trained_of_run(struct tc_config *c, struct tc_err *err)
   if (rc < 0) TC_TRY(open_newest(&k, c->ckpt_from, &any, err));
   rc = take_model(c, k, err);
   tc_ckpt_close(k);
+  return rc;
+}
+
+int tc_trained_of_run(struct tc_config *c, struct tc_err *err)
+{
+  struct tc_foreign *f = NULL;
+  TC_TRY(find_model(c, err));
+  const int rc = *c->ckpt_adapter ? tc_trained_adapter(&f, c->ckpt_adapter, c, err) : 0;
+  tc_foreign_close(f);
   return rc;
 }
 

@@ -24,6 +24,9 @@ struct tc_trained {
  * checkpoint in its own folder, where it resumes, or else of ckpt.from, and says so. TC_EUSER: an option of the model
  * contradicts it, or ckpt.from is no checkpoint. Without a checkpoint the options stay as they are. */
 int tc_trained_of_run(struct tc_config *c, struct tc_err *err);
+/* Local. Gives c the options of adapters (train.lora, ...) that those of a path have: a folder of PEFT, or a checkpoint with
+ * adapters. *out: the open folder, owned by the caller; NULL: it is a checkpoint. c has the model's sizes. */
+int tc_trained_adapter(struct tc_foreign **out, const char *path, struct tc_config *c, struct tc_err *err);
 
 /* Local. Opens m->path, with the options of the command line, and the tokenizer: m->tokenizer_file or else the
  * tokenizer.json of the checkpoint or of another program's folder. TC_EUSER and what tc_ckpt_open and tc_ckpt_attached

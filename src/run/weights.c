@@ -1,6 +1,7 @@
 /* weights.c - a run's state from a checkpoint: the saved tensors (fp32 weights, the optimizer's state), of which a rank reads
  * the boxes that it stores, from whichever files have them. Or weights alone, from another program's model. */
 #include "src/run/run.h"
+#include "src/foreign/digest.h"
 #include "src/graph/shard_box.h"
 
 #include <string.h>
@@ -76,6 +77,12 @@ static int load_box(const struct tc_run *r, const struct source *s, int k, const
   return rc;
 }
 
+/* Whether a tensor is a weight beside adapters. */
+static bool is_of_base(const struct tc_graph *g, const struct tc_tensor *x)
+{
+  return x->param >= 0 && g->param[x->param].base && x->id == g->param[x->param].master;
+}
+
 /* Whether a tensor is a state of an update. */
 static bool is_of_optimizer(const struct tc_graph *g, const struct tc_tensor *x)
 {
@@ -83,14 +90,14 @@ static bool is_of_optimizer(const struct tc_graph *g, const struct tc_tensor *x)
 }
 
 /* Whether a saved tensor's numbers can be this one's: of the same type; weights that are used in bf16 alone are saved in fp32;
- * an update's states may be of the other train.state_type, for which ckpt.changed has been asked. */
+ * so are those that are frozen; an update's states may be of the other train.state_type, for which ckpt.changed has been asked. */
 static bool fits(const struct tc_run *r, const struct tc_graph *g, const struct tc_tensor *x,
                  const struct tc_ckpt_tensor *saved)
 {
   const bool types = (saved->dtype == TC_F32 && x->dtype == TC_BF16) || (saved->dtype == TC_BF16 && x->dtype == TC_F32);
   return tc_ckpt_has_shape(saved, x->rank, x->dim)
          && (saved->dtype == x->dtype || (r->use != TC_TO_TRAIN && saved->dtype == TC_F32 && x->dtype == TC_BF16)
-             || (types && is_of_optimizer(g, x)));
+             || (types && (is_of_optimizer(g, x) || is_of_base(g, x))));
 }
 
 static int load_tensor(const struct tc_run *r, const struct source *s, int32_t id, struct tc_err *err)
@@ -133,16 +140,22 @@ static int check_kept(const struct source *from, const struct tc_run_state *s, s
   return 0;
 }
 
-static int load_all(const struct tc_run *r, const struct source *from, bool weights_alone, struct tc_err *err)
+/* Whether a load takes a tensor. */
+static bool takes(const struct tc_graph *g, const struct tc_tensor *x, unsigned how)
+{
+  if (how & TC_LOAD_BASE) return is_of_base(g, x);
+  return x->state && x->saved && !is_of_base(g, x) && !(how & TC_LOAD_WEIGHTS && is_of_optimizer(g, x));
+}
+
+static int load_all(const struct tc_run *r, const struct source *from, unsigned how, struct tc_err *err)
 {
   const struct tc_graph *g = r->prog[tc_kinds_of(r->use).first]->graph;
   struct tc_run_state s;
   int rc = 0;
   tc_run_state(r, &s);
-  for (int i = 0; i < s.n && !rc; i++) {
-    if (!weights_alone || !is_of_optimizer(g, &g->tensor[s.id[i]])) rc = load_tensor(r, from, s.id[i], err);
-  }
-  if (!rc && !weights_alone && from->ckpt && r->use == TC_TO_TRAIN) rc = check_kept(from, &s, err);
+  for (int32_t t = 0; t < g->n_tensors && !rc; t++)
+    if (takes(g, &g->tensor[t], how)) rc = load_tensor(r, from, t, err);
+  if (!rc && !(how & (TC_LOAD_WEIGHTS | TC_LOAD_BASE)) && from->ckpt && r->use == TC_TO_TRAIN) rc = check_kept(from, &s, err);
   tc_run_state_free(&s);
   return rc;
 }
@@ -172,11 +185,64 @@ int tc_run_check_model(const struct tc_run *r, const struct tc_ckpt *c, unsigned
 
 int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, unsigned how, struct tc_err *err)
 {
+  const bool alone = *tc_ckpt_meta(c)->base, lora = r->opts.gpt.lora.rank > 0;
   TC_TRY(tc_run_check_model(r, c, how, err));
-  return load_all(r, &(struct source){ .ckpt = c }, how & TC_LOAD_WEIGHTS, err);
+  if (alone && (how & TC_LOAD_BASE || !lora))
+    return tc_fail(err, TC_EUSER, "%s has adapters alone, and not the weights beside them: give the checkpoint that the adapters "
+                   "belong to, and this one as ckpt.adapter (tercio train) or --adapter (tercio eval, sample)", tc_ckpt_path(c));
+  return load_all(r, &(struct source){ .ckpt = c }, how, err);
 }
 
-int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, struct tc_err *err)
+int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, unsigned how, struct tc_err *err)
 {
-  return load_all(r, &(struct source){ .foreign = f }, true, err);
+  return load_all(r, &(struct source){ .foreign = f }, how | TC_LOAD_WEIGHTS, err);
+}
+
+/* ---- the digest of a base ------------------------------------------------------------------------- */
+
+/* Adds that of a box, read in parts of at most so many elements. */
+static int digest_box(const struct source *s, int k, const struct tc_box *box, uint64_t *digest, struct tc_err *err)
+{
+  enum { MOST = 1 << 22 };
+  const struct tc_ckpt_tensor *t = source_at(s, k);
+  const int64_t row = tc_box_elems(t->rank - 1, box->count + 1), rows = TC_MAX(1, MOST / TC_MAX(row, 1));
+  struct tc_box part = *box;
+  int rc = 0;
+  part.count[0] = TC_MIN(rows, box->count[0]);
+  float *value = tc_malloc((size_t)TC_MAX(part.count[0] * row, 1) * sizeof *value);
+  for (int64_t at = 0; at < box->count[0] && rc == 0; at += rows) {
+    part.start[0] = box->start[0] + at;
+    part.count[0] = TC_MIN(rows, box->count[0] - at);
+    rc = source_read(s, k, &part, value, err);
+    if (rc == 0) *digest += tc_digest_box(t, part.start, part.count, value);
+  }
+  free(value);
+  return rc;
+}
+
+static int digest_share(const struct tc_run *r, const struct source *s, uint64_t *digest, struct tc_err *err)
+{
+  const struct tc_graph *g = r->prog[tc_kinds_of(r->use).first]->graph;
+  *digest = 0;
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    struct tc_box own[TC_BOXES];
+    if (!is_of_base(g, &g->tensor[t])) continue;
+    const int n = tc_owned_boxes(&g->tensor[t], r->mesh, r->rank, own);
+    for (int b = 0; b < n; b++) TC_TRY(digest_box(s, source_find(s, g->tensor[t].name), &own[b], digest, err));
+  }
+  return 0;
+}
+
+int tc_run_base_digest(const struct tc_run *r, struct tc_ckpt *c, const struct tc_foreign *f, uint64_t *digest, struct tc_err *err)
+{
+  const struct source s = { .ckpt = c, .foreign = c ? NULL : f };
+  const int world = r->mesh->world;
+  uint64_t share;
+  TC_TRY(tc_run_agree(r, digest_share(r, &s, &share, err), err));
+  int64_t own = (int64_t)share, *all = tc_malloc((size_t)world * sizeof *all);
+  const int rc = tc_comm_all_i64(r->world, &own, 1, all, err);
+  *digest = 0;
+  for (int i = 0; i < world; i++) *digest += (uint64_t)all[i];
+  free(all);
+  return rc;
 }

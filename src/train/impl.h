@@ -73,6 +73,7 @@ struct tc_ckpts {
   int64_t loaded_step;           /* of the run that saved it */
   bool weights_alone;            /* all else of it was left (ckpt.from_state) */
   bool imported;                 /* it has weights alone: the optimizer's state began at zero */
+  uint64_t base;                 /* with adapters: the digest of the weights beside them that ckpt.from has */
   char *tuned;                   /* what its run's devices chose by time (tc_run_tune); NULL: none was loaded */
   bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t saved_step;            /* of the last checkpoint that was committed or loaded; -1 */

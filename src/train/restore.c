@@ -2,6 +2,7 @@
  * train.rollback allows, after a bad step (rollback.c). Each rank reads the boxes that it stores, from whichever files
  * have them. */
 #include "io/ckpt/ckpt.h"
+#include "src/foreign/digest.h"
 #include "src/train/parts.h"
 
 #include <stdlib.h>
@@ -38,6 +39,10 @@ static int check_resumes(struct loading *l, const struct tc_ckpt *c, struct tc_e
   return tc_resume_changed(t, meta, err);
 }
 
+/* Whether a checkpoint of this run has the weights beside its adapters, too. */
+static bool has_own_base(const struct loading *l, const struct tc_ckpt *c)
+{ return l->t->run.cfg->train_lora && !(l->how & TC_LOAD_BASE) && !*tc_ckpt_meta(c)->base; }
+
 static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
 {
   struct loading *l = ctx;
@@ -48,6 +53,7 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   TC_TRY(tc_run_check_model(&l->t->run, c, l->how | (l->resumes ? TC_LOAD_OTHER_CONTEXT : 0), err));
   if (l->resumes) TC_TRY(check_resumes(l, c, err));
   TC_TRY(tc_run_load(&l->t->run, c, l->how, err));
+  if (has_own_base(l, c)) TC_TRY(tc_run_load(&l->t->run, c, TC_LOAD_BASE | TC_LOAD_OTHER_CONTEXT, err));
   TC_TRY(take_note(l->t, l->how & TC_LOAD_WEIGHTS ? "" : tc_ckpt_meta(c)->loop, err));
   if (l->another) tc_stop_if_parse(&l->t->stop_if, "");
   return 0;
@@ -74,6 +80,59 @@ static int refresh(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
   if (!t->ckpt.tuned && tc_ckpt_meta(c)->tuned) t->ckpt.tuned = tc_strdup(tc_ckpt_meta(c)->tuned);
   tc_ckpt_close(c);
   return tc_exec_run(t->run.exec, TC_REFRESH, &rt, err);
+}
+
+/* ---- what stands beside adapters ------------------------------------------------------- */
+
+/* After c was loaded as the base; `known`: what identifies the one that the adapters belong to; "": any. */
+static int take_base(struct tc_train *t, struct tc_ckpt *c, const char *known, struct tc_err *err)
+{
+  char text[20];
+  TC_TRY(tc_run_base_digest(&t->run, c, NULL, &t->ckpt.base, err));
+  snprintf(text, sizeof text, TC_BASE_TEXT, t->ckpt.base);
+  if (!*known || !strcmp(known, text)) return 0;
+  return tc_fail(err, TC_EUSER, "the adapters belong to weights of digest %s, but those of ckpt.from = %.300s have %s: name the "
+                 "checkpoint that they were trained beside", known, tc_ckpt_path(c), text);
+}
+
+/* Loads the base from ckpt.from. */
+static int load_base(struct tc_train *t, const char *known, struct tc_err *err)
+{
+  struct loading l = { .t = t, .guarded = true, .another = true, .how = TC_LOAD_OTHER_CONTEXT | TC_LOAD_WEIGHTS | TC_LOAD_BASE };
+  struct tc_ckpt *c = NULL;
+  TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, t->run.rank_names, err));
+  const int rc = take_base(t, c, known, err);
+  tc_ckpt_close(c);
+  return rc;
+}
+
+static int load_adapter_of_run(void *train, struct tc_ckpt *c, struct tc_err *err)
+{
+  const struct tc_train *t = train;
+  return tc_run_load(&t->run, c, TC_LOAD_WEIGHTS | TC_LOAD_OTHER_CONTEXT, err);
+}
+
+/* Adapters of ckpt.adapter in place of the initial ones, beside the base that is loaded. */
+static int load_adapter(struct tc_train *t, struct tc_err *err)
+{
+  const char *path = t->run.cfg->ckpt_adapter;
+  struct tc_ckpt *c = NULL;
+  if (tc_adapter_is(path)) {
+    struct tc_config own = *t->run.cfg;
+    struct tc_foreign *f = NULL;
+    int rc = tc_adapter_open(&f, path, &own, err);
+    if (rc == 0) rc = tc_run_load_foreign(&t->run, f, 0, err);
+    tc_foreign_close(f);
+    return tc_run_agree(&t->run, rc, err);
+  }
+  TC_TRY(tc_ckpt_load_from(&c, path, load_adapter_of_run, t, t->run.world, t->run.rank_names, err));
+  char known[20], text[20];
+  snprintf(known, sizeof known, "%s", tc_ckpt_meta(c)->base);
+  snprintf(text, sizeof text, TC_BASE_TEXT, t->ckpt.base);
+  tc_ckpt_close(c);
+  if (!*known || !strcmp(known, text)) return 0;
+  return tc_fail(err, TC_EUSER, "the adapters of ckpt.adapter = %.300s belong to weights of digest %s, but those of ckpt.from have %s",
+                 path, known, text);
 }
 
 /* The same at the start. compare: the checkpoint is of a run with settings that may differ from this one's. */
@@ -140,6 +199,7 @@ static int resume_own(struct tc_train *t, int64_t step, bool *found, struct tc_e
   *found = c != NULL;
   if (!c) return 0;
   begin_after(t, c);
+  if (t->run.cfg->train_lora && *tc_ckpt_meta(c)->base) TC_TRY(load_base(t, tc_ckpt_meta(c)->base, err));
   return resume_from(t, c, true, err);
 }
 
@@ -160,14 +220,19 @@ static int start_from(struct tc_train *t, struct tc_err *err)
   struct loading l = { .t = t, .guarded = true, .another = true, .how = TC_LOAD_OTHER_CONTEXT };
   struct tc_ckpt *c = NULL;
   TC_TRY(tc_comm_max_i64(t->run.world, &own, 1, err));
-  t->ckpt.weights_alone = state == TC_STATE_WEIGHTS || (state == TC_STATE_AUTO && !own);
+  if (t->run.cfg->train_lora && state == TC_STATE_ALL)
+    return tc_fail(err, TC_EUSER, "ckpt.from_state = all: with train.lora ckpt.from has the weights beside the adapters, which are taken "
+                   "alone; ckpt.from_state = weights would fit, and ckpt.adapter for adapters");
+  t->ckpt.weights_alone = t->run.cfg->train_lora || state == TC_STATE_WEIGHTS || (state == TC_STATE_AUTO && !own);
   l.resumes = !t->ckpt.weights_alone;
   if (t->ckpt.weights_alone) {
     TC_TRY(initialise(t, err));
-    l.how |= TC_LOAD_WEIGHTS;
+    l.how |= TC_LOAD_WEIGHTS | (t->run.cfg->train_lora ? TC_LOAD_BASE : 0);
   }
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, t->run.rank_names, err));
   begin_after(t, c);
+  if (t->run.cfg->train_lora) TC_TRY(take_base(t, c, "", err));
+  if (*t->run.cfg->ckpt_adapter) TC_TRY(load_adapter(t, err));
   TC_TRY(resume_from(t, c, l.resumes, err));
   t->ckpt.saved_step = -1;
   t->ckpt.borrowed = true;

@@ -8,6 +8,7 @@
 #include "ac_config.h"
 #include "io/ckpt/ckpt.h"
 #include "io/ckpt/owner.h"
+#include "src/foreign/digest.h"
 #include "src/graph/shard_box.h"
 #include "src/token/token.h"
 #include "src/train/parts.h"
@@ -164,7 +165,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
 {
   const struct tc_train_state *st = t->ckpt.state;
   const struct tc_train_tokenizer *k = &t->tokenizer;
-  char *rollback = tc_rollback_text(t), *stop_if = tc_stop_if_text(&t->stop_if), *loop = tc_sprintf("%s%s", rollback, stop_if);
+  char base[20] = "", *rollback = tc_rollback_text(t), *stop_if = tc_stop_if_text(&t->stop_if), *loop = tc_sprintf("%s%s", rollback, stop_if);
   struct tc_ckpt_meta meta = {
     .step = step, .seed = (uint64_t)t->run.cfg->train_seed,
     .tokens = tc_train_tokens(t, step),
@@ -172,13 +173,14 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .config = st->config, .data = st->data, .mesh = st->mesh, .nodes = st->nodes, .system = t->run.opts.system->name,
     .job = t->run.ranks->job, .restart = t->run.ranks->restart,
     .rank_names = (const char *const *)t->run.rank_names, .version = PACKAGE_VERSION, .stack = t->run.stack,
-    .tuned = t->run.tuned,
+    .tuned = t->run.tuned, .base = base,
     .loop = loop,
     .attached = { { .name = k->text ? TC_TOKENIZER_FILE : NULL, .data = k->text, .bytes = (int64_t)k->bytes },
                   { .name = k->beside ? TC_BESIDE_FILE : NULL, .data = k->beside, .bytes = k->beside_bytes } },
     .lease = t->ckpt.owner ? tc_owner_lease(t->ckpt.owner) : NULL,
     .files = t->run.cfg->ckpt_files,
     .view = t->run.cfg->ckpt_view };
+  if (t->run.cfg->train_lora && !t->run.cfg->ckpt_base) snprintf(base, sizeof base, TC_BASE_TEXT, t->ckpt.base);
   t->ckpt.begun_ns = tc_now_ns();
   t->ckpt.begun = true;
   tc_writer_go(t->ckpt.writer, &meta, t->log.file.fd >= 0 ? fcntl(t->log.file.fd, F_DUPFD_CLOEXEC, 0) : -1);

@@ -1,0 +1,317 @@
+/* adapter.c - a folder of PEFT's: adapter_config.json says what its matrices are for, adapter_model.safetensors has them.
+ *
+ * The file's tensors say which matrices have adapters; what the configuration says must agree. Of its members the table lists
+ * those that are read, and those that change nothing here; any other has to be empty, since it may change what is computed. */
+#include "src/foreign/impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/files/files.h"
+#include "src/program/setup.h"
+
+#define CONFIG "adapter_config.json"
+#define WEIGHTS "adapter_model.safetensors"
+enum { MOST_BYTES = 16 << 20 };
+
+bool tc_adapter_is(const char *path)
+{
+  char *file = tc_sprintf("%s/" CONFIG, path);
+  const bool is = tc_is_there(file);
+  free(file);
+  return is;
+}
+
+/* ---- adapter_config.json ----------------------------------------------------------------- */
+
+/* How a member is checked. */
+enum kind { READ, NOTHING, IS_LORA, IS_NONE, PLAIN_INIT };
+static const struct { const char *name; enum kind kind; } members[] = {
+  { "r", READ }, { "lora_alpha", READ }, { "use_rslora", READ }, { "lora_dropout", READ }, { "target_modules", READ },
+  { "layers_to_transform", READ }, { "peft_type", IS_LORA }, { "bias", IS_NONE }, { "init_lora_weights", PLAIN_INIT },
+  { "fan_in_fan_out", NOTHING },  /* the matrices are [outputs, inputs] anyway; how the base is stored, its own folder says */
+  { "layers_pattern", NOTHING }, { "base_model_name_or_path", NOTHING }, { "revision", NOTHING }, { "task_type", NOTHING },
+  { "auto_mapping", NOTHING }, { "inference_mode", NOTHING }, { "peft_version", NOTHING }, { "loftq_config", NOTHING },
+  { "megatron_core", NOTHING }, { "runtime_config", NOTHING }, { "ensure_weight_tying", NOTHING }, { "qalora_group_size", NOTHING } };
+enum { MEMBERS = sizeof members / sizeof *members };
+
+/* Whether a value says nothing. */
+static bool is_empty(const json_t *v)
+{
+  return json_is_null(v) || json_is_false(v) || (json_is_string(v) && !*json_string_value(v)) ||
+         (json_is_array(v) && !json_array_size(v)) || (json_is_object(v) && !json_object_size(v));
+}
+
+/* Ways to begin that leave the base as it is. */
+static bool is_plain_init(const json_t *v)
+{
+  const char *s = json_string_value(v);
+  return json_is_boolean(v) || (s && (!strcmp(s, "gaussian") || !strcmp(s, "orthogonal") || !strcmp(s, "eva")));
+}
+
+static int check_member(const char *path, const char *name, const json_t *v, struct tc_err *err)
+{
+  int i = 0;
+  while (i < MEMBERS && strcmp(members[i].name, name)) i++;
+  const enum kind kind = i < MEMBERS ? members[i].kind : MEMBERS;
+  const char *s = json_string_value(v);
+  if (kind == READ || kind == NOTHING) return 0;
+  if (kind == IS_LORA ? s && !strcmp(s, "LORA") : kind == IS_NONE ? s && !strcmp(s, "none") : kind == PLAIN_INIT ? is_plain_init(v)
+      : is_empty(v)) return 0;
+  char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+  tc_fail(err, TC_EUSER, "%s: \"%.60s\" is %.100s, which adapters here don't have; %s would fit", path, name, text ? text : "?",
+          kind == IS_LORA ? "\"LORA\"" : kind == IS_NONE ? "\"none\"" : kind == PLAIN_INIT ? "true" : "null or nothing");
+  free(text);
+  return err->status;
+}
+
+/* A number of the configuration, within limits. */
+static int read_number(double *x, const json_t *o, const char *path, const char *name, double least, double most, struct tc_err *err)
+{
+  const json_t *v = json_object_get(o, name);
+  *x = json_number_value(v);
+  if (json_is_number(v) && *x >= least && *x <= most) return 0;
+  return tc_fail(err, TC_EUSER, "%s: \"%s\" has to be a number from %g to %g", path, name, least, most);
+}
+
+/* Takes a value into an option: if the user has given another one, it is refused. */
+static int take(bool differs, const char *path, const char *option, double is, struct tc_err *err)
+{
+  if (!differs) return 0;
+  return tc_fail(err, TC_EUSER, "%s is of %s = %g, which the options contradict: leave it out", path, option, is);
+}
+
+static int read_config(const char *path, const json_t *o, struct tc_config *c, struct tc_err *err)
+{
+  enum { MOST_RANK = 65536 };
+  const char *name;
+  json_t *v;
+  double rank, alpha, dropout = 0;
+  json_object_foreach((json_t *)(uintptr_t)o, name, v) TC_TRY(check_member(path, name, v, err));
+  TC_TRY(read_number(&rank, o, path, "r", 1, MOST_RANK, err));
+  TC_TRY(read_number(&alpha, o, path, "lora_alpha", 1e-6, 1e6, err));
+  if (json_object_get(o, "lora_dropout")) TC_TRY(read_number(&dropout, o, path, "lora_dropout", 0, 0.999999, err));
+  if (rank != floor(rank)) return tc_fail(err, TC_EUSER, "%s: \"r\" has to be a whole number", path);
+  const json_t *rs = json_object_get(o, "use_rslora");
+  if (rs && !json_is_boolean(rs)) return tc_fail(err, TC_EUSER, "%s: \"use_rslora\" has to be true or false", path);
+  const enum tc_lora_scale scale = json_is_true(rs) ? TC_LORA_RS : TC_LORA_PLAIN;
+  TC_TRY(take(c->train_lora && c->train_lora != (int64_t)rank, path, "train.lora", rank, err));
+  TC_TRY(take(c->train_lora_alpha != TC_AUTO && c->train_lora_alpha != alpha, path, "train.lora_alpha", alpha, err));
+  if (c->train_lora_scale == TC_LORA_RS && scale != TC_LORA_RS)
+    return tc_fail(err, TC_EUSER, "%s is of train.lora_scale = plain, which the options contradict: leave it out", path);
+  c->train_lora = (int64_t)rank;
+  c->train_lora_alpha = alpha;
+  c->train_lora_scale = scale;
+  if (!(c->train_lora_dropout > 0)) c->train_lora_dropout = (float)dropout;
+  return 0;
+}
+
+/* ---- which matrices ------------------------------------------------------------------------ */
+
+/* Whether the configuration means a layer. */
+static bool has_layer(const json_t *layers, int64_t layer)
+{
+  const json_t *v;
+  size_t i;
+  if (json_is_integer(layers)) return json_integer_value(layers) == layer;
+  if (is_empty(layers) || !layers) return true;
+  json_array_foreach(layers, i, v)
+    if (json_is_integer(v) && json_integer_value(v) == layer) return true;
+  return false;
+}
+
+/* Whether a target means a module: it is its name, or that from a dot on. */
+static bool is_target(const char *target, const char *module)
+{
+  const size_t n = strlen(module), k = strlen(target);
+  return k <= n && !strcmp(module + n - k, target) && (k == n || module[n - k - 1] == '.');
+}
+
+static bool is_meant(const json_t *o, const struct tc_foreign_part *a, const char *module, bool *hit)
+{
+  const json_t *targets = json_object_get(o, "target_modules"), *v;
+  bool found = json_is_string(targets);
+  size_t i;
+  if (!has_layer(json_object_get(o, "layers_to_transform"), a->layer)) return false;
+  json_array_foreach(targets, i, v)
+    if (json_is_string(v) && is_target(json_string_value(v), module)) found = hit[i] = true;
+  return found;
+}
+
+static int check_targets(const char *path, const json_t *o, struct tc_err *err)
+{
+  const json_t *v = json_object_get(o, "target_modules"), *layers = json_object_get(o, "layers_to_transform"), *x;
+  bool names = json_is_array(v) && json_array_size(v) > 0, numbers = !layers || is_empty(layers) || json_is_integer(layers);
+  size_t i;
+  json_array_foreach(v, i, x) names &= json_is_string(x);
+  if (json_is_array(layers)) numbers = true;
+  json_array_foreach(layers, i, x) numbers &= json_is_integer(x);
+  if (!numbers) return tc_fail(err, TC_EUSER, "%s: \"layers_to_transform\" has to be a list of whole numbers", path);
+  if (names || (json_is_string(v) && !strcmp(json_string_value(v), "all-linear"))) return 0;
+  return tc_fail(err, TC_EUSER, "%s: \"target_modules\" has to be a list of names of modules; %s", path,
+                 json_is_string(v) ? "regular expressions are not read" : "it is none");
+}
+
+/* Of all parts, in pairs of A and B, keeps those of the matrices that the configuration means: the file must have both of each, and
+ * nothing else. */
+static int choose_parts(struct tc_foreign *x, const char *path, const json_t *o, struct tc_err *err)
+{
+  const json_t *targets = json_object_get(o, "target_modules");
+  const size_t n_targets = json_array_size(targets);
+  bool *hit = tc_calloc(n_targets + 1, sizeof *hit);
+  int n = 0, rc = 0;
+  for (int i = 0; i < x->n_parts; i += 2) {
+    char *module = tc_adapter_module(&x->part[i]);
+    if (is_meant(o, &x->part[i], module, hit)) memmove(&x->part[n], &x->part[i], 2 * sizeof *x->part), n += 2;
+    free(module);
+  }
+  x->n_parts = n;
+  for (size_t i = 0; i < n_targets && rc == 0; i++)
+    if (!hit[i])
+      rc = tc_fail(err, TC_EUSER, "%s: \"target_modules\" has \"%.60s\", which is no matrix of this model's layers", path,
+                   json_string_value(json_array_get(targets, i)));
+  if (rc == 0 && n == 0) rc = tc_fail(err, TC_EUSER, "%s means no matrix of this model's layers", path);
+  free(hit);
+  return rc;
+}
+
+/* The patterns of the matrices that have adapters; "": all. */
+static char *rows_of(const struct tc_foreign *x)
+{
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  TC_ASSERT(f);
+  const struct tc_model *m = &x->model;
+  struct tc_foreign_part *all;
+  const int n_all = tc_adapter_parts(&all, m, 1), each = n_all / 2 / (int)m->layers;
+  bool any_left = false;
+  for (int k = 0; k < each; k++) {
+    int64_t layers = 0;
+    for (int pass = 0; pass < 2; pass++)
+      for (int i = 0; i < x->n_parts; i += 2) {
+        const char *name = strchr(x->part[i].ours + 2, '.'), *as = strchr(all[2 * k].ours + 2, '.');
+        if (strcmp(name, as)) continue;
+        if (pass == 0) layers++;
+        else if (layers < m->layers || x->part[i].layer == 0)
+          fprintf(f, "%sh.%.*s%.*s", ftell(f) ? "," : "", layers < m->layers ? (int)(name - x->part[i].ours - 2) : 1,
+                  layers < m->layers ? x->part[i].ours + 2 : "*", (int)(strlen(name) - strlen(".lora_a")), name);
+      }
+    any_left |= layers < m->layers;
+  }
+  fclose(f);
+  free(all);
+  if (!any_left) *text = '\0';
+  return text;
+}
+
+/* ---- the folder ---------------------------------------------------------------------------- */
+
+/* Each tensor of the file is one of the parts, with its shape. */
+static int check_file(const struct tc_foreign *x, struct tc_err *err)
+{
+  const int n = tc_st_files_n(x->st);
+  bool *used = tc_calloc((size_t)n + 1, sizeof *used);
+  int rc = 0;
+  for (int i = 0; i < x->n_parts && rc == 0; i++) {
+    rc = tc_foreign_check_part(x, &x->part[i], err);
+    if (rc == 0) used[tc_st_files_find(x->st, x->part[i].hf)] = true;
+  }
+  for (int i = 0; i < n && rc == 0; i++)
+    if (!used[i])
+      rc = tc_fail(err, TC_EUSER, "%s: tensor %.150s is of no matrix that " CONFIG " means", x->file, tc_st_files_at(x->st, i)->name);
+  free(used);
+  return rc;
+}
+
+static int open_adapter(struct tc_foreign *x, const char *path, struct tc_config *c, struct tc_err *err)
+{
+  json_t *o = NULL;
+  x->form = TC_FORM_HF;
+  x->config_file = tc_sprintf("%s/" CONFIG, path);
+  x->file = tc_sprintf("%s/" WEIGHTS, path);
+  TC_TRY(tc_setup_model(c, &x->model, err));
+  x->model = tc_model_complete(&x->model);
+  const char *architecture = tc_hf_architecture(&x->model, err);
+  if (!architecture) return tc_fail(err, TC_EUSER, "%s is for a class of Hugging Face, but of this model there is none", path);
+  if (!tc_is_there(x->file)) return tc_fail(err, TC_EUSER, "%s does not exist: PEFT's folder has it", x->file);
+  TC_TRY(tc_read_loose_json(&o, x->config_file, "file", MOST_BYTES, err));
+  int rc = json_is_object(o) ? 0 : tc_fail(err, TC_EUSER, "%s is not an object of JSON", x->config_file);
+  if (rc == 0) rc = read_config(x->config_file, o, c, err);
+  if (rc == 0) rc = check_targets(x->config_file, o, err);
+  if (rc == 0) x->n_parts = tc_adapter_parts(&x->part, &x->model, c->train_lora);
+  if (rc == 0) rc = choose_parts(x, x->config_file, o, err);
+  if (rc == 0) rc = tc_st_files_open(&x->st, x->file, err);
+  if (rc == 0) rc = check_file(x, err);
+  json_decref(o);
+  if (rc < 0) return rc;
+  tc_foreign_tensors(x);
+  char *rows = rows_of(x);
+  if (*c->train_lora_rows && strcmp(c->train_lora_rows, rows))
+    rc = tc_fail(err, TC_EUSER, "%s is of train.lora_rows = \"%.200s\", which the options contradict: leave it out", path, rows);
+  c->train_lora_rows = tc_pool_strdup(c->pool, rows);
+  free(rows);
+  return rc;
+}
+
+int tc_adapter_open(struct tc_foreign **out, const char *path, struct tc_config *cfg, struct tc_err *err)
+{
+  struct tc_foreign *x = *out = tc_calloc(1, sizeof *x);
+  const int rc = open_adapter(x, path, cfg, err);
+  if (rc == 0) return 0;
+  tc_foreign_close(x);
+  *out = NULL;
+  return rc;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* The last word of a module's name, or two, if other modules of its layer have the same last one. */
+static const char *short_name(const char *const *module, int n, int i)
+{
+  const char *last = strrchr(module[i], '.');
+  for (int k = 0; k < n; k++) {
+    const char *other = strrchr(module[k], '.');
+    if (strcmp(other, last) || !strcmp(module[k], module[i])) continue;
+    const char *a = last - 1, *b = other - 1;
+    while (*a != '.') a--;
+    while (*b != '.') b--;
+    if (strcmp(a, b)) return a + 1;
+  }
+  return last + 1;
+}
+
+char *tc_adapter_config(const struct tc_foreign_part *part, int n, const struct tc_model *m, const struct tc_config *c)
+{
+  json_t *targets = json_array();
+  struct tc_foreign_part *all;
+  const int n_all = tc_adapter_parts(&all, m, 1);
+  const bool even = n % (2 * m->layers) == 0 && part[n - 2].layer == m->layers - 1;
+  char **module = tc_calloc((size_t)n_all / 2 + 1, sizeof *module);
+  for (int i = 0; i < n_all / 2; i++) module[i] = tc_adapter_module(&all[2 * i]);
+  const int each = n_all / 2 / (int)m->layers, chosen = n / 2 / (int)m->layers;
+  for (int i = 0; i < n / 2; i++) {
+    char *own = tc_adapter_module(&part[2 * i]);
+    int k = 0;
+    while (strcmp(module[k], own)) k++;
+    bool same = even;
+    for (int64_t l = 0; l < m->layers && same; l++)
+      same = !strcmp(strchr(part[2 * (i % chosen + l * chosen)].ours + 2, '.'), strchr(part[2 * (i % chosen)].ours + 2, '.'));
+    if (!same) json_array_append_new(targets, json_string(own));
+    else if (i < chosen) json_array_append_new(targets, json_string(short_name((const char *const *)module, each, k)));
+    free(own);
+  }
+  for (int i = 0; i < n_all / 2; i++) free(module[i]);
+  TC_FREE(module, all);
+  const double alpha = c->train_lora_alpha != TC_AUTO ? c->train_lora_alpha
+    : c->train_lora_scale == TC_LORA_RS ? sqrt((double)c->train_lora) : (double)c->train_lora;
+  json_t *o = json_pack("{s:s, s:n, s:s, s:s, s:b, s:b, s:b, s:o, s:o, s:n, s:I, s:o, s:s, s:b, s:b, s:{}, s:{}}",
+    "peft_type", "LORA", "auto_mapping", "base_model_name_or_path", c->ckpt_from, "bias", "none", "fan_in_fan_out",
+    m->rope_theta < 0, "inference_mode", 1, "init_lora_weights", 1, "lora_alpha", alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha),
+    "lora_dropout", json_real((double)c->train_lora_dropout), "modules_to_save", "r", (json_int_t)c->train_lora, "target_modules", targets, "task_type", "CAUSAL_LM",
+    "use_dora", 0, "use_rslora", c->train_lora_scale == TC_LORA_RS, "rank_pattern", "alpha_pattern");
+  char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+  json_decref(o);
+  return text;
+}

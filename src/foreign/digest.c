@@ -1,0 +1,40 @@
+/* digest.c - a sum over all elements, each mixed with its tensor's name and its index: it depends on no layout. */
+#include "src/foreign/digest.h"
+
+#include <string.h>
+
+/* Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014. */
+static uint64_t mix(uint64_t x)
+{
+  x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+  x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+  return x ^ x >> 31;
+}
+
+/* The index in the tensor of element i of the box. */
+static int64_t index_of(const struct tc_ckpt_tensor *t, const int64_t *start, const int64_t *count, int64_t i)
+{
+  int64_t at = 0, step = 1;
+  for (int d = t->rank - 1; d >= 0; d--) {
+    at += (start[d] + i % count[d]) * step;
+    step *= t->dim[d];
+    i /= count[d];
+  }
+  return at;
+}
+
+uint64_t tc_digest_box(const struct tc_ckpt_tensor *t, const int64_t *start, const int64_t *count, const float *value)
+{
+  const int64_t n = tc_box_elems(t->rank, count), row = t->rank ? count[t->rank - 1] : 1;
+  const uint64_t name = tc_hash64(t->name);
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < n; i += row) {
+    const uint64_t first = name + (uint64_t)index_of(t, start, count, i);
+    for (int64_t k = 0; k < row; k++) {
+      uint32_t bits;
+      memcpy(&bits, &value[i + k], sizeof bits);
+      sum += mix((first + (uint64_t)k) * UINT64_C(0x9E3779B97F4A7C15) ^ bits);
+    }
+  }
+  return sum;
+}
