@@ -206,6 +206,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/foreign/digest.c \
   %D%/foreign/digest.h \
   %D%/foreign/export.c \
+  %D%/foreign/export_adapter.c \
   %D%/foreign/foreign.c \
   %D%/foreign/foreign.h \
   %D%/foreign/impl.h \

@@ -112,7 +112,7 @@ static int run_rank(int rank, void *sample, struct tc_err *err)
   struct tc_forward *f = NULL;
   const struct tc_forward_args args = {
     .cfg = l->cfg, .ranks = l->ranks, .rank_names = l->rank_names, .rank = rank, .hub = l->hub, .path = x->m.path,
-    .foreign = x->m.foreign, .use = TC_TO_SAMPLE, .mpi = l->mpi && l->mpi_world > 1,
+    .foreign = x->m.foreign, .adapter = x->m.adapter, .peft = x->m.peft, .use = TC_TO_SAMPLE, .mpi = l->mpi && l->mpi_world > 1,
     .prefill = tc_sample_prefill(&x->how, x->prompts.prompt, x->prompts.n, l->cfg->model_context),
     .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct listener listener = { x, rank == 0, rank == 0 && x->prompts.n == 1 && !x->json, false, NULL };

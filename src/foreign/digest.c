@@ -1,6 +1,7 @@
 /* digest.c - a sum over all elements, each mixed with its tensor's name and its index: it depends on no layout. */
 #include "src/foreign/digest.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014. */
@@ -37,4 +38,18 @@ uint64_t tc_digest_box(const struct tc_ckpt_tensor *t, const int64_t *start, con
     }
   }
   return sum;
+}
+
+char *tc_digest_text(char text[TC_DIGEST_TEXT], uint64_t digest)
+{
+  snprintf(text, TC_DIGEST_TEXT, "%016" PRIx64, digest);
+  return text;
+}
+
+int tc_digest_check(const char *known, uint64_t digest, const char *adapters, const char *base, struct tc_err *err)
+{
+  char text[TC_DIGEST_TEXT];
+  if (!*known || !strcmp(known, tc_digest_text(text, digest))) return 0;
+  return tc_fail(err, TC_EUSER, "the adapters of %.300s belong to weights of digest %s, but those of %.300s have %s: name the "
+                 "checkpoint that they were trained beside", adapters, known, base, text);
 }

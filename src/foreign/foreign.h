@@ -84,9 +84,11 @@ void tc_left_out_say(const char *dir, const json_t *left_out);
 /* ---- a checkpoint's weights as files of other programs ---- */
 
 struct tc_export_opts {           /* borrowed */
-  const char *path, *out;         /* a checkpoint or a folder of them; the file or, for TC_FORM_HF, folder to write */
+  const char *path, *out;         /* a checkpoint or a folder of them; the file or, for TC_FORM_HF and _PEFT, folder to write */
   enum tc_form form;
   int dtype;                      /* of fp32 tensors: TC_F32 or TC_BF16 */
+  bool merge;                     /* adapters are added to the weights beside them */
+  const char *base;               /* ... which are in this checkpoint; NULL: in the run's ckpt.from, unless it has them itself */
   bool optimizer;                 /* TC_FORM_OURS: with the optimizer's state */
   int64_t shard_bytes;            /* TC_FORM_HF: the most of a file; 0: one file */
 };

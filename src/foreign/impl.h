@@ -77,4 +77,38 @@ int tc_beside_put(struct tc_special *s, const struct tc_ckpt *c, struct tc_err *
  * an export would write. Owned by the caller. */
 json_t *tc_left_out(const char *dir, struct tc_hf_ids ids);
 
+/* ---- export.c, export_adapter.c ---- */
+
+struct tc_export {
+  const struct tc_export_opts *o;
+  struct tc_ckpt *c;
+  struct tc_model model;
+  int64_t saved_end;              /* data.end_token of the run; below 0: none */
+  struct tc_special special;      /* format hf */
+  int n_tensors, files;
+  int64_t bytes;                  /* of tensors written */
+  float *whole; char whole_is[48];      /* the tensor in memory, and its name; owned */
+  char **made; int n_made, cap_made;    /* complete files of the folder, which a later failure removes; owned */
+  /* Of a run with adapters, all owned: */
+  struct tc_config *cfg;          /* the run's options */
+  struct tc_ckpt *base;           /* has the weights beside the adapters; may be c; NULL: not asked for */
+  struct tc_foreign_part *hf, *adapter; int n_parts, n_adapters;      /* of the model; of the adapters, A and B in turn */
+  float factor;
+};
+/* The sizes of the checkpoint's model, which a class of Hugging Face has. TC_EUSER. */
+int tc_export_model(struct tc_export *x, struct tc_err *err);
+/* A tensor of theirs. */
+int tc_export_part(struct tc_export *x, struct tc_output *f, const struct tc_foreign_part *t, enum tc_form form, struct tc_err *err);
+/* Whether a file may be made at this path: none may be there, nor is one made in a checkpoint. */
+int tc_export_free(const struct tc_export *x, const char *path, struct tc_err *err);
+/* A text, which it frees, as a file of its own. */
+int tc_export_text(struct tc_export *x, const char *name, char *text, struct tc_err *err);
+/* What the run's options say of adapters, and those that the checkpoint has. */
+int tc_export_adapters(struct tc_export *x, struct tc_err *err);
+/* Opens what has the weights beside the adapters. TC_EUSER: it is not what they belong to. */
+int tc_export_base(struct tc_export *x, struct tc_err *err);
+/* Adds the adapters of our tensor of this name to it. */
+int tc_export_merge(struct tc_export *x, const char *ours, float *whole, struct tc_err *err);
+int tc_export_peft(struct tc_export *x, struct tc_err *err);
+
 #endif

@@ -15,7 +15,7 @@
 #include "io/formats/llmc.h"
 #include "src/model/model.h"
 
-enum tc_form { TC_FORM_OURS, TC_FORM_HF, TC_FORM_LLMC };
+enum tc_form { TC_FORM_OURS, TC_FORM_HF, TC_FORM_LLMC, TC_FORM_PEFT };   /* PEFT: adapters alone */
 
 /* One of their tensors, and which rows of ours it is. */
 struct tc_foreign_part {

@@ -5,6 +5,7 @@
  * loss head left them; each element has one owner (tc_owned_boxes), and a sum over all ranks, in which the others have
  * zeros, hands them out. */
 #include "src/forward/impl.h"
+#include "src/foreign/digest.h"
 #include "src/graph/shard_box.h"
 
 #include <stdlib.h>
@@ -40,14 +41,35 @@ static int load(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   return tc_run_load(&((struct tc_forward *)ctx)->run, c, TC_LOAD_OTHER_CONTEXT, err);
 }
 
+static int load_base(void *ctx, struct tc_ckpt *c, struct tc_err *err)
+{
+  return tc_run_load(&((struct tc_forward *)ctx)->run, c, TC_LOAD_OTHER_CONTEXT | TC_LOAD_BASE, err);
+}
+
+/* Adapters of a checkpoint, which may say what they belong to: base or a->foreign is what was loaded. */
+static int load_adapters(struct tc_forward *x, const struct tc_forward_args *a, struct tc_ckpt *base, struct tc_err *err)
+{
+  const struct tc_run *r = &x->run;
+  struct tc_ckpt *c = NULL;
+  uint64_t digest = 0;
+  if (a->peft) return tc_run_agree(r, tc_run_load_foreign(r, a->peft, 0, err), err);
+  TC_TRY(tc_ckpt_load_from(&c, a->adapter, load, x, r->world, r->rank_names, err));
+  int rc = *tc_ckpt_meta(c)->base ? tc_run_base_digest(r, base, a->foreign, &digest, err) : 0;
+  if (rc == 0) rc = tc_digest_check(tc_ckpt_meta(c)->base, digest, tc_ckpt_path(c), a->path, err);
+  tc_ckpt_close(c);
+  return rc;
+}
+
 static int load_weights(struct tc_forward *x, const struct tc_forward_args *a, struct tc_err *err)
 {
   const struct tc_run *r = &x->run;
   struct tc_ckpt *c = NULL;
-  if (a->foreign) return tc_run_agree(r, tc_run_load_foreign(r, a->foreign, 0, err), err);
-  TC_TRY(tc_ckpt_load_from(&c, a->path, load, x, r->world, r->rank_names, err));
+  int rc;
+  if (a->foreign) rc = tc_run_agree(r, tc_run_load_foreign(r, a->foreign, a->adapter ? TC_LOAD_BASE : 0, err), err);
+  else rc = tc_ckpt_load_from(&c, a->path, a->adapter ? load_base : load, x, r->world, r->rank_names, err);
+  if (rc == 0 && a->adapter) rc = load_adapters(x, a, c, err);
   tc_ckpt_close(c);
-  return 0;
+  return rc;
 }
 
 int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, struct tc_err *err)

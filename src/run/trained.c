@@ -161,6 +161,22 @@ static int take_tokenizer(struct tc_trained *m, const struct tc_ckpt *c, struct 
   return rc;
 }
 
+/* A checkpoint that has adapters and the weights beside them is the model with both. */
+static int find_adapter(struct tc_trained *m, const struct tc_ckpt *c, struct tc_err *err)
+{
+  char word[] = "adapter", *argv[] = { word };
+  struct tc_config *saved;
+  struct tc_err why;
+  int rc = 0;
+  if (m->adapter || tc_config_saved(&saved, tc_ckpt_meta(c)->config, 1, argv, &why) < 0) return 0;
+  if (*tc_ckpt_meta(c)->base)
+    rc = tc_fail(err, TC_EUSER, "%s has adapters alone: name the model that they belong to, which was ckpt.from = %.200s, and this one "
+                 "as --adapter", tc_ckpt_path(c), saved->ckpt_from);
+  else if (saved->train_lora) m->adapter = m->path;
+  tc_config_free(saved);
+  return rc;
+}
+
 static int open_ckpt(struct tc_trained *m, struct tc_err *err)
 {
   struct tc_ckpt *c;
@@ -169,7 +185,8 @@ static int open_ckpt(struct tc_trained *m, struct tc_err *err)
   int rc = 0;
   for (int i = 0; i < TC_CKPT_STEPS && again; i++) {
     TC_TRY(tc_ckpt_open(&c, m->path, err));
-    rc = i == 0 ? set_model(m, c, err) : 0;
+    rc = i == 0 ? find_adapter(m, c, err) : 0;
+    if (rc == 0 && i == 0) rc = set_model(m, c, err);
     if (rc == 0) rc = tc_ckpt_settle(c, m->path, take_tokenizer(m, c, err), &again, err);
     else again = false;
     tc_ckpt_close(c);
@@ -202,6 +219,7 @@ int tc_trained_open(struct tc_trained *m, struct tc_err *err)
   TC_TRY(tc_config_new(&m->cfg, m->n_flags, m->flag ? m->flag : none, err));
   if (tc_foreign_is(m->path)) TC_TRY(tc_foreign_open(&m->foreign, m->path, m->rope, m->cfg, err));
   else TC_TRY(open_ckpt(m, err));
+  if (m->adapter) TC_TRY(tc_trained_adapter(&m->peft, m->adapter, m->cfg, err));
   TC_TRY(find_tokenizer(m, err));
   if (m->tokenizer && !m->tokenizer_hash) m->tokenizer_hash = tc_tokenizer_hash(m->tokenizer);
   return 0;
@@ -216,6 +234,7 @@ void tc_trained_free(struct tc_trained *m)
 {
   if (m->tokenizer) tc_tokenizer_free(m->tokenizer);
   tc_foreign_close(m->foreign);
+  tc_foreign_close(m->peft);
   tc_config_free(m->cfg);
   free(m->flag);
 }

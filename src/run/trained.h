@@ -10,6 +10,8 @@
 struct tc_trained {
   const char *path;                    /* a checkpoint or a folder of them, or another program's model; borrowed */
   const char *tokenizer_file, *rope;   /* --tokenizer, --rope; NULL: not given; borrowed */
+  const char *adapter;                 /* --adapter, or path, if that has adapters, too: their path; NULL: none; borrowed */
+  struct tc_foreign *peft;             /* NULL: that is a checkpoint's; owned */
   struct tc_config *cfg;               /* the user's options with the model's sizes; owned */
   struct tc_foreign *foreign;          /* NULL: path is a checkpoint's; owned */
   struct tc_tokenizer *tokenizer;      /* NULL: none; owned */

@@ -183,13 +183,24 @@ int tc_run_check_model(const struct tc_run *r, const struct tc_ckpt *c, unsigned
   return rc;
 }
 
+static bool has_adapters(const struct tc_ckpt *c)
+{
+  for (int k = 0; k < tc_ckpt_n(c); k++)
+    if (tc_ends_with(tc_ckpt_at(c, k)->name, ".lora_a")) return true;
+  return false;
+}
+
 int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, unsigned how, struct tc_err *err)
 {
   const bool alone = *tc_ckpt_meta(c)->base, lora = r->opts.gpt.lora.rank > 0;
+  const bool unread = how & TC_LOAD_BASE ? r->use == TC_TO_TRAIN && how & TC_LOAD_WEIGHTS && !*r->cfg->ckpt_adapter : !lora;
   TC_TRY(tc_run_check_model(r, c, how, err));
   if (alone && (how & TC_LOAD_BASE || !lora))
     return tc_fail(err, TC_EUSER, "%s has adapters alone, and not the weights beside them: give the checkpoint that the adapters "
                    "belong to, and this one as ckpt.adapter (tercio train) or --adapter (tercio eval, sample)", tc_ckpt_path(c));
+  if (unread && has_adapters(c))
+    return tc_fail(err, TC_EUSER, "%s has adapters beside its weights, which would be left: tercio ckpt export --merge makes a model of "
+                   "both, ckpt.adapter = %.200s goes on from them", tc_ckpt_path(c), tc_ckpt_path(c));
   return load_all(r, &(struct source){ .ckpt = c }, how, err);
 }
 

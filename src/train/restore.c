@@ -84,24 +84,14 @@ static int refresh(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 
 /* ---- what stands beside adapters ------------------------------------------------------- */
 
-/* After c was loaded as the base; `known`: what identifies the one that the adapters belong to; "": any. */
-static int take_base(struct tc_train *t, struct tc_ckpt *c, const char *known, struct tc_err *err)
-{
-  char text[20];
-  TC_TRY(tc_run_base_digest(&t->run, c, NULL, &t->ckpt.base, err));
-  snprintf(text, sizeof text, TC_BASE_TEXT, t->ckpt.base);
-  if (!*known || !strcmp(known, text)) return 0;
-  return tc_fail(err, TC_EUSER, "the adapters belong to weights of digest %s, but those of ckpt.from = %.300s have %s: name the "
-                 "checkpoint that they were trained beside", known, tc_ckpt_path(c), text);
-}
-
-/* Loads the base from ckpt.from. */
-static int load_base(struct tc_train *t, const char *known, struct tc_err *err)
+/* Loads from ckpt.from what the adapters of `own` belong to. */
+static int load_base(struct tc_train *t, const struct tc_ckpt *own, struct tc_err *err)
 {
   struct loading l = { .t = t, .guarded = true, .another = true, .how = TC_LOAD_OTHER_CONTEXT | TC_LOAD_WEIGHTS | TC_LOAD_BASE };
   struct tc_ckpt *c = NULL;
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, t->run.rank_names, err));
-  const int rc = take_base(t, c, known, err);
+  int rc = tc_run_base_digest(&t->run, c, NULL, &t->ckpt.base, err);
+  if (rc == 0) rc = tc_digest_check(tc_ckpt_meta(own)->base, t->ckpt.base, tc_ckpt_path(own), tc_ckpt_path(c), err);
   tc_ckpt_close(c);
   return rc;
 }
@@ -126,13 +116,9 @@ static int load_adapter(struct tc_train *t, struct tc_err *err)
     return tc_run_agree(&t->run, rc, err);
   }
   TC_TRY(tc_ckpt_load_from(&c, path, load_adapter_of_run, t, t->run.world, t->run.rank_names, err));
-  char known[20], text[20];
-  snprintf(known, sizeof known, "%s", tc_ckpt_meta(c)->base);
-  snprintf(text, sizeof text, TC_BASE_TEXT, t->ckpt.base);
+  const int rc = tc_digest_check(tc_ckpt_meta(c)->base, t->ckpt.base, tc_ckpt_path(c), t->run.cfg->ckpt_from, err);
   tc_ckpt_close(c);
-  if (!*known || !strcmp(known, text)) return 0;
-  return tc_fail(err, TC_EUSER, "the adapters of ckpt.adapter = %.300s belong to weights of digest %s, but those of ckpt.from have %s",
-                 path, known, text);
+  return rc;
 }
 
 /* The same at the start. compare: the checkpoint is of a run with settings that may differ from this one's. */
@@ -199,7 +185,7 @@ static int resume_own(struct tc_train *t, int64_t step, bool *found, struct tc_e
   *found = c != NULL;
   if (!c) return 0;
   begin_after(t, c);
-  if (t->run.cfg->train_lora && *tc_ckpt_meta(c)->base) TC_TRY(load_base(t, tc_ckpt_meta(c)->base, err));
+  if (t->run.cfg->train_lora && *tc_ckpt_meta(c)->base) TC_TRY(load_base(t, c, err));
   return resume_from(t, c, true, err);
 }
 
@@ -231,7 +217,7 @@ static int start_from(struct tc_train *t, struct tc_err *err)
   }
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, t->run.rank_names, err));
   begin_after(t, c);
-  if (t->run.cfg->train_lora) TC_TRY(take_base(t, c, "", err));
+  if (t->run.cfg->train_lora) TC_TRY(tc_run_base_digest(&t->run, c, NULL, &t->ckpt.base, err));
   if (*t->run.cfg->ckpt_adapter) TC_TRY(load_adapter(t, err));
   TC_TRY(resume_from(t, c, l.resumes, err));
   t->ckpt.saved_step = -1;

@@ -165,7 +165,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
 {
   const struct tc_train_state *st = t->ckpt.state;
   const struct tc_train_tokenizer *k = &t->tokenizer;
-  char base[20] = "", *rollback = tc_rollback_text(t), *stop_if = tc_stop_if_text(&t->stop_if), *loop = tc_sprintf("%s%s", rollback, stop_if);
+  char base[TC_DIGEST_TEXT] = "", *rollback = tc_rollback_text(t), *stop_if = tc_stop_if_text(&t->stop_if), *loop = tc_sprintf("%s%s", rollback, stop_if);
   struct tc_ckpt_meta meta = {
     .step = step, .seed = (uint64_t)t->run.cfg->train_seed,
     .tokens = tc_train_tokens(t, step),
@@ -180,7 +180,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .lease = t->ckpt.owner ? tc_owner_lease(t->ckpt.owner) : NULL,
     .files = t->run.cfg->ckpt_files,
     .view = t->run.cfg->ckpt_view };
-  if (t->run.cfg->train_lora && !t->run.cfg->ckpt_base) snprintf(base, sizeof base, TC_BASE_TEXT, t->ckpt.base);
+  if (t->run.cfg->train_lora && !t->run.cfg->ckpt_base) tc_digest_text(base, t->ckpt.base);
   t->ckpt.begun_ns = tc_now_ns();
   t->ckpt.begun = true;
   tc_writer_go(t->ckpt.writer, &meta, t->log.file.fd >= 0 ? fcntl(t->log.file.fd, F_DUPFD_CLOEXEC, 0) : -1);

@@ -182,6 +182,57 @@ def check_gradient(d, family, case, more):
         fail_if(off > 2e-7 or any(found[n] > max(5e-7, 3 * peers[n]) for n in found), f'{family}: off')
 
 
+def file_loss(model, T):
+    """The mean loss of the text's first tokens, as tercio eval predicts them."""
+    x = torch.tensor(data[:16 * T + 1].astype(np.int64))
+    torch.nn.functional.softmax = softmax
+    with torch.no_grad():
+        logits = model(input_ids=x[:-1].view(16, T)).logits
+    return float(torch.nn.functional.cross_entropy(logits.reshape(-1, 256).double(), x[1:]))
+
+
+def eval_loss(d, *words):
+    data[:16 * int(words[-1]) + 1].tofile(f'{d}/eval.txt')
+    p = subprocess.run([tercio, 'eval', *words[:-1], '--data', f'{d}/eval.txt', '--json'], capture_output=True, text=True)
+    fail_if(p.returncode, p.stderr)
+    return json.loads(p.stdout)['results'][0]['loss']
+
+
+def close(what, a, b, most):
+    print(f'{what}: {a:.9g}, off by {abs(a - b) / b:.1e}', flush=True)
+    fail_if(abs(a - b) > most * b, f'{what}: {a} and {b}')
+
+
+def check_exports(d, family, case):
+    """Of a run that went on from PEFT's adapter."""
+    T = case['context']
+    tool('ckpt', 'export', f'{d}/ten/ckpt', '-o', f'{d}/peft', '--format', 'peft')
+    tool('ckpt', 'export', f'{d}/ten/ckpt', '-o', f'{d}/merged', '--merge')
+    adapted = file_loss(peft_model(d, f'{d}/peft'), T)
+    whole = transformers.AutoModelForCausalLM.from_pretrained(f'{d}/merged', dtype=torch.float32, attn_implementation='eager')
+    close(f'{family} merged', file_loss(whole, T), adapted, 1e-6)
+    close(f'{family} merged by PEFT', file_loss(peft_model(d, f'{d}/peft').merge_and_unload(), T), adapted, 1e-6)
+    for words in ([f'{d}/base/ckpt', '--adapter', f'{d}/ten/ckpt'], [f'{d}/base/ckpt', '--adapter', f'{d}/peft'],
+                  [f'{d}/hf', '--adapter', f'{d}/peft'], [f'{d}/hf', '--adapter', f'{d}/ten/ckpt'], [f'{d}/merged']):
+        close(f'{family} eval ' + ' '.join(w.replace(d, '') for w in words), eval_loss(d, *words, f'--model.context={T}', str(T)), adapted, 1e-6)
+
+
+def check_start(d, family, case, more):
+    """From the beginning: A random, B zero."""
+    T, words = case['context'], [f'--ckpt.from={d}/base/ckpt', '--train.lora=5', '--train.lora_alpha=12', *more]
+    train(d, 'zero', 1, *words, '--train.lr=0')
+    tool('ckpt', 'export', f'{d}/zero/ckpt', '-o', f'{d}/start', '--format', 'peft')
+    for n, x in tensors(f'{d}/zero/ckpt').items():
+        bound = np.sqrt(1 / np.prod(x.shape[1:])) * (1 + 1e-6)
+        if not n.startswith('optim.'):
+            fail_if(x.any() != n.endswith('lora_a') or abs(x).max() > bound, f'{n}: a beginning unlike PEFT\'s')
+            fail_if(n.endswith('lora_a') and abs(x.std() * 3 ** 0.5 / bound - 1) > 0.2, f'{n}: its deviation is {x.std()}')
+    one = train(d, 'own', STEPS, *words)
+    off = worst_of(one, steps_of(peft_model(d, f'{d}/start'), T, STEPS))
+    print(f'{family} from B = 0: ten steps {one[0]:.6f} to {one[-1]:.6f}, off by {off:.1e}', flush=True)
+    fail_if(off > 2e-6, 'off')
+
+
 def check(family, *more, layouts=True, **config):
     d, case = tempfile.mkdtemp(), CASES[family]
     make_base(d, case)
@@ -192,6 +243,8 @@ def check(family, *more, layouts=True, **config):
     off = worst_of(one, steps_of(peft_model(d, f'{d}/adapter'), case['context'], STEPS))
     print(f'{family}: ten steps {one[0]:.6f} to {one[-1]:.6f}, off by {off:.1e}', flush=True)
     fail_if(off > 2e-6, 'off')
+    check_exports(d, family, case)
+    check_start(d, family, case, more)
     for layout in LAYOUTS if layouts else []:
         n = worst_of(train(d, 'layout', STEPS, *words, f'--ckpt.adapter={d}/adapter', *layout), one)
         print(f'{family} {" ".join(layout)}: off by {n:.1e}', flush=True)
