@@ -295,6 +295,7 @@ test_headers = \
 # The longest first.
 script_tests = \
   %D%/mpi/m_eval \
+  %D%/mpi/m_lora \
   %D%/mpi/m_systems \
   %D%/mpi/m_tasks \
   %D%/check-cuda \

@@ -252,10 +252,33 @@ def check(family, *more, layouts=True, **config):
     shutil.rmtree(d)
 
 
+def make(out):
+    """Adapters and PEFT's figures, for two families."""
+    cases = []
+    for family in ('llama', 'qwen3', 'gpt2'):
+        d, case = tempfile.mkdtemp(), CASES[family]
+        make_base(d, case)
+        make_adapter(d, family, **(dict(use_rslora=True) if family == 'qwen3' else {}))
+        loss, grad = backward(d, family, case, torch.float64)
+        cases.append(dict(family=family, options=' '.join(f'--model.{k}={v}' for k, v in {**SIZES, **case}.items()), loss=loss,
+                          losses=list(steps_of(peft_model(d, f'{d}/adapter'), case['context'], STEPS)),
+                          grad={n: float(np.linalg.norm(g)) for n, g in grad.items()}))
+        os.makedirs(f'{out}/peft-{family}', exist_ok=True)
+        for name in ('adapter_config.json', 'adapter_model.safetensors'):
+            shutil.copy(f'{d}/adapter/{name}', f'{out}/peft-{family}/{name}')
+        config = json.load(open(f'{out}/peft-{family}/adapter_config.json'))
+        config['base_model_name_or_path'] = None
+        json.dump(config, open(f'{out}/peft-{family}/adapter_config.json', 'w'), indent=1)
+        shutil.rmtree(d)
+    dump(dict(peft=peft.__version__, torch=torch.__version__, transformers=transformers.__version__, cases=cases), open(f'{out}/lora.json', 'w'))
+
+
 def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    if sys.argv[3:4] == ['make']:
+        return make(sys.argv[4])
     for family in sys.argv[3:] or CASES:
         check(family, layouts=family in ('llama', 'qwen3', 'gpt2'))
 
