@@ -221,6 +221,7 @@ fault_tests = \
 
 # Damaged files, seeded: seconds as a test; fuzz_X.t --seconds 600 --seed N for long.
 fuzz_tests = \
+  %D%/fuzz/fuzz_adapter.t \
   %D%/fuzz/fuzz_config.t \
   %D%/fuzz/fuzz_data.t \
   %D%/fuzz/fuzz_hf.t \

@@ -228,13 +228,13 @@ static int check_file(const struct tc_foreign *x, struct tc_err *err)
 static int open_adapter(struct tc_foreign *x, const char *path, struct tc_config *c, struct tc_err *err)
 {
   json_t *o = NULL;
+  struct tc_err why;
   x->form = TC_FORM_HF;
   x->config_file = tc_sprintf("%s/" CONFIG, path);
   x->file = tc_sprintf("%s/" WEIGHTS, path);
   TC_TRY(tc_setup_model(c, &x->model, err));
   x->model = tc_model_complete(&x->model);
-  const char *architecture = tc_hf_architecture(&x->model, err);
-  if (!architecture) return tc_fail(err, TC_EUSER, "%s is for a class of Hugging Face, but of this model there is none", path);
+  if (!tc_hf_architecture(&x->model, &why)) return tc_fail(err, TC_EUSER, "%s is for a class of Hugging Face: %s", path, why.text);
   if (!tc_is_there(x->file)) return tc_fail(err, TC_EUSER, "%s does not exist: PEFT's folder has it", x->file);
   TC_TRY(tc_read_loose_json(&o, x->config_file, "file", MOST_BYTES, err));
   int rc = json_is_object(o) ? 0 : tc_fail(err, TC_EUSER, "%s is not an object of JSON", x->config_file);
