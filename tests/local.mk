@@ -486,6 +486,14 @@ test_files = \
   %D%/oracle/documents.json \
   %D%/oracle/hf_answers.py \
   %D%/oracle/families.json \
+  %D%/oracle/lora.json \
+  %D%/oracle/lora.py \
+  %D%/oracle/peft-gpt2/adapter_config.json \
+  %D%/oracle/peft-gpt2/adapter_model.safetensors \
+  %D%/oracle/peft-llama/adapter_config.json \
+  %D%/oracle/peft-llama/adapter_model.safetensors \
+  %D%/oracle/peft-qwen3/adapter_config.json \
+  %D%/oracle/peft-qwen3/adapter_model.safetensors \
   %D%/oracle/hf-llama/config.json \
   %D%/oracle/hf-llama/model-00001-of-00003.safetensors \
   %D%/oracle/hf-llama/model-00002-of-00003.safetensors \

@@ -30,10 +30,11 @@ enum kind { READ, NOTHING, IS_LORA, IS_NONE, PLAIN_INIT };
 static const struct { const char *name; enum kind kind; } members[] = {
   { "r", READ }, { "lora_alpha", READ }, { "use_rslora", READ }, { "lora_dropout", READ }, { "target_modules", READ },
   { "layers_to_transform", READ }, { "peft_type", IS_LORA }, { "bias", IS_NONE }, { "init_lora_weights", PLAIN_INIT },
-  { "fan_in_fan_out", NOTHING },  /* the matrices are [outputs, inputs] anyway; how the base is stored, its own folder says */
+  { "fan_in_fan_out", NOTHING },                 /* of the base's file; A and B are [outputs, inputs] anyway */
   { "layers_pattern", NOTHING }, { "base_model_name_or_path", NOTHING }, { "revision", NOTHING }, { "task_type", NOTHING },
   { "auto_mapping", NOTHING }, { "inference_mode", NOTHING }, { "peft_version", NOTHING }, { "loftq_config", NOTHING },
-  { "megatron_core", NOTHING }, { "runtime_config", NOTHING }, { "ensure_weight_tying", NOTHING }, { "qalora_group_size", NOTHING } };
+  { "megatron_core", NOTHING }, { "runtime_config", NOTHING }, { "ensure_weight_tying", NOTHING },
+  { "qalora_group_size", NOTHING } };
 enum { MEMBERS = sizeof members / sizeof *members };
 
 /* Whether a value says nothing. */
@@ -67,7 +68,8 @@ static int check_member(const char *path, const char *name, const json_t *v, str
 }
 
 /* A number of the configuration, within limits. */
-static int read_number(double *x, const json_t *o, const char *path, const char *name, double least, double most, struct tc_err *err)
+static int read_number(double *x, const json_t *o, const char *path, const char *name, double least, double most,
+                       struct tc_err *err)
 {
   const json_t *v = json_object_get(o, name);
   *x = json_number_value(v);
@@ -153,8 +155,7 @@ static int check_targets(const char *path, const json_t *o, struct tc_err *err)
                  json_is_string(v) ? "regular expressions are not read" : "it is none");
 }
 
-/* Of all parts, in pairs of A and B, keeps those of the matrices that the configuration means: the file must have both of each, and
- * nothing else. */
+/* Keeps the parts, pairs of A and B, of the matrices that the configuration means. */
 static int choose_parts(struct tc_foreign *x, const char *path, const json_t *o, struct tc_err *err)
 {
   const json_t *targets = json_object_get(o, "target_modules");
@@ -176,33 +177,30 @@ static int choose_parts(struct tc_foreign *x, const char *path, const json_t *o,
   return rc;
 }
 
-/* The patterns of the matrices that have adapters; "": all. */
-static char *rows_of(const struct tc_foreign *x)
+/* How many layers have a matrix of the name that ours[] has from its layer on. */
+static int64_t layers_with(const struct tc_foreign *x, const char *from_layer)
+{
+  int64_t n = 0;
+  for (int i = 0; i < x->n_parts; i += 2) n += !strcmp(strchr(x->part[i].ours + 2, '.'), from_layer);
+  return n;
+}
+
+/* The patterns of the matrices that have adapters; "": all of the n_all. One that all layers have is "h.*.NAME". */
+static char *rows_of(const struct tc_foreign *x, int n_all)
 {
   char *text = NULL;
   size_t size = 0;
   FILE *f = open_memstream(&text, &size);
   TC_ASSERT(f);
-  const struct tc_model *m = &x->model;
-  struct tc_foreign_part *all;
-  const int n_all = tc_adapter_parts(&all, m, 1), each = n_all / 2 / (int)m->layers;
-  bool any_left = false;
-  for (int k = 0; k < each; k++) {
-    int64_t layers = 0;
-    for (int pass = 0; pass < 2; pass++)
-      for (int i = 0; i < x->n_parts; i += 2) {
-        const char *name = strchr(x->part[i].ours + 2, '.'), *as = strchr(all[2 * k].ours + 2, '.');
-        if (strcmp(name, as)) continue;
-        if (pass == 0) layers++;
-        else if (layers < m->layers || x->part[i].layer == 0)
-          fprintf(f, "%sh.%.*s%.*s", ftell(f) ? "," : "", layers < m->layers ? (int)(name - x->part[i].ours - 2) : 1,
-                  layers < m->layers ? x->part[i].ours + 2 : "*", (int)(strlen(name) - strlen(".lora_a")), name);
-      }
-    any_left |= layers < m->layers;
+  for (int i = 0; i < x->n_parts && x->n_parts < n_all; i += 2) {
+    const struct tc_foreign_part *a = &x->part[i];
+    const char *name = strchr(a->ours + 2, '.');
+    const int n = (int)(strlen(name) - strlen(".lora_a"));
+    const char *sep = ftell(f) ? "," : "";
+    if (layers_with(x, name) < x->model.layers) fprintf(f, "%sh.%lld%.*s", sep, (long long)a->layer, n, name);
+    else if (a->layer == 0) fprintf(f, "%sh.*%.*s", sep, n, name);
   }
   fclose(f);
-  free(all);
-  if (!any_left) *text = '\0';
   return text;
 }
 
@@ -220,7 +218,8 @@ static int check_file(const struct tc_foreign *x, struct tc_err *err)
   }
   for (int i = 0; i < n && rc == 0; i++)
     if (!used[i])
-      rc = tc_fail(err, TC_EUSER, "%s: tensor %.150s is of no matrix that " CONFIG " means", x->file, tc_st_files_at(x->st, i)->name);
+      rc = tc_fail(err, TC_EUSER, "%s: tensor %.150s is of no matrix that " CONFIG " means", x->file,
+                   tc_st_files_at(x->st, i)->name);
   free(used);
   return rc;
 }
@@ -241,13 +240,14 @@ static int open_adapter(struct tc_foreign *x, const char *path, struct tc_config
   if (rc == 0) rc = read_config(x->config_file, o, c, err);
   if (rc == 0) rc = check_targets(x->config_file, o, err);
   if (rc == 0) x->n_parts = tc_adapter_parts(&x->part, &x->model, c->train_lora);
+  const int n_all = x->n_parts;
   if (rc == 0) rc = choose_parts(x, x->config_file, o, err);
   if (rc == 0) rc = tc_st_files_open(&x->st, x->file, err);
   if (rc == 0) rc = check_file(x, err);
   json_decref(o);
   if (rc < 0) return rc;
   tc_foreign_tensors(x);
-  char *rows = rows_of(x);
+  char *rows = rows_of(x, n_all);
   if (*c->train_lora_rows && strcmp(c->train_lora_rows, rows))
     rc = tc_fail(err, TC_EUSER, "%s is of train.lora_rows = \"%.200s\", which the options contradict: leave it out", path, rows);
   c->train_lora_rows = tc_pool_strdup(c->pool, rows);
@@ -267,50 +267,56 @@ int tc_adapter_open(struct tc_foreign **out, const char *path, struct tc_config 
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* The last word of a module's name, or two, if other modules of its layer have the same last one. */
-static const char *short_name(const char *const *module, int n, int i)
+/* The layer's modules: their names from the layer on, "self_attn.q_proj"; n of them. */
+static const char *in_layer(const char *module)
 {
-  const char *last = strrchr(module[i], '.');
-  for (int k = 0; k < n; k++) {
-    const char *other = strrchr(module[k], '.');
-    if (strcmp(other, last) || !strcmp(module[k], module[i])) continue;
-    const char *a = last - 1, *b = other - 1;
-    while (*a != '.') a--;
-    while (*b != '.') b--;
-    if (strcmp(a, b)) return a + 1;
-  }
+  while (*module < '0' || *module > '9') module++;
+  return strchr(module, '.') + 1;
+}
+
+/* The last word of module i's name, if no other module of the layer has it, else its name in the layer. */
+static const char *short_name(char *const *module, int n, int i)
+{
+  const char *name = in_layer(module[i]), *last = strrchr(name, '.');
+  for (int k = 0; k < n; k++)
+    if (k != i && !strcmp(strrchr(module[k], '.'), last)) return name;
   return last + 1;
+}
+
+/* target_modules of adapters part[n]: short names if all layers have the same, else those of all modules. */
+static json_t *targets_of(const struct tc_foreign_part *part, int n, const struct tc_model *m)
+{
+  struct tc_foreign_part *all;
+  const int each = tc_adapter_parts(&all, m, 1) / 2 / (int)m->layers, own = n / 2 / (int)m->layers;
+  char **layer = tc_calloc((size_t)each + 1, sizeof *layer);
+  json_t *targets = json_array();
+  bool even = n == 2 * own * m->layers;
+  for (int k = 0; k < each; k++) layer[k] = tc_adapter_module(&all[2 * k]);
+  for (int i = 0; i < n && even; i += 2) even = !strcmp(strchr(part[i].ours + 2, '.'), strchr(part[i % (2 * own)].ours + 2, '.'));
+  for (int i = 0; i < (even ? 2 * own : n); i += 2) {
+    char *module = tc_adapter_module(&part[i]);
+    int k = 0;
+    while (strcmp(in_layer(layer[k]), in_layer(module))) k++;
+    json_array_append_new(targets, json_string(even ? short_name(layer, each, k) : module));
+    free(module);
+  }
+  for (int k = 0; k < each; k++) free(layer[k]);
+  TC_FREE(layer, all);
+  return targets;
 }
 
 char *tc_adapter_config(const struct tc_foreign_part *part, int n, const struct tc_model *m, const struct tc_config *c)
 {
-  json_t *targets = json_array();
-  struct tc_foreign_part *all;
-  const int n_all = tc_adapter_parts(&all, m, 1);
-  const bool even = n % (2 * m->layers) == 0 && part[n - 2].layer == m->layers - 1;
-  char **module = tc_calloc((size_t)n_all / 2 + 1, sizeof *module);
-  for (int i = 0; i < n_all / 2; i++) module[i] = tc_adapter_module(&all[2 * i]);
-  const int each = n_all / 2 / (int)m->layers, chosen = n / 2 / (int)m->layers;
-  for (int i = 0; i < n / 2; i++) {
-    char *own = tc_adapter_module(&part[2 * i]);
-    int k = 0;
-    while (strcmp(module[k], own)) k++;
-    bool same = even;
-    for (int64_t l = 0; l < m->layers && same; l++)
-      same = !strcmp(strchr(part[2 * (i % chosen + l * chosen)].ours + 2, '.'), strchr(part[2 * (i % chosen)].ours + 2, '.'));
-    if (!same) json_array_append_new(targets, json_string(own));
-    else if (i < chosen) json_array_append_new(targets, json_string(short_name((const char *const *)module, each, k)));
-    free(own);
-  }
-  for (int i = 0; i < n_all / 2; i++) free(module[i]);
-  TC_FREE(module, all);
-  const double alpha = c->train_lora_alpha != TC_AUTO ? c->train_lora_alpha
-    : c->train_lora_scale == TC_LORA_RS ? sqrt((double)c->train_lora) : (double)c->train_lora;
-  json_t *o = json_pack("{s:s, s:n, s:s, s:s, s:b, s:b, s:b, s:o, s:o, s:n, s:I, s:o, s:s, s:b, s:b, s:{}, s:{}}",
+  const bool rs = c->train_lora_scale == TC_LORA_RS;
+  const double rank = (double)c->train_lora, alpha = c->train_lora_alpha != TC_AUTO ? c->train_lora_alpha : rs ? sqrt(rank) : rank;
+  json_t *o = json_pack("{s:s, s:n, s:s, s:s, s:b, s:b, s:b, s:n, s:I, s:o, s:s, s:b, s:b, s:{}, s:{}}",
     "peft_type", "LORA", "auto_mapping", "base_model_name_or_path", c->ckpt_from, "bias", "none", "fan_in_fan_out",
-    m->rope_theta < 0, "inference_mode", 1, "init_lora_weights", 1, "lora_alpha", alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha),
-    "lora_dropout", json_real((double)c->train_lora_dropout), "modules_to_save", "r", (json_int_t)c->train_lora, "target_modules", targets, "task_type", "CAUSAL_LM",
-    "use_dora", 0, "use_rslora", c->train_lora_scale == TC_LORA_RS, "rank_pattern", "alpha_pattern");
+    m->rope_theta < 0, "inference_mode", 1, "init_lora_weights", 1, "modules_to_save", "r", (json_int_t)c->train_lora,
+    "target_modules", targets_of(part, n, m), "task_type", "CAUSAL_LM", "use_dora", 0, "use_rslora", rs, "rank_pattern",
+    "alpha_pattern");
+  if (alpha == floor(alpha)) json_object_set_new(o, "lora_alpha", json_integer((json_int_t)alpha));
+  else tc_figure(o, "lora_alpha", alpha);
+  tc_figure(o, "lora_dropout", c->train_lora_dropout);
   char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
   json_decref(o);
   return text;

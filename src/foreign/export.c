@@ -40,7 +40,7 @@ static int find_tensor(const struct tc_export *x, const struct tc_foreign_part *
     return tc_fail(err, TC_EUSER, "%s has no tensor %s: not a checkpoint of this program's GPT",
                    c->path, t->ours);
   const struct tc_ckpt_tensor *ct = tc_ckpt_at(c, k);
-  if (ct->dtype != TC_F32 || tc_box_elems(ct->rank, ct->dim) != t->elems)
+  if ((ct->dtype != TC_F32 && !(x->base && ct->dtype == TC_BF16)) || tc_box_elems(ct->rank, ct->dim) != t->elems)
     return tc_fail(err, TC_EUSER, "%s: tensor %s is not the f32 tensor of %lld elements that its "
                    "model (%s) has", c->path, t->ours, (long long)t->elems,
                    c->m->meta.model);
@@ -55,7 +55,12 @@ static int read_whole(struct tc_export *x, int k, const struct tc_foreign_part *
   free(x->whole);
   x->whole = tc_malloc((size_t)t->elems * sizeof *x->whole);
   snprintf(x->whole_is, sizeof x->whole_is, "%s", t->ours);
-  TC_TRY(tc_ckpt_read(ckpt_of(x, t), k, zero, tc_ckpt_at(ckpt_of(x, t), k)->dim, x->whole, err));
+  const struct tc_ckpt_tensor *ct = tc_ckpt_at(ckpt_of(x, t), k);
+  uint16_t *bf16 = ct->dtype == TC_BF16 ? tc_malloc((size_t)t->elems * sizeof *bf16) : NULL;
+  const int rc = tc_ckpt_read(ckpt_of(x, t), k, zero, ct->dim, bf16 ? (void *)bf16 : x->whole, err);
+  for (int64_t i = 0; i < t->elems && bf16 && rc == 0; i++) x->whole[i] = tc_bf16_to_f32(bf16[i]);
+  free(bf16);
+  TC_TRY(rc);
   return x->o->merge ? tc_export_merge(x, t->ours, x->whole, err) : 0;
 }
 
@@ -68,7 +73,7 @@ int tc_export_part(struct tc_export *x, struct tc_output *f, const struct tc_for
   float *out = tc_malloc(BATCH * sizeof *out);
   uint16_t *bf16 = tc_malloc(BATCH * sizeof *bf16);
   int rc = 0;
-  if (tc_foreign_same_order(t, form) && !(x->o->merge && t->rank == 2)) {
+  if (tc_foreign_same_order(t, form) && !x->o->merge) {
     struct tc_ckpt_walk w;
     tc_ckpt_walk_new(&w, ckpt_of(x, t), k, 0, elems);
     while (rc == 0 && (rc = tc_ckpt_walk_next(&w, err)) == 1) {

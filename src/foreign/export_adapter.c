@@ -26,7 +26,8 @@ static int check_digest(const struct tc_export *x, struct tc_err *err)
     const int k = tc_ckpt_find(x->base, all[i].ours);
     if (k < 0) rc = tc_fail(err, TC_EUSER, "%s has no tensor %s", x->base->path, all[i].ours);
     if (k < 0) break;
-    const struct tc_ckpt_tensor *t = tc_ckpt_at(x->base, k), flat = { .name = t->name, .rank = 1, .dim = { tc_box_elems(t->rank, t->dim) } };
+    const struct tc_ckpt_tensor *t = tc_ckpt_at(x->base, k);
+    const struct tc_ckpt_tensor flat = { .name = t->name, .rank = 1, .dim = { tc_box_elems(t->rank, t->dim) } };
     if (t->dtype != TC_F32) rc = tc_fail(err, TC_EUSER, "%s: tensor %s is not of type f32", x->base->path, t->name);
     tc_ckpt_walk_new(&w, x->base, k, 0, flat.dim[0]);
     while (rc == 0 && (rc = tc_ckpt_walk_next(&w, err)) == 1) {
@@ -67,8 +68,8 @@ static int read_matrix(float **out, struct tc_ckpt *c, const struct tc_foreign_p
 }
 
 /* w[rows of t, cols] += factor B A. */
-static void add_product(float *w, const struct tc_foreign_part *t, const struct tc_foreign_part ab[2], const float *a, const float *b,
-                        float factor)
+static void add_product(float *w, const struct tc_foreign_part *t, const struct tc_foreign_part ab[2], const float *a,
+                        const float *b, float factor)
 {
   const int64_t rank = ab[0].rows, cols = t->cols;
   float *sum = tc_malloc((size_t)cols * sizeof *sum);

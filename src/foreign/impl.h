@@ -89,7 +89,7 @@ struct tc_export {
   int64_t bytes;                  /* of tensors written */
   float *whole; char whole_is[48];      /* the tensor in memory, and its name; owned */
   char **made; int n_made, cap_made;    /* complete files of the folder, which a later failure removes; owned */
-  /* Of a run with adapters, all owned: */
+  /* All owned, and NULL without adapters: */
   struct tc_config *cfg;          /* the run's options */
   struct tc_ckpt *base;           /* has the weights beside the adapters; may be c; NULL: not asked for */
   struct tc_foreign_part *hf, *adapter; int n_parts, n_adapters;      /* of the model; of the adapters, A and B in turn */
@@ -98,7 +98,8 @@ struct tc_export {
 /* The sizes of the checkpoint's model, which a class of Hugging Face has. TC_EUSER. */
 int tc_export_model(struct tc_export *x, struct tc_err *err);
 /* A tensor of theirs. */
-int tc_export_part(struct tc_export *x, struct tc_output *f, const struct tc_foreign_part *t, enum tc_form form, struct tc_err *err);
+int tc_export_part(struct tc_export *x, struct tc_output *f, const struct tc_foreign_part *t, enum tc_form form,
+                   struct tc_err *err);
 /* Whether a file may be made at this path: none may be there, nor is one made in a checkpoint. */
 int tc_export_free(const struct tc_export *x, const char *path, struct tc_err *err);
 /* A text, which it frees, as a file of its own. */

@@ -1,6 +1,7 @@
 /* parts.c - names, shapes and orders of tensors in other programs, as tables. */
 #include "src/foreign/parts.h"
 #include "src/model/hf.h"
+#include "src/model/transformer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -198,10 +199,9 @@ int tc_foreign_parts(struct tc_foreign_part **out, const struct tc_model *m, enu
 /* What is added to the name of our matrix for the part of it that this row's tensor is. */
 static const char *part_name(char map)
 {
-  static const struct { char map; const char *name; } names[] = { { 'q', ".q" }, { 'k', ".k" }, { 'v', ".v" }, { 'g', ".gate" }, { 'u', ".up" } };
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (names[i].map == map) return names[i].name;
-  return "";
+  static const char of_two[] = "gu", of_three[] = "qkv";
+  const char *two = strchr(of_two, map), *three = strchr(of_three, map);
+  return two ? tc_lora_part(1, (int)(two - of_two)) : three ? tc_lora_part(2, (int)(three - of_three)) : "";
 }
 
 /* A and B of a matrix of theirs. B has the rows of its matrix: all of ours, in the order of theirs, or a part in our order. */

@@ -12,8 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By a matrix's `cut`: the names of what it holds. */
-static const char *const part_name[3][3] = { { "" }, { ".gate", ".up" }, { ".q", ".k", ".v" } };
+const char *tc_lora_part(int cut, int i)
+{
+  static const char *const names[3][3] = { { "" }, { ".gate", ".up" }, { ".q", ".k", ".v" } };
+  return i < 3 ? names[cut][i] : NULL;
+}
 
 /* ---- which matrices ------------------------------------------------------------------ */
 
@@ -43,8 +46,8 @@ char *tc_lora_names(const struct tc_model *m, int64_t layer)
   char text[400] = "";
   for (int i = 0; i < 4; i++) {
     const int cut = has_parts(m) ? matrix[i].cut : 0;
-    for (int k = 0; k < 3 && part_name[cut][k]; k++)
-      tc_text_add(text, sizeof text, "%sh.%lld.%s%s", *text ? " " : "", (long long)layer, matrix[i].name, part_name[cut][k]);
+    for (int k = 0; tc_lora_part(cut, k); k++)
+      tc_text_add(text, sizeof text, "%sh.%lld.%s%s", *text ? " " : "", (long long)layer, matrix[i].name, tc_lora_part(cut, k));
   }
   return tc_strdup(text);
 }
@@ -82,7 +85,7 @@ struct part { const struct tc_product *of; const char *name; int64_t dim[TC_DIMS
 
 static struct part part_of(const struct tc_product *p, int i, int parts)
 {
-  struct part x = { .of = p, .name = part_name[parts > 1 ? p->cut : 0][i], .whole = parts == 1 };
+  struct part x = { .of = p, .name = tc_lora_part(parts > 1 ? p->cut : 0, i), .whole = parts == 1 };
   memcpy(x.dim, p->w, sizeof x.dim);
   if (x.whole) return x;
   const int64_t rest = p->w[p->cut - 1] - (parts - 1);   /* the first has more than one index where queries share a key */

@@ -48,6 +48,8 @@ bool tc_lora_has(const char *rows, const char *name);
 /* Local. The names of the matrices of a layer that may have adapters, with blanks between them; m is complete. Owned by the
  * caller. */
 char *tc_lora_names(const struct tc_model *m, int64_t layer);
+/* Local. What is added to a matrix's name for part i of those that it holds (graph/matrices.h: cut); NULL: there are fewer. */
+const char *tc_lora_part(int cut, int i);
 /* Local. TC_EUSER: one of the patterns matches no matrix. */
 int tc_lora_check(const struct tc_model *m, const char *rows, struct tc_err *err);
 

@@ -95,8 +95,8 @@ static int check(const struct tc_graph *g, struct tc_err *err)
   for (int32_t i = 0; i < g->n_params; i++) {
     const struct tc_param *p = &g->param[i];
     if (p->base && !p->frozen)
-      return tc_fail(err, TC_EUSER, "train.rows: with train.lora adapters alone train, but a row of frozen=no is for %s: train.lora = 0 "
-                     "would fit", p->name);
+      return tc_fail(err, TC_EUSER, "train.rows: with train.lora adapters alone train, but a row of frozen=no is for %s: "
+                     "train.lora = 0 would fit", p->name);
     if (p->frozen) continue;
     trained++;
     if (p->width != 1 && !tc_update_row[p->kind].mup)

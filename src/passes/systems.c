@@ -49,7 +49,7 @@ const struct tc_annotation tc_rows_tensor[] = {
   ROW("*.attn.cache", TP, S(1)),        ROW("*.attn.?_norm_whole.weight", TP, S(0)),
   ROW("*.mlp.fc.[wb]*", TP, S(0)),      ROW("*.mlp.gate_up.[wb]*", TP, S(1)),
   ROW("*.mlp.proj.weight", TP, S(1)),
-  /* Of adapters what reads a split input or makes a split output; the other matrix has the rank as its rows or columns. */
+  /* Adapters: what reads a split input or makes a split output. */
   ROW("*.attn.qkv*.lora_b", TP, S(0)),  ROW("*.mlp.fc.lora_b", TP, S(0)),
   ROW("*.mlp.gate_up*.lora_b", TP, S(1)), ROW("*.proj.lora_a", TP, S(1)), END };
 const struct tc_annotation tc_rows_sequence[] = {

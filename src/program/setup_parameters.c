@@ -16,12 +16,12 @@ int tc_setup_lora(struct tc_lora *l, const struct tc_config *c, const struct tc_
   if (!c->train_lora) {
     if (!*c->train_lora_rows && c->train_lora_alpha == TC_AUTO && !(c->train_lora_dropout > 0) && stored == TC_DTYPE_AUTO &&
         !c->ckpt_base) return 0;
-    return tc_fail(err, TC_EUSER, "train.lora_rows, train.lora_alpha, train.lora_dropout, train.frozen_type and ckpt.base have no effect "
-                   "without train.lora, the rank of adapters: train.lora = 16 would fit");
+    return tc_fail(err, TC_EUSER, "train.lora_rows, train.lora_alpha, train.lora_dropout, train.frozen_type and ckpt.base have no "
+                   "effect without train.lora, the rank of adapters: train.lora = 16 would fit");
   }
   if (stored == TC_BF16 && used == TC_F32)
-    return tc_fail(err, TC_EUSER, "train.frozen_type = bf16 stores weights in the type in which they are used, but train.precision is "
-                   "fp32; train.precision = bf16 would fit, or train.frozen_type = fp32");
+    return tc_fail(err, TC_EUSER, "train.frozen_type = bf16 stores weights in the type in which they are used, but "
+                   "train.precision is fp32; train.precision = bf16 would fit, or train.frozen_type = fp32");
   return tc_lora_check(m, c->train_lora_rows, err);
 }
 

@@ -92,8 +92,8 @@ static int take_lora(struct tc_config *c, const struct tc_config *saved, const c
     || (c->train_lora_alpha != TC_AUTO && c->train_lora_alpha != saved->train_lora_alpha)
     || (c->train_lora_scale != TC_LORA_PLAIN && c->train_lora_scale != saved->train_lora_scale);
   if (differs)
-    return tc_fail(err, TC_EUSER, "the adapters of %s have another train.lora, lora_rows, lora_alpha or lora_scale than the options: leave "
-                   "these out", path);
+    return tc_fail(err, TC_EUSER, "the adapters of %s have another train.lora, lora_rows, lora_alpha or lora_scale than the options: "
+                   "leave these out", path);
   c->train_lora = saved->train_lora;
   c->train_lora_rows = tc_pool_strdup(c->pool, saved->train_lora_rows);
   c->train_lora_alpha = saved->train_lora_alpha;
@@ -170,8 +170,8 @@ static int find_adapter(struct tc_trained *m, const struct tc_ckpt *c, struct tc
   int rc = 0;
   if (m->adapter || tc_config_saved(&saved, tc_ckpt_meta(c)->config, 1, argv, &why) < 0) return 0;
   if (*tc_ckpt_meta(c)->base)
-    rc = tc_fail(err, TC_EUSER, "%s has adapters alone: name the model that they belong to, which was ckpt.from = %.200s, and this one "
-                 "as --adapter", tc_ckpt_path(c), saved->ckpt_from);
+    rc = tc_fail(err, TC_EUSER, "%s has adapters alone: name the model that they belong to, which was ckpt.from = %.200s, and this "
+                 "one as --adapter", tc_ckpt_path(c), saved->ckpt_from);
   else if (saved->train_lora) m->adapter = m->path;
   tc_config_free(saved);
   return rc;
@@ -217,6 +217,8 @@ int tc_trained_open(struct tc_trained *m, struct tc_err *err)
 {
   char *none[] = { NULL };
   TC_TRY(tc_config_new(&m->cfg, m->n_flags, m->flag ? m->flag : none, err));
+  if (m->cfg->train_lora || *m->cfg->ckpt_adapter)
+    return tc_fail(err, TC_EUSER, "train.lora and ckpt.adapter are of a training; --adapter PATH gives the model adapters");
   if (tc_foreign_is(m->path)) TC_TRY(tc_foreign_open(&m->foreign, m->path, m->rope, m->cfg, err));
   else TC_TRY(open_ckpt(m, err));
   if (m->adapter) TC_TRY(tc_trained_adapter(&m->peft, m->adapter, m->cfg, err));

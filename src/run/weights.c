@@ -60,21 +60,49 @@ static void convert(void *to, int dtype, const void *from, int64_t n)
   for (int64_t i = 0; i < n && dtype == TC_F32; i++) ((float *)to)[i] = tc_bf16_to_f32(bf16[i]);
 }
 
+/* Reads tensor k of a source as numbers of a type, and calls take(ctx, part, values) for parts of the box, rows that follow each
+ * other, of so few that little memory is needed. */
+typedef void take_fn(void *ctx, const struct tc_box *part, const void *value);
+static int read_parts(const struct source *s, int k, const struct tc_box *box, int dtype, take_fn *take, void *ctx,
+                      struct tc_err *err)
+{
+  enum { MOST = 1 << 22 };
+  const struct tc_ckpt_tensor *t = source_at(s, k);
+  const bool converts = dtype != t->dtype;
+  const int64_t row = t->rank ? tc_box_elems(t->rank - 1, box->count + 1) : 1, rows = t->rank ? box->count[0] : 1;
+  const int64_t each = TC_MAX(TC_MIN(rows, MOST / TC_MAX(row, 1)), 1);
+  void *read = tc_malloc((size_t)(each * row) * tc_dtype_bytes(t->dtype) + 1);
+  void *converted = converts ? tc_malloc((size_t)(each * row) * tc_dtype_bytes(dtype) + 1) : NULL;
+  int rc = 0;
+  for (int64_t at = 0; at < rows && rc == 0; at += each) {
+    struct tc_box part = *box;
+    if (t->rank) part.start[0] += at, part.count[0] = TC_MIN(each, rows - at);
+    rc = source_read(s, k, &part, read, err);
+    if (rc == 0 && converts) convert(converted, dtype, read, tc_box_elems(t->rank, part.count));
+    if (rc == 0) take(ctx, &part, converts ? converted : read);
+  }
+  TC_FREE(read, converted);
+  return rc;
+}
+
+/* Where a box goes in a rank's memory. */
+struct loading { struct tc_device *d; const struct tc_tensor *x; char *p; };
+
+static void put_part(void *loading, const struct tc_box *part, const void *value)
+{
+  struct loading *l = loading;
+  const int64_t bytes = tc_box_bytes(l->x->dtype, l->x->rank, part->count);
+  l->d->ops->copy(l->d, l->p, value, bytes);
+  l->p += bytes;
+}
+
 /* Reads a box into the rank's memory at `p`, as the tensor's type. */
 static int load_box(const struct tc_run *r, const struct source *s, int k, const struct tc_tensor *x,
                     const struct tc_box *box, char *p, struct tc_err *err)
 {
-  struct tc_device *d = r->device;
-  const int64_t n = tc_box_elems(x->rank, box->count), bytes = tc_box_bytes(x->dtype, x->rank, box->count);
-  const bool converts = x->dtype != source_at(s, k)->dtype;
-  if (!converts && !d->ops->separate) return source_read(s, k, box, p, err);
-  void *read = tc_malloc((size_t)TC_MAX(tc_box_bytes(source_at(s, k)->dtype, x->rank, box->count), 1));
-  void *converted = converts ? tc_malloc((size_t)TC_MAX(bytes, 1)) : NULL;
-  int rc = source_read(s, k, box, read, err);
-  if (converts && !rc) convert(converted, x->dtype, read, n);
-  if (rc == 0) d->ops->copy(d, p, converts ? converted : read, bytes);
-  TC_FREE(read, converted);
-  return rc;
+  struct loading l = { r->device, x, p };
+  if (x->dtype == source_at(s, k)->dtype && !r->device->ops->separate) return source_read(s, k, box, p, err);
+  return read_parts(s, k, box, x->dtype, put_part, &l, err);
 }
 
 /* Whether a tensor is a weight beside adapters. */
@@ -199,8 +227,8 @@ int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, unsigned how, struct 
     return tc_fail(err, TC_EUSER, "%s has adapters alone, and not the weights beside them: give the checkpoint that the adapters "
                    "belong to, and this one as ckpt.adapter (tercio train) or --adapter (tercio eval, sample)", tc_ckpt_path(c));
   if (unread && has_adapters(c))
-    return tc_fail(err, TC_EUSER, "%s has adapters beside its weights, which would be left: tercio ckpt export --merge makes a model of "
-                   "both, ckpt.adapter = %.200s goes on from them", tc_ckpt_path(c), tc_ckpt_path(c));
+    return tc_fail(err, TC_EUSER, "%s has adapters beside its weights, which would be left: tercio ckpt export --merge makes a model "
+                   "of both, ckpt.adapter = %.200s goes on from them", tc_ckpt_path(c), tc_ckpt_path(c));
   return load_all(r, &(struct source){ .ckpt = c }, how, err);
 }
 
@@ -211,24 +239,12 @@ int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, unsi
 
 /* ---- the digest of a base ------------------------------------------------------------------------- */
 
-/* Adds that of a box, read in parts of at most so many elements. */
-static int digest_box(const struct source *s, int k, const struct tc_box *box, uint64_t *digest, struct tc_err *err)
+struct digesting { const struct tc_ckpt_tensor *t; uint64_t sum; };
+
+static void digest_part(void *digesting, const struct tc_box *part, const void *value)
 {
-  enum { MOST = 1 << 22 };
-  const struct tc_ckpt_tensor *t = source_at(s, k);
-  const int64_t row = tc_box_elems(t->rank - 1, box->count + 1), rows = TC_MAX(1, MOST / TC_MAX(row, 1));
-  struct tc_box part = *box;
-  int rc = 0;
-  part.count[0] = TC_MIN(rows, box->count[0]);
-  float *value = tc_malloc((size_t)TC_MAX(part.count[0] * row, 1) * sizeof *value);
-  for (int64_t at = 0; at < box->count[0] && rc == 0; at += rows) {
-    part.start[0] = box->start[0] + at;
-    part.count[0] = TC_MIN(rows, box->count[0] - at);
-    rc = source_read(s, k, &part, value, err);
-    if (rc == 0) *digest += tc_digest_box(t, part.start, part.count, value);
-  }
-  free(value);
-  return rc;
+  struct digesting *x = digesting;
+  x->sum += tc_digest_box(x->t, part->start, part->count, value);
 }
 
 static int digest_share(const struct tc_run *r, const struct source *s, uint64_t *digest, struct tc_err *err)
@@ -239,7 +255,10 @@ static int digest_share(const struct tc_run *r, const struct source *s, uint64_t
     struct tc_box own[TC_BOXES];
     if (!is_of_base(g, &g->tensor[t])) continue;
     const int n = tc_owned_boxes(&g->tensor[t], r->mesh, r->rank, own);
-    for (int b = 0; b < n; b++) TC_TRY(digest_box(s, source_find(s, g->tensor[t].name), &own[b], digest, err));
+    const int k = source_find(s, g->tensor[t].name);
+    struct digesting x = { source_at(s, k), 0 };
+    for (int b = 0; b < n; b++) TC_TRY(read_parts(s, k, &own[b], TC_F32, digest_part, &x, err));
+    *digest += x.sum;
   }
   return 0;
 }

@@ -21,8 +21,8 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
   if (!*t->run.cfg->run_out) return tc_fail(err, TC_EUSER, "run.out can't be empty: name a folder");
   const struct tc_config *c = t->run.cfg;
   if (c->train_lora && !*c->ckpt_from && (!c->ckpt_base || *c->ckpt_adapter))
-    return tc_fail(err, TC_EUSER, "train.lora: no checkpoint would have the weights beside the adapters: ckpt.from = CHECKPOINT names "
-                   "those that a model was trained to, ckpt.base = yes would save random ones");
+    return tc_fail(err, TC_EUSER, "train.lora: no checkpoint would have the weights beside the adapters: ckpt.from = CHECKPOINT "
+                   "names those that a model was trained to, ckpt.base = yes would save random ones");
   TC_TRY(tc_stop_if_read(&t->stop_if, t->run.cfg, err));
   return tc_fault_parse(&t->fault, t->run.cfg->run_fault, t->run.ranks->world, err);
 }

@@ -207,8 +207,8 @@ static int start_from(struct tc_train *t, struct tc_err *err)
   struct tc_ckpt *c = NULL;
   TC_TRY(tc_comm_max_i64(t->run.world, &own, 1, err));
   if (t->run.cfg->train_lora && state == TC_STATE_ALL)
-    return tc_fail(err, TC_EUSER, "ckpt.from_state = all: with train.lora ckpt.from has the weights beside the adapters, which are taken "
-                   "alone; ckpt.from_state = weights would fit, and ckpt.adapter for adapters");
+    return tc_fail(err, TC_EUSER, "ckpt.from_state = all: with train.lora ckpt.from has the weights beside the adapters, which are "
+                   "taken alone; ckpt.from_state = weights would fit, and ckpt.adapter for adapters");
   t->ckpt.weights_alone = t->run.cfg->train_lora || state == TC_STATE_WEIGHTS || (state == TC_STATE_AUTO && !own);
   l.resumes = !t->ckpt.weights_alone;
   if (t->ckpt.weights_alone) {

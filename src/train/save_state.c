@@ -23,6 +23,7 @@ struct tc_train_state {
   struct tc_ckpt_slice *slice;
   int n_slices;
   char *config, *mesh, *nodes, *data;
+  char base[TC_DIGEST_TEXT];     /* what adapters without the weights beside them belong to; else "" */
   char **model;                  /* [run.n_stages]: with the context of each stage */
   int64_t copy;                  /* the last one from the device; 0: none */
 };
@@ -123,6 +124,7 @@ int tc_train_writer_open(struct tc_train *t, struct tc_err *err)
   st->model = tc_calloc((size_t)t->run.n_stages, sizeof *st->model);
   for (int k = 0; k < t->run.n_stages; k++) st->model[k] = tc_model_text(&t->run.stage[k].opts.model);
   st->config = tc_config_text(t->run.cfg);
+  if (t->run.cfg->train_lora && !t->run.cfg->ckpt_base) tc_digest_text(st->base, t->ckpt.base);
   tc_train_tokenizer_find(t);
   st->data = tc_resume_data(t);
   st->mesh = tc_resume_mesh(t);
@@ -165,7 +167,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
 {
   const struct tc_train_state *st = t->ckpt.state;
   const struct tc_train_tokenizer *k = &t->tokenizer;
-  char base[TC_DIGEST_TEXT] = "", *rollback = tc_rollback_text(t), *stop_if = tc_stop_if_text(&t->stop_if), *loop = tc_sprintf("%s%s", rollback, stop_if);
+  char *rollback = tc_rollback_text(t), *stop_if = tc_stop_if_text(&t->stop_if), *loop = tc_sprintf("%s%s", rollback, stop_if);
   struct tc_ckpt_meta meta = {
     .step = step, .seed = (uint64_t)t->run.cfg->train_seed,
     .tokens = tc_train_tokens(t, step),
@@ -173,14 +175,13 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .config = st->config, .data = st->data, .mesh = st->mesh, .nodes = st->nodes, .system = t->run.opts.system->name,
     .job = t->run.ranks->job, .restart = t->run.ranks->restart,
     .rank_names = (const char *const *)t->run.rank_names, .version = PACKAGE_VERSION, .stack = t->run.stack,
-    .tuned = t->run.tuned, .base = base,
+    .tuned = t->run.tuned, .base = st->base,
     .loop = loop,
     .attached = { { .name = k->text ? TC_TOKENIZER_FILE : NULL, .data = k->text, .bytes = (int64_t)k->bytes },
                   { .name = k->beside ? TC_BESIDE_FILE : NULL, .data = k->beside, .bytes = k->beside_bytes } },
     .lease = t->ckpt.owner ? tc_owner_lease(t->ckpt.owner) : NULL,
     .files = t->run.cfg->ckpt_files,
     .view = t->run.cfg->ckpt_view };
-  if (t->run.cfg->train_lora && !t->run.cfg->ckpt_base) tc_digest_text(base, t->ckpt.base);
   t->ckpt.begun_ns = tc_now_ns();
   t->ckpt.begun = true;
   tc_writer_go(t->ckpt.writer, &meta, t->log.file.fd >= 0 ? fcntl(t->log.file.fd, F_DUPFD_CLOEXEC, 0) : -1);
