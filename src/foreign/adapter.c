@@ -250,7 +250,7 @@ static int open_adapter(struct tc_foreign *x, const char *path, struct tc_config
   char *rows = rows_of(x, n_all);
   if (*c->train_lora_rows && strcmp(c->train_lora_rows, rows))
     rc = tc_fail(err, TC_EUSER, "%s is of train.lora_rows = \"%.200s\", which the options contradict: leave it out", path, rows);
-  c->train_lora_rows = tc_pool_strdup(c->pool, rows);
+  if (strcmp(c->train_lora_rows, rows)) c->train_lora_rows = tc_pool_strdup(c->pool, rows);
   free(rows);
   return rc;
 }

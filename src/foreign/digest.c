@@ -49,7 +49,7 @@ char *tc_digest_text(char text[TC_DIGEST_TEXT], uint64_t digest)
 int tc_digest_check(const char *known, uint64_t digest, const char *adapters, const char *base, struct tc_err *err)
 {
   char text[TC_DIGEST_TEXT];
-  if (!*known || !strcmp(known, tc_digest_text(text, digest))) return 0;
+  if (!strcmp(known, tc_digest_text(text, digest))) return 0;
   return tc_fail(err, TC_EUSER, "the adapters of %.300s belong to weights of digest %s, but those of %.300s have %s: name the "
                  "checkpoint that they were trained beside", adapters, known, base, text);
 }

@@ -13,7 +13,7 @@ enum { TC_DIGEST_TEXT = 17 };
 char *tc_digest_text(char text[TC_DIGEST_TEXT], uint64_t digest);
 
 /* Local. TC_EUSER: `known`, what the adapters of a path are noted to belong to, is not the digest of the base, which is another
- * path's. "": nothing is noted. */
+ * path's. */
 int tc_digest_check(const char *known, uint64_t digest, const char *adapters, const char *base, struct tc_err *err);
 
 #endif

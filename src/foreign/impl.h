@@ -77,7 +77,7 @@ int tc_beside_put(struct tc_special *s, const struct tc_ckpt *c, struct tc_err *
  * an export would write. Owned by the caller. */
 json_t *tc_left_out(const char *dir, struct tc_hf_ids ids);
 
-/* ---- export.c, export_adapter.c ---- */
+/* ---- export.c, export_adapter.c, export_part.c, merge_adapters.c ---- */
 
 struct tc_export {
   const struct tc_export_opts *o;
@@ -97,11 +97,17 @@ struct tc_export {
 };
 /* The sizes of the checkpoint's model, which a class of Hugging Face has. TC_EUSER. */
 int tc_export_model(struct tc_export *x, struct tc_err *err);
+/* The index of the checkpoint's tensor of a part, which must be f32 and of the model's size; TC_EUSER. */
+int tc_export_find(const struct tc_export *x, const struct tc_foreign_part *t, struct tc_err *err);
+/* Writes n values in the export's type; bf16[n] is scratch. */
+int tc_export_values(struct tc_export *x, struct tc_output *f, const float *v, int64_t n, uint16_t *bf16, struct tc_err *err);
 /* A tensor of theirs. */
 int tc_export_part(struct tc_export *x, struct tc_output *f, const struct tc_foreign_part *t, enum tc_form form,
                    struct tc_err *err);
 /* Whether a file may be made at this path: none may be there, nor is one made in a checkpoint. */
 int tc_export_free(const struct tc_export *x, const char *path, struct tc_err *err);
+/* A file beside the weights: the bytes, then `end`. */
+int tc_export_bytes(struct tc_export *x, const char *name, const char *text, int64_t bytes, const char *end, struct tc_err *err);
 /* A text, which it frees, as a file of its own. */
 int tc_export_text(struct tc_export *x, const char *name, char *text, struct tc_err *err);
 /* What the run's options say of adapters, and those that the checkpoint has. */

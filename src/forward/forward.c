@@ -5,7 +5,6 @@
  * loss head left them; each element has one owner (tc_owned_boxes), and a sum over all ranks, in which the others have
  * zeros, hands them out. */
 #include "src/forward/impl.h"
-#include "src/foreign/digest.h"
 #include "src/graph/shard_box.h"
 
 #include <stdlib.h>
@@ -54,8 +53,9 @@ static int load_adapters(struct tc_forward *x, const struct tc_forward_args *a, 
   uint64_t digest = 0;
   if (a->peft) return tc_run_agree(r, tc_run_load_foreign(r, a->peft, 0, err), err);
   TC_TRY(tc_ckpt_load_from(&c, a->adapter, load, x, r->world, r->rank_names, err));
-  int rc = *tc_ckpt_meta(c)->base ? tc_run_base_digest(r, base, a->foreign, &digest, err) : 0;
-  if (rc == 0) rc = tc_digest_check(tc_ckpt_meta(c)->base, digest, tc_ckpt_path(c), a->path, err);
+  int rc = 0;
+  if (a->adapter != a->path) rc = tc_run_base_digest(r, base, a->foreign, &digest, err);
+  if (a->adapter != a->path && rc == 0) rc = tc_run_check_base(r, c, digest, a->path, err);
   tc_ckpt_close(c);
   return rc;
 }

@@ -44,7 +44,7 @@ struct tc_product {
   int64_t w[TC_DIMS], y[TC_DIMS];
   int cut;                       /* 1 + the dimension of w that holds several matrices (graph/matrices.h); 0: none */
 };
-/* A product of x [N, inputs] and a new weight, and a new bias if `biased`. */
+/* linear.c. A product of x [N, inputs] and a new weight, what its adapters add, and a new bias if `biased`. */
 int32_t tc_build_linear(struct tc_build *b, int32_t x, const char *layer, const char *name,
                         const struct tc_product *p, bool biased, float std);
 

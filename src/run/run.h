@@ -147,6 +147,8 @@ int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, unsi
 /* Collective, after loads with TC_LOAD_BASE. *digest <- that of the base (foreign/digest.h), of which each rank reads a share once
  * more, from c or, if that is NULL, f. */
 int tc_run_base_digest(const struct tc_run *r, struct tc_ckpt *c, const struct tc_foreign *f, uint64_t *digest, struct tc_err *err);
+/* Collective. TC_EUSER: the adapters of a checkpoint belong to other weights than those of this digest, which `base` has. */
+int tc_run_check_base(const struct tc_run *r, struct tc_ckpt *adapters, uint64_t digest, const char *base, struct tc_err *err);
 
 /* ---- the end ---- */
 

@@ -276,3 +276,13 @@ int tc_run_base_digest(const struct tc_run *r, struct tc_ckpt *c, const struct t
   free(all);
   return rc;
 }
+
+int tc_run_check_base(const struct tc_run *r, struct tc_ckpt *adapters, uint64_t digest, const char *base, struct tc_err *err)
+{
+  const char *noted = tc_ckpt_meta(adapters)->base;
+  char text[TC_DIGEST_TEXT];
+  uint64_t own;
+  if (*noted) return tc_digest_check(noted, digest, tc_ckpt_path(adapters), base, err);
+  TC_TRY(tc_run_base_digest(r, adapters, NULL, &own, err));      /* it has these weights itself */
+  return tc_digest_check(tc_digest_text(text, own), digest, tc_ckpt_path(adapters), base, err);
+}

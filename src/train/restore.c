@@ -2,7 +2,6 @@
  * train.rollback allows, after a bad step (rollback.c). Each rank reads the boxes that it stores, from whichever files
  * have them. */
 #include "io/ckpt/ckpt.h"
-#include "src/foreign/digest.h"
 #include "src/train/parts.h"
 
 #include <stdlib.h>
@@ -84,14 +83,17 @@ static int refresh(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 
 /* ---- what stands beside adapters ------------------------------------------------------- */
 
-/* Loads from ckpt.from what the adapters of `own` belong to. */
-static int load_base(struct tc_train *t, const struct tc_ckpt *own, struct tc_err *err)
+/* The weights beside the adapters of `own`, this run's: from ckpt.from, unless it has them itself. */
+static int load_base(struct tc_train *t, struct tc_ckpt *own, struct tc_err *err)
 {
+  if (!*tc_ckpt_meta(own)->base) return t->run.cfg->ckpt_base ? 0 : tc_run_base_digest(&t->run, own, NULL, &t->ckpt.base, err);
+  if (!*t->run.cfg->ckpt_from)
+    return tc_fail(err, TC_EUSER, "%s has adapters alone: ckpt.from = CHECKPOINT has to name the weights beside them", tc_ckpt_path(own));
   struct loading l = { .t = t, .guarded = true, .another = true, .how = TC_LOAD_OTHER_CONTEXT | TC_LOAD_WEIGHTS | TC_LOAD_BASE };
   struct tc_ckpt *c = NULL;
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, t->run.rank_names, err));
   int rc = tc_run_base_digest(&t->run, c, NULL, &t->ckpt.base, err);
-  if (rc == 0) rc = tc_digest_check(tc_ckpt_meta(own)->base, t->ckpt.base, tc_ckpt_path(own), tc_ckpt_path(c), err);
+  if (rc == 0) rc = tc_run_check_base(&t->run, own, t->ckpt.base, tc_ckpt_path(c), err);
   tc_ckpt_close(c);
   return rc;
 }
@@ -116,7 +118,7 @@ static int load_adapter(struct tc_train *t, struct tc_err *err)
     return tc_run_agree(&t->run, rc, err);
   }
   TC_TRY(tc_ckpt_load_from(&c, path, load_adapter_of_run, t, t->run.world, t->run.rank_names, err));
-  const int rc = tc_digest_check(tc_ckpt_meta(c)->base, t->ckpt.base, tc_ckpt_path(c), t->run.cfg->ckpt_from, err);
+  const int rc = tc_run_check_base(&t->run, c, t->ckpt.base, t->run.cfg->ckpt_from, err);
   tc_ckpt_close(c);
   return rc;
 }
@@ -185,7 +187,7 @@ static int resume_own(struct tc_train *t, int64_t step, bool *found, struct tc_e
   *found = c != NULL;
   if (!c) return 0;
   begin_after(t, c);
-  if (t->run.cfg->train_lora && *tc_ckpt_meta(c)->base) TC_TRY(load_base(t, c, err));
+  if (t->run.cfg->train_lora) TC_TRY(load_base(t, c, err));
   return resume_from(t, c, true, err);
 }
 

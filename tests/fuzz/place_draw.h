@@ -147,7 +147,7 @@ static void draw_idiom(struct draw *d)
 static bool is_own(const char *flag)
 {
   static const char *const own[] = { "--model", "--data", "--train.global", "--train.drop", "--train.prec", "--train.grad_type",
-                                     "--train.rows" };
+                                     "--train.rows", "--train.lora", "--ckpt.base" };
   for (size_t i = 0; i < sizeof own / sizeof *own; i++)
     if (!strncmp(flag, own[i], strlen(own[i]))) return true;
   return false;
@@ -304,7 +304,7 @@ static void draw_lora(struct draw *d)
   if (chance(d, 4)) flag(d, "--train.lora_scale=rs");
   if (chance(d, 4)) flag(d, "--train.lora_dropout=0.2");
   if (chance(d, 4)) flag(d, "--train.frozen_type=fp32");
-  if (chance(d, 4)) flag(d, "--ckpt.base=yes");
+  flag(d, "--ckpt.base=yes");                    /* the base is random */
 }
 
 /* A third of the layouts is without rows, so that the built-in ones place everything. */
