@@ -68,6 +68,7 @@ int tc_lora_check(const struct tc_model *model, const char *rows, struct tc_err 
 {
   const struct tc_model m = tc_model_complete(model);
   int rc = 0;
+  if (*rows && !rows[strspn(rows, ", ")]) return tc_fail(err, TC_EUSER, "train.lora_rows has no pattern: empty means all matrices");
   for (char *pattern; rc == 0 && (pattern = next_pattern(&rows)); free(pattern)) {
     if (matches_any(&m, pattern)) continue;
     char *names = tc_lora_names(&m, 0);

@@ -66,7 +66,7 @@ typedef void take_fn(void *ctx, const struct tc_box *part, const void *value);
 static int read_parts(const struct source *s, int k, const struct tc_box *box, int dtype, take_fn *take, void *ctx,
                       struct tc_err *err)
 {
-  enum { MOST = 1 << 22 };
+  enum { MOST = 1 << 20 };
   const struct tc_ckpt_tensor *t = source_at(s, k);
   const bool converts = dtype != t->dtype;
   const int64_t row = t->rank ? tc_box_elems(t->rank - 1, box->count + 1) : 1, rows = t->rank ? box->count[0] : 1;
