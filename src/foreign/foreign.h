@@ -10,8 +10,8 @@
  * Files, in reading order: parts.[ch] (which rows of which of our tensors each of theirs is), foreign.c (which file,
  * which model), boxes.c (its tensors); adapter.c (PEFT's adapters), digest.[ch] (what
  * they belong to); special.c (tokens that begin and end texts), beside.c (files that are kept as they
- * are), left_out.c (what a checkpoint does not keep), import.c (a checkpoint made of it), export.c (of a checkpoint, their files), with
- * export_adapter.c, export_part.c and merge_adapters.c. */
+ * are), left_out.c (what a checkpoint does not keep), import.c (a checkpoint made of it), export.c (of a checkpoint, their files),
+ * with export_adapter.c, export_part.c and merge_adapters.c. */
 #ifndef TC_FOREIGN_H
 #define TC_FOREIGN_H
 

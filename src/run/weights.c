@@ -227,8 +227,8 @@ int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, unsigned how, struct 
     return tc_fail(err, TC_EUSER, "%s has adapters alone, and not the weights beside them: give the checkpoint that the adapters "
                    "belong to, and this one as ckpt.adapter (tercio train) or --adapter (tercio eval, sample)", tc_ckpt_path(c));
   if (unread && has_adapters(c))
-    return tc_fail(err, TC_EUSER, "%s has adapters beside its weights, which would be left: tercio ckpt export --merge makes a model "
-                   "of both, ckpt.adapter = %.200s goes on from them", tc_ckpt_path(c), tc_ckpt_path(c));
+    return tc_fail(err, TC_EUSER, "%s has adapters beside its weights, which would be left: tercio ckpt export --merge makes a "
+                   "model of both, ckpt.adapter = %.200s goes on from them", tc_ckpt_path(c), tc_ckpt_path(c));
   return load_all(r, &(struct source){ .ckpt = c }, how, err);
 }
 

@@ -88,7 +88,8 @@ static int load_base(struct tc_train *t, struct tc_ckpt *own, struct tc_err *err
 {
   if (!*tc_ckpt_meta(own)->base) return t->run.cfg->ckpt_base ? 0 : tc_run_base_digest(&t->run, own, NULL, &t->ckpt.base, err);
   if (!*t->run.cfg->ckpt_from)
-    return tc_fail(err, TC_EUSER, "%s has adapters alone: ckpt.from = CHECKPOINT has to name the weights beside them", tc_ckpt_path(own));
+    return tc_fail(err, TC_EUSER, "%s has adapters alone: ckpt.from = CHECKPOINT has to name the weights beside them",
+                   tc_ckpt_path(own));
   struct loading l = { .t = t, .guarded = true, .another = true, .how = TC_LOAD_OTHER_CONTEXT | TC_LOAD_WEIGHTS | TC_LOAD_BASE };
   struct tc_ckpt *c = NULL;
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, t->run.rank_names, err));

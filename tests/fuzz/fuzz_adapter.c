@@ -1,7 +1,7 @@
-/* fuzz_adapter.c - folders of PEFT's: adapters of some of a model's matrices, in some of its layers, are drawn and written; some have
- * their adapter_config.json or the file's header damaged, a tensor more or less, or a member that changes what is computed. What is
- * accepted has the values that were written, by names and orders of this test's own, and the options that the file says; the rest is
- * refused with a sentence. */
+/* fuzz_adapter.c - folders of PEFT's: adapters of some of a model's matrices, in some of its layers, are drawn and written; some
+ * have their adapter_config.json or the file's header damaged, a tensor more or less, or a member that changes what is computed.
+ * What is accepted has the values that were written, by names and orders of this test's own, and the options that the file says;
+ * the rest is refused with a sentence. */
 #include <fcntl.h>
 #include <ftw.h>
 #include <sys/stat.h>
@@ -39,13 +39,16 @@ struct module { const char *theirs, *ours; int64_t in, out; bool all; };
 static int modules_of(struct module m[8], const struct sizes *s)
 {
   const int64_t q = s->heads * s->d, k = s->kv * s->d, C = s->hidden, F = s->ffn;
-  const struct module llama[] = { { "self_attn.q_proj", "attn.qkv.q", C, q, false }, { "self_attn.k_proj", "attn.qkv.k", C, k, false },
+  const struct module llama[] = { { "self_attn.q_proj", "attn.qkv.q", C, q, false },
+    { "self_attn.k_proj", "attn.qkv.k", C, k, false },
     { "self_attn.v_proj", "attn.qkv.v", C, k, false }, { "self_attn.o_proj", "attn.proj", q, C, false },
-    { "mlp.gate_proj", "mlp.gate_up.gate", C, F, false }, { "mlp.up_proj", "mlp.gate_up.up", C, F, false }, { "mlp.down_proj", "mlp.proj", F, C, false } };
+    { "mlp.gate_proj", "mlp.gate_up.gate", C, F, false }, { "mlp.up_proj", "mlp.gate_up.up", C, F, false },
+    { "mlp.down_proj", "mlp.proj", F, C, false } };
   const struct module gpt2[] = { { "attn.c_attn", "attn.qkv", C, q + 2 * k, true }, { "attn.c_proj", "attn.proj", q, C, false },
     { "mlp.c_fc", "mlp.fc", C, F, false }, { "mlp.c_proj", "mlp.proj", F, C, false } };
-  const struct module phi3[] = { { "self_attn.qkv_proj", "attn.qkv", C, q + 2 * k, true }, { "self_attn.o_proj", "attn.proj", q, C, false },
-    { "mlp.gate_up_proj", "mlp.gate_up", C, 2 * F, false }, { "mlp.down_proj", "mlp.proj", F, C, false } };
+  const struct module phi3[] = { { "self_attn.qkv_proj", "attn.qkv", C, q + 2 * k, true },
+    { "self_attn.o_proj", "attn.proj", q, C, false }, { "mlp.gate_up_proj", "mlp.gate_up", C, 2 * F, false },
+    { "mlp.down_proj", "mlp.proj", F, C, false } };
   const struct module *of[] = { llama, llama, gpt2, phi3 };
   const int n = s->family < 2 ? 7 : 4;
   memcpy(m, of[s->family], (size_t)n * sizeof *m);
@@ -54,7 +57,8 @@ static int modules_of(struct module m[8], const struct sizes *s)
 
 static struct sizes draw_sizes(struct fuzz *f)
 {
-  struct sizes s = { .family = (int)draw(f, 0, 3), .layers = draw(f, 1, 3), .kv = draw(f, 1, 3), .d = 2 * draw(f, 1, 3), .ffn = draw(f, 1, 9) };
+  struct sizes s = { .family = (int)draw(f, 0, 3), .layers = draw(f, 1, 3), .kv = draw(f, 1, 3),
+                     .d = 2 * draw(f, 1, 3), .ffn = draw(f, 1, 9) };
   s.heads = s.kv * (s.family == 2 ? 1 : draw(f, 1, 3));
   s.hidden = s.heads * s.d;
   if (s.family == 2) s.ffn = 4 * s.hidden;
@@ -108,7 +112,8 @@ static void write_weights(struct fuzz *f, const struct adapter *a, int missing, 
     const struct module *m = &a->module[i / 2];
     if (i == missing) continue;
     of[n] = i;
-    snprintf(name[n], sizeof name[n], "base_model.model.%s.%lld.%s.lora_%c.weight", a->s.family == 2 ? "transformer.h" : "model.layers",
+    snprintf(name[n], sizeof name[n], "base_model.model.%s.%lld.%s.lora_%c.weight",
+             a->s.family == 2 ? "transformer.h" : "model.layers",
              (long long)a->layer[i / 2], m->theirs, "AB"[i % 2]);
     t[n] = (struct tc_st_tensor){ .name = name[n], .dtype = TC_F32, .rank = 2,
                                   .dim = { i % 2 ? m->out : a->rank, i % 2 ? a->rank : m->in } };
@@ -116,7 +121,8 @@ static void write_weights(struct fuzz *f, const struct adapter *a, int missing, 
   }
   if (more) {
     static const char *const others[] = { "base_model.model.lm_head.weight", "base_model.model.model.embed_tokens.lora_embedding_A",
-                                          "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector", "lm_head.weight" };
+                                          "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector",
+                                          "lm_head.weight" };
     of[n] = -1;
     t[n++] = (struct tc_st_tensor){ .name = others[fuzz_below(f, 4)], .dtype = TC_F32, .rank = 1, .dim = { 1 } };
   }
@@ -148,8 +154,8 @@ static json_t *draw_adapter(struct fuzz *f, struct adapter *a)
   const bool whole_names = a->s.family == 2 || fuzz_below(f, 2);
   for (int i = 0; i < n; i++)
     if (which >> i & 1) json_array_append_new(targets, json_string(whole_names ? all[i].theirs : strchr(all[i].theirs, '.') + 1));
-  json_t *o = json_pack("{s:s, s:I, s:s, s:b, s:o, s:n, s:{}}", "peft_type", "LORA", "r", (json_int_t)a->rank, "bias", "none", "use_rslora",
-                        (int)fuzz_below(f, 2), "target_modules", targets, "modules_to_save", "rank_pattern");
+  json_t *o = json_pack("{s:s, s:I, s:s, s:b, s:o, s:n, s:{}}", "peft_type", "LORA", "r", (json_int_t)a->rank, "bias", "none",
+                        "use_rslora", (int)fuzz_below(f, 2), "target_modules", targets, "modules_to_save", "rank_pattern");
   const double alpha = 0.5 * (double)draw(f, 1, 64);
   json_object_set_new(o, "lora_alpha", alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha));
   if (fuzz_below(f, 2)) json_object_set_new(o, "lora_dropout", json_real(0.25 * (double)draw(f, 0, 3)));
@@ -249,7 +255,8 @@ static void damage_file(struct fuzz *f, const char *dir)
 static const char *set_member(struct fuzz *f, json_t *o)
 {
   static const struct { const char *name, *value; } bad[] = { { "use_dora", "true" }, { "rank_pattern", "{\"q_proj\": 3}" },
-    { "alpha_pattern", "{\"q_proj\": 3}" }, { "modules_to_save", "[\"lm_head\"]" }, { "bias", "\"all\"" }, { "peft_type", "\"LOHA\"" },
+    { "alpha_pattern", "{\"q_proj\": 3}" }, { "modules_to_save", "[\"lm_head\"]" }, { "bias", "\"all\"" },
+    { "peft_type", "\"LOHA\"" },
     { "lora_bias", "true" }, { "init_lora_weights", "\"pissa\"" }, { "layer_replication", "[[0, 1]]" }, { "use_qalora", "true" },
     { "target_parameters", "[\"x\"]" }, { "exclude_modules", "[\"q_proj\"]" }, { "trainable_token_indices", "[1]" },
     { "what_comes_next", "0.5" }, { "r", "1.5" }, { "r", "0" }, { "lora_alpha", "null" }, { "use_rslora", "1" },
