@@ -38,6 +38,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/plan_flags.c \
   %D%/cmd/plan/plan_for.c \
   %D%/cmd/plan/plan_head.c \
+  %D%/cmd/plan/plan_kinds.c \
   %D%/cmd/plan/plan_like.c \
   %D%/cmd/plan/plan_print.c \
   %D%/cmd/plan/plan_start.c \
@@ -222,6 +223,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/data.c \
   %D%/data/data.h \
   %D%/data/documents.c \
+  %D%/data/identity.c \
   %D%/data/format.c \
   %D%/data/impl.h \
   %D%/data/kind.c \
@@ -334,6 +336,7 @@ libtercio_ir_a_SOURCES = \
   %D%/schedule/arena.h \
   %D%/schedule/arena_check.c \
   %D%/schedule/arena_place.c \
+  %D%/schedule/channels.c \
   %D%/schedule/fusion.c \
   %D%/schedule/fusion.def \
   %D%/schedule/fusion.h \

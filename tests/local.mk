@@ -149,6 +149,7 @@ unit_tests = \
   %D%/unit/plan/t_plan_cost.t \
   %D%/unit/plan/t_plan_guess.t \
   %D%/unit/plan/t_plan_inference.t \
+  %D%/unit/plan/t_plan_pipes.t \
   %D%/unit/plan/t_plan_search.t \
   %D%/unit/plan/t_plan_space.t \
   %D%/unit/plan/t_plan_start.t \
@@ -222,10 +223,12 @@ fault_tests = \
 # Damaged files, seeded: seconds as a test; fuzz_X.t --seconds 600 --seed N for long.
 fuzz_tests = \
   %D%/fuzz/fuzz_adapter.t \
+  %D%/fuzz/fuzz_chat.t \
   %D%/fuzz/fuzz_config.t \
   %D%/fuzz/fuzz_data.t \
   %D%/fuzz/fuzz_hf.t \
   %D%/fuzz/fuzz_init.t \
+  %D%/fuzz/fuzz_like.t \
   %D%/fuzz/fuzz_manifest.t \
   %D%/fuzz/fuzz_place.t \
   %D%/fuzz/fuzz_safetensors.t \
@@ -257,6 +260,7 @@ test_headers = \
   %D%/unit/placed.h \
   %D%/unit/io/calls.h \
   %D%/unit/ckpt_fixture.h \
+  %D%/unit/chat_fixture.h \
   %D%/unit/data_fixture.h \
   %D%/unit/digest.h \
   %D%/unit/comm/comm_cases.h \
@@ -482,6 +486,11 @@ test_files = \
   %D%/oracle/chat.jsonl \
   %D%/oracle/chat.py \
   %D%/oracle/chat_templates.py \
+  %D%/oracle/chat_templates/llama3.1.jinja \
+  %D%/oracle/chat_templates/llama3.2.jinja \
+  %D%/oracle/chat_templates/qwen2.5.jinja \
+  %D%/oracle/chat_templates/qwen3-2507.jinja \
+  %D%/oracle/chat_templates/qwen3.jinja \
   %D%/oracle/chat_train.py \
   %D%/oracle/documents.json \
   %D%/oracle/hf_answers.py \
@@ -600,6 +609,7 @@ tests_unit_plan_t_plan_cluster_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_cost_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_guess_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_inference_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_pipes_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_search_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_space_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_start_t_LDADD = $(pure_libs)

@@ -95,6 +95,13 @@ static int edit_distance(const char *a, const char *b)
   return d[la][lb];
 }
 
+int tc_word_index(const char *word, const char *const *list, int n)
+{
+  for (int i = 0; i < n; i++)
+    if (!strcmp(word, list[i])) return i;
+  return -1;
+}
+
 int tc_nearest(const char *word, const char *const *list, int n)
 {
   int best = -1, least = TC_MAX(1, ((int)strlen(word) + 1) / 3) + 1;

@@ -19,6 +19,8 @@ bool tc_ends_with(const char *text, const char *ending);
 /* Local. The index of the word in list[n] nearest to `word` by edit distance (swapping two
  * neighbours counts as one), for "did you mean"; -1 if none is near. */
 int tc_nearest(const char *word, const char *const *list, int n);
+/* Local. The index of the word itself; -1: it is not there. */
+int tc_word_index(const char *word, const char *const *list, int n);
 
 /* Local. The folder that holds `path`, by its text; owned. The last component of a path; borrowed. */
 char *tc_folder_of(const char *path);

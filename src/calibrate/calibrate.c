@@ -23,7 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STEPS = 10, TRACED = 3, CHILD_S = 900, TEXT_BYTES = 400000, ROUNDS = 3, RUNS = 128 };
+enum { STEPS = 10, TRACED = 3, CHILD_S = 900, TEXT_BYTES = 400000, ROUNDS = 3, RUNS = 128,
+       LEAST_CONTEXT = 16 };
 
 struct calib {
   const struct tc_config *own;                   /* the user's, with this machine's threads and device */
@@ -144,6 +145,18 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
   return rc;
 }
 
+/* Attention by length: the largest micro-batch as four times as many sequences of a quarter. */
+static int train_shorter(struct calib *c, struct tc_config x, struct tc_err *err)
+{
+  struct tc_model m;
+  TC_TRY(tc_setup_model(&x, &m, err));
+  if (m.context % 4 || m.context < 4 * LEAST_CONTEXT) return 0;
+  x.model_context = m.context / 4;
+  x.train_micro_batch *= 4;
+  x.train_global_batch *= 4;
+  return train(c, &x, err);
+}
+
 /* Runs with micro-batches from one sequence to the run file's own, on one rank and on `ranks` at the same time;
  * then runs with tensor and data parallelism. */
 static int train_all(struct calib *c, int ranks, struct tc_err *err)
@@ -152,7 +165,8 @@ static int train_all(struct calib *c, int ranks, struct tc_err *err)
   int64_t most = own->train_micro_batch > 0 ? own->train_micro_batch
       : TC_MIN(own->train_global_batch, 8);
   struct tc_config x = *own;
-  x.mesh_pp = x.mesh_tp = x.mesh_dp = 1;
+  x.mesh_pp = x.mesh_cp = x.mesh_tp = x.mesh_dp = x.mesh_ep = 1;
+  x.mesh_shard = TC_AUTO;
   x.mesh_order = TC_ORDER_AUTO;
   x.mesh_stages = "auto";
   x.parallel_data = TC_DATA_DDP;
@@ -168,6 +182,7 @@ static int train_all(struct calib *c, int ranks, struct tc_err *err)
       x.train_global_batch = 2 * micro * beside;
       TC_TRY(train(c, &x, err));
     }
+    TC_TRY(train_shorter(c, x, err));
     if (ranks == 1) return 0;
   }
   x.parallel_data = TC_DATA_ZERO3;
@@ -198,6 +213,7 @@ static int measure_links(struct calib *c, struct tc_cluster *k, int ranks, struc
                                "--max", c->gpu ? "16M" : "4M", "--iters", "25", "--json", n, dp, device, NULL };
   int rc = run_child(c, "comm.json", argv, err);
   if (!rc) rc = tc_links_read(&k->link[TC_WIRE_NODE], out, err);
+  k->source[TC_TERM_TRANSFERS] = TC_SOURCE_CALIBRATED;
   TC_FREE(device, n, dp, out);
   return rc;
 }
@@ -332,6 +348,7 @@ static int measure(struct calib *c, struct tc_cluster *k, int ranks, struct tc_e
   free(text);
   TC_TRY(rc);
   set_rates(c, &k->device);
+  for (int t = TC_TERM_PRODUCTS; t < TC_TERM_TRANSFERS; t++) k->source[t] = TC_SOURCE_CALIBRATED;
   if (!c->gpu) set_cpu(c, &k->device, (int)c->own->run_threads);
   TC_TRY(find_slack(c, 1, k, err));
   if (beside == 1) return 0;

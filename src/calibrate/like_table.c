@@ -19,7 +19,7 @@ enum { MOST_FILE_BYTES = 1 << 20, WORDS = 48, MOST_NODES = 1 << 20 };
 struct pair { const char *key, *value; };
 struct table {
   const char *path, *device;
-  int line, n_set, n_columns;
+  int line, n_set, n_columns;                    /* n_columns < 0: no line "row" yet */
   struct pair set[WORDS];
   const char *column[WORDS];
 };
@@ -206,7 +206,7 @@ static int read_line(struct tc_like *l, struct table *t, char *line, struct tc_e
   if (n == 0) return 0;
   if (n > 1 && !strcmp(word[1], "=")) return read_setting(t, word, n, err);
   if (strcmp(word[0], "row")) {
-    if (t->n_columns) return read_row(l, t, word, n, err);
+    if (t->n_columns >= 0) return read_row(l, t, word, n, err);
     return tc_fail(err, TC_EUSER, "%.300s:%d: \"%.60s\": a setting \"key = value\", or first a line \"row COLUMN ...\", would fit",
                    t->path, t->line, word[0]);
   }
@@ -222,7 +222,7 @@ static int read_line(struct tc_like *l, struct table *t, char *line, struct tc_e
 
 int tc_like_table(struct tc_like *l, const char *path, const char *device, struct tc_err *err)
 {
-  struct table t = { .path = path, .device = device };
+  struct table t = { .path = path, .device = device, .n_columns = -1 };
   char *text, *next;
   size_t bytes;
   const int before = l->n;

@@ -32,7 +32,7 @@ struct tc_flag {
   /* TC_FLAG_CALL; 1: not a valid value; or a status with its sentence. */
   int (*set)(void *fields, const struct tc_flag *f, const char *value, struct tc_err *err);
   /* It has no effect without one of these flags, or with one of these: "--nodes or --from-slurm: of how many nodes?", the
-   * flags and the end of the sentence. Flags that have no effect with it; "*": all others. */
+   * flags and the end of the sentence. Flags that have no effect with it, with blanks between them; "*": all others. */
   const char *needs, *against, *drops;
   /* The sentence instead; its %s: the value, or the flag that is dropped. Of a flag without these three: that its value
    * is missing. */

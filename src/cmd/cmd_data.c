@@ -28,14 +28,13 @@ static const struct tc_flag list[] = {           /* main.c explains them */
     .most = INT32_MAX, .set = set_shard_tokens, NEEDS("--shard-tokens") },
   { .form = "--threads N", .takes = TC_DATA_THREADS, FIELD(threads), 1, TC_DATA_MOST_THREADS },
   { .form = "--chat [TEMPLATE]", .kind = TC_FLAG_TEXT, FIELD(chat), .needs = "--tokenizer",
-    .drops = "--field, --eod, --begin-token, --jsonl" },
+    .drops = "--field --eod --begin-token --jsonl" },
   { .form = "--train-on WORD", .takes = "answers, last or all", .kind = TC_FLAG_WORD, FIELD(train_on), .needs = "--chat" },
   { .form = "--invalid WORD", .takes = "refuse, replace or bytes", .kind = TC_FLAG_WORD, FIELD(invalid) },
   { .form = "--bad-lines WORD", .takes = "refuse or skip", .kind = TC_FLAG_WORD, FIELD(skip_bad) },
   { .form = NULL }
 };
-static const struct tc_flags flags = { .flag = list, .command = "data", .how = TC_FLAGS_DASH | TC_DATA_FLAGS,
-                                       .none = "no text files; see tercio data --help" };
+static const struct tc_flags flags = { .flag = list, .command = "data", .how = TC_FLAGS_DASH | TC_DATA_FLAGS };
 
 static void say_made(const struct tc_shards_opts *o, const struct tc_shards_made *m)
 {
@@ -66,6 +65,9 @@ static int make(int argc, char **argv, struct tc_stop *stop, struct tc_err *err)
   int status = tc_args_find(&a, &flags, argc, argv, err);
   if (status == TC_OK) status = tc_args_check(&a, err);
   if (status == TC_OK) status = tc_args_set(&a, &o, err);
+  if (status == TC_OK && !a.n_words)
+    status = o.chat && *o.chat ? tc_fail(err, TC_EUSER, "no text files: '%s' is after --chat, as the name of a template", o.chat)
+                               : tc_fail(err, TC_EUSER, "no text files; see tercio data --help");
   o.text = a.word;
   o.n_texts = a.n_words;
   if (status == TC_OK && (!o.out || !*o.out))

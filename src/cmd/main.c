@@ -104,7 +104,11 @@ static const struct {
       "default none), --begin-token adds the tokens of the "
       "post-processor's template around each document. --chat: each line is a conversation (messages, conversations, or "
       "prompt and completion) or has tokens (and mask); the text is that of the chat template beside the tokenizer, or of "
-      "TEMPLATE: chatml, qwen2, llama3, gemma, mistral, zephyr or none; a file of weights beside each shard says which tokens "
+      "TEMPLATE, which is one of"
+#define CHAT(word, ...) " " word
+#include "src/shards/chat.def"
+#undef CHAT
+      "; a file of weights beside each shard says which tokens "
       "are trained on, by --train-on those of answers (default), of the last answer, or all. --invalid: what to do with bytes that are not UTF-8: an error "
       "(the default), U+FFFD, or tokens of the bytes. --bad-lines skip leaves out lines of JSON that can't be read, and "
       "counts them. After an interruption (Ctrl-C, SIGTERM: status 86, SIGUSR2: "

@@ -230,6 +230,9 @@ static void say_checked(const struct view *v, const struct tc_token_check *c)
   print_documents(c->documents);
   if (same) printf(": all are below %lld", (long long)c->vocab[0]);
   printf("\n");
+  if (c->weighted)
+    printf("%lld of the tokens are to be trained on; %lld sample%s begin%s\n", (long long)c->counted, (long long)c->samples,
+           tc_plural(c->samples), c->samples == 1 ? "s" : "");
 }
 
 static int check(struct view *v, struct tc_err *err)

@@ -1,4 +1,4 @@
-/* data.c - a data set: its sources, the samples of a step, and what identifies it. */
+/* data.c - a data set: its sources, and the samples of a step. */
 #include "src/data/impl.h"
 #include "src/token/token.h"
 
@@ -172,9 +172,11 @@ static int no_call(void *ctx, struct tc_err *err)
   return 0;
 }
 
+const struct tc_between tc_between_nothing = { no_call, NULL };
+
 int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err)
 {
-  return tc_data_open_between(out, o, &(struct tc_between){ no_call, NULL }, err);
+  return tc_data_open_between(out, o, &tc_between_nothing, err);
 }
 
 int tc_data_open_between(struct tc_data **out, const struct tc_data_opts *o, const struct tc_between *between,
@@ -188,6 +190,7 @@ int tc_data_open_between(struct tc_data **out, const struct tc_data_opts *o, con
   d->context = o->context;
   d->vocab = o->vocab;
   d->packed = o->pack;
+  d->cut = o->pack && o->cut;
   const int status = fill(d, o, between, err);
   if (status != TC_OK) {
     tc_data_free(d);
@@ -265,96 +268,6 @@ int64_t tc_data_samples(const struct tc_data *d, double epochs)
   return (int64_t)TC_MIN(least + 1e-6, 9e18);      /* 1e-6: a product that rounding left just below a number */
 }
 
-/* ---- identity ---------------------------------------------------------------------------------- */
-
-static uint64_t hash_byte(uint64_t hash, uint32_t byte) { return tc_hash64_add(hash, byte & 0xff); }
-
-/* FNV-1a (base/hash.h) over n tokens from pos, two bytes each, the low one first; four of a token that has more. */
-static int hash_tokens(struct tc_data *d, const struct tc_source *s, int64_t pos, int64_t n, uint64_t *hash,
-                       struct tc_err *err)
-{
-  for (int64_t end = pos + n; pos < end; pos += d->context) {
-    int64_t here = TC_MIN(end - pos, d->context);
-    TC_TRY(tc_source_read(s, d->own, d->vocab, pos, here, d->own->sample, err));
-    for (int64_t i = 0; i < here; i++) {
-      const uint32_t token = (uint32_t)d->own->sample[i];
-      for (int k = 0; k < (token >> 16 ? 4 : 2); k++) *hash = hash_byte(*hash, token >> 8 * k);
-    }
-  }
-  return TC_OK;
-}
-
-static int hash_source(struct tc_data *d, const struct tc_source *s, uint64_t *hash, struct tc_err *err)
-{
-  enum { ENDS = 4096, PIECES = 64, PIECE = 64 };
-  const int64_t n = tokens_of(s), ends = TC_MIN(n, ENDS), piece = TC_MIN(n, PIECE);
-  *hash = TC_HASH64;
-  TC_TRY(hash_tokens(d, s, s->lo, ends, hash, err));
-  TC_TRY(hash_tokens(d, s, s->hi - ends, ends, hash, err));
-  for (int64_t i = 0; i < PIECES; i++)
-    TC_TRY(hash_tokens(d, s, s->lo + (n - piece) / (PIECES - 1) * i, piece, hash, err));
-  return TC_OK;
-}
-
-int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err)
-{
-  *out = (struct tc_data_identity){ tc_data_tokens(d), 0 };
-  for (int i = 0; i < d->n; i++) {
-    uint64_t hash;
-    TC_TRY(hash_source(d, &d->source[i], &hash, err));
-    if (d->n == 1) out->hash = hash;
-    for (int k = 0; d->n > 1 && k < 8; k++) out->hash = hash_byte(out->hash, (uint32_t)(hash >> 8 * k));
-    for (int k = 0; d->n > 1 && k < 4; k++)
-      out->hash = hash_byte(out->hash, (uint32_t)(d->blend.count[i] >> 8 * k));
-  }
-  if (!d->identity.tokens) d->identity = *out;
-  return TC_OK;
-}
-
-uint64_t tc_data_inodes(const struct tc_data *d)
-{
-  uint64_t hash = TC_HASH64;
-  for (int i = 0; i < d->n; i++)
-    if (!tc_file_inode(&d->source[i].file[0], &hash)) return 0;
-  return hash;
-}
-
-void tc_data_identify(struct tc_data *d, const struct tc_data_identity *id) { d->identity = *id; }
-
-/* ---- files that change ------------------------------------------------------------------------- */
-
-/* After a change of ctime alone, of n files, f the first of them; `warn` gives a warning of it. */
-static int check_identity(struct tc_data *d, const struct tc_data_file *f, int n, bool warn, struct tc_err *err)
-{
-  struct tc_data_identity was = d->identity, now;
-  TC_TRY(tc_data_identity(d, &now, err));
-  const bool changed = was.tokens && now.hash != was.hash;
-  char more[50] = "";
-  if (n > 1) snprintf(more, sizeof more, "%s%d others", changed ? " or one of " : " and ", n - 1);
-  if (changed)
-    return tc_fail(err, TC_EUSER, "data file '%s'%s was modified during the run, and its time of "
-                   "modification set back", f->name, more);
-  if (warn)
-    tc_warn("data file '%s'%s: mode, owner, name or links changed during the run; by size "
-            "and time of modification the contents did not, so the run goes on", f->name, more);
-  return TC_OK;
-}
-
-int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err)
-{
-  const struct tc_data_file *first = NULL;
-  int n = 0;
-  for (int i = 0; i < d->n; i++)
-    for (int k = 0; k < d->source[i].n_files; k++) {
-      struct tc_data_file *f = &d->source[i].file[k];
-      bool touched;
-      TC_TRY(tc_file_check(d->files, f, &touched, err));
-      if (touched && !n++) first = f;
-      if (d->source[i].weights[k].tokens) TC_TRY(tc_file_check(d->files, &d->source[i].weights[k], &touched, err));
-    }
-  return n ? check_identity(d, first, n, warn, err) : TC_OK;
-}
-
 /* ---- samples ----------------------------------------------------------------------------------- */
 
 /* How many of the sources before source i have its name. */
@@ -365,6 +278,11 @@ static int same_before(const struct tc_data *d, int i)
   return n;
 }
 
+static bool same_windows(const struct tc_data *a, const struct tc_data *b)
+{
+  return a->context == b->context && a->packed == b->packed && a->cut == b->cut;
+}
+
 /* Where a stage takes up source i, if one of the n stages before it has read it with the same windows: of sources of one name
  * the first after the first, the second after the second. */
 static bool goes_on(struct tc_origin *o, const struct tc_data_stage *s, const int64_t *samples, int n, int i)
@@ -372,7 +290,7 @@ static bool goes_on(struct tc_origin *o, const struct tc_data_stage *s, const in
   const struct tc_data *d = s[n].d;
   const int nth = same_before(d, i);
   for (int k = n - 1; k >= 0; k--)
-    for (int j = 0; j < s[k].d->n && s[k].d->context == d->context; j++) {
+    for (int j = 0; j < s[k].d->n && same_windows(s[k].d, d); j++) {
       if (strcmp(s[k].d->source[j].name, d->source[i].name) || same_before(s[k].d, j) != nth) continue;
       *o = s[k].origin[j];
       o->taken += tc_data_taken(s[k].d, j, s[k].samples + samples[k]);
@@ -413,6 +331,7 @@ static int64_t find_start(const struct tc_data_stage *st, const struct tc_sample
   const struct tc_source *src = &d->source[*source];
   const struct tc_origin o = st->origin ? st->origin[*source] : (struct tc_origin){ *source, 0 };
   const int64_t windows = tc_data_windows(d, *source), i = o.taken + in_stage;
+  TC_ASSERT(s->order != TC_ORDER_DRAWS || !d->packed);
   if (s->order == TC_ORDER_DRAWS) return src->lo + tc_order_draw(s->seed, step, b, tokens_of(src), d->context);
   return window_at(d, *source, tc_order_window(s->seed, o.number, i / windows, i % windows, windows));
 }
@@ -456,16 +375,34 @@ int tc_data_window_counted(const struct tc_data *d, struct tc_reader *r, int sou
   return tc_window_counted(d, r, &d->source[source], window_at(d, source, i), n, err);
 }
 
+/* The file and the place in it where a window of a source begins, as tc_window_copy is told of it. */
+static const struct tc_data_file *begins_in(const struct tc_data *d, int source, int64_t at, int64_t *place)
+{
+  const struct tc_source *x = &d->source[source];
+  const int64_t pos = d->packed ? x->packed.item[x->packed.begin[at]].at : at;
+  const struct tc_data_file *f = &x->file[tc_source_file(x, pos)];
+  *place = pos - f->first;
+  return f;
+}
+
 int tc_data_fail_silent(const struct tc_data_stage *s, const struct tc_samples *how, int64_t step, struct tc_err *err)
 {
   int source;
+  int64_t place;
   const int64_t at = find_start(s, how, step, 0, &source);
-  const struct tc_source *x = &s->d->source[source];
-  const int64_t pos = s->d->packed ? x->packed.item[x->packed.begin[at]].at : at;
-  const struct tc_data_file *f = &x->file[tc_source_file(x, pos)];
+  const struct tc_data_file *f = begins_in(s->d, source, at, &place);
   return tc_fail(err, TC_EUSER, "step %lld: none of the tokens of its %lld samples counts, so there is no loss; the first of them "
                  "begins at token %lld of '%s'; a larger train.global_batch, or data.documents = pack, would fit", (long long)step,
-                 (long long)how->batch, (long long)(pos - f->first), f->name);
+                 (long long)how->batch, (long long)place, f->name);
+}
+
+int tc_data_fail_silent_windows(const struct tc_data *d, int source, int64_t n, struct tc_err *err)
+{
+  int64_t place;
+  const struct tc_data_file *f = begins_in(d, source, window_at(d, source, 0), &place);
+  return tc_fail(err, TC_EUSER, "validation data '%s': none of the tokens of %lld windows counts, so there is no loss; the "
+                 "first of them begins at token %lld of '%s'; more train.eval_batches, or data.documents = pack, would fit",
+                 d->source[source].name, (long long)n, (long long)place, f->name);
 }
 
 int tc_data_window(const struct tc_data *d, struct tc_reader *r, int source, int64_t i,

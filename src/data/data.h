@@ -13,9 +13,9 @@
  *
  * Files in reading order: order.[ch]; impl.h; token_names.c (words to sources); token_file.c (reading, and files that
  * change under a run); format.c (headers); shard.[ch] (that of shards); token_weights.c (that of weights beside them);
- * source.c (a stream); bins.[ch] and packed.c (windows of whole samples); windows.c (what is in a window); data.c; data_table.c (a data
- * set from one rank for the others); data_warn.c (what may be a mistake); prefetch.[ch] (the batch of the next step, read by
- * other threads during this one). */
+ * source.c (a stream); bins.[ch] and packed.c (windows of whole samples); windows.c (what is in a window); data.c; identity.c;
+ * data_table.c (a data set from one rank for the others); data_warn.c (what may be a mistake); prefetch.[ch] (the batch of the
+ * next step, read by other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H
 
@@ -44,10 +44,10 @@ struct tc_data_opts {
 struct tc_batch { int32_t *tokens, *targets, *starts; };     /* [n * context] each */
 
 /* Local, as all of these. TC_EUSER: a word that names nothing, a file that is missing, empty or of no known
- * format, a source that is too short for context + 1 tokens, headers with a vocabulary above `vocab` or of different
- * tokenizers. *out is owned by the caller. */
+ * format, a source that is too short for context + 1 tokens or has lost weights, headers with a vocabulary above `vocab` or
+ * of different tokenizers. *out is owned by the caller. */
 int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err);
-/* The same; between files it calls this, whose failure ends it. */
+/* The same; between files, and blocks of weights, it calls this, whose failure ends it. */
 struct tc_between { int (*call)(void *ctx, struct tc_err *err); void *ctx; };
 int tc_data_open_between(struct tc_data **out, const struct tc_data_opts *o, const struct tc_between *between,
                          struct tc_err *err);
@@ -115,17 +115,22 @@ int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char
 int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other, struct tc_err *err);
 
 /* Warns of what may be a mistake: a folder whose data.json says that `tercio data` has not made all of its shards; a
- * file that is read twice, in one option or in both; bytes for a model with a vocabulary above 256. val NULL: it is a part of train. For one rank to call: it opens a
- * file of each folder. */
+ * file that is read twice, in one option or in both; bytes for a model with a vocabulary above 256. val NULL: it is a part of
+ * train. For one rank to call: it opens a file of each folder. */
 void tc_data_warn(const struct tc_data *train, const struct tc_data *val);
+/* Logs what packing has found, in a line for each source: "training data 'x': ...". */
+void tc_data_say_packed(const struct tc_data *d, const char *what);
 
 /* Identifies a data set, cheaply: the number of tokens of the part, and a hash of its first
- * and last tokens and of pieces spread over it (of a blend: of each source). It depends on the tokens alone,
- * not on how they lie in files, the format or the machine, so equal data give an equal identity anywhere. */
+ * and last tokens and of pieces spread over it (of a blend: of each source), and of all weights, where there are any. It
+ * depends on these alone, not on how they lie in files, the format or the machine, so equal data
+ * give an equal identity anywhere. */
 struct tc_data_identity { int64_t tokens; uint64_t hash; };
 
-/* Reads at most 12,288 tokens per source. TC_EUSER: a file cannot be read. */
+/* Reads at most 12,288 tokens per source, and all weights. TC_EUSER: a file cannot be read. */
 int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err);
+/* The same; between blocks of weights it calls this, whose failure ends it. */
+int tc_data_identity_between(struct tc_data *d, struct tc_data_identity *out, const struct tc_between *between, struct tc_err *err);
 /* Local. Equal on ranks of a node that see the same files, by inodes of the first one of each source; 0: one is not there. */
 uint64_t tc_data_inodes(const struct tc_data *d);
 /* Local. The identity that another rank has found, for tc_data_check. */
@@ -153,8 +158,8 @@ struct tc_origin { int number; int64_t taken; };
  * the same data set; origin[sources], of which the first stage has { i, 0 }. */
 struct tc_data_stage { const struct tc_data *d; struct tc_origin *origin; int64_t before, samples; };
 /* Local. Fills s[n].origin and samples, by the n stages before it, of which stage i takes samples[i] samples. A source of the same
- * name and context as one of these goes on where the last of them stopped; any other begins, with a number of its own. A blend
- * goes on, too, while the data set is the same. */
+ * name and windows (context, and how they are packed) as one of these goes on where the last of them stopped; any other begins,
+ * with a number of its own. A blend goes on, too, while the data set is the same. */
 void tc_data_origins(struct tc_data_stage *s, const int64_t *samples, int n);
 /* How many of the first n samples of a stage are of this source. */
 int64_t tc_data_stage_taken(const struct tc_data_stage *s, int source, int64_t n);
@@ -168,6 +173,8 @@ int tc_data_counted(const struct tc_data_stage *s, struct tc_reader *r, const st
 int tc_data_window_counted(const struct tc_data *d, struct tc_reader *r, int source, int64_t i, int64_t *n, struct tc_err *err);
 /* TC_EUSER, which names the file and place where sequence 0 of the step begins: none of the step's tokens counts. */
 int tc_data_fail_silent(const struct tc_data_stage *s, const struct tc_samples *how, int64_t step, struct tc_err *err);
+/* TC_EUSER, which names the file and place where a source's window 0 begins: none of the tokens of its first n counts. */
+int tc_data_fail_silent_windows(const struct tc_data *d, int source, int64_t n, struct tc_err *err);
 /* Window i of a source, 0 <= i < tc_data_windows. */
 int tc_data_window(const struct tc_data *d, struct tc_reader *r, int source, int64_t i,
                    const struct tc_batch *to, struct tc_err *err);

@@ -25,6 +25,7 @@ void tc_data_pack(const struct tc_data *d, void **bytes, int64_t *n)
     for (int k = 0; k < s->n_files; k++) {
       put(f, &s->file[k], sizeof s->file[k]);
       put_name(f, s->file[k].name);
+      if (!s->weighted) continue;
       put(f, &s->weights[k], sizeof s->weights[k]);
       put_name(f, s->weights[k].name);
     }
@@ -77,16 +78,17 @@ int tc_data_unpack(struct tc_data **out, const void *bytes, int64_t n, int files
   d->context = of.context;
   d->vocab = of.vocab;
   d->packed = of.packed;
+  d->cut = of.cut;
   d->source = tc_calloc((size_t)d->n, sizeof *d->source);
   for (int i = 0; i < d->n; i++) {
     struct tc_source *s = &d->source[i];
     take(&c, s, sizeof *s);
     s->name = take_name(&c);
     s->file = tc_malloc((size_t)s->n_files * sizeof *s->file);
-    s->weights = tc_malloc((size_t)s->n_files * sizeof *s->weights);
+    s->weights = tc_calloc((size_t)s->n_files, sizeof *s->weights);
     for (int k = 0; k < s->n_files; k++) {
       take_file(&c, &s->file[k]);
-      take_file(&c, &s->weights[k]);
+      if (s->weighted) take_file(&c, &s->weights[k]);
     }
     if (!d->packed) continue;
     s->packed.begin = take_array(&c, (size_t)s->packed.n + 1, sizeof *s->packed.begin);

@@ -1,5 +1,5 @@
 /* data_warn.c - data that can be trained on but may be a mistake: shards that are not finished, files that are read twice, and
- * bytes where the model has a larger vocabulary.
+ * bytes where the model has a larger vocabulary. And what packing has found.
  *
  * Files are compared by what their opening noted of them, and of a folder only data.json is read, so that it takes no
  * longer for large files. */
@@ -133,4 +133,16 @@ void tc_data_warn(const struct tc_data *train, const struct tc_data *val)
   check_twice(use, n);
   check_bytes(train);
   free(use);
+}
+
+void tc_data_say_packed(const struct tc_data *d, const char *what)
+{
+  for (int i = 0; i < d->n && d->packed; i++) {
+    const struct tc_pack_tally *x = tc_data_tally(d, i);
+    const int64_t windows = tc_data_windows(d, i), room = windows * d->context;
+    tc_log("%s data '%s': %lld samples in %lld windows of %lld tokens, %.2f %% padding; %lld cut, %lld left out as too long, %lld "
+           "without a token that counts", what, d->source[i].name, (long long)x->samples, (long long)windows,
+           (long long)d->context, 100.0 * (double)(room - x->tokens) / (double)room, (long long)x->cut, (long long)x->left_out,
+           (long long)x->silent);
+  }
 }

@@ -2,8 +2,11 @@
 #include "src/config/config.h"
 #include "src/data/impl.h"
 
-static int fail_unsaid(const struct tc_data_file *f, struct tc_err *err)
+static int fail_unsaid(const struct tc_data_file *f, bool weighted, struct tc_err *err)
 {
+  if (weighted)
+    return tc_fail(err, TC_EUSER, "data.documents = mask needs a token that ends a document, which '%s' does not say: its samples "
+                   "are marked by weights, which data.documents = pack takes", f->name);
   if (f->known && !f->tokenizer)
     return tc_fail(err, TC_EUSER, "data.documents = mask needs data.end_token for text, such as '%s': the byte that "
                    "ends a document, such as 0, or 10 for one document per line", f->name);
@@ -18,7 +21,7 @@ int tc_documents_end(int32_t *end, int64_t option, const struct tc_data *d, stru
   for (int i = 0; i < d->n && option == TC_AUTO; i++)
     for (int k = 0; k < d->source[i].n_files; k++) {
       const struct tc_data_file *f = &d->source[i].file[k];
-      if (!f->marked || f->end_token < 0) return fail_unsaid(f, err);
+      if (!f->marked || f->end_token < 0) return fail_unsaid(f, d->source[i].weighted, err);
       if (f != first && f->end_token != token)
         return tc_fail(err, TC_EUSER, "the end-of-document token of '%s' is %lld, that of '%s' %lld: shards of one "
                        "tokenizer would fit, or data.end_token for all of them", f->name, (long long)f->end_token,

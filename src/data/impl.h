@@ -34,7 +34,7 @@ struct tc_data {
   int n;
   struct tc_blend blend;         /* which source each sample is of */
   int64_t context, vocab;
-  bool packed;                   /* windows are those of its sources' samples, not of their streams */
+  bool packed, cut;              /* as tc_data_opts has pack and cut */
   struct tc_files *files;        /* owned */
   struct tc_reader *own;         /* of the thread that opened it */
   struct tc_data_identity identity;   /* when it was first asked for; tokens 0: not yet */
@@ -83,6 +83,7 @@ bool tc_file_inode(const struct tc_data_file *f, uint64_t *hash);
 int tc_file_same(struct tc_reader *r, const struct tc_data_file *f, struct tc_err *err);
 
 /* ---- data.c; Local ---- */
+extern const struct tc_between tc_between_nothing;       /* does nothing */
 /* The reader and the blend of a data set with its sources. TC_EUSER: a source has too small a share. */
 int tc_data_complete(struct tc_data *d, int files, struct tc_err *err);
 
@@ -102,10 +103,15 @@ int tc_source_read(const struct tc_source *s, struct tc_reader *r, int64_t vocab
 /* The file that has token `pos` of the stream. */
 int tc_source_file(const struct tc_source *s, int64_t pos);
 
+/* ---- token_weights.c; Local ---- */
+/* Weights [from, from + n) of a file of weights. TC_EUSER: one is no weight. */
+int tc_weights_read(struct tc_reader *r, struct tc_data_file *f, int64_t from, int64_t n, uint8_t *out, struct tc_err *err);
+
 /* ---- packed.c; Local ---- */
 /* Finds the samples of a source's part, and packs them. cut: those that are too long are cut, else left out. TC_EUSER: a file has
  * no weights, or no sample is left. */
-int tc_source_pack(struct tc_source *s, struct tc_reader *r, int64_t context, bool cut, struct tc_err *err);
+int tc_source_pack(struct tc_source *s, struct tc_reader *r, int64_t context, bool cut, const struct tc_between *between,
+                   struct tc_err *err);
 void tc_packed_free(struct tc_packed *p);
 
 /* ---- windows.c; Local ---- */

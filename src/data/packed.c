@@ -12,8 +12,8 @@ enum { BLOCK = 1 << 20 };
 
 struct list { struct tc_packed_item *at; size_t n, cap; };
 
-/* What is known of the sample that is being read; at < 0: none is. */
-struct reading { struct list found; struct tc_packed_item item; int64_t tokens, T; bool cut; struct tc_pack_tally tally; };
+/* What is known of the sample that is being read; at < 0: none is. marks: how many samples say that they begin. */
+struct reading { struct list found; struct tc_packed_item item; int64_t tokens, T, marks; bool cut; struct tc_pack_tally tally; };
 
 /* The sample has ended. */
 static void end_sample(struct reading *x)
@@ -37,6 +37,7 @@ static void end_sample(struct reading *x)
 static bool next_weight(struct reading *x, int weight, int64_t pos, int64_t lo, int64_t hi)
 {
   if (weight & TC_WEIGHT_BEGINS || (pos == lo && lo == 0)) {
+    x->marks += !!(weight & TC_WEIGHT_BEGINS);
     end_sample(x);
     if (pos >= hi) return false;
     x->item = (struct tc_packed_item){ .at = pos };
@@ -47,8 +48,18 @@ static bool next_weight(struct reading *x, int weight, int64_t pos, int64_t lo, 
   return true;
 }
 
+/* Each file of another program begins with a sample; of shards of tercio data a sample may go on in the next one. */
+static int check_begin(const struct tc_source *s, int i, int weight, struct tc_err *err)
+{
+  const bool goes_on = s->file[i].marked && (i == 0 || s->file[i - 1].marked);
+  if (weight & TC_WEIGHT_BEGINS || goes_on) return TC_OK;
+  return tc_fail(err, TC_EUSER, "data.documents = pack: '%s' does not say that a sample begins with the first token of '%s': 2 is "
+                 "to be added to the weights of first tokens of samples", s->weights[i].name, s->file[i].name);
+}
+
 /* Reads the weights from the part's first token to the end of its last sample. */
-static int read_weights(struct reading *x, const struct tc_source *s, struct tc_reader *r, struct tc_err *err)
+static int read_weights(struct reading *x, const struct tc_source *s, struct tc_reader *r, const struct tc_between *between,
+                        struct tc_err *err)
 {
   uint8_t *buf = tc_malloc(BLOCK);
   bool more = true;
@@ -61,13 +72,30 @@ static int read_weights(struct reading *x, const struct tc_source *s, struct tc_
                    "them: '%s' does not lie beside '%s'", f->name, s->file[i].name);
     for (int64_t at = TC_MAX(s->lo - first, 0), n; at < f->tokens && more && rc == TC_OK; at += n) {
       n = TC_MIN(f->tokens - at, BLOCK);
-      rc = tc_file_read(r, f, buf, n, f->header + at, err);
+      rc = tc_weights_read(r, f, at, n, buf, err);
+      if (rc == TC_OK && at == 0) rc = check_begin(s, i, buf[0], err);
       for (int64_t k = 0; k < n && more && rc == TC_OK; k++) more = next_weight(x, buf[k], first + at + k, s->lo, s->hi);
+      if (rc == TC_OK) rc = between->call(between->ctx, err);
     }
   }
   if (more) end_sample(x);
   free(buf);
   return rc;
+}
+
+/* Packing has found no sample. */
+static int fail_empty(const struct reading *x, const struct tc_source *s, struct tc_err *err)
+{
+  const long long samples = (long long)x->tally.samples, most = (long long)x->T + 1;
+  if (!samples)
+    return tc_fail(err, TC_EUSER, "data '%s': no sample begins in the validation part (the last 5 %%): name validation data by "
+                   "data.val", s->name);
+  if (x->cut)
+    return tc_fail(err, TC_EUSER, "data '%s': none of the first %lld tokens of its %lld samples counts: a longer model.context, or "
+                   "samples with other weights, would fit", s->name, most, samples);
+  return tc_fail(err, TC_EUSER, "data '%s': of its %lld samples %lld are longer than %lld tokens, and no token of the others "
+                 "counts: a longer model.context, or data.long = cut, would fit", s->name, samples, (long long)x->tally.left_out,
+                 most);
 }
 
 static void fill_windows(struct tc_packed *p, const struct list *found, int64_t T)
@@ -83,16 +111,17 @@ static void fill_windows(struct tc_packed *p, const struct list *found, int64_t 
   TC_FREE(b.sample, size);
 }
 
-int tc_source_pack(struct tc_source *s, struct tc_reader *r, int64_t context, bool cut, struct tc_err *err)
+int tc_source_pack(struct tc_source *s, struct tc_reader *r, int64_t context, bool cut, const struct tc_between *between,
+                   struct tc_err *err)
 {
   struct reading x = { .item.at = -1, .T = context, .cut = cut };
-  int rc = read_weights(&x, s, r, err);
+  int rc = read_weights(&x, s, r, between, err);
   if (rc == TC_OK && x.found.n >= INT32_MAX)
     rc = tc_fail(err, TC_EUSER, "data '%s' has more samples than can be packed: %zu", s->name, x.found.n);
-  if (rc == TC_OK && x.found.n == 0)
-    rc = tc_fail(err, TC_EUSER, "data '%s' has %lld samples, of which none is at most %lld tokens long and has tokens that "
-                 "count: a longer model.context, or data.long = cut, would fit", s->name, (long long)x.tally.samples,
-                 (long long)context + 1);
+  if (rc == TC_OK && s->lo == 0 && !x.marks)
+    rc = tc_fail(err, TC_EUSER, "data.documents = pack: no weight of data '%s' says where a sample begins: 2 is to be added to "
+                 "those of first tokens of samples, or data.documents = join would fit", s->name);
+  if (rc == TC_OK && x.found.n == 0) rc = fail_empty(&x, s, err);
   if (rc == TC_OK) {
     fill_windows(&s->packed, &x.found, context);
     s->packed.tally = x.tally;

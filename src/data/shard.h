@@ -35,8 +35,8 @@ int tc_shard_unpack(struct tc_shard_header *h, const int32_t header[TC_SHARD_USE
 /* ---- token_weights.c: a file beside a shard, which says of each token whether it counts ----
  *
  * NAME.weights.npy belongs to NAME.bin: one dimension of uint8 in NumPy's format, version 1, of the shard's length. Bit 0: the
- * loss of predicting this token counts. Bit 1: a sample begins with it; one that no file of these begins, begins with the
- * first. */
+ * loss of predicting this token counts. Bit 1: a sample begins with it. A sample may go on in the next shard; where the first
+ * shard of a source begins in the middle of one, its remainder is taken for a sample. */
 enum { TC_WEIGHT_COUNTS = 1, TC_WEIGHT_BEGINS = 2 };
 enum { TC_WEIGHTS_BYTES = 128 };    /* of the header */
 #define TC_WEIGHTS_MAGIC "\x93NUMPY"

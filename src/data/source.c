@@ -6,6 +6,7 @@
 #include "src/token/token.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,48 @@ static int find_weights(struct tc_data_file *w, struct tc_reader *r, const struc
   return TC_OK;
 }
 
+/* Whether the data.json beside a shard says that it was made with weights. */
+static bool is_of_chat(const struct tc_data_file *f)
+{
+  enum { MOST_BYTES = 64 << 20 };
+  char *folder = tc_folder_of(f->name), *path = tc_sprintf("%s/" TC_SHARDS_NOTE, folder);
+  json_t *j = NULL;
+  struct tc_err unread;                          /* then nothing is known of it */
+  tc_read_json(&j, path, TC_SHARDS_NOTE, MOST_BYTES, 0, NULL, &unread);
+  const bool is = json_object_get(json_object_get(j, "command"), "chat") != NULL;
+  json_decref(j);
+  TC_FREE(folder, path);
+  return is;
+}
+
+static bool same_folder(const char *a, const char *b)
+{
+  const char *x = strrchr(a, '/'), *y = strrchr(b, '/');
+  return x - a == y - b && (!x || memcmp(a, b, (size_t)(x - a)) == 0);
+}
+
+/* TC_EUSER if weights of the source were lost, so that all of its tokens would count: some files have weights and some have none,
+ * or a shard is one of conversations. Asks once for shards of a folder that follow each other. */
+static int check_weights(const struct tc_source *s, struct tc_err *err)
+{
+  const struct tc_data_file *with = NULL, *asked = NULL;
+  for (int i = 0; i < s->n_files; i++)
+    if (s->weights[i].tokens && !with) with = &s->file[i];
+  for (int i = 0; i < s->n_files; i++) {
+    const struct tc_data_file *f = &s->file[i];
+    if (s->weights[i].tokens || (asked && same_folder(asked->name, f->name))) continue;
+    if (with)
+      return tc_fail(err, TC_EUSER, "'%s' does not lie beside '%s', though '%s' has weights: copy it there, or name files without "
+                     "weights as another source of a blend", s->weights[i].name, f->name, with->name);
+    if (!f->marked) continue;
+    if (is_of_chat(f))
+      return tc_fail(err, TC_EUSER, "'%s' does not lie beside '%s', which `tercio data --chat` made with weights, as the "
+                     TC_SHARDS_NOTE " beside them says: copy it there, or make the shards again", s->weights[i].name, f->name);
+    asked = f;
+  }
+  return TC_OK;
+}
+
 static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, const struct tc_between *between,
                       struct tc_err *err)
 {
@@ -41,7 +84,7 @@ static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_
     if (__builtin_add_overflow(first, f->tokens, &first))
       return tc_fail(err, TC_EUSER, "data file '%s': the files have more tokens than can be counted", f->name);
   }
-  return TC_OK;
+  return o->separate ? TC_OK : check_weights(s, err);
 }
 
 static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct tc_err *err)
@@ -78,7 +121,7 @@ int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_dat
     return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', which is text, whose "
                    "tokens are bytes: 256 would do", (long long)o->vocab, s->file[0].name);
   TC_TRY(choose_part(s, o, err));
-  return o->pack ? tc_source_pack(s, r, o->context, o->cut, err) : TC_OK;
+  return o->pack ? tc_source_pack(s, r, o->context, o->cut, between, err) : TC_OK;
 }
 
 /* ---- tokens ------------------------------------------------------------------------------------ */

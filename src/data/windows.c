@@ -8,7 +8,7 @@ int tc_source_weights(const struct tc_source *s, struct tc_reader *r, int64_t po
   for (int i = tc_source_file(s, pos); n > 0; i++) {
     struct tc_data_file *f = &s->weights[i];
     const int64_t from = pos - s->file[i].first, here = TC_MIN(n, s->file[i].tokens - from);
-    if (f->tokens) TC_TRY(tc_file_read(r, f, out, here, f->header + from, err));
+    if (f->tokens) TC_TRY(tc_weights_read(r, f, from, here, out, err));
     else memset(out, TC_WEIGHT_COUNTS, (size_t)here);
     out += here, pos += here, n -= here;
   }

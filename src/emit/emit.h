@@ -23,7 +23,7 @@ struct tc_plan_job {
   /* Where figures of the cluster come from ("--device", "Slurm"); NULL: assumed. */
   const char *device_from, *memory_from, *host_from, *nodes_from, *devices_from, *time_from;
   const char *emit, *into, *template, *partition;  /* borrowed from argv */
-  bool from_slurm, start;        /* start: --simulate-start */
+  bool from_slurm, kinds, start; /* kinds: of nodes, of which none was chosen; start: --simulate-start */
   const char *ranks;             /* --ranks; borrowed from argv */
   double fence_s;
   int64_t record_bytes;

@@ -23,8 +23,9 @@ struct pass {
   struct tc_forward *x;
   struct tc_data *d;
   const struct tc_tokenizer *tokenizer;
-  int64_t B, T, n;               /* n: tokens of the file */
-  int32_t end;                   /* of a document; -1: sequences are whole */
+  int64_t B, T, n;               /* n: tokens of the file, or, packed, those of its windows and one */
+  bool packed;                   /* data.documents = pack: a sequence is a window of whole samples */
+  int32_t end;                   /* of a document; -1: sequences are whole, or packed */
   int32_t *tokens, *targets, *starts;   /* [B * T] */
   float *loss;                   /* [B * T] */
 };
@@ -35,6 +36,10 @@ static int read_batch(struct pass *p, int64_t at, struct tc_err *err)
   const int64_t rows = p->B * p->T, have = TC_MIN(rows, p->n - 1 - at);
   memset(p->tokens, 0, (size_t)rows * sizeof *p->tokens);
   memset(p->targets, -1, (size_t)rows * sizeof *p->targets);
+  memset(p->starts, 0, (size_t)rows * sizeof *p->starts);
+  for (int64_t i = 0; i < have && p->packed; i += p->T)
+    TC_TRY(tc_data_window(p->d, NULL, 0, (at + i) / p->T, &(struct tc_batch){ p->tokens + i, p->targets + i, p->starts + i }, err));
+  if (p->packed) return TC_OK;
   TC_TRY(tc_data_read(p->d, NULL, 0, at, have, p->tokens, err));
   if (p->end >= 0) tc_documents_starts(p->tokens, rows, p->T, p->end, p->starts);
   TC_TRY(tc_data_read(p->d, NULL, 0, at + 1, have, p->targets, err));
@@ -64,12 +69,13 @@ static int pass_over(struct pass *p, const char *name, struct tc_corpus_loss *ou
   struct tc_forward_progress progress = tc_forward_begin(name, "tokens", p->n);
   for (int64_t at = 0; at < p->n - 1; at += p->B * p->T) {
     TC_TRY(tc_run_agree(r, read_batch(p, at, err), err));
-    const struct tc_forward_batch batch = { p->tokens, p->targets, p->end >= 0 ? p->starts : NULL };
+    const struct tc_forward_batch batch = { p->tokens, p->targets, p->packed || p->end >= 0 ? p->starts : NULL };
     TC_TRY(tc_forward_losses(p->x, &batch, p->loss, err));
     add_batch(p, out);
     tc_forward_show(p->x, &progress, TC_MIN(at + p->B * p->T, p->n));
   }
-  return 0;
+  return out->tokens ? TC_OK : tc_fail(err, TC_EUSER, "%s: none of its tokens counts, so there is no loss",
+                                       tc_data_source_name(p->d, 0));
 }
 
 /* Collective. `d`: the same tokens on all ranks. end: the token that ends a document, if texts are masked from each
@@ -79,12 +85,13 @@ static int corpus_loss(struct tc_corpus_loss *out, struct tc_forward *x, struct 
                        const struct tc_tokenizer *tokenizer, bool bytes, const char *name, struct tc_err *err)
 {
   struct pass p = { .x = x, .d = d, .tokenizer = tokenizer, .end = end, .B = tc_forward_sequences(x),
-                    .T = tc_forward_context(x), .n = tc_data_tokens(d) };
+                    .T = tc_forward_context(x), .n = tc_data_tokens(d), .packed = tc_data_packed(d) };
   const size_t rows = (size_t)(p.B * p.T);
   p.tokens = tc_malloc(3 * rows * sizeof *p.tokens);
   p.targets = p.tokens + rows;
   p.starts = p.targets + rows;
   p.loss = tc_malloc(rows * sizeof *p.loss);
+  if (p.packed) p.n = tc_data_windows(d, 0) * p.T + 1;
   *out = (struct tc_corpus_loss){ 0 };
   const int rc = pass_over(&p, name, out, err);
   if (!tokenizer && !bytes) out->bytes = 0;
@@ -120,12 +127,14 @@ static int run_data(struct tc_eval *e, struct tc_forward *x, struct tc_eval_task
   char *path = tc_strdup(t->path);
   int32_t end = -1;
   const struct tc_data_opts o = { .word = &path, .n = 1, .format = r->cfg->data_format, .context = m->context,
-                                  .vocab = m->vocab, .shorter = true };
+                                  .vocab = m->vocab, .shorter = true, .pack = r->cfg->data_documents == TC_DOCUMENTS_PACK,
+                                  .cut = r->cfg->data_long == TC_LONG_CUT };
   int rc = tc_run_data(r, &d, &o, err);
   if (rc == 0) rc = tc_data_of_tokenizer(d, e->model->tokenizer_hash, e->model->path, err);
-  if (rc == 0 && r->cfg->data_documents != TC_DOCUMENTS_JOIN)
+  if (rc == 0 && r->cfg->data_documents == TC_DOCUMENTS_MASK)
     rc = tc_documents_end(&end, r->cfg->data_end_token, d, err);
   if (rc == 0 && r->rank == 0) warn_of_text(e, d, m->vocab);
+  if (rc == 0 && r->rank == 0 && e->tells) tc_data_say_packed(d, "evaluation");
   if (rc == 0) rc = corpus_loss(out, x, d, end, e->model->tokenizer, is_bytes(e, d), e->tells ? t->path : NULL, err);
   if (d) tc_data_free(d);
   free(path);

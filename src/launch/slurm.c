@@ -2,7 +2,8 @@
  * topology. Slurm's library is not used: the one-line output of its tools is KEY=VALUE, in all
  * versions. Every call has a time limit.
  *
- * A partition may have nodes of several kinds; a plan is for one, the kind with most devices. */
+ * A partition may have nodes of several kinds, and a node GPUs of several types; a plan is for one, the kind with most devices
+ * or the one that is asked for. */
 #include "src/launch/slurm.h"
 #include "src/launch/stop.h"
 #include "src/plan/plan.h"
@@ -135,25 +136,32 @@ static int read_partition(struct tc_slurm_part *s, int *most_nodes, const char *
 
 /* ---- nodes ----------------------------------------------------------------------- */
 
+/* A node, once for each type of GPU that it has. */
 struct node {
   char name[64], gpu[64];
-  int gpus, old_gpus, sockets, cpus;             /* old_gpus: those that Tercio does not support */
+  int gpus, sockets, cpus;
   double memory_bytes;
 };
 struct nodes { struct node *x; int n, cap; };
 
-static int read_gres(struct node *x, const char *list, struct tc_err *err)
+/* Appends x with the GPUs of each type in the list. */
+static int add_types(struct nodes *all, const struct node *x, const char *list, struct tc_err *err)
 {
   struct tc_slurm_gres g;
+  const int first = all->n;
   for (const char *at = list; at && *at;) {
     at = tc_slurm_gres_next(at, &g);
     if (strcmp(g.name, "gpu")) continue;
-    const bool old = tc_plan_too_old(g.type);
-    int *gpus = old ? &x->old_gpus : &x->gpus;
-    if (*gpus + g.count > MOST_GPUS) return beyond(x->name, "Gres", list, MOST_GPUS, err);
-    *gpus += (int)g.count;
-    if (*g.type && (!old || !x->gpus)) snprintf(x->gpu, sizeof x->gpu, "%s", g.type);
+    int i = first;
+    while (i < all->n && strcmp(all->x[i].gpu, g.type)) i++;
+    if (i == all->n) {
+      TC_APPEND(all->x, all->n, all->cap, *x);
+      snprintf(all->x[i].gpu, sizeof all->x[i].gpu, "%s", g.type);
+    }
+    if (all->x[i].gpus + g.count > MOST_GPUS) return beyond(x->name, "Gres", list, MOST_GPUS, err);
+    all->x[i].gpus += (int)g.count;
   }
+  if (all->n == first) TC_APPEND(all->x, all->n, all->cap, *x);
   return 0;
 }
 
@@ -170,15 +178,33 @@ static bool alike(const struct node *a, const struct node *b)
   return a->gpus == b->gpus && a->cpus == b->cpus && !strcmp(a->gpu, b->gpu);
 }
 
-/* Whether a node has GPUs, but none that Tercio supports. */
-static bool is_old(const struct node *x) { return x->old_gpus && !x->gpus; }
+/* Why no job can have the node's GPUs; TC_SLURM_OTHER: it can. */
+static enum tc_slurm_why why_not(const struct node *x)
+{
+  return tc_slurm_is_slice(x->gpu) ? TC_SLURM_SLICE : tc_plan_too_old(x->gpu) ? TC_SLURM_OLD : TC_SLURM_OTHER;
+}
+
+const char *tc_slurm_kind_name(char *buf, size_t size, int gpus, const char *gpu, int cpus)
+{
+  if (gpus) snprintf(buf, size, "%s:%d/%d", *gpu ? gpu : "gpu", gpus, cpus);
+  else snprintf(buf, size, "cpu/%d", cpus);
+  return buf;
+}
+
+static bool is_of(const struct node *x, const char *kind)
+{
+  char name[128];
+  tc_slurm_kind_name(name, sizeof name, x->gpus, x->gpu, x->cpus);
+  const size_t n = kind ? strlen(kind) : 0;
+  return !kind || (!strncmp(name, kind, n) && strchr(":/", name[n]));
+}
 
 /* Counts a node like x that is left out; kinds beyond the list's length count as the last one. */
 static void leave_out(struct tc_slurm_part *s, enum tc_slurm_why why, const struct node *x, const char *state)
 {
   struct tc_slurm_kind kind = { .why = why };
-  if (why == TC_SLURM_OTHER || why == TC_SLURM_OLD) {
-    kind.gpus = x->gpus + x->old_gpus;
+  if (x) {
+    kind.gpus = x->gpus;
     kind.cpus = x->cpus;
     snprintf(kind.gpu, sizeof kind.gpu, "%s", x->gpu);
   } else if (why == TC_SLURM_UNKNOWN) {
@@ -195,9 +221,22 @@ static void leave_out(struct tc_slurm_part *s, enum tc_slurm_why why, const stru
   s->left_out[i].nodes++;
 }
 
-/* Keeps the nodes of the kind with most devices (GPUs or, without GPUs, CPUs), of those
- * that Tercio supports. */
-static void keep_commonest(struct nodes *all, struct tc_slurm_part *s)
+static int no_kind(const struct nodes *all, const struct tc_slurm_part *s, const char *kind, struct tc_err *err)
+{
+  char list[300] = "", name[128];
+  for (int i = 0; i < all->n; i++) {
+    int first = 0;
+    while (!alike(&all->x[first], &all->x[i])) first++;
+    if (first == i && why_not(&all->x[i]) == TC_SLURM_OTHER)
+      tc_text_add(list, sizeof list, "%s%s", *list ? ", " : "",
+                  tc_slurm_kind_name(name, sizeof name, all->x[i].gpus, all->x[i].gpu, all->x[i].cpus));
+  }
+  return tc_fail(err, TC_EUSER, "--kind = %s: partition %s has no such nodes that can be used; it has %s", kind, s->name, list);
+}
+
+/* Keeps the nodes of that kind or, NULL, of the one with most devices (GPUs or, without GPUs, CPUs), of those that Tercio
+ * supports. */
+static int keep_kind(struct nodes *all, struct tc_slurm_part *s, const char *kind, struct tc_err *err)
 {
   double most = -1;
   struct node best = { .gpus = 0 };
@@ -205,16 +244,15 @@ static void keep_commonest(struct nodes *all, struct tc_slurm_part *s)
     double has = 0;
     for (int k = 0; k < all->n; k++)
       if (alike(&all->x[i], &all->x[k])) has += all->x[k].gpus * 1e6 + all->x[k].cpus;
-    if (has <= most || is_old(&all->x[i])) continue;
+    if (has <= most || why_not(&all->x[i]) != TC_SLURM_OTHER || !is_of(&all->x[i], kind)) continue;
     most = has;
     best = all->x[i];
   }
+  if (most < 0) return no_kind(all, s, kind, err);
   int n = 0;
   for (int i = 0; i < all->n; i++) {
-    const bool old = is_old(&all->x[i]);
-    s->mixed |= all->x[i].old_gpus > 0;
-    if (old || !alike(&all->x[i], &best)) {
-      leave_out(s, old ? TC_SLURM_OLD : TC_SLURM_OTHER, &all->x[i], NULL);
+    if (!alike(&all->x[i], &best)) {
+      leave_out(s, why_not(&all->x[i]), &all->x[i], NULL);
       s->mixed = true;
       continue;
     }
@@ -227,22 +265,23 @@ static void keep_commonest(struct nodes *all, struct tc_slurm_part *s)
   s->cpus = TC_MAX(best.cpus, 1);
   s->memory_bytes = best.memory_bytes;
   snprintf(s->gpu, sizeof s->gpu, "%s", best.gpu);
+  return 0;
 }
 
 /* The node of a line. */
-static int read_node(struct node *x, const char *line, struct tc_err *err)
+static int read_node(struct nodes *all, const char *line, struct tc_err *err)
 {
   char gres[1024];
   double cpus, sockets, mb;
-  *x = (struct node){ .gpus = 0 };
-  get(line, "NodeName", x->name, sizeof x->name);
-  TC_TRY(get_number(&cpus, line, "CPUTot", x->name, MOST_CPUS, err));
-  TC_TRY(get_number(&sockets, line, "Sockets", x->name, MOST_CPUS, err));
-  TC_TRY(get_number(&mb, line, "RealMemory", x->name, MOST_MB, err));
-  x->cpus = (int)cpus;
-  x->sockets = (int)sockets;
-  x->memory_bytes = mb * 1048576;
-  return read_gres(x, get(line, "Gres", gres, sizeof gres), err);
+  struct node x = { .gpus = 0 };
+  get(line, "NodeName", x.name, sizeof x.name);
+  TC_TRY(get_number(&cpus, line, "CPUTot", x.name, MOST_CPUS, err));
+  TC_TRY(get_number(&sockets, line, "Sockets", x.name, MOST_CPUS, err));
+  TC_TRY(get_number(&mb, line, "RealMemory", x.name, MOST_MB, err));
+  x.cpus = (int)cpus;
+  x.sockets = (int)sockets;
+  x.memory_bytes = mb * 1048576;
+  return add_types(all, &x, get(line, "Gres", gres, sizeof gres), err);
 }
 
 /* The nodes of the partition that jobs can start on; the others are counted. */
@@ -250,7 +289,6 @@ static int take_nodes(struct nodes *all, struct tc_slurm_part *s, char *text, st
 {
   char buf[1024], word[sizeof s->left_out[0].state];
   for (char *at = text, *line; (line = strsep(&at, "\n"));) {
-    struct node x;
     if (!*get(line, "NodeName", buf, sizeof buf) || !has_word(get(line, "Partitions", buf, sizeof buf), s->name))
       continue;
     const enum tc_slurm_state state = tc_slurm_state_of(get(line, "State", buf, sizeof buf), word, sizeof word);
@@ -258,9 +296,8 @@ static int take_nodes(struct nodes *all, struct tc_slurm_part *s, char *text, st
       leave_out(s, state == TC_SLURM_STATE_BAD ? TC_SLURM_DOWN : TC_SLURM_UNKNOWN, NULL, word);
       continue;
     }
-    TC_TRY(read_node(&x, line, err));
-    if (all->n == MOST_NODES) return tc_fail(err, TC_EUSER, "--from-slurm: more than %d nodes", MOST_NODES);
-    TC_APPEND(all->x, all->n, all->cap, x);
+    TC_TRY(read_node(all, line, err));
+    if (all->n > MOST_NODES) return tc_fail(err, TC_EUSER, "--from-slurm: more than %d nodes", MOST_NODES);
   }
   return 0;
 }
@@ -272,13 +309,13 @@ static int read_nodes(struct nodes *all, struct tc_slurm_part *s, struct tc_err 
   const int rc = take_nodes(all, s, text, err);
   free(text);
   TC_TRY(rc);
-  const struct node *old = NULL;
-  bool any = false;
-  for (int i = 0; i < all->n; i++) {
-    if (is_old(&all->x[i])) old = &all->x[i];
-    else any = true;
-  }
-  if (any) return 0;
+  const struct node *of[TC_SLURM_UNKNOWN + 1] = { NULL };
+  for (int i = 0; i < all->n; i++) of[why_not(&all->x[i])] = &all->x[i];
+  const struct node *old = of[TC_SLURM_OLD], *slice = of[TC_SLURM_SLICE];
+  if (of[TC_SLURM_OTHER]) return 0;
+  if (slice)
+    return tc_fail(err, TC_EUSER, "partition %s has slices of GPUs (MIG), such as %s, between which NCCL cannot send, and no whole "
+                   "ones that Tercio supports; a plan of one: --nodes 1 --gpus-per-node 1 --device FILE", s->name, slice->gpu);
   if (old)
     return tc_fail(err, TC_EUSER, "partition %s has no GPUs that Tercio supports, only %s: it needs "
                    "compute capability %d.%d or later (an A100, H100 or H200)", s->name, old->gpu,
@@ -358,15 +395,15 @@ static void read_topology(struct tc_slurm_part *s, const struct nodes *all)
   if (s->switches > 1) s->switch_nodes = (int)below[s->switches / 2];
 }
 
-int tc_slurm_read(struct tc_slurm_part *out, const char *partition, struct tc_err *err)
+int tc_slurm_read(struct tc_slurm_part *out, const char *partition, const char *kind, struct tc_err *err)
 {
   struct nodes all = { NULL, 0, 0 };
   int most = 0;
   *out = (struct tc_slurm_part){ .nodes = 0 };
   int rc = read_partition(out, &most, partition, err);
   if (!rc) rc = read_nodes(&all, out, err);
+  if (!rc) rc = keep_kind(&all, out, kind, err);
   if (!rc) {
-    keep_commonest(&all, out);
     read_topology(out, &all);
     if (most > 0 && most < out->nodes) out->nodes = out->most_nodes = most;
   }

@@ -4,7 +4,9 @@
  * base and flags into one word, "DRAINED". A word is never looked for within another one. */
 #include "src/launch/slurm.h"
 
+#include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 /* What a word means to a job that is submitted now and may wait for other jobs and for the end of a reservation.
  * POWER: the node is off, or starts: Slurm starts it for the job, and meanwhile it need not answer. */
@@ -105,4 +107,13 @@ const char *tc_slurm_gres_next(const char *list, struct tc_slurm_gres *out)
     at += at < end;
   }
   return list[n] ? list + n + 1 : NULL;
+}
+
+bool tc_slurm_is_slice(const char *type)
+{
+  for (const char *at = type; (at = strstr(at, "g.")); at++) {
+    const size_t digits = strspn(at + 2, "0123456789");
+    if (at > type && isdigit((unsigned char)at[-1]) && digits && !strncasecmp(at + 2 + digits, "gb", 2)) return true;
+  }
+  return false;
 }

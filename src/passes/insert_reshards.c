@@ -85,37 +85,53 @@ static int cache(struct sctx *s, const struct cached *key)
   return s->n_cached++;
 }
 
+/* Tensor t, an input of the node that first was `was`, with the placement that it needs; negative: an error. */
+static int32_t share(struct sctx *s, int32_t node, int32_t was, int32_t t, const struct tc_layout *need, int space)
+{
+  struct tc_graph *g = s->g;
+  const struct tc_node *n = &g->node[node];
+  const struct tc_tensor *x = &g->tensor[t];
+  struct cached key = { .from = t, .space = space, .lay = *need };
+  if (tc_layout_equal(&x->lay, need) && x->space == space) return t;
+  const bool weight = x->state && x->param >= 0 && n->mark != TC_U;
+  const struct tc_param *p = weight ? &g->param[x->param] : NULL;
+  set_phase(s, n, p, &key);
+  int k = find_cached(s, &key);
+  if (k >= 0) return s->cached[k].to;
+  const int32_t first = g->n_nodes;
+  const bool gather = weight || (x->state && x->space != space);
+  key.to = tc_place_move(s, t, need, space, node, gather ? TC_ROLE_GATHER : TC_ROLE_NONE);
+  if (key.to < 0) return key.to;
+  for (int32_t j = first; j < g->n_nodes && weight; j++) {
+    bool sent = g->node[j].axes == TC_ON_PP;    /* to another stage: once per step */
+    g->node[j].once_a_step = p->reshard_after == TC_AFTER_STEP || sent;
+    if (sent) g->node[j].role = TC_ROLE_NONE;
+  }
+  for (int32_t j = first; j < g->n_nodes; j++) {
+    int32_t d = tc_out(g, &g->node[j], 0);   /* made in place, in t's storage */
+    if (tc_tensor_root(g, d) != tc_tensor_root(g, t) || g->node[j].coll == TC_SLICE) continue;
+    s->now[was] = d;
+    if (t < s->n_old) s->now[t] = d;
+  }
+  cache(s, &key);
+  return key.to;
+}
+
 int tc_place_input(struct sctx *s, int32_t node, int i, const struct tc_layout *need)
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
-  int32_t was = tc_in(g, n, i), t = s->now[was];
+  const int32_t was = tc_in(g, n, i);
+  int32_t t = s->now[was];
   const struct tc_tensor *x = &g->tensor[t];
-  struct cached key = { .from = t, .space = n->space, .lay = *need };
-  if (!tc_layout_equal(&x->lay, need) || x->space != key.space) {
-    bool weight = x->state && x->param >= 0 && n->mark != TC_U;
-    const struct tc_param *p = weight ? &g->param[x->param] : NULL;
-    set_phase(s, n, p, &key);
-    int k = find_cached(s, &key);
-    if (k < 0) {
-      int32_t first = g->n_nodes;
-      bool gather = weight || (x->state && x->space != key.space);
-      key.to = tc_place_move(s, t, need, key.space, node, gather ? TC_ROLE_GATHER : TC_ROLE_NONE);
-      if (key.to < 0) return key.to;
-      for (int32_t j = first; j < g->n_nodes && weight; j++) {
-        bool sent = g->node[j].axes == TC_ON_PP;    /* to another stage: once per step */
-        g->node[j].once_a_step = p->reshard_after == TC_AFTER_STEP || sent;
-        if (sent) g->node[j].role = TC_ROLE_NONE;
-      }
-      for (int32_t j = first; j < g->n_nodes; j++) {
-        int32_t d = tc_out(g, &g->node[j], 0);   /* made in place, in t's storage */
-        if (tc_tensor_root(g, d) == tc_tensor_root(g, t) && g->node[j].coll != TC_SLICE)
-          s->now[was] = s->now[t] = d;
-      }
-      k = cache(s, &key);
-    }
-    t = s->cached[k].to;
+  const bool whole = !x->state && !tc_layout_axes(&x->lay, TC_P);
+  if (whole && !tc_place_equal(&x->lay.on[TC_PP], &need->on[TC_PP])) {         /* is sent once, whatever its readers need */
+    struct tc_layout there = x->lay;
+    there.on[TC_PP] = need->on[TC_PP];
+    t = share(s, node, was, t, &there, x->space);
   }
+  if (t >= 0) t = share(s, node, was, t, need, g->node[node].space);
+  if (t < 0) return t;
   g->arg[g->node[node].in + i] = t;
   return 0;
 }

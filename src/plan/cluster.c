@@ -4,7 +4,8 @@
  * for the file's device. The table `fields` has all keys except timings:
  *   attention = cudnn|own|triton|unfused
  *   fuses = none, or NAME ..., groups of schedule/fusion.def that the device runs as one call
- *   op NAME RANKS key0 key1 key2 key3 = seconds
+ *   op NAME RANKS key0 key1 key2 key3 = seconds, tc_op_key
+ *   source TERM = assumed|fitted|data sheet|measured|given|calibrated, of what the lines above say
  *   links node|network|spine = FILE, printed by tercio comm --json
  *   link node|network|spine COLLECTIVE = latency seconds, bytes per second (all: every collective)[, bytes with half the rate]
  * A spine without lines of its own is as fast as the network. */
@@ -25,9 +26,10 @@ static const struct card {
   const char *name;
   double memory, fp32, bf16, bytes, node, net, host, eff_flops, eff_bytes, multiprocessors;
   int capability;
+  enum tc_plan_source source;
 } cards[] = {
-#define DEVICE(name, memory, fp32, bf16, bw, node, net, host, ef, eb, sm, cc) \
-  { name, memory, fp32, bf16, bw, node, net, host, ef, eb, sm, cc },
+#define DEVICE(name, memory, fp32, bf16, bw, node, net, host, ef, eb, sm, cc, source) \
+  { name, memory, fp32, bf16, bw, node, net, host, ef, eb, sm, cc, TC_SOURCE_##source },
 #include "src/plan/devices.def"
 };
 enum { N_CARDS = sizeof cards / sizeof *cards };
@@ -35,19 +37,20 @@ enum { N_CARDS = sizeof cards / sizeof *cards };
 const char *tc_plan_device_name(int i) { return i < N_CARDS ? cards[i].name : NULL; }
 
 enum unit { BYTES, SECONDS, NUMBER };
-static const struct { const char *key; size_t at; int unit; } fields[] = {
-#define F(key, member, unit) { key, offsetof(struct tc_cluster, member), unit }
-  F("memory", device.memory_bytes, BYTES), F("host_memory", device.host_bytes, BYTES),
-  F("context_memory", device.context_bytes, BYTES),
-  F("fp32_flops", device.flops[TC_F32], NUMBER), F("bf16_flops", device.flops[TC_BF16], NUMBER),
-  F("memory_rate", device.bytes_per_s, BYTES), F("copy_rate", device.copy_bytes_per_s, BYTES),
-  F("eff_flops", device.eff_flops, NUMBER), F("eff_bytes", device.eff_bytes, NUMBER),
-  F("op_seconds", device.op_s, NUMBER), F("issue_seconds", device.issue_s, NUMBER),
-  F("multiprocessors", device.multiprocessors, NUMBER), F("capability", device.capability, NUMBER),
-  F("cores", device.cores, NUMBER), F("steal", device.steal, NUMBER),
-  F("steal_network", device.steal_network, NUMBER), F("exposed", device.exposed, NUMBER), F("disk_rate",
-      disk_bytes_per_s, BYTES),
-  F("node_mtbf", mtbf_s, SECONDS), F("switch_nodes", switch_nodes, NUMBER),
+enum { OF_PRODUCTS = 1 << TC_TERM_PRODUCTS, OF_MEMORY = 1 << TC_TERM_BETWEEN | 1 << TC_TERM_UPDATE, OF_SAVES = 1 << TC_TERM_SAVES };
+static const struct { const char *key; size_t at; int unit; unsigned terms; } fields[] = {      /* whose rates they are */
+#define F(key, member, unit, terms) { key, offsetof(struct tc_cluster, member), unit, terms }
+  F("memory", device.memory_bytes, BYTES, 0), F("host_memory", device.host_bytes, BYTES, 0),
+  F("context_memory", device.context_bytes, BYTES, 0),
+  F("fp32_flops", device.flops[TC_F32], NUMBER, OF_PRODUCTS), F("bf16_flops", device.flops[TC_BF16], NUMBER, OF_PRODUCTS),
+  F("memory_rate", device.bytes_per_s, BYTES, OF_MEMORY), F("copy_rate", device.copy_bytes_per_s, BYTES, 0),
+  F("eff_flops", device.eff_flops, NUMBER, OF_PRODUCTS), F("eff_bytes", device.eff_bytes, NUMBER, OF_MEMORY),
+  F("op_seconds", device.op_s, NUMBER, 0), F("issue_seconds", device.issue_s, NUMBER, 0),
+  F("multiprocessors", device.multiprocessors, NUMBER, 0), F("capability", device.capability, NUMBER, 0),
+  F("cores", device.cores, NUMBER, 0), F("steal", device.steal, NUMBER, 0),
+  F("steal_network", device.steal_network, NUMBER, 0), F("exposed", device.exposed, NUMBER, 0),
+  F("disk_rate", disk_bytes_per_s, BYTES, OF_SAVES),
+  F("node_mtbf", mtbf_s, SECONDS, 0), F("switch_nodes", switch_nodes, NUMBER, 0),
 #undef F
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
@@ -85,13 +88,6 @@ static const struct card *find_old(const char *gpu)
 }
 
 bool tc_plan_too_old(const char *gpu) { return find_old(gpu) != NULL; }
-
-static int find_wire(const char *name)
-{
-  int w = 0;
-  while (w < TC_WIRES && strcmp(name, tc_wire_name[w])) w++;
-  return w;
-}
 
 static void set_link(struct tc_link *l, double latency_s, double bytes_per_s, double half_bytes)
 {
@@ -142,6 +138,13 @@ static int no_device(const char *name, struct tc_err *err)
 #define NETWORK_PART 0.94
 #define NETWORK_FILL_S 200e-6
 
+/* A source of what these terms are made of; a surer one stays. */
+static void add_source(struct tc_cluster *k, unsigned terms, enum tc_plan_source source)
+{
+  for (int t = 0; t <= TC_TERM_SAVES; t++)
+    if (terms >> t & 1) k->source[t] = TC_MAX(k->source[t], source);
+}
+
 /* Launch of an op, latency within a node and between nodes: assumed if not measured. */
 static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err)
 {
@@ -165,6 +168,10 @@ static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err
   d->capability = c->capability;
   d->steal = d->steal_network = gpu ? NCCL_BLOCKS / c->multiprocessors : 0;
   d->op_s = launch_s;
+  memset(k->source, 0, sizeof k->source);
+  add_source(k, OF_PRODUCTS, c->source);
+  add_source(k, OF_MEMORY | 1 << TC_TERM_TRANSFERS, gpu ? TC_SOURCE_SHEET : TC_SOURCE_ASSUMED);
+  add_source(k, OF_SAVES, TC_SOURCE_ASSUMED);
   const double node = c->node * 1e9 * (gpu ? NODE_PART : 1), network = c->net * 1e9 * (gpu ? NETWORK_PART : 1);
   set_link(&k->link[TC_WIRE_NODE], node_s, node, gpu ? node * NODE_FILL_S : 0);
   set_link(&k->link[TC_WIRE_NETWORK], network_s, network, gpu ? network * NETWORK_FILL_S : 0);
@@ -208,7 +215,7 @@ static int read_link(const struct file *f, const char *key, const char *value, s
   char wire[32], coll[32];
   double s, rate, half = 0;
   int end = 0, more = 0, w, c;
-  if (sscanf(key, "link %31s %31s", wire, coll) != 2 || (w = find_wire(wire)) == TC_WIRES ||
+  if (sscanf(key, "link %31s %31s", wire, coll) != 2 || (w = tc_word_index(wire, tc_wire_name, TC_WIRES)) < 0 ||
       ((c = tc_coll_named(coll)) < 0 && strcmp(coll, "all")))
     return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known; a link is one of node, network or "
                    "spine, for all collectives or for one, such as \"link node all_reduce\"",
@@ -218,6 +225,7 @@ static int read_link(const struct file *f, const char *key, const char *value, s
   if (!two || value[end] || !(s >= 0) || !(rate > 0) || !(half >= 0) || !isfinite(s) || !isfinite(rate) || !isfinite(half))
     return bad_value(f, key, value, "latency in seconds and a rate in bytes per second, such as "
                      "10e-6, 25e9", err);
+  add_source(f->k, 1 << TC_TERM_TRANSFERS, TC_SOURCE_GIVEN);
   if (c < 0) {
     set_link(&f->k->link[w], s, rate, half);
   } else {
@@ -244,6 +252,7 @@ static int read_op(const struct file *f, const char *key, const char *value, str
                    f->path, f->line, key);
   if (*end || end == value || !(s.seconds >= 0) || !isfinite(s.seconds))
     return bad_value(f, key, value, "time in seconds, such as 1e-3", err);
+  add_source(f->k, 1u << tc_plan_term_of(s.op), TC_SOURCE_CALIBRATED);
   TC_APPEND(d->sample, d->n_samples, d->cap_samples, s);
   return 0;
 }
@@ -255,22 +264,29 @@ static int read_fuses(const struct file *f, char *value, struct tc_err *err)
   f->k->device.fuses = 0;
   if (!strcmp(value, "none")) return 0;
   for (char *at = NULL, *word = strtok_r(value, " \t,", &at); word; word = strtok_r(NULL, " \t,", &at)) {
-    int i = 0;
-    while (i < TC_FUSIONS && strcmp(word, names[i])) i++;
-    if (i == TC_FUSIONS) return not_known(f, word, names, TC_FUSIONS, err);
+    const int i = tc_word_index(word, names, TC_FUSIONS);
+    if (i < 0) return not_known(f, word, names, TC_FUSIONS, err);
     f->k->device.fuses |= UINT32_C(1) << i;
   }
   return 0;
 }
 
+/* "source products": replaces what the lines above mean. */
+static int read_source(const struct file *f, const char *term, const char *value, struct tc_err *err)
+{
+  const int t = tc_word_index(term, tc_term_name, TC_TERM_SAVES + 1), s = tc_word_index(value, tc_source_name, TC_SOURCES);
+  if (t < 0 || t == TC_TERM_BUBBLE) return not_known(f, term, tc_term_name, TC_TERM_SAVES + 1, err);
+  if (s <= TC_SOURCE_UNSAID) return not_known(f, value, tc_source_name, TC_SOURCES, err);
+  f->k->source[t] = (enum tc_plan_source)s;
+  return 0;
+}
+
 static int read_attention(const struct file *f, const char *value, struct tc_err *err)
 {
-  for (int i = 0; i < TC_ATTN_BYS; i++)
-    if (!strcmp(value, tc_attn_by_name[i])) {
-      f->k->device.attention = i;
-      return 0;
-    }
-  return bad_value(f, "attention", value, "kind of attention: cudnn, own, triton or unfused would fit", err);
+  const int i = tc_word_index(value, tc_attn_by_name, TC_ATTN_BYS);
+  if (i < 0) return bad_value(f, "attention", value, "kind of attention: cudnn, own, triton or unfused would fit", err);
+  f->k->device.attention = i;
+  return 0;
 }
 
 static int read_field(const struct file *f, const char *key, const char *value, struct tc_err *err)
@@ -287,6 +303,7 @@ static int read_field(const struct file *f, const char *key, const char *value, 
       return bad_value(f, key, value, fields[i].unit == BYTES ? "number of bytes, such as 80GB"
                        : fields[i].unit == SECONDS ? "time, such as 24:00:00 or 5y" : "number", err);
     *(double *)((char *)f->k + fields[i].at) = x;
+    add_source(f->k, fields[i].terms, TC_SOURCE_GIVEN);
     return 0;
   }
   return not_known(f, key, names, N_FIELDS, err);
@@ -316,9 +333,11 @@ static int set_key(const struct file *f, const char *key, char *value, struct tc
   struct tc_cluster *k = f->k;
   if (!strncmp(key, "link ", 5)) return read_link(f, key, value, err);
   if (!strncmp(key, "links ", 6)) {
-    int w = find_wire(key + 6);
-    return w < TC_WIRES ? tc_links_read(&k->link[w], value, err) : not_known(f, key, NULL, 0, err);
+    const int w = tc_word_index(key + 6, tc_wire_name, TC_WIRES);
+    add_source(k, 1 << TC_TERM_TRANSFERS, TC_SOURCE_CALIBRATED);
+    return w >= 0 ? tc_links_read(&k->link[w], value, err) : not_known(f, key, NULL, 0, err);
   }
+  if (!strncmp(key, "source ", 7)) return read_source(f, key + 7, value, err);
   if (!strcmp(key, "fuses")) return read_fuses(f, value, err);
   if (!strcmp(key, "attention")) return read_attention(f, value, err);
   if (!strcmp(key, "device")) return from_table(k, value, err);
@@ -438,6 +457,8 @@ void tc_cluster_print(const struct tc_cluster *k, FILE *f)
       fprintf(f, "link %s %s = %.4g, %.4g", tc_wire_name[w], tc_coll_name[c], l->latency_s[c], l->bytes_per_s[c]);
       fprintf(f, l->half_bytes[c] > 0 ? ", %.4g\n" : "\n", l->half_bytes[c]);
     }
+  for (int t = 0; t <= TC_TERM_SAVES; t++)
+    if (t != TC_TERM_BUBBLE) fprintf(f, "source %s = %s\n", tc_term_name[t], tc_source_name[tc_plan_source(k, t)]);
   for (int i = 0; i < d->n_samples; i++) {
     const struct tc_op_sample *s = &d->sample[i];
     fprintf(f, "op %s %d %.15g %.15g %.15g %.15g = %.6g\n", tc_op_info[s->op].name, s->ranks,

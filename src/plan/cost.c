@@ -124,7 +124,7 @@ void tc_op_key(const struct tc_op_cost *c, double key[4])
   bool p = c->op == TC_OP_MATMUL;
   key[0] = p ? (double)c->m : c->bytes;
   key[1] = p ? (double)c->n : c->flops;
-  key[2] = p ? (double)c->k : 0;
+  key[2] = p ? (double)c->k : c->keys;
   key[3] = c->dtype * 4 + c->ta + 2 * c->tb;
 }
 
@@ -155,7 +155,11 @@ static double sample_work_s(const struct tc_op_sample *s, const struct tc_op_cos
   x.flops = product ? 2 * s->key[0] * s->key[1] * s->key[2] : s->key[1];
   x.bytes = product ? (s->key[0] * s->key[2] + s->key[2] * s->key[1] + s->key[0] * s->key[1]) * (double)tc_dtype_bytes(x.dtype)
                     : s->key[0];
-  if (c->flops > 0) x.rows = c->rows * x.flops / c->flops;
+  if (c->keys > 0 && s->key[2] > 0) {            /* attention of another length */
+    x.keys = s->key[2];
+    x.sequence = (int64_t)((double)c->sequence * x.keys / c->keys);
+  }
+  if (c->flops > 0) x.rows = c->rows * (x.flops / c->flops) * (c->keys > 0 ? c->keys / x.keys : 1);
   return own_s(&x, d);
 }
 

@@ -6,6 +6,10 @@
 #include "src/program/collective.h"
 #include "src/schedule/pipeline.h"
 
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand *x)
 {
   struct tc_config r = *c;
@@ -124,6 +128,21 @@ static double share(const struct tc_system *s, int place, double n)
 static bool sums_in_full(const struct tc_cand *x)
 { return tc_systems[x->data].rows->place[TC_ACC].kind != TC_FLAT || x->reduce == TC_REDUCE_STEP; }
 
+/* Whether stages may be balanced by memory, where a layout does not fit otherwise (tc_guess_stages). */
+static bool may_balance(const struct tc_guess *g, const struct tc_cand *x)
+{
+  return x->pp > 1 && x->virtual_stages == 1 && (x->pp != g->cfg->mesh_pp || !strcmp(g->cfg->mesh_stages, "auto"));
+}
+
+/* Memory of each stage if all take as much: a layer takes so much and the activations of the micro-batches that its stage holds,
+ * which grow fewer; the embedding's stage and the head's have more besides, and a layer at least. */
+static double balanced(double layers, int pp, double layer, double act, struct flight_row held, double at_first, double at_last)
+{
+  const double first = layer + act * held.first, last = layer + act * held.last, middle = (first + last) / 2;
+  const double all = (layers + at_first / first + at_last / last) / (1 / first + 1 / last + (pp - 2) / middle);
+  return TC_MAX(all, TC_MAX(at_first + first, at_last + last));
+}
+
 /* Memory of the rank that needs most; *params: the parameters that it computes with. */
 static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_price *p,
                      double *params)
@@ -139,17 +158,73 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   const int stored = s->rows->place[TC_STORE].kind;
   const bool sharded = stored != s->rows->place[TC_USE].kind;      /* weights are stored elsewhere than used */
   const double rest = opt * update + (sharded ? use * store : 0);        /* what offload moves to the host */
-  double bytes = psi * (trained * grad * acc + (sharded ? 0 : use * store) + (x->offload == TC_OFFLOAD_NO ? rest : 0));
+  double each = trained * grad * acc + (sharded ? 0 : use * store) + (x->offload == TC_OFFLOAD_NO ? rest : 0);     /* of a parameter */
   x->host_bytes = x->offload == TC_OFFLOAD_NO ? 0 : psi * rest;
   const double ends = g->model.tied == TC_ON ? g->rest_params : g->rest_params / 2;          /* embedding and head are gathered apart */
   double unit = TC_MAX(g->layer_params, ends) / x->tp;
-  if (stored == TC_FLAT) bytes += 2 * unit * use;         /* gathered, one unit ahead */
-  else if (sharded) bytes += psi * use;            /* a copy of all weights for the step */
-  if (acc != 1) bytes += 2 * unit * grad;        /* gradients in flight */
+  double besides = acc != 1 ? 2 * unit * grad : 0;         /* gradients in flight */
+  if (stored == TC_FLAT) besides += 2 * unit * use;       /* gathered, one unit ahead */
+  else if (sharded) each += use;                   /* a copy of all weights for the step */
   *params = psi;
   const struct flight_row held = in_flight(g, x);      /* the head is on the last rank */
-  return bytes + TC_MAX(held.first * layers * p->layer.act_bytes,
-                        held.last * layers * p->layer.act_bytes + p->rest.act_bytes);
+  const double act = p->layer.act_bytes;
+  const double bytes = psi * each + besides + TC_MAX(held.first * layers * act, held.last * layers * act + p->rest.act_bytes);
+  if (bytes <= g->k->device.memory_bytes || !may_balance(g, x)) return bytes;
+  const double end = each * ends / x->tp, layer = each * g->layer_params / x->tp;
+  return TC_MIN(bytes, besides + balanced((double)g->model.layers, x->pp, layer, act, held, end, end + p->rest.act_bytes));
+}
+
+/* The class of a stage at an end. */
+static const struct tc_plan_class *end_of(const struct tc_plan *p, int stage)
+{
+  for (int i = 0; i < p->n_cls; i++)
+    if (p->cls[i].pp == stage) return &p->cls[i];
+  return NULL;
+}
+
+/* What a stage takes without its layers, of which each takes so much. */
+static double bytes_besides(const struct tc_guess *g, const struct tc_cand *x, const struct tc_plan_class *end, double each)
+{
+  /* A head that is the embedding's table counts as the first stage's. */
+  const double rest = g->model.tied != TC_ON ? g->rest_params / 2 : end->pp == 0 ? g->rest_params : 0;
+  const double layers = round(((double)end->parameters * x->tp - rest) / g->layer_params);
+  return TC_MAX((double)end->memory.bytes[TC_DEVICE] - layers * each, 0);
+}
+
+char *tc_guess_stages(struct tc_guess *g, const struct tc_cand *x, const struct tc_plan *p, double *bytes)
+{
+  const struct tc_plan_class *first = end_of(p, 0), *last = end_of(p, x->pp - 1);
+  if (!may_balance(g, x) || x->pp > g->model.layers || !first || !last) return NULL;
+  const struct flight_row held = in_flight(g, x);
+  const double state = (double)first->memory.state_bytes / (double)first->parameters * g->layer_params / x->tp;
+  const double act = price(g, x)->layer.act_bytes;
+  double *each = tc_calloc((size_t)x->pp, sizeof *each), *all = tc_calloc((size_t)x->pp, sizeof *all);
+  int *layers = tc_calloc((size_t)x->pp, sizeof *layers);
+  for (int i = 0; i < x->pp; i++) {              /* fewer micro-batches from stage to stage */
+    each[i] = state + act * (held.first + (held.last - held.first) * i / (x->pp - 1));
+    layers[i] = 1;
+  }
+  const double at_first = bytes_besides(g, x, first, each[0]), at_last = bytes_besides(g, x, last, each[x->pp - 1]);
+  for (int i = 0; i < x->pp; i++) all[i] = each[i] + (i == 0 ? at_first : i == x->pp - 1 ? at_last : TC_MIN(at_first, at_last));
+  for (int64_t left = g->model.layers - x->pp; left > 0; left--) {         /* to the stage that then has least */
+    int to = 0;
+    for (int i = 1; i < x->pp; i++)
+      if (all[i] + each[i] < all[to] + each[to]) to = i;
+    all[to] += each[to];
+    layers[to]++;
+  }
+  char *text = tc_strdup("");
+  *bytes = 0;
+  for (int i = 0, at = 0; i < x->pp; at += layers[i++]) {
+    char *more = layers[i] > 1 ? tc_sprintf("%s%s%d-%d", text, i ? "," : "", at, at + layers[i] - 1)
+                               : tc_sprintf("%s%s%d", text, i ? "," : "", at);
+    free(text);
+    text = more;
+    *bytes = TC_MAX(*bytes, all[i]);
+  }
+  char *own = tc_pool_strdup(g->cfg->pool, text);
+  TC_FREE(text, each, all, layers);
+  return own;
 }
 
 /* ---- time ------------------------------------------------------------------------ */

@@ -45,5 +45,9 @@ struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand 
 void tc_guess_order(const struct tc_guess *g, struct tc_cand *x);
 /* Fills x->s and x->bytes. TC_ELAYOUT if such a layer is impossible. */
 int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err);
+/* Layers of the stages by memory, as mesh.stages, for a layout that was compiled with stages balanced by time: its first and last
+ * stage say what a layer and the rest take. *bytes: of the stage with most. NULL: it has no stages, or virtual ones. The text is
+ * the configuration's. */
+char *tc_guess_stages(struct tc_guess *g, const struct tc_cand *x, const struct tc_plan *p, double *bytes);
 
 #endif

@@ -159,6 +159,7 @@ static int find_time(struct tc_plan *out, struct tc_program **program,
   out->time.bubble = w.bubble;
   memcpy(out->time.wait_s, w.wait_s, sizeof w.wait_s);
   memcpy(out->time.term_s, w.term_s, sizeof w.term_s);
+  for (int t = 0; t < TC_TERMS; t++) out->time.source[t] = tc_plan_source(k, t);
   out->time.tokens_per_s = (double)out->tokens / w.step_s;
   out->time.mfu = peak > 0 ? tc_model_flops(&out->model) * (double)out->tokens / (w.step_s * peak * out->world) : 0;
   count_bytes(out, program, m, k);
@@ -227,7 +228,8 @@ static int64_t saturating_batches(const struct tc_config *c)
 {
   if (c->mesh_pp <= 1) return 3;
   if (c->parallel_schedule == TC_SCHEDULE_GPIPE) return INT64_MAX;
-  return (c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 4 : 2) * c->mesh_pp;
+  const int64_t sends = tc_ceil_div(TC_MAX(c->parallel_prefetch - 1, 0), c->mesh_pp);        /* in flight; whole rounds of stages */
+  return ((c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 4 : 2) + sends) * c->mesh_pp;
 }
 
 /* Memory is the same with fewer micro-batches, as many as this. */
@@ -301,7 +303,7 @@ json_t *tc_plan_time_json(const struct tc_plan *p)
 {
   const struct tc_plan_time *t = &p->time;
   struct tc_group group[TC_SETS];
-  json_t *wait = json_object(), *bytes = json_object(), *wire = json_object(), *terms = json_object();
+  json_t *wait = json_object(), *bytes = json_object(), *wire = json_object(), *terms = json_object(), *from = json_object();
   tc_mesh_groups(group, p->size);
   for (int s = 0; s < TC_SETS; s++) {
     if (!group[s].named) continue;
@@ -316,8 +318,12 @@ json_t *tc_plan_time_json(const struct tc_plan *p)
   tc_figure(o, "mfu", t->mfu);
   tc_figure(o, "bubble", t->bubble);
   tc_figure(o, "compute_s", t->compute_s);
-  for (int x = 0; x < TC_TERMS; x++) tc_figure(terms, tc_term_name[x], t->term_s[x]);
+  for (int x = 0; x < TC_TERMS; x++) {
+    tc_figure(terms, tc_term_name[x], t->term_s[x]);
+    json_object_set_new(from, tc_term_name[x], json_string(tc_source_name[t->source[x]]));
+  }
   json_object_set_new(o, "terms_s", terms);
+  json_object_set_new(o, "terms_from", from);
   json_object_set_new(o, "wait_s", wait);
   json_object_set_new(o, "bytes", bytes);
   json_object_set_new(o, "wire_bytes", wire);

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-const char *const tc_term_name[TC_TERMS] = { "products", "attention", "between", "update", "transfers", "bubble" };
+const char *const tc_term_name[TC_TERMS + 1] = { "products", "attention", "between", "update", "transfers", "bubble", "saves" };
 
 bool tc_is_once(const struct tc_node *n) { return n->once_a_step || n->mark == TC_U; }
 
@@ -155,18 +155,18 @@ static double op_s(const struct tc_prices *x, const struct tc_node *n)
   return (none ? 0 : tc_op_seconds(&c, &x->k->device)) - x->saved_s[n->id];
 }
 
-static enum tc_plan_term term_of(const struct tc_node *n)
+enum tc_plan_term tc_plan_term_of(int op)
 {
-  if (n->mark == TC_U) return TC_TERM_UPDATE;
-  return n->op == TC_OP_MATMUL ? TC_TERM_PRODUCTS
-       : n->op == TC_OP_ATTN || n->op == TC_OP_ATTN_BWD || n->op == TC_OP_ATTN_CACHE ? TC_TERM_ATTENTION : TC_TERM_BETWEEN;
+  if (tc_op_info[op].flags & TC_OPF_UPDATE) return TC_TERM_UPDATE;
+  return op == TC_OP_MATMUL ? TC_TERM_PRODUCTS
+       : op == TC_OP_ATTN || op == TC_OP_ATTN_BWD || op == TC_OP_ATTN_CACHE ? TC_TERM_ATTENTION : TC_TERM_BETWEEN;
 }
 
 const struct tc_node_price *tc_price_of(struct tc_prices *x, const struct tc_node *n)
 {
   struct tc_node_price *price = &x->of[n->id];
   if (price->run_s >= 0) return price;
-  *price = (struct tc_node_price){ .reshard = { .coll = TC_COLLS }, .term = term_of(n) };
+  *price = (struct tc_node_price){ .reshard = { .coll = TC_COLLS }, .term = n->mark == TC_U ? TC_TERM_UPDATE : tc_plan_term_of(n->op) };
   if (n->op != TC_OP_RESHARD) {
     price->run_s = op_s(x, n);
     return price;

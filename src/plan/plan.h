@@ -45,6 +45,19 @@ struct tc_op_sample { int32_t op, ranks; double key[4], seconds; };
 enum tc_attn_by { TC_ATTN_BY_CUDNN, TC_ATTN_BY_OWN, TC_ATTN_BY_TRITON, TC_ATTN_BY_UNFUSED, TC_ATTN_BYS };
 extern const char *const tc_attn_by_name[TC_ATTN_BYS];
 
+/* What a step's time is made of, on the rank that computes most: products; attention; what is between them, at the rate of memory
+ * (norms, residuals, activations, packing); the optimizer; transfers that nothing hides, and what others take from computation;
+ * waiting for other stages. Saves come on top. */
+enum tc_plan_term { TC_TERM_PRODUCTS, TC_TERM_ATTENTION, TC_TERM_BETWEEN, TC_TERM_UPDATE, TC_TERM_TRANSFERS, TC_TERM_BUBBLE,
+                    TC_TERMS, TC_TERM_SAVES = TC_TERMS };
+extern const char *const tc_term_name[TC_TERMS + 1];
+
+/* Where the figures of a term come from, the surest last: assumed; fitted to published runs; a data sheet; measured on such a
+ * device (devices.def); a device file or a flag; timed on the machine itself. */
+enum tc_plan_source { TC_SOURCE_UNSAID, TC_SOURCE_ASSUMED, TC_SOURCE_FITTED, TC_SOURCE_SHEET, TC_SOURCE_MEASURED, TC_SOURCE_GIVEN, TC_SOURCE_CALIBRATED,
+                      TC_SOURCES };
+extern const char *const tc_source_name[TC_SOURCES];
+
 struct tc_plan_device {
   char name[64];
   double memory_bytes, host_bytes;              /* of a device, for a run; host memory of a node, 0: unknown */
@@ -71,7 +84,10 @@ struct tc_cluster {
   double switch_nodes;                           /* nodes per leaf switch; 0: all on one */
   double disk_bytes_per_s;                       /* of the file system, all nodes together */
   double mtbf_s;                                 /* of a node; 0: never fails */
+  enum tc_plan_source source[TC_TERMS + 1];      /* unsaid: attention's by the rows of devices.def, the bubble's by the others */
 };
+/* terms.c. Local, pure. Where a term's figures come from; the bubble's are the least sure of the others'. Never unsaid. */
+enum tc_plan_source tc_plan_source(const struct tc_cluster *k, enum tc_plan_term term);
 
 /* Local. The cluster of a device of devices.def, or of a file (whose name has a '/' or a '.') with lines
  * "key = value", as tc_cluster_write writes it. TC_EUSER: unknown device, with the nearest name, or file
@@ -150,7 +166,8 @@ struct tc_op_cost {
 /* Local. *none: the node does nothing on `rank`. */
 void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct tc_node *n,
                 const struct tc_mesh *m, int rank, bool *none);
-/* The key by which timings are looked up. */
+/* The key by which timings are looked up: a product's m, n, k, else bytes, flops and of attention the keys that a query reads on
+ * average (0 in files of earlier releases: as the op that is looked up); then type and transposes. */
 void tc_op_key(const struct tc_op_cost *c, double key[4]);
 double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d);
 
@@ -165,15 +182,9 @@ void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, co
 
 /* ---- time.c ----------------------------------------------------------------- */
 
-/* What a step's time is made of, on the rank that computes most: products; attention; what is between them, at the rate of memory
- * (norms, residuals, activations, packing); the optimizer; transfers that nothing hides, and what others take from computation;
- * waiting for other stages. */
-enum tc_plan_term { TC_TERM_PRODUCTS, TC_TERM_ATTENTION, TC_TERM_BETWEEN, TC_TERM_UPDATE, TC_TERM_TRANSFERS, TC_TERM_BUBBLE,
-                    TC_TERMS };
-extern const char *const tc_term_name[TC_TERMS];
-
 struct tc_plan_time {
   double term_s[TC_TERMS];                    /* their sum is step_s */
+  enum tc_plan_source source[TC_TERMS];
   double step_s, tokens_per_s, mfu;
   double bubble;                              /* fraction of the step in which stages wait for each other */
   double compute_s;                              /* of the busiest rank */
@@ -278,7 +289,7 @@ enum tc_plan_key {
 };
 /* What a search leaves as the configuration has it, beside what does not change time or memory. */
 #define TC_PLAN_NOT_SEARCHED "parallel.context, parallel.zigzag, parallel.keep, parallel.unit, parallel.prefetch, " \
-  "parallel.annotations, mesh.stages (balanced by time), and what changes results: train.grad_type, train.state_type"
+  "parallel.annotations, mesh.stages (balanced by time, or by memory where a layout does not fit otherwise), and what changes results: train.grad_type, train.state_type"
 extern const char *const tc_plan_key_name[TC_KEYS];        /* "mesh.pp", ... */
 extern const bool tc_plan_key_rare[TC_KEYS];
 /* Local. A value of a key as an option takes it. Returns text. */

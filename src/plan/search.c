@@ -1,11 +1,14 @@
 /* search.c - searches layouts for a cluster: every combination (space.c) is estimated (candidates.c, guess.c), the best
  * are compiled (layout.c) and ranked by the time of a step. If none fits, it finds how many nodes would do. */
+#include "src/base/thread.h"
 #include "src/plan/search.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_TRIES = 64 /* layouts that do not fit */ };
+#define NEARLY 1.02                              /* of a device's memory: estimates err */
 
 /* ---- the best, made -------------------------------------------------------------- */
 
@@ -49,45 +52,109 @@ static struct miss *find_miss(struct miss *m, const struct tc_cand *x)
   return m;
 }
 
+/* Layouts that are compiled at the same time, in the order of their estimates: the result is that of one after the other. */
+enum { AT_ONCE = 8 };
+struct batch {
+  struct search *s;
+  int n, cand[AT_ONCE], status[AT_ONCE];
+  struct tc_err err[AT_ONCE];
+  struct tc_plan_row *row;       /* [AT_ONCE] */
+};
+
+static int compile(void *ctx, int64_t part, int thread, struct tc_err *err)
+{
+  struct batch *b = ctx;
+  const struct search *s = b->s;
+  struct tc_plan_row *r = &b->row[part];
+  (void)thread, (void)err;                       /* what does not compile is no failure */
+  b->err[part] = (struct tc_err){ 0 };
+  b->status[part] = tc_plan_layout(&r->plan, &r->cfg, s->nodes * s->k->devices, s->k, false, &b->err[part]);
+  return 0;
+}
+
+/* Whether the layout differs from those that were compiled only in options with almost no effect, or does not fit as one of them
+ * did not. */
+static bool is_seen(const struct search *s, const struct tc_cand *x, struct miss *miss)
+{
+  const struct miss *was = find_miss(miss, x);
+  bool seen = was->used && x->bytes >= was->guess_bytes;
+  for (int k = 0; k < s->out->n_rows; k++) seen |= alike(x, &s->out->row[k]);
+  return seen;
+}
+
+/* The next layouts from *at on, compiled. */
+static void next_batch(struct batch *b, int *at, int most, struct miss *miss)
+{
+  struct tc_err none;
+  for (b->n = 0; *at < b->s->n && b->n < most; ++*at) {
+    const struct tc_cand *x = &b->s->cand[*at];
+    if (is_seen(b->s, x, miss)) continue;
+    b->row[b->n] = (struct tc_plan_row){ .cfg = tc_cand_config(b->s->c, x), .guess_s = x->s, .guess_bytes = x->bytes };
+    b->cand[b->n++] = *at;
+  }
+  tc_each(b->n, most, compile, b, &none);
+}
+
+/* Whether the layout that does not fit with stages balanced by time may fit with stages balanced by memory: then it is that.
+ * *least_bytes: else of these, by estimate. */
+static bool balance_memory(struct search *s, struct tc_plan_row *made, const struct tc_cand *x, double *least_bytes)
+{
+  struct tc_err unused = { 0 };
+  double bytes;
+  char *stages = strcmp(made->cfg.mesh_stages, "auto") ? NULL : tc_guess_stages(&s->g, x, &made->plan, &bytes);
+  if (!stages) return false;
+  if (bytes > NEARLY * s->k->device.memory_bytes) {
+    *least_bytes = TC_MIN(*least_bytes, bytes);
+    return false;
+  }
+  made->cfg.mesh_stages = stages;
+  return tc_plan_layout(&made->plan, &made->cfg, s->nodes * s->k->devices, s->k, false, &unused) == 0;
+}
+
+/* A row that fits becomes one of the result. *least_bytes: of those that do not. */
+static void take_row(struct search *s, struct tc_plan_row *made, const struct tc_cand *x, struct miss *miss, double *least_bytes)
+{
+  struct tc_plan_found *f = s->out;
+  const double bytes = (double)made->plan.cls[made->plan.worst].memory.bytes[TC_DEVICE], host = tc_plan_host_bytes(&made->plan, s->k);
+  const bool knows_host = s->k->device.host_bytes > 0;
+  if (knows_host && host > s->k->device.host_bytes) return;
+  if (bytes <= s->k->device.memory_bytes) {
+    struct tc_plan_row *r = &f->row[f->n_rows++];
+    *r = *made;
+    r->host_unchecked = !knows_host && host > 0;
+    return;
+  }
+  if (balance_memory(s, made, x, least_bytes)) {
+    take_row(s, made, x, miss, least_bytes);
+    return;
+  }
+  *least_bytes = TC_MIN(*least_bytes, bytes);
+  struct miss *was = find_miss(miss, x);
+  if (was < miss + MISSES) *was = (struct miss){ true, x->data, x->schedule, x->pp > 1, x->bytes };
+}
+
 /* Fills in at most `most` rows, by time of a step. */
 static void make_best(struct search *s, int most)
 {
   struct tc_plan_found *f = s->out;
   struct miss miss[MISSES + 1] = { { .used = false } };
-  int tries = 0;
+  struct batch b = { .s = s, .row = tc_calloc(AT_ONCE, sizeof *b.row) };
+  const int jobs = TC_MIN(tc_cpus(), AT_ONCE);
+  int tries = 0, at = 0;
   double least_bytes = INFINITY;
   f->row = tc_calloc((size_t)most, sizeof *f->row);
-  const bool knows_host = s->k->device.host_bytes > 0;
   tc_search_sort(s);
-  for (int i = 0; i < s->n && f->n_rows < most && tries < most + MAX_TRIES; i++) {
-    struct tc_plan_row *r = &f->row[f->n_rows];
-    struct tc_err err = { 0 };
-    bool seen = false;
-    for (int k = 0; k < f->n_rows; k++) seen |= alike(&s->cand[i], &f->row[k]);
-    struct miss *was = find_miss(miss, &s->cand[i]);
-    seen |= was->used && s->cand[i].bytes >= was->guess_bytes;
-    if (seen) continue;                          /* differs only in options with almost no effect */
-    r->cfg = tc_cand_config(s->c, &s->cand[i]);
-    r->guess_s = s->cand[i].s;
-    r->guess_bytes = s->cand[i].bytes;
-    tries++;
-    if (tc_plan_layout(&r->plan, &r->cfg, s->nodes * s->k->devices, s->k, false, &err) < 0) {
-      if (!*f->why) snprintf(f->why, sizeof f->why, "%.190s", err.text);
-      continue;
+  do {
+    next_batch(&b, &at, jobs, miss);
+    for (int i = 0; i < b.n && f->n_rows < most && tries < most + MAX_TRIES; i++) {
+      const struct tc_cand *x = &s->cand[b.cand[i]];
+      if (is_seen(s, x, miss)) continue;         /* by the ones before it in the batch */
+      tries++;
+      if (b.status[i] == 0) take_row(s, &b.row[i], x, miss, &least_bytes);
+      else if (!*f->why) snprintf(f->why, sizeof f->why, "%.190s", b.err[i].text);
     }
-    double bytes = (double)r->plan.cls[r->plan.worst].memory.bytes[TC_DEVICE];
-    const double host = tc_plan_host_bytes(&r->plan, s->k);
-    r->host_unchecked = !knows_host && host > 0;
-    if (knows_host && host > s->k->device.host_bytes) continue;
-    if (bytes <= s->k->device.memory_bytes) {
-      f->n_rows++;
-    } else {
-      least_bytes = TC_MIN(least_bytes, bytes);
-      if (was < miss + MISSES)
-        *was = (struct miss){ true, s->cand[i].data, s->cand[i].schedule, s->cand[i].pp > 1,
-                              s->cand[i].bytes };
-    }
-  }
+  } while (b.n && f->n_rows < most && tries < most + MAX_TRIES);
+  free(b.row);
   if (!f->n_rows && isfinite(least_bytes)) f->least_bytes = least_bytes;   /* the estimates were too low */
   qsort(f->row, (size_t)f->n_rows, sizeof *f->row, by_step);
 }

@@ -9,7 +9,7 @@
 /* Bytes: of a rank's answer about NCCL; and, as they are in a small run, of what the data are, of names, of a rank's part of
  * run.json and of its list of what it has written. */
 enum {
-  TC_START_NCCL = 468, TC_START_DATA = 394, TC_START_LEASE = 13, TC_START_FOLDER = 50, TC_START_RUN_JSON = 900,
+  TC_START_NCCL = 468, TC_START_DATA = 474, TC_START_LEASE = 13, TC_START_FOLDER = 50, TC_START_RUN_JSON = 900,
   TC_START_PIECES = 10784
 };
 

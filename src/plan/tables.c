@@ -35,7 +35,7 @@ static const struct tc_model *preset(const char *name)
 }
 
 static const struct { const char *name; double gb; } cards[] = {
-#define DEVICE(name, memory, f32, bf16, bw, node, net, host, ef, eb, sm, cc) { name, memory },
+#define DEVICE(name, memory, f32, bf16, bw, node, net, host, ef, eb, sm, cc, source) { name, memory },
 #include "src/plan/devices.def"
 };
 enum { N_CARDS = sizeof cards / sizeof *cards };

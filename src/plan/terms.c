@@ -43,8 +43,10 @@ static const struct row {
   const char *name;
   int kind, capability, head;
   double top[2], half[2];        /* forward, backward */
+  enum tc_plan_source source;
 } rows[] = {
-#define ATTENTION(id, kind, cc, head, f, b, half_f, half_b) { kind, TC_ATTN_BY_##id, cc, head, { f, b }, { half_f, half_b } },
+#define ATTENTION(id, kind, cc, head, f, b, half_f, half_b, source) \
+  { kind, TC_ATTN_BY_##id, cc, head, { f, b }, { half_f, half_b }, TC_SOURCE_##source },
 #include "src/plan/devices.def"
 };
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -56,15 +58,22 @@ const char *const tc_attn_by_name[TC_ATTN_BYS] = { "cudnn", "own", "triton", "un
  * and dropout. */
 static const double passes[2] = { 6.5, 9.5 };
 
-/* The rate at a size of heads, of the rows of the highest capability up to the device's. */
+/* A row of the highest capability up to the device's; NULL: there is none. */
+static const struct row *newest(const struct tc_plan_device *d)
+{
+  const struct row *best = NULL;
+  for (int i = 0; i < ROWS; i++)
+    if (rows[i].kind == d->attention && rows[i].capability <= d->capability && (!best || rows[i].capability > best->capability))
+      best = &rows[i];
+  return best;
+}
+
+/* The rate at a size of heads, of the rows of that capability. */
 static double rate(const struct tc_plan_device *d, int head, double keys, int back)
 {
-  const struct row *below = NULL, *above = NULL;
-  int capability = 0;
-  for (int i = 0; i < ROWS; i++)
-    if (rows[i].kind == d->attention && rows[i].capability <= d->capability) capability = TC_MAX(capability, rows[i].capability);
+  const struct row *below = NULL, *above = NULL, *of = newest(d);
   for (int i = 0; i < ROWS; i++) {
-    if (rows[i].kind != d->attention || rows[i].capability != capability) continue;
+    if (!of || rows[i].kind != of->kind || rows[i].capability != of->capability) continue;
     if (rows[i].head <= head && (!below || rows[i].head > below->head)) below = &rows[i];
     if (rows[i].head >= head && (!above || rows[i].head < above->head)) above = &rows[i];
   }
@@ -89,4 +98,24 @@ double tc_attention_s(const struct tc_plan_device *d, const struct tc_op_cost *c
   const double products = back ? 5 : 2, T = (double)c->sequence, batches = c->rows / T;
   return batches * products * tc_product_s(d, T, T, (double)c->head, c->dtype) +
          tc_memory_s(d, passes[back] * c->rows * T * (double)tc_dtype_bytes(c->dtype)) + tc_memory_s(d, c->bytes);
+}
+
+/* ---- where figures come from ------------------------------------------------------------- */
+
+const char *const tc_source_name[TC_SOURCES] = { "unsaid", "assumed", "fitted", "data sheet", "measured", "given", "calibrated" };
+
+enum tc_plan_source tc_plan_source(const struct tc_cluster *k, enum tc_plan_term term)
+{
+  const struct tc_plan_device *d = &k->device;
+  if (term == TC_TERM_BUBBLE) {
+    enum tc_plan_source least = TC_SOURCE_CALIBRATED;
+    for (int t = 0; t < TC_TERMS; t++)
+      if (t != TC_TERM_BUBBLE) least = TC_MIN(least, tc_plan_source(k, t));
+    return least;
+  }
+  if (k->source[term]) return k->source[term];
+  if (d->multiprocessors <= 0 || d->attention == TC_ATTN_BY_UNFUSED) return k->source[TC_TERM_PRODUCTS];
+  /* Rates of an older generation are a guess for this one. */
+  const struct row *of = newest(d);
+  return of && of->capability / 10 == (int)d->capability / 10 ? of->source : TC_SOURCE_ASSUMED;
 }

@@ -2,7 +2,8 @@
  *
  * One rank of each pipeline stage is simulated; its neighbours on dp and tp behave in the same way. A rank
  * executes its list in order; a transfer starts when all simulated ranks that take part have issued it and
- * it is at the head of their queues on that axis; a WAIT lasts until the transfer has ended. If ranks are
+ * it is at the head of their queues on that axis; a WAIT lasts until the transfer has ended. A communicator is one queue; NCCL's
+ * on pp is two, of which one has what is sent to lower coordinates (comm/nccl.c). If ranks are
  * processes on a CPU, copies compete with computation: the issuer loses a fraction (`steal`) of the
  * transfer's time.
  *
@@ -20,6 +21,7 @@ struct xfer {
   bool done;
 };
 
+enum { DOWN = TC_SETS, QUEUES };               /* of each set; on pp, of sends to lower coordinates */
 struct queue { int32_t *x, n, cap, at; double free_s; };
 
 struct sim_rank {
@@ -29,7 +31,7 @@ struct sim_rank {
   double now_s, busy_s, late_s, wait_s[TC_SETS], term_s[TC_TERMS];     /* late_s: transfers after all else */
   struct tc_prices *prices;
   int32_t *mine;                 /* [n_nodes] transfers in flight without another simulated rank; -1: none */
-  struct queue queue[TC_SETS];
+  struct queue queue[QUEUES];
 };
 
 struct simulation {
@@ -61,11 +63,20 @@ static int32_t count_parties(const struct simulation *g, const struct tc_node *n
   return c;
 }
 
-/* Runs the transfer at the head of p's queue, if it can start, to its end; then the next ones may start. */
-static void serve_queue(struct simulation *g, struct sim_rank *p, int set)
+/* The queue of a transfer, on all ranks that take part. */
+static int queue_of(const struct simulation *g, const struct tc_node *n)
 {
-  struct queue *q = &p->queue[set];
-  const int n_ranks = set == TC_SET_PP ? g->n : 1;  /* in other groups p alone */
+  const int set = tc_mesh_find(g->m, n->axes);
+  const bool ways = set == TC_SET_PP && !tc_plan_is_cpu(&g->k->device);
+  return ways && n->coll == TC_SEND && n->root < n->from_root ? DOWN : set;
+}
+
+/* Runs the transfer at the head of p's queue, if it can start, to its end; then the next ones may start. */
+static void serve_queue(struct simulation *g, struct sim_rank *p, int queue)
+{
+  struct queue *q = &p->queue[queue];
+  const bool pp = queue == TC_SET_PP || queue == DOWN;
+  const int n_ranks = pp ? g->n : 1;             /* in other groups p alone */
   while (q->at < q->n) {
     struct xfer *x = &g->x[q->x[q->at]];
     if (x->heads < x->parties) return;
@@ -73,20 +84,20 @@ static void serve_queue(struct simulation *g, struct sim_rank *p, int set)
     double start = x->ready_s, s = tc_price_of(p->prices, n)->reshard.seconds;
     s -= tc_shown_s(&g->k->device, p->p->graph, n, p->prices);
     for (int i = 0; i < n_ranks; i++) {
-      struct sim_rank *o = set == TC_SET_PP ? &g->rank[i] : p;
-      if (o == p || takes_part(g, o, n)) start = TC_MAX(start, o->queue[set].free_s);
+      struct sim_rank *o = pp ? &g->rank[i] : p;
+      if (o == p || takes_part(g, o, n)) start = TC_MAX(start, o->queue[queue].free_s);
     }
     x->end_s = start + s;
     x->done = true;
     for (int i = 0; i < n_ranks; i++) {
-      struct sim_rank *o = set == TC_SET_PP ? &g->rank[i] : p;
-      struct queue *oq = &o->queue[set];
+      struct sim_rank *o = pp ? &g->rank[i] : p;
+      struct queue *oq = &o->queue[queue];
       if (o != p && !takes_part(g, o, n)) continue;
       oq->free_s = x->end_s;
       if (++oq->at < oq->n) g->x[oq->x[oq->at]].heads++;
     }
-    for (int i = 0; set == TC_SET_PP && i < g->n; i++)
-      if (&g->rank[i] != p && takes_part(g, &g->rank[i], n)) serve_queue(g, &g->rank[i], set);
+    for (int i = 0; pp && i < g->n; i++)
+      if (&g->rank[i] != p && takes_part(g, &g->rank[i], n)) serve_queue(g, &g->rank[i], queue);
   }
 }
 
@@ -104,12 +115,12 @@ static void issue(struct simulation *g, struct sim_rank *p, const struct tc_node
     *head = g->n_x++;
   }
   x->ready_s = TC_MAX(x->ready_s, p->now_s);
-  const int set = tc_mesh_find(g->m, n->axes);
-  struct queue *q = &p->queue[set];
+  const int queue = queue_of(g, n);
+  struct queue *q = &p->queue[queue];
   TC_GROW(q->x, q->n, q->cap);
   q->x[q->n] = (int32_t)(x - g->x);
   if (q->at == q->n++) x->heads++;
-  serve_queue(g, p, set);
+  serve_queue(g, p, queue);
 }
 
 /* False: the transfer has not ended yet. */
@@ -204,7 +215,7 @@ int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program
   for (int i = 0; i < n; i++) {
     tc_prices_free(g.rank[i].prices);
     free(g.rank[i].mine);
-    for (int s = 0; s < TC_SETS; s++) free(g.rank[i].queue[s].x);
+    for (int s = 0; s < QUEUES; s++) free(g.rank[i].queue[s].x);
   }
   TC_FREE(g.rank, g.x, g.shared);
   return done ? 0 : tc_fail(err, TC_ELAYOUT,

@@ -66,7 +66,7 @@ json_t *tc_report_plan(const struct tc_page *p)
   json_object_set_new(want, "bytes", bytes_of(json_object_get(rank0, "predicted_comm")));
   tc_figure(got, "device_bytes", memory_of(p->run, false));
   json_object_set_new(got, "bytes", p->m->comm ? bytes_of(p->m->comm) : json_null());
-  const char *const keys[] = { "device", "step_s", "tokens_per_s", "mfu", "bubble", "not_finite" };
+  const char *const keys[] = { "device", "step_s", "tokens_per_s", "mfu", "bubble", "terms_s", "terms_from", "not_finite" };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (json_object_get(predicted, keys[i]))
       json_object_set(want, keys[i], json_object_get(predicted, keys[i]));
@@ -117,6 +117,27 @@ static void put_row(FILE *f, const char *name, const json_t *want, const json_t 
   fprintf(f, "</td></tr>\n");
 }
 
+/* What a predicted step's time is made of, with bars, and where each figure comes from. */
+static void put_terms(FILE *f, const json_t *want)
+{
+  json_t *terms = json_object_get(want, "terms_s"), *s;
+  const double step_s = json_number_value(json_object_get(want, "step_s"));
+  const char *name;
+  char a[32];
+  if (!json_object_size(terms) || step_s <= 0) return;
+  fprintf(f, "<table><tr><th>the predicted time</th><th>seconds</th><th></th><th>figures</th></tr>\n");
+  json_object_foreach(terms, name, s) {
+    const double x = json_number_value(s), percent = 100 * x / step_s;
+    fprintf(f, "<tr><td>");
+    tc_html(f, name);
+    fprintf(f, "</td><td>%s</td><td class=\"fill\"><div class=\"bar\"><i class=\"m0\" style=\"width:%.1f%%\"></i></div></td><td>",
+            tc_human_seconds(a, sizeof a, x), percent);
+    tc_html(f, tc_json_text(json_object_get(want, "terms_from"), name));
+    fprintf(f, "</td></tr>\n");
+  }
+  fprintf(f, "</table>\n");
+}
+
 void tc_report_plan_table(FILE *f, const struct tc_page *p)
 {
   const struct { const char *name, *key; int unit; } row[] = {
@@ -151,5 +172,6 @@ void tc_report_plan_table(FILE *f, const struct tc_page *p)
             "--calibrate wrote.");
   }
   fprintf(f, "</p>\n");
+  put_terms(f, want);
   json_decref(o);
 }

@@ -5,34 +5,47 @@
 
 #define SLICE_NS INT64_C(10000000000)
 
-/* Rank 0 opens files for as long as it takes, and all ranks agree now and then that it still does: no rank waits in one call
- * for longer than a deadline. */
-struct opening { const struct tc_run *r; int64_t slice_ns, until_ns; };
+/* Ranks that work for as long as it takes; all ranks agree now and then that some still do: no rank waits in one call for longer
+ * than a deadline. */
+struct slices { const struct tc_run *r; int64_t each_ns, until_ns; };
 
-static int say_opening(void *ctx, struct tc_err *err)
+static int say_busy(void *ctx, struct tc_err *err)
 {
-  struct opening *x = ctx;
-  int64_t done = 0;
+  struct slices *x = ctx;
+  int64_t busy = 1;
   if (tc_now_ns() < x->until_ns) return 0;
-  x->until_ns = tc_now_ns() + x->slice_ns;
-  return tc_comm_max_i64(x->r->world, &done, 1, err);
+  x->until_ns = tc_now_ns() + x->each_ns;
+  return tc_comm_max_i64(x->r->world, &busy, 1, err);
+}
+
+int tc_run_work(const struct tc_run *r, bool works, tc_work_fn *work, void *ctx, struct tc_err *err)
+{
+  const double deadline_s = r->cfg->run_deadline > 0 ? r->cfg->run_deadline : 600;
+  struct slices x = { .r = r, .each_ns = TC_MIN((int64_t)(deadline_s * 1e9 / 4), SLICE_NS) };
+  int64_t busy;
+  x.until_ns = tc_now_ns() + x.each_ns;
+  const int rc = works ? work(ctx, &(struct tc_between){ say_busy, &x }, err) : 0;
+  if (rc == TC_EPEER) return rc;
+  do {
+    busy = 0;
+    TC_TRY(tc_comm_max_i64(r->world, &busy, 1, err));
+  } while (busy);
+  return rc;
+}
+
+struct opening { struct tc_data **out; const struct tc_data_opts *o; };
+
+static int open_set(void *ctx, const struct tc_between *between, struct tc_err *err)
+{
+  const struct opening *x = ctx;
+  return tc_data_open_between(x->out, x->o, between, err);
 }
 
 /* Rank 0 has opened the data set, or not: the same on all ranks. */
 static int open_on_first(const struct tc_run *r, struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err)
 {
-  const double deadline_s = r->cfg->run_deadline > 0 ? r->cfg->run_deadline : 600;
-  struct opening x = { .r = r, .slice_ns = TC_MIN((int64_t)(deadline_s * 1e9 / 4), SLICE_NS) };
-  int64_t done;
-  int rc = 0;
-  x.until_ns = tc_now_ns() + x.slice_ns;
-  if (r->rank == 0) rc = tc_data_open_between(out, o, &(struct tc_between){ say_opening, &x }, err);
-  if (rc == TC_EPEER) return rc;
-  do {
-    done = r->rank == 0;
-    TC_TRY(tc_comm_max_i64(r->world, &done, 1, err));
-  } while (!done);
-  return tc_comm_bcast_status(r->world, rc, err);
+  const int rc = tc_run_work(r, r->rank == 0, open_set, &(struct opening){ out, o }, err);
+  return rc == TC_EPEER ? rc : tc_comm_bcast_status(r->world, rc, err);
 }
 
 int tc_run_data(const struct tc_run *r, struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err)
@@ -76,6 +89,14 @@ static int must_look(const struct tc_run *r, const struct tc_data *d, bool *look
   return rc;
 }
 
+struct looking { struct tc_data *d; struct tc_data_identity *id; };
+
+static int look(void *ctx, const struct tc_between *between, struct tc_err *err)
+{
+  const struct looking *x = ctx;
+  return tc_data_identity_between(x->d, x->id, between, err);
+}
+
 int tc_run_data_same(const struct tc_run *r, struct tc_data *d, const char *which, struct tc_data_identity *id,
                      struct tc_err *err)
 {
@@ -84,10 +105,14 @@ int tc_run_data_same(const struct tc_run *r, struct tc_data *d, const char *whic
   bool looks = true;
   *id = (struct tc_data_identity){ 0 };
   TC_TRY(must_look(r, d, &looks, err));
-  TC_TRY(tc_run_agree(r, looks ? tc_data_identity(d, id, err) : 0, err));
+  int rc;
+  if (tc_data_weighted(d)) rc = tc_run_work(r, looks, look, &(struct looking){ d, id }, err);
+  else rc = looks ? tc_data_identity(d, id, err) : 0;              /* which reads little */
+  if (rc == TC_EPEER) return rc;
+  TC_TRY(tc_run_agree(r, rc, err));
   const int64_t mine[EACH] = { id->tokens, (int64_t)id->hash, looks };
   int64_t *all = tc_malloc((size_t)(world * EACH) * sizeof *all);
-  int rc = tc_comm_all_i64(r->world, mine, EACH, all, err);
+  rc = tc_comm_all_i64(r->world, mine, EACH, all, err);
   for (int q = 1; q < world && rc == 0; q++) {
     const int64_t *x = all + q * EACH;
     if (x[LOOKED] && (x[TOKENS] != all[TOKENS] || x[HASH] != all[HASH]))

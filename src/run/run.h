@@ -72,6 +72,11 @@ int tc_run_layout(struct tc_run *r, struct tc_err *err);
 int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err);
 /* Collective, within tc_run_comms. TC_EUSER on all: a rank has other options than the first, files' names apart. */
 int tc_run_same_options(const struct tc_run *r, struct tc_err *err);
+/* Collective, after tc_run_comms. Calls `work` on the ranks where `works`, while the others wait, for as long as it takes: it
+ * has to call `between` now and then, whose failure ends it. Returns what it returned on this rank (0 on others), to be agreed
+ * on; TC_EPEER: a rank is lost. */
+typedef int tc_work_fn(void *ctx, const struct tc_between *between, struct tc_err *err);
+int tc_run_work(const struct tc_run *r, bool works, tc_work_fn *work, void *ctx, struct tc_err *err);
 /* Collective, after tc_run_comms. Opens a data set (data/data.h), owned by the caller: rank 0 opens the files and tells the
  * others what they are, which open them when they read them first. The same error on all ranks. */
 int tc_run_data(const struct tc_run *r, struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err);

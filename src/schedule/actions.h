@@ -36,8 +36,9 @@ struct tc_actions {
  * Transfers are issued as soon as their inputs exist, those of weights `prefetch` units ahead, also
  * into the next micro-batch; with `overlap` they are waited for before their first reader (or at
  * the end), else at once. Of transfers that take gradients out of scratch at most `prefetch` (one
- * at least) are in flight; their sums into the accumulator run when they are complete. Sends and receives between
- * stages are issued in one order on all ranks (tc_pipeline_transfers), so nothing deadlocks.
+ * at least) are in flight on the same axes; their sums into the accumulator run, and further reductions of them are issued,
+ * when they are complete. Sends and receives between stages are issued in one order on all ranks (tc_pipeline_transfers), so
+ * nothing deadlocks: a send as soon as what it sends is made, at most `prefetch` (one at least) of a tensor at once.
  * TC_ELAYOUT: the pipeline's schedule can't be. */
 int tc_actions_new(struct tc_actions **out, const struct tc_graph *g,
                     const struct tc_actions_opts *o, struct tc_err *err);

@@ -1,7 +1,7 @@
 /* actions_hoist.c - the second walk: transfers come as early as they may. All-gathers of weights are moved ahead of their
  * use, by groups of a unit's, `prefetch` groups at most. Those of activations follow what makes or reads these, where the
  * program has other work before them. What is sent between stages in every micro-batch is added, in
- * the one order that all ranks keep (tc_pipeline_transfers): what an item makes after it, what it needs before it, or
+ * the one order that all ranks keep (tc_pipeline_transfers): what an item makes as soon as it is made, what it needs before it, or
  * earlier, `prefetch` + 1 receives at most. */
 #include "src/schedule/impl.h"
 
@@ -28,6 +28,7 @@ struct hoist {
   int32_t *follower, *next;      /* the first transfer that follows a task; the next one of the same; -1 */
   /* The pipeline. */
   struct stage_send *send; int32_t n_sends, cap_sends;
+  bool *is_sent;                 /* [node] it makes what one of them sends */
   int32_t head;                  /* of this rank's queue of transfers: the next to issue */
   int32_t *last_mb;              /* [stage][work]: the last micro-batch that ran here; -1 */
   struct received *received; int32_t n_received, cap_received;     /* issued, and not read yet */
@@ -167,6 +168,7 @@ static int find_stage_sends(struct hoist *c, struct tc_err *err)
 {
   const struct tc_graph *g = c->g;
   c->last_mb = tc_no_indices((size_t)(c->st->pipeline->p * c->st->pipeline->v) * TC_WORKS);
+  c->is_sent = tc_calloc((size_t)g->n_nodes, sizeof *c->is_sent);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
     if (!tc_sends_each_mb(n)) continue;
@@ -177,6 +179,7 @@ static int find_stage_sends(struct hoist *c, struct tc_err *err)
       return tc_fail(err, TC_ELAYOUT, "%s goes from stage %d to stage %d; only neighbours exchange "
                      "tensors", x->name, y.from, y.to);
     TC_APPEND(c->send, c->n_sends, c->cap_sends, y);
+    c->is_sent[x->node] = true;
   }
   return 0;
 }
@@ -222,7 +225,17 @@ static void receive(struct hoist *c, const struct tc_item *item)
   while (t && t->mb == item->mb && at_head(c) && c->head <= last) issue_head(c);
 }
 
-/* After an item: what it made is sent, and the next receive is issued. */
+/* The task of an item, the first of which is task i, after which all that it sends is made: the reductions of gradients that
+ * may follow in the last micro-batch do not hold up the next stage. */
+static int32_t last_sent(const struct hoist *c, int32_t i)
+{
+  int32_t last = i, at = -1;
+  for (; last < c->in->n && c->in->task[last].item == c->in->task[i].item; last++)
+    if (c->is_sent[c->in->task[last].node]) at = last;
+  return at < 0 ? last - 1 : at;
+}
+
+/* When an item has made it: what it made is sent, and the next receive is issued. */
 static void send(struct hoist *c, const struct tc_item *item)
 {
   const int32_t at = c->st->o.at, stage = tc_pipeline_stage(c->st->pipeline, at, item->virtual_stage);
@@ -240,16 +253,17 @@ static void send(struct hoist *c, const struct tc_item *item)
 static void hoist_all(struct hoist *c)
 {
   const struct tc_item *items = c->st->pipeline ? c->st->pipeline->item[c->st->o.at] : NULL;
-  for (int32_t i = 0; i < c->in->n; i++) {
+  for (int32_t i = 0, sent = 0; i < c->in->n; i++) {
     const struct task *x = &c->in->task[i];
-    bool first = i == 0 || c->in->task[i - 1].item != x->item;
-    bool last = i == c->in->n - 1 || c->in->task[i + 1].item != x->item;
-    if (items && first && x->item >= 0) receive(c, &items[x->item]);
+    if (items && x->item >= 0 && (i == 0 || c->in->task[i - 1].item != x->item)) {
+      receive(c, &items[x->item]);
+      sent = last_sent(c, i);
+    }
     const bool gather = is_gather(c, &c->g->node[x->node]);
     if (!gather && c->follows[i] < 0) add(c, *x);
     else if (gather && c->reached < c->n_groups && c->gather[c->group[c->reached]] == i) prefetch_groups(c, i);
     for (int32_t t = c->follower[i]; t >= 0; t = c->next[t]) add(c, c->in->task[t]);
-    if (items && last && x->item >= 0) send(c, &items[x->item]);
+    if (items && x->item >= 0 && i == sent) send(c, &items[x->item]);
   }
 }
 
@@ -264,6 +278,6 @@ int tc_hoist(struct tasks *out, const struct step *st, const struct tasks *in, s
     find_followers(&c);
     hoist_all(&c);
   }
-  TC_FREE(c.feeds, c.gather, c.free_at, c.group, c.follows, c.follower, c.next, c.send, c.last_mb, c.received);
+  TC_FREE(c.feeds, c.gather, c.free_at, c.group, c.follows, c.follower, c.next, c.send, c.is_sent, c.last_mb, c.received);
   return rc;
 }

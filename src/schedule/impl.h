@@ -9,6 +9,12 @@
 #include "src/schedule/arena.h"
 #include "src/schedule/pipeline.h"
 
+/* ---- the simulation ---------------------------------------------------------------------- */
+
+/* simulate.c: a simulation in which nothing has run; and makespan and bubble from what each rank has done. */
+struct tc_simulation *tc_simulation_new(const struct tc_pipeline *s);      /* owned by the caller */
+void tc_simulation_sum(struct tc_simulation *sim);
+
 /* ---- the list of actions --------------------------------------------------------------- */
 
 static inline bool tc_is_stage_send(const struct tc_node *n)

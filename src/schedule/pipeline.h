@@ -2,7 +2,7 @@
  * their simulation.
  *
  * In: a program with placements, and options. Out: a rank's list of actions, the groups of them that a device
- * may run as one, and an offset for every buffer. Files in reading order: pipeline.[ch] and simulate.c (the
+ * may run as one, and an offset for every buffer. Files in reading order: pipeline.[ch], simulate.c and channels.c (the
  * ranks of a pipeline); actions.[ch] with actions_order.c, actions_hoist.c, actions_wait.c (a rank's list, in three
  * walks), actions_check.c; fusion.[ch] with fusion.def, views.c (groups); arena.[ch] with arena_place.c, arena_check.c
  * (memory); impl.h.
@@ -90,6 +90,7 @@ struct tc_simulation {
   double makespan;
   double bubble;                 /* the part of the ranks' time that is idle: 1 - mean busy / makespan */
   double *busy;                  /* [p] */
+  double *free_at;               /* [p] when the rank has ended */
   double **start, **end;         /* [p][n_items[rank]]; one block each */
   int32_t **peak;                /* [p][v]: tc_pipeline_peak from F to the last work, B or W */
   int32_t *peak_rank;            /* [p]: the same of all virtual stages together */
@@ -116,5 +117,24 @@ void tc_simulation_free(struct tc_simulation *sim);
 int tc_pipeline_transfers(struct tc_transfers **out, const struct tc_pipeline *s,
                           const struct tc_pipeline_cost *cost, int32_t n_cost, struct tc_err *err);
 void tc_transfers_free(struct tc_transfers *t);
+
+/* The work of a stage, in more detail. */
+struct tc_stage_cost {
+  double f, b, w;                /* as above */
+  double sent[2];                /* to send what F, B makes to another rank */
+  double tail[2];                /* of F, B: what is left of them when that is made */
+  double last;                   /* after the last micro-batch's last work, on this rank alone: nothing waits for it */
+};
+/* How ranks issue transfers. */
+struct tc_channels {
+  int32_t ahead;                 /* parallel.prefetch: sends of one virtual stage under way, at least 1; receives ahead, less 1;
+                                  * -1: none is issued before its item */
+  bool two_ways;                 /* transfers to lower ranks do not wait for the others (nccl.c) */
+};
+/* channels.c. Local. The same simulation as tc_pipeline_simulate's, but ranks issue the transfers as their lists of actions do
+ * (actions.h), and a transfer runs when both have issued it. cost[p * v]; t: of this schedule. *out is owned by the caller.
+ * TC_ELAYOUT: a deadlock. */
+int tc_pipeline_play(struct tc_simulation **out, const struct tc_pipeline *s, const struct tc_stage_cost *cost,
+                     const struct tc_transfers *t, const struct tc_channels *channels, struct tc_err *err);
 
 #endif

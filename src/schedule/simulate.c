@@ -6,7 +6,7 @@
  * at X's time; it and the items before it on its rank started before that (they take time), so
  * their inputs were made before X, came in transfers before X, which complete. So the item runs, X
  * is made, and completes. And when all transfers complete, so do all items. */
-#include "src/schedule/pipeline.h"
+#include "src/schedule/impl.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct run {
   struct tc_simulation *sim;
   double *done, *there;          /* [F, B][p * v][m]: when made, when at the neighbour; -1: not yet */
   int32_t *at, *head;            /* [p]: next item; next in the queue */
-  double *free_at, *wire_free_at;/* [p] */
+  double *wire_free_at;          /* [p] */
   int32_t *todo, n_todo;         /* ranks to visit, each once */
   bool *in_todo;                 /* [p] */
 };
@@ -93,9 +93,9 @@ static void run_items(struct run *u, int32_t r)
     const struct tc_pipeline_cost *c = cost_of(u, stage);
     double takes = x.work == TC_WORK_F ? c->f : x.work == TC_WORK_W ? c->w
                  : c->b + (s->split ? 0 : c->w);
-    start = TC_MAX(start, u->free_at[r]);
+    start = TC_MAX(start, u->sim->free_at[r]);
     u->sim->start[r][u->at[r]] = start;
-    u->sim->end[r][u->at[r]] = u->free_at[r] = start + takes;
+    u->sim->end[r][u->at[r]] = u->sim->free_at[r] = start + takes;
     u->sim->busy[r] += takes;
     if (x.work == TC_WORK_W) continue;
     size_t k = slot(s, x.work, stage, x.mb);
@@ -161,7 +161,6 @@ static int run_all(struct run *u, struct tc_err *err)
   for (size_t k = 0; k < n; k++) u->done[k] = u->there[k] = -1;
   u->at = tc_calloc(p, sizeof *u->at);
   u->head = tc_calloc(p, sizeof *u->head);
-  u->free_at = tc_calloc(p, sizeof *u->free_at);
   u->wire_free_at = tc_calloc(p, sizeof *u->wire_free_at);
   u->todo = tc_calloc(p, sizeof *u->todo);
   u->in_todo = tc_calloc(p, sizeof *u->in_todo);
@@ -173,7 +172,7 @@ static int run_all(struct run *u, struct tc_err *err)
     while (run_head(u, r));
   }
   int rc = check_ended(u, err);
-  TC_FREE(u->done, u->there, u->at, u->head, u->free_at, u->wire_free_at, u->todo, u->in_todo);
+  TC_FREE(u->done, u->there, u->at, u->head, u->wire_free_at, u->todo, u->in_todo);
   return rc;
 }
 
@@ -204,7 +203,7 @@ static double **times_new(const struct tc_pipeline *s)
   return x;
 }
 
-static struct tc_simulation *sim_new(const struct tc_pipeline *s)
+struct tc_simulation *tc_simulation_new(const struct tc_pipeline *s)
 {
   size_t p = (size_t)s->p, v = (size_t)s->v;
   int last = s->split ? TC_WORK_W : TC_WORK_B;
@@ -212,6 +211,7 @@ static struct tc_simulation *sim_new(const struct tc_pipeline *s)
   sim->p = s->p;
   sim->v = s->v;
   sim->busy = tc_calloc(p, sizeof *sim->busy);
+  sim->free_at = tc_calloc(p, sizeof *sim->free_at);
   sim->start = times_new(s);
   sim->end = times_new(s);
   sim->peak_rank = tc_calloc(p, sizeof *sim->peak_rank);
@@ -225,10 +225,20 @@ static struct tc_simulation *sim_new(const struct tc_pipeline *s)
   return sim;
 }
 
+void tc_simulation_sum(struct tc_simulation *sim)
+{
+  double busy = 0;
+  for (int32_t r = 0; r < sim->p; r++) {
+    busy += sim->busy[r];
+    sim->makespan = TC_MAX(sim->makespan, sim->free_at[r]);
+  }
+  if (sim->makespan > 0) sim->bubble = 1 - busy / (sim->makespan * sim->p);
+}
+
 void tc_simulation_free(struct tc_simulation *sim)
 {
   if (!sim) return;
-  TC_FREE(sim->busy, sim->start[0], sim->start, sim->end[0], sim->end, sim->peak[0], sim->peak, sim->peak_rank, sim);
+  TC_FREE(sim->busy, sim->free_at, sim->start[0], sim->start, sim->end[0], sim->end, sim->peak[0], sim->peak, sim->peak_rank, sim);
 }
 
 int tc_pipeline_simulate(struct tc_simulation **out, const struct tc_pipeline *s,
@@ -237,18 +247,13 @@ int tc_pipeline_simulate(struct tc_simulation **out, const struct tc_pipeline *s
 {
   TC_TRY(check_costs(s, cost, n_cost, err));
   TC_TRY(tc_pipeline_check(s, err));
-  struct run u = { .s = s, .cost = cost, .n_cost = n_cost, .t = t, .sim = sim_new(s) };
+  struct run u = { .s = s, .cost = cost, .n_cost = n_cost, .t = t, .sim = tc_simulation_new(s) };
   int rc = run_all(&u, err);
   if (rc < 0) {
     tc_simulation_free(u.sim);
     return rc;
   }
-  double busy = 0;
-  for (int32_t r = 0; r < s->p; r++) {
-    busy += u.sim->busy[r];
-    if (s->n_items[r]) u.sim->makespan = TC_MAX(u.sim->makespan, u.sim->end[r][s->n_items[r] - 1]);
-  }
-  if (u.sim->makespan > 0) u.sim->bubble = 1 - busy / (u.sim->makespan * s->p);
+  tc_simulation_sum(u.sim);
   *out = u.sim;
   return TC_OK;
 }

@@ -12,6 +12,13 @@ static const struct tc_chat_row rows[] = {
 #include "src/shards/chat.def"
 #undef CHAT
 };
+/* "chatml, llama3, ..., none", and what follows the last one. */
+static const char row_names[] =
+#define CHAT(word, ...) word ", "
+#include "src/shards/chat.def"
+#undef CHAT
+  ;
+enum { NAMES = sizeof row_names - sizeof ", " };
 enum { ROWS = sizeof rows / sizeof *rows, MOST_BYTES = 16 << 20, HASHES = 4 };
 
 static const char *const role_names[TC_CHAT_ROLES] = { "system", "user", "assistant", "tool" };
@@ -20,6 +27,15 @@ uint64_t tc_chat_hash(const char *text, size_t n)
 {
   uint64_t h = TC_HASH64;
   for (size_t i = 0; i < n; i++) h = tc_hash64_add(h, (unsigned char)text[i]);
+  return h;
+}
+
+uint64_t tc_chat_identity(const struct tc_chat *c)
+{
+  uint64_t h = tc_hash64(c->row->name);
+  if (c->begin) h = tc_hash64_add(h, tc_hash64(c->begin));
+  for (int i = 0; i < TC_CHAT_ROLES; i++)
+    if (c->tail[i]) h = tc_hash64_add(h, tc_hash64(c->tail[i]));
   return h;
 }
 
@@ -68,33 +84,24 @@ static int read_folder(struct folder *f, const char *path, struct tc_err *err)
   return rc;
 }
 
-/* "chatml, llama3, ... or none". Returns text. */
-static const char *row_names(char text[200])
-{
-  size_t n = 0;
-  for (int i = 0; i < ROWS; i++)
-    n += (size_t)snprintf(text + n, 200 - n, "%s%s", i == 0 ? "" : i < ROWS - 1 ? ", " : " or ", rows[i].name);
-  return text;
-}
-
 static int find_row(const struct tc_chat_row **out, const char *name, const struct folder *f, struct tc_err *err)
 {
-  char names[200];
   const char *s = f->text;
   size_t n = s ? strlen(s) : 0;
   for (*out = rows; *out < rows + ROWS && *name; ++*out)
     if (strcmp((*out)->name, name) == 0) return TC_OK;
-  if (*name) return tc_fail(err, TC_EUSER, "--chat takes %s, or nothing: the template beside the tokenizer; not '%.60s'",
-                            row_names(names), name);
+  if (*name)
+    return tc_fail(err, TC_EUSER, "--chat takes the name of a template, %.*s, or nothing: the one beside the tokenizer; '%.60s' "
+                   "is %s", NAMES, row_names, name, tc_is_there(name) == 1 ? "a file: give files before --chat" : "no such name");
   if (!s)
-    return tc_fail(err, TC_EUSER, "'%s' has no chat_template; name one by --chat %s", f->from, row_names(names));
+    return tc_fail(err, TC_EUSER, "'%s' has no chat_template; name one by --chat %.*s", f->from, NAMES, row_names);
   if (tc_utf8_valid(s, n) == n) tc_utf8_strip(&s, &n);
   const uint64_t hash = tc_chat_hash(s, n);
   for (*out = rows; *out < rows + ROWS; ++*out)
     for (int i = 0; i < HASHES && (*out)->hash[i]; i++)
       if ((*out)->hash[i] == hash) return TC_OK;
   return tc_fail(err, TC_EUSER, "the chat_template of '%s' (hash %016llx) is not one of those that are known; if one of these "
-                 "renders the same, name it: --chat %s", f->from, (unsigned long long)hash, row_names(names));
+                 "renders the same, name it: --chat %.*s", f->from, (unsigned long long)hash, NAMES, row_names);
 }
 
 /* text with the tokens in place of {bos} and {eos}; owned by the caller. NULL: NULL. */
@@ -137,25 +144,28 @@ static int check_tokens(const struct tc_chat *c, const char *bos, const struct t
 static int fill(struct tc_chat *c, const struct folder *f, const char *path, const struct tc_tokenizer *t, struct tc_err *err)
 {
   const struct tc_chat_row *r = c->row;
-  const char *bos = f->bos ? f->bos : f->config || !r->bos ? "" : r->bos;
-  const char *eos = f->eos ? f->eos : f->config || !r->eos ? "" : r->eos;
+  const char *bos = f->bos ? f->bos : f->config || !r->bos ? "" : r->bos, *eos = f->eos ? f->eos : "";
   struct tc_encoder *e;
   c->begin = expand(r->begin, bos, eos);
-  c->no_system = expand(r->no_system, bos, eos);
-  c->after = expand(r->after, bos, eos);
-  for (int i = 0; i < TC_CHAT_ROLES; i++) {
-    c->head[i] = expand(r->role[i].head, bos, eos);
-    c->tail[i] = expand(r->role[i].tail, bos, eos);
-  }
+  for (int i = 0; i < TC_CHAT_ROLES; i++) c->tail[i] = expand(r->role[i].tail, bos, eos);
   TC_TRY(check_tokens(c, bos, t, path, err));
   TC_TRY(tc_encoder_new(&e, t, err));
   int rc = c->begin ? note_control(c, c->begin, t, e, err) : TC_OK;
   for (int i = 0; i < TC_CHAT_ROLES && rc == TC_OK; i++) {
-    if (c->head[i]) rc = note_control(c, c->head[i], t, e, err);
+    if (r->role[i].head) rc = note_control(c, r->role[i].head, t, e, err);
     if (c->tail[i] && rc == TC_OK) rc = note_control(c, c->tail[i], t, e, err);
   }
   tc_encoder_free(e);
   return rc;
+}
+
+/* The token that ends a text, by its usual names; owned by the caller. NULL: there is none. */
+static char *end_of_text(const struct tc_tokenizer *t)
+{
+  const int64_t id = tc_tokenizer_end_of_text(t);
+  size_t n;
+  const char *s = id < 0 ? NULL : tc_tokenizer_bytes(t, (uint32_t)id, &n);
+  return s ? tc_sprintf("%.*s", (int)n, s) : NULL;
 }
 
 int tc_chat_new(struct tc_chat **out, const char *name, const char *path, const struct tc_tokenizer *t, struct tc_err *err)
@@ -164,6 +174,7 @@ int tc_chat_new(struct tc_chat **out, const char *name, const char *path, const 
   struct tc_chat *c = *out = tc_calloc(1, sizeof *c);
   int rc = read_folder(&f, path, err);
   if (rc == TC_OK) rc = find_row(&c->row, name, &f, err);
+  if (rc == TC_OK && !f.config) f.eos = end_of_text(t);
   if (rc == TC_OK) rc = fill(c, &f, path, t, err);
   TC_FREE(f.text, f.from, f.bos, f.eos);
   if (rc == TC_OK) return TC_OK;
@@ -175,8 +186,8 @@ int tc_chat_new(struct tc_chat **out, const char *name, const char *path, const 
 void tc_chat_free(struct tc_chat *c)
 {
   if (!c) return;
-  for (int i = 0; i < TC_CHAT_ROLES; i++) TC_FREE(c->head[i], c->tail[i]);
-  TC_FREE(c->begin, c->no_system, c->after);
+  for (int i = 0; i < TC_CHAT_ROLES; i++) free(c->tail[i]);
+  free(c->begin);
   tc_ids_free(&c->control);
   free(c);
 }
@@ -194,7 +205,7 @@ static void put_text(struct tc_chat_text *to, const char *s) { if (s) put(to, s,
 
 static int check_turn(const struct tc_chat *c, const struct tc_chat_turn *turn, size_t i, struct tc_err *err)
 {
-  if (!c->head[turn->role])
+  if (!c->row->role[turn->role].head)
     return tc_fail(err, TC_EUSER, "turn %zu is of role '%s', which chat template %s does not have", i + 1,
                    role_names[turn->role], c->row->name);
   if (c->row->alternates && (turn->role == TC_CHAT_USER) != (i % 2 == 0))
@@ -203,26 +214,90 @@ static int check_turn(const struct tc_chat *c, const struct tc_chat_turn *turn, 
   return TC_OK;
 }
 
+/* Whether text begins, or ends, with a word. */
+static bool has_begin(const char *s, size_t n, const char *word)
+{
+  return n >= strlen(word) && memcmp(s, word, strlen(word)) == 0;
+}
+
+static bool has_end(const char *s, size_t n, const char *word)
+{
+  return n >= strlen(word) && has_begin(s + n - strlen(word), strlen(word), word);
+}
+
+/* The last turn of the user that is no answer of a tool, after which answers show what they think. */
+static size_t last_query(const struct tc_chat_turn *turn, size_t n)
+{
+  for (size_t i = n; i-- > 0;)
+    if (turn[i].role == TC_CHAT_USER && !(has_begin(turn[i].content, turn[i].n, "<tool_response>") &&
+                                          has_end(turn[i].content, turn[i].n, "</tool_response>"))) return i;
+  return n - 1;
+}
+
+/* The last place of a word in s[n]; NULL: it is not there. */
+static const char *last_of(const char *s, size_t n, const char *word)
+{
+  const char *found = NULL, *end = s + n;
+  while ((s = memmem(s, (size_t)(end - s), word, strlen(word)))) found = s++;
+  return found;
+}
+
+static void strip_lines(const char **s, const char **end)
+{
+  while (*s < *end && **s == '\n') ++*s;
+  while (*end > *s && (*end)[-1] == '\n') --*end;
+}
+
+/* An answer: what was thought is left out, or, if it is open, stands before it; in the last one even if it is nothing. */
+static void put_thinking(struct tc_chat_text *to, const char *s, size_t n, bool open, bool last)
+{
+  static const char begin[] = "<think>", close[] = "</think>";
+  const char *end = s + n, *closed = memmem(s, n, close, strlen(close)), *thought = s, *thought_end = s;
+  if (closed) {
+    const char *inner;
+    thought_end = closed;
+    while (thought_end > s && thought_end[-1] == '\n') thought_end--;
+    inner = last_of(s, (size_t)(thought_end - s), begin);
+    if (inner) thought = inner + strlen(begin);
+    strip_lines(&thought, &thought_end);
+    s = last_of(s, n, close) + strlen(close);
+  }
+  open &= last || thought_end > thought;
+  while (s < end && *s == '\n' && (closed || open)) s++;
+  if (open) {
+    put_text(to, "<think>\n");
+    put(to, thought, (size_t)(thought_end - thought));
+    put_text(to, "\n</think>\n\n");
+  }
+  put(to, s, (size_t)(end - s));
+}
+
 int tc_chat_render(const struct tc_chat *c, const struct tc_chat_turn *turn, size_t n, struct tc_chat_text *to,
                    struct tc_err *err)
 {
   to->n = to->n_spans = 0;
   if (n == 0) return tc_fail(err, TC_EUSER, "its conversation has no turns");
   for (size_t i = 0; i < n; i++) TC_TRY(check_turn(c, &turn[i], i, err));
+  const size_t query = last_query(turn, n);
+  bool joined = false;
   put_text(to, c->begin);
-  if (turn[0].role != TC_CHAT_SYSTEM) put_text(to, c->no_system);
+  if (turn[0].role != TC_CHAT_SYSTEM) put_text(to, c->row->no_system);
   for (size_t i = 0; i < n; i++) {
+    const enum tc_chat_role role = turn[i].role;
     const char *s = turn[i].content;
     size_t bytes = turn[i].n;
     struct tc_chat_span span;
     if (c->row->strips) tc_utf8_strip(&s, &bytes);
-    put_text(to, c->head[turn[i].role]);
+    if (!joined) put_text(to, c->row->role[role].head);
+    if (i == 0 && role == TC_CHAT_SYSTEM) put_text(to, c->row->first_system);
     span.content = to->n;
-    put(to, s, bytes);
+    if (c->row->thinks && role == TC_CHAT_ASSISTANT) put_thinking(to, s, bytes, i > query, i + 1 == n);
+    else put(to, s, bytes);
     span.tail = to->n;
-    put_text(to, c->tail[turn[i].role]);
+    joined = c->row->tool_join && role == TC_CHAT_TOOL && i + 1 < n && turn[i + 1].role == TC_CHAT_TOOL;
+    put_text(to, joined ? c->row->tool_join : c->tail[role]);
     span.end = to->n;
-    put_text(to, c->after);
+    if (!joined) put_text(to, c->row->after);
     TC_APPEND(to->span, to->n_spans, to->spans_cap, span);
   }
   return TC_OK;

@@ -14,27 +14,32 @@ enum tc_chat_role { TC_CHAT_SYSTEM, TC_CHAT_USER, TC_CHAT_ASSISTANT, TC_CHAT_TOO
 
 struct tc_chat_row {
   const char *name;
-  const char *bos, *eos;          /* where the tokenizer's folder does not say them */
+  const char *bos;                /* where the tokenizer's folder does not say it */
   const char *begin;              /* before the first turn */
   const char *no_system;          /* ... if that is not the system's */
+  const char *first_system;       /* before its content, if it is */
   /* What is before and after the content of a turn; the latter ends an answer. NULL: the template has no such turns. */
   struct { const char *head, *tail; } role[TC_CHAT_ROLES];
   const char *after;              /* each turn */
+  const char *tool_join;          /* between two turns of tools, instead of what is behind the one and before the other */
   bool strips;                    /* white space at the ends of a content is left out */
+  bool thinks;                    /* <think> in answers is as in Qwen3's template */
   bool alternates;                /* a turn is the user's where its number is odd, and only there */
   uint64_t hash[4];               /* of texts; 0: no more */
 };
 
-/* A row, with the texts of a tokenizer's tokens. */
+/* A row, and its texts in which tokens of the tokenizer stand. */
 struct tc_chat {
   const struct tc_chat_row *row;
-  char *begin, *no_system, *head[TC_CHAT_ROLES], *tail[TC_CHAT_ROLES], *after;      /* owned; NULL: as in the row */
+  char *begin, *tail[TC_CHAT_ROLES];      /* owned; NULL: as in the row */
   struct tc_ids control;          /* the added tokens of these texts */
 };
 /* The row `name`, or, if that is "", the one that has the text of the chat template in the folder of tokenizer.json, whose path
  * is `path`. Owned by the caller. */
 int tc_chat_new(struct tc_chat **out, const char *name, const char *path, const struct tc_tokenizer *t, struct tc_err *err);
 void tc_chat_free(struct tc_chat *c);
+/* Differs where the row does, or a token of the tokenizer that it begins or ends with. */
+uint64_t tc_chat_identity(const struct tc_chat *c);
 /* The hash of a template's text, FNV-1a. */
 uint64_t tc_chat_hash(const char *text, size_t n);
 

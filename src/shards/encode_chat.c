@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Each turn's content, the end of it, and the end of what follows it. */
+/* A turn's content, the end of it, and the end of what follows it. */
 enum { PLACES = 3 };
 
-struct work { struct tc_chat_line line; struct tc_chat_text text; struct tc_id_place *place; };
+/* place[PLACES * n] is of the turns turn[n], which are those that are asked for. All owned. */
+struct work { struct tc_chat_line line; struct tc_chat_text text; struct tc_id_place *place; size_t *turn, n; };
 
 static bool is_control(const struct tc_chat *c, uint32_t id)
 {
@@ -19,32 +20,59 @@ static bool is_control(const struct tc_chat *c, uint32_t id)
   return false;
 }
 
-/* Whether turn i is one to be trained on. */
-static bool counts(const struct tc_chat_line *l, size_t i, enum tc_train_on on)
+/* The end of the last answer, by the numbers of turns. */
+static size_t end_of_answers(const struct tc_chat_line *l)
 {
-  size_t last = l->n;
-  while (last > 0 && l->turn[last - 1].role != TC_CHAT_ASSISTANT) last--;
-  return l->turn[i].role == TC_CHAT_ASSISTANT && l->turn[i].counts && (on != TC_TRAIN_LAST || i + 1 == last);
+  size_t end = l->n;
+  while (end > 0 && l->turn[end - 1].role != TC_CHAT_ASSISTANT) end--;
+  return end;
 }
 
-static int encode(struct tc_text_unit *u, const struct tc_shards_job *job, struct tc_encoder *e, struct work *w)
+/* Whether turn i is one to be trained on. */
+static bool counts(const struct tc_chat_line *l, size_t i, enum tc_train_on on, size_t end)
 {
-  const size_t first = u->ids.n, n = w->line.n;
-  TC_TRY(tc_chat_render(job->chat, w->line.turn, n, &w->text, &u->err));
-  w->place = tc_calloc(PLACES * n + 1, sizeof *w->place);
-  for (size_t i = 0; i < n; i++) {
-    const struct tc_chat_span *s = &w->text.span[i];
-    w->place[PLACES * i].byte = s->content;
-    w->place[PLACES * i + 1].byte = s->tail;
-    w->place[PLACES * i + 2].byte = s->end;
+  return l->turn[i].role == TC_CHAT_ASSISTANT && l->turn[i].counts && (on != TC_TRAIN_LAST || i + 1 == end);
+}
+
+/* Whether s[n] has the text of a special token of the template. */
+static bool has_control(const struct tc_shards_job *job, const char *s, size_t n)
+{
+  for (size_t i = 0; i < job->chat->control.n; i++) {
+    size_t bytes;
+    const char *token = tc_tokenizer_bytes(job->t, job->chat->control.id[i], &bytes);
+    if (token && memmem(s, n, token, bytes)) return true;
   }
-  TC_TRY(tc_encode_places(e, w->text.s, w->text.n, w->place, PLACES * n, &u->ids, &u->err));
+  return false;
+}
+
+/* Asks for the places of turns whose tokens are looked at. To find a place takes as long as what is before it up to an added
+ * token, and thousands of answers of tools may have none between them. */
+static void ask(struct work *w, const struct tc_shards_job *job, size_t end)
+{
+  w->place = tc_calloc(PLACES * w->line.n + 1, sizeof *w->place);
+  w->turn = tc_calloc(w->line.n + 1, sizeof *w->turn);
+  for (size_t i = 0; i < w->line.n; i++) {
+    const struct tc_chat_span *s = &w->text.span[i];
+    struct tc_id_place *p = &w->place[PLACES * w->n];
+    if (!counts(&w->line, i, job->o->train_on, end) && !has_control(job, w->text.s + s->content, s->tail - s->content)) continue;
+    p[0].byte = s->content, p[1].byte = s->tail, p[2].byte = s->end;
+    w->turn[w->n++] = i;
+  }
+}
+
+static int encode_turns(struct tc_text_unit *u, const struct tc_shards_job *job, struct tc_encoder *e, struct work *w)
+{
+  const size_t first = u->ids.n, end = end_of_answers(&w->line);
+  TC_TRY(tc_chat_render(job->chat, w->line.turn, w->line.n, &w->text, &u->err));
+  ask(w, job, end);
+  TC_TRY(tc_encode_places(e, w->text.s, w->text.n, w->place, PLACES * w->n, &u->ids, &u->err));
   uint8_t *weight = tc_text_unit_weights(u, first);
   const uint32_t *id = u->ids.id + first;
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; i < w->n; i++) {
     const struct tc_id_place *p = &w->place[PLACES * i];
     for (size_t k = p[0].ended; k < p[1].begun; k++) u->special += is_control(job->chat, id[k]);
-    for (size_t k = p[0].ended; k < p[2].begun && counts(&w->line, i, job->o->train_on); k++) weight[k] |= TC_WEIGHT_COUNTS;
+    if (!counts(&w->line, w->turn[i], job->o->train_on, end)) continue;
+    for (size_t k = p[0].ended; k < p[2].begun; k++) weight[k] |= TC_WEIGHT_COUNTS;
   }
   return TC_OK;
 }
@@ -78,12 +106,12 @@ int tc_text_unit_chat(struct tc_text_unit *u, const struct tc_shards_job *job, s
   const int64_t special = u->special;
   int rc = tc_chat_line_read(&w.line, line, tc_tokenizer_vocab(job->t), &u->err);
   if (rc == TC_OK && w.line.raw) put_raw(u, &w.line);
-  else if (rc == TC_OK) rc = encode(u, job, e, &w);
+  else if (rc == TC_OK) rc = encode_turns(u, job, e, &w);
   if (rc == TC_OK) rc = end_sample(u, first, job->o->train_on == TC_TRAIN_ALL, &u->err);
   if (rc < 0) u->ids.n = first, u->special = special;
   tc_chat_line_free(&w.line);
   tc_chat_text_free(&w.text);
-  free(w.place);
+  TC_FREE(w.place, w.turn);
   return rc;
 }
 

@@ -164,6 +164,8 @@ static int read_line(const struct job *j, const char *line, size_t n, json_t **o
     *text = (struct span){ json_string_value(value), json_string_length(value) };
     return TC_OK;
   }
+  if (json_object_get(*object, "messages") || json_object_get(*object, "conversations"))
+    return fail_line(j, "it is a conversation, which --chat takes");
   char missing[200];
   snprintf(missing, sizeof missing, "it has no text in a field '%.80s'; --field names another", field);
   return fail_line(j, missing);

@@ -22,20 +22,26 @@ static json_t *input_json(const char *path, const struct stat *was)
                    (json_int_t)was->st_mtim.tv_sec);
 }
 
+static json_t *hash_json(uint64_t hash)
+{
+  char text[20];
+  snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+  return json_string(text);
+}
+
 /* What the ids depend on; owned by the caller. */
 static json_t *command_json(const struct tc_shards_job *job)
 {
   const struct tc_shards_opts *o = job->o;
-  char hash[20];
   const char *invalid = tc_invalid_words[o->invalid], *field = o->field ? o->field : "text";
   json_t *inputs = json_array();
   for (int i = 0; i < o->n_texts; i++) json_array_append_new(inputs, input_json(o->text[i], &job->was[i]));
-  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tc_tokenizer_hash(job->t));
-  json_t *j = json_pack("{s:s, s:I, s:b, s:b, s:o, s:s, s:I, s:o}", "tokenizer", hash, "eod", (json_int_t)job->eod,
-                        "begin_token", o->begin_token, "jsonl", o->jsonl, "field", tc_text_json(field),
+  json_t *j = json_pack("{s:o, s:I, s:b, s:b, s:o, s:s, s:I, s:o}", "tokenizer", hash_json(tc_tokenizer_hash(job->t)),
+                        "eod", (json_int_t)job->eod, "begin_token", o->begin_token, "jsonl", o->jsonl, "field", tc_text_json(field),
                         "invalid", invalid, "shard_tokens", (json_int_t)o->shard_tokens, "inputs", inputs);
   TC_ASSERT(j);
   if (job->chat) json_object_set_new(j, "chat", json_string(job->chat->row->name));
+  if (job->chat) json_object_set_new(j, "template", hash_json(tc_chat_identity(job->chat)));
   if (job->chat) json_object_set_new(j, "train_on", json_string(tc_train_on_words[o->train_on]));
   if (o->skip_bad) json_object_set_new(j, "bad_lines", json_string("skip"));
   return j;

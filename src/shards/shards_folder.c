@@ -11,15 +11,19 @@
 /* What a call that crashed left in the folder. */
 static int remove_unfinished(const char *dir, struct tc_err *err)
 {
-  char **name;
-  const int n = tc_folder_scan(dir, ".tmp-shard-", &name, err);
-  for (int i = 0; i < n; i++) {
-    char *path = tc_sprintf("%s/%s", dir, name[i]);
-    tc_unlink(AT_FDCWD, path);
-    free(path);
+  static const char *const begins[] = { ".tmp-shard-", ".tmp-" TC_SHARDS_NOTE "-", ".tmp-" TC_TOKENIZER_FILE "-" };
+  for (int k = 0; k < 3; k++) {
+    char **name;
+    const int n = tc_folder_scan(dir, begins[k], &name, err);
+    for (int i = 0; i < n; i++) {
+      char *path = tc_sprintf("%s/%s", dir, name[i]);
+      tc_unlink(AT_FDCWD, path);
+      free(path);
+    }
+    tc_names_free(name, TC_MAX(n, 0));
+    if (n < 0) return n;
   }
-  tc_names_free(name, TC_MAX(n, 0));
-  return TC_MIN(n, 0);
+  return TC_OK;
 }
 
 int tc_shards_folder_open(const struct tc_shards_opts *o, int *fd, struct tc_err *err)

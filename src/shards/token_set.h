@@ -51,9 +51,11 @@ int tc_token_set_read(const struct tc_token_set *s, struct tc_reader *r, const s
 struct tc_token_check {
   int64_t *vocab;                 /* [n] what all tokens of each file are below; owned */
   int64_t documents;              /* < 0: not known */
+  bool weighted;                  /* a file has weights beside it: */
+  int64_t counted, samples;       /* tokens that count, but the first of each sample, and where samples begin */
 };
-/* Whether all tokens are below their vocabulary's size, by `threads` threads (0: as many as CPUs); prints progress to
- * stderr. TC_EUSER: one is not, the first. Free out->vocab in any case. */
+/* Whether all tokens are below their vocabulary's size, and all weights beside them are weights, by `threads` threads (0: as many
+ * as CPUs); prints progress to stderr. TC_EUSER: one is not, the first. Free out->vocab in any case. */
 int tc_token_set_check(struct tc_token_check *out, const struct tc_token_set *s, int threads, struct tc_err *err);
 
 #endif

@@ -40,9 +40,11 @@ const char *tc_tokenizer_added(const struct tc_tokenizer *t, uint32_t id)
 int64_t tc_tokenizer_end_of_text(const struct tc_tokenizer *t)
 {
   static const char *const names[] = { "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>" };
-  int64_t id = -1;
-  for (int i = 0; i < 4 && id < 0; i++) id = tc_tokenizer_find(t, names[i]);
-  return id;
+  for (int i = 0; i < 8; i++) {
+    const int64_t id = tc_tokenizer_find(t, names[i % 4]);
+    if (id >= 0 && (i >= 4 || tc_tokenizer_added(t, (uint32_t)id))) return id;
+  }
+  return -1;
 }
 
 int64_t tc_tokenizer_beyond(const struct tc_tokenizer *t, int64_t vocab)

@@ -59,7 +59,7 @@ int64_t tc_tokenizer_find(const struct tc_tokenizer *t, const char *text);
 /* Local. The text of an added token; NULL: the id is not one's. Borrowed. */
 const char *tc_tokenizer_added(const struct tc_tokenizer *t, uint32_t id);
 /* Local. The token that ends a text, by the names that tokenizers give to it: <|endoftext|>, <|end_of_text|>, </s> or
- * <eos>; -1: there is none. */
+ * <eos>, an added token if there is one; -1: there is none. */
 int64_t tc_tokenizer_end_of_text(const struct tc_tokenizer *t);
 /* Local. What the post-processor's template puts before and after a document; borrowed. */
 const struct tc_ids *tc_tokenizer_begin(const struct tc_tokenizer *t);

@@ -58,31 +58,24 @@ static int open_set(struct tc_train *t, int k, bool val, const struct tc_config 
   return *out ? 0 : tc_run_data(&t->run, out, &o, err);
 }
 
+int tc_train_order_check(const struct tc_train *t, struct tc_err *err)
+{
+  bool packed = false;
+  for (int k = 0; k < t->run.n_stages; k++) packed |= tc_data_packed(t->batches.stage[k].train);
+  if (!packed || t->run.cfg->data_order != TC_ORDER_DRAWS) return 0;
+  return tc_fail(err, TC_EUSER, "data.documents = pack takes whole samples, and data.order = draws, which data.order = auto takes "
+                 "over from a checkpoint, begins at any token: data.order = permutation would fit");
+}
+
 /* The tokenizers and ends of documents of stage k. */
 static int check_tokens(struct tc_train *t, int k, const struct tc_config *c, struct tc_err *err)
 {
   struct tc_stage_data *s = &t->batches.stage[k];
   TC_TRY(tc_data_same_tokenizer(t->batches.stage[0].train, s->train, err));
   TC_TRY(tc_data_same_tokenizer(s->train, s->val, err));
-  if (c->data_documents == TC_DOCUMENTS_PACK && c->data_order == TC_ORDER_DRAWS)
-    return tc_fail(err, TC_EUSER, "data.documents = pack takes whole samples, and data.order = draws begins at any token: "
-                   "data.order = permutation would fit");
   if (c->data_documents != TC_DOCUMENTS_MASK) return 0;
   TC_TRY(tc_documents_end(&s->end_token, c->data_end_token, s->train, err));
   return c->data_val.n ? tc_documents_same(s->end_token, c->data_end_token, s->val, err) : 0;
-}
-
-/* What packing has found, in a line for each source. */
-static void say_packed(const struct tc_data *d, int64_t context, const char *what)
-{
-  for (int i = 0; i < tc_data_sources(d) && tc_data_packed(d); i++) {
-    const struct tc_pack_tally *x = tc_data_tally(d, i);
-    const int64_t windows = tc_data_windows(d, i), room = windows * context;
-    tc_log("%s data '%s': %lld samples in %lld windows of %lld tokens, %.2f %% padding; %lld cut, %lld left out as too long, %lld "
-           "without a token that counts", what, tc_data_source_name(d, i), (long long)x->samples, (long long)windows,
-           (long long)context, 100.0 * (double)(room - x->tokens) / (double)room, (long long)x->cut, (long long)x->left_out,
-           (long long)x->silent);
-  }
 }
 
 static int open_stage(struct tc_train *t, int k, struct tc_err *err)
@@ -95,8 +88,8 @@ static int open_stage(struct tc_train *t, int k, struct tc_err *err)
   const bool other = k == 0 || tc_stage_has(t->run.cfg, k + 1, "data.train");
   if (t->run.rank == 0 && other) {
     tc_data_warn(s->train, c->data_val.n ? s->val : NULL);
-    say_packed(s->train, t->run.stages[k].context, "training");
-    say_packed(s->val, t->run.stages[k].context, "validation");
+    tc_data_say_packed(s->train, "training");
+    tc_data_say_packed(s->val, "validation");
   }
   s->order = (struct tc_data_stage){ .d = s->train, .before = t->run.stages[k].first - 1,
                                      .origin = tc_calloc((size_t)tc_data_sources(s->train), sizeof *s->order.origin) };
@@ -121,7 +114,7 @@ static void find_origins(struct tc_train *t)
 int tc_train_data_open(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->run.cfg;
-  bool masks = false;
+  bool masks = false, packs = false;
   tc_at_phase("opening the data");
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
@@ -131,9 +124,13 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
     const int rc = open_stage(t, k, &why);
     if (rc < 0) return k ? tc_fail(err, rc, "stage %d: %s", k + 1, why.text) : (*err = why, rc);
     masks |= t->run.stages[k].c.data_documents == TC_DOCUMENTS_MASK;
+    packs |= tc_data_packed(t->batches.stage[k].train);
   }
   if (!masks && c->data_end_token != TC_AUTO && t->run.rank == 0)
     tc_warn("data.end_token = %lld has no effect without data.documents = mask", (long long)c->data_end_token);
+  if (!packs && c->data_long != TC_LONG_CUT && t->run.rank == 0)
+    tc_warn("data.long = leave_out has no effect without data.documents = pack");
+  TC_TRY(tc_train_order_check(t, err));
   find_origins(t);
   tc_train_data_stage(t, 0);
   t->batches.val_loss = tc_calloc((size_t)tc_data_sources(t->batches.val), sizeof *t->batches.val_loss);
@@ -175,7 +172,7 @@ void tc_train_data_close(struct tc_train *t)
     struct tc_data *both[] = { b->stage[k].train, b->stage[k].val };
     for (int i = 0; i < 2; i++)
       if (is_first(b, k, both[i])) tc_data_free(both[i]);
-    free(b->stage[k].order.origin);
+    TC_FREE(b->stage[k].order.origin, b->stage[k].val_counted);
   }
   TC_FREE(b->stage, b->val_loss);
   json_decref(b->hashes);
@@ -209,11 +206,13 @@ void tc_train_data_from(struct tc_train *t, int64_t eval_batch)
   t->batches.eval_batch = eval_batch;
 }
 
-int64_t tc_train_eval_windows(const struct tc_train *t, int source)
+static int64_t eval_windows(const struct tc_train *t, const struct tc_data *val, int source)
 {
-  const int64_t windows = tc_data_windows(t->batches.val, source), most = t->run.cfg->train_eval_batches;
+  const int64_t windows = tc_data_windows(val, source), most = t->run.cfg->train_eval_batches;
   return most > 0 ? TC_MIN(windows, most * t->run.stages[0].c.train_global_batch) : windows;
 }
+
+int64_t tc_train_eval_windows(const struct tc_train *t, int source) { return eval_windows(t, t->batches.val, source); }
 
 int64_t tc_train_eval_batches(const struct tc_train *t, int source)
 { return tc_ceil_div(tc_train_eval_windows(t, source), t->run.opts.gpt.batch); }
@@ -269,11 +268,54 @@ int64_t tc_train_counted(struct tc_train *t, int64_t step)
   return TC_MAX(n, 1);
 }
 
-int tc_train_val_counted(const struct tc_train *t, int source, int64_t windows, double *n, struct tc_err *err)
+double tc_train_val_counted(const struct tc_train *t, int source)
 {
-  int64_t counted = 0;
-  for (int64_t i = 0; i < windows; i++) TC_TRY(tc_data_window_counted(t->batches.val, NULL, source, i, &counted, err));
-  *n = (double)counted / (double)t->run.opts.model.context;
+  return (double)t->batches.stage[t->run.at].val_counted[source] / (double)t->run.opts.model.context;
+}
+
+struct counting { const struct tc_train *t; struct tc_stage_data *s; };
+
+/* A tc_work_fn: counts the targets of a stage's validation that count. */
+static int count_val(void *ctx, const struct tc_between *between, struct tc_err *err)
+{
+  const struct counting *x = ctx;
+  for (int source = 0; source < tc_data_sources(x->s->val); source++) {
+    const int64_t windows = eval_windows(x->t, x->s->val, source);
+    for (int64_t i = 0; i < windows; i++) {
+      TC_TRY(tc_data_window_counted(x->s->val, NULL, source, i, &x->s->val_counted[source], err));
+      TC_TRY(between->call(between->ctx, err));
+    }
+  }
+  return TC_OK;
+}
+
+/* A stage of which no validation is asked for is not the last one, after whose last step there is always one. */
+static int check_val(const struct tc_train *t, int k, struct tc_err *err)
+{
+  const struct tc_stage_data *s = &t->batches.stage[k];
+  const bool validates = t->run.cfg->train_eval_every != 0 || k + 1 == t->run.n_stages;
+  for (int source = 0; source < tc_data_sources(s->val) && validates; source++)
+    if (!s->val_counted[source]) return tc_data_fail_silent_windows(s->val, source, eval_windows(t, s->val, source), err);
+  return TC_OK;
+}
+
+int tc_train_val_count(struct tc_train *t, struct tc_err *err)
+{
+  struct tc_batches *b = &t->batches;
+  tc_at_phase("counting the validation data");
+  for (int k = 0; k < t->run.n_stages; k++) {
+    struct tc_stage_data *s = &b->stage[k];
+    const int n = tc_data_sources(s->val);
+    s->val_counted = tc_calloc((size_t)n, sizeof *s->val_counted);
+    const bool weighted = tc_data_weighted(s->val);
+    for (int i = 0; i < n && !weighted; i++) s->val_counted[i] = eval_windows(t, s->val, i) * t->run.stages[k].context;
+    if (!weighted) continue;
+    const int rc = tc_run_work(&t->run, t->run.rank == 0, count_val, &(struct counting){ t, s }, err);
+    if (rc == TC_EPEER) return rc;
+    TC_TRY(tc_run_agree(&t->run, rc, err));
+    TC_TRY(tc_comm_max_i64(t->run.world, s->val_counted, n, err));       /* other ranks have 0 */
+    TC_TRY(check_val(t, k, err));
+  }
   return TC_OK;
 }
 

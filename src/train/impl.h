@@ -24,6 +24,7 @@ struct tc_stage_data {
   struct tc_data *train, *val;
   struct tc_data_stage order;    /* of `train`; its origins are owned */
   struct tc_data_identity id;    /* of `train` */
+  int64_t *val_counted;          /* of each source of `val`: targets of a validation that count; owned */
   uint64_t begin;                /* a hash of which earlier stages its sources go on after */
   int32_t end_token;             /* ends a document, for data.documents = mask */
 };

@@ -74,8 +74,7 @@ static int evaluate_source(struct tc_train *t, int source, int64_t first, const 
                            struct tc_err *err)
 {
   const int64_t B = t->run.opts.gpt.batch, batches = tc_train_eval_batches(t, source);
-  const int64_t windows = tc_train_eval_windows(t, source);
-  double sum = 0, counted = 0;
+  double sum = 0;
   for (int64_t i = 0; i < batches; i++) {
     tc_train_data_from(t, first + i);
     int rc = tc_exec_run(t->run.exec, tc_run_index(&t->run, TC_EVAL), rt, err);
@@ -83,8 +82,7 @@ static int evaluate_source(struct tc_train *t, int source, int64_t first, const 
     if (rc < 0) return rc;
     sum += tc_exec_scalar(t->run.exec, tc_run_index(&t->run, TC_EVAL), t->run.prog[TC_EVAL]->graph->loss) * (double)B;
   }
-  TC_TRY(tc_train_val_counted(t, source, windows, &counted, err));
-  *loss = sum / counted;                        /* NaN if none counts */
+  *loss = sum / tc_train_val_counted(t, source);
   return 0;
 }
 
@@ -232,6 +230,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_train_data_open(t, err));
   TC_TRY(tc_run_agree(&t->run, setup_local(t, err), err));
   TC_TRY(tc_train_data_same(t, err));
+  TC_TRY(tc_train_val_count(t, err));
   TC_TRY(tc_tasks_same(t, err));
   TC_TRY(tc_run_precision(&t->run, err));
   t->own.train_precision = (enum tc_dtype)t->run.opts.gpt.dtype;

@@ -41,6 +41,8 @@ void tc_request_end(struct tc_train *t);
 int tc_train_data_open(struct tc_train *t, struct tc_err *err);
 /* Collective. TC_EUSER unless all ranks read the same tokens. */
 int tc_train_data_same(struct tc_train *t, struct tc_err *err);
+/* Local, the same on all ranks. TC_EUSER: data.order, as it is or as a checkpoint says it, does not go with packed data. */
+int tc_train_order_check(const struct tc_train *t, struct tc_err *err);
 void tc_train_data_close(struct tc_train *t);
 /* Local. From now on data are those of stage k. */
 void tc_train_data_stage(struct tc_train *t, int k);
@@ -63,8 +65,11 @@ void tc_train_data_reported(struct tc_train *t);
 /* Local, the same on all ranks. How many targets of the step's whole batch the loss counts, at least 1; a failure, and that none
  * does, is in batches.err, as of tc_train_fill. */
 int64_t tc_train_counted(struct tc_train *t, int64_t step);
-/* Local. *n <- how many targets of the first windows of a source of the validation data the loss counts, over those of a window. */
-int tc_train_val_counted(const struct tc_train *t, int source, int64_t windows, double *n, struct tc_err *err);
+/* Collective, after tc_train_data_same. Counts the targets of validations that count, once for all of them: rank 0 does. TC_EUSER,
+ * which names the source and its first window: of a source that is validated on none does. */
+int tc_train_val_count(struct tc_train *t, struct tc_err *err);
+/* Local. How many targets of a source of the present validation data the loss counts, over those of a window. */
+double tc_train_val_counted(const struct tc_train *t, int source);
 /* Local; a tc_fill_fn, ctx: the tc_train. A batch that cannot be read becomes zeros, and
  * batches.err says why: the step ends on all ranks, and the run before anything of it is saved. */
 void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,

@@ -32,6 +32,7 @@ static int check_resumes(struct loading *l, const struct tc_ckpt *c, struct tc_e
   struct tc_train *t = l->t;
   const struct tc_ckpt_meta *meta = tc_ckpt_meta(c);
   tc_resume_order(t, meta);
+  TC_TRY(tc_train_order_check(t, err));
   TC_TRY(tc_resume_check(t, meta, tc_ckpt_path(c), err));
   if (l->another) return tc_resume_branch(t, meta, tc_ckpt_path(c), err);
   tc_stop_if_parse(&t->stop_if, meta->loop);

@@ -18,26 +18,31 @@ import tempfile
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
-from chat_templates import TEMPLATES, fnv, marked
+from chat_templates import ROW_OF, TEMPLATES, marked
 
 TOP = os.path.dirname(os.path.abspath(__file__))
 # By row: tokenizers, the tokens that are added to them, bos, eos.
 CHATML = ["<|im_start|>", "<|im_end|>"]
+THINK = ["<think>", "</think>"]
 LLAMA3 = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
 ROWS = {
     "chatml": [("gpt2", CHATML, None, "<|im_end|>"), ("llama2", CHATML, "<s>", "<|im_end|>")],
     "qwen2": [("qwen", CHATML, None, "<|im_end|>")],
+    "qwen2.5": [("qwen", CHATML, None, "<|im_end|>")],
+    "qwen3": [("qwen", CHATML + THINK, None, "<|im_end|>"), ("gpt2", CHATML, None, "<|im_end|>")],
+    "qwen3-2507": [("qwen", CHATML + THINK, None, "<|im_end|>")],
+    "llama3.1": [("llama3", LLAMA3, "<|begin_of_text|>", "<|eot_id|>")],
+    "llama3.2": [("llama3", LLAMA3, "<|begin_of_text|>", "<|eot_id|>")],
     "llama3": [("llama3", LLAMA3, "<|begin_of_text|>", "<|eot_id|>"), ("digits", LLAMA3, "<|begin_of_text|>", "<|eot_id|>")],
     "gemma": [("gemma", ["<start_of_turn>", "<end_of_turn>"], "<bos>", "<eos>")],
     "mistral": [("mistral", [], "<s>", "</s>"), ("llama2", [], "<s>", "</s>"), ("llama2-normalized", [], "<s>", "</s>")],
     "zephyr": [("llama2", [], "<s>", "</s>"), ("mistral", [], "<s>", "</s>")],
 }
-ALTERNATE, NO_TOOL = {"gemma", "mistral"}, {"gemma", "mistral", "zephyr"}
-WORDS = ["the", "a", "Hello", "world", "is", "23", "4567", "naïve", "e\u0301", "中文", "😀", "👩‍👩‍👧", "it's", "->", "();", "\t",
-    "fox.", "?",
-         "Ünï", "\u00a0", "don't", "=", "\"x\"", "\\", "{{ x }}", "{% if %}", "<b>"]
+ALTERNATE, NO_TOOL = {"gemma", "mistral"}, {"gemma", "mistral", "zephyr", "llama3.1", "llama3.2"}
+WORDS = ["the", "a", "Hello", "world", "is", "23", "4567", "naïve", "e\u0301", "中文", "😀", "👩‍👩‍👧", "it's", "->",
+         "();", "\t", "fox.", "?", "Ünï", "\u00a0", "don't", "=", "\"x\"", "\\", "{{ x }}", "{% if %}", "<b>"]
 SPECIAL = ["<|im_end|>", "<|eot_id|>", "</s>", "<s>", "<end_of_turn>", "[INST]", "<|endoftext|>", "<|im_start|>assistant\n",
-    "<eos>"]
+    "<eos>", "<think>", "</think>", "<think>\n", "\n</think>\n\n", "<tool_response>"]
 
 
 def text(r, special=True):
@@ -57,8 +62,8 @@ def conversation(r, row, long=False):
         turns.append(("system", text(r)))
     for _ in range(r.choice([1, 1, 1, 2, 3, 6])):
         turns.append(("user", text(r)))
-        if row not in NO_TOOL and r.random() < 0.1:
-            turns.append(("tool", text(r)))
+        while row not in NO_TOOL and r.random() < 0.15:
+            turns.append((r.choice(["tool", "tool", "assistant"]), text(r)))
         turns.append(("assistant", text(r)))
     if r.random() < 0.1:
         turns.append(("user", text(r)))
@@ -113,10 +118,11 @@ def load(folder, case):
 
 def expect(t, row, messages):
     """Ids and weights."""
-    with_marks = t.apply_chat_template(messages, tokenize=False, chat_template=marked(row))
-    assert with_marks == t.apply_chat_template(messages, tokenize=False, chat_template=TEMPLATES[row]), row
+    date = {"date_string": "26 Jul 2024"}
+    with_marks = t.apply_chat_template(messages, tokenize=False, chat_template=marked(row), **date)
+    assert with_marks == t.apply_chat_template(messages, tokenize=False, chat_template=TEMPLATES[row], **date), row
     got = t.apply_chat_template(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True,
-                                chat_template=marked(row))
+                                chat_template=marked(row), **date)
     return got["input_ids"], got["assistant_masks"]
 
 
@@ -144,7 +150,7 @@ def make():
                         turns = conversation(r, row)
                         ids, weights = expect(t, row, messages_of(turns))
                         assert sum(weights) > 0
-                        json.dump({"row": row, "tokenizer": case[0], "added": case[1],
+                        json.dump({"row": ROW_OF.get(row, row), "tokenizer": case[0], "added": case[1],
                                    "config": config_of(row, *case[2:]) if i == 0 else None, "line": line_of(r, turns),
                                    "tokens": len(ids), "counted": sum(weights),
                                    "hash": hash_of(ids, weights), **({"ids": ids, "weights": weights} if i == 0 else {})}, out,

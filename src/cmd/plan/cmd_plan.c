@@ -47,13 +47,16 @@ static int emit_chosen(const struct tc_plan_job *j, const struct tc_plan_found *
   return emit(j, &f->row[x.row].cfg, &x.plan, err);
 }
 
-static int search(const struct tc_plan_job *j, struct tc_err *err)
+static int search(const struct tc_plan_job *j, int argc, char *const *argv, struct tc_err *err)
 {
   struct tc_plan_found f;
   TC_TRY(tc_show_rows_of(j->cfg, false, err));   /* what is wrong with rows is no matter of layouts */
   TC_TRY(tc_plan_search(&f, j->cfg, &j->cluster, j->fixed, j->top, err));
-  if (j->json) tc_out_json(tc_plan_table_json(j, &f), TC_PLAN_JSON);
-  else tc_plan_table_print(stdout, j, &f);
+  json_t *table = j->json ? tc_plan_table_json(j, &f) : NULL;
+  if (!table) tc_plan_table_print(stdout, j, &f);
+  json_t *kinds = j->kinds ? tc_plan_kinds(j, &f, argc, argv) : NULL;
+  if (kinds) json_object_set_new(table, "kinds", kinds);
+  if (table) tc_out_json(table, TC_PLAN_JSON);
   int rc = f.n_rows ? 0 : tc_plan_nothing(j, &f, err);
   if (!rc && j->emit) rc = emit_chosen(j, &f, err);
   tc_plan_found_done(&f);
@@ -91,7 +94,7 @@ int tc_cmd_plan(int argc, char **argv)
   else if (!rc && of.like) rc = tc_plan_like(of.like, of.device, j.json, &err);
   else if (!rc && j.start) rc = tc_plan_simulate_start(&j, &err);
   else if (!rc && j.use != TC_TO_TRAIN) rc = tc_plan_use(&j, &err);
-  else if (!rc) rc = j.search ? search(&j, &err) : explain(&j, &err);
+  else if (!rc) rc = j.search ? search(&j, argc, argv, &err) : explain(&j, &err);
   tc_plan_job_done(&j);
   return rc < 0 ? tc_say_failure(&err) : 0;
 }

@@ -1,7 +1,7 @@
 /* plan.h - shared by the files of `tercio plan`.
  *
  * Files in reading order: cmd_plan.c (the command), plan_flags.c (flags into a job), plan_print.c and plan_table.c (one
- * layout, many), plan_for.c (of eval or sample), plan_like.c (measured runs), plan_start.c (control traffic), plan_head.c (what
+ * layout, many), plan_kinds.c (kinds of nodes), plan_for.c (of eval or sample), plan_like.c (measured runs), plan_start.c (control traffic), plan_head.c (what
  * both begin and end with). */
 #ifndef TC_CMD_PLAN_H
 #define TC_CMD_PLAN_H
@@ -36,6 +36,10 @@ void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p
 struct tc_calibrated;
 void tc_plan_print_calibrated(FILE *f, const char *path, const struct tc_calibrated *x);
 json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p);
+
+/* plan_kinds.c. Local; runs scontrol. The best layouts of the partition's other kinds of nodes beside the one that was found, by
+ * the same arguments: printed or, with j->json, returned (owned by the caller). NULL: printed, or there is one kind alone. */
+json_t *tc_plan_kinds(const struct tc_plan_job *j, const struct tc_plan_found *found, int argc, char *const *argv);
 
 /* plan_for.c. Local. Prints what j->use takes, other than training. TC_ELAYOUT: it exceeds the memory of a device. */
 int tc_plan_use(const struct tc_plan_job *j, struct tc_err *err);

@@ -34,6 +34,9 @@ const struct tc_flag tc_flags_plan[] = {
     "time limit and leaf switches of a partition", .kind = TC_FLAG_GIVEN },
   { "--partition P", "the partition of --from-slurm (default: the cluster's default one)",
     .kind = TC_FLAG_GIVEN },
+  { "--kind NAME", "of a partition's several kinds of nodes the one that --from-slurm plans (default: the one with most devices; a "
+    "search has a row for each): the type of GPU as Slurm has it, or more of GPU:GPUs/CPUS of a node, or cpu; e.g. --kind a100:8",
+    .kind = TC_FLAG_GIVEN, .needs = "--from-slurm" },
   { "--device NAME|FILE", "a100-40, a100-80, l40s, h100, h100-96, gh200, h200, h20, b200, b300, cpu (one core), or a file of measured figures, of which "
     "examples/clusters has some (default h100, or what Slurm names)", .kind = TC_FLAG_GIVEN },
   { "--memory SIZE", "memory of a device (default: the device's); less leaves room for the driver, libraries and "
@@ -181,7 +184,9 @@ static int read_cluster(struct tc_plan_job *j, const struct tc_args *a, struct t
   const char *given = tc_args_given(a, "--device"), *device = given ? given : DEFAULT_DEVICE;
   j->device_from = given ? "--device" : j->from_slurm ? "Slurm" : NULL;
   if (j->from_slurm) {
-    TC_TRY(tc_slurm_read(&j->slurm, j->partition, err));
+    const char *kind = tc_args_given(a, "--kind");
+    TC_TRY(tc_slurm_read(&j->slurm, j->partition, kind, err));
+    j->kinds = !kind && !given;
     if (!given) TC_TRY(slurm_device(&j->slurm, &device, err));
   }
   TC_TRY(tc_cluster_read(k, device, err));
@@ -195,6 +200,7 @@ static int read_cluster(struct tc_plan_job *j, const struct tc_args *a, struct t
   TC_TRY(tc_args_set(a, j, err));                /* over what the device and Slurm say */
   if (tc_args_given(a, "--memory")) j->memory_from = "--memory";
   if (tc_args_given(a, "--host-memory")) j->host_from = "--host-memory";
+  if (tc_args_given(a, "--disk")) k->source[TC_TERM_SAVES] = TC_SOURCE_GIVEN;
   if (k->disk_bytes_per_s <= 0) return tc_fail(err, TC_EUSER, "%s: disk_rate must be above 0", device);
   return tc_args_given(a, "--nodes") || j->from_slurm ? read_sizes(j, a, err) : own_ranks(j, err);
 }

@@ -10,15 +10,16 @@ enum { WIDTH = 66 };                             /* of the column before the sou
 
 /* ---- Slurm ------------------------------------------------------------------------- */
 
-static const char *const why_text[] = { [TC_SLURM_DOWN] = "down or drained", [TC_SLURM_OTHER] = "another kind of node",
+static const char *const why_text[] = { [TC_SLURM_DOWN] = "down or drained", [TC_SLURM_OTHER] = "of another kind",
                                         [TC_SLURM_OLD] = "GPUs before compute capability 8.0",
+                                        [TC_SLURM_SLICE] = "slices of GPUs (MIG), between which NCCL cannot send",
                                         [TC_SLURM_UNKNOWN] = "in a state that this release of Tercio does not know" };
 _Static_assert(TC_CAPABILITY == 80, "why_text names it");
 
 static void print_left_out(FILE *f, const struct tc_slurm_kind *k)
 {
   fprintf(f, "  left out: %d node%s", k->nodes, tc_plural(k->nodes));
-  if (k->why == TC_SLURM_OTHER || k->why == TC_SLURM_OLD)
+  if (k->cpus)
     fprintf(f, " of %d CPUs, %d GPUs%s%s", k->cpus, k->gpus, *k->gpu ? " " : "", k->gpu);
   fprintf(f, " (%s%s%s)\n", why_text[k->why], *k->state ? ": " : "", k->state);
 }

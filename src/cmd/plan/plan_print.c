@@ -3,6 +3,8 @@
 #include "src/calibrate/calibrate.h"
 #include "src/cmd/plan/plan.h"
 
+#include <string.h>
+
 static double gb(double bytes) { return bytes * 1e-9; }
 
 static void print_layout(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
@@ -52,6 +54,17 @@ static void print_memory(FILE *f, const struct tc_plan_job *j, const struct tc_p
               gb(t.total));
 }
 
+/* A term, where its figures come from, and a bar. */
+static void print_term(FILE *f, enum tc_plan_term term, double s, double step_s, enum tc_plan_source from)
+{
+  enum { WIDE = 40 };
+  char a[32], bar[WIDE + 1] = "";
+  const double part = TC_MAX(s, 0) / step_s;
+  memset(bar, '#', (size_t)TC_MIN((int)(part * WIDE + 0.5), WIDE));
+  fprintf(f, "  %-10s %9s %5.1f %%  %-*s%s\n", tc_term_name[term], tc_human_seconds(a, sizeof a, TC_MAX(s, 0)), 100 * part,
+          *bar ? 12 : 0, tc_source_name[from], bar);
+}
+
 static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
 {
   char a[32], d[32], e[32], waits[300] = "", sends[300] = "";
@@ -67,10 +80,11 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
           tc_human_seconds(a, sizeof a, t->step_s), t->tokens_per_s, 100 * t->mfu);
   fprintf(f, "the busiest rank computes %s, waits for %s; bubble %.1f %%%s\n",
           tc_human_seconds(a, sizeof a, t->compute_s), waits, 100 * t->bubble, t->simulated ? "" : " (estimated from sums over each stage)");
-  fprintf(f, "of it ");
-  for (int i = 0; i < TC_TERMS; i++)
-    fprintf(f, "%s%s %.1f %%", i ? ", " : "", tc_term_name[i], 100 * TC_MAX(t->term_s[i], 0) / t->step_s);
-  fprintf(f, "\n");
+  for (int i = 0; i < TC_TERMS; i++) print_term(f, i, t->term_s[i], t->step_s, t->source[i]);
+  struct tc_plan_run r;
+  tc_plan_run(&r, p, j->cfg, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
+  if (r.interval_s > 0)
+    print_term(f, TC_TERM_SAVES, t->step_s * r.ckpt_s / r.interval_s, t->step_s, tc_plan_source(&j->cluster, TC_TERM_SAVES));
   fprintf(f, "a rank sends at most %s per step; ", sends);
   fprintf(f, "%s within its node, %s on the network",
           tc_human_bytes(d, sizeof d, t->wire_bytes[TC_WIRE_NODE]),

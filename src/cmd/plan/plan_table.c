@@ -32,6 +32,7 @@ static const char *rare_text(char *text, size_t size, const struct tc_plan_job *
     tc_text_add(text, size, "%s%s %s", *text ? ", " : "  ", strchr(tc_plan_key_name[key], '.') + 1,
                 tc_plan_key_text(value, sizeof value, key, v));
   }
+  if (strcmp(c->mesh_stages, j->cfg->mesh_stages)) tc_text_add(text, size, "%sstages by memory", *text ? ", " : "  ");
   return text;
 }
 

@@ -289,6 +289,19 @@ static void test_bad_lines(void)
   unlink("one.jsonl"), unlink("all.jsonl");
 }
 
+/* Flags that --chat would pass over. */
+static void test_chat_flags(void)
+{
+  static const char *const dropped[][2] = { { "--field", "x" }, { "--eod", "</s>" }, { "--begin-token", NULL }, { "--jsonl", NULL } };
+  for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++) {
+    is_int(run("--tokenizer=none", "-o", "out", "text", "--chat", "none", dropped[i][0], dropped[i][1], NULL), 2, "--chat and %s",
+           dropped[i][0]);
+    char *want = tc_sprintf("%s has no effect with --chat none", dropped[i][0]);
+    says(want);
+    free(want);
+  }
+}
+
 int main(void)
 {
   char dir[] = "/tmp/t_cmd_data-XXXXXX";
@@ -301,6 +314,7 @@ int main(void)
   test_files();
   test_marks();
   test_bad_lines();
+  test_chat_flags();
   unlink("text"), unlink("out"), unlink("err");
   free(whole);
   return chdir("/") || rmdir(dir) || done_testing();

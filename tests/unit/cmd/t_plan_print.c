@@ -199,7 +199,7 @@ static void test_no_slurm(void)
     struct tc_slurm_part part;
     struct tc_err err = { 0 };
     setenv("T_CODE", row[i].code, 1);
-    int rc = tc_slurm_read(&part, NULL, &err);
+    int rc = tc_slurm_read(&part, NULL, NULL, &err);
     ok(rc == TC_EUSER && strstr(err.text, row[i].want), "scontrol ends with %s: %s", row[i].code, err.text);
   }
   setenv("PATH", was, 1);

@@ -58,7 +58,8 @@ static void test_drawn(const char *dir)
     }
     struct tc_data *d;
     struct tc_err err = { 0 };
-    const struct tc_data_opts o = { word, n, shards ? TC_FORMAT_BIN : TC_FORMAT_TEXT, trial % 4 % 3, CONTEXT, 256, 0, false, false, false, false };
+    const struct tc_data_opts o = { .word = word, .n = n, .format = shards ? TC_FORMAT_BIN : TC_FORMAT_TEXT,
+                                    .part = trial % 4 % 3, .context = CONTEXT, .vocab = 256 };
     TC_ASSERT(tc_data_open(&d, &o, &err) == 0);
     struct tc_data *there = elsewhere(d);
     int32_t want[2][BATCH * CONTEXT], got[2][BATCH * CONTEXT];

@@ -1,6 +1,7 @@
 /* t_packed.c - data with weights: packed windows have each sample once an epoch, whole, with its own begin, and targets only
  * where weights count; windows of the stream have the same targets; counts are those of the targets; what is cut or left out;
- * the same on a rank that was sent the table; files that do not fit. */
+ * the same on a rank that was sent the table; weights, all of them, are part of what identifies data; files that do not fit. */
+#include "src/config/config.h"
 #include "src/data/impl.h"
 #include "tests/unit/seed.h"
 #include "tests/unit/tap.h"
@@ -205,7 +206,162 @@ static void test_stream(void)
     wrong += n != want;
   }
   ok(wrong == 0 && tc_data_weighted(d), "windows of the stream have targets where weights count");
+  enum { AT = FILE_TOKENS - 2 * T, N = 4 * T + 7, GUARD = 77 };
+  int32_t x[N + 1] = { [N] = GUARD };
+  for (int i = 0; i < N; i++) x[i] = token[AT + i];
+  TC_ASSERT(tc_data_mask(d, NULL, 0, AT, N, x, &err) == 0);
+  for (int i = 0; i < N; i++) wrong += x[i] != (weight[AT + i] & TC_WEIGHT_COUNTS ? token[AT + i] : -1);
+  ok(wrong == 0 && x[N] == GUARD, "... as have tokens of several windows and files");
   tc_data_free(d);
+}
+
+static uint64_t identity(bool pack)
+{
+  struct tc_data *d;
+  struct tc_data_identity id;
+  struct tc_err err = { 0 };
+  TC_ASSERT(open_set(&d, 0, pack, true, &err) == 0 && tc_data_identity(d, &id, &err) == 0 && id.tokens == begin[n_samples]);
+  tc_data_free(d);
+  return id.hash;
+}
+
+/* The same tokens with other weights are other data; and a change under a run is noticed. */
+static void test_identity(void)
+{
+  const uint64_t was = identity(true);
+  struct tc_data *d;
+  struct tc_err err = { 0 };
+  ok(identity(false) == was, "packed or not, the data are the same");
+  TC_ASSERT(open_set(&d, 0, true, true, &err) == 0);
+  ok(tc_data_check(d, true, &err) == 0, "nothing changes under a run");
+  weight[1] ^= TC_WEIGHT_COUNTS;
+  write_weights("p/s00.bin", weight, FILE_TOKENS);
+  ok(identity(true) != was, "one weight differs: another identity");
+  ok(tc_data_check(d, true, &err) == TC_EUSER && strstr(err.text, "'p/s00.weights.npy'"), "... and a run notices: %s", err.text);
+  tc_data_free(d);
+  weight[1] ^= TC_WEIGHT_COUNTS;
+  write_weights("p/s00.bin", weight, FILE_TOKENS);
+  ok(identity(true) == was, "as before: the first identity");
+}
+
+/* Calls, of which the one after `left` others fails. */
+struct calls { int n, left; };
+
+static int count_call(void *ctx, struct tc_err *err)
+{
+  struct calls *x = ctx;
+  x->n++;
+  return x->left-- ? 0 : tc_fail(err, TC_EPEER, "call %d", x->n);
+}
+
+/* A weight far from the tokens that are hashed is part of the identity, too; and whoever waits hears of each file and block. */
+static void test_all_weights(void)
+{
+  enum { N = 40000, AT = 20010, BLOCKS = 1 };
+  static uint8_t w[N], x[N];
+  static char name[] = "q.bin";
+  char *word = name;
+  uint64_t hash[3];
+  w[0] = TC_WEIGHT_BEGINS;
+  for (int i = 0; i < N; i++) w[i] |= i % 3 ? TC_WEIGHT_COUNTS : i % 10 ? 0 : TC_WEIGHT_BEGINS;
+  write_shard(name, x, N);
+  for (int pack = 0; pack < 2; pack++) {
+    const struct tc_data_opts o = { .word = &word, .n = 1, .format = TC_FORMAT_BIN, .context = T, .vocab = 256, .pack = pack,
+                                    .cut = true };
+    for (int i = 0; i < 3; i++) {
+      struct tc_data *d;
+      struct tc_data_identity id;
+      struct tc_err err = { 0 };
+      w[AT] ^= i == 1 ? TC_WEIGHT_BEGINS : i == 2 ? TC_WEIGHT_BEGINS | TC_WEIGHT_COUNTS : 0;
+      write_weights(name, w, N);
+      TC_ASSERT(tc_data_open(&d, &o, &err) == 0 && tc_data_identity(d, &id, &err) == 0);
+      hash[i] = id.hash;
+      for (int left = 0; left < 3 && i == 0; left++) {
+        struct calls x = { .left = left };
+        struct tc_data *other = NULL;
+        const int calls = 1 + pack * BLOCKS, rc = tc_data_open_between(&other, &o, &(struct tc_between){ count_call, &x }, &err);
+        ok(x.n == TC_MIN(calls, left + 1) && rc == (left < calls ? TC_EPEER : 0), "opening, %s: call %d of %d",
+           pack ? "packed" : "plain", left + 1, calls);
+        tc_data_free(other);
+      }
+      struct calls of_id = { .left = 0 };
+      ok(tc_data_identity_between(d, &id, &(struct tc_between){ count_call, &of_id }, &err) == TC_EPEER && of_id.n == 1,
+         "the identity: a call after a block");
+      tc_data_free(d);
+    }
+    w[AT] ^= TC_WEIGHT_COUNTS;
+    ok(hash[0] != hash[1] && hash[0] != hash[2] && hash[1] != hash[2], "a begin and a weight between the tokens that are hashed");
+  }
+  unlink(name);
+  unlink("q.weights.npy");
+}
+
+/* A stage goes on in the windows of the last one, if they are packed alike. */
+static void test_stages(void)
+{
+  static const struct { bool pack, cut, goes_on; } next[] = {
+    { true, true, true }, { true, false, false }, { false, false, false } };
+  for (int i = 0; i < 3; i++) {
+    struct tc_origin origin[2] = { { 0 } };
+    struct tc_data_stage s[2] = { { .origin = &origin[0] }, { .origin = &origin[1] } };
+    struct tc_data *d[2];
+    struct tc_err err = { 0 };
+    TC_ASSERT(open_set(&d[0], 0, true, true, &err) == 0 && open_set(&d[1], 0, next[i].pack, next[i].cut, &err) == 0);
+    s[0].d = d[0], s[1].d = d[1];
+    tc_data_origins(s, (const int64_t[]){ 7, 0 }, 0);
+    tc_data_origins(s, (const int64_t[]){ 7, 0 }, 1);
+    ok(origin[1].taken == (next[i].goes_on ? 7 : 0) && origin[1].number == !next[i].goes_on, "%s windows%s: %s",
+       next[i].pack ? "packed" : "plain", next[i].cut ? ", cut" : "", next[i].goes_on ? "they go on" : "they begin");
+    tc_data_free(d[0]);
+    tc_data_free(d[1]);
+  }
+}
+
+/* Each shard with the first weights. */
+static void write_same(void)
+{
+  for (int i = 0; i < n_files; i++) {
+    char name[20];
+    snprintf(name, sizeof name, "p/s%02d.bin", i);
+    write_weights(name, weight, TC_MIN(begin[n_samples] - i * FILE_TOKENS, FILE_TOKENS));
+  }
+}
+
+/* Files of another program, of uint16 without a header, with weights; `first`: those of the first tokens of each file. */
+static int open_others(struct tc_data **d, const int first[2], int part, struct tc_err *err)
+{
+  static char name[2][8] = { "o0.u16", "o1.u16" };
+  char *word[2] = { name[0], name[1] };
+  const struct tc_data_opts o = { .word = word, .n = 2, .format = TC_FORMAT_UINT16, .part = part, .context = T, .vocab = 256,
+                                  .pack = true, .cut = true };
+  enum { N = 100 };
+  for (int k = 0; k < 2; k++) {
+    uint8_t w[N];
+    memset(w, TC_WEIGHT_COUNTS, N);
+    w[0] = (uint8_t)first[k];
+    FILE *f = fopen(name[k], "wb");
+    TC_ASSERT(f && fwrite(w, 2, N / 2, f) == N / 2 && fwrite(w, 2, N / 2, f) == N / 2 && fclose(f) == 0);
+    write_weights(name[k], w, N);
+  }
+  return tc_data_open(d, &o, err);
+}
+
+static void test_begins(void)
+{
+  struct tc_data *d;
+  struct tc_err err = { 0 };
+  ok(open_others(&d, (const int[]){ 1, 3 }, 0, &err) == TC_EUSER &&
+     strstr(err.text, "'o0.u16.weights.npy' does not say that a sample begins with the first token of 'o0.u16'"),
+     "a mask of 0 and 1: %s", err.text);
+  ok(open_others(&d, (const int[]){ 3, 1 }, 0, &err) == TC_EUSER && strstr(err.text, "first token of 'o1.u16'"),
+     "... in the second file: %s", err.text);
+  ok(open_others(&d, (const int[]){ 3, 3 }, 2, &err) == TC_EUSER &&
+     strstr(err.text, "no sample begins in the validation part (the last 5 %): name validation data by data.val"),
+     "a part without a sample: %s", err.text);
+  TC_ASSERT(open_others(&d, (const int[]){ 3, 3 }, 0, &err) == 0);
+  is_int(tc_data_tally(d, 0)->samples, 2, "a sample each");
+  tc_data_free(d);
+  unlink("o0.u16"), unlink("o1.u16"), unlink("o0.u16.weights.npy"), unlink("o1.u16.weights.npy");
 }
 
 static void test_refused(void)
@@ -217,17 +373,33 @@ static void test_refused(void)
   ok(open_set(&d, 0, false, false, &err) == TC_EUSER && strstr(err.text,
      "'p/s00.weights.npy' does not have the weights of its shard's"),
      "too few weights: %s", err.text);
+  write_weights("p/s00.bin", weight, FILE_TOKENS);
+  FILE *f = fopen("p/s00.weights.npy", "r+b");
+  TC_ASSERT(f && fseek(f, 23, SEEK_SET) == 0 && fputc('2', f) == '2' && fclose(f) == 0);      /* '|u2' */
+  ok(open_set(&d, 0, false, false, &err) == TC_EUSER && strstr(err.text, "what np.save writes of as many uint8"),
+     "another type: %s", err.text);
+  weight[5] = 4;
+  write_weights("p/s00.bin", weight, FILE_TOKENS);
+  ok(open_set(&d, 0, true, false, &err) == TC_EUSER && strstr(err.text, "has 4 at place 5; a weight is 0 or 1"), "no weight: %s",
+     err.text);
+  TC_ASSERT(open_set(&d, 0, false, false, &err) == 0);
+  int32_t x[T], y[T];
+  ok(tc_data_window(d, NULL, 0, 0, &(struct tc_batch){ x, y, NULL }, &err) == TC_EUSER && strstr(err.text, "has 4 at place 5"),
+     "... of the stream, too");
+  tc_data_free(d);
   TC_ASSERT(unlink("p/s00.weights.npy") == 0);
   ok(open_set(&d, 0, true, false, &err) == TC_EUSER && strstr(err.text, "'p/s00.weights.npy' does not lie beside 'p/s00.bin'"),
      "no weights: %s", err.text);
   memset(weight, 0, FILE_TOKENS);
-  for (int i = 0; i < n_files; i++) {
-    char name[20];
-    snprintf(name, sizeof name, "p/s%02d.bin", i);
-    write_weights(name, weight, TC_MIN(begin[n_samples] - i * FILE_TOKENS, FILE_TOKENS));
-  }
-  ok(open_set(&d, 0, true, true, &err) == TC_EUSER && strstr(err.text, "of which none is at most"), "nothing counts: %s",
+  write_same();
+  ok(open_set(&d, 0, true, true, &err) == TC_EUSER && strstr(err.text, "no weight of data 'p' says where a sample begins"),
+     "nothing begins: %s", err.text);
+  weight[0] = TC_WEIGHT_BEGINS;
+  write_same();
+  ok(open_set(&d, 0, true, true, &err) == TC_EUSER && strstr(err.text, "none of the first 25 tokens of its "), "nothing counts: %s",
      err.text);
+  ok(open_set(&d, 0, true, false, &err) == TC_EUSER && strstr(err.text, "samples ") && strstr(err.text, "data.long = cut"),
+     "... or is short enough: %s", err.text);
   TC_ASSERT(open_set(&d, 0, false, false, &err) == 0);
   const struct tc_data_stage stage = { .d = d };
   const struct tc_samples how = { TC_ORDER_PERMUTATION, 1, BATCH };
@@ -239,6 +411,40 @@ static void test_refused(void)
   tc_data_free(d);
 }
 
+static void put_note(const char *text)
+{
+  FILE *f = fopen("p/data.json", "w");
+  TC_ASSERT(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+/* Shards of conversations whose weights were lost would be trained on at every token. */
+static void test_lost(void)
+{
+  struct tc_data *d;
+  struct tc_err err = { 0 };
+  int32_t end;
+  TC_ASSERT(open_set(&d, 0, false, false, &err) == 0);
+  ok(tc_documents_end(&end, TC_AUTO, d, &err) == TC_EUSER && strstr(err.text, "which data.documents = pack takes"),
+     "no mask, but pack: %s", err.text);
+  tc_data_free(d);
+  unlink("p/s01.weights.npy");
+  ok(open_set(&d, 0, false, false, &err) == TC_EUSER &&
+     strstr(err.text, "'p/s01.weights.npy' does not lie beside 'p/s01.bin', though 'p/s00.bin' has weights"),
+     "one file without weights: %s", err.text);
+  for (int i = 0; i < n_files; i++) {
+    char name[30];
+    snprintf(name, sizeof name, "p/s%02d.weights.npy", i);
+    unlink(name);
+  }
+  put_note("{\"command\": {\"chat\": \"chatml\"}, \"complete\": true}");
+  ok(open_set(&d, 0, false, false, &err) == TC_EUSER && strstr(err.text, "which `tercio data --chat` made with weights"),
+     "all without weights: %s", err.text);
+  put_note("{\"command\": {}, \"complete\": true}");
+  ok(open_set(&d, 0, false, false, &err) == 0 && !tc_data_weighted(d), "... where there never were any");
+  tc_data_free(d);
+  unlink("p/data.json");
+}
+
 int main(void)
 {
   char dir[] = "/tmp/t_packed-XXXXXX";
@@ -246,7 +452,12 @@ int main(void)
   TC_ASSERT(mkdtemp(dir) && chdir(dir) == 0 && mkdir("p", 0777) == 0);
   for (uint64_t i = 0; i < 4; i++) test_packed(seed + i);
   test_stream();
+  test_identity();
+  test_all_weights();
+  test_stages();
+  test_begins();
   test_refused();
+  test_lost();
   remove_files();
   rmdir("p");
   return chdir("/") || rmdir(dir) || done_testing();

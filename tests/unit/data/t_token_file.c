@@ -87,6 +87,7 @@ static bool try_again(struct tc_again *a, int errnum)
 #define close(fd) (note("close %c", fd - FIRST_FD + 'a'), file[fd - FIRST_FD].open = false)
 #define tc_warn note
 #include "src/data/data.c"
+#include "src/data/identity.c"
 #include "src/data/token_file.c"
 #include "src/data/format.c"
 #include "src/data/token_names.c"

@@ -1,6 +1,7 @@
 /* t_slurm_words.c - what Slurm says of nodes: every state with every flag and mark, alone and in pairs, against a list
  * that this test has of its own; Gres strings; and numbers that no node has, through a scontrol that prints them. */
 #include "src/launch/slurm.h"
+#include "tests/unit/random.h"
 #include "tests/unit/tap.h"
 
 #include <sys/stat.h>
@@ -92,7 +93,7 @@ static void test_numbers(const char *dir)
 {
   static const struct { const char *node, *partition, *want; } row[] = {
     { "CPUTot=8 Gres=gpu:2147483647,gpu:2147483647", "", "Gres=gpu:2147483647" },
-    { "CPUTot=8 Gres=gpu:a100:4096,gpu:h100:1", "", "Gres=" }, { "CPUTot=8 Gres=gpu:99999999999999999999", "", "Gres=" },
+    { "CPUTot=8 Gres=gpu:a100:4096,gpu:a100:1", "", "Gres=" }, { "CPUTot=8 Gres=gpu:99999999999999999999", "", "Gres=" },
     { "CPUTot=8 Gres=gpu:8P", "", "Gres=" }, { "CPUTot=2147483648", "", "CPUTot=2147483648" },
     { "CPUTot=-1", "", "CPUTot=-1" }, { "CPUTot=8 Sockets=1e9", "", "Sockets=1e9" },
     { "CPUTot=8 RealMemory=1e300", "", "RealMemory=1e300" }, { "CPUTot=8", "MaxNodes=4294967296", "MaxNodes=4294967296" },
@@ -110,10 +111,91 @@ static void test_numbers(const char *dir)
             row[i].partition, row[i].node);
     fclose(f);
     chmod(path, 0755);
-    const int rc = tc_slurm_read(&part, "p", &err);
+    const int rc = tc_slurm_read(&part, "p", NULL, &err);
     if (row[i].want) ok(rc == TC_EUSER && strstr(err.text, row[i].want), "%s: %s", row[i].node, err.text);
     else ok(rc == 0 && part.nodes == 1, "%s: %d GPUs%s", row[i].node, part.gpus, err.text);
   }
+  remove(path);
+  free(path);
+}
+
+static void test_slices(void)
+{
+  static const char *const slices[] = { "1g.5gb", "a100_1g.10gb", "nvidia_h100_80gb_hbm3_3g.40gb", "1g.10gb+me", "7g.80GB" };
+  static const char *const whole[] = { "", "a100", "nvidia_h100_80gb_hbm3", "g.5gb", "1g.gb", "1g5gb", "a100-sxm4-80gb" };
+  for (size_t i = 0; i < N(slices); i++) ok(tc_slurm_is_slice(slices[i]), "%s is a slice", slices[i]);
+  for (size_t i = 0; i < N(whole); i++) ok(!tc_slurm_is_slice(whole[i]), "\"%s\" is a whole GPU", whole[i]);
+}
+
+/* Random nodes with several types of GPU, counted by names here. */
+struct tally { char name[64]; int nodes, usable; };
+
+static int tally(struct tally *t, int n, const char *name, bool usable)
+{
+  int i = 0;
+  while (i < n && strcmp(t[i].name, name)) i++;
+  if (i == n) t[n++] = (struct tally){ .usable = usable };
+  snprintf(t[i].name, sizeof t[i].name, "%s", name);
+  t[i].nodes++;
+  return n;
+}
+
+static int random_nodes(struct tally *t, FILE *f)
+{
+  static const char *const types[] = { "a100", "h100", "v100", "1g.10gb", "l40s" };
+  int n = 0;
+  for (int nodes = (int)draw(1, 8), i = 0; i < nodes; i++) {
+    int count[N(types)] = { 0 };
+    const int cpus = draw(0, 1) ? 32 : 64;
+    char name[64];
+    bool any = false;
+    fprintf(f, "echo 'NodeName=n%d CPUTot=%d State=IDLE Partitions=p Gres=shard:2", i, cpus);
+    for (int k = (int)draw(0, 3); k-- > 0;) {
+      const int of = (int)draw(0, N(types) - 1), more = (int)draw(1, 2);
+      count[of] += more;
+      fprintf(f, ",gpu:%s:%d(S:0-1)", types[of], more);
+    }
+    fprintf(f, "'\n");
+    for (size_t k = 0; k < N(types); k++) {
+      if (!count[k]) continue;
+      any = true;
+      snprintf(name, sizeof name, "%s:%d/%d", types[k], count[k], cpus);
+      n = tally(t, n, name, k != 2 && k != 3);
+    }
+    snprintf(name, sizeof name, "cpu/%d", cpus);
+    if (!any) n = tally(t, n, name, true);
+  }
+  return n;
+}
+
+static void test_kinds(const char *dir)
+{
+  char *path = tc_sprintf("%s/scontrol", dir);
+  random_state = 5;
+  int wrong = 0, kinds = 0;
+  for (int i = 0; i < 12; i++) {
+    struct tally t[32];
+    FILE *f = fopen(path, "w");
+    if (!ok(f != NULL, "a scontrol")) break;
+    fprintf(f, "#!/bin/sh\ncase $3 in\npartition) echo 'PartitionName=p Default=YES State=UP' ;;\nnodes)\n");
+    const int n = random_nodes(t, f);
+    fprintf(f, ";;\nesac\n");
+    fclose(f);
+    chmod(path, 0755);
+    int all = 0;
+    for (int k = 0; k < n; k++) all += t[k].nodes;
+    for (int k = 0; k < n; k++, kinds++) {
+      struct tc_slurm_part part;
+      struct tc_err err = { 0 };
+      const int rc = tc_slurm_read(&part, "p", t[k].name, &err);
+      int others = 0;
+      for (int m = 0; rc == 0 && m < part.n_left_out; m++) others += part.left_out[m].nodes;
+      if (t[k].usable ? rc == 0 && part.nodes == t[k].nodes && others == all - part.nodes && part.mixed == (n > 1) : rc == TC_EUSER) continue;
+      printf("# %s: %d of %d nodes, %s\n", t[k].name, rc ? -1 : part.nodes, t[k].nodes, err.text);
+      wrong++;
+    }
+  }
+  ok(wrong == 0 && kinds > 30, "%d kinds of nodes: each by itself, the others left out; what no job can have is refused", kinds);
   remove(path);
   free(path);
 }
@@ -144,7 +226,7 @@ static void test_switches(const char *dir)
             "esac; done ;;\nesac\n", calls);
     fclose(f);
     chmod(path, 0755);
-    is_int(tc_slurm_read(&part, "p", &err), 0, "%s", *err.text ? err.text : "a topology");
+    is_int(tc_slurm_read(&part, "p", NULL, &err), 0, "%s", *err.text ? err.text : "a topology");
     is_int(part.switches, row[i].switches, "... its leaf switches");
     is_int(part.switch_nodes, row[i].median, "... nodes of the median one");
     struct stat st;
@@ -165,6 +247,8 @@ int main(void)
   char *path = tc_sprintf("./%s:%s", dir, getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
   setenv("PATH", path, 1);
   test_numbers(dir);
+  test_slices();
+  test_kinds(dir);
   test_switches(dir);
   rmdir(dir);
   free(path);

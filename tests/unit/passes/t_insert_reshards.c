@@ -32,6 +32,18 @@ static const struct { const char *name, *mesh, *program; bool train, regather; c
     "F h1: z [8,4] mb:S(0) dp:S(0) = matmul<nc,fc->nf>(y, w'3)\n"
     "F h1: loss dp:P(sum) += sum<nc->>(z)\n"
     "F1 h1: loss'2 in loss = all_reduce dp(loss) control\n" },
+  { "what two readers of another stage need differently is sent once", "mb2 pp2 tp2",
+    "unit h0 stage 0 at 0\nunit h1 stage 1 at 1\nstate x [8,4] mb:S(0) pp:at(0) tp:S(0)\n"
+    "param w [4,4] pp at(1), tp S(0)\n"
+    "h0: y [8,4] = gelu(x)\nh1: u [8,4] = matmul<nc,fc->nf>(y, w)\nh1: z [8,4] = gelu(y)\nh1: loss += sum<nc->>(z)\n", false, false,
+    "F h0: y [8,4] mb:S(0) pp:at(0) tp:S(0) = gelu(x)\n"
+    "F h1: y'2 [8,4] mb:S(0) pp:at(1) tp:S(0) = send pp(y)\n"
+    "F h1: y'3 [8,4] mb:S(0) pp:at(1) = all_gather tp(y'2)\n"
+    "F h1: u [8,4] mb:S(0) pp:at(1) tp:S(1) = matmul<nc,fc->nf>(y'3, w)\n"
+    "F h1: z [8,4] mb:S(0) pp:at(1) tp:S(0) = gelu(y'2)\n"
+    "F h1: loss pp:at(1) tp:P(sum) += sum<nc->>(z)\n"
+    "F1 h1: loss'2 pp:at(1) in loss = all_reduce tp(loss) control\n"
+    "U1 loss'3 = broadcast pp(loss'2) all-stages control\n" },
   { "rank 0 updates: it gets the sum and sends the weights", "dp2",
     BATCH "param w [4,4] dp at(0) R P at(0)\n" "h0: y [8,4] = matmul<nc,fc->nf>(x, w)\nloss += sum<nc->>(y)\n", true, false,
     "F1 h0: w'2 [4,4] = broadcast dp(w) gather\n"

@@ -1,5 +1,6 @@
 /* t_plan_candidates.c - candidates of the planner's search (candidates.c, search.c), with guesses of the test's own: which axis
  * is nearer, what counts as fitting, which rows and misses are alike. */
+#include "src/base/thread.h"
 #include "src/plan/guess.h"
 #include "tests/unit/tap.h"
 
@@ -12,6 +13,7 @@ static int my_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   x->host_bytes = guess_host_bytes;
   return guess_fails ? tc_fail(err, TC_ELAYOUT, "it can't be") : 0;
 }
+#define tc_cpus() 1
 #define tc_guess(g, x, err) my_guess(g, x, err)
 #include "src/plan/candidates.c"
 #include "src/plan/search.c"

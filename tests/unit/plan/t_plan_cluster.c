@@ -115,6 +115,8 @@ static void test_write(void)
                     w == TC_WIRE_NODE ? "1e-06, 2e+09"
                     : c == TC_SEND    ? "5e-06, 6e+09"
                                       : "3e-06, 4e+09");
+    tc_text_add(lines, sizeof lines, "source products = given\nsource attention = given\nsource between = calibrated\n"
+                "source update = given\nsource transfers = given\nsource saves = given\n");
     tc_text_add(lines, sizeof lines, "op reshard 2 3 4 5 6 = 0.007\nop gelu 2 3 4 5 6 = 0\n");
     want = tc_sprintf("%sswitch_nodes = %d\nfuses = matmul+gelu updates\n%s", written, spine ? 3 : 0, lines);
     is_str(text, want, "... as it should be, with links of %d wires", TC_WIRES - !spine);

@@ -3,6 +3,9 @@
 #include "src/plan/plan.h"
 #include "tests/unit/plan_config.h"
 
+#include <math.h>
+#include <sched.h>
+
 static const struct tc_plan_family *find_family(const struct tc_plan_found *f, int key,
                                                 const char *name)
 {
@@ -45,9 +48,9 @@ static void test_search(void)
   is_int(tc_plan_search(&f, c, &k, 1u << TC_KEY_PP, 3, &err), TC_ELAYOUT, "3 stages on 8 ranks");
   ok(strstr(err.text, "do not divide") != NULL, "... %s", err.text);
   tc_plan_found_done(&f);
-  k.device.memory_bytes = 2e9;
-  is_int(tc_plan_search(&f, c, &k, 0, 3, &err), 0, "2 GB: %s", err.text);
-  ok(f.n_rows == 0 && f.least_bytes > 2e9 && f.least_bytes < 40e9, "nothing fits; %g bytes would",
+  k.device.memory_bytes = 1.5e9;
+  is_int(tc_plan_search(&f, c, &k, 0, 3, &err), 0, "1.5 GB: %s", err.text);
+  ok(f.n_rows == 0 && f.least_bytes > 1.5e9 && f.least_bytes < 40e9, "nothing fits; %g bytes would",
      f.least_bytes);
   ok(f.least_nodes > 2, "... or %d nodes", f.least_nodes);
   k.nodes = f.least_nodes;
@@ -248,9 +251,84 @@ static void test_host(void)
   tc_config_free(c);
 }
 
+/* Where stages balanced by time do not fit: others, which take little more than the division of all that takes least. */
+static void test_balance(void)
+{
+  static const struct { const char *preset; int layers; } row[] = { { "llama3-70b", 12 }, { "gpt3-6.7b", 9 }, { "gemma2-2b", 13 } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_cluster k;
+    struct tc_err err = { 0 };
+    struct tc_plan_found f;
+    struct tc_plan p;
+    char preset[40], layers[40], text[48];
+    snprintf(preset, sizeof preset, "--model.preset=%s", row[i].preset);
+    snprintf(layers, sizeof layers, "--model.layers=%d", row[i].layers);
+    struct tc_config *c = CONFIG(preset, layers, "--train.precision=bf16", "--train.global_batch=4", "--train.micro_batch=1",
+                                 "--mesh.pp=2", "--parallel.schedule=1f1b");
+    tc_cluster_read(&k, "h100", &err);
+    k.devices = 2;
+    double least = INFINITY, by_time = 0;
+    for (int cut = 0; cut < row[i].layers; cut++) {        /* 0: by time */
+      struct tc_config one = *c;
+      snprintf(text, sizeof text, "0-%d,%d-%d", cut - 1, cut, row[i].layers - 1);
+      if (cut == 1) snprintf(text, sizeof text, "0,1-%d", row[i].layers - 1);
+      if (cut == row[i].layers - 1) snprintf(text, sizeof text, "0-%d,%d", cut - 1, cut);
+      one.mesh_stages = cut ? text : c->mesh_stages;
+      is_int(tc_plan_layout(&p, &one, 2, &k, true, &err), 0, "%s, stages %s", row[i].preset, one.mesh_stages);
+      const double bytes = (double)p.cls[p.worst].memory.bytes[TC_DEVICE];
+      least = TC_MIN(least, bytes);
+      if (!cut) by_time = bytes;
+    }
+    if (!ok(least < by_time, "%s: %.1f GB by time, %.1f at least", row[i].preset, by_time * 1e-9, least * 1e-9)) continue;
+    k.device.memory_bytes = (least + by_time) / 2;
+    is_int(tc_plan_search(&f, c, &k, (1u << TC_KEYS) - 1, 3, &err), 0, "... a search between them: %s", err.text);
+    const double found = f.n_rows ? (double)f.row->plan.cls[f.row->plan.worst].memory.bytes[TC_DEVICE] : INFINITY;
+    ok(found <= k.device.memory_bytes && found < 1.15 * least, "... finds %.1f GB: %s", found * 1e-9,
+       f.n_rows ? f.row->cfg.mesh_stages : "nothing");
+    tc_plan_found_done(&f);
+    tc_config_free(c);
+  }
+}
+
+/* Layouts that are compiled at the same time give what one after the other gives. */
+static void test_threads(void)
+{
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  struct tc_plan_found f[2];
+  cpu_set_t all, one;
+  sched_getaffinity(0, sizeof all, &all);
+  if (CPU_COUNT(&all) < 2) {
+    skip("one CPU");
+    return;
+  }
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  tc_cluster_read(&k, "a100-40", &err);
+  k.nodes = 2;
+  k.devices = 4;
+  k.device.memory_bytes = 12e9;                  /* so that some do not fit, and others are skipped for them */
+  struct tc_config *c = CONFIG("--model.preset=gpt2-774m", "--train.global_batch=32", "--train.precision=bf16");
+  for (int i = 0; i < 2; i++) {
+    sched_setaffinity(0, sizeof one, i ? &all : &one);
+    is_int(tc_plan_search(&f[i], c, &k, 0, TC_PLAN_ROWS, &err), 0, "a search by %s", i ? "all CPUs" : "one CPU");
+  }
+  int same = f[0].n_rows == f[1].n_rows;
+  for (int i = 0; same && i < f[0].n_rows; i++)
+    for (int key = 0; key < TC_KEYS; key++)
+      same &= tc_plan_key_value(&f[0].row[i].cfg, key) == tc_plan_key_value(&f[1].row[i].cfg, key) &&
+              f[0].row[i].plan.time.step_s == f[1].row[i].plan.time.step_s;
+  ok(same && f[0].n_rows > 8, "the same %d rows", f[0].n_rows);
+  tc_plan_found_done(&f[0]);
+  tc_plan_found_done(&f[1]);
+  tc_config_free(c);
+}
+
 int main(void)
 {
   test_search();
+  test_threads();
+  test_balance();
   test_top();
   test_stages();
   test_offloaded();

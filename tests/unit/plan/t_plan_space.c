@@ -1,6 +1,7 @@
 /* t_plan_space.c - which layouts the planner's search goes through (space.c, search.c): combinations,
  * what contradicts itself, how many nodes would do, which of the best are made. Guesses and
  * layouts are the test's own; each of them adds a line to the list of plan_list.h. */
+#include "src/base/thread.h"
 #include "src/plan/guess.h"
 #include "tests/unit/plan_config.h"
 #include "tests/unit/plan/plan_list.h"
@@ -53,6 +54,7 @@ static int my_layout(struct tc_plan *out, const struct tc_config *c, int world,
   (void)k;
   return m->status ? tc_fail(err, m->status, "layout %d can't be", seen.layouts) : 0;
 }
+#define tc_cpus() 1                /* a list of what is made, in order */
 #define tc_guess(g, x, err) my_guess(g, x, err)
 #define tc_plan_layout(out, c, world, k, exact, err) my_layout(out, c, world, k, exact, err)
 #include "src/plan/candidates.c"

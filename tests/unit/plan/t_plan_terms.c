@@ -104,6 +104,22 @@ static void test_attention(void)
 }
 
 /* all_reduce_perf on 8 A100s of a node, us; the busiest member moves 7/4 of the bytes, in three doublings. */
+/* Attention that was timed at one length, at another: by the ratio of the formula at both lengths. */
+static void test_timed(void)
+{
+  struct tc_cluster k = device("h100");
+  struct tc_op_cost shorter = attention(TC_OP_ATTN, 1024, 128, 32), longer = attention(TC_OP_ATTN, 8192, 128, 32);
+  const double is = tc_attention_s(&k.device, &shorter), other = tc_attention_s(&k.device, &longer);
+  struct tc_op_sample s = { .op = TC_OP_ATTN, .seconds = 2 * is };
+  tc_op_key(&shorter, s.key);
+  TC_APPEND(k.device.sample, k.device.n_samples, k.device.cap_samples, s);
+  near_f(tc_op_seconds(&shorter, &k.device), 2 * is, 1e-12, "as it was timed");
+  near_f(tc_op_seconds(&longer, &k.device), 2 * other, 1e-9, "eight times as long");
+  k.device.sample->key[2] = 0;                   /* as files had it that did not say the length */
+  ok(tc_op_seconds(&longer, &k.device) > 2.1 * other, "a file without lengths: as if long ones reached no more");
+  tc_cluster_done(&k);
+}
+
 static void test_links(void)
 {
   static const struct { double mb, us; } measured[] = {
@@ -139,10 +155,53 @@ static void test_stolen(void)
   tc_cluster_done(&k);
 }
 
+/* The sources of all terms, as one text. */
+static const char *sources(const struct tc_cluster *k)
+{
+  static char text[200];
+  *text = 0;
+  for (int t = 0; t <= TC_TERM_SAVES; t++) tc_text_add(text, sizeof text, "%s%s", t ? ", " : "", tc_source_name[tc_plan_source(k, t)]);
+  return text;
+}
+
+static void test_sources(void)
+{
+  static const struct { const char *device, *key, *value, *want; } row[] = {
+    { "h100", "", "", "measured, measured, data sheet, data sheet, data sheet, data sheet, assumed" },
+    { "b200", "", "", "assumed, assumed, data sheet, data sheet, data sheet, assumed, assumed" },
+    { "a100-80", "", "", "fitted, measured, data sheet, data sheet, data sheet, fitted, assumed" },
+    { "a100-80", "attention", "own", "fitted, assumed, data sheet, data sheet, data sheet, assumed, assumed" },
+    { "a100-80", "attention", "unfused", "fitted, fitted, data sheet, data sheet, data sheet, fitted, assumed" },
+    { "cpu", "", "", "assumed, assumed, assumed, assumed, assumed, assumed, assumed" },
+    { "cpu", "eff_flops", "0.9", "given, given, assumed, assumed, assumed, assumed, assumed" },
+    { "h100", "memory_rate", "3e12", "measured, measured, given, given, data sheet, data sheet, assumed" },
+    { "h100", "link network all", "1e-5, 4e10", "measured, measured, data sheet, data sheet, given, data sheet, assumed" },
+    { "h100", "disk_rate", "9e9", "measured, measured, data sheet, data sheet, data sheet, data sheet, given" },
+    { "h100", "memory", "9e9", "measured, measured, data sheet, data sheet, data sheet, data sheet, assumed" },
+    { "h100", "source between", "calibrated", "measured, measured, calibrated, data sheet, data sheet, data sheet, assumed" },
+    { "h100", "source attention", "assumed", "measured, assumed, data sheet, data sheet, data sheet, assumed, assumed" },
+  };
+  struct tc_err err = { 0 };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_cluster k = device(row[i].device);
+    if (*row[i].key) is_int(tc_cluster_set(&k, row[i].key, row[i].value, "file", 1, &err), 0, "%s: %s", row[i].key, err.text);
+    is_str(sources(&k), row[i].want, "%s %s", row[i].device, row[i].key);
+    tc_cluster_done(&k);
+  }
+  struct tc_cluster k = device("h100");
+  is_int(tc_cluster_set(&k, "source product", "given", "file", 1, &err), TC_EUSER, "a term that is none");
+  is_str(err.text, "file:1: \"product\" is not known; did you mean products?", "... is said");
+  is_int(tc_cluster_set(&k, "source bubble", "given", "file", 1, &err), TC_EUSER, "the bubble has none of its own: %s", err.text);
+  is_int(tc_cluster_set(&k, "source saves", "sure", "file", 1, &err), TC_EUSER, "a source that is none: %s", err.text);
+  tc_cluster_done(&k);
+}
+
 int main(void)
 {
+  test_sources();
   test_products();
   test_attention();
+  test_timed();
   test_links();
   test_stolen();
   return done_testing();

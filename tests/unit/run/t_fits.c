@@ -179,12 +179,12 @@ static const struct least stages[] = {
             "train.recompute = full and parallel.offload = params would fit" },
   { 584362, "train.micro_batch = 2 and "
             "train.recompute = full and parallel.offload = params would fit" },
-  { 697295, "train.micro_batch = 1 and train.recompute = full would fit" },
-  { 743066, "train.micro_batch = 1 and train.recompute = selective would fit" },
-  { 776874, "train.micro_batch = 1 would fit" },
-  { 977903, "train.micro_batch = 2 would fit" },
-  { 1379961, "train.micro_batch = 4 would fit" },
-  { 2117501, "train.micro_batch = 8 would fit" },
+  { 693134, "train.micro_batch = 1 and train.recompute = full would fit" },
+  { 738905, "train.micro_batch = 1 and train.recompute = selective would fit" },
+  { 772713, "train.micro_batch = 1 would fit" },
+  { 969581, "train.micro_batch = 2 would fit" },
+  { 1363317, "train.micro_batch = 4 would fit" },
+  { 2084213, "train.micro_batch = 8 would fit" },
   { 2317230, "" },
   { 0, NULL },
 };

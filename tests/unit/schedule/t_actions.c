@@ -75,6 +75,21 @@
   "W1 h0: d.w'2 [4,4] dp:S(*) = reduce_scatter dp(d.w) grad\n" \
   "U1 w'3 [4,4] dp:S(*) in w = sgd(d.w'2, scale, w)\n"
 
+/* Gradients are reduced once a step on dp, then on tp. */
+#define REDUCED_TWICE X "param w [4,4] dp S(*) R P S(*)\nparam v [4,4] dp S(*) R P S(*)\n" \
+  "state grad.w [4,4] dp:P(sum) tp:P(sum)\nstate grad.v [4,4] dp:P(sum) tp:P(sum)\nstate scale\n" \
+  "F h0: a [8,4] mb:S(0) dp:S(0) = gelu(x)\n" \
+  "B h1: d.b [8,4] mb:S(0) dp:S(0) = fill()\n" \
+  "W h1: d.v [4,4] dp:P(sum) tp:P(sum) += grad.v first = matmul<nf,nc->fc>(d.b, a)\n" \
+  "W1 h1: d.v'2 [4,4] dp:S(*) tp:P(sum) = reduce_scatter dp(d.v) grad\n" \
+  "W1 h1: d.v'3 [4,4] dp:S(*) = all_reduce tp(d.v'2) grad\n" \
+  "B h0: d.a [8,4] mb:S(0) dp:S(0) = gelu_bwd(d.b, x)\n" \
+  "W h0: d.w [4,4] dp:P(sum) tp:P(sum) += grad.w first = matmul<nf,nc->fc>(d.a, x)\n" \
+  "W1 h0: d.w'2 [4,4] dp:S(*) tp:P(sum) = reduce_scatter dp(d.w) grad\n" \
+  "W1 h0: d.w'3 [4,4] dp:S(*) = all_reduce tp(d.w'2) grad\n" \
+  "U1 v'2 [4,4] dp:S(*) in v = sgd(d.v'3, scale, v)\n" \
+  "U1 w'2 [4,4] dp:S(*) in w = sgd(d.w'3, scale, w)\n"
+
 /* Weights are in host memory, where they are also updated. */
 #define OFFLOADED X "param w [4,4] host dp S(*) R S(*) S(*) use\nparam v [4,4] host dp S(*) R S(*) S(*) use\n" \
   "state grad.w [4,4] dp:S(*)\nstate scale\n" \
@@ -173,6 +188,11 @@ static const struct { const char *name, *program; struct tc_actions_opts o; cons
     "1: d.v >d.v'2 d.a\n"
     "0: <d.w'2 d.w'3\n"
     "1: d.w >d.w'2 <d.v'2 d.v'3 v'2 <d.w'2 d.w'3 w'2\n" },
+  { "gradients that are reduced twice: nothing waits for the first before the second is needed", REDUCED_TWICE, MB(2, 1, true),
+    "0: a d.b d.v d.a d.w\n"
+    "1: a d.b d.v >d.v'2 d.a d.w <d.v'2 >d.v'3 >d.w'2 <d.v'3 v'2 <d.w'2 >d.w'3 <d.w'3 w'2\n" },
+  { "... and without overlap", REDUCED_TWICE, MB(1, 1, false),
+    "0: a d.b d.v >d.v'2 <d.v'2 >d.v'3 <d.v'3 d.a d.w >d.w'2 <d.w'2 >d.w'3 <d.w'3 v'2 w'2\n" },
   { "weights are gathered where they are used", GATHERED, MB(2, 0, true),
     "0: >w'2 <w'2 a >v'2 <v'2 b >u'2 <u'2 c\n"
     "1: >w'2 <w'2 a >v'2 <v'2 b >u'2 <u'2 c\n" },
@@ -226,9 +246,9 @@ static const struct { const char *name, *program; struct tc_actions_opts o; cons
     "2: y\n"
     "1: <y'2\n"
     "2: >y'2\n"
-    "3: y >loss'2\n"
+    "3: y\n"
     "2: <y'2\n"
-    "3: >y'2 <loss'2 <y'2\n" },
+    "3: >y'2 >loss'2 <y'2 <loss'2\n" },
   { "... the second", EVAL, PP(1F1B, 1, 4, 1, true),
     "0: >y'2 <y'2 z loss\n"
     "1: >y'2\n"
@@ -255,14 +275,15 @@ static const struct { const char *name, *program; struct tc_actions_opts o; cons
   { "... the second has one forward, one backward", PIPED, PP(1F1B, 1, 3, 1, true),
     "0: >y'2 <y'2 z\n"
     "1: >y'2\n"
-    "0: d.z d.y d.v >d.y'2\n"
+    "0: d.z d.y >d.y'2\n"
     "2: >y'2\n"
-    "1: <y'2 z d.z d.y d.v\n"
+    "0: d.v\n"
+    "1: <y'2 z d.z d.y\n"
     "0: <d.y'2\n"
-    "1: >d.y'2\n"
-    "2: <y'2 z d.z d.y d.v\n"
+    "1: >d.y'2 d.v\n"
+    "2: <y'2 z d.z d.y\n"
     "1: <d.y'2\n"
-    "2: >d.y'2 v'2 <d.y'2\n"
+    "2: >d.y'2 d.v v'2 <d.y'2\n"
     "2 at once: y'2\n" },
   { "... without overlap", PIPED, PP(1F1B, 0, 3, 1, false),
     "0: y >y'2 <y'2\n"
@@ -274,12 +295,13 @@ static const struct { const char *name, *program; struct tc_actions_opts o; cons
   { "... more receives ahead", PIPED, PP(1F1B, 1, 3, 2, true),
     "0: >y'2 <y'2 z\n"
     "1: >y'2\n"
-    "0: d.z d.y d.v >d.y'2\n"
+    "0: d.z d.y >d.y'2\n"
     "2: >y'2\n"
-    "1: <y'2 z d.z d.y d.v >d.y'2\n"
-    "2: <y'2 z d.z d.y d.v\n"
+    "0: d.v\n"
+    "1: <y'2 z d.z d.y >d.y'2 d.v\n"
+    "2: <y'2 z d.z d.y\n"
     "0: <d.y'2\n"
-    "2: >d.y'2 v'2\n"
+    "2: >d.y'2 d.v v'2\n"
     "1: <d.y'2\n"
     "2: <d.y'2\n"
     "2 at once: y'2\n"
@@ -343,22 +365,18 @@ static const struct { const char *name, *program; struct tc_actions_opts o; cons
     "1: >a'2\n"
     "0: >b'2\n"
     "1: >b'2\n"
-    "0: <b'2 c\n"
-    "1: <a'2\n"
-    "0: >c'2\n"
+    "0: <b'2 c >c'2\n"
     "1: <b'2 c\n"
     "0: <c'2\n"
     "1: >c'2\n"
-    "0: >d.c'2 <d.c'2 d.b\n"
-    "1: <c'2\n"
-    "0: >d.b'2\n"
+    "0: >d.c'2 <d.c'2 d.b >d.b'2\n"
     "1: >d.c'2\n"
     "0: >d.a'2\n"
     "1: <d.c'2 d.b\n"
     "0: <d.b'2\n"
     "1: >d.b'2 >d.a'2\n"
     "0: <d.a'2 d.x\n"
-    "1: <d.a'2 d.x <d.b'2\n"
+    "1: <d.a'2 d.x <a'2 <c'2 <d.b'2\n"
     "2 at once: b'2\n"
     "2 at once: d.a'2\n" },
   { "... the second", FOUR, PP(INTERLEAVED, 1, 2, 1, true),
@@ -370,18 +388,14 @@ static const struct { const char *name, *program; struct tc_actions_opts o; cons
     "1: >b'2\n"
     "0: >c'2\n"
     "1: >c'2\n"
-    "0: <c'2 e d.e d.c\n"
-    "1: <b'2\n"
-    "0: >d.c'2 >d.b'2\n"
+    "0: <c'2 e d.e d.c >d.c'2 >d.b'2\n"
     "1: <c'2 e d.e d.c\n"
     "0: <d.c'2\n"
     "1: >d.c'2\n"
-    "0: <d.b'2 d.a\n"
-    "1: <d.c'2\n"
-    "0: >d.a'2\n"
+    "0: <d.b'2 d.a >d.a'2\n"
     "1: >d.b'2 <d.b'2 d.a\n"
     "0: <d.a'2\n"
-    "1: >d.a'2 <d.a'2\n"
+    "1: >d.a'2 <b'2 <d.c'2 <d.a'2\n"
     "2 at once: c'2\n" },
   { "gathers beside transfers between stages", PIPED_GATHERED, PP(1F1B, 0, 2, 1, true),
     "0: >w'2 <w'2 y >y'2\n"
@@ -522,10 +536,11 @@ static const struct { const char *name, *program; struct tc_actions_opts o; cons
     "2: z d.z d.y d.v v'2\n",
     "0: y'2 z\n"
     "1: y'2\n"
-    "0: d.z d.y d.v d.y'2\n"
+    "0: d.z d.y d.y'2\n"
     "2: y'2\n"
-    "1: z d.z d.y d.v d.y'2\n"
-    "2: z d.z d.y d.v d.y'2 v'2\n" },
+    "0: d.v\n"
+    "1: z d.z d.y d.y'2 d.v\n"
+    "2: z d.z d.y d.y'2 d.v v'2\n" },
   { "a tied weight and its gradient are in the order already", TIED, PP(1F1B, 0, 2, 1, true),
     "0: w'2 y\n"
     "1: y\n"

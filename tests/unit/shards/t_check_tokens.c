@@ -1,5 +1,6 @@
 /* t_check_tokens.c - the check of token files: the first token that is too large is named, by any number of threads; each
  * file has a vocabulary of its own; documents are counted. And token_set.c: which tokenizer a file's tokens are of. */
+#include "src/data/shard.h"
 #include "src/shards/token_set.h"
 #include "tests/unit/data_fixture.h"
 
@@ -75,6 +76,36 @@ static void test_documents(void)
   tc_token_set_free(&s);
 }
 
+/* Weights beside the middle file and the last one, which has three blocks. */
+static void test_weights(void)
+{
+  enum { ALL = TC_WEIGHTS_BYTES + LONG };
+  const struct tc_token_set_opts o = opts(TC_TOKENS_CHECK, -1);
+  char *path[2] = { tc_weights_path(name[1]), tc_weights_path(name[2]) }, *w = tc_calloc(1, ALL);
+  struct tc_token_set s;
+  struct tc_token_check c;
+  struct tc_err err = { 0 };
+  for (int bad = 0; bad < 2; bad++) {
+    tc_weights_pack(LONG, w);
+    for (int i = 0; i < LONG; i++) w[TC_WEIGHTS_BYTES + i] = i % 1000 == 0 ? 3 : i % 3 == 0;
+    w[TC_WEIGHTS_BYTES + LONG - 1] = (char)(bad ? 4 : 2);
+    put(path[1], w, ALL);
+    tc_weights_pack(1, w);
+    w[TC_WEIGHTS_BYTES] = 1;
+    put(path[0], w, TC_WEIGHTS_BYTES + 1);
+    TC_ASSERT(tc_token_set_open(&s, &o, &err) == 0);
+    is_int(tc_token_set_check(&c, &s, 3, &err), bad ? TC_EUSER : TC_OK, "files with weights: %s", err.text);
+    if (bad) ok(strstr(err.text, "'two.weights.npy' has 4 at place 525287") != NULL, "... the place");
+    int64_t counted = 1, samples = 1;
+    for (int i = 0; i < LONG - 1; i++) counted += i % 1000 && i % 3 == 0, samples += i % 1000 == 0;
+    if (!bad) ok(c.weighted && c.counted == counted && c.samples == samples, "... %lld tokens count", (long long)counted);
+    free(c.vocab);
+    tc_token_set_free(&s);
+  }
+  for (int i = 0; i < 2; i++) unlink(path[i]), free(path[i]);
+  free(w);
+}
+
 static void test_tokenizers(void)
 {
   static const struct { uint64_t hash; enum tc_token_use use; const char *tokenizer, *why; bool bytes; } row[] = {
@@ -139,6 +170,7 @@ static void tests(const char *dir)
   put_files();
   test_tokens();
   test_documents();
+  test_weights();
   test_tokenizers();
   test_unknown(tokenizer);
   free(tokenizer);

@@ -52,7 +52,7 @@ static bool right_alone(struct tc_encoder *e, const char *text, const struct tc_
   struct tc_err err = { 0 };
   bool same = tc_encode(e, text, p->byte, TC_INVALID_REFUSE, &part, NULL, &err) == 0 && p->ended <= ids->n &&
               p->begun >= p->ended && p->begun <= p->ended + 1;
-  if (part.n <= ids->n && memcmp(part.id, ids->id, part.n * sizeof *part.id) == 0 && part.n)
+  if (part.n && part.n <= ids->n && memcmp(part.id, ids->id, part.n * sizeof *part.id) == 0)
     same &= p->ended == part.n && p->begun == part.n;
   tc_ids_free(&part);
   return same;
