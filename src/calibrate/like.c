@@ -25,10 +25,7 @@ static int search(struct tc_like_row *r, struct tc_err *err)
   struct tc_err unused = { 0 };
   for (int key = 0; key < TC_KEYS; key++) {
     const int64_t v = tc_plan_key_value(&best->cfg, key);
-    char value[48];
-    if (r->searched >> key & 1 && v != tc_plan_key_value(r->cfg, key))
-      tc_text_add(r->flags, sizeof r->flags, "%s--%s=%s", *r->flags ? " " : "", tc_plan_key_name[key],
-                  tc_plan_key_text(value, sizeof value, key, v));
+    if (r->searched >> key & 1 && v != tc_plan_key_value(r->cfg, key)) tc_plan_key_flag(r->flags, sizeof r->flags, key, v);
   }
   r->plan = best->plan;                          /* of the ranks at both ends; of all, if that can be */
   struct tc_plan exact;

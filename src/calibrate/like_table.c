@@ -33,13 +33,6 @@ static int bad(const struct table *t, const char *key, const char *value, const 
   return tc_fail(err, TC_EUSER, "%.300s:%d: %s = %s; %s would fit", t->path, t->line, key, value, fits);
 }
 
-static int find_key(const char *name)
-{
-  int k = 0;
-  while (k < KEYS && strcmp(name, keys[k])) k++;
-  return k;
-}
-
 /* Operations of a training step for each token as a publication counts them. */
 static double flops_model(const struct tc_model *m) { return tc_model_flops(m); }
 /* D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", 2021, equation 3: with
@@ -179,7 +172,7 @@ static int read_row(struct tc_like *l, const struct table *t, char **word, int n
 /* An option, a key of device files, or one of this file's. Options and the device's are checked when a row has them. */
 static int check_key(const struct table *t, const char *key, struct tc_err *err)
 {
-  if (strchr(key, '.') || find_key(key) < KEYS) return 0;
+  if (strchr(key, '.') || tc_word_index(key, keys, KEYS) >= 0) return 0;
   const int near = tc_nearest(key, keys, KEYS);
   return tc_fail(err, TC_EUSER, "%.300s:%d: \"%s\" is not known; %s, an option such as model.layers, or device.KEY would fit",
                  t->path, t->line, key, near >= 0 ? keys[near] : "tokens_per_s_per_gpu");

@@ -29,6 +29,12 @@ const char *tc_plan_key_text(char *text, size_t size, int key, int64_t value)
   return text;
 }
 
+void tc_plan_key_flag(char *text, size_t size, int key, int64_t value)
+{
+  char word[48];
+  tc_text_add(text, size, "%s--%s=%s", *text ? " " : "", tc_plan_key_name[key], tc_plan_key_text(word, sizeof word, key, value));
+}
+
 int64_t tc_plan_key_value(const struct tc_config *c, int key)
 {
 #define OF(id, section, key, member, rare) c->section##_##key,

@@ -213,13 +213,11 @@ char *tc_guess_stages(struct tc_guess *g, const struct tc_cand *x, const struct 
     all[to] += each[to];
     layers[to]++;
   }
-  char *text = tc_strdup("");
+  const size_t size = (size_t)x->pp * 24;
+  char *text = tc_calloc(size, 1);
   *bytes = 0;
   for (int i = 0, at = 0; i < x->pp; at += layers[i++]) {
-    char *more = layers[i] > 1 ? tc_sprintf("%s%s%d-%d", text, i ? "," : "", at, at + layers[i] - 1)
-                               : tc_sprintf("%s%s%d", text, i ? "," : "", at);
-    free(text);
-    text = more;
+    tc_text_add(text, size, layers[i] > 1 ? "%s%d-%d" : "%s%d", i ? "," : "", at, at + layers[i] - 1);
     *bytes = TC_MAX(*bytes, all[i]);
   }
   char *own = tc_pool_strdup(g->cfg->pool, text);

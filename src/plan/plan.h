@@ -294,6 +294,8 @@ extern const char *const tc_plan_key_name[TC_KEYS];        /* "mesh.pp", ... */
 extern const bool tc_plan_key_rare[TC_KEYS];
 /* Local. A value of a key as an option takes it. Returns text. */
 const char *tc_plan_key_text(char *text, size_t size, int key, int64_t value);
+/* Local. Appends the option as a flag, "--mesh.pp=2", after a blank where there is text already. */
+void tc_plan_key_flag(char *text, size_t size, int key, int64_t value);
 /* Local. The value that a configuration has of a key. */
 int64_t tc_plan_key_value(const struct tc_config *c, int key);
 

@@ -135,7 +135,7 @@ static bool sends(const struct waits *c, const struct tc_node *n)
   return tc_sends_each_mb(n) && n->from_root == c->st->o.at;
 }
 
-/* Whether another transfer waits for this one, and with it for a place on the way of its own. */
+/* Whether another transfer is deferred until this one has ended. */
 static bool is_followed(const struct waits *c, const struct tc_node *f)
 {
   for (int32_t k = 0; k < c->n_deferred; k++)

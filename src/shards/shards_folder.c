@@ -12,7 +12,7 @@
 static int remove_unfinished(const char *dir, struct tc_err *err)
 {
   static const char *const begins[] = { ".tmp-shard-", ".tmp-" TC_SHARDS_NOTE "-", ".tmp-" TC_TOKENIZER_FILE "-" };
-  for (int k = 0; k < 3; k++) {
+  for (size_t k = 0; k < sizeof begins / sizeof *begins; k++) {
     char **name;
     const int n = tc_folder_scan(dir, begins[k], &name, err);
     for (int i = 0; i < n; i++) {

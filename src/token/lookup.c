@@ -40,7 +40,7 @@ const char *tc_tokenizer_added(const struct tc_tokenizer *t, uint32_t id)
 int64_t tc_tokenizer_end_of_text(const struct tc_tokenizer *t)
 {
   static const char *const names[] = { "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>" };
-  for (int i = 0; i < 8; i++) {
+  for (int i = 0; i < 8; i++) {                  /* first among added tokens, then among all */
     const int64_t id = tc_tokenizer_find(t, names[i % 4]);
     if (id >= 0 && (i >= 4 || tc_tokenizer_added(t, (uint32_t)id))) return id;
   }

@@ -8,11 +8,11 @@
 /* Layout keys of a configuration as flags, so that a row can be run; in addition to the job's. Owned by the caller. */
 static char *flags_of(const struct tc_plan_job *j, const struct tc_config *c)
 {
-  char text[700] = "", value[48];
+  char text[700] = "";
   for (int key = 0; key < TC_KEYS; key++) {
     const int64_t v = tc_plan_key_value(c, key);
     if (tc_plan_key_rare[key] && v == tc_plan_key_value(j->cfg, key) && (key != TC_KEY_CP || v == 1)) continue;
-    tc_text_add(text, sizeof text, "%s--%s=%s", *text ? " " : "", tc_plan_key_name[key], tc_plan_key_text(value, sizeof value, key, v));
+    tc_plan_key_flag(text, sizeof text, key, v);
     if (key == TC_KEY_TP) tc_text_add(text, sizeof text, " --mesh.order=%s", tc_word_mesh_order(c->mesh_order));
   }
   if (strcmp(c->mesh_stages, j->cfg->mesh_stages)) tc_text_add(text, sizeof text, " --mesh.stages=%s", c->mesh_stages);   /* not those given */

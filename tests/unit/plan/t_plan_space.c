@@ -70,7 +70,7 @@ static void set_up(int nodes, int devices)
 {
   memset(&seen, 0, sizeof seen);
   list_clear();
-  cfg = (struct tc_config){ .train_precision = TC_F32, .parallel_annotations = "", .train_global_batch = 24, .mesh_pp = 1,
+  cfg = (struct tc_config){ .train_precision = TC_F32, .parallel_annotations = "", .mesh_stages = (char *)(uintptr_t)"auto", .train_global_batch = 24, .mesh_pp = 1,
                             .mesh_dp = 1, .mesh_shard = TC_AUTO, .mesh_tp = 1, .parallel_data = TC_DATA_ZERO1,
                             .parallel_schedule = TC_SCHEDULE_1F1B,
                             .parallel_virtual_stages = 1, .train_recompute = TC_RECOMPUTE_FULL,
