@@ -206,6 +206,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/foreign/boxes.c \
   %D%/foreign/digest.c \
   %D%/foreign/digest.h \
+  %D%/foreign/stored.c \
+  %D%/foreign/stored.h \
   %D%/foreign/export.c \
   %D%/foreign/export_adapter.c \
   %D%/foreign/export_part.c \

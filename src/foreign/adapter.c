@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "src/files/files.h"
+#include "src/foreign/digest.h"
 #include "src/program/setup.h"
 
 #define CONFIG "adapter_config.json"
@@ -77,35 +78,23 @@ static int read_number(double *x, const json_t *o, const char *path, const char 
   return tc_fail(err, TC_EUSER, "%s: \"%s\" has to be a number from %g to %g", path, name, least, most);
 }
 
-/* Takes a value into an option: if the user has given another one, it is refused. */
-static int take(bool differs, const char *path, const char *option, double is, struct tc_err *err)
-{
-  if (!differs) return 0;
-  return tc_fail(err, TC_EUSER, "%s is of %s = %g, which the options contradict: leave it out", path, option, is);
-}
-
-static int read_config(const char *path, const json_t *o, struct tc_config *c, struct tc_err *err)
+/* What the file says of adapters, as the options of *has. */
+static int read_config(const char *path, const json_t *o, struct tc_config *has, struct tc_err *err)
 {
   enum { MOST_RANK = 65536 };
   const char *name;
   json_t *v;
-  double rank, alpha, dropout = 0;
+  double rank;
   json_object_foreach((json_t *)(uintptr_t)o, name, v) TC_TRY(check_member(path, name, v, err));
   TC_TRY(read_number(&rank, o, path, "r", 1, MOST_RANK, err));
-  TC_TRY(read_number(&alpha, o, path, "lora_alpha", 1e-6, 1e6, err));
-  if (json_object_get(o, "lora_dropout")) TC_TRY(read_number(&dropout, o, path, "lora_dropout", 0, 0.999999, err));
+  TC_TRY(read_number(&has->train_lora_alpha, o, path, "lora_alpha", 1e-6, 1e6, err));
+  has->train_lora_dropout = 0;
+  if (json_object_get(o, "lora_dropout")) TC_TRY(read_number(&has->train_lora_dropout, o, path, "lora_dropout", 0, 0.999999, err));
   if (rank != floor(rank)) return tc_fail(err, TC_EUSER, "%s: \"r\" has to be a whole number", path);
   const json_t *rs = json_object_get(o, "use_rslora");
   if (rs && !json_is_boolean(rs)) return tc_fail(err, TC_EUSER, "%s: \"use_rslora\" has to be true or false", path);
-  const enum tc_lora_scale scale = json_is_true(rs) ? TC_LORA_RS : TC_LORA_PLAIN;
-  TC_TRY(take(c->train_lora && c->train_lora != (int64_t)rank, path, "train.lora", rank, err));
-  TC_TRY(take(c->train_lora_alpha != TC_AUTO && c->train_lora_alpha != alpha, path, "train.lora_alpha", alpha, err));
-  if (c->train_lora_scale == TC_LORA_RS && scale != TC_LORA_RS)
-    return tc_fail(err, TC_EUSER, "%s is of train.lora_scale = plain, which the options contradict: leave it out", path);
-  c->train_lora = (int64_t)rank;
-  c->train_lora_alpha = alpha;
-  c->train_lora_scale = scale;
-  if (!(c->train_lora_dropout > 0)) c->train_lora_dropout = (float)dropout;
+  has->train_lora_scale = json_is_true(rs) ? TC_LORA_RS : TC_LORA_PLAIN;
+  has->train_lora = (int64_t)rank;
   return 0;
 }
 
@@ -224,10 +213,39 @@ static int check_file(const struct tc_foreign *x, struct tc_err *err)
   return rc;
 }
 
-static int open_adapter(struct tc_foreign *x, const char *path, struct tc_config *c, struct tc_err *err)
+/* The digest that an export notes (export_adapter.c). */
+static int read_note(struct tc_foreign *x, struct tc_err *err)
+{
+  const char *note = tc_st_files_note(x->st, TC_BASE_NOTE);
+  if (!note) return 0;
+  if (strlen(note) != TC_DIGEST || strspn(note, "0123456789abcdef") != TC_DIGEST)
+    return tc_fail(err, TC_EUSER, "%s: " TC_BASE_NOTE " is \"%.40s\", which is no digest of weights", x->file, note);
+  snprintf(x->base, sizeof x->base, "%s", note);
+  return 0;
+}
+
+static int read_files(struct tc_foreign *x, struct tc_config *has, struct tc_err *err)
 {
   json_t *o = NULL;
+  TC_TRY(tc_read_loose_json(&o, x->config_file, "file", MOST_BYTES, err));
+  int rc = json_is_object(o) ? 0 : tc_fail(err, TC_EUSER, "%s is not an object of JSON", x->config_file);
+  if (rc == 0) rc = read_config(x->config_file, o, has, err);
+  if (rc == 0) rc = check_targets(x->config_file, o, err);
+  if (rc == 0) x->n_parts = tc_adapter_parts(&x->part, &x->model, has->train_lora);
+  const int n_all = x->n_parts;
+  if (rc == 0) rc = choose_parts(x, x->config_file, o, err);
+  if (rc == 0) rc = tc_st_files_open(&x->st, x->file, err);
+  if (rc == 0) rc = check_file(x, err);
+  if (rc == 0) rc = read_note(x, err);
+  json_decref(o);
+  if (rc == 0) has->train_lora_rows = rows_of(x, n_all);
+  return rc;
+}
+
+static int open_adapter(struct tc_foreign *x, const char *path, struct tc_config *c, struct tc_err *err)
+{
   struct tc_err why;
+  struct tc_config has = *c;
   x->form = TC_FORM_HF;
   x->config_file = tc_sprintf("%s/" CONFIG, path);
   x->file = tc_sprintf("%s/" WEIGHTS, path);
@@ -235,23 +253,10 @@ static int open_adapter(struct tc_foreign *x, const char *path, struct tc_config
   x->model = tc_model_complete(&x->model);
   if (!tc_hf_architecture(&x->model, &why)) return tc_fail(err, TC_EUSER, "%s is for a class of Hugging Face: %s", path, why.text);
   if (!tc_is_there(x->file)) return tc_fail(err, TC_EUSER, "%s does not exist: PEFT's folder has it", x->file);
-  TC_TRY(tc_read_loose_json(&o, x->config_file, "file", MOST_BYTES, err));
-  int rc = json_is_object(o) ? 0 : tc_fail(err, TC_EUSER, "%s is not an object of JSON", x->config_file);
-  if (rc == 0) rc = read_config(x->config_file, o, c, err);
-  if (rc == 0) rc = check_targets(x->config_file, o, err);
-  if (rc == 0) x->n_parts = tc_adapter_parts(&x->part, &x->model, c->train_lora);
-  const int n_all = x->n_parts;
-  if (rc == 0) rc = choose_parts(x, x->config_file, o, err);
-  if (rc == 0) rc = tc_st_files_open(&x->st, x->file, err);
-  if (rc == 0) rc = check_file(x, err);
-  json_decref(o);
-  if (rc < 0) return rc;
+  TC_TRY(read_files(x, &has, err));
   tc_foreign_tensors(x);
-  char *rows = rows_of(x, n_all);
-  if (*c->train_lora_rows && strcmp(c->train_lora_rows, rows))
-    rc = tc_fail(err, TC_EUSER, "%s is of train.lora_rows = \"%.200s\", which the options contradict: leave it out", path, rows);
-  if (strcmp(c->train_lora_rows, rows)) c->train_lora_rows = tc_pool_strdup(c->pool, rows);
-  free(rows);
+  const int rc = tc_setup_take_lora(c, &has, path, err);
+  free(has.train_lora_rows);
   return rc;
 }
 
@@ -264,6 +269,8 @@ int tc_adapter_open(struct tc_foreign **out, const char *path, struct tc_config 
   *out = NULL;
   return rc;
 }
+
+const char *tc_adapter_base(const struct tc_foreign *x) { return x->base; }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -307,16 +314,15 @@ static json_t *targets_of(const struct tc_foreign_part *part, int n, const struc
 
 char *tc_adapter_config(const struct tc_foreign_part *part, int n, const struct tc_model *m, const struct tc_config *c)
 {
-  const bool rs = c->train_lora_scale == TC_LORA_RS;
-  const double rank = (double)c->train_lora, alpha = c->train_lora_alpha != TC_AUTO ? c->train_lora_alpha : rs ? sqrt(rank) : rank;
-  json_t *o = json_pack("{s:s, s:n, s:s, s:s, s:b, s:b, s:b, s:n, s:I, s:o, s:s, s:b, s:b, s:{}, s:{}}",
-    "peft_type", "LORA", "auto_mapping", "base_model_name_or_path", c->ckpt_from, "bias", "none", "fan_in_fan_out",
-    m->rope_theta < 0, "inference_mode", 1, "init_lora_weights", 1, "modules_to_save", "r", (json_int_t)c->train_lora,
-    "target_modules", targets_of(part, n, m), "task_type", "CAUSAL_LM", "use_dora", 0, "use_rslora", rs, "rank_pattern",
-    "alpha_pattern");
+  const double alpha = tc_setup_lora_alpha(c);
+  json_t *o = json_pack("{s:s, s:n, s:n, s:s, s:b, s:b, s:b, s:n, s:I, s:o, s:s, s:b, s:b, s:{}, s:{}}",
+    "peft_type", "LORA", "auto_mapping", "base_model_name_or_path", "bias", "none", "fan_in_fan_out", tc_hf_is_gpt2(m),
+    "inference_mode", 1, "init_lora_weights", 1, "modules_to_save", "r", (json_int_t)c->train_lora, "target_modules",
+    targets_of(part, n, m), "task_type", "CAUSAL_LM", "use_dora", 0, "use_rslora", c->train_lora_scale == TC_LORA_RS,
+    "rank_pattern", "alpha_pattern");
   if (alpha == floor(alpha)) json_object_set_new(o, "lora_alpha", json_integer((json_int_t)alpha));
   else tc_figure(o, "lora_alpha", alpha);
-  tc_figure(o, "lora_dropout", c->train_lora_dropout);
+  tc_figure(o, "lora_dropout", TC_MAX(c->train_lora_dropout, 0));
   char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
   json_decref(o);
   return text;

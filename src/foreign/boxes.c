@@ -69,7 +69,7 @@ static bool tied_head(const struct tc_foreign *x, struct tc_foreign_part *head)
 static bool is_optional(const struct tc_foreign *x, int i)
 {
   const char *const gpt2[] = { ".attn.bias", ".attn.masked_bias" }, *const rotary[] = { ".rotary_emb.inv_freq" };
-  const bool is_rotary = x->model.rope_theta > 0;
+  const bool is_rotary = !tc_hf_is_gpt2(&x->model);
   const char *const *ends = is_rotary ? rotary : gpt2, *name = tc_st_files_at(x->st, i)->name;
   if (x->form == TC_FORM_OURS) return strncmp(name, "optim.", 6) == 0;
   if (i == tc_foreign_index(x, HEAD)) return true;
@@ -95,7 +95,7 @@ static int check_tensors(const struct tc_foreign *x, struct tc_err *err)
     if (!used[i] && !is_optional(x, i))
       rc = tc_fail(err, TC_EUSER, "%s: tensor %.100s does not belong to %s: another model", x->file,
                    tc_st_files_at(x->st, i)->name,
-                   x->model.rope_theta < 0 ? "GPT-2" : tc_hf_architecture(&x->model, err));
+                   tc_hf_is_gpt2(&x->model) ? "GPT-2" : tc_hf_architecture(&x->model, err));
   if (rc == 0 && tied_head(x, &head)) rc = find_place(x, &head, &p, err);
   free(used);
   return rc;

@@ -1,4 +1,5 @@
-/* digest.c - a sum over all elements, each mixed with its tensor's name and its index: it depends on no layout. */
+/* digest.c - what identifies weights: a sum over all elements, each mixed with its tensor's name and its index, which depends on
+ * no layout. */
 #include "src/foreign/digest.h"
 
 #include <inttypes.h>
@@ -40,16 +41,36 @@ uint64_t tc_digest_box(const struct tc_ckpt_tensor *t, const int64_t *start, con
   return sum;
 }
 
-char *tc_digest_text(char text[TC_DIGEST_TEXT], uint64_t digest)
+/* ---- what a checkpoint notes ------------------------------------------------------------------- */
+
+char *tc_base_note(uint64_t digest, const char *path) { return tc_sprintf("%016" PRIx64 " %s", digest, path); }
+
+struct tc_base tc_base_noted(const struct tc_ckpt *c)
 {
-  snprintf(text, TC_DIGEST_TEXT, "%016" PRIx64, digest);
-  return text;
+  const char *note = tc_ckpt_meta(c)->base, *blank = strchr(note, ' ');
+  struct tc_base b = { "", blank ? blank + 1 : "", true };
+  if (blank && blank - note == TC_DIGEST) memcpy(b.digest, note, TC_DIGEST);
+  for (int k = 0; k < tc_ckpt_n(c) && b.elsewhere; k++) b.elsewhere = strstr(tc_ckpt_at(c, k)->name, ".lora_") != NULL;
+  return b;
 }
 
-int tc_digest_check(const char *known, uint64_t digest, const char *adapters, const char *base, struct tc_err *err)
+bool tc_has_adapters(const struct tc_ckpt *c)
 {
-  char text[TC_DIGEST_TEXT];
-  if (!strcmp(known, tc_digest_text(text, digest))) return 0;
+  bool has = false;
+  for (int k = 0; k < tc_ckpt_n(c) && !has; k++) has = tc_ends_with(tc_ckpt_at(c, k)->name, ".lora_a");
+  return has;
+}
+
+int tc_base_check(const char *known, const char *adapters, uint64_t digest, const char *base, bool has_adapters,
+                  struct tc_err *err)
+{
+  char text[TC_DIGEST + 1];
+  if (!*known && !has_adapters) return 0;
+  snprintf(text, sizeof text, "%016" PRIx64, digest);
+  if (!strcmp(known, text)) return 0;
+  if (!*known)
+    return tc_fail(err, TC_EUSER, "%.300s has adapters of its own, and nothing says whether those of %.300s are to be beside its "
+                   "weights without them: tercio ckpt export --merge makes a model of both", base, adapters);
   return tc_fail(err, TC_EUSER, "the adapters of %.300s belong to weights of digest %s, but those of %.300s have %s: name the "
                  "checkpoint that they were trained beside", adapters, known, base, text);
 }

@@ -17,7 +17,7 @@ enum { BATCH = 1 << 18 };         /* elements written at a time */
 /* What is to be merged, or that nothing is: a model's files have no adapters. */
 static int check_merge(struct tc_export *x, struct tc_err *err)
 {
-  const bool has = x->cfg && x->cfg->train_lora;
+  const bool has = x->n_adapters > 0;
   if (x->o->merge && !has) return tc_fail(err, TC_EUSER, "%s has no adapters: there is nothing to --merge", x->c->path);
   if (!x->o->merge && has)
     return tc_fail(err, TC_EUSER, "%s has adapters: --format peft writes them, and --merge adds them to the weights beside them",
@@ -62,7 +62,7 @@ struct shards {
 static void make_shards(struct shards *s, const struct tc_export *x, const struct tc_foreign_part *t, int n, int64_t most,
                         struct tc_pool *pool)
 {
-  const bool gpt2 = x->model.rope_theta < 0;
+  const bool gpt2 = tc_hf_is_gpt2(&x->model);
   int64_t in_file = 0;
   s->tensor = tc_calloc((size_t)n + 1, sizeof *s->tensor);
   s->first = tc_calloc((size_t)n + 2, sizeof *s->first);

@@ -6,6 +6,7 @@
 
 #include "io/ckpt/inspect.h"
 #include "src/files/files.h"
+#include "src/foreign/stored.h"
 
 enum { BATCH = 1 << 18 };         /* elements written at a time */
 
@@ -40,20 +41,29 @@ int tc_export_find(const struct tc_export *x, const struct tc_foreign_part *t, s
   return k;
 }
 
+struct putting { float *to; int rank; };
+
+static void put_part(void *putting, const struct tc_box *part, const void *value)
+{
+  struct putting *p = putting;
+  const int64_t n = tc_box_elems(p->rank, part->count);
+  memcpy(p->to, value, (size_t)n * sizeof *p->to);
+  p->to += n;
+}
+
 /* Reads tensor k, of part t, into x->whole, where the next part of it finds it, with its adapters merged. */
 static int read_whole(struct tc_export *x, int k, const struct tc_foreign_part *t, struct tc_err *err)
 {
-  const int64_t zero[TC_DIMS] = {0};
   if (x->whole && !strcmp(x->whole_is, t->ours)) return 0;
   free(x->whole);
   x->whole = tc_malloc((size_t)t->elems * sizeof *x->whole);
   snprintf(x->whole_is, sizeof x->whole_is, "%s", t->ours);
-  const struct tc_ckpt_tensor *ct = tc_ckpt_at(ckpt_of(x, t), k);
-  uint16_t *bf16 = ct->dtype == TC_BF16 ? tc_malloc((size_t)t->elems * sizeof *bf16) : NULL;
-  const int rc = tc_ckpt_read(ckpt_of(x, t), k, zero, ct->dim, bf16 ? (void *)bf16 : x->whole, err);
-  for (int64_t i = 0; i < t->elems && bf16 && rc == 0; i++) x->whole[i] = tc_bf16_to_f32(bf16[i]);
-  free(bf16);
-  TC_TRY(rc);
+  const struct tc_stored s = { .ckpt = ckpt_of(x, t) };
+  const struct tc_ckpt_tensor *ct = tc_stored_at(&s, k);
+  struct tc_box all = { .start = { 0 } };
+  struct putting p = { x->whole, ct->rank };
+  memcpy(all.count, ct->dim, sizeof all.count);
+  TC_TRY(tc_stored_parts(&s, k, &all, TC_F32, put_part, &p, err));
   return x->o->merge ? tc_export_merge(x, t->ours, x->whole, err) : 0;
 }
 
@@ -89,20 +99,6 @@ int tc_export_part(struct tc_export *x, struct tc_output *f, const struct tc_for
   return rc;
 }
 
-/* What the run's options say besides the model: its end token, and max_position_embeddings of the config.json that it
- * came from. */
-static void read_saved(struct tc_export *x)
-{
-  char word[] = "export", *argv[] = { word };
-  struct tc_config *cfg;
-  struct tc_err why;
-  x->saved_end = -1;
-  if (tc_config_saved(&cfg, x->c->m->meta.config, 1, argv, &why) < 0) return;
-  x->model.positions = cfg->model_positions;
-  x->saved_end = cfg->data_end_token;
-  tc_config_free(cfg);
-}
-
 int tc_export_model(struct tc_export *x, struct tc_err *err)
 {
   struct tc_err why;
@@ -110,7 +106,9 @@ int tc_export_model(struct tc_export *x, struct tc_err *err)
   const int64_t mup = x->model.mup;
   x->model.logit_divisor *= tc_model_width(&x->model);   /* all that muP is once a model is trained */
   x->model.mup = -1;
-  read_saved(x);
+  x->cfg = tc_config_as_saved(x->c->m->meta.config);
+  x->model.positions = x->cfg->model_positions;  /* max_position_embeddings of the config.json that it came from */
+  x->saved_end = x->cfg->data_end_token;
   const char *architecture = tc_hf_architecture(&x->model, &why);
   if (architecture) return 0;
   return tc_fail(err, TC_EUSER, "%s: %s%s; --format safetensors can store it", x->c->path, why.text,
@@ -142,7 +140,7 @@ int tc_export_text(struct tc_export *x, const char *name, char *text, struct tc_
 
 int tc_export_free(const struct tc_export *x, const char *path, struct tc_err *err)
 {
-  const struct tc_output_kept kept = { x->c->path, "a checkpoint" };
-  const struct tc_output_opts o = { .flag = "-o", .kept = &kept, .n_kept = 1, .instead = "give another -o" };
+  const struct tc_output_kept kept[] = { { x->c->path, "a checkpoint" }, { x->base ? x->base->path : x->c->path, "a checkpoint" } };
+  const struct tc_output_opts o = { .flag = "-o", .kept = kept, .n_kept = 2, .instead = "give another -o" };
   return tc_output_check(path, &o, err);
 }

@@ -3,6 +3,7 @@
 #ifndef TC_FOREIGN_IMPL_H
 #define TC_FOREIGN_IMPL_H
 
+#include "src/foreign/digest.h"
 #include "src/foreign/foreign.h"
 #include "src/model/hf.h"
 #include "src/token/token.h"
@@ -19,6 +20,7 @@ struct tc_foreign {
   struct tc_ckpt_tensor *tensor;  /* ours; names are the parts' */
   int *first;                     /* tensor i is parts first[i] to first[i + 1] - 1 */
   int n;
+  char base[TC_DIGEST + 1];       /* of adapters: tc_adapter_base */
 };
 
 /* The index of the file's tensor of this name; -1: none. Names of Hugging Face's GPT-2 may begin with
@@ -30,6 +32,8 @@ int tc_foreign_list(struct tc_foreign *x, struct tc_err *err);
 void tc_foreign_tensors(struct tc_foreign *x);
 /* TC_EUSER: the file has no such tensor of the right shape and a type that is read. */
 int tc_foreign_check_part(const struct tc_foreign *x, const struct tc_foreign_part *t, struct tc_err *err);
+/* The note of a file of adapters, in the safetensors file, that has the digest of the weights that they belong to. */
+#define TC_BASE_NOTE "tercio.base"
 /* adapter.c. adapter_config.json of adapters part[n], in pairs; owned by the caller. */
 char *tc_adapter_config(const struct tc_foreign_part *part, int n, const struct tc_model *m, const struct tc_config *c);
 
@@ -89,10 +93,10 @@ struct tc_export {
   int64_t bytes;                  /* of tensors written */
   float *whole; char whole_is[48];      /* the tensor in memory, and its name; owned */
   char **made; int n_made, cap_made;    /* complete files of the folder, which a later failure removes; owned */
+  struct tc_config *cfg;          /* the run's options; owned; NULL: not read yet */
   /* All owned, and NULL without adapters: */
-  struct tc_config *cfg;          /* the run's options */
   struct tc_ckpt *base;           /* has the weights beside the adapters; may be c; NULL: not asked for */
-  struct tc_foreign_part *hf, *adapter; int n_parts, n_adapters;      /* of the model; of the adapters, A and B in turn */
+  struct tc_foreign_part *hf, *adapter; int n_adapters;      /* of the model; of the adapters, A and B in turn */
   float factor;
 };
 /* The sizes of the checkpoint's model, which a class of Hugging Face has. TC_EUSER. */

@@ -1,6 +1,7 @@
 /* merge_adapters.c - a checkpoint's adapters, the weights beside them, and both merged. */
 #include "src/foreign/impl.h"
 #include "src/foreign/digest.h"
+#include "src/foreign/stored.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,42 +11,33 @@
 
 /* ---- the base --------------------------------------------------------------------------- */
 
-static int check_digest(const struct tc_export *x, struct tc_err *err)
+static int check_digest(const struct tc_export *x, const char *known, struct tc_err *err)
 {
+  const struct tc_stored s = { .ckpt = x->base };
   uint64_t digest = 0;
   struct tc_foreign_part *all;
   int rc = 0;
   const int n = tc_foreign_parts(&all, &x->model, TC_FORM_OURS, false);
   for (int i = 0; i < n && rc == 0; i++) {
-    struct tc_ckpt_walk w;
-    const int k = tc_ckpt_find(x->base, all[i].ours);
-    if (k < 0) rc = tc_fail(err, TC_EUSER, "%s has no tensor %s", x->base->path, all[i].ours);
-    if (k < 0) break;
-    const struct tc_ckpt_tensor *t = tc_ckpt_at(x->base, k);
-    const struct tc_ckpt_tensor flat = { .name = t->name, .rank = 1, .dim = { tc_box_elems(t->rank, t->dim) } };
-    if (t->dtype != TC_F32) rc = tc_fail(err, TC_EUSER, "%s: tensor %s is not of type f32", x->base->path, t->name);
-    tc_ckpt_walk_new(&w, x->base, k, 0, flat.dim[0]);
-    while (rc == 0 && (rc = tc_ckpt_walk_next(&w, err)) == 1) {
-      digest += tc_digest_box(&flat, &w.first, &w.n, w.buf);
-      rc = 0;
-    }
-    tc_ckpt_walk_free(&w);
+    struct tc_box box = { .start = { 0 } };
+    memcpy(box.count, all[i].our_dim, sizeof box.count);
+    rc = tc_stored_digest(&digest, &s, all[i].ours, &box, 1, err);
   }
   free(all);
-  return rc < 0 ? rc : tc_digest_check(x->c->m->meta.base, digest, x->c->path, x->base->path, err);
+  return rc < 0 ? rc : tc_base_check(known, x->c->path, digest, x->base->path, tc_has_adapters(x->base), err);
 }
 
 int tc_export_base(struct tc_export *x, struct tc_err *err)
 {
-  const char *path = x->o->base ? x->o->base : x->cfg->ckpt_from;
+  const struct tc_base noted = tc_base_noted(x->c);
   x->base = x->c;
-  if (!*x->c->m->meta.base) return 0;
-  if (tc_ckpt_open_held(&x->base, path, err) < 0) {
+  if (!x->o->base && !noted.elsewhere) return 0;
+  if (tc_ckpt_open_held(&x->base, x->o->base ? x->o->base : noted.path, err) < 0) {
     x->base = x->c;
     return tc_fail(err, err->status, "the weights that the adapters of %s belong to: %s; --base PATH names their checkpoint",
                    x->c->path, err->text);
   }
-  return check_digest(x, err);
+  return tc_ckpt_is_same(x->base, x->c) ? 0 : check_digest(x, noted.digest, err);
 }
 
 /* ---- merged ------------------------------------------------------------------------------- */
@@ -79,26 +71,17 @@ static void add_product(float *w, const struct tc_foreign_part *t, const struct 
   free(sum);
 }
 
-/* Whether the A of a pair is of this matrix. */
-static bool is_of(const struct tc_foreign_part *a, const struct tc_foreign_part *t)
-{
-  const size_t n = strlen(a->hf) - strlen(".lora_A.weight"), k = strlen(t->hf) - strlen(".weight");
-  return n > k && a->hf[n - k - 1] == '.' && !memcmp(a->hf + n - k, t->hf, k);
-}
-
 int tc_export_merge(struct tc_export *x, const char *ours, float *whole, struct tc_err *err)
 {
   int rc = 0;
-  for (int i = 0; i < x->n_parts && rc == 0; i++) {
-    const struct tc_foreign_part *t = &x->hf[i];
-    for (int k = 0; k < x->n_adapters && rc == 0; k += 2) {
-      float *a = NULL, *b = NULL;
-      if (strcmp(t->ours, ours) || !is_of(&x->adapter[k], t)) continue;
-      rc = read_matrix(&a, x->c, &x->adapter[k], err);
-      if (rc == 0) rc = read_matrix(&b, x->c, &x->adapter[k + 1], err);
-      if (rc == 0) add_product(whole, t, &x->adapter[k], a, b, x->factor);
-      TC_FREE(a, b);
-    }
+  for (int k = 0; k < x->n_adapters && rc == 0; k += 2) {
+    const struct tc_foreign_part *ab = &x->adapter[k], *t = &x->hf[ab->of];
+    float *a = NULL, *b = NULL;
+    if (strcmp(t->ours, ours)) continue;
+    rc = read_matrix(&a, x->c, &ab[0], err);
+    if (rc == 0) rc = read_matrix(&b, x->c, &ab[1], err);
+    if (rc == 0) add_product(whole, t, ab, a, b, x->factor);
+    TC_FREE(a, b);
   }
   return rc;
 }
@@ -108,12 +91,10 @@ int tc_export_merge(struct tc_export *x, const char *ours, float *whole, struct 
 int tc_export_adapters(struct tc_export *x, struct tc_err *err)
 {
   struct tc_lora lora;
-  char word[] = "export", *argv[] = { word };
-  struct tc_err why;
-  if (tc_config_saved(&x->cfg, x->c->m->meta.config, 1, argv, &why) < 0 || !x->cfg->train_lora) return 0;
+  if (!tc_has_adapters(x->c)) return 0;
   TC_TRY(tc_setup_lora(&lora, x->cfg, &x->model, err));
   x->factor = lora.factor;
-  x->n_parts = tc_foreign_parts(&x->hf, &x->model, TC_FORM_HF, false);
+  tc_foreign_parts(&x->hf, &x->model, TC_FORM_HF, false);
   const int n = tc_adapter_parts(&x->adapter, &x->model, lora.rank);
   for (int i = 0; i < n; i += 2) {
     if (tc_ckpt_find(x->c, x->adapter[i].ours) < 0) continue;

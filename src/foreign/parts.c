@@ -178,10 +178,10 @@ static void list_add(struct list *l, const struct row *r, int64_t layer, bool in
 
 int tc_foreign_parts(struct tc_foreign_part **out, const struct tc_model *m, enum tc_form form, bool interleaved)
 {
-  const bool rotary = m->rope_theta > 0;
+  const bool rotary = !tc_hf_is_gpt2(m);
   const struct row *table = rotary ? llama : gpt2;
   const int n = rotary ? LLAMA_ROWS : GPT2_ROWS;
-  struct list l = { .m = m, .form = form, .rotary = rotary, .fused = form == TC_FORM_HF && rotary && tc_hf_is_fused(m) };
+  struct list l = { .m = m, .form = form, .rotary = rotary, .fused = form == TC_FORM_HF && !tc_hf_has_parts(m) };
   int i = 0;
   l.part = *out = tc_calloc((size_t)((m->layers + 1) * n + 1), sizeof **out);
   for (; !table[i].layer; i++) list_add(&l, &table[i], 0, interleaved);
@@ -196,20 +196,11 @@ int tc_foreign_parts(struct tc_foreign_part **out, const struct tc_model *m, enu
 
 #define ADAPTER "base_model.model."
 
-/* What is added to the name of our matrix for the part of it that this row's tensor is. */
-static const char *part_name(char map)
-{
-  static const char of_two[] = "gu", of_three[] = "qkv";
-  const char *two = strchr(of_two, map), *three = strchr(of_three, map);
-  return two ? tc_lora_part(1, (int)(two - of_two)) : three ? tc_lora_part(2, (int)(three - of_three)) : "";
-}
-
 /* A and B of a matrix of theirs. B has the rows of its matrix: all of ours, in the order of theirs, or a part in our order. */
-static void adapters_of(struct tc_foreign_part ab[2], const struct tc_foreign_part *t, int64_t rank, bool gpt2)
+static void adapters_of(struct tc_foreign_part ab[2], const struct tc_foreign_part *t, const char *part, int64_t rank, bool gpt2)
 {
   const int n = (int)(strlen(t->ours) - strlen(".weight")), n_hf = (int)(strlen(t->hf) - strlen(".weight"));
   const int outs = t->row_dims, ins = t->our_rank - outs;
-  const char *part = part_name(t->map);
   for (int i = 0; i < 2; i++) {
     struct tc_foreign_part *x = &ab[i];
     *x = *t;
@@ -237,10 +228,10 @@ int tc_adapter_parts(struct tc_foreign_part **out, const struct tc_model *m, int
   const int n = tc_foreign_parts(&all, m, TC_FORM_HF, false);
   int k = 0;
   *out = tc_calloc((size_t)n * 2 + 1, sizeof **out);
-  for (int i = 0; i < n; i++) {
-    if (all[i].rank != 2 || strncmp(all[i].ours, "h.", 2)) continue;
-    adapters_of(*out + k, &all[i], rank, m->rope_theta < 0);
-    k += 2;
+  for (int i = 0, end; i < n; i = end) {
+    for (end = i + 1; end < n && !strcmp(all[end].ours, all[i].ours);) end++;
+    for (int of = end - i, p = 0; p < of && all[i].rank == 2 && !strncmp(all[i].ours, "h.", 2); p++, k += 2)
+      adapters_of(*out + k, &all[i + p], tc_lora_part(of - 1, p), rank, tc_hf_is_gpt2(m)), (*out)[k].of = (*out)[k + 1].of = i + p;
   }
   free(all);
   return k;

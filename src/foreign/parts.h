@@ -31,6 +31,7 @@ struct tc_foreign_part {
   bool interleaved;               /* its rotary order */
   int llmc;                       /* enum tc_llmc_tensor */
   int64_t layer;                  /* 0 outside of layers */
+  int of;                         /* of an A or a B: which of the parts of TC_FORM_HF its matrix is */
 };
 
 /* All parts of a complete model, in the order of its layers; those of one tensor are adjacent. TC_FORM_OURS: one

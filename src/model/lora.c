@@ -20,8 +20,6 @@ const char *tc_lora_part(int cut, int i)
 
 /* ---- which matrices ------------------------------------------------------------------ */
 
-static bool has_parts(const struct tc_model *m) { return m->rope_theta > 0 && !tc_hf_is_fused(m); }
-
 /* The patterns of a list with blanks or commas between them: the next one of *rest, which is owned by the caller; NULL: none. */
 static char *next_pattern(const char **rest)
 {
@@ -45,37 +43,44 @@ char *tc_lora_names(const struct tc_model *m, int64_t layer)
     { "attn.qkv", 2 }, { "attn.proj", 0 }, { tc_is_gated(m) ? "mlp.gate_up" : "mlp.fc", tc_is_gated(m) }, { "mlp.proj", 0 } };
   char text[400] = "";
   for (int i = 0; i < 4; i++) {
-    const int cut = has_parts(m) ? matrix[i].cut : 0;
+    const int cut = tc_hf_has_parts(m) ? matrix[i].cut : 0;
     for (int k = 0; tc_lora_part(cut, k); k++)
       tc_text_add(text, sizeof text, "%sh.%lld.%s%s", *text ? " " : "", (long long)layer, matrix[i].name, tc_lora_part(cut, k));
   }
   return tc_strdup(text);
 }
 
-/* Whether a pattern matches a matrix of the model. */
-static bool matches_any(const struct tc_model *m, const char *pattern)
+/* The names of all matrices, in *names; returns their number. Both are owned by the caller. */
+static int all_names(char ***names, const struct tc_model *m)
 {
-  bool found = false;
-  for (int64_t l = 0; l < m->layers && !found; l++) {
-    char *names = tc_lora_names(m, l), *name;
-    for (const char *rest = names; !found && (name = next_pattern(&rest)); free(name)) found = fnmatch(pattern, name, 0) == 0;
-    free(names);
+  int n = 0, cap = 0;
+  *names = NULL;
+  for (int64_t l = 0; l < m->layers; l++) {
+    char *layer = tc_lora_names(m, l), *name;
+    for (const char *rest = layer; (name = next_pattern(&rest));) TC_APPEND(*names, n, cap, name);
+    free(layer);
   }
-  return found;
+  return n;
 }
 
 int tc_lora_check(const struct tc_model *model, const char *rows, struct tc_err *err)
 {
   const struct tc_model m = tc_model_complete(model);
+  char **name, *pattern;
+  const int n = all_names(&name, &m);
   int rc = 0;
-  if (*rows && !rows[strspn(rows, ", ")]) return tc_fail(err, TC_EUSER, "train.lora_rows has no pattern: empty means all matrices");
-  for (char *pattern; rc == 0 && (pattern = next_pattern(&rows)); free(pattern)) {
-    if (matches_any(&m, pattern)) continue;
+  if (*rows && !rows[strspn(rows, ", ")]) rc = tc_fail(err, TC_EUSER, "train.lora_rows has no pattern: empty means all matrices");
+  for (; rc == 0 && (pattern = next_pattern(&rows)); free(pattern)) {
+    int i = 0;
+    while (i < n && fnmatch(pattern, name[i], 0)) i++;
+    if (i < n) continue;
     char *names = tc_lora_names(&m, 0);
     rc = tc_fail(err, TC_EUSER, "train.lora_rows: %.100s matches no matrix of this model's layers; those of its first are %s",
                  pattern, names);
     free(names);
   }
+  for (int i = 0; i < n; i++) free(name[i]);
+  free(name);
   return rc;
 }
 
@@ -172,7 +177,7 @@ static int32_t add(struct tc_build *b, int32_t y, int32_t u, const char *full, c
 int32_t tc_build_adapters(struct tc_build *b, int32_t x, int32_t y, const char *layer, const char *name,
                           const struct tc_product *p)
 {
-  const int parts = b->o->lora.rank > 0 && has_parts(b->m) ? tc_matrices(p->w, p->cut) : 1;
+  const int parts = b->o->lora.rank > 0 && tc_hf_has_parts(b->m) ? tc_matrices(p->w, p->cut) : 1;
   char *full = tc_sprintf("%s%s", layer, name);
   for (int i = 0; b->o->lora.rank > 0 && i < parts; i++) {
     const struct part part = part_of(p, i, parts);

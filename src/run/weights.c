@@ -2,6 +2,7 @@
  * the boxes that it stores, from whichever files have them. Or weights alone, from another program's model. */
 #include "src/run/run.h"
 #include "src/foreign/digest.h"
+#include "src/foreign/stored.h"
 #include "src/graph/shard_box.h"
 
 #include <string.h>
@@ -27,64 +28,6 @@ void tc_run_state_free(struct tc_run_state *s)
   TC_FREE(s->tensor, s->id);
 }
 
-/* Where tensors come from: one of them is set. */
-struct source { struct tc_ckpt *ckpt; const struct tc_foreign *foreign; };
-
-static const char *source_path(const struct source *s)
-{
-  return s->ckpt ? tc_ckpt_path(s->ckpt) : tc_foreign_path(s->foreign);
-}
-
-static int source_find(const struct source *s, const char *name)
-{
-  return s->ckpt ? tc_ckpt_find(s->ckpt, name) : tc_foreign_find(s->foreign, name);
-}
-
-static const struct tc_ckpt_tensor *source_at(const struct source *s, int k)
-{
-  return s->ckpt ? tc_ckpt_at(s->ckpt, k) : tc_foreign_at(s->foreign, k);
-}
-
-static int source_read(const struct source *s, int k, const struct tc_box *box, void *dst, struct tc_err *err)
-{
-  return s->ckpt ? tc_ckpt_read(s->ckpt, k, box->start, box->count, dst, err)
-                 : tc_foreign_read(s->foreign, k, box->start, box->count, dst, err);
-}
-
-/* Numbers of one type as the other; the types are fp32 and bf16. */
-static void convert(void *to, int dtype, const void *from, int64_t n)
-{
-  const float *f32 = from;
-  const uint16_t *bf16 = from;
-  for (int64_t i = 0; i < n && dtype == TC_BF16; i++) ((uint16_t *)to)[i] = tc_f32_to_bf16(f32[i]);
-  for (int64_t i = 0; i < n && dtype == TC_F32; i++) ((float *)to)[i] = tc_bf16_to_f32(bf16[i]);
-}
-
-/* Reads tensor k of a source as numbers of a type, and calls take(ctx, part, values) for parts of the box, rows that follow each
- * other, of so few that little memory is needed. */
-typedef void take_fn(void *ctx, const struct tc_box *part, const void *value);
-static int read_parts(const struct source *s, int k, const struct tc_box *box, int dtype, take_fn *take, void *ctx,
-                      struct tc_err *err)
-{
-  enum { MOST = 1 << 20 };
-  const struct tc_ckpt_tensor *t = source_at(s, k);
-  const bool converts = dtype != t->dtype;
-  const int64_t row = t->rank ? tc_box_elems(t->rank - 1, box->count + 1) : 1, rows = t->rank ? box->count[0] : 1;
-  const int64_t each = TC_MAX(TC_MIN(rows, MOST / TC_MAX(row, 1)), 1);
-  void *read = tc_malloc((size_t)(each * row) * tc_dtype_bytes(t->dtype) + 1);
-  void *converted = converts ? tc_malloc((size_t)(each * row) * tc_dtype_bytes(dtype) + 1) : NULL;
-  int rc = 0;
-  for (int64_t at = 0; at < rows && rc == 0; at += each) {
-    struct tc_box part = *box;
-    if (t->rank) part.start[0] += at, part.count[0] = TC_MIN(each, rows - at);
-    rc = source_read(s, k, &part, read, err);
-    if (rc == 0 && converts) convert(converted, dtype, read, tc_box_elems(t->rank, part.count));
-    if (rc == 0) take(ctx, &part, converts ? converted : read);
-  }
-  TC_FREE(read, converted);
-  return rc;
-}
-
 /* Where a box goes in a rank's memory. */
 struct loading { struct tc_device *d; const struct tc_tensor *x; char *p; };
 
@@ -97,12 +40,12 @@ static void put_part(void *loading, const struct tc_box *part, const void *value
 }
 
 /* Reads a box into the rank's memory at `p`, as the tensor's type. */
-static int load_box(const struct tc_run *r, const struct source *s, int k, const struct tc_tensor *x,
+static int load_box(const struct tc_run *r, const struct tc_stored *s, int k, const struct tc_tensor *x,
                     const struct tc_box *box, char *p, struct tc_err *err)
 {
   struct loading l = { r->device, x, p };
-  if (x->dtype == source_at(s, k)->dtype && !r->device->ops->separate) return source_read(s, k, box, p, err);
-  return read_parts(s, k, box, x->dtype, put_part, &l, err);
+  if (x->dtype == tc_stored_at(s, k)->dtype && !r->device->ops->separate) return tc_stored_read(s, k, box, p, err);
+  return tc_stored_parts(s, k, box, x->dtype, put_part, &l, err);
 }
 
 /* Whether a tensor is a weight beside adapters. */
@@ -128,19 +71,19 @@ static bool fits(const struct tc_run *r, const struct tc_graph *g, const struct 
              || (types && (is_of_optimizer(g, x) || is_of_base(g, x))));
 }
 
-static int load_tensor(const struct tc_run *r, const struct source *s, int32_t id, struct tc_err *err)
+static int load_tensor(const struct tc_run *r, const struct tc_stored *s, int32_t id, struct tc_err *err)
 {
   const int main = tc_kinds_of(r->use).first;
   const struct tc_graph *g = r->prog[main]->graph;
   const struct tc_tensor *x = &g->tensor[id];
-  int k = source_find(s, x->name);
+  int k = tc_stored_find(s, x->name);
   if (k < 0)
     return tc_fail(err, TC_EUSER, "%s has no tensor %s: if it was saved with another "
                    "train.optimizer, train.momentum or train.rows, take its weights alone (another run.out, ckpt.from_state = weights)",
-                   source_path(s), x->name);
-  if (!fits(r, g, x, source_at(s, k)))
+                   tc_stored_path(s), x->name);
+  if (!fits(r, g, x, tc_stored_at(s, k)))
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",
-                   source_path(s), x->name);
+                   tc_stored_path(s), x->name);
   char *p = tc_exec_tensor(r->exec, tc_run_index(r, main), id);
   struct tc_box box[TC_BOXES];
   int n = tc_stored_boxes(x, r->mesh, r->rank, box);
@@ -154,28 +97,28 @@ static int load_tensor(const struct tc_run *r, const struct source *s, int32_t i
 static bool is_state_name(const char *name) { return strncmp(name, "optim.", 6) == 0; }
 
 /* The next checkpoint would lack states that this one has. */
-static int check_kept(const struct source *from, const struct tc_run_state *s, struct tc_err *err)
+static int check_kept(const struct tc_stored *from, const struct tc_run_state *s, struct tc_err *err)
 {
   for (int k = 0; k < tc_ckpt_n(from->ckpt); k++) {
-    const char *name = source_at(from, k)->name;
+    const char *name = tc_stored_at(from, k)->name;
     bool kept = !is_state_name(name);
     for (int i = 0; i < s->n && !kept; i++) kept = strcmp(name, s->tensor[i].name) == 0;
     if (!kept)
       return tc_fail(err, TC_EUSER, "%s has %s, which this run would lose: it was saved with another train.optimizer, train.momentum "
                      "or train.rows. Set them as they were, or take its weights alone (another run.out, ckpt.from_state = weights)",
-                     source_path(from), name);
+                     tc_stored_path(from), name);
   }
   return 0;
 }
 
-/* Whether a load takes a tensor. */
+/* Whether a load takes a tensor. The weights beside adapters may be left out of checkpoints. */
 static bool takes(const struct tc_graph *g, const struct tc_tensor *x, unsigned how)
 {
-  if (how & TC_LOAD_BASE) return is_of_base(g, x);
-  return x->state && x->saved && !is_of_base(g, x) && !(how & TC_LOAD_WEIGHTS && is_of_optimizer(g, x));
+  if (is_of_base(g, x)) return !(how & TC_LOAD_ADAPTERS);
+  return x->state && x->saved && !(how & TC_LOAD_BASE) && !(how & TC_LOAD_WEIGHTS && is_of_optimizer(g, x));
 }
 
-static int load_all(const struct tc_run *r, const struct source *from, unsigned how, struct tc_err *err)
+static int load_all(const struct tc_run *r, const struct tc_stored *from, unsigned how, struct tc_err *err)
 {
   const struct tc_graph *g = r->prog[tc_kinds_of(r->use).first]->graph;
   struct tc_run_state s;
@@ -211,43 +154,26 @@ int tc_run_check_model(const struct tc_run *r, const struct tc_ckpt *c, unsigned
   return rc;
 }
 
-static bool has_adapters(const struct tc_ckpt *c)
-{
-  for (int k = 0; k < tc_ckpt_n(c); k++)
-    if (tc_ends_with(tc_ckpt_at(c, k)->name, ".lora_a")) return true;
-  return false;
-}
-
 int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, unsigned how, struct tc_err *err)
 {
-  const bool alone = *tc_ckpt_meta(c)->base, lora = r->opts.gpt.lora.rank > 0;
-  const bool unread = how & TC_LOAD_BASE ? r->use == TC_TO_TRAIN && how & TC_LOAD_WEIGHTS && !*r->cfg->ckpt_adapter : !lora;
   TC_TRY(tc_run_check_model(r, c, how, err));
-  if (alone && (how & TC_LOAD_BASE || !lora))
+  if (!(how & TC_LOAD_ADAPTERS) && tc_base_noted(c).elsewhere)
     return tc_fail(err, TC_EUSER, "%s has adapters alone, and not the weights beside them: give the checkpoint that the adapters "
                    "belong to, and this one as ckpt.adapter (tercio train) or --adapter (tercio eval, sample)", tc_ckpt_path(c));
-  if (unread && has_adapters(c))
+  if (r->opts.gpt.lora.rank == 0 && tc_has_adapters(c))
     return tc_fail(err, TC_EUSER, "%s has adapters beside its weights, which would be left: tercio ckpt export --merge makes a "
                    "model of both, ckpt.adapter = %.200s goes on from them", tc_ckpt_path(c), tc_ckpt_path(c));
-  return load_all(r, &(struct source){ .ckpt = c }, how, err);
+  return load_all(r, &(struct tc_stored){ .ckpt = c }, how, err);
 }
 
 int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, unsigned how, struct tc_err *err)
 {
-  return load_all(r, &(struct source){ .foreign = f }, how | TC_LOAD_WEIGHTS, err);
+  return load_all(r, &(struct tc_stored){ .foreign = f }, how | TC_LOAD_WEIGHTS, err);
 }
 
 /* ---- the digest of a base ------------------------------------------------------------------------- */
 
-struct digesting { const struct tc_ckpt_tensor *t; uint64_t sum; };
-
-static void digest_part(void *digesting, const struct tc_box *part, const void *value)
-{
-  struct digesting *x = digesting;
-  x->sum += tc_digest_box(x->t, part->start, part->count, value);
-}
-
-static int digest_share(const struct tc_run *r, const struct source *s, uint64_t *digest, struct tc_err *err)
+static int digest_share(const struct tc_run *r, const struct tc_stored *s, uint64_t *digest, struct tc_err *err)
 {
   const struct tc_graph *g = r->prog[tc_kinds_of(r->use).first]->graph;
   *digest = 0;
@@ -255,17 +181,14 @@ static int digest_share(const struct tc_run *r, const struct source *s, uint64_t
     struct tc_box own[TC_BOXES];
     if (!is_of_base(g, &g->tensor[t])) continue;
     const int n = tc_owned_boxes(&g->tensor[t], r->mesh, r->rank, own);
-    const int k = source_find(s, g->tensor[t].name);
-    struct digesting x = { source_at(s, k), 0 };
-    for (int b = 0; b < n; b++) TC_TRY(read_parts(s, k, &own[b], TC_F32, digest_part, &x, err));
-    *digest += x.sum;
+    TC_TRY(tc_stored_digest(digest, s, g->tensor[t].name, own, n, err));
   }
   return 0;
 }
 
 int tc_run_base_digest(const struct tc_run *r, struct tc_ckpt *c, const struct tc_foreign *f, uint64_t *digest, struct tc_err *err)
 {
-  const struct source s = { .ckpt = c, .foreign = c ? NULL : f };
+  const struct tc_stored s = { .ckpt = c, .foreign = c ? NULL : f };
   const int world = r->mesh->world;
   uint64_t share;
   TC_TRY(tc_run_agree(r, digest_share(r, &s, &share, err), err));
@@ -275,14 +198,4 @@ int tc_run_base_digest(const struct tc_run *r, struct tc_ckpt *c, const struct t
   for (int i = 0; i < world; i++) *digest += (uint64_t)all[i];
   free(all);
   return rc;
-}
-
-int tc_run_check_base(const struct tc_run *r, struct tc_ckpt *adapters, uint64_t digest, const char *base, struct tc_err *err)
-{
-  const char *noted = tc_ckpt_meta(adapters)->base;
-  char text[TC_DIGEST_TEXT];
-  uint64_t own;
-  if (*noted) return tc_digest_check(noted, digest, tc_ckpt_path(adapters), base, err);
-  TC_TRY(tc_run_base_digest(r, adapters, NULL, &own, err));      /* it has these weights itself */
-  return tc_digest_check(tc_digest_text(text, own), digest, tc_ckpt_path(adapters), base, err);
 }

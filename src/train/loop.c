@@ -19,10 +19,6 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_run_layout(&t->run, err));
   if (t->run.n_stages > 1) t->own.model_context = t->run.stages[0].context;     /* a checkpoint's model has its stage's */
   if (!*t->run.cfg->run_out) return tc_fail(err, TC_EUSER, "run.out can't be empty: name a folder");
-  const struct tc_config *c = t->run.cfg;
-  if (c->train_lora && !*c->ckpt_from && (!c->ckpt_base || *c->ckpt_adapter))
-    return tc_fail(err, TC_EUSER, "train.lora: no checkpoint would have the weights beside the adapters: ckpt.from = CHECKPOINT "
-                   "names those that a model was trained to, ckpt.base = yes would save random ones");
   TC_TRY(tc_stop_if_read(&t->stop_if, t->run.cfg, err));
   return tc_fault_parse(&t->fault, t->run.cfg->run_fault, t->run.ranks->world, err);
 }
@@ -203,7 +199,7 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_train_data_close(t);
   tc_run_free(&t->run);
   json_decref(t->plan.predicted);
-  TC_FREE(t->out, t->ckpt.lease, t->ckpt.tuned, t->ckpt.loaded);
+  TC_FREE(t->out, t->ckpt.lease, t->ckpt.tuned, t->ckpt.loaded, t->ckpt.base);
   tc_train_tokenizer_free(t);
   TC_FREE(t->ckpt.dir, t);
 }

@@ -8,7 +8,6 @@
 #include "ac_config.h"
 #include "io/ckpt/ckpt.h"
 #include "io/ckpt/owner.h"
-#include "src/foreign/digest.h"
 #include "src/graph/shard_box.h"
 #include "src/token/token.h"
 #include "src/train/parts.h"
@@ -23,7 +22,6 @@ struct tc_train_state {
   struct tc_ckpt_slice *slice;
   int n_slices;
   char *config, *mesh, *nodes, *data;
-  char base[TC_DIGEST_TEXT];     /* what adapters without the weights beside them belong to; else "" */
   char **model;                  /* [run.n_stages]: with the context of each stage */
   int64_t copy;                  /* the last one from the device; 0: none */
 };
@@ -124,7 +122,6 @@ int tc_train_writer_open(struct tc_train *t, struct tc_err *err)
   st->model = tc_calloc((size_t)t->run.n_stages, sizeof *st->model);
   for (int k = 0; k < t->run.n_stages; k++) st->model[k] = tc_model_text(&t->run.stage[k].opts.model);
   st->config = tc_config_text(t->run.cfg);
-  if (t->run.cfg->train_lora && !t->run.cfg->ckpt_base) tc_digest_text(st->base, t->ckpt.base);
   tc_train_tokenizer_find(t);
   st->data = tc_resume_data(t);
   st->mesh = tc_resume_mesh(t);
@@ -175,7 +172,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .config = st->config, .data = st->data, .mesh = st->mesh, .nodes = st->nodes, .system = t->run.opts.system->name,
     .job = t->run.ranks->job, .restart = t->run.ranks->restart,
     .rank_names = (const char *const *)t->run.rank_names, .version = PACKAGE_VERSION, .stack = t->run.stack,
-    .tuned = t->run.tuned, .base = st->base,
+    .tuned = t->run.tuned, .base = t->ckpt.base,
     .loop = loop,
     .attached = { { .name = k->text ? TC_TOKENIZER_FILE : NULL, .data = k->text, .bytes = (int64_t)k->bytes },
                   { .name = k->beside ? TC_BESIDE_FILE : NULL, .data = k->beside, .bytes = k->beside_bytes } },

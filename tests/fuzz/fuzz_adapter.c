@@ -88,18 +88,47 @@ static struct tc_config *config_of(const struct sizes *s)
 
 /* ---- a folder ------------------------------------------------------------------------------ */
 
+enum { OF_F32, OF_BF16, OF_F16, TYPES };
+
 struct adapter {
   struct sizes s;
   int64_t rank;
   struct module module[MODULES];
   int64_t layer[MODULES];
   int n;
+  int type;                                            /* of the file's numbers */
+  const char *note;                                    /* the digest of what they belong to; NULL: none */
   char dir[60];
 };
 
+/* The 16 bits of a number that such a type has: 1 + k / 128, or 1 + k / 1024. */
+static uint16_t bits_of(const struct adapter *a, int module, int which, int64_t row, int64_t col)
+{
+  const unsigned k = (unsigned)(module * 211 + which * 101 + (int)(row * 17 + col * 3));
+  return (uint16_t)(a->type == OF_BF16 ? 0x3f80u | k % 128u : 0x3c00u | k % 1024u);
+}
+
 /* Element (row, column) of A (0) or B (1) of a module. */
-static float value_of(int module, int which, int64_t row, int64_t col)
-{ return (float)(module * 64 + which * 32 + (int)(row % 8) * 4) + 0.0625f * (float)col + 0.001f * (float)(row / 8); }
+static float value_of(const struct adapter *a, int module, int which, int64_t row, int64_t col)
+{
+  const uint16_t bits = bits_of(a, module, which, row, col);
+  if (a->type == OF_BF16) return 1 + (float)(bits & 127) / 128;
+  if (a->type == OF_F16) return 1 + (float)(bits & 1023) / 1024;
+  return (float)(module * 64 + which * 32 + (int)(row % 8) * 4) + 0.0625f * (float)col + 0.001f * (float)(row / 8);
+}
+
+/* Numbers of 16 bits become F16, which no writer here makes: the header's words have as many characters. */
+static void make_half(const char *path)
+{
+  char *text = tc_malloc(MOST), *at = text;
+  const int fd = open(path, O_RDWR);
+  const ssize_t n = pread(fd, text, MOST, 0);
+  TC_ASSERT(fd >= 0 && n > 0);
+  while ((at = memmem(at, (size_t)(text + n - at), "\"BF16\"", 6))) memcpy(at, "\"F16\" ", 6);
+  TC_ASSERT(pwrite(fd, text, (size_t)n, 0) == n);
+  close(fd);
+  free(text);
+}
 
 static void write_weights(struct fuzz *f, const struct adapter *a, int missing, bool more)
 {
@@ -115,7 +144,7 @@ static void write_weights(struct fuzz *f, const struct adapter *a, int missing, 
     snprintf(name[n], sizeof name[n], "base_model.model.%s.%lld.%s.lora_%c.weight",
              a->s.family == 2 ? "transformer.h" : "model.layers",
              (long long)a->layer[i / 2], m->theirs, "AB"[i % 2]);
-    t[n] = (struct tc_st_tensor){ .name = name[n], .dtype = TC_F32, .rank = 2,
+    t[n] = (struct tc_st_tensor){ .name = name[n], .dtype = a->type == OF_F32 ? TC_F32 : TC_BF16, .rank = 2,
                                   .dim = { i % 2 ? m->out : a->rank, i % 2 ? a->rank : m->in } };
     n++;
   }
@@ -127,14 +156,18 @@ static void write_weights(struct fuzz *f, const struct adapter *a, int missing, 
     t[n++] = (struct tc_st_tensor){ .name = others[fuzz_below(f, 4)], .dtype = TC_F32, .rank = 1, .dim = { 1 } };
   }
   snprintf(path, sizeof path, "%s/" WEIGHTS, a->dir);
-  TC_ASSERT(tc_st_create(&w, &bytes, path, t, n, NULL, NULL) == 0);
+  const char *const notes[] = { "format", "pt", a->note ? "tercio.base" : NULL, a->note, NULL };
+  TC_ASSERT(tc_st_create(&w, &bytes, path, t, n, notes, NULL) == 0);
   for (int i = 0; i < n; i++)
     for (int64_t r = 0; r < t[i].dim[0]; r++)
       for (int64_t c = 0; c < (t[i].rank > 1 ? t[i].dim[1] : 1); c++) {
-        const float x = of[i] < 0 ? 1 : value_of(of[i] / 2, of[i] % 2, r, c);
-        TC_ASSERT(tc_output_write(w, &x, sizeof x, NULL) == 0);
+        const float x = of[i] < 0 ? 1 : value_of(a, of[i] / 2, of[i] % 2, r, c);
+        const uint16_t bits = bits_of(a, of[i] / 2, of[i] % 2, r, c);
+        const bool whole = of[i] < 0 || a->type == OF_F32;
+        TC_ASSERT(tc_output_write(w, whole ? (const void *)&x : &bits, whole ? sizeof x : sizeof bits, NULL) == 0);
       }
   TC_ASSERT(tc_output_finish(w, NULL) == 0);
+  if (a->type == OF_F16) make_half(path);
 }
 
 /* Its matrices: some modules, in all layers or in some. */
@@ -145,6 +178,8 @@ static json_t *draw_adapter(struct fuzz *f, struct adapter *a)
   const unsigned which = 1 + (unsigned)fuzz_below(f, (1u << n) - 1), layers = fuzz_below(f, 3) ? 7 : 1 + (unsigned)fuzz_below(f, 7);
   json_t *targets = json_array(), *in = json_array();
   a->rank = draw(f, 1, 5);
+  a->type = (int)draw(f, 0, TYPES - 1);
+  a->note = fuzz_below(f, 2) ? NULL : "00ff12ab34cd56ef";
   for (int64_t l = 0; l < a->s.layers; l++) {
     if (!(layers >> l & 1)) continue;
     json_array_append_new(in, json_integer(l));
@@ -181,6 +216,7 @@ static const char *compare(const struct adapter *a, const struct tc_foreign *x)
   static const int64_t zero[TC_DIMS] = { 0 };
   struct tc_err err;
   if (tc_foreign_n(x) != 2 * a->n) return "another number of matrices";
+  if (strcmp(tc_adapter_base(x), a->note ? a->note : "")) return "another digest of what it belongs to";
   for (int i = 0; i < 2 * a->n; i++) {
     const struct module *m = &a->module[i / 2];
     char name[80];
@@ -193,7 +229,7 @@ static const char *compare(const struct adapter *a, const struct tc_foreign *x)
     float *v = tc_malloc((size_t)(rows * cols) * sizeof *v);
     const char *wrong = tc_foreign_read(x, k, zero, t->dim, v, &err) < 0 ? "it can't be read" : NULL;
     for (int64_t e = 0; e < rows * cols && !wrong; e++)
-      if (v[e] != value_of(i / 2, i % 2, i % 2 ? row_of(a, m, e / cols) : e / cols, e % cols)) wrong = "another value";
+      if (v[e] != value_of(a, i / 2, i % 2, i % 2 ? row_of(a, m, e / cols) : e / cols, e % cols)) wrong = "another value";
     free(v);
     if (wrong) return wrong;
   }
@@ -234,7 +270,7 @@ static const char *check_options(const struct adapter *a, const struct tc_config
 
 /* ---- cases ----------------------------------------------------------------------------------- */
 
-enum damage { WHOLE, TEXT, HEADER, MISSING, MORE, MEMBER, DAMAGES };
+enum damage { WHOLE, TEXT, HEADER, MISSING, MORE, MEMBER, NOTE, DAMAGES };
 
 static void damage_file(struct fuzz *f, const char *dir)
 {
@@ -276,7 +312,9 @@ static int one(struct fuzz *f, const char *dir)
   json_t *o = draw_adapter(f, &a);
   if (!a.n) return json_decref(o), nftw(a.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0;   /* its layers are beyond the model's */
   const enum damage how = (enum damage)fuzz_below(f, DAMAGES);
-  const char *member = how == MEMBER ? set_member(f, o) : NULL, *wrong = NULL;
+  const char *member = how == MEMBER ? set_member(f, o) : how == NOTE ? "tercio.base" : NULL, *wrong = NULL;
+  static const char *const notes[] = { "", "00ff12ab34cd56e", "00ff12ab34cd56eg", "00ff12ab34cd56ef0", "00FF12AB34CD56EF" };
+  if (how == NOTE) a.note = notes[fuzz_below(f, 5)];
   write_weights(f, &a, how == MISSING ? (int)fuzz_below(f, (size_t)(2 * a.n)) : -1, how == MORE);
   char *text = tc_malloc(MOST), *json = json_dumps(o, JSON_INDENT(1)), path[120];
   size_t n = strlen(json);
@@ -290,7 +328,7 @@ static int one(struct fuzz *f, const char *dir)
   const int rc = tc_adapter_open(&x, a.dir, c, &err);
   if (rc == 0) {
     f->accepted++;
-    if (how == MISSING || how == MORE || how == MEMBER) wrong = "it should be refused";
+    if (how == MISSING || how == MORE || how == MEMBER || how == NOTE) wrong = "it should be refused";
     if (!wrong && how != HEADER) wrong = compare(&a, x);
     if (!wrong && how != HEADER) wrong = check_options(&a, c, text, n);
   } else {

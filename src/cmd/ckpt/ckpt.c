@@ -92,12 +92,12 @@ static char *used_config(const struct tc_ckpt_meta *t, const char *path)
 {
   struct tc_err why;
   struct tc_model model;
-  struct tc_config *c = NULL;
-  char word[] = "show", *argv[] = { word, NULL }, *all, *text = NULL;
+  struct tc_config *c;
+  char *all, *text = NULL;
   size_t size;
   bool in_model = false;
-  if (tc_model_parse(&model, t->model, path, &why) < 0 || tc_config_saved(&c, t->config, 1, argv, &why) < 0)
-    return tc_strdup(t->config);
+  if (tc_model_parse(&model, t->model, path, &why) < 0) return tc_strdup(t->config);
+  c = tc_config_as_saved(t->config);
   tc_setup_fill_model(c, &model);
   all = tc_config_text(c);
   FILE *f = open_memstream(&text, &size);

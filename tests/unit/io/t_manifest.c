@@ -360,7 +360,7 @@ static void test_limits(void)
     { "system", 1 << 20, NOT("system") }, { "job", 1 << 20, NOT("job") },
     { "version", 1 << 20, NOT("version") }, { "loop", 1 << 20, NOT("loop") },
     { "config", 1 << 20, NOT("config") }, { "data", 1 << 20, NOT("data") },
-    { "stack", 1 << 20, NOT("stack") }, { "base", 100, NOT("base") }, { "tuned", 1 << 20, NOT("tuned") },
+    { "stack", 1 << 20, NOT("stack") }, { "base", 1 << 20, NOT("base") }, { "tuned", 1 << 20, NOT("tuned") },
     { "nodes", 1 << 20, NOT("nodes") } };
   static const struct { int64_t dim, size; const char *says; } number[] = {
     { 3, INT64_C(1) << 62, "" }, { 3, (INT64_C(1) << 62) + 1, NOT("size") },
