@@ -161,7 +161,7 @@ static int find_time(struct tc_plan *out, struct tc_program **program,
   memcpy(out->time.term_s, w.term_s, sizeof w.term_s);
   for (int t = 0; t < TC_TERMS; t++) out->time.source[t] = tc_plan_source(k, t);
   out->time.tokens_per_s = (double)out->tokens / w.step_s;
-  out->time.mfu = peak > 0 ? tc_model_flops(&out->model) * (double)out->tokens / (w.step_s * peak * out->world) : 0;
+  out->time.mfu = peak > 0 ? out->flops * (double)out->tokens / (w.step_s * peak * out->world) : 0;
   count_bytes(out, program, m, k);
   return 0;
 }
@@ -186,6 +186,7 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
     out->virtual_stages = TC_MAX(o.virtual_stages, 1);
     out->model = o.model;
     out->parameters = tc_model_params(&o.model);
+    out->flops = tc_model_flops(&o.model) + sum.flops;
     out->saved_bytes = 4 * sum.all + (double)tc_dtype_bytes(c->train_state_type) * sum.states;
     out->micro = (int)(out->batch / tc_mesh_size(m, TC_ON_DP) / out->n_mb);
     out->tokens = out->batch * o.model.context;
