@@ -34,20 +34,38 @@ static void convert(void *to, int dtype, const void *from, int64_t n)
   for (int64_t i = 0; i < n && dtype == TC_F32; i++) ((float *)to)[i] = tc_bf16_to_f32(bf16[i]);
 }
 
+/* Part `at` of a box: of dimension `d` up to `each` indices, of those before it one. */
+static struct tc_box part_of(const struct tc_box *box, int d, int64_t each, int64_t at)
+{
+  struct tc_box part = *box;
+  const int64_t along = tc_ceil_div(box->count[d], each), first = at % along * each;
+  part.start[d] += first;
+  part.count[d] = TC_MIN(each, box->count[d] - first);
+  at /= along;
+  for (int k = d - 1; k >= 0; k--) {
+    part.start[k] += at % box->count[k];
+    part.count[k] = 1;
+    at /= box->count[k];
+  }
+  return part;
+}
+
 int tc_stored_parts(const struct tc_stored *s, int k, const struct tc_box *box, int dtype, tc_take_fn *take, void *ctx,
                     struct tc_err *err)
 {
   enum { MOST = 1 << 20 };
   const struct tc_ckpt_tensor *t = tc_stored_at(s, k);
   const bool converts = dtype != t->dtype;
-  const int64_t row = t->rank ? tc_box_elems(t->rank - 1, box->count + 1) : 1, rows = t->rank ? box->count[0] : 1;
-  const int64_t each = TC_MAX(TC_MIN(rows, MOST / TC_MAX(row, 1)), 1);
+  int d = 0;
+  while (d + 1 < t->rank && tc_box_elems(t->rank - d - 1, box->count + d + 1) > MOST) d++;
+  const int64_t row = t->rank ? tc_box_elems(t->rank - d - 1, box->count + d + 1) : 1;
+  const int64_t each = t->rank ? TC_MAX(TC_MIN(box->count[d], MOST / TC_MAX(row, 1)), 1) : 1;
+  const int64_t parts = t->rank ? tc_box_elems(d, box->count) * tc_ceil_div(box->count[d], each) : 1;
   void *read = tc_malloc((size_t)(each * row) * tc_dtype_bytes(t->dtype) + 1);
   void *converted = converts ? tc_malloc((size_t)(each * row) * tc_dtype_bytes(dtype) + 1) : NULL;
   int rc = 0;
-  for (int64_t at = 0; at < rows && rc == 0; at += each) {
-    struct tc_box part = *box;
-    if (t->rank) part.start[0] += at, part.count[0] = TC_MIN(each, rows - at);
+  for (int64_t at = 0; at < parts && rc == 0; at++) {
+    const struct tc_box part = t->rank ? part_of(box, d, each, at) : *box;
     rc = tc_stored_read(s, k, &part, read, err);
     if (rc == 0 && converts) convert(converted, dtype, read, tc_box_elems(t->rank, part.count));
     if (rc == 0) take(ctx, &part, converts ? converted : read);

@@ -13,7 +13,7 @@ int tc_stored_find(const struct tc_stored *s, const char *name);             /* 
 const struct tc_ckpt_tensor *tc_stored_at(const struct tc_stored *s, int k);
 /* A box of tensor k in its own type into dst, dense. As tc_ckpt_read and tc_foreign_read. */
 int tc_stored_read(const struct tc_stored *s, int k, const struct tc_box *box, void *dst, struct tc_err *err);
-/* The same as numbers of a type, of f32 and bf16 either from the other, a part at a time, rows that follow each other, of so few
+/* The same as numbers of a type, of f32 and bf16 either from the other, a part at a time, in the order of the box, of so few
  * that little memory is needed: each is passed to take(ctx, part, values). */
 typedef void tc_take_fn(void *ctx, const struct tc_box *part, const void *value);
 int tc_stored_parts(const struct tc_stored *s, int k, const struct tc_box *box, int dtype, tc_take_fn *take, void *ctx,
