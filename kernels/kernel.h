@@ -103,6 +103,18 @@ static inline int64_t tc_call_qk_elems(const struct tc_view *x, bool keys)
   return x->global[1] * x->dim[3] * (keys ? 1 : x->dim[2] - 2);
 }
 
+/* A part of `whole` along a dimension (add_part, part): `runs` runs of `run` elements that follow each other, which begin `step`
+ * elements after each other, the first of them at element `from`. */
+struct tc_runs { int64_t runs, run, step, from; };
+static inline struct tc_runs tc_call_part(const struct tc_call *c, const struct tc_view *whole, const struct tc_view *part)
+{
+  struct tc_runs p = { 1, 1, 1, 0 };
+  for (int d = 0; d < c->k[1]; d++) p.runs *= whole->dim[d];
+  for (int d = (int)c->k[1] + 1; d < whole->rank; d++) p.run *= whole->dim[d];
+  p.from = c->k[0] * p.run, p.step = whole->dim[c->k[1]] * p.run, p.run *= part->dim[c->k[1]];
+  return p;
+}
+
 /* Whether a cache of keys and values (attn_cache) has a row for each position that a call's queries see: rows for all of a
  * sequence, or, with a window, for it and the call's other new tokens, which are put there before any query reads. */
 static inline bool tc_call_cache_holds(const struct tc_call *c)

@@ -19,6 +19,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/cpu/math.h \
   %D%/cpu/cpu_muon.c \
   %D%/cpu/cpu_norm.c \
+  %D%/cpu/cpu_part.c \
   %D%/cpu/cpu_qk_scale.c \
   %D%/cpu/cpu_rms.c \
   %D%/cpu/cpu_round.c \

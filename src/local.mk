@@ -201,14 +201,22 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/transfer.c \
   %D%/exec/walk.c \
   %D%/exec/timing.c \
+  %D%/foreign/adapter.c \
   %D%/foreign/beside.c \
   %D%/foreign/boxes.c \
+  %D%/foreign/digest.c \
+  %D%/foreign/digest.h \
+  %D%/foreign/stored.c \
+  %D%/foreign/stored.h \
   %D%/foreign/export.c \
+  %D%/foreign/export_adapter.c \
+  %D%/foreign/export_part.c \
   %D%/foreign/foreign.c \
   %D%/foreign/foreign.h \
   %D%/foreign/impl.h \
   %D%/foreign/import.c \
   %D%/foreign/left_out.c \
+  %D%/foreign/merge_adapters.c \
   %D%/foreign/parts.c \
   %D%/foreign/parts.h \
   %D%/foreign/special.c \
@@ -317,6 +325,7 @@ libtercio_ir_a_SOURCES = \
   %D%/program/program.h \
   %D%/program/setup.c \
   %D%/program/setup.h \
+  %D%/program/setup_lora.c \
   %D%/program/setup_parameters.c \
   %D%/program/setup_stages.c \
   %D%/schedule/actions.c \
@@ -364,6 +373,8 @@ libtercio_ir_a_SOURCES = \
   %D%/recipe/stop_if.c \
   %D%/model/self_attention.c \
   %D%/model/build.c \
+  %D%/model/linear.c \
+  %D%/model/lora.c \
   %D%/model/impl.h \
   %D%/model/hf.c \
   %D%/model/hf.def \

@@ -222,6 +222,7 @@ fault_tests = \
 
 # Damaged files, seeded: seconds as a test; fuzz_X.t --seconds 600 --seed N for long.
 fuzz_tests = \
+  %D%/fuzz/fuzz_adapter.t \
   %D%/fuzz/fuzz_chat.t \
   %D%/fuzz/fuzz_config.t \
   %D%/fuzz/fuzz_data.t \
@@ -300,6 +301,7 @@ test_headers = \
 # The longest first.
 script_tests = \
   %D%/mpi/m_eval \
+  %D%/mpi/m_lora \
   %D%/mpi/m_systems \
   %D%/mpi/m_tasks \
   %D%/check-cuda \
@@ -494,6 +496,14 @@ test_files = \
   %D%/oracle/documents.json \
   %D%/oracle/hf_answers.py \
   %D%/oracle/families.json \
+  %D%/oracle/lora.json \
+  %D%/oracle/lora.py \
+  %D%/oracle/peft-gpt2/adapter_config.json \
+  %D%/oracle/peft-gpt2/adapter_model.safetensors \
+  %D%/oracle/peft-llama/adapter_config.json \
+  %D%/oracle/peft-llama/adapter_model.safetensors \
+  %D%/oracle/peft-qwen3/adapter_config.json \
+  %D%/oracle/peft-qwen3/adapter_model.safetensors \
   %D%/oracle/hf-llama/config.json \
   %D%/oracle/hf-llama/model-00001-of-00003.safetensors \
   %D%/oracle/hf-llama/model-00002-of-00003.safetensors \

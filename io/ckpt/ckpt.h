@@ -135,6 +135,7 @@ int tc_ckpt_open(struct tc_ckpt **out, const char *path, struct tc_err *err);
 void tc_ckpt_close(struct tc_ckpt *c);
 const struct tc_ckpt_meta *tc_ckpt_meta(const struct tc_ckpt *c);      /* borrowed */
 const char *tc_ckpt_path(const struct tc_ckpt *c);
+bool tc_ckpt_is_same(const struct tc_ckpt *a, const struct tc_ckpt *b);  /* the same folder, by whatever name */
 int tc_ckpt_n(const struct tc_ckpt *c);
 const struct tc_ckpt_tensor *tc_ckpt_at(const struct tc_ckpt *c, int i);
 int tc_ckpt_find(const struct tc_ckpt *c, const char *name);           /* -1: none */

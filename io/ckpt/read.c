@@ -89,6 +89,8 @@ void tc_ckpt_close(struct tc_ckpt *c)
 
 const struct tc_ckpt_meta *tc_ckpt_meta(const struct tc_ckpt *c) { return &c->m->meta; }
 const char *tc_ckpt_path(const struct tc_ckpt *c) { return c->path; }
+bool tc_ckpt_is_same(const struct tc_ckpt *a, const struct tc_ckpt *b)
+{ return a->folder.dev == b->folder.dev && a->folder.ino == b->folder.ino; }
 int tc_ckpt_n(const struct tc_ckpt *c) { return c->m->n_tensors; }
 
 const struct tc_ckpt_tensor *tc_ckpt_at(const struct tc_ckpt *c, int i)

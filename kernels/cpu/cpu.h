@@ -224,7 +224,9 @@ typedef int64_t tc_cpu_size_fn(struct tc_device *d, const struct tc_call *c);
   /* cpu_attn.c, cpu_attn_bwd.c */ \
   S(ATTN, attn) S(ATTN_BWD, attn_bwd) \
   /* cpu_kv.c */ \
-  K(KV, kv) K(KV_BWD, kv_bwd) K(SPREAD, spread) K(SPREAD_BWD, spread_bwd)
+  K(KV, kv) K(KV_BWD, kv_bwd) K(SPREAD, spread) K(SPREAD_BWD, spread_bwd) \
+  /* cpu_part.c */ \
+  K(ADD_PART, add_part) K(PART, part)
 
 #define DECLARE(op, name) tc_cpu_fn tc_cpu_##name;
 #define DECLARE_BOTH(op, name) tc_cpu_fn tc_cpu_##name; tc_cpu_size_fn tc_cpu_##name##_scratch;

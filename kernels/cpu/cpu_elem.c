@@ -196,7 +196,9 @@ int tc_cpu_normal(struct tc_device *d, const struct tc_call *c)
     for (int64_t j = 0; j < n; j++) {
       at = next_global(y, i + j, at);
       bool pad = c->k[1] > 0 && at / row_elems >= c->k[1];
-      py[j] = pad ? 0.f : c->f[0] * tc_normal(c->rt->seed, (uint32_t)c->k[0], 0, (uint64_t)at);
+      const float x = c->k[2] ? tc_even(tc_uniform(c->rt->seed, (uint32_t)c->k[0], 0, (uint64_t)at))
+                              : tc_normal(c->rt->seed, (uint32_t)c->k[0], 0, (uint64_t)at);
+      py[j] = pad ? 0.f : c->f[0] * x;
     }
     tc_cpu_put(y, i, n, py);
   }

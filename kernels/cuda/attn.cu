@@ -238,4 +238,34 @@ int tc_cuda_spread_bwd(struct tc_device *d, const struct tc_call *c)
   return run_spread(d, &c->out[0], &c->in[0], true, "spread_bwd");
 }
 
-void tc_cuda_load_attn(struct tc_device *d) { tc_load_kernels(d, row_dots, copy_keys, spread, first_keys); }
+/* x: a whole, y: a part of it; back: y is added to it, else taken. A thread has an element of the part. */
+static __global__ void __launch_bounds__(COPY_THREADS)
+part(struct tc_arr x, struct tc_arr y, struct tc_runs p, bool back)
+{
+  const int64_t i = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x;
+  if (i >= p.runs * p.run) return;
+  const int64_t at = i / p.run * p.step + p.from + i % p.run;
+  if (back) tc_put(x, at, tc_get(x, at) + tc_get(y, i));
+  else tc_put(y, i, tc_get(x, at));
+}
+
+static int run_part(struct tc_device *d, const struct tc_call *c, const struct tc_view *x, const struct tc_view *y, bool back,
+                    const char *what)
+{
+  if (y->elems == 0) return 0;
+  TC_LAUNCH(part, tc_blocks(y->elems, COPY_THREADS), dim3(COPY_THREADS), 0, tc_stream(d), tc_arr_of(x), tc_arr_of(y),
+            tc_call_part(c, x, y), back);
+  return tc_cuda_launched(d, what);
+}
+
+int tc_cuda_add_part(struct tc_device *d, const struct tc_call *c)
+{
+  return run_part(d, c, &c->out[0], &c->in[1], true, "add_part");
+}
+
+int tc_cuda_part(struct tc_device *d, const struct tc_call *c)
+{
+  return run_part(d, c, &c->in[0], &c->out[0], false, "part");
+}
+
+void tc_cuda_load_attn(struct tc_device *d) { tc_load_kernels(d, row_dots, copy_keys, spread, part, first_keys); }

@@ -457,7 +457,8 @@ int tc_cuda_tune(struct tc_device *d, const char *known, bool time, void (*again
                  struct tc_err *err);
 /* attn.cu; what its kernels share is in attn.h. */
 enum { TC_CUDA_HEAD_MAX = 256 };
-tc_cuda_fn tc_cuda_attn, tc_cuda_attn_bwd, tc_cuda_kv, tc_cuda_kv_bwd, tc_cuda_spread, tc_cuda_spread_bwd;
+tc_cuda_fn tc_cuda_attn, tc_cuda_attn_bwd, tc_cuda_kv, tc_cuda_kv_bwd, tc_cuda_spread, tc_cuda_spread_bwd, tc_cuda_add_part,
+  tc_cuda_part;
 tc_cuda_size_fn tc_cuda_attn_scratch, tc_cuda_attn_bwd_scratch;
 int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
 /* cudnn.cu: attention by a library. After prepare c->plan is not NULL if it may take the call; `takes`: it does. */

@@ -375,7 +375,7 @@ int tc_cuda_dropout(struct tc_device *d, const struct tc_call *c)
   return run_map(d, c, f, "dropout");
 }
 
-/* As base/base.h's tc_normal, in double. */
+/* As base/base.h's tc_normal, in double; even: tc_even. */
 struct normal {
   enum { inputs = 0 };
   struct place at;
@@ -383,12 +383,14 @@ struct normal {
   uint64_t stream;
   float std;
   int64_t live;                  /* global elements before the padding */
+  bool even;
   __device__ void begin(int64_t i) { at.begin(i); }
   __device__ float operator()(float, float)
   {
     uint32_t x[4];
     const int64_t g = at.next();
     tc_draw(x, now->seed, (uint64_t)g, stream);
+    if (even) return g < live ? std * (1.73205081f * (2 * ((float)(x[0] >> 8) * 0x1p-24f) - 1)) : 0.f;
     const double u1 = ((double)((uint64_t)x[0] << 21 | x[1] >> 11) + 1) * 0x1p-53;
     const double u2 = (double)((uint64_t)x[2] << 21 | x[3] >> 11) * 0x1p-53;
     const float z = (float)(sqrt(-2 * log(u1)) * cos(6.283185307179586476925 * u2));
@@ -406,6 +408,7 @@ int tc_cuda_normal(struct tc_device *d, const struct tc_call *c)
   f.now = tc_cuda_now(d, c->rt);
   f.stream = (uint64_t)(uint32_t)c->k[0] << 32;
   f.std = c->f[0];
+  f.even = c->k[2];
   f.live = c->k[1] > 0 ? c->k[1] * row_elems : INT64_MAX;
   return run_map(d, c, f, "normal");
 }

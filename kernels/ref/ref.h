@@ -68,7 +68,7 @@ static inline int64_t tc_ref_position(const struct tc_call *c, const struct tc_v
   K(ACT, act) K(ACT_BWD, act_bwd) K(GLU, glu) K(GLU_BWD, glu_bwd) K(SOFTCAP, softcap) K(SOFTCAP_BWD, softcap_bwd) \
   /* ref_model.c */ \
   K(EMBED, embed) K(POS, pos) K(LAYERNORM, layernorm) K(MATMUL, matmul) K(ATTN_CACHE, attn_cache) K(ATTN, attn) K(KV, kv) \
-  K(LAYERNORM_BWD, layernorm_bwd) K(ATTN_BWD, attn_bwd) K(KV_BWD, kv_bwd) K(SPREAD, spread) \
+  K(LAYERNORM_BWD, layernorm_bwd) K(ATTN_BWD, attn_bwd) K(KV_BWD, kv_bwd) K(SPREAD, spread) K(ADD_PART, add_part) K(PART, part) \
   K(SPREAD_BWD, spread_bwd) K(EMBED_BWD, embed_bwd) K(POS_BWD, pos_bwd) \
   /* ref_llama.c */ \
   K(RMSNORM, rmsnorm) K(RMSNORM_BWD, rmsnorm_bwd) K(QKNORM, qknorm) K(QKNORM_BWD, qknorm_bwd) K(ROPE, rope) \

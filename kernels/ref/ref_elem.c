@@ -171,7 +171,8 @@ int tc_ref_normal(struct tc_device *d, const struct tc_call *c)
   for (int64_t i = 0; i < y->elems; i++) {
     int64_t at = tc_view_global(y, i);
     bool pad = c->k[1] > 0 && at / row_elems >= c->k[1];
-    double x = tc_normal(c->rt->seed, (uint32_t)c->k[0], 0, (uint64_t)at);
+    double x = c->k[2] ? tc_even(tc_uniform(c->rt->seed, (uint32_t)c->k[0], 0, (uint64_t)at))
+                       : tc_normal(c->rt->seed, (uint32_t)c->k[0], 0, (uint64_t)at);
     tc_ref_put(y, i, pad ? 0 : c->f[0] * x);
   }
   return 0;

@@ -284,6 +284,25 @@ int tc_ref_spread_bwd(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
+int tc_ref_add_part(struct tc_device *d, const struct tc_call *c)
+{
+  const struct tc_view *u = &c->in[1], *y = &c->out[0];
+  const struct tc_runs p = tc_call_part(c, y, u);
+  for (int64_t i = 0; i < u->elems; i++) {
+    const int64_t at = i / p.run * p.step + p.from + i % p.run;
+    tc_ref_put(y, at, tc_ref_get(y, at) + tc_ref_get(u, i));
+  }
+  return 0;
+}
+
+int tc_ref_part(struct tc_device *d, const struct tc_call *c)
+{
+  const struct tc_view *x = &c->in[0], *y = &c->out[0];
+  const struct tc_runs p = tc_call_part(c, x, y);
+  for (int64_t i = 0; i < y->elems; i++) tc_ref_put(y, i, tc_ref_get(x, i / p.run * p.step + p.from + i % p.run));
+  return 0;
+}
+
 /* at: the first element of the key in the cache, which its value follows. */
 static double cache_score(const struct tc_call *c, int64_t n, int64_t h, int64_t at)
 {

@@ -12,6 +12,8 @@ void tc_philox(uint32_t out[4], uint64_t key, uint64_t c0, uint64_t c1);
  * element i of stream (a, b) with key `seed`. */
 float tc_uniform(uint64_t seed, uint32_t a, uint32_t b, uint64_t i);
 float tc_normal(uint64_t seed, uint32_t a, uint32_t b, uint64_t i);
+/* Uniform with deviation 1, between +-sqrt(3): of the same bits as tc_uniform. */
+static inline float tc_even(float uniform) { return 1.73205081f * (2 * uniform - 1); }
 /* 32 bits of element i of stream (a, b) with key `seed`: four elements, the first a multiple of 4, have one Philox block. */
 uint32_t tc_bits(uint64_t seed, uint32_t a, uint32_t b, uint64_t i);
 

@@ -37,8 +37,7 @@ static int read_ranks(struct tc_like_row *r, const json_t *run, const char *path
 
 static int read_run(struct tc_like_row *r, const json_t *run, const char *path, const char *device, struct tc_err *err)
 {
-  char *none[] = { (char *)(uintptr_t)"plan", NULL };
-  TC_TRY(tc_config_saved(&r->cfg, text_of(run, "config"), 1, none, err));
+  r->cfg = tc_config_as_saved(text_of(run, "config"));
   if (!device && *r->cfg->run_plan_device && strcmp(r->cfg->run_plan_device, "auto")) device = r->cfg->run_plan_device;
   if (!device)
     return tc_fail(err, TC_EUSER, "%s: the run names no device (run.plan_device): --device NAME or a file that --calibrate wrote "

@@ -94,6 +94,8 @@ extern const struct tc_flag tc_flags_train[], tc_flags_prove[], tc_flags_plan[],
 
 /* Rows of struct tc_flag for a command's struct with a struct tc_trained m. */
 #define TC_CMD_MODEL_FLAGS(command, tokenizer_help) \
+  { "--adapter PATH", "adapters beside the model: a folder of PEFT, or a checkpoint of a run with train.lora; e.g. --adapter " \
+    "tuned/ckpt", "a folder of PEFT, or a checkpoint", TC_FLAG_TEXT, .field = offsetof(struct command, m.adapter) }, \
   { "--tokenizer FILE", tokenizer_help "; e.g. --tokenizer tokenizer.json", "the path of a tokenizer.json", \
     TC_FLAG_TEXT, .field = offsetof(struct command, m.tokenizer_file) }, \
   { "--rope ORDER", "order of rotary pairs in the files of FOLDER: half (default, Hugging Face's) or interleaved " \

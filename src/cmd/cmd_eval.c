@@ -82,9 +82,10 @@ static void print_json(const struct eval *e)
   const struct tc_exec_memory *m = &e->run.memory;
   json_t *list = json_array();
   for (int i = 0; i < e->run.n_tasks; i++) print_task(list, &e->run.task[i]);
-  tc_out_json(tc_out_object("checkpoint=%s step=%lld ranks=%d memory=%p results=%p", e->m.path, (long long)e->m.step,
-    e->run.launch.ranks->world, tc_out_object("state=%lld scratch=%lld staging=%lld", (long long)m->region[TC_STATE],
-    (long long)m->region[TC_SCRATCH], (long long)m->staging), (void *)list), JSON_INDENT(1));
+  const char *adapter = !e->m.cfg->train_lora ? NULL : e->m.adapter ? e->m.adapter : e->m.path;
+  tc_out_json(tc_out_object("checkpoint=%s step=%lld adapter?=%s ranks=%d memory=%p results=%p", e->m.path,
+    (long long)e->m.step, adapter, e->run.launch.ranks->world, tc_out_object("state=%lld scratch=%lld staging=%lld",
+    (long long)m->region[TC_STATE], (long long)m->region[TC_SCRATCH], (long long)m->staging), (void *)list), JSON_INDENT(1));
 }
 
 static void print_tables(const struct eval *e)

@@ -11,7 +11,7 @@
 struct sample {
   struct tc_trained m;
   struct tc_tokenizer *bytes;          /* where the model has no tokenizer; owned */
-  const char *prompt, *file;
+  const char *prompt, *file, *chat;
   int64_t seed;
   bool json;
   struct tc_sampling how;
@@ -35,6 +35,9 @@ const struct tc_flag tc_flags_sample[] = {
     TC_FLAG_TEXT, FIELD(prompt) },
   { "--prompts FILE", "one prompt per line, all at once; e.g. --prompts prompts.txt", "a file", TC_FLAG_TEXT,
     FIELD(file) },
+  { "--chat [TEMPLATE]", "a prompt is what the user says, or a line of a FILE.jsonl a conversation, as tercio data --chat reads "
+    "it: they become the text of the chat template beside the tokenizer, or of TEMPLATE, and the answer ends with its turn; "
+    "e.g. --chat --prompt 'Who are you?'", NULL, TC_FLAG_TEXT, FIELD(chat) },
   { "--n N", "sequences of each prompt (default 1); e.g. --n 3", "the sequences of a prompt, 1 to 256", TC_FLAG_WHOLE,
     FIELD(prompts.copies), 1, TC_PROMPTS },
   { "--tokens N", "new tokens of a sequence, at most (default: 200, or what the model's context has room for); e.g. "
@@ -95,11 +98,11 @@ static void take_token(void *ctx, int64_t i, int32_t token)
 {
   struct listener *l = ctx;
   if (!l->keeps) return;
-  if (l->shows && !l->begun && l->x->prompt) fputs(l->x->prompt, stdout);
+  if (l->shows && !l->begun && l->x->prompt && !l->x->chat) fputs(l->x->prompt, stdout);
   l->begun = true;
   struct tc_ids *made = &l->x->made[i];
   TC_APPEND(made->id, made->n, made->cap, (uint32_t)token);
-  if (!l->shows || token == l->x->how.end) return;
+  if (!l->shows || tc_sample_ends(&l->x->how, token)) return;
   if (!l->decoder) l->decoder = decoder_behind(l->x, i);
   put_token(l->decoder, (uint32_t)token, stdout);
   fflush(stdout);
@@ -112,7 +115,7 @@ static int run_rank(int rank, void *sample, struct tc_err *err)
   struct tc_forward *f = NULL;
   const struct tc_forward_args args = {
     .cfg = l->cfg, .ranks = l->ranks, .rank_names = l->rank_names, .rank = rank, .hub = l->hub, .path = x->m.path,
-    .foreign = x->m.foreign, .use = TC_TO_SAMPLE, .mpi = l->mpi && l->mpi_world > 1,
+    .foreign = x->m.foreign, .adapter = x->m.adapter, .peft = x->m.peft, .use = TC_TO_SAMPLE, .mpi = l->mpi && l->mpi_world > 1,
     .prefill = tc_sample_prefill(&x->how, x->prompts.prompt, x->prompts.n, l->cfg->model_context),
     .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct listener listener = { x, rank == 0, rank == 0 && x->prompts.n == 1 && !x->json, false, NULL };
@@ -129,16 +132,17 @@ static int run_rank(int rank, void *sample, struct tc_err *err)
 static void put_made(const struct sample *x, int64_t i, struct tc_decoder *d, FILE *f)
 {
   for (size_t k = 0; k < x->made[i].n; k++)
-    if ((int32_t)x->made[i].id[k] != x->how.end) put_token(d, x->made[i].id[k], f);
+    if (!tc_sample_ends(&x->how, (int32_t)x->made[i].id[k])) put_token(d, x->made[i].id[k], f);
   put_end(d, f);
 }
 
+/* The prompt and what came after it; of a conversation the answer alone. */
 static void put_sequence(const struct sample *x, int64_t i, FILE *f)
 {
   const struct tc_prompt *p = &x->prompts.prompt[i];
-  struct tc_decoder *d = tc_decoder_new(x->bytes ? x->bytes : x->m.tokenizer, false);
-  tc_decoder_begin(d);
-  for (int64_t k = 0; k < p->n; k++) put_token(d, (uint32_t)p->token[k], f);
+  struct tc_decoder *d = x->chat ? decoder_behind(x, i) : tc_decoder_new(x->bytes ? x->bytes : x->m.tokenizer, false);
+  if (!x->chat) tc_decoder_begin(d);
+  for (int64_t k = 0; k < p->n && !x->chat; k++) put_token(d, (uint32_t)p->token[k], f);
   put_made(x, i, d, f);
 }
 
@@ -199,7 +203,7 @@ int tc_cmd_sample(int argc, char **argv)
     rc = tc_fail(&err, TC_EUSER, "give --prompt TEXT, or --prompts FILE with a prompt a line");
   if (rc == 0) rc = tc_trained_open(&x.m, &err);
   if (rc == 0 && !x.m.tokenizer) x.bytes = tc_tokenizer_of_bytes();
-  if (rc == 0) rc = tc_prompts_read(&x.prompts, &x.how, &x.m, x.prompt, x.file, &err);
+  if (rc == 0) rc = tc_prompts_read(&x.prompts, &x.how, &x.m, x.chat, x.prompt, x.file, &err);
   x.made = tc_calloc((size_t)TC_MAX(x.prompts.n, 1), sizeof *x.made);
   if (rc == 0) rc = tc_launch_find(&x.launch, x.m.cfg, &err);
   const struct tc_ranks *k = x.launch.ranks;

@@ -216,13 +216,20 @@ int tc_config_new(struct tc_config **out, int argc, char **argv, struct tc_err *
   return rc;
 }
 
+struct tc_config *tc_config_as_saved(const char *text)
+{
+  struct tc_config *c = defaults();
+  struct tc_err why;
+  c->data_order = TC_ORDER_DRAWS;          /* of runs from before this option was saved */
+  tc_ini_read(c, text, strlen(text), "", true, &why);
+  return c;
+}
+
 int tc_config_saved(struct tc_config **out, const char *text, int argc, char **argv,
                     struct tc_err *err)
 {
-  struct tc_config *c = defaults();
+  struct tc_config *c = tc_config_as_saved(text);
   *out = NULL;
-  c->data_order = TC_ORDER_DRAWS;          /* of runs from before this option was saved */
-  tc_ini_read(c, text, strlen(text), "", true, err);
   int rc = read_args(c, argc, argv, err);
   if (rc == 0) *out = c;
   else tc_config_free(c);

@@ -69,6 +69,8 @@ int tc_config_new(struct tc_config **out, int argc, char **argv, struct tc_err *
  * options; they are checked. */
 int tc_config_saved(struct tc_config **out, const char *text, int argc, char **argv,
                     struct tc_err *err);
+/* Local. The same without flags; owned by the caller. */
+struct tc_config *tc_config_as_saved(const char *text);
 void tc_config_free(struct tc_config *c);
 /* The configuration as INI text, every key; owned by the caller. It reads back as it is, but for
  * strings that were put into *c without tc_config_is_plain. */

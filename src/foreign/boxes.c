@@ -69,7 +69,7 @@ static bool tied_head(const struct tc_foreign *x, struct tc_foreign_part *head)
 static bool is_optional(const struct tc_foreign *x, int i)
 {
   const char *const gpt2[] = { ".attn.bias", ".attn.masked_bias" }, *const rotary[] = { ".rotary_emb.inv_freq" };
-  const bool is_rotary = x->model.rope_theta > 0;
+  const bool is_rotary = !tc_hf_is_gpt2(&x->model);
   const char *const *ends = is_rotary ? rotary : gpt2, *name = tc_st_files_at(x->st, i)->name;
   if (x->form == TC_FORM_OURS) return strncmp(name, "optim.", 6) == 0;
   if (i == tc_foreign_index(x, HEAD)) return true;
@@ -95,7 +95,7 @@ static int check_tensors(const struct tc_foreign *x, struct tc_err *err)
     if (!used[i] && !is_optional(x, i))
       rc = tc_fail(err, TC_EUSER, "%s: tensor %.100s does not belong to %s: another model", x->file,
                    tc_st_files_at(x->st, i)->name,
-                   x->model.rope_theta < 0 ? "GPT-2" : tc_hf_architecture(&x->model, err));
+                   tc_hf_is_gpt2(&x->model) ? "GPT-2" : tc_hf_architecture(&x->model, err));
   if (rc == 0 && tied_head(x, &head)) rc = find_place(x, &head, &p, err);
   free(used);
   return rc;
@@ -107,6 +107,18 @@ int tc_foreign_list(struct tc_foreign *x, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "%s has %d tensors, fewer than a model of %lld layers", x->file,
                    tc_st_files_n(x->st), (long long)x->model.layers);
   x->n_parts = tc_foreign_parts(&x->part, &x->model, x->form, x->interleaved);
+  tc_foreign_tensors(x);
+  return check_tensors(x, err);
+}
+
+int tc_foreign_check_part(const struct tc_foreign *x, const struct tc_foreign_part *t, struct tc_err *err)
+{
+  struct place p = { 0 };
+  return find_place(x, t, &p, err);
+}
+
+void tc_foreign_tensors(struct tc_foreign *x)
+{
   x->tensor = tc_calloc((size_t)x->n_parts + 1, sizeof *x->tensor);
   x->first = tc_calloc((size_t)x->n_parts + 1, sizeof *x->first);
   for (int i = 0; i < x->n_parts; i++) {
@@ -118,7 +130,6 @@ int tc_foreign_list(struct tc_foreign *x, struct tc_err *err)
     x->first[x->n++] = i;
   }
   x->first[x->n] = x->n_parts;
-  return check_tensors(x, err);
 }
 
 /* ---- boxes ------------------------------------------------------------------------- */

@@ -14,126 +14,34 @@ enum { BATCH = 1 << 18 };         /* elements written at a time */
 #define CONFIG "config.json"
 #define INDEX "model.safetensors.index.json"
 
-struct export {
-  const struct tc_export_opts *o;
-  struct tc_ckpt *c;
-  struct tc_model model;
-  int64_t saved_end;              /* data.end_token of the run; below 0: none */
-  struct tc_special special;    /* format hf */
-  int n_tensors, files;
-  int64_t bytes;                  /* of tensors written */
-  float *whole; int whole_is;     /* the tensor in memory, and its number; owned */
-  char **made; int n_made, cap_made;    /* complete files of the folder, which a later failure removes; owned */
-};
-
-/* Writes n values in the export's type; bf16[n] is scratch. */
-static int put_values(struct export *x, struct tc_output *f, const float *v, int64_t n,
-                      uint16_t *bf16, struct tc_err *err)
+/* What is to be merged, or that nothing is: a model's files have no adapters. */
+static int check_merge(struct tc_export *x, struct tc_err *err)
 {
-  int64_t bytes = n * (int64_t)tc_dtype_bytes(x->o->dtype);
-  x->bytes += bytes;
-  if (x->o->dtype == TC_F32) return tc_output_write(f, v, bytes, err);
-  for (int64_t i = 0; i < n; i++) bf16[i] = tc_f32_to_bf16(v[i]);
-  return tc_output_write(f, bf16, bytes, err);
-}
-
-/* ---- the model's tensors in another order ------------------------------------------- */
-
-/* The checkpoint's tensor, which must be f32 and of the model's size. */
-static int find_tensor(const struct export *x, const struct tc_foreign_part *t, struct tc_err *err)
-{
-  int k = tc_ckpt_find(x->c, t->ours);
-  if (k < 0)
-    return tc_fail(err, TC_EUSER, "%s has no tensor %s: not a checkpoint of this program's GPT",
-                   x->c->path, t->ours);
-  const struct tc_ckpt_tensor *ct = tc_ckpt_at(x->c, k);
-  if (ct->dtype != TC_F32 || tc_box_elems(ct->rank, ct->dim) != t->elems)
-    return tc_fail(err, TC_EUSER, "%s: tensor %s is not the f32 tensor of %lld elements that its "
-                   "model (%s) has", x->c->path, t->ours, (long long)t->elems,
-                   x->c->m->meta.model);
-  return k;
-}
-
-/* Reads tensor k of the checkpoint into x->whole, where the next part of it finds it. */
-static int read_whole(struct export *x, int k, int64_t elems, struct tc_err *err)
-{
-  const int64_t zero[TC_DIMS] = {0};
-  if (x->whole && x->whole_is == k) return 0;
-  free(x->whole);
-  x->whole = tc_malloc((size_t)elems * sizeof *x->whole);
-  x->whole_is = k;
-  return tc_ckpt_read(x->c, k, zero, tc_ckpt_at(x->c, k)->dim, x->whole, err);
-}
-
-static int put_part(struct export *x, struct tc_output *f, const struct tc_foreign_part *t, enum tc_form form,
-                    struct tc_err *err)
-{
-  int k = find_tensor(x, t, err);
-  if (k < 0) return k;
-  const int64_t elems = tc_foreign_elems(t);
-  float *out = tc_malloc(BATCH * sizeof *out);
-  uint16_t *bf16 = tc_malloc(BATCH * sizeof *bf16);
-  int rc = 0;
-  if (tc_foreign_same_order(t, form)) {
-    struct tc_ckpt_walk w;
-    tc_ckpt_walk_new(&w, x->c, k, 0, elems);
-    while (rc == 0 && (rc = tc_ckpt_walk_next(&w, err)) == 1) {
-      rc = 0;
-      for (int64_t i = 0; i < w.n && rc == 0; i += BATCH)
-        rc = put_values(x, f, (float *)w.buf + i, TC_MIN(BATCH, w.n - i), bf16, err);
-    }
-    tc_ckpt_walk_free(&w);
-  } else {
-    struct tc_foreign_walk w = { .t = t, .form = form };
-    rc = read_whole(x, k, t->elems, err);
-    for (int64_t at = 0; at < elems && rc == 0; at += BATCH) {
-      int64_t n = TC_MIN(BATCH, elems - at);
-      for (int64_t i = 0; i < n; i++) out[i] = x->whole[tc_foreign_next(&w)];
-      rc = put_values(x, f, out, n, bf16, err);
-    }
-  }
-  TC_FREE(out, bf16);
-  x->n_tensors++;
-  return rc;
-}
-
-/* What the run's options say besides the model: its end token, and max_position_embeddings of the config.json that it
- * came from. */
-static void read_saved(struct export *x)
-{
-  char word[] = "export", *argv[] = { word };
-  struct tc_config *cfg;
-  struct tc_err why;
-  x->saved_end = -1;
-  if (tc_config_saved(&cfg, x->c->m->meta.config, 1, argv, &why) < 0) return;
-  x->model.positions = cfg->model_positions;
-  x->saved_end = cfg->data_end_token;
-  tc_config_free(cfg);
+  const bool has = x->n_adapters > 0;
+  if (x->o->merge && !has) return tc_fail(err, TC_EUSER, "%s has no adapters: there is nothing to --merge", x->c->path);
+  if (!x->o->merge && has)
+    return tc_fail(err, TC_EUSER, "%s has adapters: --format peft writes them, and --merge adds them to the weights beside them",
+                   x->c->path);
+  return has ? tc_export_base(x, err) : 0;
 }
 
 /* All parts of the model's tensors; the checkpoint must have as many, which bounds memory. */
-static int list_parts(struct export *x, struct tc_foreign_part **out, enum tc_form form, struct tc_err *err)
+static int list_parts(struct tc_export *x, struct tc_foreign_part **out, enum tc_form form, struct tc_err *err)
 {
   struct tc_err why;
   *out = NULL;
-  TC_TRY(tc_model_parse(&x->model, x->c->m->meta.model, x->c->path, err));
-  const int64_t mup = x->model.mup;
-  x->model.logit_divisor *= tc_model_width(&x->model);   /* all that muP is once a model is trained */
-  x->model.mup = -1;
-  read_saved(x);
-  const char *architecture = tc_hf_architecture(&x->model, &why);
-  if (!architecture)
-    return tc_fail(err, TC_EUSER, "%s: %s%s; --format safetensors can store it", x->c->path, why.text,
-                   mup > 0 ? " (model.mup divides logits)" : "");
+  TC_TRY(tc_export_model(x, err));
+  TC_TRY(tc_export_adapters(x, err));
+  TC_TRY(check_merge(x, err));
   if (form == TC_FORM_LLMC && !tc_model_is_plain(&x->model))
     return tc_fail(err, TC_EUSER, "%s is a %s (norm_eps %g); llm.c's files can store only GPT-2 (norm_eps 1e-05); "
-                   "--format hf can store it", x->c->path, architecture, (double)x->model.norm_eps);
-  if (x->model.layers > tc_ckpt_n(x->c))
+                   "--format hf can store it", x->c->path, tc_hf_architecture(&x->model, &why), (double)x->model.norm_eps);
+  if (x->model.layers > tc_ckpt_n(x->base ? x->base : x->c))
     return tc_fail(err, TC_EUSER, "%s has %d tensors, fewer than a model of %lld layers",
-                   x->c->path, tc_ckpt_n(x->c), (long long)x->model.layers);
+                   x->c->path, tc_ckpt_n(x->base ? x->base : x->c), (long long)x->model.layers);
   int n = tc_foreign_parts(out, &x->model, form, false);
   for (int i = 0; i < n; i++) {
-    int rc = find_tensor(x, &(*out)[i], err);
+    int rc = tc_export_find(x, &(*out)[i], err);
     if (rc < 0) return rc;
   }
   return n;
@@ -149,35 +57,12 @@ struct shards {
   int64_t bytes;
 };
 
-/* A file beside the weights: the bytes, then `end`. */
-static int write_bytes(struct export *x, const char *name, const char *text, int64_t bytes, const char *end,
-                       struct tc_err *err)
-{
-  struct tc_output *f;
-  char *path = tc_sprintf("%s/%s", x->o->out, name);
-  int rc = tc_output_new(&f, path, &(struct tc_output_opts){ .flag = "-o" }, err);
-  if (rc == 0) rc = tc_output_write(f, text, bytes, err);
-  if (rc == 0) rc = tc_output_write(f, end, (int64_t)strlen(end), err);
-  rc = tc_output_end(f, rc, err);
-  if (rc == 0) TC_APPEND(x->made, x->n_made, x->cap_made, path);
-  else free(path);
-  return rc;
-}
-
-/* A text, which it frees, as a file of its own. */
-static int write_text(struct export *x, const char *name, char *text, struct tc_err *err)
-{
-  const int rc = write_bytes(x, name, text, (int64_t)strlen(text), "\n", err);
-  free(text);
-  return rc;
-}
-
 /* Divides the tensors over files of at most `most` bytes, or of one tensor that is larger, as transformers fills
  * and names them. */
-static void make_shards(struct shards *s, const struct export *x, const struct tc_foreign_part *t, int n, int64_t most,
+static void make_shards(struct shards *s, const struct tc_export *x, const struct tc_foreign_part *t, int n, int64_t most,
                         struct tc_pool *pool)
 {
-  const bool gpt2 = x->model.rope_theta < 0;
+  const bool gpt2 = tc_hf_is_gpt2(&x->model);
   int64_t in_file = 0;
   s->tensor = tc_calloc((size_t)n + 1, sizeof *s->tensor);
   s->first = tc_calloc((size_t)n + 2, sizeof *s->first);
@@ -202,19 +87,19 @@ static void make_shards(struct shards *s, const struct export *x, const struct t
       : tc_sprintf("%s/model-%05d-of-%05d.safetensors", x->o->out, f + 1, s->n);
 }
 
-static int write_index(struct export *x, const struct shards *s, struct tc_err *err)
+static int write_index(struct tc_export *x, const struct shards *s, struct tc_err *err)
 {
   json_t *map = json_object();
   for (int f = 0; f < s->n; f++)
     for (int i = s->first[f]; i < s->first[f + 1]; i++)
       json_object_set_new(map, s->tensor[i].name, json_string(tc_base_name(s->path[f])));
   json_t *o = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)s->bytes, "weight_map", map);
-  const int rc = write_text(x, INDEX, json_dumps(o, JSON_INDENT(2)), err);
+  const int rc = tc_export_text(x, INDEX, json_dumps(o, JSON_INDENT(2)), err);
   json_decref(o);
   return rc;
 }
 
-static int write_shard(struct export *x, const struct shards *s, int file, const struct tc_foreign_part *t,
+static int write_shard(struct tc_export *x, const struct shards *s, int file, const struct tc_foreign_part *t,
                        struct tc_err *err)
 {
   const char *const notes[] = { "format", "pt", NULL };
@@ -222,30 +107,22 @@ static int write_shard(struct export *x, const struct shards *s, int file, const
   struct tc_output *f;
   int64_t bytes;
   int rc = tc_st_create(&f, &bytes, s->path[file], s->tensor + from, end - from, notes, err);
-  for (int i = from; i < end && rc == 0; i++) rc = put_part(x, f, &t[i], TC_FORM_HF, err);
+  for (int i = from; i < end && rc == 0; i++) rc = tc_export_part(x, f, &t[i], TC_FORM_HF, err);
   TC_ASSERT(rc < 0 || tc_output_bytes(f) == bytes);
   rc = tc_output_end(f, rc, err);
   if (rc == 0) TC_APPEND(x->made, x->n_made, x->cap_made, tc_strdup(s->path[file]));
   return rc;
 }
 
-/* Whether a file may be made at this path: none may be there, nor is one made in a checkpoint. */
-static int check_free(const struct export *x, const char *path, struct tc_err *err)
-{
-  const struct tc_output_kept kept = { x->c->path, "a checkpoint" };
-  const struct tc_output_opts o = { .flag = "-o", .kept = &kept, .n_kept = 1, .instead = "give another -o" };
-  return tc_output_check(path, &o, err);
-}
-
 /* Checks that the folder has no model yet: files of two models must not be mixed. */
-static int check_folder(const struct export *x, struct tc_err *err)
+static int check_folder(const struct tc_export *x, struct tc_err *err)
 {
   const char *const names[] = { CONFIG, INDEX, "model.safetensors" };
   enum { NAMES = sizeof names / sizeof *names };
   const int beside = x->special.n_files;
   for (int i = 0; i < beside + NAMES; i++) {
     char *path = tc_sprintf("%s/%s", x->o->out, i < beside ? x->special.file[i].name : names[i - beside]);
-    const int rc = check_free(x, path, err);
+    const int rc = tc_export_free(x, path, err);
     free(path);
     TC_TRY(rc);
   }
@@ -254,19 +131,19 @@ static int check_folder(const struct export *x, struct tc_err *err)
 
 /* Writes the weights, their index, the files beside them, then config.json: a folder without config.json is not
  * loaded. */
-static int write_files(struct export *x, const struct shards *s, const struct tc_foreign_part *t, struct tc_err *err)
+static int write_files(struct tc_export *x, const struct shards *s, const struct tc_foreign_part *t, struct tc_err *err)
 {
   for (int f = 0; f < s->n; f++) TC_TRY(write_shard(x, s, f, t, err));
   if (s->n > 1) TC_TRY(write_index(x, s, err));
   for (int i = 0; i < x->special.n_files; i++) {
     const struct tc_beside *b = &x->special.file[i];
-    TC_TRY(write_bytes(x, b->name, b->text, b->bytes, "", err));
+    TC_TRY(tc_export_bytes(x, b->name, b->text, b->bytes, "", err));
   }
   const char *type = x->o->dtype == TC_F32 ? "float32" : "bfloat16";
-  return write_text(x, CONFIG, tc_hf_text(&x->model, x->special.ids, 0, type), err);
+  return tc_export_text(x, CONFIG, tc_hf_text(&x->model, x->special.ids, 0, type), err);
 }
 
-static int write_folder(struct export *x, const struct tc_foreign_part *t, int n, struct tc_err *err)
+static int write_folder(struct tc_export *x, const struct tc_foreign_part *t, int n, struct tc_err *err)
 {
   struct tc_pool *pool = tc_pool_new();
   struct shards s = {0};
@@ -283,7 +160,7 @@ static int write_folder(struct export *x, const struct tc_foreign_part *t, int n
   return rc;
 }
 
-static int export_hf(struct export *x, struct tc_err *err)
+static int export_hf(struct tc_export *x, struct tc_err *err)
 {
   struct tc_foreign_part *t;
   int n = list_parts(x, &t, TC_FORM_HF, err), rc = TC_MIN(n, 0);
@@ -308,18 +185,18 @@ static int cmp_llmc(const void *a, const void *b)
 }
 
 /* Writes the rows of zeros by which llm.c pads the vocabulary. */
-static int put_padding(struct export *x, struct tc_output *f, int64_t elems, struct tc_err *err)
+static int put_padding(struct tc_export *x, struct tc_output *f, int64_t elems, struct tc_err *err)
 {
   float *zero = tc_calloc(BATCH, sizeof *zero);
   uint16_t *bf16 = tc_calloc(BATCH, sizeof *bf16);
   int rc = 0;
   for (int64_t at = 0; at < elems && rc == 0; at += BATCH)
-    rc = put_values(x, f, zero, TC_MIN(BATCH, elems - at), bf16, err);
+    rc = tc_export_values(x, f, zero, TC_MIN(BATCH, elems - at), bf16, err);
   TC_FREE(zero, bf16);
   return rc;
 }
 
-static int export_llmc(struct export *x, struct tc_err *err)
+static int export_llmc(struct tc_export *x, struct tc_err *err)
 {
   struct tc_foreign_part *t;
   struct tc_output *f = NULL;
@@ -328,7 +205,7 @@ static int export_llmc(struct export *x, struct tc_err *err)
   const struct tc_model *m = &x->model;
   struct tc_llmc_sizes sizes = { m->context, m->vocab, m->layers, m->heads, m->hidden,
                                  tc_llmc_padded(m->vocab) };
-  if (rc == 0) rc = check_free(x, x->o->out, err);
+  if (rc == 0) rc = tc_export_free(x, x->o->out, err);
   if (rc == 0) rc = tc_output_new(&f, x->o->out, &(struct tc_output_opts){ .flag = "-o" }, err);
   if (rc == 0) {
     qsort(t, (size_t)n, sizeof *t, cmp_llmc);
@@ -336,7 +213,7 @@ static int export_llmc(struct export *x, struct tc_err *err)
     rc = tc_output_write(f, head, sizeof head, err);
   }
   for (int i = 0; i < n && rc == 0; i++) {
-    rc = put_part(x, f, &t[i], TC_FORM_LLMC, err);
+    rc = tc_export_part(x, f, &t[i], TC_FORM_LLMC, err);
     if (rc == 0 && t[i].llmc == TC_LLMC_WTE)
       rc = put_padding(x, f, (sizes.padded_vocab - m->vocab) * m->hidden, err);
   }
@@ -347,7 +224,7 @@ static int export_llmc(struct export *x, struct tc_err *err)
 /* ---- the checkpoint's own names ---------------------------------------------------- */
 
 /* Writes a tensor in its own type, or f32 as bf16. */
-static int put_plain(struct export *x, struct tc_output *f, int tensor, struct tc_err *err)
+static int put_plain(struct tc_export *x, struct tc_output *f, int tensor, struct tc_err *err)
 {
   const struct tc_ckpt_tensor *t = tc_ckpt_at(x->c, tensor);
   bool turn = t->dtype == TC_F32 && x->o->dtype == TC_BF16;
@@ -358,7 +235,7 @@ static int put_plain(struct export *x, struct tc_output *f, int tensor, struct t
   while ((rc = tc_ckpt_walk_next(&w, err)) == 1) {
     if (turn) {
       bf16 = tc_realloc(bf16, (size_t)w.n * sizeof *bf16);
-      rc = put_values(x, f, w.buf, w.n, bf16, err);
+      rc = tc_export_values(x, f, w.buf, w.n, bf16, err);
     } else {
       int64_t bytes = w.n * (int64_t)tc_dtype_bytes(t->dtype);
       x->bytes += bytes;
@@ -372,7 +249,7 @@ static int put_plain(struct export *x, struct tc_output *f, int tensor, struct t
   return TC_MIN(rc, 0);
 }
 
-static int export_plain(struct export *x, struct tc_err *err)
+static int export_plain(struct tc_export *x, struct tc_err *err)
 {
   struct tc_ckpt *c = x->c;
   struct tc_st_tensor *st = tc_calloc((size_t)tc_ckpt_n(c) + 1, sizeof *st);
@@ -392,7 +269,7 @@ static int export_plain(struct export *x, struct tc_err *err)
     memcpy(st[n].dim, t->dim, sizeof t->dim);
     index[n++] = i;
   }
-  int rc = check_free(x, x->o->out, err);
+  int rc = tc_export_free(x, x->o->out, err);
   if (rc == 0) rc = tc_st_create(&f, &bytes, x->o->out, st, n, notes, err);
   for (int i = 0; i < n && rc == 0; i++) rc = put_plain(x, f, index[i], err);
   TC_FREE(st, index);
@@ -404,12 +281,13 @@ static int export_plain(struct export *x, struct tc_err *err)
 
 int tc_foreign_export(struct tc_exported *r, const struct tc_export_opts *o, struct tc_err *err)
 {
-  static int (*const run[])(struct export *, struct tc_err *) = {
-    [TC_FORM_OURS] = export_plain, [TC_FORM_HF] = export_hf, [TC_FORM_LLMC] = export_llmc };
+  static int (*const run[])(struct tc_export *, struct tc_err *) = {
+    [TC_FORM_OURS] = export_plain, [TC_FORM_HF] = export_hf, [TC_FORM_LLMC] = export_llmc,
+    [TC_FORM_PEFT] = tc_export_peft };
   int rc = 0;
   bool again = true;
   for (int i = 0; i < TC_CKPT_STEPS && again; i++) {
-    struct export x = { .o = o };
+    struct tc_export x = { .o = o, .saved_end = -1 };
     TC_TRY(tc_ckpt_open_held(&x.c, o->path, err));
     rc = tc_ckpt_settle(x.c, o->path, run[o->form](&x, err), &again, err);
     if (rc == 0)
@@ -417,7 +295,9 @@ int tc_foreign_export(struct tc_exported *r, const struct tc_export_opts *o, str
         .files = x.files, .bytes = x.bytes, .tokenizer = x.special.tokenizer,
         .beside = x.special.beside, .end = x.special.ids.end };
     tc_special_free(&x.special);
-    free(x.whole);
+    TC_FREE(x.whole, x.hf, x.adapter);
+    tc_config_free(x.cfg);
+    if (x.base != x.c) tc_ckpt_close(x.base);
     tc_ckpt_close(x.c);
   }
   return rc;

@@ -8,8 +8,10 @@
  * read by several threads.
  *
  * Files, in reading order: parts.[ch] (which rows of which of our tensors each of theirs is), foreign.c (which file,
- * which model), boxes.c (its tensors); special.c (tokens that begin and end texts), beside.c (files that are kept as they
- * are), left_out.c (what a checkpoint does not keep), import.c (a checkpoint made of it), export.c (of a checkpoint, their files). */
+ * which model), boxes.c (its tensors); adapter.c (PEFT's adapters), digest.[ch] (what they belong to), stored.[ch] (weights, from a
+ * checkpoint or from here); special.c (tokens that begin and end texts), beside.c (files that are kept as they are), left_out.c
+ * (what a checkpoint does not keep), import.c (a checkpoint made of it), export.c (of a checkpoint, their files), with
+ * export_adapter.c, export_part.c and merge_adapters.c. */
 #ifndef TC_FOREIGN_H
 #define TC_FOREIGN_H
 
@@ -51,6 +53,17 @@ int tc_foreign_find(const struct tc_foreign *f, const char *name);           /* 
 int tc_foreign_read(const struct tc_foreign *f, int i, const int64_t *start, const int64_t *count, float *dst,
                     struct tc_err *err);
 
+/* ---- adapters of PEFT (adapter.c) ---- */
+
+/* Whether the path is a folder with PEFT's adapter_config.json. */
+bool tc_adapter_is(const char *path);
+/* Opens the adapter of a folder for the model that cfg has the sizes of, and gives cfg its train.lora* (tc_setup_take_lora). Its
+ * weights are those of the adapters. TC_EUSER: cfg contradicts, or the folder has what adapters here don't. *out is owned by the
+ * caller. */
+int tc_adapter_open(struct tc_foreign **out, const char *path, struct tc_config *cfg, struct tc_err *err);
+/* The digest of the weights that they belong to (digest.h), which tc_foreign_export notes; "": it is not known. Borrowed. */
+const char *tc_adapter_base(const struct tc_foreign *f);
+
 /* ---- a checkpoint from which a run can start, made of another program's model ---- */
 
 struct tc_import_opts {           /* borrowed */
@@ -74,9 +87,11 @@ void tc_left_out_say(const char *dir, const json_t *left_out);
 /* ---- a checkpoint's weights as files of other programs ---- */
 
 struct tc_export_opts {           /* borrowed */
-  const char *path, *out;         /* a checkpoint or a folder of them; the file or, for TC_FORM_HF, folder to write */
+  const char *path, *out;         /* a checkpoint or a folder of them; the file or, for TC_FORM_HF and _PEFT, folder to write */
   enum tc_form form;
   int dtype;                      /* of fp32 tensors: TC_F32 or TC_BF16 */
+  bool merge;                     /* adapters are added to the weights beside them */
+  const char *base;               /* ... which are in this checkpoint; NULL: in itself, or in the one that it notes */
   bool optimizer;                 /* TC_FORM_OURS: with the optimizer's state */
   int64_t shard_bytes;            /* TC_FORM_HF: the most of a file; 0: one file */
 };

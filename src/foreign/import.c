@@ -267,6 +267,9 @@ static int save(struct import *x, struct tc_err *err)
 static int import(struct import *x, struct tc_err *err)
 {
   const char *dir = x->o->out;
+  if (x->o->cfg->train_lora)
+    return tc_fail(err, TC_EUSER, "ckpt import makes the weights that adapters stand beside: leave train.lora out; the run that "
+                   "has it names them as ckpt.from, and PEFT's folder as ckpt.adapter");
   TC_TRY(tc_foreign_open(&x->from, x->o->path, x->o->rope, x->o->cfg, err));
   TC_TRY(no_steps(dir, err));     /* before anything is changed; and again when we own the folder */
   TC_TRY(take_folder(x, err));

@@ -1,7 +1,9 @@
 /* parts.c - names, shapes and orders of tensors in other programs, as tables. */
 #include "src/foreign/parts.h"
 #include "src/model/hf.h"
+#include "src/model/transformer.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Sizes are letters: C the hidden size, F the MLP's width, U = 2 F, A all heads' elements, K those of the heads of
@@ -176,10 +178,10 @@ static void list_add(struct list *l, const struct row *r, int64_t layer, bool in
 
 int tc_foreign_parts(struct tc_foreign_part **out, const struct tc_model *m, enum tc_form form, bool interleaved)
 {
-  const bool rotary = m->rope_theta > 0;
+  const bool rotary = !tc_hf_is_gpt2(m);
   const struct row *table = rotary ? llama : gpt2;
   const int n = rotary ? LLAMA_ROWS : GPT2_ROWS;
-  struct list l = { .m = m, .form = form, .rotary = rotary, .fused = form == TC_FORM_HF && rotary && tc_hf_is_fused(m) };
+  struct list l = { .m = m, .form = form, .rotary = rotary, .fused = form == TC_FORM_HF && !tc_hf_has_parts(m) };
   int i = 0;
   l.part = *out = tc_calloc((size_t)((m->layers + 1) * n + 1), sizeof **out);
   for (; !table[i].layer; i++) list_add(&l, &table[i], 0, interleaved);
@@ -188,6 +190,56 @@ int tc_foreign_parts(struct tc_foreign_part **out, const struct tc_model *m, enu
     for (i = first; table[i].layer; i++) list_add(&l, &table[i], k, interleaved);
   for (; i < n; i++) list_add(&l, &table[i], 0, interleaved);
   return l.n;
+}
+
+/* ---- adapters ------------------------------------------------------------------------------- */
+
+#define ADAPTER "base_model.model."
+
+/* A and B of a matrix of theirs. B has the rows of its matrix: all of ours, in the order of theirs, or a part in our order. */
+static void adapters_of(struct tc_foreign_part ab[2], const struct tc_foreign_part *t, const char *part, int64_t rank, bool gpt2)
+{
+  const int n = (int)(strlen(t->ours) - strlen(".weight")), n_hf = (int)(strlen(t->hf) - strlen(".weight"));
+  const int outs = t->row_dims, ins = t->our_rank - outs;
+  for (int i = 0; i < 2; i++) {
+    struct tc_foreign_part *x = &ab[i];
+    *x = *t;
+    snprintf(x->ours, sizeof x->ours, "%.*s%s.lora_%c", n, t->ours, part, "ab"[i]);
+    snprintf(x->hf, sizeof x->hf, ADAPTER "%s%.*s.lora_%c.weight", gpt2 ? "transformer." : "", n_hf, t->hf, "AB"[i]);
+    x->linear = x->interleaved = false;
+    x->rows = i ? t->rows : rank;
+    x->cols = i ? rank : t->cols;
+    x->elems = x->rows * x->cols;
+  }
+  struct tc_foreign_part *a = &ab[0], *b = &ab[1];
+  a->map = '=', a->row_dims = 1, a->our_rank = 1 + ins;
+  a->our_dim[0] = rank;
+  memcpy(a->our_dim + 1, t->our_dim + outs, (size_t)ins * sizeof *a->our_dim);
+  b->our_rank = outs + 1;
+  b->our_dim[outs] = rank;
+  if (!*part) return;
+  b->our_dim[outs == 3] = t->map == 'q' ? t->group : 1;
+  b->map = '=';
+}
+
+int tc_adapter_parts(struct tc_foreign_part **out, const struct tc_model *m, int64_t rank)
+{
+  struct tc_foreign_part *all;
+  const int n = tc_foreign_parts(&all, m, TC_FORM_HF, false);
+  int k = 0;
+  *out = tc_calloc((size_t)n * 2 + 1, sizeof **out);
+  for (int i = 0, end; i < n; i = end) {
+    for (end = i + 1; end < n && !strcmp(all[end].ours, all[i].ours);) end++;
+    for (int of = end - i, p = 0; p < of && all[i].rank == 2 && !strncmp(all[i].ours, "h.", 2); p++, k += 2)
+      adapters_of(*out + k, &all[i + p], tc_lora_part(of - 1, p), rank, tc_hf_is_gpt2(m)), (*out)[k].of = (*out)[k + 1].of = i + p;
+  }
+  free(all);
+  return k;
+}
+
+char *tc_adapter_module(const struct tc_foreign_part *a)
+{
+  return tc_sprintf("%.*s", (int)(strlen(a->hf) - strlen(ADAPTER) - strlen(".lora_A.weight")), a->hf + strlen(ADAPTER));
 }
 
 void tc_foreign_hf_shape(const struct tc_foreign_part *t, int64_t dim[2])

@@ -15,11 +15,11 @@
 #include "io/formats/llmc.h"
 #include "src/model/model.h"
 
-enum tc_form { TC_FORM_OURS, TC_FORM_HF, TC_FORM_LLMC };
+enum tc_form { TC_FORM_OURS, TC_FORM_HF, TC_FORM_LLMC, TC_FORM_PEFT };   /* PEFT: adapters alone */
 
 /* One of their tensors, and which rows of ours it is. */
 struct tc_foreign_part {
-  char ours[48], hf[80];          /* names; hf without the "transformer." that may lead GPT-2's */
+  char ours[48], hf[96];          /* names; hf without the "transformer." that may lead GPT-2's */
   int64_t rows, cols;             /* of theirs, before it is transposed; a vector has one column */
   int rank;                       /* of theirs */
   int64_t elems;                  /* of ours */
@@ -31,6 +31,7 @@ struct tc_foreign_part {
   bool interleaved;               /* its rotary order */
   int llmc;                       /* enum tc_llmc_tensor */
   int64_t layer;                  /* 0 outside of layers */
+  int of;                         /* of an A or a B: which of the parts of TC_FORM_HF its matrix is */
 };
 
 /* All parts of a complete model, in the order of its layers; those of one tensor are adjacent. TC_FORM_OURS: one
@@ -40,6 +41,12 @@ int tc_foreign_parts(struct tc_foreign_part **out, const struct tc_model *m, enu
 static inline int64_t tc_foreign_elems(const struct tc_foreign_part *t) { return t->rows * t->cols; }
 /* The shape that HF gives it: dim[rank]. */
 void tc_foreign_hf_shape(const struct tc_foreign_part *t, int64_t dim[2]);
+
+/* The matrices A and B of the adapters that all matrices of the layers may have, in pairs, as PEFT and we name and order them. An
+ * owned array; returns the number. m is complete and has a class of Hugging Face. */
+int tc_adapter_parts(struct tc_foreign_part **out, const struct tc_model *m, int64_t rank);
+/* The name in PEFT of the module that an A is beside: owned by the caller. */
+char *tc_adapter_module(const struct tc_foreign_part *a);
 
 /* The row of ours that this row of theirs is. */
 int64_t tc_foreign_row(const struct tc_foreign_part *t, enum tc_form form, int64_t row);

@@ -71,7 +71,7 @@ static int take_tokenizer(struct tc_tokenizer **t, struct tc_special *s, const s
 struct tc_hf_ids tc_special_ids(const struct tc_tokenizer *t, const struct tc_model *m, bool own_vocab, int64_t saved_end)
 {
   enum { GPT2_END = TC_GPT2_VOCAB - 1 };
-  const bool gpt2 = m->rope_theta < 0;
+  const bool gpt2 = tc_hf_is_gpt2(m);
   const struct tc_ids *begin = t ? tc_tokenizer_begin(t) : NULL;
   struct tc_hf_ids ids = { begin && begin->n ? (int64_t)begin->id[0] : -1, t ? tc_tokenizer_end_of_text(t) : -1 };
   if (ids.begin >= m->vocab) ids.begin = -1;             /* tokens that the model does not have */

@@ -154,7 +154,7 @@ int tc_eval_rank(int rank, void *eval, struct tc_err *err)
   const struct tc_launch *l = &e->launch;
   const struct tc_forward_args args = {
     .cfg = l->cfg, .ranks = l->ranks, .rank_names = l->rank_names, .rank = rank, .hub = l->hub, .path = e->model->path,
-    .foreign = e->model->foreign, .use = TC_TO_EVALUATE,
+    .foreign = e->model->foreign, .adapter = e->model->adapter, .peft = e->model->peft, .use = TC_TO_EVALUATE,
     .documents = asks_questions(e), .mpi = l->mpi && l->mpi_world > 1,
     .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct tc_forward *x = NULL;

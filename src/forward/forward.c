@@ -5,6 +5,7 @@
  * loss head left them; each element has one owner (tc_owned_boxes), and a sum over all ranks, in which the others have
  * zeros, hands them out. */
 #include "src/forward/impl.h"
+#include "src/foreign/digest.h"
 #include "src/graph/shard_box.h"
 
 #include <stdlib.h>
@@ -35,19 +36,58 @@ void tc_forward_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64
   }
 }
 
-static int load(void *ctx, struct tc_ckpt *c, struct tc_err *err)
+/* A model, with adapters of its own if it has some. */
+static int load_all(void *ctx, struct tc_ckpt *c, struct tc_err *err)
 {
   return tc_run_load(&((struct tc_forward *)ctx)->run, c, TC_LOAD_OTHER_CONTEXT, err);
+}
+
+static int load_base(void *ctx, struct tc_ckpt *c, struct tc_err *err)
+{
+  return tc_run_load(&((struct tc_forward *)ctx)->run, c, TC_LOAD_OTHER_CONTEXT | TC_LOAD_BASE, err);
+}
+
+static int load_adapters(void *ctx, struct tc_ckpt *c, struct tc_err *err)
+{
+  return tc_run_load(&((struct tc_forward *)ctx)->run, c, TC_LOAD_OTHER_CONTEXT | TC_LOAD_ADAPTERS, err);
+}
+
+/* Whether adapters of the path a->adapter, which note what they belong to, can be beside what was loaded: base, or a->foreign. */
+static int check_base(const struct tc_run *r, const struct tc_forward_args *a, const char *known, struct tc_ckpt *base,
+                      struct tc_err *err)
+{
+  uint64_t digest = 0;
+  if (*known) TC_TRY(tc_run_base_digest(r, base, a->foreign, &digest, err));
+  return tc_base_check(known, a->adapter, digest, a->path, base && tc_has_adapters(base), err);
+}
+
+static int add_adapters(struct tc_forward *x, const struct tc_forward_args *a, struct tc_ckpt *base, struct tc_err *err)
+{
+  const struct tc_run *r = &x->run;
+  struct tc_ckpt *c = NULL;
+  if (a->peft) {
+    TC_TRY(check_base(r, a, tc_adapter_base(a->peft), base, err));
+    return tc_run_agree(r, tc_run_load_foreign(r, a->peft, TC_LOAD_ADAPTERS, err), err);
+  }
+  TC_TRY(tc_ckpt_load_from(&c, a->adapter, load_adapters, x, r->world, r->rank_names, err));
+  const int rc = base && tc_ckpt_is_same(base, c) ? 0 : check_base(r, a, tc_base_noted(c).digest, base, err);
+  tc_ckpt_close(c);
+  return rc;
 }
 
 static int load_weights(struct tc_forward *x, const struct tc_forward_args *a, struct tc_err *err)
 {
   const struct tc_run *r = &x->run;
   struct tc_ckpt *c = NULL;
-  if (a->foreign) return tc_run_agree(r, tc_run_load_foreign(r, a->foreign, err), err);
-  TC_TRY(tc_ckpt_load_from(&c, a->path, load, x, r->world, r->rank_names, err));
+  int rc;
+  if (a->foreign) rc = tc_run_agree(r, tc_run_load_foreign(r, a->foreign, a->adapter ? TC_LOAD_BASE : 0, err), err);
+  else rc = tc_ckpt_load_from(&c, a->path, a->adapter ? load_base : load_all, x, r->world, r->rank_names, err);
+  if (rc == 0 && a->adapter) rc = add_adapters(x, a, c, err);
+  if (rc == 0 && r->rank == 0 && r->opts.gpt.lora.rank)
+    tc_log("adapters of rank %lld, scale %.4g, beside the model: %s", (long long)r->opts.gpt.lora.rank,
+           (double)r->opts.gpt.lora.factor, a->adapter ? a->adapter : "its own");
   tc_ckpt_close(c);
-  return 0;
+  return rc;
 }
 
 int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, struct tc_err *err)

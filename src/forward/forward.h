@@ -22,6 +22,8 @@ struct tc_forward_args {
   bool mpi;
   const char *path;                  /* a checkpoint, or a folder of checkpoints; or */
   const struct tc_foreign *foreign;  /* another program's model, of which cfg has the sizes; NULL: path */
+  const char *adapter;               /* adapters beside it: a checkpoint's, or ... ; NULL: none */
+  const struct tc_foreign *peft;     /* ... PEFT's; NULL: a checkpoint's */
   enum tc_use use;               /* TC_TO_EVALUATE, or TC_TO_SAMPLE: then the mesh has dp = 1 */
   int64_t prefill;                   /* TC_TO_SAMPLE: tokens of a prompt at once */
   bool documents;                    /* TC_TO_EVALUATE: several texts may share a sequence */

@@ -127,6 +127,13 @@ int32_t tc_sample_pick(const struct tc_sampling *s, const float *logits, int64_t
   return token;
 }
 
+bool tc_sample_ends(const struct tc_sampling *s, int32_t token)
+{
+  int i = 0;
+  while (i < s->n_ends && s->end[i] != token) i++;
+  return i < s->n_ends;
+}
+
 /* ---- sequences -------------------------------------------------------------------------------- */
 
 /* The prompt and the new tokens. Those from number `base` on are within the context, `fed` of them in the cache. */
@@ -199,7 +206,7 @@ static int choose(struct state *t, int64_t b, struct tc_err *err)
   const double u = (double)((uint64_t)r[1] << 21 | r[0] >> 11) * 0x1p-53;
   const int32_t token = tc_sample_pick(s, t->logits, known, u, t->order);
   q->token[q->n++] = token;
-  q->done = ++q->made == s->tokens || token == s->end;
+  q->done = ++q->made == s->tokens || tc_sample_ends(s, token);
   t->token(t->ctx, b, token);
   return 0;
 }

@@ -15,7 +15,8 @@ struct tc_sampling {
   double top_p;                  /* only the most likely tokens that together have this probability; 1: all */
   uint64_t seed;
   int64_t tokens;                /* new ones of each sequence, at most; 1 or more */
-  int32_t end;                   /* a sequence ends after this token; -1: none does */
+  int32_t end[2];                /* [n_ends]: a sequence ends after each of these tokens, which is not part of its text */
+  int n_ends;
   bool window;                   /* a text that exceeds the context goes on from its last half; false: TC_EUSER */
   int64_t known;                 /* ids below this may be chosen; 0: the model's vocabulary */
 };
@@ -27,6 +28,9 @@ int64_t tc_sample_bad_logit(const float *logits, int64_t n);
 /* Local, pure. The next token by logits[n], of which none is bad, and a random number `u` in [0, 1). `order` has room
  * for n. Of equal logits the lower id comes first. */
 int32_t tc_sample_pick(const struct tc_sampling *s, const float *logits, int64_t n, double u, int32_t *order);
+
+/* Local, pure. Whether a sequence ends after this token. */
+bool tc_sample_ends(const struct tc_sampling *s, int32_t token);
 
 /* A sequence's prompt, of 1 token or more. */
 struct tc_prompt { const int32_t *token; int64_t n; };
@@ -52,9 +56,11 @@ struct tc_prompts {
 };
 
 /* Local. Adds the prompt `text` or, if that is NULL, those of `file`, one a line; and sets what sampling knows of the
- * model's tokens, and how many are new, if *how does not say. TC_EUSER: none, too many, empty ones, tokens beyond the
- * model's vocabulary. To be freed even after an error. */
-int tc_prompts_read(struct tc_prompts *out, struct tc_sampling *how, const struct tc_trained *m, const char *text,
+ * model's tokens, and how many are new, if *how does not say. chat: each is what the user says, or if the file's name ends in
+ * .jsonl a conversation (shards/chat.h), in the text of the chat template of this name, "" for that of the model's tokenizer; NULL:
+ * plain text. TC_EUSER: none, too many, empty ones, tokens beyond the model's vocabulary, no such template or conversation. To be
+ * freed even after an error. */
+int tc_prompts_read(struct tc_prompts *out, struct tc_sampling *how, const struct tc_trained *m, const char *chat, const char *text,
                     const char *file, struct tc_err *err);
 void tc_prompts_free(struct tc_prompts *p);
 

@@ -91,6 +91,7 @@ struct tc_attr {
   union {
     int64_t index;               /* any of these: kernels receive it as k[0] */
     int64_t sequence;            /* attention, rope: tokens per sequence */
+    int64_t first;               /* part, add_part: the first index of the part */
     int64_t vocab;               /* rowmax, sumexp: columns without padding */
     int64_t site;                /* dropout: the site's number in the model */
     int64_t stream;              /* normal, updates with states in bf16: the stream of random numbers */
@@ -99,6 +100,7 @@ struct tc_attr {
     int64_t second;              /* either of these: kernels receive it as k[1] */
     int64_t rows;                /* normal: rows without padding; 0: all */
     int64_t piece;               /* attention, kv: which piece of the groups, from 0 */
+    int64_t along;               /* part, add_part: the dimension that is divided */
     int64_t outputs;             /* muon: dimensions that are rows (graph/matrices.h) */
   };
   union {
@@ -106,6 +108,7 @@ struct tc_attr {
     int64_t window;              /* attention: how many keys a query sees at most, its own included; 0: all before it */
     int64_t rotary;              /* rope: the first so many elements of a head turn; 0: all */
     int64_t act;                 /* act, glu: enum tc_act_fn */
+    int64_t uniform;             /* normal: 1: uniform instead, of the same deviation */
     int64_t cut;                 /* muon: 1 + the dimension that holds several matrices; 0: none */
   };
   const float *freq;             /* rope: [rotary / 2] radians from position to position; in the graph's pool */
@@ -153,6 +156,8 @@ struct tc_param {
   uint8_t kind;                  /* how it is updated: enum tc_update */
   uint8_t state_dtype;           /* of its states, if the master is fp32; else they have the master's */
   bool frozen;                   /* never: it has no gradient and no state */
+  bool base;                     /* what adapters stand beside, which is frozen always */
+  bool uniform;                  /* begins uniform, not normal, with the deviation init_std */
   uint8_t outputs, cut;          /* of a layer's matrices: graph/matrices.h; outputs 0: it is another parameter */
   float decay, lr;               /* what train.weight_decay and train.lr are multiplied by */
   float width;                   /* muP's ratio of widths (model.mup), 1 without it; tc_update_width says what it does to lr and decay */

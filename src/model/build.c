@@ -1,7 +1,6 @@
 /* build.c - a model's program so far: tensors, parameters and nodes that are added to it. */
 #include "src/model/impl.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,14 +42,16 @@ int32_t tc_build_param(struct tc_build *b, const char *layer, const char *name, 
   struct tc_param p = { .init_std = std, .init_value = value, .decay = rank > 1, .lr = 1, .width = 1,
                         .unit = g->cur_unit, .state_dtype = (uint8_t)b->o->state_dtype };
   p.store = p.use = p.acc_lay = p.update = tc_layout_r();
-  const bool only = b->o->dtype == TC_F64 || b->o->inference;
+  const bool base = b->o->lora.rank > 0 && !b->adapter;
+  const bool only = b->o->dtype == TC_F64 || b->o->inference || (base && !(b->o->lora.base_copy && b->o->dtype == TC_BF16));
+  p.base = p.frozen = base;
   p.master = tc_build_state(b, "", full, only ? b->o->dtype : TC_F32, TC_CLS_PARAM, rank, dim, id);
   p.weight = p.master;
   if (b->o->dtype == TC_BF16 && !only) {
     p.weight = tc_build_state(b, "use.", full, TC_BF16, TC_CLS_PARAM, rank, dim, id);
     g->tensor[p.master].cls = TC_CLS_OPT;
   }
-  g->tensor[p.master].saved = true;
+  g->tensor[p.master].saved = !base || b->o->lora.saves_base;
   p.state[0] = p.state[1] = p.acc = p.grad = p.tied_acc = p.tied_grad = -1;
   p.name = g->tensor[p.master].name;
   g->param[id] = p;
@@ -74,30 +75,6 @@ struct tc_build_inputs tc_build_with_starts(const struct tc_build *b, int n_in, 
   x.in[x.n++] = b->g->starts;
   x.rule = rule;
   return x;
-}
-
-/* The product and the bias are two ops: a partial product is summed first. With muP a matrix between two widths that grow
- * (Yang et al., "Tensor programs V", 2022, table 8) begins smaller and changes slower in wider models. */
-int32_t tc_build_linear(struct tc_build *b, int32_t x, const char *layer, const char *name,
-                        const struct tc_product *p, bool biased, float std)
-{
-  char *wn = tc_sprintf("%s.weight", name), *bn = tc_sprintf("%s.bias", name);
-  char *yn = tc_sprintf("%s%s", layer, name);
-  const float width = tc_model_width(b->m);
-  const int32_t w = tc_build_param(b, layer, wn, p->w_rank, p->w, std / sqrtf(width), 0);
-  b->g->param[b->g->tensor[w].param].width = width;
-  const int32_t bias = biased ? tc_build_param(b, layer, bn, p->b_rank, p->w, 0, 0) : -1;
-  struct tc_param *matrix = &b->g->param[b->g->tensor[w].param];
-  matrix->outputs = (uint8_t)p->b_rank, matrix->cut = (uint8_t)p->cut;
-  if (biased) b->g->param[b->g->tensor[bias].param].decay = 0;
-  int32_t y = tc_build_node(b, TC_OP_MATMUL, 2, (int32_t[]){ x, w }, yn, b->o->dtype, p->y_rank, p->y);
-  tc_node_rule(b->g, tc_build_last(b), p->rule);
-  if (biased) {
-    y = tc_build_node(b, TC_OP_BIAS, 2, (int32_t[]){ y, bias }, yn, b->o->dtype, p->y_rank, p->y);
-    tc_node_rule(b->g, tc_build_last(b), p->bias_rule);
-  }
-  TC_FREE(wn, bn, yn);
-  return y;
 }
 
 int32_t tc_build_gain(struct tc_build *b, const char *layer, const char *name, int rank, const int64_t *dim)

@@ -19,8 +19,10 @@ int tc_hf_read(struct tc_model *m, const char *path, struct tc_err *err);
 /* The name of the class that computes what this complete model does: its family's, else another one. NULL with the option
  * in *err that has another value in that of its family. */
 const char *tc_hf_architecture(const struct tc_model *m, struct tc_err *err);
-/* Whether that class has queries, keys and values in one matrix, and gate and up in one. */
-bool tc_hf_is_fused(const struct tc_model *m);
+/* Whether that class, or if there is none its family's, has queries, keys and values, and gate and up, as matrices of their own. */
+bool tc_hf_has_parts(const struct tc_model *m);
+/* Whether it is GPT-2's: learned positions, and tensors by other names and turned. */
+bool tc_hf_is_gpt2(const struct tc_model *m);
 /* The tokens that begin and end a text; below 0: unknown, which is null in the file. */
 struct tc_hf_ids { int64_t begin, end; };
 /* config.json of a complete model that has an architecture; owned by the caller. dtype: float32 or bfloat16. */

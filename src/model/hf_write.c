@@ -193,7 +193,8 @@ static const struct tc_hf_class *the_class(const struct tc_model *m)
   return k ? k : own;
 }
 
-bool tc_hf_is_fused(const struct tc_model *m) { return the_class(m)->fused; }
+bool tc_hf_has_parts(const struct tc_model *m) { return !the_class(m)->learned && !the_class(m)->fused; }
+bool tc_hf_is_gpt2(const struct tc_model *m) { return the_class(m)->learned; }
 
 static void set_ids(json_t *o, struct tc_hf_ids ids)
 {

@@ -13,6 +13,7 @@ struct tc_build {
   const float *freq[2];          /* of rotary positions in full and in sliding layers; NULL: positions are learned */
   int64_t pad_v;                 /* the vocabulary as stored */
   uint32_t drops;                /* dropout sites so far: the key of each one's mask */
+  bool adapter;                  /* a new parameter is an adapter's */
 };
 
 /* build.c. A new tensor that a node is to make. */
@@ -43,9 +44,13 @@ struct tc_product {
   int64_t w[TC_DIMS], y[TC_DIMS];
   int cut;                       /* 1 + the dimension of w that holds several matrices (graph/matrices.h); 0: none */
 };
-/* A product of x [N, inputs] and a new weight, and a new bias if `biased`. */
+/* linear.c. A product of x [N, inputs] and a new weight, what its adapters add, and a new bias if `biased`. */
 int32_t tc_build_linear(struct tc_build *b, int32_t x, const char *layer, const char *name,
                         const struct tc_product *p, bool biased, float std);
+
+/* lora.c. y, the product of x by the matrix of this name, and what its adapters add to it: y itself if it has none. */
+int32_t tc_build_adapters(struct tc_build *b, int32_t x, int32_t y, const char *layer, const char *name,
+                          const struct tc_product *p);
 
 /* What an RMS norm adds to its gain; a new gain; a norm of x [N, C]. */
 static inline float tc_build_shift(const struct tc_build *b) { return b->m->norm == TC_RMS_NORM_1P ? 1 : 0; }

@@ -3,7 +3,7 @@
  * In: keys of a run file, a config.json, or the text in a checkpoint's manifest. Out: sizes from which the program
  * is built (transformer.h). Files in reading order: field.def (a row per field), family.def (a row per family), model.[ch],
  * rope.c, model_text.c (checkpoints' texts), hf.[ch] (the same from a config.json), transformer.[ch] (the forward pass) with
- * impl.h, build.c and self_attention.c; optim.[ch], which appends the update after
+ * impl.h, build.c, lora.c, linear.c and self_attention.c; optim.[ch], which appends the update after
  * src/passes/grad.c, and makes the programs that initialise and refresh weights.
  *
  * Enums are those of src/config/options.def. A field that is 0 is not given: the preset's, the family's or a default

@@ -192,7 +192,7 @@ void tc_optim_init(struct tc_graph *g)
     int64_t rows = t->pad_dim == 0 ? t->dim[0] : 0;
     struct tc_node *n = tc_node_new(g, random ? TC_OP_NORMAL : TC_OP_FILL, 0, NULL, 1, &w);
     update_node(g, i, n);
-    if (random) n->attr.std = g->param[i].init_std;
+    if (random) n->attr.std = g->param[i].init_std, n->attr.uniform = g->param[i].uniform;
     else n->attr.factor = g->param[i].init_value;
     n->attr.stream = stream(g->param[i].name);
     n->attr.rows = rows;

@@ -8,6 +8,16 @@
 #include "src/graph/graph.h"
 #include "src/model/model.h"
 
+/* Adapters of low rank (lora.c). */
+struct tc_lora {
+  int64_t rank;                  /* 0: none */
+  const char *rows;              /* patterns of names of matrices, with blanks or commas between; "": all; borrowed */
+  float factor;                  /* of what they add */
+  float dropout;                 /* of what they read */
+  bool base_copy;                /* the weights beside them, which are frozen, are stored in fp32, too, where dtype is bf16 */
+  bool saves_base;               /* those are in checkpoints */
+};
+
 struct tc_build_opts {
   int64_t batch;                 /* global batch in sequences */
   int dtype;                     /* of weights and activations in forward and backward */
@@ -27,10 +37,21 @@ struct tc_build_opts {
   bool keys;                     /* attention has keys and values of all tokens in a tensor of their own (op.def) */
   int64_t key_pieces;            /* with keys, above 1: attention is in so many pieces (op.def), which divide the groups */
   bool documents;                /* attention within documents, positions from their beginning: the input `starts` */
+  struct tc_lora lora;
 };
 
 /* Local. The rows of a vocabulary as embeddings and head store it, which `tp` ranks split. */
 int64_t tc_stored_vocab(int64_t vocab, int64_t tp);
+
+/* Local. Whether the patterns of a tc_lora choose the matrix of this name. */
+bool tc_lora_has(const char *rows, const char *name);
+/* Local. The names of the matrices of a layer that may have adapters, with blanks between them; m is complete. Owned by the
+ * caller. */
+char *tc_lora_names(const struct tc_model *m, int64_t layer);
+/* Local. What is added to a matrix's name for part i of those that it holds (graph/matrices.h: cut); NULL: there are fewer. */
+const char *tc_lora_part(int cut, int i);
+/* Local. TC_EUSER: one of the patterns matches no matrix. */
+int tc_lora_check(const struct tc_model *m, const char *rows, struct tc_err *err);
 
 /* Local. Appends the parameters (state, layouts R) and the forward program up to g->loss, the mean loss in nats per
  * token; with new_tokens up to g->logits. */

@@ -306,6 +306,17 @@ static void grad_kv(struct gctx *c, int32_t dkv) { add_in_place(c, TC_OP_KV_BWD,
 
 static void grad_spread(struct gctx *c, int32_t dy) { emit1(c, TC_OP_SPREAD_BWD, 0, 1, &dy, NULL); }
 
+/* The sum's gradient is that of x, and in the part that of u. */
+static void grad_add_part(struct gctx *c, int32_t dy)
+{
+  char l[TC_RULE_MAX][TC_DIMS + 1];
+  tc_rule_parse(c->g, c->fwd, l);
+  char *r = tc_sprintf("%s->%s", l[0], l[1]);
+  emit1(c, TC_OP_PART, 1, 1, &dy, r);
+  add_grad(c, in(c, 0), dy);
+  free(r);
+}
+
 static void grad_sumexp(struct gctx *c, int32_t ds)
 {
   emit1(c, TC_OP_SUMEXP_BWD, 0, 3, (int32_t[]){ in(c, 0), in(c, 1), ds }, NULL);
@@ -349,7 +360,7 @@ static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
   [TC_OP_ATTN] = grad_attn,     [TC_OP_KV] = grad_kv,       [TC_OP_SUMEXP] = grad_sumexp, [TC_OP_PICK] = grad_pick,
   [TC_OP_NLL] = grad_nll,       [TC_OP_SUM] = grad_sum,     [TC_OP_RMSNORM] = grad_rmsnorm,
   [TC_OP_QKNORM] = grad_qknorm, [TC_OP_ROPE] = grad_rope,   [TC_OP_GLU] = grad_activation,
-  [TC_OP_SPREAD] = grad_spread,
+  [TC_OP_SPREAD] = grad_spread, [TC_OP_ADD_PART] = grad_add_part,
 };
 
 /* Adds gradients of tied weights, which another stage has summed over the step, to the owner's. */

@@ -49,11 +49,14 @@ static bool set_kind(struct tc_param *p, double x)
 static bool set_frozen(struct tc_param *p, double x) { return p->frozen = x > 0, true; }
 
 #define NUMBER read_number, "a number from 0 to 1e6"
-static const struct { const char *key; read_fn *read; const char *values; set_fn *set; const char *why_not; } keys[] = {
-  { "lr", NUMBER, set_lr, NULL }, { "decay", NUMBER, set_decay, NULL },
-  { "init", NUMBER, set_init, "these begin with constants, not with random numbers" },
-  { "optimizer", read_optimizer, "one of those of train.optimizer", set_kind, "it is of whole matrices of layers, and these are none" },
-  { "frozen", read_switch, "yes or no", set_frozen, NULL } };
+/* trains: of parameters that train alone. */
+static const struct { const char *key; read_fn *read; const char *values; set_fn *set; bool trains; const char *why_not; }
+  keys[] = {
+  { "lr", NUMBER, set_lr, true, NULL }, { "decay", NUMBER, set_decay, true, NULL },
+  { "init", NUMBER, set_init, false, "these begin with constants, not with random numbers" },
+  { "optimizer", read_optimizer, "one of those of train.optimizer", set_kind, true,
+    "it is of whole matrices of layers, and these are none" },
+  { "frozen", read_switch, "yes or no", set_frozen, false, NULL } };
 enum { KEYS = sizeof keys / sizeof *keys };
 
 /* Applies one "KEY=VALUE" to what the pattern matches. */
@@ -61,7 +64,7 @@ static int apply_word(struct tc_graph *g, const char *pattern, const char *word,
 {
   const char *eq = strchr(word, '=');
   const size_t n = eq ? (size_t)(eq - word) : 0;
-  int key = 0, hits = 0, done = 0;
+  int key = 0, hits = 0, beside = 0, done = 0;
   double x = 0;
   while (eq && key < KEYS && (strlen(keys[key].key) != n || memcmp(keys[key].key, word, n))) key++;
   if (!eq || key == KEYS) return tc_fail(err, TC_EUSER, "train.rows: \"%.60s\" is not a key of a row: " FORM, word);
@@ -70,11 +73,15 @@ static int apply_word(struct tc_graph *g, const char *pattern, const char *word,
   for (int32_t i = 0; i < g->n_params; i++) {
     if (fnmatch(pattern, g->param[i].name, 0)) continue;
     hits++;
-    done += keys[key].set(&g->param[i], x);
+    if (g->param[i].base && keys[key].trains) beside++;
+    else done += keys[key].set(&g->param[i], x);
   }
   if (!hits)
     return tc_fail(err, TC_EUSER, "train.rows: %.100s matches no parameter of this model; tercio graph --after build lists them",
                    pattern);
+  if (beside == hits)
+    return tc_fail(err, TC_EUSER, "train.rows: %.100s %.60s has no effect: with train.lora adapters alone train; *.lora_b would match "
+                   "some", pattern, word);
   if (!done)
     return tc_fail(err, TC_EUSER, "train.rows: %.100s %.60s has no effect: %s", pattern, word, keys[key].why_not);
   return 0;
@@ -94,6 +101,9 @@ static int check(const struct tc_graph *g, struct tc_err *err)
   int32_t trained = 0;
   for (int32_t i = 0; i < g->n_params; i++) {
     const struct tc_param *p = &g->param[i];
+    if (p->base && !p->frozen)
+      return tc_fail(err, TC_EUSER, "train.rows: with train.lora adapters alone train, but a row of frozen=no is for %s: "
+                     "train.lora = 0 would fit", p->name);
     if (p->frozen) continue;
     trained++;
     if (p->width != 1 && !tc_update_row[p->kind].mup)

@@ -45,10 +45,13 @@ const struct tc_system tc_systems[TC_DATA_NONE + 1] = {
 
 const struct tc_annotation tc_rows_tensor[] = {
   ROW("wte.weight", TP, S(0)),          ROW("lm_head.weight", TP, S(0)),
-  ROW("*.attn.qkv.*", TP, S(0)),        ROW("*.attn.proj.weight", TP, S(1)),
+  ROW("*.attn.qkv.[wb]*", TP, S(0)),    ROW("*.attn.proj.weight", TP, S(1)),
   ROW("*.attn.cache", TP, S(1)),        ROW("*.attn.?_norm_whole.weight", TP, S(0)),
-  ROW("*.mlp.fc.*", TP, S(0)),          ROW("*.mlp.gate_up.*", TP, S(1)),
-  ROW("*.mlp.proj.weight", TP, S(1)),   END };
+  ROW("*.mlp.fc.[wb]*", TP, S(0)),      ROW("*.mlp.gate_up.[wb]*", TP, S(1)),
+  ROW("*.mlp.proj.weight", TP, S(1)),
+  /* Adapters: what reads a split input or makes a split output. */
+  ROW("*.attn.qkv*.lora_b", TP, S(0)),  ROW("*.mlp.fc.lora_b", TP, S(0)),
+  ROW("*.mlp.gate_up*.lora_b", TP, S(1)), ROW("*.proj.lora_a", TP, S(1)), END };
 const struct tc_annotation tc_rows_sequence[] = {
   ROW("embed", TP, S(0)), ROW("pos", TP, S(0)), ROW("*.residual", TP, S(0)), END };
 

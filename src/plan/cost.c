@@ -99,6 +99,8 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
   case TC_OP_KV_BWD:
     out->bytes = 2 * (double)tc_tensor_local_bytes(&g->tensor[tc_in(g, n, 1)], m, coord);
     break;
+  case TC_OP_ADD_PART: out->bytes = 3 * (double)tc_tensor_local_bytes(&g->tensor[tc_in(g, n, 1)], m, coord); break;
+  case TC_OP_PART: out->bytes = 2 * out_bytes; break;
   /* New tokens of a text that fills the context: of the cache, which is input 1 and again output 1, they read these keys, and
    * write their own rows. */
   case TC_OP_ATTN_CACHE:

@@ -35,7 +35,7 @@ const struct tc_node_price *tc_price_of(struct tc_prices *x, const struct tc_nod
 /* Seconds of a transfer of weights or gradients that the device's program does not hide (`exposed`). */
 double tc_shown_s(const struct tc_plan_device *d, const struct tc_graph *g, const struct tc_node *n, struct tc_prices *prices);
 
-#define MOST_SLOWED 0.9        /* of what a rank computes, by transfers beside it */
+#define MOST_SLOWED 0.999      /* of what a rank computes, by transfers beside it */
 /* What a transfer takes from computation beside it: a GPU's sends next to nothing, since they use few of NCCL's blocks. */
 static inline double tc_stolen_s(const struct tc_plan_device *d, const struct tc_reshard_cost *c)
 {

@@ -189,7 +189,7 @@ static int find_time(struct tc_plan *out, struct tc_program **program,
   memcpy(out->time.wait_s, w.wait_s, sizeof w.wait_s);
   memcpy(out->time.term_s, w.term_s, sizeof w.term_s);
   out->time.tokens_per_s = (double)out->tokens / w.step_s;
-  out->time.mfu = peak > 0 ? tc_model_flops(&out->model) * (double)out->tokens / (w.step_s * peak * out->world) : 0;
+  out->time.mfu = peak > 0 ? out->flops * (double)out->tokens / (w.step_s * peak * out->world) : 0;
   struct tc_plan_used used = { .op = { false } };
   count_bytes(out, program, m, k, &used);
   memcpy(used.wire_bytes, out->time.wire_bytes, sizeof used.wire_bytes);
@@ -217,6 +217,7 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
     out->virtual_stages = TC_MAX(o.virtual_stages, 1);
     out->model = o.model;
     out->parameters = tc_model_params(&o.model);
+    out->flops = tc_model_flops(&o.model) + sum.flops;
     out->saved_bytes = 4 * sum.all + (double)tc_dtype_bytes(c->train_state_type) * sum.states;
     out->micro = (int)(out->batch / tc_mesh_size(m, TC_ON_DP) / out->n_mb);
     out->tokens = out->batch * o.model.context;

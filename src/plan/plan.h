@@ -216,6 +216,7 @@ struct tc_plan {
   int32_t world, n_mb, size[TC_AXES], micro, virtual_stages;     /* size[TC_MB] is not read: n_mb */
   struct tc_model model;
   int64_t parameters, batch, tokens;             /* tokens per step */
+  double flops;                                  /* that training takes of a token */
   double saved_bytes;                            /* of a checkpoint's tensors */
   int64_t head_chunk;                            /* rows of a loss chunk, as given or as auto takes on GPUs; 0: as it takes elsewhere */
   struct tc_plan_class cls[TC_PLAN_CLASSES]; int n_cls;

@@ -18,7 +18,7 @@ struct tc_program_opts tc_program_opts_of(const struct tc_program_opts *o, int k
   mine.gpt.most_new = TC_MAX(1, o->prefill);
   mine.gpt.documents |= mine.gpt.new_tokens > 0 || kind == TC_TASKS;
   mine.gpt.losses = kind == TC_TASKS || (kind == TC_EVAL && o->gpt.inference);
-  if (kind != TC_TRAIN) mine.gpt.dropout = mine.gpt.z_loss = 0;
+  if (kind != TC_TRAIN) mine.gpt.dropout = mine.gpt.z_loss = mine.gpt.lora.dropout = 0;
   return mine;
 }
 

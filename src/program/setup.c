@@ -410,6 +410,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
     .dropout = (float)c->train_dropout, .z_loss = (float)c->model_z_loss, .tp = (int)tp,
     .keys = cp > 1 && keys, .key_copies = cp == 1 || keys ? 1 : tc_setup_key_copies(&o->model, cp, tp),
     .nest = c->parallel_unit == TC_UNIT_BLOCK, .documents = c->data_documents != TC_DOCUMENTS_JOIN };
+  TC_TRY(tc_setup_lora(&o->gpt.lora, c, &o->model, err));
   TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));
   return setup_rows(o, c, m, own, err);
 }

@@ -69,8 +69,16 @@ int tc_setup_sampling(struct tc_config *c, int64_t sequences, int world, const i
 /* Local. *out <- a graph of the model alone, whose parameters are as updates find them; owned by the caller (tc_graph_free).
  * TC_EUSER: train.rows is not valid for the model. */
 int tc_setup_parameters(struct tc_graph **out, const struct tc_config *c, struct tc_err *err);
-/* Elements of all parameters, of those that are not frozen, and of their states. */
-struct tc_parameter_sums { double all, trained, states; };
+/* Adapters by the options. TC_EUSER: patterns that match nothing, options that have no effect or can't be. */
+int tc_setup_lora(struct tc_lora *l, const struct tc_config *c, const struct tc_model *m, struct tc_err *err);
+/* Local. train.lora_alpha, where auto is a number. c has train.lora. */
+double tc_setup_lora_alpha(const struct tc_config *c);
+/* Local. The options train.lora* of c become those of adapters that are there, which *has has: but where c gives another, it is
+ * TC_EUSER, with the adapters' path, or stays as it is if that is NULL. Another dropout always stays. */
+int tc_setup_take_lora(struct tc_config *c, const struct tc_config *has, const char *path, struct tc_err *err);
+/* Elements of all parameters, of those that are not frozen, and of their states; flops: what training takes of a token beside
+ * tc_model_flops, which counts a gradient of each of the model's parameters: less without those of frozen ones, more for adapters. */
+struct tc_parameter_sums { double all, trained, states, flops; };
 int tc_setup_parameter_sums(struct tc_parameter_sums *out, const struct tc_config *c, struct tc_err *err);
 
 /* ---- setup_stages.c: the stages of a run (sections [stage N]) ---- */

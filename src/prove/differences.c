@@ -25,7 +25,8 @@ void tc_perturb(const struct tc_graph *g, const struct tc_mesh *m, int rank, str
       if (k < 0) continue;
       const double by = size * tc_normal(77, (uint32_t)i, 0, (uint64_t)k);
       if (f64) ((double *)w)[e] += by;
-      else ((float *)w)[e] += (float)by;
+      else if (t->dtype == TC_F32) ((float *)w)[e] += (float)by;
+      else ((uint16_t *)w)[e] = tc_f32_to_bf16(tc_bf16_to_f32(((uint16_t *)w)[e]) + (float)by);
     }
     d->ops->copy(d, there, w, bytes);
     free(w);

@@ -200,6 +200,27 @@ static int kinds_of(char kinds[5], const struct tc_model *m)
   return n;
 }
 
+/* train.lora_rows may name layers: those at the same place in the model have adapters. */
+static void scale_adapters(struct scale *s, int64_t layers)
+{
+  const struct tc_model m = tc_model_complete(&s->was);
+  const char *rows = s->c->train_lora_rows;
+  char *text = NULL, *rest;
+  size_t size = 0;
+  if (!*rows || layers == m.layers) return;
+  FILE *f = open_memstream(&text, &size);
+  TC_ASSERT(f);
+  for (int64_t l = 0; l < m.layers; l++) {
+    char *names = tc_lora_names(&m, l);
+    for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest))
+      if (tc_lora_has(rows, name)) fprintf(f, "h.%lld%s ", (long long)(l * layers / m.layers), strchr(name + 2, '.'));
+    free(names);
+  }
+  if (fclose(f)) TC_ASSERT(!"out of memory for names of matrices");
+  s->c->train_lora_rows = tc_pool_strdup(s->out->pool, text);
+  free(text);
+}
+
 static void scale_layers(struct scale *s)
 {
   struct tc_config *c = s->c;
@@ -216,6 +237,7 @@ static void scale_layers(struct scale *s)
   if (layers < (int64_t)strlen(s->was.pattern)) c->model_pattern = tc_pool_strdup(s->out->pool, kinds);
   note(s, "model.layers", &c->model_layers, layers, "%lld stage%s, %s", (long long)stages, tc_plural((int)stages),
        s->was.layers % stages ? "of unequal depth, as before" : "of the same depth");
+  scale_adapters(s, layers);
 }
 
 /* A sequence in parts of mesh.cp, rows that tensor parallelism splits. */

@@ -142,13 +142,17 @@ void tc_run_state_free(struct tc_run_state *s);
  * or a tensor is missing or has another shape. The working precision's weights are made from it by the TC_REFRESH program,
  * which the caller runs; those of an inference are rounded here. */
 enum { TC_LOAD_OTHER_CONTEXT = 1,      /* the context may differ, if positions are rotary */
-       TC_LOAD_WEIGHTS = 2 };          /* the optimizer's state stays as it is */
+       TC_LOAD_WEIGHTS = 2,            /* the optimizer's state stays as it is */
+       TC_LOAD_BASE = 4,               /* the weights beside adapters alone */
+       TC_LOAD_ADAPTERS = 8 };         /* all but those */
 int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, unsigned how, struct tc_err *err);
 /* Local. Its first check, which reads nothing. TC_EUSER: the checkpoint is of another model. */
 int tc_run_check_model(const struct tc_run *r, const struct tc_ckpt *c, unsigned how, struct tc_err *err);
-/* Local. The same from an open model of another program, of which r->cfg has the sizes: weights alone, for a run that
- * does not train. */
-int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, struct tc_err *err);
+/* Local. The same from an open model or adapter of another program, of which r->cfg has the sizes: weights alone. */
+int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, unsigned how, struct tc_err *err);
+/* Collective, after loads with TC_LOAD_BASE. *digest <- that of the base (foreign/digest.h), of which each rank reads a share once
+ * more, from c or, if that is NULL, f. */
+int tc_run_base_digest(const struct tc_run *r, struct tc_ckpt *c, const struct tc_foreign *f, uint64_t *digest, struct tc_err *err);
 
 /* ---- the end ---- */
 

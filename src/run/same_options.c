@@ -10,9 +10,8 @@
  * whose contents are compared where they matter. */
 static int check_options(const struct tc_run *r, const char *of_first, struct tc_err *err)
 {
-  struct tc_config *first;
+  struct tc_config *first = tc_config_as_saved(of_first);
   struct tc_config_change x = { .names_files = true };
-  TC_TRY(tc_config_saved(&first, of_first, 0, NULL, err));
   int i = 0;
   while (x.names_files && (i = tc_config_next_change(first, r->cfg, i, &x)) >= 0) i++;
   tc_config_free(first);

@@ -2,6 +2,7 @@
 #include "src/run/trained.h"
 #include "io/ckpt/ckpt.h"
 #include "src/files/names.h"
+#include "src/foreign/digest.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
 
@@ -67,39 +68,90 @@ static int check_given(const struct tc_config *c, const struct tc_model *m, cons
 
 static int take_model(struct tc_config *c, struct tc_ckpt *k, struct tc_err *err)
 {
-  char word[] = "model", *argv[] = { word };
-  struct tc_config *saved;
   struct tc_model m;
-  struct tc_err why;
   TC_TRY(tc_model_parse(&m, tc_ckpt_meta(k)->model, tc_ckpt_path(k), err));
-  if (tc_config_saved(&saved, tc_ckpt_meta(k)->config, 1, argv, &why) == 0) {
-    m.positions = saved->model_positions;
-    if (saved->n_stages && saved->model_context) m.context = saved->model_context;     /* not that of the step's stage */
-    tc_config_free(saved);
-  }
+  struct tc_config *saved = tc_config_as_saved(tc_ckpt_meta(k)->config);
+  m.positions = saved->model_positions;
+  if (saved->n_stages && saved->model_context) m.context = saved->model_context;     /* not that of the step's stage */
+  tc_config_free(saved);
   tc_setup_fill_model(c, &m);
   TC_TRY(check_given(c, &m, tc_ckpt_path(k), err));
   if (tc_launch_rank() == 0) tc_log("no model is named: it is that of %s", tc_ckpt_path(k));
   return 0;
 }
 
-int tc_trained_of_run(struct tc_config *c, struct tc_err *err)
+/* ---- adapters ------------------------------------------------------------------------------------- */
+
+/* Gives c the options of a checkpoint's adapters; path: as for tc_setup_take_lora. */
+static int take_lora(struct tc_config *c, const struct tc_ckpt *k, const char *path, struct tc_err *err)
 {
-  const bool named = *c->model_preset || *c->model_config
-    || (c->model_layers && c->model_hidden && c->model_heads && c->model_context && c->model_vocab);
-  struct tc_ckpt *k = NULL;
-  bool any = false;
-  if (named) return 0;
-  char *own = *c->ckpt_dir ? tc_strdup(c->ckpt_dir) : tc_sprintf("%s/ckpt", c->run_out);
-  int rc = c->ckpt_resume == TC_NO ? TC_ENOCKPT : open_newest(&k, own, &any, err);
-  free(own);
-  if (rc == TC_EUSER && any) return rc;
-  if (rc < 0 && !*c->ckpt_from) return 0;        /* the model's sizes are missing, as others say */
-  if (rc < 0) TC_TRY(open_newest(&k, c->ckpt_from, &any, err));
-  rc = take_model(c, k, err);
+  struct tc_config *saved = tc_config_as_saved(tc_ckpt_meta(k)->config);
+  int rc = saved->train_lora && tc_has_adapters(k) ? 0
+    : tc_fail(err, TC_EUSER, "%s has no adapters: it is not of a run with train.lora", tc_ckpt_path(k));
+  if (rc == 0) rc = tc_setup_take_lora(c, saved, path, err);
+  tc_config_free(saved);
+  return rc;
+}
+
+int tc_trained_adapter(struct tc_foreign **out, const char *path, struct tc_config *c, struct tc_err *err)
+{
+  struct tc_ckpt *k;
+  *out = NULL;
+  if (tc_adapter_is(path)) return tc_adapter_open(out, path, c, err);
+  TC_TRY(tc_ckpt_open(&k, path, err));
+  const int rc = take_lora(c, k, tc_ckpt_path(k), err);
   tc_ckpt_close(k);
   return rc;
 }
+
+/* ---- a run ---------------------------------------------------------------------------------------- */
+
+static bool is_named(const struct tc_config *c)
+{
+  return *c->model_preset || *c->model_config
+    || (c->model_layers && c->model_hidden && c->model_heads && c->model_context && c->model_vocab);
+}
+
+static int find_model(struct tc_config *c, struct tc_ckpt *own, struct tc_err *err)
+{
+  struct tc_ckpt *k = NULL;
+  bool any;
+  if (is_named(c)) return 0;
+  if (own) return take_model(c, own, err);
+  if (!*c->ckpt_from) return 0;                  /* the model's sizes are missing, as others say */
+  TC_TRY(open_newest(&k, c->ckpt_from, &any, err));
+  const int rc = take_model(c, k, err);
+  tc_ckpt_close(k);
+  return rc;
+}
+
+/* The adapters are this run's own, where it resumes, else those of ckpt.adapter. */
+static int find_adapter(struct tc_config *c, struct tc_ckpt *own, struct tc_err *err)
+{
+  struct tc_foreign *f = NULL;
+  if (!*c->ckpt_adapter) return 0;
+  if (own && tc_has_adapters(own)) return take_lora(c, own, NULL, err);
+  const int rc = tc_trained_adapter(&f, c->ckpt_adapter, c, err);
+  tc_foreign_close(f);
+  return rc;
+}
+
+int tc_trained_of_run(struct tc_config *c, struct tc_err *err)
+{
+  struct tc_ckpt *own = NULL;
+  bool any = false;
+  if (is_named(c) && !*c->ckpt_adapter) return 0;
+  char *dir = *c->ckpt_dir ? tc_strdup(c->ckpt_dir) : tc_sprintf("%s/ckpt", c->run_out);
+  int rc = c->ckpt_resume == TC_NO ? TC_ENOCKPT : open_newest(&own, dir, &any, err);
+  free(dir);
+  if (rc < 0) own = NULL;
+  rc = rc == TC_EUSER && any ? rc : find_model(c, own, err);
+  if (rc == 0) rc = find_adapter(c, own, err);
+  tc_ckpt_close(own);
+  return rc;
+}
+
+/* ---- a trained model ------------------------------------------------------------------------------ */
 
 /* The tokenizer.json that the checkpoint took along, if the user gives no other. */
 static int take_tokenizer(struct tc_trained *m, const struct tc_ckpt *c, struct tc_err *err)
@@ -114,7 +166,19 @@ static int take_tokenizer(struct tc_trained *m, const struct tc_ckpt *c, struct 
   char *name = tc_sprintf("%s/" TC_TOKENIZER_FILE, tc_ckpt_path(c));
   if (text) rc = tc_tokenizer_parse(&m->tokenizer, text, (size_t)bytes, name, err);
   TC_FREE(name, text);
-  return rc;
+  free(m->beside);
+  return rc < 0 ? rc : tc_ckpt_attached(c, TC_BESIDE_FILE, &m->beside, &bytes, err);
+}
+
+/* A checkpoint that has adapters and the weights beside them is the model with both. */
+static int find_own_adapter(struct tc_trained *m, const struct tc_ckpt *c, struct tc_err *err)
+{
+  const struct tc_base base = tc_base_noted(c);
+  if (m->adapter || !tc_has_adapters(c)) return 0;
+  if (base.elsewhere)
+    return tc_fail(err, TC_EUSER, "%s has adapters alone: name the model that they belong to, which was %.300s, and this "
+                   "one as --adapter", tc_ckpt_path(c), base.path);
+  return take_lora(m->cfg, c, tc_ckpt_path(c), err);
 }
 
 static int open_ckpt(struct tc_trained *m, struct tc_err *err)
@@ -126,6 +190,7 @@ static int open_ckpt(struct tc_trained *m, struct tc_err *err)
   for (int i = 0; i < TC_CKPT_STEPS && again; i++) {
     TC_TRY(tc_ckpt_open(&c, m->path, err));
     rc = i == 0 ? set_model(m, c, err) : 0;
+    if (rc == 0 && i == 0) rc = find_own_adapter(m, c, err);
     if (rc == 0) rc = tc_ckpt_settle(c, m->path, take_tokenizer(m, c, err), &again, err);
     else again = false;
     tc_ckpt_close(c);
@@ -156,8 +221,11 @@ int tc_trained_open(struct tc_trained *m, struct tc_err *err)
 {
   char *none[] = { NULL };
   TC_TRY(tc_config_new(&m->cfg, m->n_flags, m->flag ? m->flag : none, err));
+  if (m->cfg->train_lora || *m->cfg->ckpt_adapter)
+    return tc_fail(err, TC_EUSER, "train.lora and ckpt.adapter are of a training; --adapter PATH gives the model adapters");
   if (tc_foreign_is(m->path)) TC_TRY(tc_foreign_open(&m->foreign, m->path, m->rope, m->cfg, err));
   else TC_TRY(open_ckpt(m, err));
+  if (m->adapter) TC_TRY(tc_trained_adapter(&m->peft, m->adapter, m->cfg, err));
   TC_TRY(find_tokenizer(m, err));
   if (m->tokenizer && !m->tokenizer_hash) m->tokenizer_hash = tc_tokenizer_hash(m->tokenizer);
   return 0;
@@ -172,6 +240,7 @@ void tc_trained_free(struct tc_trained *m)
 {
   if (m->tokenizer) tc_tokenizer_free(m->tokenizer);
   tc_foreign_close(m->foreign);
+  tc_foreign_close(m->peft);
   tc_config_free(m->cfg);
-  free(m->flag);
+  TC_FREE(m->flag, m->beside);
 }

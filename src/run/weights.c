@@ -1,6 +1,8 @@
 /* weights.c - a run's state from a checkpoint: the saved tensors (fp32 weights, the optimizer's state), of which a rank reads
  * the boxes that it stores, from whichever files have them. Or weights alone, from another program's model. */
 #include "src/run/run.h"
+#include "src/foreign/digest.h"
+#include "src/foreign/stored.h"
 #include "src/graph/shard_box.h"
 
 #include <string.h>
@@ -26,54 +28,30 @@ void tc_run_state_free(struct tc_run_state *s)
   TC_FREE(s->tensor, s->id);
 }
 
-/* Where tensors come from: one of them is set. */
-struct source { struct tc_ckpt *ckpt; const struct tc_foreign *foreign; };
+/* Where a box goes in a rank's memory. */
+struct loading { struct tc_device *d; const struct tc_tensor *x; char *p; };
 
-static const char *source_path(const struct source *s)
+static void put_part(void *loading, const struct tc_box *part, const void *value)
 {
-  return s->ckpt ? tc_ckpt_path(s->ckpt) : tc_foreign_path(s->foreign);
-}
-
-static int source_find(const struct source *s, const char *name)
-{
-  return s->ckpt ? tc_ckpt_find(s->ckpt, name) : tc_foreign_find(s->foreign, name);
-}
-
-static const struct tc_ckpt_tensor *source_at(const struct source *s, int k)
-{
-  return s->ckpt ? tc_ckpt_at(s->ckpt, k) : tc_foreign_at(s->foreign, k);
-}
-
-static int source_read(const struct source *s, int k, const struct tc_box *box, void *dst, struct tc_err *err)
-{
-  return s->ckpt ? tc_ckpt_read(s->ckpt, k, box->start, box->count, dst, err)
-                 : tc_foreign_read(s->foreign, k, box->start, box->count, dst, err);
-}
-
-/* Numbers of one type as the other; the types are fp32 and bf16. */
-static void convert(void *to, int dtype, const void *from, int64_t n)
-{
-  const float *f32 = from;
-  const uint16_t *bf16 = from;
-  for (int64_t i = 0; i < n && dtype == TC_BF16; i++) ((uint16_t *)to)[i] = tc_f32_to_bf16(f32[i]);
-  for (int64_t i = 0; i < n && dtype == TC_F32; i++) ((float *)to)[i] = tc_bf16_to_f32(bf16[i]);
+  struct loading *l = loading;
+  const int64_t bytes = tc_box_bytes(l->x->dtype, l->x->rank, part->count);
+  l->d->ops->copy(l->d, l->p, value, bytes);
+  l->p += bytes;
 }
 
 /* Reads a box into the rank's memory at `p`, as the tensor's type. */
-static int load_box(const struct tc_run *r, const struct source *s, int k, const struct tc_tensor *x,
+static int load_box(const struct tc_run *r, const struct tc_stored *s, int k, const struct tc_tensor *x,
                     const struct tc_box *box, char *p, struct tc_err *err)
 {
-  struct tc_device *d = r->device;
-  const int64_t n = tc_box_elems(x->rank, box->count), bytes = tc_box_bytes(x->dtype, x->rank, box->count);
-  const bool converts = x->dtype != source_at(s, k)->dtype;
-  if (!converts && !d->ops->separate) return source_read(s, k, box, p, err);
-  void *read = tc_malloc((size_t)TC_MAX(tc_box_bytes(source_at(s, k)->dtype, x->rank, box->count), 1));
-  void *converted = converts ? tc_malloc((size_t)TC_MAX(bytes, 1)) : NULL;
-  int rc = source_read(s, k, box, read, err);
-  if (converts && !rc) convert(converted, x->dtype, read, n);
-  if (rc == 0) d->ops->copy(d, p, converts ? converted : read, bytes);
-  TC_FREE(read, converted);
-  return rc;
+  struct loading l = { r->device, x, p };
+  if (x->dtype == tc_stored_at(s, k)->dtype && !r->device->ops->separate) return tc_stored_read(s, k, box, p, err);
+  return tc_stored_parts(s, k, box, x->dtype, put_part, &l, err);
+}
+
+/* Whether a tensor is a weight beside adapters. */
+static bool is_of_base(const struct tc_graph *g, const struct tc_tensor *x)
+{
+  return x->param >= 0 && g->param[x->param].base && x->id == g->param[x->param].master;
 }
 
 /* Whether a tensor is a state of an update. */
@@ -83,29 +61,29 @@ static bool is_of_optimizer(const struct tc_graph *g, const struct tc_tensor *x)
 }
 
 /* Whether a saved tensor's numbers can be this one's: of the same type; weights that are used in bf16 alone are saved in fp32;
- * an update's states may be of the other train.state_type, for which ckpt.changed has been asked. */
+ * so are those that are frozen; an update's states may be of the other train.state_type, for which ckpt.changed has been asked. */
 static bool fits(const struct tc_run *r, const struct tc_graph *g, const struct tc_tensor *x,
                  const struct tc_ckpt_tensor *saved)
 {
   const bool types = (saved->dtype == TC_F32 && x->dtype == TC_BF16) || (saved->dtype == TC_BF16 && x->dtype == TC_F32);
   return tc_ckpt_has_shape(saved, x->rank, x->dim)
          && (saved->dtype == x->dtype || (r->use != TC_TO_TRAIN && saved->dtype == TC_F32 && x->dtype == TC_BF16)
-             || (types && is_of_optimizer(g, x)));
+             || (types && (is_of_optimizer(g, x) || is_of_base(g, x))));
 }
 
-static int load_tensor(const struct tc_run *r, const struct source *s, int32_t id, struct tc_err *err)
+static int load_tensor(const struct tc_run *r, const struct tc_stored *s, int32_t id, struct tc_err *err)
 {
   const int main = tc_kinds_of(r->use).first;
   const struct tc_graph *g = r->prog[main]->graph;
   const struct tc_tensor *x = &g->tensor[id];
-  int k = source_find(s, x->name);
+  int k = tc_stored_find(s, x->name);
   if (k < 0)
     return tc_fail(err, TC_EUSER, "%s has no tensor %s: if it was saved with another "
                    "train.optimizer, train.momentum or train.rows, take its weights alone (another run.out, ckpt.from_state = weights)",
-                   source_path(s), x->name);
-  if (!fits(r, g, x, source_at(s, k)))
+                   tc_stored_path(s), x->name);
+  if (!fits(r, g, x, tc_stored_at(s, k)))
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",
-                   source_path(s), x->name);
+                   tc_stored_path(s), x->name);
   char *p = tc_exec_tensor(r->exec, tc_run_index(r, main), id);
   struct tc_box box[TC_BOXES];
   int n = tc_stored_boxes(x, r->mesh, r->rank, box);
@@ -119,30 +97,36 @@ static int load_tensor(const struct tc_run *r, const struct source *s, int32_t i
 static bool is_state_name(const char *name) { return strncmp(name, "optim.", 6) == 0; }
 
 /* The next checkpoint would lack states that this one has. */
-static int check_kept(const struct source *from, const struct tc_run_state *s, struct tc_err *err)
+static int check_kept(const struct tc_stored *from, const struct tc_run_state *s, struct tc_err *err)
 {
   for (int k = 0; k < tc_ckpt_n(from->ckpt); k++) {
-    const char *name = source_at(from, k)->name;
+    const char *name = tc_stored_at(from, k)->name;
     bool kept = !is_state_name(name);
     for (int i = 0; i < s->n && !kept; i++) kept = strcmp(name, s->tensor[i].name) == 0;
     if (!kept)
       return tc_fail(err, TC_EUSER, "%s has %s, which this run would lose: it was saved with another train.optimizer, train.momentum "
                      "or train.rows. Set them as they were, or take its weights alone (another run.out, ckpt.from_state = weights)",
-                     source_path(from), name);
+                     tc_stored_path(from), name);
   }
   return 0;
 }
 
-static int load_all(const struct tc_run *r, const struct source *from, bool weights_alone, struct tc_err *err)
+/* Whether a load takes a tensor. The weights beside adapters may be left out of checkpoints. */
+static bool takes(const struct tc_graph *g, const struct tc_tensor *x, unsigned how)
+{
+  if (is_of_base(g, x)) return !(how & TC_LOAD_ADAPTERS);
+  return x->state && x->saved && !(how & TC_LOAD_BASE) && !(how & TC_LOAD_WEIGHTS && is_of_optimizer(g, x));
+}
+
+static int load_all(const struct tc_run *r, const struct tc_stored *from, unsigned how, struct tc_err *err)
 {
   const struct tc_graph *g = r->prog[tc_kinds_of(r->use).first]->graph;
   struct tc_run_state s;
   int rc = 0;
   tc_run_state(r, &s);
-  for (int i = 0; i < s.n && !rc; i++) {
-    if (!weights_alone || !is_of_optimizer(g, &g->tensor[s.id[i]])) rc = load_tensor(r, from, s.id[i], err);
-  }
-  if (!rc && !weights_alone && from->ckpt && r->use == TC_TO_TRAIN) rc = check_kept(from, &s, err);
+  for (int32_t t = 0; t < g->n_tensors && !rc; t++)
+    if (takes(g, &g->tensor[t], how)) rc = load_tensor(r, from, t, err);
+  if (!rc && !(how & (TC_LOAD_WEIGHTS | TC_LOAD_BASE)) && from->ckpt && r->use == TC_TO_TRAIN) rc = check_kept(from, &s, err);
   tc_run_state_free(&s);
   return rc;
 }
@@ -173,10 +157,45 @@ int tc_run_check_model(const struct tc_run *r, const struct tc_ckpt *c, unsigned
 int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, unsigned how, struct tc_err *err)
 {
   TC_TRY(tc_run_check_model(r, c, how, err));
-  return load_all(r, &(struct source){ .ckpt = c }, how & TC_LOAD_WEIGHTS, err);
+  if (!(how & TC_LOAD_ADAPTERS) && tc_base_noted(c).elsewhere)
+    return tc_fail(err, TC_EUSER, "%s has adapters alone, and not the weights beside them: give the checkpoint that the adapters "
+                   "belong to, and this one as ckpt.adapter (tercio train) or --adapter (tercio eval, sample)", tc_ckpt_path(c));
+  if (r->opts.gpt.lora.rank == 0 && tc_has_adapters(c))
+    return tc_fail(err, TC_EUSER, "%s has adapters beside its weights, which would be left: tercio ckpt export --merge makes a "
+                   "model of both, ckpt.adapter = %.200s goes on from them", tc_ckpt_path(c), tc_ckpt_path(c));
+  return load_all(r, &(struct tc_stored){ .ckpt = c }, how, err);
 }
 
-int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, struct tc_err *err)
+int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, unsigned how, struct tc_err *err)
 {
-  return load_all(r, &(struct source){ .foreign = f }, true, err);
+  return load_all(r, &(struct tc_stored){ .foreign = f }, how | TC_LOAD_WEIGHTS, err);
+}
+
+/* ---- the digest of a base ------------------------------------------------------------------------- */
+
+static int digest_share(const struct tc_run *r, const struct tc_stored *s, uint64_t *digest, struct tc_err *err)
+{
+  const struct tc_graph *g = r->prog[tc_kinds_of(r->use).first]->graph;
+  *digest = 0;
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    struct tc_box own[TC_BOXES];
+    if (!is_of_base(g, &g->tensor[t])) continue;
+    const int n = tc_owned_boxes(&g->tensor[t], r->mesh, r->rank, own);
+    TC_TRY(tc_stored_digest(digest, s, g->tensor[t].name, own, n, err));
+  }
+  return 0;
+}
+
+int tc_run_base_digest(const struct tc_run *r, struct tc_ckpt *c, const struct tc_foreign *f, uint64_t *digest, struct tc_err *err)
+{
+  const struct tc_stored s = { .ckpt = c, .foreign = c ? NULL : f };
+  const int world = r->mesh->world;
+  uint64_t share;
+  TC_TRY(tc_run_agree(r, digest_share(r, &s, &share, err), err));
+  int64_t own = (int64_t)share, *all = tc_malloc((size_t)world * sizeof *all);
+  const int rc = tc_comm_all_i64(r->world, &own, 1, all, err);
+  *digest = 0;
+  for (int i = 0; i < world; i++) *digest += (uint64_t)all[i];
+  free(all);
+  return rc;
 }

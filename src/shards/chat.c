@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CONFIG "tokenizer_config.json"
+#define JINJA "chat_template.jinja"
+
 static const struct tc_chat_row rows[] = {
 #define CHAT(word, ...) { .name = word, __VA_ARGS__ },
 #include "src/shards/chat.def"
@@ -64,24 +67,42 @@ static char *template_text(const json_t *config)
   return json_is_string(x) ? tc_strdup(json_string_value(x)) : NULL;
 }
 
+/* Takes what the texts of the two files say; either may be NULL. *jinja becomes that of *f. */
+static void take_files(struct folder *f, const json_t *config, char **jinja)
+{
+  f->text = *jinja ? *jinja : template_text(config);
+  f->bos = token_text(config, "bos_token");
+  f->eos = token_text(config, "eos_token");
+  *jinja = NULL;
+}
+
 static int read_folder(struct folder *f, const char *path, struct tc_err *err)
 {
   const char *slash = strrchr(path, '/');
   const int n = slash ? (int)(slash - path) + 1 : 0;
-  char *config = tc_sprintf("%.*stokenizer_config.json", n, path), *jinja = tc_sprintf("%.*schat_template.jinja", n, path);
+  char *config = tc_sprintf("%.*s" CONFIG, n, path), *jinja = tc_sprintf("%.*s" JINJA, n, path), *text = NULL;
   json_t *j = NULL;
   size_t bytes;
   int rc = TC_OK;
   f->config = tc_is_there(config) == 1;
   if (f->config) rc = tc_read_loose_json(&j, config, "file", MOST_BYTES, err);
-  if (rc == TC_OK && tc_is_there(jinja) == 1) rc = tc_read_text(&f->text, &bytes, jinja, "file", MOST_BYTES, err);
-  f->from = tc_strdup(f->text ? jinja : config);
-  if (!f->text) f->text = template_text(j);
-  f->bos = token_text(j, "bos_token");
-  f->eos = token_text(j, "eos_token");
+  if (rc == TC_OK && tc_is_there(jinja) == 1) rc = tc_read_text(&text, &bytes, jinja, "file", MOST_BYTES, err);
+  f->from = tc_strdup(text ? jinja : config);
+  take_files(f, j, &text);
   json_decref(j);
   TC_FREE(config, jinja);
   return rc;
+}
+
+static void read_beside(struct folder *f, const json_t *files, const char *path)
+{
+  const char *config = json_string_value(json_object_get(files, CONFIG)), *jinja = json_string_value(json_object_get(files, JINJA));
+  char *text = jinja ? tc_strdup(jinja) : NULL;
+  json_t *j = config ? json_loads(config, 0, NULL) : NULL;
+  f->config = config != NULL;
+  f->from = tc_strdup(path);
+  take_files(f, j, &text);
+  json_decref(j);
 }
 
 static int find_row(const struct tc_chat_row **out, const char *name, const struct folder *f, struct tc_err *err)
@@ -168,19 +189,33 @@ static char *end_of_text(const struct tc_tokenizer *t)
   return s ? tc_sprintf("%.*s", (int)n, s) : NULL;
 }
 
-int tc_chat_new(struct tc_chat **out, const char *name, const char *path, const struct tc_tokenizer *t, struct tc_err *err)
+/* Finds the row, and fills it, by a folder's files, which it frees; rc: what became of reading them. */
+static int make(struct tc_chat **out, const char *name, struct folder *f, const char *path, const struct tc_tokenizer *t, int rc,
+                struct tc_err *err)
 {
-  struct folder f = { 0 };
   struct tc_chat *c = *out = tc_calloc(1, sizeof *c);
-  int rc = read_folder(&f, path, err);
-  if (rc == TC_OK) rc = find_row(&c->row, name, &f, err);
-  if (rc == TC_OK && !f.config) f.eos = end_of_text(t);
-  if (rc == TC_OK) rc = fill(c, &f, path, t, err);
-  TC_FREE(f.text, f.from, f.bos, f.eos);
+  if (rc == TC_OK) rc = find_row(&c->row, name, f, err);
+  if (rc == TC_OK && !f->config) f->eos = end_of_text(t);
+  if (rc == TC_OK) rc = fill(c, f, path, t, err);
+  TC_FREE(f->text, f->from, f->bos, f->eos);
   if (rc == TC_OK) return TC_OK;
   tc_chat_free(c);
   *out = NULL;
   return rc;
+}
+
+int tc_chat_new(struct tc_chat **out, const char *name, const char *path, const struct tc_tokenizer *t, struct tc_err *err)
+{
+  struct folder f = { 0 };
+  return make(out, name, &f, path, t, read_folder(&f, path, err), err);
+}
+
+int tc_chat_beside(struct tc_chat **out, const char *name, const json_t *files, const char *path, const struct tc_tokenizer *t,
+                   struct tc_err *err)
+{
+  struct folder f = { 0 };
+  read_beside(&f, files, path);
+  return make(out, name, &f, path, t, TC_OK, err);
 }
 
 void tc_chat_free(struct tc_chat *c)
@@ -302,6 +337,18 @@ int tc_chat_render(const struct tc_chat *c, const struct tc_chat_turn *turn, siz
   }
   return TC_OK;
 }
+
+int tc_chat_ask(const struct tc_chat *c, const struct tc_chat_turn *turn, size_t n, struct tc_chat_text *to, struct tc_err *err)
+{
+  TC_TRY(tc_chat_render(c, turn, n, to, err));
+  if (turn[n - 1].role == TC_CHAT_ASSISTANT)
+    return tc_fail(err, TC_EUSER, "its last turn is an answer: one of the user's or a tool's is to be answered");
+  put_text(to, c->row->role[TC_CHAT_ASSISTANT].head);
+  return TC_OK;
+}
+
+int32_t tc_chat_end(const struct tc_chat *c, const struct tc_tokenizer *t)
+{ return c->tail[TC_CHAT_ASSISTANT] ? (int32_t)tc_tokenizer_find(t, c->tail[TC_CHAT_ASSISTANT]) : -1; }
 
 void tc_chat_text_free(struct tc_chat_text *x)
 {

@@ -37,6 +37,9 @@ struct tc_chat {
 /* The row `name`, or, if that is "", the one that has the text of the chat template in the folder of tokenizer.json, whose path
  * is `path`. Owned by the caller. */
 int tc_chat_new(struct tc_chat **out, const char *name, const char *path, const struct tc_tokenizer *t, struct tc_err *err);
+/* The same of files that are not in a folder, but members of a JSON object, with their texts; path is for sentences. */
+int tc_chat_beside(struct tc_chat **out, const char *name, const struct json_t *files, const char *path,
+                   const struct tc_tokenizer *t, struct tc_err *err);
 void tc_chat_free(struct tc_chat *c);
 /* Differs where the row does, or a token of the tokenizer that it begins or ends with. */
 uint64_t tc_chat_identity(const struct tc_chat *c);
@@ -68,6 +71,11 @@ struct tc_chat_text {
 /* Renders turns. TC_EUSER: the template has no such conversation. Begins anew in *to. */
 int tc_chat_render(const struct tc_chat *c, const struct tc_chat_turn *turn, size_t n, struct tc_chat_text *to,
                    struct tc_err *err);
+/* The same and what is before an answer, as apply_chat_template has it with add_generation_prompt. TC_EUSER: also where the last
+ * turn is an answer. */
+int tc_chat_ask(const struct tc_chat *c, const struct tc_chat_turn *turn, size_t n, struct tc_chat_text *to, struct tc_err *err);
+/* The token that ends an answer. */
+int32_t tc_chat_end(const struct tc_chat *c, const struct tc_tokenizer *t);
 void tc_chat_text_free(struct tc_chat_text *x);
 
 #endif

@@ -74,6 +74,7 @@ struct tc_ckpts {
   int64_t loaded_step;           /* of the run that saved it */
   bool weights_alone;            /* all else of it was left (ckpt.from_state) */
   bool imported;                 /* it has weights alone: the optimizer's state began at zero */
+  char *base;                    /* with adapters: which weights are beside them (tc_base_note); owned; NULL: random ones */
   char *tuned;                   /* what its run's devices chose by time (tc_run_tune); NULL: none was loaded */
   bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t saved_step;            /* of the last checkpoint that was committed or loaded; -1 */
@@ -153,6 +154,7 @@ struct tc_log {
 struct tc_prediction {
   struct json_t *predicted;      /* of a step; NULL: nothing */
   double peak_s;                 /* a step at the devices' peak; 0: not known */
+  double flops;                  /* of a token, beside the model's (struct tc_parameter_sums) */
 };
 
 /* fault.c: run.fault, faults that tests ask for, KIND@STEP[:RANK]. Those of the loss (nan, spike)

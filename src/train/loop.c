@@ -199,7 +199,7 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_train_data_close(t);
   tc_run_free(&t->run);
   json_decref(t->plan.predicted);
-  TC_FREE(t->out, t->ckpt.lease, t->ckpt.tuned, t->ckpt.loaded);
+  TC_FREE(t->out, t->ckpt.lease, t->ckpt.tuned, t->ckpt.loaded, t->ckpt.base);
   tc_train_tokenizer_free(t);
   TC_FREE(t->ckpt.dir, t);
 }

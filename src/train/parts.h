@@ -176,11 +176,9 @@ void tc_train_guard_clear(struct tc_train *t);
 
 /* ---- resume.c: settings and data that differ from the checkpoint's ---- */
 
-/* Local. TC_EUSER if an option has a value that the saved state cannot be used with; path is the
- * checkpoint's. */
+/* Local. TC_EUSER if an option has a value that the saved state cannot be used with. */
 struct tc_ckpt_meta;
-int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
-                    struct tc_err *err);
+int tc_resume_check(const struct tc_train *t, const struct tc_ckpt *c, struct tc_err *err);
 /* Local. data.order = auto becomes the order of the checkpoint's run; meta NULL, or without a run's settings:
  * that of a new run. */
 void tc_resume_order(struct tc_train *t, const struct tc_ckpt_meta *meta);

@@ -2,6 +2,7 @@
  * train.rollback allows, after a bad step (rollback.c). Each rank reads the boxes that it stores, from whichever files
  * have them. */
 #include "io/ckpt/ckpt.h"
+#include "src/foreign/digest.h"
 #include "src/train/parts.h"
 
 #include <stdlib.h>
@@ -33,10 +34,22 @@ static int check_resumes(struct loading *l, const struct tc_ckpt *c, struct tc_e
   const struct tc_ckpt_meta *meta = tc_ckpt_meta(c);
   tc_resume_order(t, meta);
   TC_TRY(tc_train_order_check(t, err));
-  TC_TRY(tc_resume_check(t, meta, tc_ckpt_path(c), err));
+  TC_TRY(tc_resume_check(t, c, err));
   if (l->another) return tc_resume_branch(t, meta, tc_ckpt_path(c), err);
   tc_stop_if_parse(&t->stop_if, meta->loop);
   return tc_resume_changed(t, meta, err);
+}
+
+/* Whether the weights beside the adapters of a checkpoint of this run come from there, too. Without ckpt.base the next one does
+ * not have them, so that they have to be elsewhere (load_base). */
+static bool has_own_base(const struct tc_train *t, const struct tc_ckpt *c)
+{ return t->run.cfg->train_lora && t->run.cfg->ckpt_base && !tc_base_noted(c).elsewhere; }
+
+/* What is loaded of a checkpoint: of ckpt.from as load.how says, of this run's own all but what load_base loads. */
+static unsigned what_of(const struct loading *l, const struct tc_ckpt *c)
+{
+  const bool leaves = l->t->run.cfg->train_lora && !(l->how & TC_LOAD_BASE) && !has_own_base(l->t, c);
+  return l->how | (leaves ? TC_LOAD_ADAPTERS : 0);
 }
 
 static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
@@ -48,7 +61,7 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   TC_TRY(tc_train_tokenizer_check(l->t, c, err));
   TC_TRY(tc_run_check_model(&l->t->run, c, l->how | (l->resumes ? TC_LOAD_OTHER_CONTEXT : 0), err));
   if (l->resumes) TC_TRY(check_resumes(l, c, err));
-  TC_TRY(tc_run_load(&l->t->run, c, l->how, err));
+  TC_TRY(tc_run_load(&l->t->run, c, what_of(l, c), err));
   TC_TRY(take_note(l->t, l->how & TC_LOAD_WEIGHTS ? "" : tc_ckpt_meta(c)->loop, err));
   if (l->another) tc_stop_if_parse(&l->t->stop_if, "");
   return 0;
@@ -75,6 +88,101 @@ static int refresh(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
   if (!t->ckpt.tuned && tc_ckpt_meta(c)->tuned) t->ckpt.tuned = tc_strdup(tc_ckpt_meta(c)->tuned);
   tc_ckpt_close(c);
   return tc_exec_run(t->run.exec, TC_REFRESH, &rt, err);
+}
+
+/* ---- what stands beside adapters ------------------------------------------------------- */
+
+/* Where the weights beside this run's adapters are: in the step that its checkpoint notes, if ckpt.from is not given or is the
+ * folder of that step, of which another may be the newest by now; else in ckpt.from. *path is owned by the caller. The same on all
+ * ranks. */
+static int place_of_base(const struct tc_train *t, const char *noted, char **path, struct tc_err *err)
+{
+  const char *given = t->run.cfg->ckpt_from;
+  char *from = *given && *noted ? tc_real_path(given) : NULL, *folder = from ? tc_folder_of(noted) : NULL;
+  int64_t there = *noted && (!*given || (from && !strcmp(from, folder)));
+  TC_FREE(from, folder);
+  TC_TRY(tc_comm_max_i64(t->run.world, &there, 1, err));
+  *path = tc_strdup(there ? noted : given);
+  return 0;
+}
+
+/* Notes the weights that were read from c. */
+static int note_base(struct tc_train *t, struct tc_ckpt *c, uint64_t *digest, struct tc_err *err)
+{
+  TC_TRY(tc_run_base_digest(&t->run, c, NULL, digest, err));
+  char *path = tc_real_path(tc_ckpt_path(c));
+  t->ckpt.base = tc_base_note(*digest, path ? path : tc_ckpt_path(c));
+  free(path);
+  return 0;
+}
+
+static int load_base_of_run(void *train, struct tc_ckpt *c, struct tc_err *err)
+{
+  const struct tc_train *t = train;
+  return tc_run_load(&t->run, c, TC_LOAD_OTHER_CONTEXT | TC_LOAD_BASE, err);
+}
+
+/* The weights beside the adapters of `own`, this run's, unless they were loaded with these. */
+static int load_base(struct tc_train *t, struct tc_ckpt *own, struct tc_err *err)
+{
+  const struct tc_base noted = tc_base_noted(own);
+  struct tc_ckpt *c = NULL;
+  uint64_t digest;
+  char *path;
+  if (has_own_base(t, own)) return t->ckpt.base = tc_strdup(tc_ckpt_meta(own)->base), 0;
+  TC_TRY(place_of_base(t, noted.path, &path, err));
+  int rc = *path && *noted.digest ? 0
+    : tc_fail(err, TC_EUSER, "the weights beside the adapters of %s began at random, so that they are in no other checkpoint: "
+              "ckpt.base = yes would fit", tc_ckpt_path(own));
+  if (rc == 0) rc = tc_ckpt_load_from(&c, path, load_base_of_run, t, t->run.world, t->run.rank_names, err);
+  if (rc == 0) rc = note_base(t, c, &digest, err);
+  if (rc == 0) rc = tc_base_check(noted.digest, tc_ckpt_path(own), digest, tc_ckpt_path(c), false, err);
+  tc_ckpt_close(c);
+  free(path);
+  return rc;
+}
+
+static int load_adapter_of_run(void *train, struct tc_ckpt *c, struct tc_err *err)
+{
+  const struct tc_train *t = train;
+  return tc_run_load(&t->run, c, TC_LOAD_WEIGHTS | TC_LOAD_OTHER_CONTEXT | TC_LOAD_ADAPTERS, err);
+}
+
+/* Adapters of PEFT in place of the initial ones. */
+static int load_peft(struct tc_train *t, struct tc_ckpt *base, uint64_t digest, struct tc_err *err)
+{
+  const char *path = t->run.cfg->ckpt_adapter;
+  struct tc_config own = *t->run.cfg;
+  struct tc_foreign *f = NULL;
+  int rc = tc_adapter_open(&f, path, &own, err);
+  if (rc == 0) rc = tc_base_check(tc_adapter_base(f), path, digest, tc_ckpt_path(base), tc_has_adapters(base), err);
+  if (rc == 0) rc = tc_run_load_foreign(&t->run, f, TC_LOAD_ADAPTERS, err);
+  tc_foreign_close(f);
+  return tc_run_agree(&t->run, rc, err);
+}
+
+/* Adapters of ckpt.adapter in place of the initial ones, beside the base that is loaded, which may have them itself. */
+static int load_adapter(struct tc_train *t, struct tc_ckpt *base, uint64_t digest, struct tc_err *err)
+{
+  const char *path = t->run.cfg->ckpt_adapter;
+  struct tc_ckpt *c = NULL;
+  if (tc_adapter_is(path)) return load_peft(t, base, digest, err);
+  TC_TRY(tc_ckpt_load_from(&c, path, load_adapter_of_run, t, t->run.world, t->run.rank_names, err));
+  const int rc = tc_ckpt_is_same(c, base) ? 0
+    : tc_base_check(tc_base_noted(c).digest, tc_ckpt_path(c), digest, tc_ckpt_path(base), tc_has_adapters(base), err);
+  tc_ckpt_close(c);
+  return tc_run_agree(&t->run, rc, err);
+}
+
+/* What stands beside adapters that begin is c. */
+static int begin_adapters(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
+{
+  uint64_t digest;
+  TC_TRY(note_base(t, c, &digest, err));
+  if (*t->run.cfg->ckpt_adapter) return load_adapter(t, c, digest, err);
+  if (!tc_has_adapters(c)) return 0;
+  return tc_fail(err, TC_EUSER, "%s has adapters beside its weights, which would be left: tercio ckpt export --merge makes a "
+                 "model of both, ckpt.adapter = %.200s goes on from them", tc_ckpt_path(c), t->run.cfg->ckpt_from);
 }
 
 /* The same at the start. compare: the checkpoint is of a run with settings that may differ from this one's. */
@@ -141,6 +249,7 @@ static int resume_own(struct tc_train *t, int64_t step, bool *found, struct tc_e
   *found = c != NULL;
   if (!c) return 0;
   begin_after(t, c);
+  if (t->run.cfg->train_lora) TC_TRY(load_base(t, c, err));
   return resume_from(t, c, true, err);
 }
 
@@ -161,18 +270,35 @@ static int start_from(struct tc_train *t, struct tc_err *err)
   struct loading l = { .t = t, .guarded = true, .another = true, .how = TC_LOAD_OTHER_CONTEXT };
   struct tc_ckpt *c = NULL;
   TC_TRY(tc_comm_max_i64(t->run.world, &own, 1, err));
-  t->ckpt.weights_alone = state == TC_STATE_WEIGHTS || (state == TC_STATE_AUTO && !own);
+  if (t->run.cfg->train_lora && state == TC_STATE_ALL)
+    return tc_fail(err, TC_EUSER, "ckpt.from_state = all: with train.lora ckpt.from has the weights beside the adapters, which are "
+                   "taken alone; ckpt.from_state = weights would fit, and ckpt.adapter for adapters");
+  t->ckpt.weights_alone = t->run.cfg->train_lora || state == TC_STATE_WEIGHTS || (state == TC_STATE_AUTO && !own);
   l.resumes = !t->ckpt.weights_alone;
   if (t->ckpt.weights_alone) {
     TC_TRY(initialise(t, err));
-    l.how |= TC_LOAD_WEIGHTS;
+    l.how |= TC_LOAD_WEIGHTS | (t->run.cfg->train_lora ? TC_LOAD_BASE : 0);
   }
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, t->run.rank_names, err));
   begin_after(t, c);
+  if (t->run.cfg->train_lora) TC_TRY(begin_adapters(t, c, err));
   TC_TRY(resume_from(t, c, l.resumes, err));
   t->ckpt.saved_step = -1;
   t->ckpt.borrowed = true;
   return 0;
+}
+
+/* Begins with random weights, of which what does not train has to be saved. */
+static int start_anew(struct tc_train *t, struct tc_err *err)
+{
+  const struct tc_config *c = t->run.cfg;
+  if (*c->ckpt_adapter)
+    return tc_fail(err, TC_EUSER, "ckpt.adapter = %.300s has adapters without the weights beside them: ckpt.from = CHECKPOINT "
+                   "names those", c->ckpt_adapter);
+  if (c->train_lora && !c->ckpt_base)
+    return tc_fail(err, TC_EUSER, "train.lora: no checkpoint would have the weights beside the adapters: ckpt.from = CHECKPOINT "
+                   "names those that a model was trained to, ckpt.base = yes would save random ones");
+  return initialise(t, err);
 }
 
 int tc_train_restore(struct tc_train *t, struct tc_err *err)
@@ -190,7 +316,7 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   if (found) return 0;
   if (root) log_start(t);
   TC_TRY(tc_run_agree(&t->run, root ? tc_train_guard(t, -1, err) : 0, err));
-  return *t->run.cfg->ckpt_from ? start_from(t, err) : initialise(t, err);
+  return *t->run.cfg->ckpt_from ? start_from(t, err) : start_anew(t, err);
 }
 
 /* ---- after a bad step ------------------------------------------------------------------ */

@@ -4,6 +4,7 @@
 #include "src/train/parts.h"
 #include "src/base/hash.h"
 #include "src/coll/selection.h"
+#include "src/foreign/digest.h"
 #include "src/program/setup.h"
 #include "src/token/token.h"
 
@@ -14,10 +15,8 @@
 /* The configuration in the checkpoint; NULL if no run had it: an import has no version. */
 static struct tc_config *saved_config(const struct tc_ckpt_meta *meta)
 {
-  struct tc_config *was = NULL;
-  struct tc_err err;
   if (!*meta->version || !strstr(meta->config, "[train]")) return NULL;
-  if (tc_config_saved(&was, meta->config, 0, NULL, &err) < 0) return NULL;
+  struct tc_config *was = tc_config_as_saved(meta->config);
   tc_seeds_fill(was);
   return was;
 }
@@ -31,20 +30,30 @@ void tc_resume_order(struct tc_train *t, const struct tc_ckpt_meta *meta)
   tc_config_free(was);
 }
 
-int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
-                    struct tc_err *err)
+/* How a run with another value of an option can begin with what a checkpoint has; owned by the caller. */
+static char *new_run(const struct tc_ckpt *c, const char *option)
 {
-  struct tc_config *was = saved_config(meta);
-  struct tc_config_change x;
-  char *word = tc_shell_word(path);
-  int rc = 0;
-  for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->run.cfg, i, &x)) >= 0; i++)
-    if (x.resume == TC_RESUME_REFUSED)
-      rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it "
-                   "was, or begin a new run from its weights: another run.out, with ckpt.from = %s", path, x.name,
-                   x.was, x.is, word);
-  tc_config_free(was);
+  char *word = tc_shell_word(tc_ckpt_path(c));
+  char *text = !tc_has_adapters(c) ? tc_sprintf(" from its weights: another run.out, with ckpt.from = %s", word)
+    : strncmp(option, "train.lora", strlen("train.lora")) == 0 ? tc_strdup(" with other adapters: another run.out")
+    : tc_sprintf(" from its adapters: another run.out, with the same ckpt.from and ckpt.adapter = %s", word);
   free(word);
+  return text;
+}
+
+int tc_resume_check(const struct tc_train *t, const struct tc_ckpt *c, struct tc_err *err)
+{
+  struct tc_config *was = saved_config(tc_ckpt_meta(c));
+  struct tc_config_change x;
+  int rc = 0;
+  for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->run.cfg, i, &x)) >= 0; i++) {
+    if (x.resume != TC_RESUME_REFUSED) continue;
+    char *text = new_run(c, x.name);
+    rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it was, or begin a new run%s",
+                 tc_ckpt_path(c), x.name, *x.was ? x.was : "nothing", *x.is ? x.is : "nothing", text);
+    free(text);
+  }
+  tc_config_free(was);
   return rc;
 }
 

@@ -62,6 +62,7 @@ int tc_train_plan(struct tc_train *t, struct tc_err *err)
     json_object_update_new(t->plan.predicted, tc_plan_time_json(&p));
     tc_figure(t->plan.predicted, "device_bytes", most);
     t->plan.peak_s = p.time.mfu * p.time.step_s;
+    t->plan.flops = p.flops - tc_model_flops(&p.model);
   } else {
     tc_warn("no predicted time in run.json: %s", why.text);
   }

@@ -30,8 +30,11 @@ void tc_train_stage(struct tc_train *t, int64_t step)
 int64_t tc_train_tokens(const struct tc_train *t, int64_t step)
 { return tc_stages_tokens(t->run.stages, t->run.n_stages, step); }
 
-static double work(const struct tc_run_stage *s)
-{ return tc_model_flops(&s->opts.model) * (double)(s->opts.gpt.batch * s->opts.model.context); }
+static double work(const struct tc_train *t, int k)
+{
+  const struct tc_program_opts *o = &t->run.stage[k].opts;
+  return (tc_model_flops(&o->model) + t->plan.flops) * (double)(o->gpt.batch * o->model.context);
+}
 
 double tc_train_peak_s(const struct tc_train *t)
-{ return t->run.at == 0 ? t->plan.peak_s : t->plan.peak_s * work(&t->run.stage[t->run.at]) / work(&t->run.stage[0]); }
+{ return t->run.at == 0 ? t->plan.peak_s : t->plan.peak_s * work(t, t->run.at) / work(t, 0); }

@@ -146,6 +146,19 @@ static void say_weights(const struct tc_train *t)
   TC_FREE(word, path);
 }
 
+static void say_adapters(const struct tc_train *t)
+{
+  const struct tc_config *c = t->run.cfg;
+  struct tc_parameter_sums sum;
+  struct tc_err why;
+  char trained[32], all[32];
+  if (!c->train_lora || tc_setup_parameter_sums(&sum, c, &why) < 0) return;
+  tc_log("adapters: rank %lld, scale %.4g; %s of %s parameters train%s%s", (long long)c->train_lora,
+         (double)t->run.opts.gpt.lora.factor, tc_human_count(trained, sizeof trained, sum.trained),
+         tc_human_count(all, sizeof all, sum.all), t->ckpt.borrowed && *c->ckpt_adapter ? ", which begin as those of " : "",
+         t->ckpt.borrowed && *c->ckpt_adapter ? c->ckpt_adapter : "");
+}
+
 static json_t *weights_json(const struct tc_train *t)
 {
   char *path = not_read(t);
@@ -237,6 +250,7 @@ void tc_start_say(const struct tc_train *t)
   if (t->run.rank) return;
   say_data(t);
   say_weights(t);
+  say_adapters(t);
   say_rate(t);
   say_precision(t);
 }

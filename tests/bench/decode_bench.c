@@ -114,9 +114,9 @@ static int64_t weight_bytes(const struct tc_run *r)
 
 static int round_of(struct bench *b, int r, struct tc_forward *x, struct tc_forward *whole, struct tc_err *err)
 {
-  const struct tc_sampling greedy = { .top_p = 1, .tokens = b->s[TOKENS], .end = -1 };
+  const struct tc_sampling greedy = { .top_p = 1, .tokens = b->s[TOKENS] };
   const struct tc_sampling drawn = { .temperature = 0.8, .top_k = b->s[TOP_K], .top_p = 0.95, .seed = 1,
-                                     .tokens = b->s[TOKENS], .end = -1 };
+                                     .tokens = b->s[TOKENS] };
   double again;
   int32_t first[SHOWN];
   TC_TRY(generate(b, x, &greedy, &b->seconds[PREFILL][r], &b->seconds[DECODE][r], err));

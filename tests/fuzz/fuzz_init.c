@@ -18,6 +18,7 @@ struct tried {
   bool share, counts;            /* counts: drawn is counted */
   int64_t drawn, sent;           /* elements, by all ranks; bytes of broadcasts */
   int64_t random, copies;        /* elements of random weights; bytes of what ranks store of them beyond one of each */
+  bool narrow;                   /* some are stored in bf16 alone */
   char *kept[MOST_RANKS];        /* all state after INIT */
   int64_t n_kept[MOST_RANKS];
   char wrong[300];
@@ -105,7 +106,8 @@ static void add_copies(struct tried *t, const struct fx_rank *r, const struct tc
     if (!(g->param[i].init_std > 0)) continue;
     for (int d = 0; d < q->rank; d++) elems *= tc_stored_dim(q, d);
     if (r->rank == 0) t->random += elems;
-    if (r->rank == 0) t->copies -= 4 * elems;
+    if (r->rank == 0) t->copies -= (int64_t)tc_dtype_bytes(q->dtype) * elems;
+    t->narrow |= q->dtype != TC_F32;
     t->copies += tc_tensor_local_bytes(q, r->mesh, r->mesh->coord + (size_t)r->rank * TC_AXES);
   }
   pthread_mutex_unlock(&t->lock);
@@ -196,7 +198,7 @@ static void compare(struct tried *t, int world)
       snprintf(b->wrong, sizeof b->wrong, "rank %d: other initial weights", r);
   }
   if (b->counts) say(b, "elements that are drawn", -1, b->drawn, b->random);
-  if (a->counts) say(b, "elements that are drawn by counter", -1, 4 * (a->drawn - a->random), b->copies);
+  if (a->counts && !a->narrow) say(b, "elements that are drawn by counter", -1, 4 * (a->drawn - a->random), b->copies);
   say(b, "bytes of broadcasts", -1, b->sent - a->sent, b->copies);
 }
 

@@ -147,7 +147,7 @@ static void draw_idiom(struct draw *d)
 static bool is_own(const char *flag)
 {
   static const char *const own[] = { "--model", "--data", "--train.global", "--train.drop", "--train.prec", "--train.grad_type",
-                                     "--train.rows" };
+                                     "--train.rows", "--train.lora", "--ckpt.base" };
   for (size_t i = 0; i < sizeof own / sizeof *own; i++)
     if (!strncmp(flag, own[i], strlen(own[i]))) return true;
   return false;
@@ -208,14 +208,15 @@ static void draw_model(struct draw *d, int layers)
 /* The program whose tensors rows name; NULL: there is no such model. */
 static struct tc_graph *draw_program(const struct draw *d)
 {
-  const struct tc_build_opts opts = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
+  struct tc_build_opts opts = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
   struct tc_err err;
   struct tc_config *c;
   struct tc_model model;
   struct tc_graph *g = NULL;
   int rc = config_of(&c, d, true, &err);
   TC_ASSERT(rc == 0);
-  if (tc_setup_model(c, &model, &err) == 0) tc_model_build(g = tc_graph_new(), &model, &opts);
+  if (tc_setup_model(c, &model, &err) == 0 && tc_setup_lora(&opts.lora, c, &model, &err) == 0)
+    tc_model_build(g = tc_graph_new(), &model, &opts);
   tc_config_free(c);
   return g;
 }
@@ -294,6 +295,18 @@ static void draw_param_rows(struct draw *d)
   flag(d, "--train.rows=%s", rows);
 }
 
+/* Adapters: patterns that every model has matrices for. */
+static void draw_lora(struct draw *d)
+{
+  flag(d, "--train.lora=%d", 1 + (int)fuzz_below(d->f, 6));
+  flag(d, "--train.lora_rows=%s", ONE_OF(d, "", "", "*.attn.*", "h.0.*", "*.proj", "*.mlp.*, h.0.attn.qkv*"));
+  if (chance(d, 2)) flag(d, "--train.lora_alpha=%s", ONE_OF(d, "0.5", "8", "16"));
+  if (chance(d, 4)) flag(d, "--train.lora_scale=rs");
+  if (chance(d, 4)) flag(d, "--train.lora_dropout=0.2");
+  if (chance(d, 4)) flag(d, "--train.frozen_type=fp32");
+  flag(d, "--ckpt.base=yes");                    /* the base is random */
+}
+
 /* A third of the layouts is without rows, so that the built-in ones place everything. */
 static void draw_case(struct draw *d)
 {
@@ -308,7 +321,8 @@ static void draw_case(struct draw *d)
   if (chance(d, 3)) flag(d, "--data.documents=mask"), flag(d, "--data.end_token=1");
   draw_device(d);
   if (chance(d, 2)) flag(d, "--run.init=broadcast");
-  if (chance(d, 3)) draw_param_rows(d);
+  if (chance(d, 4)) draw_lora(d);
+  else if (chance(d, 3)) draw_param_rows(d);
   if (chance(d, 6)) flag(d, "--model.mup=%s", ONE_OF(d, "4", "8", "32"));
   d->program = rows ? draw_program(d) : NULL;
   if (!d->program) return;

@@ -6,7 +6,8 @@ tokenizers and numpy (made with transformers 5.24, tokenizers 0.23).
     chat.py fuzz TERCIO N SEED        N damaged lines: what is accepted is equal, all else gets a sentence with file and line
 
 chat.jsonl has a line for each conversation: the row of chat.def, the tokenizer of tests/oracle/tokens and what is added to it,
-the line of the user's file, the number of tokens and of those that count, and a hash (FNV-1a over id and weight in turn)."""
+the line of the user's file, the number of tokens and of those that count, a hash (FNV-1a over id and weight in turn), and that of the
+ids up to another answer (add_generation_prompt), without the last ones."""
 import copy
 import json
 import os
@@ -126,13 +127,21 @@ def expect(t, row, messages):
     return got["input_ids"], got["assistant_masks"]
 
 
+def ask(t, row, turns):
+    """Ids of the turns before the last answers, and of what is before another one."""
+    while turns and turns[-1][0] == "assistant":
+        turns = turns[:-1]
+    return t.apply_chat_template(messages_of(turns), tokenize=True, return_dict=True, add_generation_prompt=True,
+                                 chat_template=TEMPLATES[row], date_string="26 Jul 2024")["input_ids"]
+
+
 def messages_of(turns):
     return [{"role": role, "content": s} for role, s in turns]
 
 
-def hash_of(ids, weights):
+def hash_of(ids, weights=None):
     h = 14695981039346656037
-    for pair in zip(ids, weights):
+    for pair in zip(ids, weights) if weights else zip(ids):
         for x in pair:
             h = (h ^ x) * 1099511628211 % 2 ** 64
     return f"{h:016x}"
@@ -153,7 +162,7 @@ def make():
                         json.dump({"row": ROW_OF.get(row, row), "tokenizer": case[0], "added": case[1],
                                    "config": config_of(row, *case[2:]) if i == 0 else None, "line": line_of(r, turns),
                                    "tokens": len(ids), "counted": sum(weights),
-                                   "hash": hash_of(ids, weights), **({"ids": ids, "weights": weights} if i == 0 else {})}, out,
+                                   "hash": hash_of(ids, weights), "asked": hash_of(ask(t, row, turns)), **({"ids": ids, "weights": weights} if i == 0 else {})}, out,
                                   ensure_ascii=True)
                         out.write("\n")
 

@@ -92,12 +92,12 @@ static char *used_config(const struct tc_ckpt_meta *t, const char *path)
 {
   struct tc_err why;
   struct tc_model model;
-  struct tc_config *c = NULL;
-  char word[] = "show", *argv[] = { word, NULL }, *all, *text = NULL;
+  struct tc_config *c;
+  char *all, *text = NULL;
   size_t size;
   bool in_model = false;
-  if (tc_model_parse(&model, t->model, path, &why) < 0 || tc_config_saved(&c, t->config, 1, argv, &why) < 0)
-    return tc_strdup(t->config);
+  if (tc_model_parse(&model, t->model, path, &why) < 0) return tc_strdup(t->config);
+  c = tc_config_as_saved(t->config);
   tc_setup_fill_model(c, &model);
   all = tc_config_text(c);
   FILE *f = open_memstream(&text, &size);
@@ -235,11 +235,12 @@ static const struct ckpt_sub subs[] = {
     "prints the bytes, pieces and files that each rank of another layout would read, without running it; "
     "defaults are the saved run's options; exit status 6: the layout is impossible",
     "tercio ckpt plan run/ckpt --pp 2 --dp 4 --parallel.data=zero3" },
-  { "export", "[DIR] -o OUT [--format hf|safetensors|llmc] [--dtype f32|bf16] "
-    "[--shard-size SIZE] [--optimizer] [--json]", 0, 1, ckpt_cmd_export,
+  { "export", "[DIR] -o OUT [--format hf|safetensors|llmc|peft] [--dtype f32|bf16] "
+    "[--shard-size SIZE] [--optimizer] [--merge] [--base CKPT] [--json]", 0, 1, ckpt_cmd_export,
     "writes the weights for other programs: hf, a folder with model.safetensors, config.json (with the end token, if "
     "it is known) and the checkpoint's tokenizer.json, if it has one, which Hugging Face's transformers loads as "
-    "any class that import knows; llmc, a model file of llm.c (GPT-2); safetensors, one file with Tercio's tensor names",
+    "any class that import knows; llmc, a model file of llm.c (GPT-2); safetensors, one file with Tercio's tensor names; peft, a "
+    "folder of PEFT with the adapters of a run with train.lora, which --merge adds to the weights beside them instead",
     "tercio ckpt export run/ckpt -o gpt2 --format hf" },
   { "import", "FILE|FOLDER -o DIR [--rope half|interleaved] [--section.key=value ...] [--json]", 1, 1, ckpt_cmd_import,
     "converts a file or folder in one of export's formats into a checkpoint from which a run can start, with the "

@@ -19,6 +19,7 @@ struct ckpt_args {
   const char *out, *format, *dtype;   /* export, import; NULL: not given */
   bool optimizer;                 /* export */
   int64_t shard_bytes;            /* export; 0: one file */
+  bool merge; const char *base;   /* export */
   const char *rope;               /* import; NULL: not given */
   int64_t world;                  /* plan; 0: not given */
   const char *cluster;            /* plan --simulate; NULL */

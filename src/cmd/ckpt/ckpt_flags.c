@@ -76,13 +76,16 @@ static const struct tc_flag list[] = {
     "a cluster, such as \"4 nodes x 8\"", TC_FLAG_TEXT, FIELD(cluster) },
   { "-o OUT", "the file or folder to write; for import, the folder of checkpoints; e.g. -o gpt2",
     "the file or folder to write", TC_FLAG_TEXT, FIELD(out) },
-  { "--format FORMAT", "hf (default), safetensors or llmc, see above; e.g. --format llmc",
-    "hf, safetensors or llmc", TC_FLAG_TEXT, FIELD(format) },
+  { "--format FORMAT", "hf (default), safetensors, llmc or peft, see above; e.g. --format llmc",
+    "hf, safetensors, llmc or peft", TC_FLAG_TEXT, FIELD(format) },
   { "--dtype TYPE", "element type of the weights: f32 (default) or bf16; e.g. --dtype bf16",
     "f32 or bf16", TC_FLAG_TEXT, FIELD(dtype) },
   { "--shard-size SIZE", "with --format hf, several files of at most SIZE (B, KB, MB or GB) and their index; e.g. "
     "--shard-size 5GB",
     "the most bytes of a file, such as 5GB", TC_FLAG_CALL, .set = set_bytes },
+  { "--merge", "add adapters (train.lora) to the weights beside them", .kind = TC_FLAG_YES, FIELD(merge) },
+  { "--base CKPT", "with --merge, the checkpoint of these weights (default: the run's ckpt.from); e.g. --base base/ckpt",
+    "a checkpoint", TC_FLAG_TEXT, FIELD(base), .needs = "--merge", .says = "ckpt export: --base is for --merge, which is missing" },
   { "--rope ORDER", "order of rotary pairs in the file: half (default, Hugging Face's) or interleaved (Meta's); e.g. "
     "--rope interleaved",
     "half or interleaved", TC_FLAG_TEXT, FIELD(rope) },

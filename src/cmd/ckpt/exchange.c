@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const forms[] = { [TC_FORM_OURS] = "safetensors", [TC_FORM_HF] = "hf", [TC_FORM_LLMC] = "llmc" };
+static const char *const forms[] = { [TC_FORM_OURS] = "safetensors", [TC_FORM_HF] = "hf", [TC_FORM_LLMC] = "llmc",
+                                     [TC_FORM_PEFT] = "peft" };
 enum { FORMS = sizeof forms / sizeof *forms };
 
 /* Says what was written, on stdout. */
@@ -33,11 +34,11 @@ int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
 {
   const char *name = a->format ? a->format : "hf";
   struct tc_export_opts o = { .path = a->path[0], .out = a->out, .dtype = a->dtype ? tc_dtype_parse(a->dtype) : TC_F32,
-                              .optimizer = a->optimizer, .shard_bytes = a->shard_bytes };
+                              .optimizer = a->optimizer, .merge = a->merge, .base = a->base, .shard_bytes = a->shard_bytes };
   int form = 0;
   while (form < FORMS && strcmp(forms[form], name)) form++;
   o.form = (enum tc_form)form;
-  if (form == FORMS) return tc_fail(err, TC_EUSER, "ckpt export: --format %s: give hf, safetensors or llmc", name);
+  if (form == FORMS) return tc_fail(err, TC_EUSER, "ckpt export: --format %s: give hf, safetensors, llmc or peft", name);
   if (!a->out) return tc_fail(err, TC_EUSER, "ckpt export: -o OUT, the file or folder to write, is missing");
   if (o.dtype != TC_F32 && o.dtype != TC_BF16)
     return tc_fail(err, TC_EUSER, "ckpt export: --dtype %s: give f32 or bf16", a->dtype);
@@ -46,6 +47,8 @@ int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
                    "safetensors can", name);
   if (a->shard_bytes && o.form != TC_FORM_HF)
     return tc_fail(err, TC_EUSER, "ckpt export: format %s is one file; --shard-size is for --format hf", name);
+  if (a->merge && (o.form == TC_FORM_OURS || o.form == TC_FORM_PEFT))
+    return tc_fail(err, TC_EUSER, "ckpt export: --merge is for --format hf and llmc, which have a whole model");
   struct tc_exported x;
   TC_TRY(tc_foreign_export(&x, &o, err));
   say_exported(a, &x, o.form);

@@ -1,6 +1,6 @@
 /* t_gradient.c - the whole program's gradient in double precision against finite differences of its loss, for
  * models of each family: each parameter, elements spread over it, dropout on, the head in chunks; with
- * documents in a sequence, too, and with attention in pieces. */
+ * documents in a sequence, too, with attention in pieces, and of adapters. */
 #include "src/program/program.h"
 #include "src/passes/passes.h"
 #include "tests/unit/ranks_fixture.h"
@@ -80,6 +80,7 @@ static void compare(struct tc_exec *x, struct tc_program *const p[3], const stru
 {
   const struct tc_graph *g = p[0]->graph;
   for (int32_t i = 0; i < g->n_params; i++) {
+    if (g->param[i].frozen) continue;
     double *w = tc_exec_tensor(x, 0, g->param[i].master);
     const double *grad = tc_exec_tensor(x, 0, g->param[i].acc);
     int64_t n = tc_tensor_elems(&g->tensor[g->param[i].master]);
@@ -101,7 +102,7 @@ static void compare(struct tc_exec *x, struct tc_program *const p[3], const stru
 }
 
 static void test_model(struct tc_device *d, const struct tc_mesh *m, const struct tc_model *model, bool documents,
-                       int64_t pieces)
+                       int64_t pieces, int64_t rank)
 {
   struct tc_err err = { 0 };
   struct tc_program *p[3] = { NULL };
@@ -109,7 +110,8 @@ static void test_model(struct tc_device *d, const struct tc_mesh *m, const struc
   for (int i = 0; i < 3; i++) {
     struct tc_program_opts o = {
       .kind = kind[i], .model = *model, .gpt = { .batch = 4, .dtype = TC_F64, .grad_dtype = TC_F64,
-      .dropout = 0.2f, .tp = 1, .z_loss = documents ? 0.1f : 0, .documents = documents, .keys = pieces > 0, .key_pieces = pieces },
+      .dropout = 0.2f, .tp = 1, .z_loss = documents ? 0.1f : 0, .documents = documents, .keys = pieces > 0, .key_pieces = pieces,
+      .lora = { .rank = rank, .rows = "", .factor = 1.7f, .dropout = 0.2f } },
       .system = &tc_systems[TC_DATA_DDP],
       .overlap = true, .head_chunk = 2 };
     if (!ok(tc_program_new(&p[i], &o, m, 0, i ? p[0] : NULL, NULL, &err) == 0, "made %s", err.text))
@@ -126,7 +128,7 @@ static void test_model(struct tc_device *d, const struct tc_mesh *m, const struc
     double *w = tc_exec_tensor(x, 0, g->param[i].master);
     int64_t n = tc_tensor_elems(&g->tensor[g->param[i].master]);
     for (int64_t k = 0; k < n; k++) w[k] += 0.3 * tc_normal(77, (uint32_t)i, 0, (uint64_t)k);
-    params += n;
+    params += rank && !g->param[i].frozen ? 0 : n;
   }
   is_int(tc_model_params(model), params, "so many parameters");
   ok(tc_exec_run(x, 0, &rt, &err) == 0, "one step with a learning rate of 0");
@@ -148,11 +150,14 @@ int main(void)
     const size_t i = k / 2;
     const bool documents = k % 2;
     printf("# %s%s\n", models[i].what, documents ? ", documents" : "");
-    test_model(d, m, &models[i].m, documents, 0);
+    test_model(d, m, &models[i].m, documents, 0, 0);
+    if (documents) continue;
+    printf("# %s, adapters\n", models[i].what);
+    test_model(d, m, &models[i].m, false, 0, 2);
   }
   printf("# %s, three pieces; %s, two, documents\n", models[0].what, models[1].what);
-  test_model(d, m, &models[0].m, false, 3);
-  test_model(d, m, &models[1].m, true, 2);
+  test_model(d, m, &models[0].m, false, 3, 0);
+  test_model(d, m, &models[1].m, true, 2, 0);
   tc_device_close(d);
   tc_mesh_free(m);
   return done_testing();

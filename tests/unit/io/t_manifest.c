@@ -143,7 +143,7 @@ static void test_text(void)
 static const char good[] =
   "{\"format\": 2, \"block_bytes\": 4096, \"step\": 7, \"time\": \"t\", \"seed\": \"5\", \"tokens\": 9,"
   " \"model\": \"m\", \"mesh\": \"p\", \"system\": \"s\", \"job\": \"j\", \"restart\": 1, \"who\": [\"w\"],"
-  " \"version\": \"v\", \"loop\": \"l\", \"config\": \"c\", \"stack\": \"k\", \"data\": \"d\", \"tuned\": \"q\", \"nodes\": \"n\",\n"
+  " \"version\": \"v\", \"loop\": \"l\", \"config\": \"c\", \"stack\": \"k\", \"data\": \"d\", \"base\": \"b\", \"tuned\": \"q\", \"nodes\": \"n\",\n"
   "\"attached\": {\"name\": \"u.json\", \"size\": 77, \"crc32c\": \"0000000e\"},\n"
   "\"files\": [{\"name\": \"a.h5\", \"writer\": 0, \"size\": 100, \"meta_crc32c\": \"0000000a\"},"
   " {\"name\": \"b.h5\", \"writer\": 1, \"size\": 90, \"meta_crc32c\": \"ffffffff\"}],\n"
@@ -178,6 +178,7 @@ static const struct { const char *from, *to, *says; } change[] = {
   { "[\"w\"]", "[]", "" }, { "\"v\"", "null", NOT("version") }, { "\"l\"", "null", NOT("loop") },
   { "\"c\"", "null", NOT("config") }, { "\"d\"", "3", NOT("data") }, { ", \"data\": \"d\"", "", "" },
   { "\"k\"", "3", NOT("stack") }, { ", \"stack\": \"k\"", "", "" },
+  { "\"b\", \"tuned\"", "3, \"tuned\"", NOT("base") }, { ", \"base\": \"b\"", "", "" },
   { "\"q\"", "3", NOT("tuned") }, { ", \"tuned\": \"q\"", "", "" },
   { "\"n\"", "3", NOT("nodes") }, { ", \"nodes\": \"n\"", "", "" },
   { "\"u.json\"", "3", NOT("name") }, { "\"u.json\"", "\"../u\"", "attached file ../u: not a good file name" },
@@ -289,9 +290,9 @@ static void test_fields(void)
   const struct tc_ckpt_meta *a = &m->meta;
   ok(a->step == 7 && a->seed == 5 && a->tokens == 9 && a->restart == 1 && m->world == 1 && m->block_bytes == 4096,
      "numbers of a manifest");
-  char *words = tc_sprintf("%s %s %s %s %s %s %s %s %s %s %s %s %s %s", a->time, a->model, a->mesh, a->system, a->job, a->rank_names[0],
-                           a->version, a->loop, a->config, a->stack, a->data, a->tuned, a->nodes, m->file[1].name);
-  is_str(words, "t m p s j w v l c k d q n b.h5", "... its words");
+  char *words = tc_sprintf("%s %s %s %s %s %s %s %s %s %s %s %s %s %s %s", a->time, a->model, a->mesh, a->system, a->job, a->rank_names[0],
+                           a->version, a->loop, a->config, a->stack, a->data, a->base, a->tuned, a->nodes, m->file[1].name);
+  is_str(words, "t m p s j w v l c k d b q n b.h5", "... its words");
   ok(!strcmp(a->attached[0].name, "u.json") && a->attached[0].bytes == 77 && a->attached[0].crc32c == 14 && !a->attached[0].data,
      "... its attached file");
   ok(m->file[0].meta_crc32c == 10 && m->file[1].meta_crc32c == UINT32_MAX && m->file[1].writer == 1 &&
@@ -359,7 +360,7 @@ static void test_limits(void)
     { "system", 1 << 20, NOT("system") }, { "job", 1 << 20, NOT("job") },
     { "version", 1 << 20, NOT("version") }, { "loop", 1 << 20, NOT("loop") },
     { "config", 1 << 20, NOT("config") }, { "data", 1 << 20, NOT("data") },
-    { "stack", 1 << 20, NOT("stack") }, { "tuned", 1 << 20, NOT("tuned") },
+    { "stack", 1 << 20, NOT("stack") }, { "base", 1 << 20, NOT("base") }, { "tuned", 1 << 20, NOT("tuned") },
     { "nodes", 1 << 20, NOT("nodes") } };
   static const struct { int64_t dim, size; const char *says; } number[] = {
     { 3, INT64_C(1) << 62, "" }, { 3, (INT64_C(1) << 62) + 1, NOT("size") },

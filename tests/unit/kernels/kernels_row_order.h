@@ -79,6 +79,39 @@ static void spreads(int dtype, int64_t N, int64_t K, int64_t part, int64_t copie
   }
 }
 
+/* ---- a part along a dimension -------------------------------------------------------------- */
+
+/* Indices from `first` on, n of E, of dimension 1 or 2: taken to the last bit, or added to those and to no others. */
+static void slices(int dtype, int64_t N, int64_t K, int64_t E, int64_t D, int64_t first, int64_t n)
+{
+  for (int back = 0; back < 2; back++) {
+    struct test t = new_test(back ? TC_OP_ADD_PART : TC_OP_PART, "N%lld K%lld E%lld D%lld %s, %lld from %lld", (long long)N,
+                             (long long)K, (long long)E, (long long)D, tc_dtype_name(dtype), (long long)n, (long long)first);
+    const bool flat = K == 1;
+    input(&t, dtype, flat ? DIMS(N, E, D) : DIMS(N, K, E, D), NORMALISH);
+    if (back) input(&t, dtype, flat ? DIMS(N, n, D) : DIMS(N, K, n, D), NORMALISH);
+    output(&t, dtype, back ? flat ? DIMS(N, E, D) : DIMS(N, K, E, D) : flat ? DIMS(N, n, D) : DIMS(N, K, n, D));
+    if (back) t.over[0] = 0;
+    t.c.k[0] = first, t.c.k[1] = flat ? 1 : 2;
+    for (int i = 0; i < 2 && chosen(t.c.op); i++) {
+      struct tc_device *d = dev(device_name[i], 2);
+      struct tc_view none[ARGS] = { 0 }, y;
+      int64_t wrong = !run_on(d, &t, none, false, &y);
+      for (int64_t at = 0; at < y.elems; at++) {
+        const int64_t each = back ? E : n, j = at % D, e = at / D % each, row = at / D / each;
+        const bool in = back && e >= first && e < first + n;
+        const double x = get(&t.in[0], (row * E + (back ? e : first + e)) * D + j);
+        const double u = in ? get(&t.in[1], (row * n + e - first) * D + j) : 0;
+        wrong += in ? fabs(get(&y, at) - (x + u)) > (dtype == TC_BF16 ? 0x1p-8 : 0x1p-23) * (fabs(x) + fabs(u)) : get(&y, at) != x;
+      }
+      is_int(wrong, 0, "%s: %s on %s", t.label, back ? "sums" : "copies", device_name[i]);
+      drop(&y, 1);
+      tc_device_close(d);
+    }
+    check(&t);
+  }
+}
+
 /* ---- parts ------------------------------------------------------------------------------ */
 
 /* A block of sequences, the blocks before it, and how it is split. each: documents begin at one token in so many, 0:
@@ -514,6 +547,10 @@ static void row_orders(int dtype)
   spreads(dtype, 3, 1, 1, 2, 1);
   spreads(dtype, 29, 2, 3, 2, 6);
   spreads(dtype, 40, 3, 2, 4, 80);
+  slices(dtype, 7, 1, 2, 5, 1, 1);
+  slices(dtype, 30, 2, 6, 9, 0, 4);
+  slices(dtype, 41, 3, 4, 33, 3, 1);
+  slices(dtype, 9, 1, 2, 1500, 0, 1);
   for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
     split_columns(dtype, &splits[i], 33);
     split_heads(dtype, &splits[i], 2, 3, 16);

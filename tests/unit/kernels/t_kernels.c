@@ -27,10 +27,11 @@ static const int types[] = T_TYPES;
 
 static void elementwise(int dtype, int out_type, int64_t rows, int64_t cols)
 {
-  static const struct { int op, n_in, acc; float f0; } table[] = {
-    { TC_OP_ACT, 1, 0, 0 }, { TC_OP_ACT_BWD, 2, 0, 0 }, { TC_OP_ADD, 2, 0, 0 },
-    { TC_OP_CAST, 1, 0, 0 }, { TC_OP_ACCUM, 1, 0, 0 }, { TC_OP_ACCUM, 1, 1, 0 },
-    { TC_OP_FILL, 0, 0, -1.5f }, { TC_OP_DROPOUT, 1, 0, 0.3f }, { TC_OP_NORMAL, 0, 0, 0.02f },
+  static const struct { int op, n_in, acc; float f0; int64_t k2; } table[] = {
+    { TC_OP_ACT, 1, 0, 0, 0 }, { TC_OP_ACT_BWD, 2, 0, 0, 0 }, { TC_OP_ADD, 2, 0, 0, 0 },
+    { TC_OP_CAST, 1, 0, 0, 0 }, { TC_OP_ACCUM, 1, 0, 0, 0 }, { TC_OP_ACCUM, 1, 1, 0, 0 },
+    { TC_OP_FILL, 0, 0, -1.5f, 0 }, { TC_OP_DROPOUT, 1, 0, 0.3f, 0 }, { TC_OP_NORMAL, 0, 0, 0.02f, 0 },
+    { TC_OP_NORMAL, 0, 0, 0.02f, 1 },
   };
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     struct test t = new_test(table[i].op, "[%lld,%lld] %s -> %s%s", (long long)rows,
@@ -40,7 +41,7 @@ static void elementwise(int dtype, int out_type, int64_t rows, int64_t cols)
     output(&t, out_type, DIMS(rows, cols));
     t.c.acc = (uint8_t)table[i].acc;
     t.c.f[0] = table[i].f0;
-    t.c.k[0] = 9;
+    t.c.k[0] = 9, t.c.k[2] = table[i].k2;
     check(&t);
   }
 }

@@ -378,7 +378,8 @@ static void test_built_in(void)
 {
   enum { FAMILIES = TC_FAMILY_PHI3 };              /* the last one */
   const struct tc_annotation *const list[] = { tc_rows_tensor, tc_rows_sequence };
-  const struct tc_build_opts o = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
+  const struct tc_build_opts o = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1,
+                                   .lora = { .rank = 2, .rows = "" } };
   struct tc_build_opts sampling = o;
   sampling.new_tokens = 1;
   sampling.documents = true;
@@ -389,7 +390,7 @@ static void test_built_in(void)
     tc_model_build(g[f] = tc_graph_new(), &m, f < FAMILIES ? &o : &sampling);
     for (int32_t p = 0; p < g[f]->n_params; p++) {
       const struct tc_param *x = &g[f]->param[p];
-      bool split = g[f]->tensor[x->weight].rank == 1 || !strcmp(x->name, "wpe.weight");
+      bool split = g[f]->tensor[x->weight].rank == 1 || !strcmp(x->name, "wpe.weight") || strstr(x->name, ".lora_");
       for (const struct tc_annotation *a = tc_rows_tensor; a->pattern; a++) split |= fnmatch(a->pattern, x->name, 0) == 0;
       ok(split, "family %d: %s is split on tp", f, x->name);
     }

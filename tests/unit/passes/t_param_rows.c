@@ -92,6 +92,25 @@ static void test_width(void)
   }
 }
 
+/* A model with adapters: what stands beside them does not train. */
+static void test_beside(void)
+{
+#define NONE " has no effect: with train.lora adapters alone train; *.lora_b would match some"
+  static const struct { const char *rows, *want; } row[] = {
+    { "* lr=2", "" }, { "h.0.* decay=3", "" }, { "wte.* init=2", "" }, { "wte.* frozen=yes", "" },
+    { "wte.* lr=2", "train.rows: wte.* lr=2" NONE }, { "wte.* init=2 decay=0", "train.rows: wte.* decay=0" NONE },
+    { "wte.* optimizer=lion", "train.rows: wte.* optimizer=lion" NONE } };
+#undef NONE
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_graph *g = parameters();
+    struct tc_err err = { .text = "" };
+    g->param[0].base = g->param[0].frozen = true;
+    tc_param_rows(g, row[i].rows, 0.9, &err);
+    is_str(err.text, row[i].want, "beside adapters, \"%s\"", row[i].rows);
+    tc_graph_free(g);
+  }
+}
+
 static uint64_t drawn(uint64_t seed, uint64_t at, uint64_t below)
 {
   uint32_t x[4];
@@ -143,6 +162,7 @@ int main(void)
 {
   test_rows();
   test_width();
+  test_beside();
   test_drawn();
   return done_testing();
 }

@@ -3,6 +3,7 @@
 #include "src/program/setup.h"
 #include "tests/unit/tap.h"
 
+#include <math.h>
 #include <unistd.h>
 
 /* The options of `flags`, separated by blanks, on top of a small model; NULL: they are refused. */
@@ -285,6 +286,68 @@ static void test_fields(void)
   ok(o.virtual_stages == 1 && o.reshard_after == 2 && o.recompute == 1, "... there are no virtual stages");
 }
 
+/* ---- parameters, and adapters ---------------------------------------------------------------- */
+
+#define LLAMA "--model.family=llama --model.layers=2 --model.hidden=64 --model.heads=4 --model.kv_heads=2 --model.ffn=192 " \
+  "--model.context=32 --model.vocab=256 "
+
+/* What training takes of a token besides what it takes of a model all of which trains: of what is frozen no gradient (2), of
+ * adapters all (6). */
+static void test_sums(void)
+{
+  const double in_layer = 64 * (64 + 32 + 32 + 64 + 192 + 192) + 192 * 64, wte = 256 * 64;
+  const double adapters = 2 * 3 * ((64 + 64) + 2 * (64 + 32) + (64 + 64) + 2 * (64 + 192) + (192 + 64));
+  const struct { const char *flags, *rows; double trained, flops; } c[] = {
+    { LLAMA, "", 2 * in_layer + 5 * 64 + 2 * wte, 0 },
+    { LLAMA, "wte.* frozen=yes", 2 * in_layer + 5 * 64 + wte, 0 },
+    { LLAMA, "lm_head.* frozen=yes", 2 * in_layer + 5 * 64 + wte, -2 * wte },
+    { LLAMA "--model.tied=yes", "wte.* frozen=yes", 2 * in_layer + 5 * 64, -2 * wte },
+    { LLAMA, "h.0.mlp.proj.* frozen=yes", 2 * in_layer + 5 * 64 + 2 * wte - 192 * 64, -2 * 192 * 64 },
+    { LLAMA "--train.lora=3", "", adapters, 6 * adapters - 2 * (2 * in_layer + 5 * 64 + wte) },
+    { LLAMA "--train.lora=3 --train.lora_rows=h.1.mlp.proj", "", 3 * (192 + 64),
+      6 * 3 * (192 + 64) - 2 * (2 * in_layer + 5 * 64 + wte) } };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    struct tc_parameter_sums sum = { 0 };
+    struct tc_err err = { 0 };
+    struct tc_config *cfg = config(c[i].flags, &err);
+    cfg->train_rows = (char *)(uintptr_t)c[i].rows;        /* flags here have no blanks */
+    is_int(tc_setup_parameter_sums(&sum, cfg, &err), 0, "%s %s %s", c[i].flags, c[i].rows, err.text);
+    ok(fabs(sum.trained - c[i].trained) < 1 && fabs(sum.flops - c[i].flops) < 1, "... %g train, of a token %g more", sum.trained,
+       sum.flops);
+    tc_config_free(cfg);
+  }
+}
+
+/* Options that come with adapters: what is not given becomes theirs; what contradicts them is refused, or stays. */
+static void test_take_lora(void)
+{
+#define SAYS(key, is, given) "the adapters of PATH are of train.lora" key " = " is ", and the options say " given ": leave it out"
+#define OF "--train.lora=4 --train.lora_rows=*.q --train.lora_alpha=8 --train.lora_scale=rs --train.lora_dropout=0.5"
+  const struct { const char *given, *of; bool refuses; const char *want; } c[] = {
+    { "", OF, true, "4 *.q 8 1 0.5" }, { "--train.lora=4 --train.lora_scale=rs", OF, true, "4 *.q 8 1 0.5" },
+    { "--train.lora_dropout=0", OF, true, "4 *.q 8 1 0" }, { "--train.lora_dropout=0.25", OF, true, "4 *.q 8 1 0.25" },
+    { "--train.lora=5", OF, true, SAYS("", "4", "5") }, { "--train.lora_alpha=4", OF, true, SAYS("_alpha", "8", "4") },
+    { "--train.lora_scale=plain", OF, true, SAYS("_scale", "rs", "plain") },
+    { "--train.lora_rows=*.k", OF, true, SAYS("_rows", "*.q", "*.k") },
+    { "--train.lora_rows=*.k", "--train.lora=4", true, SAYS("_rows", "all", "*.k") },
+    { "--train.lora=5 --train.lora_rows=*.k", OF, false, "5 *.k 8 1 0.5" }, { "", "--train.lora=2", true, "2  -1 -1 -1" } };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    struct tc_err err = { 0 };
+    struct tc_config *to = config(c[i].given, &err), *of = config(c[i].of, &err);
+    char got[1100];
+    const int rc = tc_setup_take_lora(to, of, c[i].refuses ? "PATH" : NULL, &err);
+    tc_config_free(of);
+    if (rc < 0) snprintf(got, sizeof got, "%s", err.text);
+    else
+      snprintf(got, sizeof got, "%lld %s %g %d %g", (long long)to->train_lora, to->train_lora_rows, to->train_lora_alpha,
+               to->train_lora_scale, to->train_lora_dropout);
+    is_str(got, c[i].want, "adapters, given %s", c[i].given);
+    tc_config_free(to);
+  }
+#undef OF
+#undef SAYS
+}
+
 /* ---- which axis is nearer -------------------------------------------------------------------- */
 
 /* What DDP sends in a step: all parameters of a stage there and back, 2 (n - 1) / n of them. */
@@ -338,6 +401,8 @@ int main(void)
   test_edges();
   test_rows();
   test_fields();
+  test_sums();
+  test_take_lora();
   test_traffic();
   test_order();
   return done_testing();
