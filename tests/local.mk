@@ -264,6 +264,7 @@ test_headers = \
   %D%/unit/digest.h \
   %D%/unit/comm/comm_cases.h \
   %D%/unit/comm/comm_check.h \
+  %D%/unit/comm/fake_nccl.h \
   %D%/unit/cmd/comm_stubs.h \
   %D%/unit/ranks_fixture.h \
   %D%/unit/exec/exec_fixture.h \
