@@ -325,6 +325,7 @@ script_tests = \
   %D%/check-compdb \
   %D%/check-docs \
   %D%/check-budget \
+  %D%/check-fragments \
   %D%/check-names \
   %D%/check-races \
   %D%/check-mutate \
@@ -426,6 +427,8 @@ test_files = \
   %D%/faults/threads.c \
   %D%/emu/cublasLt.h \
   %D%/emu/cudnn.cc \
+  %D%/emu/cutlass.cc \
+  %D%/emu/fragments.cc \
   %D%/emu/driver.c \
   %D%/emu/cuda_runtime.h \
   %D%/emu/emu.cc \
