@@ -344,6 +344,11 @@ static __device__ __forceinline__ void tc_draw(uint32_t x[4], uint64_t key, uint
     k1 += 0xBB67AE85u;
   }
 }
+/* Word i % 4 of a draw. An index would put the words into memory. */
+static __device__ __forceinline__ uint32_t tc_word(const uint32_t x[4], int64_t i)
+{
+  return i & 2 ? (i & 1 ? x[3] : x[2]) : i & 1 ? x[1] : x[0];
+}
 
 /* ---- sums and maxima over a warp and a block ---------------------------------------------- */
 
