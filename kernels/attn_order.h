@@ -21,7 +21,18 @@
 
 enum { TC_ATTN_CACHE_BYTES = 24 << 20 };         /* of keys and values: half of an H100's L2 cache */
 
-/* A head here is what a block belongs to: of keys' kernels, a group of heads that share a key. */
+/* In how many parts the G heads of each of K groups are computed by backward's kernel for keys, of which there are
+ * [sequences T]. A block of keys has the queries of all heads of its group: with few groups there are too few blocks for a GPU,
+ * of very unequal work. So each part has blocks of its own, whose sums are added up in their order; fewer than `few` blocks are
+ * too few. By shapes alone, since the bits of the sums depend on it. */
+enum { TC_ATTN_LEAST_ROWS = 64, TC_ATTN_FEW_BLOCKS = 512 };
+static inline uint32_t tc_attn_parts(int64_t T, int64_t sequences, int64_t K, int64_t G, int64_t few)
+{
+  const int64_t blocks = tc_ceil_div(T, TC_ATTN_LEAST_ROWS) * sequences * K;
+  return blocks > 0 && blocks < few ? (uint32_t)TC_MIN(G, tc_ceil_div(few, blocks)) : 1;
+}
+
+/* A head here is what a block belongs to: of keys' kernels, a part of a group of heads that share a key. */
 struct tc_attn_order {
   uint32_t turns;                /* blocks of a head */
   uint32_t heads;                /* of a sequence */

@@ -17,10 +17,17 @@ struct tc_nccl_ops {
   /* Whether the library can be used here. gpu <- a unique name of this GPU. */
   int (*look)(void *device, char gpu[64], struct tc_err *err);
   int (*id)(void *device, void *id, struct tc_err *err);     /* id[TC_NCCL_ID_BYTES], by one member */
-  /* Starts the initialisation; `ready` reports when all members have finished it. */
-  int (*join)(struct tc_nccl **out, void *device, const void *id, int coord, int size,
+  /* Starts the initialisation; `ready` reports when all members have finished it. beside: NULL, or another communicator of
+   * the device, which needs no order with this one (in_turns). */
+  int (*join)(struct tc_nccl **out, void *device, const void *id, int coord, int size, struct tc_nccl *beside,
               struct tc_err *err);
-  /* 1: the last join or start is complete, 0: not yet, negative: failed, or aborted. */
+  /* After a join: whether each transfer waits for those of the device's other communicators that were started before
+   * it, as the library does not start those of all in one order by itself. */
+  bool (*in_turns)(void *device);
+  /* Sends to each of to[n_to] and receives from each of from[n_from], without data: the library sets up what it needs between
+   * two members at the first of their transfers, for which each waits for the other's host; `ready` reports that all have. */
+  int (*meet)(struct tc_nccl *c, const int *to, int n_to, const int *from, int n_from, struct tc_err *err);
+  /* 1: the last join, meet or start is complete, 0: not yet, negative: failed, or aborted. */
   int (*ready)(struct tc_nccl *c, struct tc_err *err);
   /* Issues the transfer after all earlier work of the device. Then, once `ready`, `mark`. */
   int (*start)(struct tc_nccl *c, const struct tc_coll_args *a, int slot, struct tc_err *err);

@@ -266,6 +266,7 @@ test_headers = \
   %D%/unit/digest.h \
   %D%/unit/comm/comm_cases.h \
   %D%/unit/comm/comm_check.h \
+  %D%/unit/comm/fake_nccl.h \
   %D%/unit/cmd/comm_stubs.h \
   %D%/unit/ranks_fixture.h \
   %D%/unit/exec/exec_fixture.h \
@@ -327,6 +328,7 @@ script_tests = \
   %D%/check-compdb \
   %D%/check-docs \
   %D%/check-budget \
+  %D%/check-fragments \
   %D%/check-names \
   %D%/check-races \
   %D%/check-mutate \
@@ -428,6 +430,8 @@ test_files = \
   %D%/faults/threads.c \
   %D%/emu/cublasLt.h \
   %D%/emu/cudnn.cc \
+  %D%/emu/cutlass.cc \
+  %D%/emu/fragments.cc \
   %D%/emu/driver.c \
   %D%/emu/cuda_runtime.h \
   %D%/emu/emu.cc \

@@ -7,12 +7,16 @@
 
 enum { GRID_MAX = 65535 };                       /* of attn_plain.cu's y and z: heads and sequences */
 
+static bool has_tensor_cores(const struct tc_attn *a)
+{
+  return a->qkv.bf16 && (a->D == 32 || a->D == 64 || a->D == 80 || a->D == 96 || a->D == 128);
+}
+
 static bool on_tensor_cores(const struct tc_attn *a)
 {
-  const bool size = a->D == 32 || a->D == 64 || a->D == 80 || a->D == 96 || a->D == 128;
   const uintptr_t bits = (uintptr_t)a->qkv.p | (uintptr_t)a->y.p | (uintptr_t)a->dy.p
                          | (uintptr_t)a->dqkv.p | (uintptr_t)a->kv.p | (uintptr_t)a->dkv.p;
-  return size && a->qkv.bf16 && bits % 16 == 0 && (!a->runs || a->run % TC_ATTN_ROWS == 0);
+  return has_tensor_cores(a) && bits % 16 == 0 && (!a->runs || a->run % TC_ATTN_ROWS == 0);
 }
 
 /* Where its tokens are. False: in no order that the kernels know. */
@@ -35,6 +39,14 @@ static bool set_order(struct tc_attn *a, const struct tc_call *c, const struct t
          && qkv->off[0] == kv->off[0] + (a->here == T ? 0 : a->part * o->sequences * part);
 }
 
+static int64_t few_blocks(void)
+{
+#ifdef TC_EMU
+  if (getenv("TC_EMU_FEW_BLOCKS")) return atoll(getenv("TC_EMU_FEW_BLOCKS"));      /* for tests: what large calls do */
+#endif
+  return TC_ATTN_FEW_BLOCKS;
+}
+
 /* qkv: its place among the inputs; more: where kv or starts would be. */
 static struct tc_attn attn_of(const struct tc_call *c, int qkv, int more)
 {
@@ -51,6 +63,7 @@ static struct tc_attn attn_of(const struct tc_call *c, int qkv, int more)
   const bool known = set_order(&a, c, x, kv);
   TC_ASSERT(known);
   a.first = tc_call_starts(c, more + (apart != NULL));
+  a.parts = tc_attn_parts(a.T, kv->dim[0] / a.T, a.K, a.G, few_blocks());
   return a;
 }
 
@@ -167,9 +180,17 @@ static __global__ void __launch_bounds__(DOT_THREADS) row_dots(struct tc_attn a,
   if (there && threadIdx.x % 8 == 0) a.delta[i] = sum;
 }
 
+/* Backward's scratch memory: delta, the first keys of a window, and from here on the sums of parts. */
+static int64_t sums_from(const struct tc_call *c)
+{
+  return tc_round_up(c->in[3].elems * (int64_t)sizeof(float) + window_bytes(c, &c->in[1]), 256);
+}
+
 int64_t tc_cuda_attn_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
-  return TC_MAX(c->in[3].elems * (int64_t)sizeof(float) + window_bytes(c, &c->in[1]), tc_cuda_library_scratch(d, c));
+  const struct tc_attn a = attn_of(c, 1, 4);
+  const int64_t sums = a.parts > 1 && has_tensor_cores(&a) ? a.parts * a.K * (a.N / a.here * a.T) * 2 * a.D : 0;
+  return TC_MAX(sums_from(c) + sums * (int64_t)sizeof(float), tc_cuda_library_scratch(d, c));
 }
 
 int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
@@ -184,6 +205,7 @@ int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
   a.delta = (float *)c->scratch;
   if (a.N * a.H == 0) return 0;
   TC_ASSERT(a.dy.bf16 == a.qkv.bf16 && a.dqkv.bf16 == a.qkv.bf16);
+  if (a.parts > 1) a.sums = (float *)((char *)c->scratch + sums_from(c));
   add_window(d, &a, c, &c->in[1], a.delta + c->in[3].elems);
   TC_LAUNCH(row_dots, tc_blocks(a.N * a.K * a.G, DOT_ROWS), dim3(DOT_THREADS), 0, tc_stream(d), a,
             tc_wide(a.D, &c->in[0], &c->in[2], NULL));

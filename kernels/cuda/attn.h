@@ -15,7 +15,7 @@
 
 /* Rows of a block on tensor cores, at least; of runs just so many: where they divide a run, no block and no tile has rows of
  * two. */
-enum { TC_ATTN_ROWS = 64 };
+enum { TC_ATTN_ROWS = TC_ATTN_LEAST_ROWS };
 
 struct tc_attn {
   int64_t T, D, N;               /* positions of a sequence, head size; tokens whose queries are here */
@@ -32,6 +32,8 @@ struct tc_attn {
   const int32_t *first;          /* [N]: the first key that a token's query sees; NULL: that of its sequence */
   uint32_t run, runs;            /* positions of a run; runs of a part; runs 0: the natural order */
   uint32_t cp, sequences, part;  /* of a block of rows; which part the queries are, if not all */
+  uint32_t parts;                /* of a group's heads, with blocks of keys of their own; see tc_attn_parts */
+  float *sums;                   /* [K,parts][sequences T][2,D]: dk and dv of each part; NULL: of one */
   struct tc_attn_order order;    /* of the blocks of the kernel that is launched (attn_fwd.cu, attn_bwd.cu) */
 };
 
@@ -116,6 +118,17 @@ static __device__ __forceinline__ int64_t tc_head(const struct tc_attn &a, uint3
   const uint32_t G = (uint32_t)a.G;
   if (groups) return (RUNS ? i * a.pieces + a.piece : i) * G;
   return RUNS ? (i / G * a.pieces + a.piece) * G + i % G : i;
+}
+
+/* Heads from h on, n of them: all of one group. */
+struct tc_attn_heads { int64_t h; int n; };
+/* The heads of block i: of queries one; of keys, number i of K parts, a part of those of its group. */
+template <bool RUNS, bool KV>
+static __device__ __forceinline__ struct tc_attn_heads tc_heads_of(const struct tc_attn &a, uint32_t i)
+{
+  if (!KV) return { tc_head<RUNS>(a, i, false), 1 };
+  const uint32_t G = (uint32_t)a.G, part = i % a.parts, first = part * G / a.parts;
+  return { tc_head<RUNS>(a, i / a.parts, true) + first, (int)((part + 1) * G / a.parts - first) };
 }
 
 /* Where head h of row n, one of all, has its query in qkv, and where its group has the key in kv. */

@@ -10,7 +10,8 @@
  * and      queries: X = (q, dy), Y = (k, v):  dq = scale dS Y1
  *             keys: X = (k, v), Y = (q, dy):  dk = scale dS Y1, dv = P Y2
  * (for keys S and the others are transposed, which changes nothing here but which thread has which lse).
- * The block that owns keys and values which a group of heads shares processes the queries of each head in turn.
+ * The block that owns keys and values which a group of heads shares processes the queries of each head in turn; or, where
+ * that would be few blocks, of a part of them: then another kernel adds up the parts.
  * With documents or a window, tiles of which no pair is within them are left out. The scores are computed twice; in return
  * each sum is computed by one warp, in a fixed order. */
 #include "kernels/cuda/attn.h"
@@ -163,6 +164,38 @@ static __device__ __forceinline__ void put_rows(uint16_t *out, int64_t stride, c
     }
 }
 
+/* The same in fp32, to out[T][2 D]. */
+template <int D, int M>
+static __device__ __forceinline__ void put_sums(float *out, const float acc[M][D / 8][4], float f, int64_t own, int64_t T, int lane)
+{
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int64_t row = own + m * 16 + half * 8 + lane / 4;
+      if (row >= T) continue;
+      float2 *y = (float2 *)(out + row * 2 * D) + lane % 4;
+#pragma unroll
+      for (int n = 0; n < D / 8; n++) y[n * 4] = { acc[m][n][2 * half] * f, acc[m][n][2 * half + 1] * f };
+    }
+}
+
+/* dk and dv of part `part` of all, or all there is of its group, of which h is a head; rows are so many behind their positions. */
+template <int D, int M, bool RUNS>
+static __device__ __forceinline__ void put_keys(const struct tc_attn &a, const float dk[M][D / 8][4], const float dv[M][D / 8][4],
+                                                uint32_t part, int64_t h, int64_t behind, int64_t own, int lane)
+{
+  if (a.sums) {
+    float *sums = a.sums + (part * (a.N / a.here * a.T) + behind) * 2 * D;
+    put_sums<D, M>(sums, dk, a.scale, own, a.T, lane);
+    put_sums<D, M>(sums + D, dv, 1.f, own, a.T, lane);
+    return;
+  }
+  uint16_t *out = (uint16_t *)(RUNS ? a.dkv : a.dqkv).p + tc_key_at<RUNS>(a, behind, h);
+  put_rows<D, M>(out, tc_kv_step<RUNS>(a), dk, a.scale, own, a.T, lane);
+  put_rows<D, M>(out + D, tc_kv_step<RUNS>(a), dv, 1.f, own, a.T, lane);
+}
+
 /* Once they have come, a warp's own rows from `first` on; those of X2 are `apart` from those of X1. */
 template <class OWN_ROWS>
 static __device__ __forceinline__ void load_both(OWN_ROWS &x1, OWN_ROWS &x2, const uint16_t *x, int apart, int first, int lane)
@@ -172,6 +205,15 @@ static __device__ __forceinline__ void load_both(OWN_ROWS &x1, OWN_ROWS &x2, con
   tc_load_own(x1, x, first, lane);
   tc_load_own(x2, x + apart, first, lane);
 }
+
+/* Rows of a tile and, in 16, of a warp in the kernel for keys of heads of 64. TC_WIDE_KEYS: a variant to be timed on a GPU, with
+ * the same bits. It reads two thirds as much from shared memory per product, but spills registers, and two of its blocks fit a
+ * multiprocessor instead of three. */
+#ifdef TC_WIDE_KEYS
+enum { TILE_64 = 32, M_64 = 2 };
+#else
+enum { TILE_64 = 64, M_64 = 1 };
+#endif
 
 /* Blocks of a multiprocessor at a time. Three share the registers and, on sm_90, the shared memory; two, where a warp's
  * sums have 2 x 128 columns, or 32 rows. */
@@ -186,9 +228,9 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
   uint16_t *x = memory, *y = x + 2 * OWN;
   float *stat = (float *)(y + 4 * TILE);
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
-  const int group = KV ? (int)a.G : 1;           /* heads from h on, which is a group's first for keys */
   const struct tc_attn_block block = tc_attn_block_of(a.order, blockIdx.x);
-  const int64_t h = tc_head<RUNS>(a, block.head, KV), sequence = block.sequence;
+  const struct tc_attn_heads whose = tc_heads_of<RUNS, KV>(a, block.head);
+  const int64_t h = whose.h, sequence = block.sequence;
   /* Most work first. */
   const struct tc_attn_place rows = place<RUNS>(a, !KV, sequence, (KV ? block.turn : a.order.turns - 1 - block.turn) * ROWS);
   const int64_t r0 = rows.at, behind = rows.row - rows.at;
@@ -196,7 +238,7 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
   const int64_t from = KV ? tc_queries_before<RUNS>(a, r0) : tc_first_key(a, rows, r0);
   const int64_t upto = KV ? tc_end_of_queries<RUNS>(a, sequence, rows_end - 1, from) : rows_end;
   const int begin = (int)(from / BN), end = (int)((upto + BN - 1) / BN);
-  const int heads = !RUNS || begin < end ? group : 0;    /* 0: all queries that are here are before the keys */
+  const int heads = !RUNS || begin < end ? whose.n : 0;    /* 0: all queries that are here are before the keys */
   const auto tile_at = [&](int t) { return place<RUNS>(a, KV, sequence, (int64_t)t * BN); };
   struct tc_attn_place next = tile_at(begin);
   float acc1[M][D / 8][4], acc2[KV ? M : 1][KV ? D / 8 : 1][4], S[M][BN / 8][4], dP[M][BN / 8][4];
@@ -236,10 +278,25 @@ static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) attn
     tc_add_product<D, BN, M>(acc1, dP, now, lane);
     if constexpr (KV) tc_add_product<D, BN, M>(acc2, S, now + TILE, lane);
   }
-  uint16_t *out = (uint16_t *)(RUNS && KV ? a.dkv : a.dqkv).p;
-  out += KV ? tc_key_at<RUNS>(a, behind, h) : tc_query_at(a, behind, h);
-  put_rows<D, M>(out, mine.step, acc1, a.scale, own, a.T, lane);
-  if constexpr (KV) put_rows<D, M>(out + D, mine.step, acc2, 1.f, own, a.T, lane);
+  if constexpr (KV) put_keys<D, M, RUNS>(a, acc1, acc2, block.head, h, behind, own, lane);
+  else put_rows<D, M>((uint16_t *)a.dqkv.p + tc_query_at(a, behind, h), a.step, acc1, a.scale, own, a.T, lane);
+}
+
+/* dk and dv: the parts' sums, in their order. A thread has four columns of a row of a group. */
+enum { SUM_THREADS = 256 };
+static __global__ void __launch_bounds__(SUM_THREADS) sum_heads(struct tc_attn a)
+{
+  const int64_t i = (int64_t)blockIdx.x * SUM_THREADS + threadIdx.x, each = a.D / 2, rows = a.N / a.here * a.T;
+  const int64_t j = i % each * 4, n = i / each % rows, group = i / each / rows;
+  if (group >= a.K) return;
+  const float4 *part = (const float4 *)(a.sums + (group * a.parts * rows + n) * 2 * a.D + j);
+  float4 sum = part[0];
+  for (uint32_t p = 1; p < a.parts; p++) {
+    const float4 x = part[p * rows * each];
+    sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+  }
+  uint16_t *to = (uint16_t *)a.dkv.p + tc_key_at<true>(a, n, tc_head<true>(a, (uint32_t)group, true)) + j;
+  *(uint2 *)to = { tc_pack_bf16(sum.x, sum.y), tc_pack_bf16(sum.z, sum.w) };
 }
 
 /* Shared memory of a block. */
@@ -251,7 +308,7 @@ template <int D, int BN, int M, bool KV, bool RUNS, bool CAP> static void launch
   static_assert(!RUNS || (16 * M * WARPS == TC_ATTN_ROWS && TC_ATTN_ROWS % BN == 0), "within a run");
   const size_t bytes = BLOCK_BYTES<D, BN, M>;
   struct tc_attn with = *a;
-  const dim3 grid = tc_attn_blocks(&with, 16 * M * WARPS, KV ? a->T : a->here, KV ? a->K : a->K * a->G);
+  const dim3 grid = tc_attn_blocks(&with, 16 * M * WARPS, KV ? a->T : a->here, a->K * (KV ? a->parts : a->G));
   auto kernel = attn_backward<D, BN, M, KV, RUNS, CAP>;
   tc_allow_shared(d, kernel, bytes);
   TC_LAUNCH(kernel, grid, dim3(THREADS), bytes, tc_stream(d), with);
@@ -263,6 +320,9 @@ static void launch_both(struct tc_device *d, const struct tc_attn *a)
 {
   launch<D, BN_QUERIES, M_QUERIES, false, RUNS, CAP>(d, a);
   launch<D, BN_KEYS, M_KEYS, true, RUNS, CAP>(d, a);
+  if (a->parts > 1)
+    TC_LAUNCH(sum_heads, tc_blocks(a->K * (a->N / a->here * a->T) * (a->D / 2), SUM_THREADS), dim3(SUM_THREADS), 0, tc_stream(d),
+              *a);
 }
 
 /* Rows in runs, or any. */
@@ -286,7 +346,7 @@ void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a)
   }
   switch (a->D) {
   case 32: launch_both<32, 32, 2, 32, 2>(d, a); break;
-  case 64: launch_both<64, 32, 2, 64, 1>(d, a); break;
+  case 64: launch_both<64, 32, 2, TILE_64, M_64>(d, a); break;
   case 80: launch_both<80, 32, 1, 32, 1>(d, a); break;
   case 96: launch_both<96, 32, 1, 32, 1>(d, a); break;
   default:                                       /* the bits are the same */
@@ -307,9 +367,9 @@ void tc_cuda_load_attn_bwd(struct tc_device *d)
   tc_load_kernels(d, attn_backward<32, 32, 2, false, false, false>, attn_backward<64, 32, 2, false, false, false>,
                   attn_backward<80, 32, 1, false, false, false>, attn_backward<96, 32, 1, false, false, false>,
                   attn_backward<128, 32, 1, false, false, false>, attn_backward<128, 32, 2, false, false, false>);
-  tc_load_kernels(d, attn_backward<32, 32, 2, true, false, false>, attn_backward<64, 64, 1, true, false, false>,
+  tc_load_kernels(d, attn_backward<32, 32, 2, true, false, false>, attn_backward<64, TILE_64, M_64, true, false, false>,
                   attn_backward<80, 32, 1, true, false, false>, attn_backward<96, 32, 1, true, false, false>,
-                  attn_backward<128, 32, 1, true, false, false>);
+                  attn_backward<128, 32, 1, true, false, false>, sum_heads);
   load_runs<false, false>(d);
   load_runs<true, false>(d);
   load_runs<false, true>(d);

@@ -40,12 +40,15 @@ struct tc_now {
 struct tc_lt;
 struct tc_events;
 struct tc_library_state;
+enum { TC_TURNS = 64 };          /* more than the sets of axes of a mesh, two for pipelines */
 struct tc_cuda {                 /* tc_device.priv */
   int index;                     /* of the GPU, among those this process may see */
   int capability;                /* 10 major + minor */
   int processors;                /* multiprocessors */
   int64_t shared_bytes, shared_of_block;   /* of a multiprocessor; the most of a block */
   int nccl_version;              /* of the library that was joined; 0: none */
+  int n_turns;
+  cudaEvent_t turns[TC_TURNS];   /* streams.cu: of NCCL's communicators, if their transfers take turns */
   cudaStream_t stream;           /* kernels, and copies that are in order with them */
   struct tc_copies *copies;      /* streams.cu: asynchronous copies */
   struct tc_lt *lt;              /* gemm.cu */
@@ -77,6 +80,11 @@ extern const struct tc_ranges tc_cuda_ranges;
 void tc_cuda_events_free(struct tc_device *d);
 void tc_cuda_ranges_new(struct tc_device *d);
 void tc_cuda_ranges_free(struct tc_device *d);
+/* Streams whose tasks run one after the other: each takes a turn; before a task it waits for the last tasks of all turns but its
+ * own and the one beside it (-1: none), after a task it says so. turn -1 has no turn. */
+cudaError_t tc_cuda_turn_new(struct tc_device *d, int *turn);
+cudaError_t tc_cuda_turn_wait(struct tc_device *d, cudaStream_t stream, int turn, int beside);
+cudaError_t tc_cuda_turn_end(struct tc_device *d, cudaStream_t stream, int turn);
 /* capture.cu */
 extern const struct tc_capture tc_cuda_capture;
 int tc_cuda_now_new(struct tc_device *d);
@@ -335,6 +343,11 @@ static __device__ __forceinline__ void tc_draw(uint32_t x[4], uint64_t key, uint
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
+}
+/* Word i % 4 of a draw. An index would put the words into memory. */
+static __device__ __forceinline__ uint32_t tc_word(const uint32_t x[4], int64_t i)
+{
+  return i & 2 ? (i & 1 ? x[3] : x[2]) : i & 1 ? x[1] : x[0];
 }
 
 /* ---- sums and maxima over a warp and a block ---------------------------------------------- */

@@ -77,6 +77,7 @@ static void cuda_close(struct tc_device *d)
     tc_cuda_now_free(d);
     tc_cuda_events_free(d);
     tc_cuda_ranges_free(d);
+    for (int i = 0; i < x->n_turns; i++) cudaEventDestroy(x->turns[i]);
     cudaStreamDestroy(x->stream);
   }
   free(x);

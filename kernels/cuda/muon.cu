@@ -27,7 +27,7 @@ static __device__ __forceinline__ void put_state(struct tc_arr m, int64_t at, fl
   if (m.bf16 && (u & 0x7f800000u) != 0x7f800000u) {
     uint32_t word[4];
     tc_draw(word, now->seed, (uint64_t)at / 4, (uint64_t)stream << 32 | (uint32_t)now->step);
-    x = __uint_as_float((u + (word[at % 4] & 0xffffu)) & 0xffff0000u);
+    x = __uint_as_float((u + (tc_word(word, at) & 0xffffu)) & 0xffff0000u);
   }
   tc_put(m, at, x);
 }

@@ -209,10 +209,18 @@ static __device__ __forceinline__ int64_t global_of(const struct box &b, int64_t
   return at + e * step;
 }
 
+/* Whether the update's states are in bf16. DRAWN: some of the launch's are; the kernels are compiled for either, since drawing
+ * takes registers, of which memory's speed depends. */
+template <bool DRAWN> static __device__ __forceinline__ bool has_bf16_states(const struct place &p)
+{
+  return DRAWN && (p.u.flags & STATE_BF16) != 0;
+}
+
 /* tc_bits of the thread's elements, if its states are in bf16. A group is most often one block of Philox's. */
+template <bool DRAWN>
 static __device__ __forceinline__ void draw_groups(uint32_t bits[8], const struct place &p, const struct tc_now &now)
 {
-  if (!(p.u.flags & STATE_BF16)) return;
+  if (!has_bf16_states<DRAWN>(p)) return;
   const uint64_t stream = (uint64_t)p.u.stream << 32 | (uint32_t)now.step;
 #pragma unroll
   for (int q = 0; q < GROUPS; q++) {
@@ -225,20 +233,21 @@ static __device__ __forceinline__ void draw_groups(uint32_t bits[8], const struc
       uint32_t x[4];
       const int64_t one = global_of(p.u.box, i + k);
       tc_draw(x, now.seed, (uint64_t)one / 4, stream);
-      bits[q * GROUP + k] = one % 4 < 2 ? x[one % 2] : x[2 + one % 2];
+      bits[q * GROUP + k] = tc_word(x, one);
     }
   }
 }
 
-static __device__ __forceinline__ void get_state(float x[8], char *at, const struct place &p)
+template <bool DRAWN> static __device__ __forceinline__ void get_state(float x[8], char *at, const struct place &p)
 {
-  get_groups(x, at, (p.u.flags & STATE_BF16) != 0, p);
+  get_groups(x, at, has_bf16_states<DRAWN>(p), p);
 }
 
 /* State `half`; in bf16 as tc_f32_to_bf16_by: what is left is stored as it is. */
+template <bool DRAWN>
 static __device__ __forceinline__ void put_state(char *at, const struct place &p, float x[8], const uint32_t bits[8], int half)
 {
-  const bool bf16 = (p.u.flags & STATE_BF16) != 0;
+  const bool bf16 = has_bf16_states<DRAWN>(p);
 #pragma unroll
   for (int k = 0; k < 8; k++) {
     const uint32_t u = __float_as_uint(x[k]);
@@ -258,7 +267,7 @@ static __device__ __forceinline__ void put_weight(const struct place &p, const f
 static __device__ __forceinline__ float keep_of(const struct tc_now &now, const struct update &u)
 { return (float)(1 - now.decay * (double)u.lr * (double)u.decay); }
 
-static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
+template <bool DRAWN> static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
 {
   const struct place p = place_of(t);
   if (p.left <= 0) return;
@@ -268,9 +277,9 @@ static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
   uint32_t bits[8];
   get_groups(g, p.u.g, (p.u.flags & G_BF16) != 0, p);
   get_groups(w, p.u.w, (p.u.flags & W_BF16) != 0, p);
-  get_state(m, p.u.m, p);
-  get_state(v, p.u.v, p);
-  draw_groups(bits, p, now);
+  get_state<DRAWN>(m, p.u.m, p);
+  get_state<DRAWN>(v, p.u.v, p);
+  draw_groups<DRAWN>(bits, p, now);
 #pragma unroll
   for (int k = 0; k < 8; k++) {
     const float e = g[k] * scale;
@@ -279,8 +288,8 @@ static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
     w[k] = w[k] * keep - size * m[k] / (sqrtf(v[k]) * now.inv_root + now.eps);
   }
   put_weight(p, w);
-  put_state(p.u.m, p, m, bits, 0);
-  put_state(p.u.v, p, v, bits, 1);
+  put_state<DRAWN>(p.u.m, p, m, bits, 0);
+  put_state<DRAWN>(p.u.v, p, v, bits, 1);
 }
 
 static __global__ void __launch_bounds__(THREADS) sgd_step(struct updates t)
@@ -297,7 +306,7 @@ static __global__ void __launch_bounds__(THREADS) sgd_step(struct updates t)
 }
 
 /* One state: SGD with momentum, as torch.optim.SGD without dampening, or Lion (Chen et al., 2023). */
-template <bool LION> static __global__ void __launch_bounds__(THREADS) one_state_step(struct updates t)
+template <bool LION, bool DRAWN> static __global__ void __launch_bounds__(THREADS) one_state_step(struct updates t)
 {
   const struct place p = place_of(t);
   if (p.left <= 0) return;
@@ -307,8 +316,8 @@ template <bool LION> static __global__ void __launch_bounds__(THREADS) one_state
   uint32_t bits[8];
   get_groups(g, p.u.g, (p.u.flags & G_BF16) != 0, p);
   get_groups(w, p.u.w, (p.u.flags & W_BF16) != 0, p);
-  get_state(m, p.u.m, p);
-  draw_groups(bits, p, now);
+  get_state<DRAWN>(m, p.u.m, p);
+  draw_groups<DRAWN>(bits, p, now);
 #pragma unroll
   for (int k = 0; k < 8; k++) {
     const float e = g[k] * scale, x = now.b1 * m[k] + now.c1 * e;
@@ -321,7 +330,7 @@ template <bool LION> static __global__ void __launch_bounds__(THREADS) one_state
     }
   }
   put_weight(p, w);
-  put_state(p.u.m, p, m, bits, 0);
+  put_state<DRAWN>(p.u.m, p, m, bits, 0);
 }
 
 static uint32_t is_bf16(const struct tc_view *v, uint32_t flag)
@@ -386,21 +395,22 @@ static bool is_cast_of(const struct tc_call *cast, const struct tc_call *c)
          && cast->in[0].elems == c->out[0].elems && cast->out[0].elems == c->out[0].elems;
 }
 
-/* The kernel of an op; NULL: it is no update. */
+/* The kernel of an op; NULL: it is no update. drawn: some states are in bf16. */
 typedef void step_kernel(struct updates t);
-static step_kernel *step_of(int op)
+template <bool DRAWN> static step_kernel *kernel_of(int op)
 {
-  return op == TC_OP_ADAMW ? adamw_step : op == TC_OP_SGD ? sgd_step : op == TC_OP_MOMENTUM ? one_state_step<false>
-         : op == TC_OP_LION ? one_state_step<true> : NULL;
+  return op == TC_OP_ADAMW ? adamw_step<DRAWN> : op == TC_OP_SGD ? sgd_step : op == TC_OP_MOMENTUM ? one_state_step<false, DRAWN>
+         : op == TC_OP_LION ? one_state_step<true, DRAWN> : NULL;
 }
+static step_kernel *step_of(int op, bool drawn) { return drawn ? kernel_of<true>(op) : kernel_of<false>(op); }
 
-bool tc_cuda_is_update(int op) { return step_of(op) != NULL; }
+bool tc_cuda_is_update(int op) { return step_of(op, false) != NULL; }
 
 /* Updates of one op and one scale, each followed by its weight's cast or not. */
 bool tc_cuda_can_update(const struct tc_call *const *part, int n)
 {
   const struct tc_call *first = part[0];
-  if (!step_of(first->op)) return false;
+  if (!tc_cuda_is_update(first->op)) return false;
   for (int k = 0; k < n; k++) {
     const struct tc_call *c = part[k];
     const bool update = c->op == first->op && c->in[1].data == first->in[1].data && in_place(c);
@@ -414,7 +424,7 @@ int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n
 {
   for (int k = 0; k < n;) {
     struct updates t;
-    uint32_t blocks = 0;
+    uint32_t blocks = 0, flags = 0;
     memset(&t, 0, sizeof t);
     t.scale = tc_f32_of(&part[0]->in[1]);
     t.now = tc_cuda_now(d, part[0]->rt);
@@ -426,14 +436,25 @@ int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n
       if (u.n == 0) continue;
       t.first[t.n] = blocks;
       t.u[t.n++] = u;
+      flags |= u.flags;
       blocks += tc_blocks(u.n, BLOCK_ELEMS).x;
     }
     if (t.n == 0) continue;
-    TC_LAUNCH(step_of(part[0]->op), dim3(blocks), dim3(THREADS), 0, tc_stream(d), t);
+    TC_LAUNCH(step_of(part[0]->op, (flags & STATE_BF16) != 0), dim3(blocks), dim3(THREADS), 0, tc_stream(d), t);
   }
   return tc_cuda_launched(d, "update");
 }
 
 int tc_cuda_update_one(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
 
-void tc_cuda_load_optim(struct tc_device *d) { tc_load_kernels(d, squares, add_up, clip, adamw_step, sgd_step, one_state_step<false>, one_state_step<true>); }
+template <bool DRAWN> static void load_steps(struct tc_device *d)
+{
+  tc_load_kernels(d, adamw_step<DRAWN>, one_state_step<false, DRAWN>, one_state_step<true, DRAWN>);
+}
+
+void tc_cuda_load_optim(struct tc_device *d)
+{
+  tc_load_kernels(d, squares, add_up, clip, sgd_step);
+  load_steps<false>(d);
+  load_steps<true>(d);
+}

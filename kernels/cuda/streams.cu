@@ -100,6 +100,32 @@ int tc_cuda_copy_wait(struct tc_device *d, int64_t copy)
   return cudaEventSynchronize(x->done[copy % 2][copy / 2 % EVENTS]) == cudaSuccess ? 0 : TC_EUSER;
 }
 
+/* ---- turns: tasks of several streams, one after the other ------------------------------------ */
+
+/* turns[t] is the end of the last task of turn t. They live as long as the device, since others wait for them. */
+cudaError_t tc_cuda_turn_new(struct tc_device *d, int *turn)
+{
+  struct tc_cuda *x = tc_cuda_of(d);
+  TC_ASSERT(x->n_turns < TC_TURNS);
+  const cudaError_t e = cudaEventCreateWithFlags(&x->turns[x->n_turns], cudaEventDisableTiming);
+  if (e == cudaSuccess) *turn = x->n_turns++;
+  return e;
+}
+
+cudaError_t tc_cuda_turn_wait(struct tc_device *d, cudaStream_t stream, int turn, int beside)
+{
+  const struct tc_cuda *x = tc_cuda_of(d);
+  cudaError_t e = cudaSuccess;
+  for (int i = 0; i < x->n_turns && e == cudaSuccess; i++)
+    if (i != turn && i != beside) e = cudaStreamWaitEvent(stream, x->turns[i], 0);
+  return e;
+}
+
+cudaError_t tc_cuda_turn_end(struct tc_device *d, cudaStream_t stream, int turn)
+{
+  return turn < 0 ? cudaSuccess : cudaEventRecord(tc_cuda_of(d)->turns[turn], stream);
+}
+
 /* ---- timing ------------------------------------------------------------------------------- */
 
 #ifdef TC_NVTX

@@ -11,6 +11,8 @@
  * - with two ways, a send to a higher coordinate, and its receive, use way 0, one to a lower coordinate
  *   way 1, so that both ends use the same; all other calls use way 0. In each way calls have one
  *   order on all members, since all calls have one order;
+ * - with two ways, members whose coordinates follow each other, or are the first and the last, have met on both when the
+ *   communicator is made: their first transfer is as any other, and waits for no host (`meet` in kernels/nccl.h);
  * - NCCL does not report which member is missing. The watchdogs find it: each rank reports waiting for its
  *   neighbours, so the search passes through all waiting ranks to one that does not wait. */
 #include "src/comm/nccl.h"
@@ -208,6 +210,26 @@ static int agree(struct nccl *x, int rc, struct tc_comm *host, struct tc_err *er
   return rc == TC_EPEER ? rc : tc_comm_agree(host, (char *const *)(uintptr_t)x->late.rank_names, rc, err);
 }
 
+/* The neighbours of a member, in a ring, with a higher coordinate, or with a lower one. */
+static int neighbours(const struct tc_members *m, bool higher, int coord[2])
+{
+  const int next = higher ? m->coord + 1 : m->coord - 1, around = higher ? m->size - 1 : 0;
+  int n = 0;
+  if (next >= 0 && next < m->size) coord[n++] = next;
+  if (m->coord == (higher ? 0 : m->size - 1) && around != next) coord[n++] = around;
+  return n;
+}
+
+/* All at once, so that no order of theirs can be a circle: on way w, as way_of has it. */
+static int meet_neighbours(struct nccl *x, int w, struct tc_err *err)
+{
+  static const struct tc_coll_args meeting = { .coll = TC_BARRIER, .what = "meeting neighbours over NCCL" };
+  int to[2], from[2];
+  const int n_to = neighbours(&x->m, w == 0, to), n_from = neighbours(&x->m, w != 0, from);
+  if (x->ops->meet(x->way[w], to, n_to, from, n_from, err) < 0) return give_up(x, &meeting, true, err);
+  return be_ready(x, w, &meeting, err);
+}
+
 /* Initialises way w, collectively. */
 static int init_way(struct nccl *x, int w, void *device, struct tc_comm *host, struct tc_err *err)
 {
@@ -217,10 +239,11 @@ static int init_way(struct nccl *x, int w, void *device, struct tc_comm *host, s
   int64_t n = sizeof made;
   TC_TRY(agree(x, x->m.coord == 0 ? x->ops->id(device, made, err) : 0, host, err));
   TC_TRY(tc_comm_bytes_bcast(host, 0, &id, &n, err));
-  int rc = x->ops->join(&x->way[w], device, id, x->m.coord, x->m.size, err);
+  int rc = x->ops->join(&x->way[w], device, id, x->m.coord, x->m.size, w ? x->way[0] : NULL, err);
   if (x->m.coord != 0) free(id);
   TC_TRY(agree(x, rc, host, err));                /* otherwise the others would wait for this member */
-  return agree(x, be_ready(x, w, &joining, err), host, err);
+  TC_TRY(agree(x, be_ready(x, w, &joining, err), host, err));
+  return x->n_ways > 1 ? agree(x, meet_neighbours(x, w, err), host, err) : 0;
 }
 
 int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *device,

@@ -66,6 +66,7 @@ int tc_run_native(struct tc_run *r, struct tc_err *err)
   int32_t *node = tc_calloc((size_t)r->mesh->world, sizeof *node);
   int rc = 0;
   struct tc_comm *last = NULL;
+  bool said = false;
   for (int s = 0; s < TC_SETS && !rc && use; s++) {
     const struct tc_group *x = &r->mesh->group[s];
     if (!x->named || x->size == 1) continue;
@@ -79,6 +80,10 @@ int tc_run_native(struct tc_run *r, struct tc_err *err)
                       err);
     /* One group of the set may have failed; the others must not go on to the next without it. */
     if (rc != TC_EPEER) rc = tc_run_agree(r, rc, err);
+    if (!rc && last && !said && r->rank == 0 && ops->in_turns(r->device)) {
+      said = true;
+      tc_log("NCCL is older than 2.26: transfers of several axes run one after the other on each GPU");
+    }
     last = r->native[s];
   }
   TC_FREE(members, node);

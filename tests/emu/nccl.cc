@@ -5,9 +5,11 @@
  * communicators that don't block: making one, and the end of a group, return ncclInProgress; work
  * is in its stream only when ncclCommGetAsyncError has reported ncclSuccess. Calls that differ between
  * members, calls while one is in progress and memory that is not of the communicator's GPU end the
- * program. TC_EMU_NCCL_BAD names a GPU that can't join; with TC_EMU_NCCL_PARTS all are parts of one, as
- * NCCL finds out while they join; TC_EMU_NCCL_ABORT_MS is what an abort takes. Sums are made in an
- * order of their own, of bf16 in bf16. */
+ * program. The first send or receive between two members, in each direction, is in progress until the other has made its own:
+ * since the library connects the two then, both hosts wait for each other.
+ * TC_EMU_NCCL_BAD names a GPU that can't join; with TC_EMU_NCCL_PARTS all are parts of one, as NCCL finds out while they join;
+ * TC_EMU_NCCL_ABORT_MS is what an abort takes, TC_EMU_NCCL_VERSION the version. Sums are made in an order of their own, of bf16
+ * in bf16. */
 #include "emu.h"
 #include "nccl.h"
 
@@ -51,6 +53,7 @@ struct emu_nccl {
   size_t n_coll;
   std::map<std::pair<int, int>, size_t> n_pair;
   std::vector<std::vector<op *>> starting;       /* a list for each stream */
+  std::vector<op *> meeting;                     /* of these: sends and receives that connect two members */
   std::vector<op *> all;
   bool gone, ending;
 };
@@ -203,6 +206,7 @@ static void seat_op(op *o)
   const bool sends = o->what == SEND;
   const std::pair<int, int> way(sends ? c->rank : o->root, sends ? o->root : c->rank);
   std::pair<int, int> mine(o->root, sends);
+  if (c->n_pair[mine] == 0) c->meeting.push_back(o);
   o->mates = seat(c->g->pair[way], c->n_pair[mine]++, 2);
   (*o->mates)[sends ? 0 : 1] = o;
 }
@@ -240,11 +244,20 @@ static ncclResult_t add(kind what, const void *send, void *recv, size_t count, n
   return depth ? ncclSuccess : end_group();
 }
 
+static bool have_met(emu_nccl *c)
+{
+  for (const op *o : c->meeting)
+    if (!(*o->mates)[0] || !(*o->mates)[1]) return false;
+  c->meeting.clear();
+  return true;
+}
+
 /* ---- the library's calls ---------------------------------------------------------------------- */
 
 ncclResult_t ncclGetVersion(int *version)
 {
-  *version = NCCL_VERSION_CODE;
+  const char *other = getenv("TC_EMU_NCCL_VERSION");
+  *version = other ? atoi(other) : NCCL_VERSION_CODE;
   return ncclSuccess;
 }
 
@@ -280,7 +293,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
   }
   const char *bad = getenv("TC_EMU_NCCL_BAD");
   if (bad && atoi(bad) == emu_current_device()) return ncclInvalidUsage;
-  comms.push_back({ g, rank, emu_current_device(), 0, 0, {}, {}, {}, false, false });
+  comms.push_back({ g, rank, emu_current_device(), 0, 0, {}, {}, {}, {}, false, false });
   *out = &comms.back();
   g->member.push_back(*out);
   return ncclInProgress;
@@ -291,11 +304,13 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *result)
   std::lock_guard<std::recursive_mutex> hold(emu_lock());
   *result = (int)c->g->member.size() < c->g->n ? ncclInProgress : ncclSuccess;
   if (*result == ncclSuccess && c->g->n > 1 && getenv("TC_EMU_NCCL_PARTS")) *result = ncclInvalidUsage;
-  if (c->looks && --c->looks) {
+  if (c->looks > 1 || !have_met(c)) {
+    c->looks = std::max(c->looks - 1, 1);
     *result = ncclInProgress;
-  } else if (!c->starting.empty()) {
+  } else {
     for (auto &list : c->starting) push(list);
     c->starting.clear();
+    c->looks = 0;
   }
   for (op *o : c->all)
     if (c->ending && !o->done && !emu_advance(o->stream, o->at + 1)) *result = ncclInProgress;

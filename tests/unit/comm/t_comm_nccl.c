@@ -199,38 +199,92 @@ static void in_order(struct cc_env *e)
 }
 
 /* One rank sends up what another sends down at the same time, in orders that would deadlock if
- * they were one queue on the GPU. */
-static void both_ways(struct cc_env *e)
+ * they were one queue on the GPU, or if the host waited in the first send for the other's receive. */
+static void exchange(struct cc_env *e, struct tc_comm *c, int other)
 {
-  const struct shared *s = e->ctx;
-  struct tc_device *d = s->device[e->rank];
-  int32_t members[MAX_WORLD] = { 0, 1, 2, 3 };
-  struct tc_err err = { 0 };
-  struct tc_comm *host, *c;
-  const struct tc_comm_opts o = { .name = "pp", .deadline_s = 30, .rank_names = e->who };
-  c = native(e, 21, members, e->world, &o, &host);
   enum { BYTES = 5000 };
+  struct tc_device *d = ((const struct shared *)e->ctx)->device[e->rank];
+  struct tc_err err = { 0 };
   char *x = d->ops->alloc(d, BYTES), *y = d->ops->alloc(d, BYTES), got[BYTES];
-  const int other = e->rank ^ 1;
-  tc_device_fill(d, x, 10 + e->rank, BYTES);
   tc_ticket t = 0;
-  for (int i = 0; i < 2 && other < e->world; i++) {
+  tc_device_fill(d, x, 10 + e->rank, BYTES);
+  for (int i = 0; i < 2; i++) {
     struct tc_part p = { x, y, BYTES, BYTES };
     struct tc_coll_args a = { .coll = i ? TC_RECV : TC_SEND, .dtype = TC_U8, .root = other,
                               .n_parts = 1, .parts = &p };
     cc_check(e, tc_comm_start(c, &a, &t, &err) == 0, "%s", err.text);
   }
-  if (t) {
-    cc_check(e, tc_comm_wait(c, t, &err) == 0, "%s", err.text);
-    d->ops->copy(d, got, y, BYTES);
-    cc_check(e, got[0] == 10 + other && got[BYTES - 1] == 10 + other, "received %d", got[0]);
-    cc_check(e, tc_comm_settle(c, &err) == 0, "%s", err.text);
-  }
-  tc_comm_free(c);
-  tc_comm_free(host);
+  cc_check(e, tc_comm_wait(c, t, &err) == 0, "%s", err.text);
+  d->ops->copy(d, got, y, BYTES);
+  cc_check(e, got[0] == 10 + other && got[BYTES - 1] == 10 + other, "received %d", got[0]);
+  cc_check(e, tc_comm_settle(c, &err) == 0, "%s", err.text);
   d->ops->free(d, x, BYTES);
   d->ops->free(d, y, BYTES);
 }
+
+/* Pairs of neighbours, then the first and the last rank. */
+static void both_ways(struct cc_env *e)
+{
+  static const int32_t members[MAX_WORLD] = { 0, 1, 2, 3 };
+  struct tc_comm *host, *c;
+  const struct tc_comm_opts o = { .name = "pp", .deadline_s = 30, .rank_names = e->who };
+  const int last = e->world - 1;
+  c = native(e, 21, members, e->world, &o, &host);
+  if ((e->rank ^ 1) <= last) exchange(e, c, e->rank ^ 1);
+  if (e->rank == 0 || e->rank == last) exchange(e, c, last - e->rank);
+  tc_comm_free(c);
+  tc_comm_free(host);
+}
+
+/* Rank 0 has started a transfer on one axis, to which rank 1 does not come yet, then one with rank 2 on another axis. An older
+ * library's may then only begin after the first; where the library itself keeps the order, the second ends before. */
+static atomic_int may_come;
+enum { LOOKS = 300 };
+
+static tc_ticket start_one(struct cc_env *e, struct tc_comm *c, char *at)
+{
+  struct tc_err err = { 0 };
+  struct tc_part p = { at, at, 1, 1 };
+  struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .dtype = TC_F32, .n_parts = 1, .parts = &p };
+  tc_ticket t = 0;
+  cc_check(e, tc_comm_start(c, &a, &t, &err) == 0, "%s", err.text);
+  return t;
+}
+
+static void turns(struct cc_env *e, bool in_turns)
+{
+  static const int32_t pair[2][2] = { { 0, 1 }, { 0, 2 } };
+  static const char *const axis[] = { "dp", "tp" };
+  struct tc_device *d = ((const struct shared *)e->ctx)->device[e->rank];
+  struct tc_comm *host[2] = { NULL }, *c[2] = { NULL };
+  struct tc_err err = { 0 };
+  char *x = d->ops->alloc(d, 64);
+  tc_ticket t = 0;
+  if (e->rank == 0) atomic_store(&may_come, 0);
+  for (int i = 0; i < 2; i++) {
+    const struct tc_comm_opts o = { .name = axis[i], .deadline_s = 60, .rank_names = e->who };
+    if (e->rank == 0 || e->rank == i + 1) c[i] = native(e, 50 + i, pair[i], 2, &o, &host[i]);
+  }
+  cc_check(e, e->rank > 2 || d->ops->nccl->in_turns(d) == in_turns, "whether they take turns");
+  while (e->rank == 1 && !atomic_load(&may_come)) tc_sleep_ns(100000);
+  for (int i = 0; i < 2; i++)
+    if (c[i]) t = start_one(e, c[i], x);
+  int rc = 0;
+  for (int n = 0; e->rank == 2 && (in_turns ? n < LOOKS : !rc); n++) {
+    if ((rc = tc_comm_test(c[1], t, &err)) < 0) break;
+    tc_sleep_ns(100000);
+  }
+  if (e->rank == 2) cc_check(e, rc == !in_turns, "ended %s the first: %d %s", rc ? "before" : "not before", rc, err.text);
+  if (e->rank == 2) atomic_store(&may_come, 1);
+  for (int i = 0; i < 2; i++)
+    if (c[i]) cc_check(e, tc_comm_settle(c[i], &err) == 0, "%s", err.text);
+  tc_comms_free(c, 2);
+  tc_comms_free(host, 2);
+  d->ops->free(d, x, 64);
+}
+
+static void old_turns(struct cc_env *e) { turns(e, true); }
+static void new_order(struct cc_env *e) { turns(e, false); }
 
 /* Ranks that share a GPU are reported, on all ranks alike; ranks with a GPU of their own continue. */
 static void agree(struct cc_env *e)
@@ -397,6 +451,11 @@ int main(void)
   if (getenv("TC_TEST_GPU")) return done_testing();
   char ms[16];
   setenv("TC_EMU_QUIET_MS", "1", 1);
+  run_world(3, "communicators of a library that starts them in one order", new_order);
+  setenv("TC_EMU_NCCL_VERSION", "21803", 1);
+  run_world(3, "... of an older one take turns", old_turns);
+  for (int i = 0; i < MINE; i++) run_world(4, mine[i].name, mine[i].run);
+  unsetenv("TC_EMU_NCCL_VERSION");
   snprintf(ms, sizeof ms, "%d", SLOW_MS);
   setenv("TC_EMU_NCCL_ABORT_MS", ms, 1);
   for (int i = 0; i < TRIES; i++) {

@@ -23,8 +23,7 @@ static int count_yield(void) { return world.yields++; }
 static void count_clear(struct tc_blocked_call *s) { world.clears += s == NULL; }
 static void count_wait(struct tc_blocked_call *s) { world.waits += s == NULL; }
 
-static void note_late(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
-                      const int *late, int n)
+static void note_late(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns, const int *late, int n)
 {
   (void)l, (void)a;
   world.says++;
@@ -55,82 +54,7 @@ static int unlock(pthread_mutex_t *m)
 #define tc_thread_status_waits count_wait
 #include "src/comm/nccl.c"
 
-/* ---- a library -------------------------------------------------------------------------- */
-
-/* Also the device: its calls, and what it answers. Two of it for two ways. */
-struct tc_nccl {
-  const char *name;
-  char log[600];
-  const char *fails; /* names of calls that fail */
-  int not_ready, queued, runs; /* so many answers before the last */
-  const char *gpu;
-};
-
-static int called(struct tc_nccl *c, const char *what, int n, struct tc_err *err)
-{
-  tc_text_add(c->log, sizeof c->log, "%s%s", *c->log ? " " : "", what);
-  if (n >= 0) tc_text_add(c->log, sizeof c->log, " %d", n);
-  return c->fails && strstr(c->fails, what) ? tc_fail(err, TC_ENOCKPT, "%s broke", what) : 0;
-}
-
-static int l_look(void *device, char gpu[64], struct tc_err *err)
-{
-  struct tc_nccl *c = device;
-  snprintf(gpu, 64, "%s", c->gpu);
-  return called(c, "look", -1, err);
-}
-
-static int l_id(void *device, void *id, struct tc_err *err)
-{
-  memset(id, 'i', TC_NCCL_ID_BYTES);
-  return called(device, "id", -1, err);
-}
-
-static int l_join(struct tc_nccl **out, void *device, const void *id, int coord, int size, struct tc_err *err)
-{
-  const char *s = id;
-  *out = device;
-  return called(device, s[0] == 'i' && s[TC_NCCL_ID_BYTES - 1] == 'i' ? "join" : "join?",
-                10 * size + coord, err);
-}
-
-static int l_ready(struct tc_nccl *c, struct tc_err *err)
-{
-  if (c->not_ready) return c->not_ready--, 0;
-  int rc = called(c, "ready", -1, err);
-  return rc < 0 ? rc : 1;
-}
-
-static int l_start(struct tc_nccl *c, const struct tc_coll_args *a, int slot, struct tc_err *err)
-{
-  (void)a;
-  return called(c, "start", slot, err);
-}
-static int l_mark(struct tc_nccl *c, int slot, struct tc_err *err)
-{
-  return called(c, "mark", slot, err);
-}
-static int l_wait_for(struct tc_nccl *c, int slot, struct tc_err *err)
-{
-  return called(c, "wait_for", slot, err);
-}
-
-static int l_test(struct tc_nccl *c, int slot, struct tc_err *err)
-{
-  if (c->queued) return c->queued--, TC_NCCL_QUEUED;
-  if (c->runs) return c->runs--, TC_NCCL_RUNS;
-  int rc = called(c, "test", slot, err);
-  return rc < 0 ? rc : TC_NCCL_DONE;
-}
-
-static void l_abort(struct tc_nccl *c) { called(c, "abort", -1, NULL); }
-static void l_free(struct tc_nccl *c, bool done)
-{
-  if (c) called(c, "free", done, NULL);
-}
-
-static const struct tc_nccl_ops ops = { l_look, l_id,   l_join, l_ready, l_start,
-                                        l_mark, l_wait_for, l_test, l_abort, l_free };
+#include "tests/unit/comm/fake_nccl.h"
 
 /* Rank 1 of three on axis dp, with both ways; the clock at 5 s. */
 static const char *const who[] = { "rank 4 on a", "rank 5 on b", "rank 6 on c" };
@@ -171,8 +95,7 @@ static void test_late(void)
     struct tc_coll_args a = { .coll = rows[i].coll, .root = rows[i].root };
     int late[TC_SUSPECTS + 1];
     late[TC_SUSPECTS] = -7;
-    is_int(find_late(&x, &a, late), rows[i].n, "%s of %d: so many are waited for",
-           tc_coll_name[a.coll], x.m.size);
+    is_int(find_late(&x, &a, late), rows[i].n, "%s of %d: so many are waited for", tc_coll_name[a.coll], x.m.size);
     for (int k = 0; k < TC_MIN(rows[i].n, 3); k++)
       is_int(late[k], rows[i].late[k], "... the next of them");
     if (rows[i].n > TC_SUSPECTS)
@@ -194,8 +117,7 @@ static void test_ways(void)
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct nccl x = { .m = { .size = 3, .coord = 1 }, .n_ways = rows[i].ways };
     struct tc_coll_args a = { .coll = rows[i].coll, .root = rows[i].root };
-    is_int(way_of(&x, &a), rows[i].want, "%s of 1 and %d, %d ways: its way", tc_coll_name[a.coll],
-           a.root, x.n_ways);
+    is_int(way_of(&x, &a), rows[i].want, "%s of 1 and %d, %d ways: its way", tc_coll_name[a.coll], a.root, x.n_ways);
   }
   const struct tc_part part[] = { { .count = 90, .block = 30 }, { .count = 7, .block = 3 } };
   struct tc_coll_args a = {
@@ -250,8 +172,7 @@ static void test_waits(void)
   struct patience q = { .idle = 0 };
   world.sleeps = world.yields = 0;
   for (int i = 0; i < 2 * SPINS; i++) back_off(&q);
-  ok(world.yields == YIELDS - 1 && world.sleeps == 1, "it spins, then yields (%d), then sleeps (%d)",
-     world.yields, world.sleeps);
+  ok(world.yields == YIELDS - 1 && world.sleeps == 1, "it spins, then yields (%d), then sleeps (%d)", world.yields, world.sleeps);
 }
 
 /* The host sleeps in a start that takes a millisecond or more, not in a shorter one; in a transfer it soon does, but if it
@@ -323,8 +244,7 @@ static void test_calls(void)
     is_int(nccl_join(&x, rows[i].t, &err), 0, "... the device goes on after it");
     char want[40] = "";
     if (*rows[i].up || *rows[i].down)
-      snprintf(want, sizeof want, "test %d wait_for %d", (int)(rows[i].t % TC_NCCL_SLOTS),
-               (int)(rows[i].t % TC_NCCL_SLOTS));
+      snprintf(want, sizeof want, "test %d wait_for %d", (int)(rows[i].t % TC_NCCL_SLOTS), (int)(rows[i].t % TC_NCCL_SLOTS));
     is_str(*rows[i].up ? up.log : down.log, want, "... asked by its slot");
     is_str(*rows[i].up ? down.log : up.log, "", "... of its way alone");
   }
@@ -407,8 +327,7 @@ static void test_queued(void)
     up.queued = rows[i].queued;
     up.runs = rows[i].runs;
     world.tick_ns = SAY_NS - 1;
-    is_int(nccl_run(&x, &a, &stop, &sent, &err), rows[i].status,
-           "queued for %d looks, runs for %d", rows[i].queued, rows[i].runs);
+    is_int(nccl_run(&x, &a, &stop, &sent, &err), rows[i].status, "queued for %d looks, runs for %d", rows[i].queued, rows[i].runs);
     is_str(err.text, !rows[i].status ? ""
            : rows[i].stop  ? "the communicator of axis dp was freed"
                            : "barrier on axis dp: no answer from rank 6 on c, rank 4 on a after 1 s "
@@ -441,8 +360,7 @@ static void test_alone(void)
     const int32_t me = 0;
     memset(&world, 0, sizeof world);
     int rc = tc_comm_nccl(&c, &ops, &d, host, NULL, &me, true, &o, &err);
-    is_int(rc, rows[i].fails ? TC_ENOCKPT : 0, "one rank, fails: %s",
-           rows[i].fails ? rows[i].fails : "nothing");
+    is_int(rc, rows[i].fails ? TC_ENOCKPT : 0, "one rank, fails: %s", rows[i].fails ? rows[i].fails : "nothing");
     if (!rc)
       is_int(tc_comm_run(c, &(struct tc_coll_args){ .coll = TC_BARRIER }, &err), 0, "... a barrier");
     else
@@ -451,6 +369,36 @@ static void test_alone(void)
     is_str(rc < 0 ? err.text : "", rows[i].text, "... the sentence");
     is_str(d.log, rows[i].log, "... the calls of the library");
     tc_comm_free(host);
+  }
+}
+
+/* Each send has its receive on the same way, of neighbours in a ring; a failure aborts both ways. */
+static void test_neighbours(void)
+{
+  static const struct { int size, coord; const char *fails, *up, *down; } rows[] = {
+    { 2, 0, NULL, "meet >1 ready", "meet <1 ready" },
+    { 2, 1, NULL, "meet <0 ready", "meet >0 ready" },
+    { 3, 0, NULL, "meet >1 >2 ready", "meet <1 <2 ready" },
+    { 3, 1, NULL, "meet >2 <0 ready", "meet >0 <2 ready" },
+    { 3, 2, NULL, "meet <1 <0 ready", "meet >1 >0 ready" },
+    { 8, 4, NULL, "meet >5 <3 ready", "meet >3 <5 ready" },
+    { 3, 0, "meet", "meet >1 >2 abort", "abort" },
+    { 3, 0, "ready", "meet >1 >2 ready abort", "abort" },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct nccl x;
+    struct tc_nccl up, down;
+    struct tc_err err = { 0 };
+    make(&x, &up, &down);
+    x.m = tc_members_of(rows[i].size, rows[i].coord);
+    up.fails = rows[i].fails;
+    int rc = 0;
+    for (int w = 0; w < 2 && !rc; w++) rc = meet_neighbours(&x, w, &err);
+    is_int(rc, rows[i].fails ? TC_ENOCKPT : 0, "member %d of %d, fails: %s", rows[i].coord, rows[i].size,
+           rows[i].fails ? rows[i].fails : "nothing");
+    is_str(up.log, rows[i].up, "... whom it meets on way 0");
+    is_str(down.log, rows[i].down, "... and on way 1");
+    if (rc) ok(strstr(err.text, "'meeting neighbours over NCCL' on axis dp"), "... %s", err.text);
   }
 }
 
@@ -591,6 +539,7 @@ int main(void)
   test_failures();
   test_queued();
   test_alone();
+  test_neighbours();
   test_meet();
   test_agree();
   return done_testing();

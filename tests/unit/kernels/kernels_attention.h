@@ -29,25 +29,16 @@ static const char *score_words(const struct scores *how)
 static bool multiplies_bf16;             /* the device */
 static bool takes_bf16(int dtype) { return dtype == TC_BF16 && multiplies_bf16; }
 
-/* K groups of G heads that share a key and a value. */
-static void scored_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t G, int64_t D, const struct scores *how)
+/* K groups of G heads that share a key and a value. few: on the emulated GPU, blocks of keys that are too few for one
+ * (kernels/cuda/attn.h); -1: as on others. */
+static void scored_gradient(int dtype, int64_t B, int64_t T, int64_t K, int64_t G, int64_t D, const struct scores *how, int64_t few)
 {
   const int64_t N = B * T, H = K * G;
-  const bool rounds = takes_bf16(dtype);
-  struct test t = new_test(TC_OP_ATTN, "%sB%lld T%lld H%lld K%lld D%lld %s", score_words(how), (long long)B, (long long)T,
-                           (long long)H, (long long)K, (long long)D, tc_dtype_name(dtype));
-  input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH);
-  for (int64_t i = 0; i < t.in[0].elems; i++) put(&t.in[0], i, 2 * get(&t.in[0], i));
-  if (how->each) input_starts(&t, N, 0, T, how->each);
-  output(&t, dtype, DIMS(N, H, D));
-  output(&t, TC_F32, DIMS(N, H));
-  t.c.k[0] = T;
-  set_scores(&t, how);
-  /* A score's rounding, which grows with its D terms, is the probability's relative error. */
-  t.tol = rounds ? 1.0 / 32 : D > 96 ? 8e-6 : 4e-6;
-  check(&t);
-  t = new_test(TC_OP_ATTN_BWD, "%sB%lld T%lld H%lld K%lld D%lld %s", score_words(how), (long long)B, (long long)T,
-               (long long)H, (long long)K, (long long)D, tc_dtype_name(dtype));
+  char text[40] = "", blocks[20];
+  snprintf(blocks, sizeof blocks, "%lld", (long long)few);
+  if (few >= 0) snprintf(text, sizeof text, ", %s blocks are few", blocks);
+  struct test t = new_test(TC_OP_ATTN_BWD, "%sB%lld T%lld H%lld K%lld D%lld %s%s", score_words(how), (long long)B, (long long)T,
+                           (long long)H, (long long)K, (long long)D, tc_dtype_name(dtype), text);
   input(&t, dtype, DIMS(N, H, D), NORMALISH);
   input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH);
   input(&t, dtype, DIMS(N, H, D), NORMALISH);
@@ -58,8 +49,31 @@ static void scored_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t
   derive(&t, TC_OP_ATTN, (int[]){ 1, 4 }, how->each ? 2 : 1, (int[]){ 2, 3 }, 2);
   output(&t, dtype, DIMS(N, K, G + 2, D));
   /* A key's gradient sums as many rounded terms as rows see it, which cancel. */
-  t.tol = !rounds ? (D > 96 ? 2e-5 : 1e-5) : 1.0 / 20;
+  t.tol = !takes_bf16(dtype) ? (D > 96 ? 2e-5 : 1e-5) : 1.0 / 20;
+  if (few >= 0) setenv("TC_EMU_FEW_BLOCKS", blocks, 1);
   check(&t);
+  unsetenv("TC_EMU_FEW_BLOCKS");
+}
+
+static void scored_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t G, int64_t D, const struct scores *how)
+{
+  const int64_t N = B * T, H = K * G;
+  struct test t = new_test(TC_OP_ATTN, "%sB%lld T%lld H%lld K%lld D%lld %s", score_words(how), (long long)B, (long long)T,
+                           (long long)H, (long long)K, (long long)D, tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH);
+  for (int64_t i = 0; i < t.in[0].elems; i++) put(&t.in[0], i, 2 * get(&t.in[0], i));
+  if (how->each) input_starts(&t, N, 0, T, how->each);
+  output(&t, dtype, DIMS(N, H, D));
+  output(&t, TC_F32, DIMS(N, H));
+  t.c.k[0] = T;
+  set_scores(&t, how);
+  /* A score's rounding, which grows with its D terms, is the probability's relative error. */
+  t.tol = takes_bf16(dtype) ? 1.0 / 32 : D > 96 ? 8e-6 : 4e-6;
+  check(&t);
+  scored_gradient(dtype, B, T, K, G, D, how, -1);
+  if (strcmp(T_DEVICE, "cuda") || getenv("TC_TEST_GPU") || !takes_bf16(dtype) || G == 1 || D < 32) return;
+  scored_gradient(dtype, B, T, K, G, D, how, 0);
+  if (G > 2) scored_gradient(dtype, B, T, K, G, D, how, 2 * B * K * tc_ceil_div(T, 64));
 }
 
 static void masked_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t G, int64_t D, int64_t each)

@@ -16,7 +16,7 @@ static void load_kernels(void)
   struct tc_err err = { 0 };
   char id[TC_NCCL_ID_BYTES];
   if (tc_device_open(&d, "cuda", 1, &err) < 0 || d->ops->nccl->id(d, id, &err) < 0
-      || d->ops->nccl->join(&c, d, id, 0, 1, &err) < 0) {
+      || d->ops->nccl->join(&c, d, id, 0, 1, NULL, &err) < 0) {
     printf("Bail out! %s\n", err.text);
     exit(1);
   }

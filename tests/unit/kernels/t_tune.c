@@ -4,7 +4,8 @@
 
 #include <unistd.h>
 
-enum { M = 24, N = 40, K = 16 };
+/* On a GPU of a size for which the library has several plans; for some sizes it has one, and nothing to time. */
+static int64_t M = 24, N = 40, K = 16;
 
 static struct tc_view product(struct scene *s)
 {
@@ -53,8 +54,9 @@ static void taken(struct scene *s)
   struct tc_device *one = fresh_cuda(), *two = fresh_cuda();
   int timed, again;
   char *mine = lines(s, one, "", true, &timed), *other = lines(s, two, mine, true, &again);
-  ok(timed == 1 && strchr(mine, '\n') == mine + strlen(mine) - 1, "a product is timed: %.*s",
-     (int)strcspn(mine, ":"), mine);
+  const bool alone = on_gpu() && timed == 0 && !*mine;
+  ok(alone || (timed == 1 && strchr(mine, '\n') == mine + strlen(mine) - 1), "a product is timed%s: %.*s",
+     alone ? " if it has several plans" : "", (int)strcspn(mine, ":"), mine);
   is_int(again, 0, "... not by a device that gets the line");
   is_str(other, mine, "... which has the same");
   product(s);
@@ -156,7 +158,7 @@ static void loaded(struct scene *s)
   setenv("TC_EMU_BLASLT_FAST", "0", 1);
   const int64_t one = spent(s, d), alone = spent(s, d);
   ok(one == alone && one > 0, "without NCCL no product runs but the test's");
-  ok(d->ops->nccl->id(d, id, &err) == 0 && d->ops->nccl->join(&c, d, id, 0, 1, &err) == 0, "NCCL is joined %s", err.text);
+  ok(d->ops->nccl->id(d, id, &err) == 0 && d->ops->nccl->join(&c, d, id, 0, 1, NULL, &err) == 0, "NCCL is joined %s", err.text);
   products = 0;
   setenv("TC_EMU_MEMORY_MB", "24", 1);
   is_int(spent(s, d), one, "... nor where there is no memory for its operands");
@@ -267,6 +269,7 @@ int main(void)
 {
   alarm(600);
   struct scene *s = scene_new();
+  if (on_gpu()) M = N = K = 512;
   taken(s);
   if (!on_gpu()) {
     fastest(s);

@@ -64,10 +64,10 @@ static int l_id(void *device, void *id, struct tc_err *err)
   memset(id, 1, TC_NCCL_ID_BYTES);
   return fails == 2 ? tc_fail(err, TC_EUSER, "no") : 0;
 }
-static int l_join(struct tc_nccl **out, void *device, const void *id, int coord, int size,
+static int l_join(struct tc_nccl **out, void *device, const void *id, int coord, int size, struct tc_nccl *beside,
                   struct tc_err *err)
 {
-  (void)id, (void)coord, (void)size;
+  (void)beside, (void)id, (void)coord, (void)size;
   joined++;
   *out = device;
   return fails == 3 ? tc_fail(err, TC_EUSER, "no") : 0;

@@ -50,7 +50,8 @@ static struct tc_mesh mesh;
 static int32_t nodes[16];          /* of the mesh's ranks: all on one */
 static struct tc_graph graph[TC_PROGRAMS];
 static struct tc_program program[TC_PROGRAMS];
-static struct tc_nccl_ops nccl;
+static bool in_turns(void *d) { return (void)d, false; }
+static struct tc_nccl_ops nccl = { .in_turns = in_turns };
 static struct tc_device_ops ops;
 static struct tc_device device[3];
 
