@@ -17,7 +17,7 @@ int tc_plan_simulate(struct tc_plan_step *out, struct tc_program *const *program
 /* node_price.c: the rest of a step's time is waiting for other stages. */
 void tc_end_terms(struct tc_plan_step *s);
 
-/* node_price.c: what an op counts as, where it is not part of the update. */
+/* terms.c: what an op counts as, where it is not part of the update. */
 enum tc_plan_term tc_plan_term_of(int op);
 
 /* node_price.c: what a node takes on a rank; computed when it is first asked for. */

@@ -155,13 +155,6 @@ static double op_s(const struct tc_prices *x, const struct tc_node *n)
   return (none ? 0 : tc_op_seconds(&c, &x->k->device)) - x->saved_s[n->id];
 }
 
-enum tc_plan_term tc_plan_term_of(int op)
-{
-  if (tc_op_info[op].flags & TC_OPF_UPDATE) return TC_TERM_UPDATE;
-  return op == TC_OP_MATMUL ? TC_TERM_PRODUCTS
-       : op == TC_OP_ATTN || op == TC_OP_ATTN_BWD || op == TC_OP_ATTN_CACHE ? TC_TERM_ATTENTION : TC_TERM_BETWEEN;
-}
-
 const struct tc_node_price *tc_price_of(struct tc_prices *x, const struct tc_node *n)
 {
   struct tc_node_price *price = &x->of[n->id];

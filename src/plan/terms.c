@@ -129,6 +129,13 @@ static enum tc_plan_source of_transfers(const struct tc_cluster *k, const struct
   return least < TC_SOURCES ? least : of_wire(k, TC_WIRE_NODE);
 }
 
+enum tc_plan_term tc_plan_term_of(int op)
+{
+  if (tc_op_info[op].flags & TC_OPF_UPDATE) return TC_TERM_UPDATE;
+  return op == TC_OP_MATMUL ? TC_TERM_PRODUCTS
+       : op == TC_OP_ATTN || op == TC_OP_ATTN_BWD || op == TC_OP_ATTN_CACHE ? TC_TERM_ATTENTION : TC_TERM_BETWEEN;
+}
+
 /* Whether all ops of a term that a step has were timed; it has one. */
 static bool is_timed(const struct tc_cluster *k, enum tc_plan_term term, const struct tc_plan_used *used)
 {

