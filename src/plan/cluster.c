@@ -20,8 +20,6 @@
 enum { MOST_FILE_BYTES = 16 << 20 };
 #define MOST_SIZE 1e18                           /* operations or bytes of one op */
 
-const char *const tc_wire_name[TC_WIRES] = { "node", "network", "spine" };
-
 static const struct card {
   const char *name;
   double memory, fp32, bf16, bytes, node, net, host, eff_flops, eff_bytes, multiprocessors;

@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-const char *const tc_term_name[TC_TERMS + 1] = { "products", "attention", "between", "update", "transfers", "bubble", "saves" };
-
 bool tc_is_once(const struct tc_node *n) { return n->once_a_step || n->mark == TC_U; }
 
 double tc_shown_s(const struct tc_plan_device *d, const struct tc_graph *g, const struct tc_node *n, struct tc_prices *prices)

@@ -102,6 +102,8 @@ double tc_attention_s(const struct tc_plan_device *d, const struct tc_op_cost *c
 
 /* ---- where figures come from ------------------------------------------------------------- */
 
+const char *const tc_term_name[TC_TERMS + 1] = { "products", "attention", "between", "update", "transfers", "bubble", "saves" };
+const char *const tc_wire_name[TC_WIRES] = { "node", "network", "spine" };
 const char *const tc_source_name[TC_SOURCES] = { "unsaid", "assumed", "fitted", "data sheet", "measured", "given", "calibrated" };
 
 void tc_source_add(struct tc_cluster *k, unsigned terms, enum tc_plan_source source)
