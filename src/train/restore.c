@@ -163,8 +163,8 @@ static int load_base(struct tc_train *t, struct tc_ckpt *own, struct tc_err *err
   if (rc == 0) {
     rc = tc_ckpt_load_from(&c, path, load_base_of_run, t, t->run.world, t->run.rank_names, err);
     if (rc < 0 && rc != TC_EPEER)
-      rc = tc_fail(err, rc, "the weights beside the adapters of %.300s: %s; ckpt.from may name another checkpoint of the same weights",
-                   tc_ckpt_path(own), err->text);
+      rc = tc_fail(err, rc, "the weights beside the adapters of %.300s: %s; ckpt.from may name another checkpoint of the same "
+                   "weights", tc_ckpt_path(own), err->text);
   }
   if (rc == 0) rc = note_base(t, c, &digest, err);
   if (rc == 0) rc = tc_base_check(noted.digest, tc_ckpt_path(own), digest, tc_ckpt_path(c), false, err);
