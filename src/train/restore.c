@@ -92,15 +92,22 @@ static int refresh(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 
 /* ---- what stands beside adapters ------------------------------------------------------- */
 
+/* Whether ckpt.from is the step that a checkpoint notes, or its folder. */
+static bool is_noted(const char *from, const char *noted)
+{
+  char *real = *from && *noted ? tc_real_path(from) : NULL, *folder = real ? tc_folder_of(noted) : NULL;
+  const bool is = real && (!strcmp(real, folder) || !strcmp(real, noted));
+  TC_FREE(real, folder);
+  return is;
+}
+
 /* Where the weights beside this run's adapters are: in the step that its checkpoint notes, if ckpt.from is not given or is the
  * folder of that step, of which another may be the newest by now; else, or if that step is gone, in ckpt.from. *path is owned by
  * the caller. The same on all ranks. */
 static int place_of_base(const struct tc_train *t, const char *noted, char **path, struct tc_err *err)
 {
   const char *given = t->run.cfg->ckpt_from;
-  char *from = *given && *noted ? tc_real_path(given) : NULL, *folder = from ? tc_folder_of(noted) : NULL;
-  int64_t there = *noted && (!*given || (from && !strcmp(from, folder) && tc_is_there(noted)));
-  TC_FREE(from, folder);
+  int64_t there = *noted && (!*given || (is_noted(given, noted) && tc_is_there(noted)));
   TC_TRY(tc_comm_max_i64(t->run.world, &there, 1, err));
   *path = tc_strdup(there ? noted : given);
   return 0;
@@ -128,23 +135,22 @@ static int check_given_model(void *train, struct tc_ckpt *c, struct tc_err *err)
   return tc_run_check_model(&t->run, c, TC_LOAD_OTHER_CONTEXT, err);
 }
 
-/* The weights beside the adapters of `own` come from there: those of ckpt.from, if it is there, have to be what they belong to. */
+/* The weights beside the adapters of `own` come from there: those of another ckpt.from than it notes, if it is there, have to be
+ * what they belong to. */
 static int check_given(struct tc_train *t, struct tc_ckpt *own, struct tc_err *err)
 {
   const char *given = t->run.cfg->ckpt_from;
-  int64_t there = *given && tc_is_there(given);
+  int64_t another = *given && tc_is_there(given) && !is_noted(given, tc_base_noted(own).path);
   struct tc_ckpt *c = NULL;
-  char known[TC_DIGEST + 1], *path = NULL;
+  char known[TC_DIGEST + 1];
   uint64_t digest;
-  TC_TRY(tc_comm_max_i64(t->run.world, &there, 1, err));
-  if (!there) return 0;
-  TC_TRY(place_of_base(t, tc_base_noted(own).path, &path, err));
-  int rc = tc_ckpt_load_from(&c, path, check_given_model, t, t->run.world, t->run.rank_names, err);
+  TC_TRY(tc_comm_max_i64(t->run.world, &another, 1, err));
+  if (!another) return 0;
+  int rc = tc_ckpt_load_from(&c, given, check_given_model, t, t->run.world, t->run.rank_names, err);
   if (rc == 0) rc = tc_run_known_base(&t->run, own, known, err);
   if (rc == 0) rc = tc_run_base_digest(&t->run, c, NULL, &digest, err);
   if (rc == 0) rc = tc_base_check(known, tc_ckpt_path(own), digest, tc_ckpt_path(c), false, err);
   tc_ckpt_close(c);
-  free(path);
   return rc;
 }
 
