@@ -149,6 +149,9 @@ int tc_ckpt_find_step(char **out, bool *chosen, const char *path, struct tc_err 
   if (n == 0 && has_file(plain, "config.json"))
     tc_fail(err, TC_EUSER, "%s is a model of Hugging Face, not a checkpoint: make one with `tercio ckpt import "
             "%s -o CKPT`", plain, word);
+  else if (n == 0 && has_file(plain, "adapter_config.json"))
+    tc_fail(err, TC_EUSER, "%s has adapters of PEFT, and no model: ckpt.adapter (tercio train) or --adapter (tercio eval, sample) "
+            "names them beside one", plain);
   else if (n == 0 && tc_ckpt_check_folder(plain, err) == 0)
     tc_fail(err, TC_EUSER, there ? "%s: no checkpoint in this folder" : "%s: no such folder",
             plain);

@@ -151,12 +151,16 @@ static int choose_parts(struct tc_foreign *x, const char *path, const json_t *o,
   const size_t n_targets = json_array_size(targets);
   bool *hit = tc_calloc(n_targets + 1, sizeof *hit);
   int n = 0, rc = 0;
+  bool layer = false;
   for (int i = 0; i < x->n_parts; i += 2) {
     char *module = tc_adapter_module(&x->part[i]);
+    layer |= has_layer(json_object_get(o, "layers_to_transform"), x->part[i].layer);
     if (is_meant(o, &x->part[i], module, hit)) memmove(&x->part[n], &x->part[i], 2 * sizeof *x->part), n += 2;
     free(module);
   }
   x->n_parts = n;
+  if (!layer) rc = tc_fail(err, TC_EUSER, "%s: \"layers_to_transform\" has no layer of this model, 0 to %lld", path,
+                           (long long)x->model.layers - 1);
   for (size_t i = 0; i < n_targets && rc == 0; i++)
     if (!hit[i])
       rc = tc_fail(err, TC_EUSER, "%s: \"target_modules\" has \"%.60s\", which is no matrix of this model's layers", path,

@@ -43,6 +43,8 @@ uint64_t tc_digest_box(const struct tc_ckpt_tensor *t, const int64_t *start, con
 
 /* ---- what a checkpoint notes ------------------------------------------------------------------- */
 
+void tc_digest_text(char text[TC_DIGEST + 1], uint64_t digest) { snprintf(text, TC_DIGEST + 1, "%016" PRIx64, digest); }
+
 char *tc_base_note(uint64_t digest, const char *path) { return tc_sprintf("%016" PRIx64 " %s", digest, path); }
 
 struct tc_base tc_base_noted(const struct tc_ckpt *c)
@@ -66,7 +68,7 @@ int tc_base_check(const char *known, const char *adapters, uint64_t digest, cons
 {
   char text[TC_DIGEST + 1];
   if (!*known && !has_adapters) return 0;
-  snprintf(text, sizeof text, "%016" PRIx64, digest);
+  tc_digest_text(text, digest);
   if (!strcmp(known, text)) return 0;
   if (!*known)
     return tc_fail(err, TC_EUSER, "%.300s has adapters of its own, and nothing says whether those of %.300s are to be beside its "

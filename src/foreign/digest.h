@@ -13,11 +13,12 @@
 uint64_t tc_digest_box(const struct tc_ckpt_tensor *t, const int64_t *start, const int64_t *count, const float *value);
 
 enum { TC_DIGEST = 16 };               /* characters of a digest */
+void tc_digest_text(char text[TC_DIGEST + 1], uint64_t digest);
 
 /* The note (meta.def) of the digest of weights that were read from the step folder `path`; owned by the caller. */
 char *tc_base_note(uint64_t digest, const char *path);
 /* What a checkpoint says of the weights that its adapters belong to; elsewhere: it has no copy of them. A model without adapters,
- * or one whose weights were random when it began, notes nothing: "". path is borrowed. */
+ * or one whose weights were random when it began, notes nothing: ""; its own copy says what they belong to. path is borrowed. */
 struct tc_base { char digest[TC_DIGEST + 1]; const char *path; bool elsewhere; };
 struct tc_base tc_base_noted(const struct tc_ckpt *c);
 bool tc_has_adapters(const struct tc_ckpt *c);

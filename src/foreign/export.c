@@ -252,6 +252,9 @@ static int put_plain(struct tc_export *x, struct tc_output *f, int tensor, struc
 static int export_plain(struct tc_export *x, struct tc_err *err)
 {
   struct tc_ckpt *c = x->c;
+  if (tc_has_adapters(c))
+    return tc_fail(err, TC_EUSER, "%s has adapters, which nothing takes from --format safetensors: --format peft writes them, and "
+                   "--merge adds them to the weights beside them", c->path);
   struct tc_st_tensor *st = tc_calloc((size_t)tc_ckpt_n(c) + 1, sizeof *st);
   int *index = tc_calloc((size_t)tc_ckpt_n(c) + 1, sizeof *index), n = 0;
   char step[24], tokens[24];

@@ -12,8 +12,9 @@
 
 static int write_weights(struct tc_export *x, const char *path, struct tc_err *err)
 {
-  const struct tc_base base = tc_base_noted(x->c);
-  const char *const notes[] = { "format", "pt", *base.digest ? TC_BASE_NOTE : NULL, base.digest, NULL };
+  char known[TC_DIGEST + 1];
+  TC_TRY(tc_export_known_base(x, known, err));
+  const char *const notes[] = { "format", "pt", *known ? TC_BASE_NOTE : NULL, known, NULL };
   struct tc_st_tensor *st = tc_calloc((size_t)x->n_adapters, sizeof *st);
   struct tc_output *f = NULL;
   int64_t bytes;

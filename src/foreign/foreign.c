@@ -72,6 +72,9 @@ static int find_files(struct tc_foreign *x, const char *path, struct tc_err *err
     return 0;
   }
   free(index);
+  if (tc_adapter_is(path))
+    return tc_fail(err, TC_EUSER, "%s has adapters of PEFT, and no model: ckpt.adapter (tercio train) or --adapter (tercio eval, "
+                   "sample) names them beside one", path);
   return tc_fail(err, TC_EUSER, "%s does not exist: a folder must have it", x->file);
 }
 

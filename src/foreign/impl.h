@@ -118,6 +118,9 @@ int tc_export_text(struct tc_export *x, const char *name, char *text, struct tc_
 int tc_export_adapters(struct tc_export *x, struct tc_err *err);
 /* Opens what has the weights beside the adapters. TC_EUSER: it is not what they belong to. */
 int tc_export_base(struct tc_export *x, struct tc_err *err);
+/* known[TC_DIGEST + 1] <- the digest of what the adapters belong to, after tc_export_model: the one that is noted, or that of the
+ * checkpoint's own copy. */
+int tc_export_known_base(const struct tc_export *x, char *known, struct tc_err *err);
 /* Adds the adapters of our tensor of this name to it. */
 int tc_export_merge(struct tc_export *x, const char *ours, float *whole, struct tc_err *err);
 int tc_export_peft(struct tc_export *x, struct tc_err *err);

@@ -11,20 +11,41 @@
 
 /* ---- the base --------------------------------------------------------------------------- */
 
-static int check_digest(const struct tc_export *x, const char *known, struct tc_err *err)
+/* The digest of the weights that c has. */
+static int digest_of(uint64_t *digest, const struct tc_export *x, struct tc_ckpt *c, struct tc_err *err)
 {
-  const struct tc_stored s = { .ckpt = x->base };
-  uint64_t digest = 0;
+  const struct tc_stored s = { .ckpt = c };
   struct tc_foreign_part *all;
   int rc = 0;
+  *digest = 0;
   const int n = tc_foreign_parts(&all, &x->model, TC_FORM_OURS, false);
   for (int i = 0; i < n && rc == 0; i++) {
     struct tc_box box = { .start = { 0 } };
     memcpy(box.count, all[i].our_dim, sizeof box.count);
-    rc = tc_stored_digest(&digest, &s, all[i].ours, &box, 1, err);
+    rc = tc_stored_digest(digest, &s, all[i].ours, all[i].our_rank, all[i].our_dim, &box, 1, err);
   }
   free(all);
-  return rc < 0 ? rc : tc_base_check(known, x->c->path, digest, x->base->path, tc_has_adapters(x->base), err);
+  return rc;
+}
+
+int tc_export_known_base(const struct tc_export *x, char *known, struct tc_err *err)
+{
+  const struct tc_base noted = tc_base_noted(x->c);
+  uint64_t digest;
+  snprintf(known, TC_DIGEST + 1, "%s", noted.digest);
+  if (*known || noted.elsewhere) return 0;
+  TC_TRY(digest_of(&digest, x, x->c, err));
+  tc_digest_text(known, digest);
+  return 0;
+}
+
+static int check_digest(const struct tc_export *x, struct tc_err *err)
+{
+  char known[TC_DIGEST + 1];
+  uint64_t digest;
+  TC_TRY(tc_export_known_base(x, known, err));
+  TC_TRY(digest_of(&digest, x, x->base, err));
+  return tc_base_check(known, x->c->path, digest, x->base->path, tc_has_adapters(x->base), err);
 }
 
 int tc_export_base(struct tc_export *x, struct tc_err *err)
@@ -37,7 +58,7 @@ int tc_export_base(struct tc_export *x, struct tc_err *err)
     return tc_fail(err, err->status, "the weights that the adapters of %s belong to: %s; --base PATH names their checkpoint",
                    x->c->path, err->text);
   }
-  return tc_ckpt_is_same(x->base, x->c) ? 0 : check_digest(x, noted.digest, err);
+  return tc_ckpt_is_same(x->base, x->c) ? 0 : check_digest(x, err);
 }
 
 /* ---- merged ------------------------------------------------------------------------------- */

@@ -82,12 +82,14 @@ static void digest_part(void *digesting, const struct tc_box *part, const void *
   x->sum += tc_digest_box(x->t, part->start, part->count, value);
 }
 
-int tc_stored_digest(uint64_t *digest, const struct tc_stored *s, const char *name, const struct tc_box *box, int n,
-                     struct tc_err *err)
+int tc_stored_digest(uint64_t *digest, const struct tc_stored *s, const char *name, int rank, const int64_t *dim,
+                     const struct tc_box *box, int n, struct tc_err *err)
 {
   const int k = tc_stored_find(s, name);
   if (k < 0) return tc_fail(err, TC_EUSER, "%s has no tensor %s", tc_stored_path(s), name);
   struct digesting x = { tc_stored_at(s, k), 0 };
+  if (!tc_ckpt_has_shape(x.t, rank, dim))
+    return tc_fail(err, TC_EUSER, "%s is of another model: its tensor %s has another shape", tc_stored_path(s), name);
   if (x.t->dtype != TC_F32 && x.t->dtype != TC_BF16)
     return tc_fail(err, TC_EUSER, "%s: tensor %s is of another type than f32 and bf16", tc_stored_path(s), name);
   for (int b = 0; b < n; b++) TC_TRY(tc_stored_parts(s, k, &box[b], TC_F32, digest_part, &x, err));

@@ -18,8 +18,9 @@ int tc_stored_read(const struct tc_stored *s, int k, const struct tc_box *box, v
 typedef void tc_take_fn(void *ctx, const struct tc_box *part, const void *value);
 int tc_stored_parts(const struct tc_stored *s, int k, const struct tc_box *box, int dtype, tc_take_fn *take, void *ctx,
                     struct tc_err *err);
-/* Adds the share of n boxes of the tensor of this name to the digest of all weights (digest.h). TC_EUSER: there is none. */
-int tc_stored_digest(uint64_t *digest, const struct tc_stored *s, const char *name, const struct tc_box *box, int n,
-                     struct tc_err *err);
+/* Adds the share of n boxes of the tensor of this name and shape to the digest of all weights (digest.h). TC_EUSER: there is
+ * none. */
+int tc_stored_digest(uint64_t *digest, const struct tc_stored *s, const char *name, int rank, const int64_t *dim,
+                     const struct tc_box *box, int n, struct tc_err *err);
 
 #endif

@@ -70,7 +70,10 @@ static int add_adapters(struct tc_forward *x, const struct tc_forward_args *a, s
     return tc_run_agree(r, tc_run_load_foreign(r, a->peft, TC_LOAD_ADAPTERS, err), err);
   }
   TC_TRY(tc_ckpt_load_from(&c, a->adapter, load_adapters, x, r->world, r->rank_names, err));
-  const int rc = base && tc_ckpt_is_same(base, c) ? 0 : check_base(r, a, tc_base_noted(c).digest, base, err);
+  const bool same = base && tc_ckpt_is_same(base, c);
+  char known[TC_DIGEST + 1];
+  int rc = same ? 0 : tc_run_known_base(r, c, known, err);
+  if (rc == 0 && !same) rc = check_base(r, a, known, base, err);
   tc_ckpt_close(c);
   return rc;
 }

@@ -57,7 +57,7 @@ static int encode_turns(const struct look *x, const struct tc_chat_turn *turn, s
 /* A line of JSON. */
 static int encode_line(const struct look *x, const char *line, size_t n, struct tc_ids *ids, struct tc_err *err)
 {
-  struct tc_chat_line l = { 0 };
+  struct tc_chat_line l = { .asks = true };
   json_error_t why;
   json_t *j = json_loadb(line, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
   int rc = json_is_object(j) ? tc_chat_line_read(&l, j, tc_tokenizer_vocab(x->m->tokenizer), err)
@@ -115,8 +115,9 @@ static int add_lines(const struct look *x, const char *file, struct tc_err *err)
   TC_TRY(tc_read_text(&text, &bytes, file, "file of prompts", MOST_BYTES, err));
   int rc = 0;
   for (char *at = text; *at && rc == 0;) {
-    const size_t n = strcspn(at, "\n");
-    rc = add_prompt(x, at, n, err);
+    const size_t n = strcspn(at, "\n"), cut = x->chat && n && at[n - 1] == '\r';
+    const bool blank = x->chat && x->lines && strspn(at, " \t\r") >= n;
+    if (!blank) rc = add_prompt(x, at, n - cut, err);
     at += n + (at[n] == '\n');
   }
   free(text);

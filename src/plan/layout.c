@@ -218,7 +218,7 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
     out->model = o.model;
     out->parameters = tc_model_params(&o.model);
     out->flops = tc_model_flops(&o.model) + sum.flops;
-    out->saved_bytes = 4 * sum.all + (double)tc_dtype_bytes(c->train_state_type) * sum.states;
+    out->saved_bytes = sum.saved_bytes + (double)tc_dtype_bytes(c->train_state_type) * sum.states;
     out->micro = (int)(out->batch / tc_mesh_size(m, TC_ON_DP) / out->n_mb);
     out->tokens = out->batch * o.model.context;
     out->cls[0] = class_at(NULL, m, 0, 0);

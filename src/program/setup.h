@@ -76,9 +76,10 @@ double tc_setup_lora_alpha(const struct tc_config *c);
 /* Local. The options train.lora* of c become those of adapters that are there, which *has has: but where c gives another, it is
  * TC_EUSER, with the adapters' path, or stays as it is if that is NULL. Another dropout always stays. */
 int tc_setup_take_lora(struct tc_config *c, const struct tc_config *has, const char *path, struct tc_err *err);
-/* Elements of all parameters, of those that are not frozen, and of their states; flops: what training takes of a token beside
- * tc_model_flops, which counts a gradient of each of the model's parameters: less without those of frozen ones, more for adapters. */
-struct tc_parameter_sums { double all, trained, states, flops; };
+/* Elements of all parameters, of those that are not frozen, and of their states; saved_bytes: of the weights that a checkpoint
+ * has; flops: what training takes of a token beside tc_model_flops, which counts a gradient of each of the model's parameters: less
+ * without those of frozen ones, more for adapters. */
+struct tc_parameter_sums { double all, trained, states, flops, saved_bytes; };
 int tc_setup_parameter_sums(struct tc_parameter_sums *out, const struct tc_config *c, struct tc_err *err);
 
 /* ---- setup_stages.c: the stages of a run (sections [stage N]) ---- */

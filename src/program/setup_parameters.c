@@ -38,7 +38,9 @@ int tc_setup_parameter_sums(struct tc_parameter_sums *out, const struct tc_confi
   for (int32_t i = 0; i < g->n_params; i++) {
     const struct tc_param *p = &g->param[i];
     const double n = (double)tc_tensor_elems(&g->tensor[p->master]);
+    const bool rounded = p->base && c->train_precision == TC_BF16 && c->train_frozen_type != TC_F32;
     out->all += n;
+    out->saved_bytes += g->tensor[p->master].saved ? n * (double)tc_dtype_bytes(rounded ? TC_BF16 : TC_F32) : 0;
     out->trained += p->frozen ? 0 : n;
     out->states += p->frozen ? 0 : n * tc_update_states(p);
     out->flops += c->train_lora && !p->base ? 6 * n : p->frozen && !is_looked_up(g, p) ? -2 * n : 0;

@@ -153,6 +153,9 @@ int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, unsi
 /* Collective, after loads with TC_LOAD_BASE. *digest <- that of the base (foreign/digest.h), of which each rank reads a share once
  * more, from c or, if that is NULL, f. */
 int tc_run_base_digest(const struct tc_run *r, struct tc_ckpt *c, const struct tc_foreign *f, uint64_t *digest, struct tc_err *err);
+/* Collective. known[TC_DIGEST + 1] <- the digest of what c's adapters belong to: the one that it notes or, where its weights began
+ * at random, that of its own copy. */
+int tc_run_known_base(const struct tc_run *r, struct tc_ckpt *c, char *known, struct tc_err *err);
 
 /* ---- the end ---- */
 

@@ -181,7 +181,7 @@ static int digest_share(const struct tc_run *r, const struct tc_stored *s, uint6
     struct tc_box own[TC_BOXES];
     if (!is_of_base(g, &g->tensor[t])) continue;
     const int n = tc_owned_boxes(&g->tensor[t], r->mesh, r->rank, own);
-    TC_TRY(tc_stored_digest(digest, s, g->tensor[t].name, own, n, err));
+    TC_TRY(tc_stored_digest(digest, s, g->tensor[t].name, g->tensor[t].rank, g->tensor[t].dim, own, n, err));
   }
   return 0;
 }
@@ -198,4 +198,15 @@ int tc_run_base_digest(const struct tc_run *r, struct tc_ckpt *c, const struct t
   for (int i = 0; i < world; i++) *digest += (uint64_t)all[i];
   free(all);
   return rc;
+}
+
+int tc_run_known_base(const struct tc_run *r, struct tc_ckpt *c, char *known, struct tc_err *err)
+{
+  const struct tc_base noted = tc_base_noted(c);
+  uint64_t digest;
+  snprintf(known, TC_DIGEST + 1, "%s", noted.digest);
+  if (*known || noted.elsewhere) return 0;
+  TC_TRY(tc_run_base_digest(r, c, NULL, &digest, err));
+  tc_digest_text(known, digest);
+  return 0;
 }

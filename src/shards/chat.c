@@ -341,8 +341,10 @@ int tc_chat_render(const struct tc_chat *c, const struct tc_chat_turn *turn, siz
 int tc_chat_ask(const struct tc_chat *c, const struct tc_chat_turn *turn, size_t n, struct tc_chat_text *to, struct tc_err *err)
 {
   TC_TRY(tc_chat_render(c, turn, n, to, err));
-  if (turn[n - 1].role == TC_CHAT_ASSISTANT)
-    return tc_fail(err, TC_EUSER, "its last turn is an answer: one of the user's or a tool's is to be answered");
+  const enum tc_chat_role last = turn[n - 1].role;
+  if (last != TC_CHAT_USER && last != TC_CHAT_TOOL)
+    return tc_fail(err, TC_EUSER, "its last turn is %s: one of the user's or a tool's is to be answered",
+                   last == TC_CHAT_ASSISTANT ? "an answer" : "the system's");
   put_text(to, c->row->role[TC_CHAT_ASSISTANT].head);
   return TC_OK;
 }

@@ -53,11 +53,12 @@ struct tc_chat_line {
   struct tc_chat_turn *turn;
   size_t n, cap;
   bool raw;
+  bool asks;                      /* set by the caller: what is read is to be answered, so that a prompt needs no completion */
   struct tc_ids ids;
   uint8_t *weight;                /* [ids.n] 0 or 1 */
 };
 /* chat_line.c. Reads {"messages": ...}, {"conversations": ...}, {"prompt": ..., "completion": ...} or {"tokens": ...}. Begins
- * anew in *l, which is zero or was read before. vocab: of tokens. */
+ * anew in *l, which is zero but for `asks`, or was read before. vocab: of tokens. */
 int tc_chat_line_read(struct tc_chat_line *l, const struct json_t *line, int64_t vocab, struct tc_err *err);
 void tc_chat_line_free(struct tc_chat_line *l);
 

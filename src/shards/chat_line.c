@@ -117,7 +117,8 @@ static int read_prompt(struct tc_chat_line *l, const json_t *x, int64_t vocab, s
   static const char *const key[] = { "prompt", "completion" };
   (void)vocab;
   for (int i = 0; i < 2; i++) {
-    const json_t *part = json_object_get(x, key[i]);
+    const json_t *part = get(x, key[i]);
+    if (!part && i == 1 && l->asks) break;
     if (json_is_string(part)) put(l, i == 0 ? TC_CHAT_USER : TC_CHAT_ASSISTANT, true, part);
     else if (json_is_array(part)) TC_TRY(read_turns(l, part, key[i], &messages, err));
     else return tc_fail(err, TC_EUSER, "its \"%s\" is neither a text nor a list of turns", key[i]);

@@ -92,15 +92,22 @@ static int refresh(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 
 /* ---- what stands beside adapters ------------------------------------------------------- */
 
+/* Whether ckpt.from is the step that a checkpoint notes, or its folder. */
+static bool is_noted(const char *from, const char *noted)
+{
+  char *real = *from && *noted ? tc_real_path(from) : NULL, *folder = real ? tc_folder_of(noted) : NULL;
+  const bool is = real && (!strcmp(real, folder) || !strcmp(real, noted));
+  TC_FREE(real, folder);
+  return is;
+}
+
 /* Where the weights beside this run's adapters are: in the step that its checkpoint notes, if ckpt.from is not given or is the
- * folder of that step, of which another may be the newest by now; else in ckpt.from. *path is owned by the caller. The same on all
- * ranks. */
+ * folder of that step, of which another may be the newest by now; else, or if that step is gone, in ckpt.from. *path is owned by
+ * the caller. The same on all ranks. */
 static int place_of_base(const struct tc_train *t, const char *noted, char **path, struct tc_err *err)
 {
   const char *given = t->run.cfg->ckpt_from;
-  char *from = *given && *noted ? tc_real_path(given) : NULL, *folder = from ? tc_folder_of(noted) : NULL;
-  int64_t there = *noted && (!*given || (from && !strcmp(from, folder)));
-  TC_FREE(from, folder);
+  int64_t there = *noted && (!*given || (is_noted(given, noted) && tc_is_there(noted)));
   TC_TRY(tc_comm_max_i64(t->run.world, &there, 1, err));
   *path = tc_strdup(there ? noted : given);
   return 0;
@@ -122,6 +129,31 @@ static int load_base_of_run(void *train, struct tc_ckpt *c, struct tc_err *err)
   return tc_run_load(&t->run, c, TC_LOAD_OTHER_CONTEXT | TC_LOAD_BASE, err);
 }
 
+static int check_given_model(void *train, struct tc_ckpt *c, struct tc_err *err)
+{
+  const struct tc_train *t = train;
+  return tc_run_check_model(&t->run, c, TC_LOAD_OTHER_CONTEXT, err);
+}
+
+/* The weights beside the adapters of `own` come from there: those of another ckpt.from than it notes, if it is there, have to be
+ * what they belong to. */
+static int check_given(struct tc_train *t, struct tc_ckpt *own, struct tc_err *err)
+{
+  const char *given = t->run.cfg->ckpt_from;
+  int64_t another = *given && tc_is_there(given) && !is_noted(given, tc_base_noted(own).path);
+  struct tc_ckpt *c = NULL;
+  char known[TC_DIGEST + 1];
+  uint64_t digest;
+  TC_TRY(tc_comm_max_i64(t->run.world, &another, 1, err));
+  if (!another) return 0;
+  int rc = tc_ckpt_load_from(&c, given, check_given_model, t, t->run.world, t->run.rank_names, err);
+  if (rc == 0) rc = tc_run_known_base(&t->run, own, known, err);
+  if (rc == 0) rc = tc_run_base_digest(&t->run, c, NULL, &digest, err);
+  if (rc == 0) rc = tc_base_check(known, tc_ckpt_path(own), digest, tc_ckpt_path(c), false, err);
+  tc_ckpt_close(c);
+  return rc;
+}
+
 /* The weights beside the adapters of `own`, this run's, unless they were loaded with these. */
 static int load_base(struct tc_train *t, struct tc_ckpt *own, struct tc_err *err)
 {
@@ -129,12 +161,17 @@ static int load_base(struct tc_train *t, struct tc_ckpt *own, struct tc_err *err
   struct tc_ckpt *c = NULL;
   uint64_t digest;
   char *path;
-  if (has_own_base(t, own)) return t->ckpt.base = tc_strdup(tc_ckpt_meta(own)->base), 0;
+  if (has_own_base(t, own)) return t->ckpt.base = tc_strdup(tc_ckpt_meta(own)->base), check_given(t, own, err);
   TC_TRY(place_of_base(t, noted.path, &path, err));
   int rc = *path && *noted.digest ? 0
     : tc_fail(err, TC_EUSER, "the weights beside the adapters of %s began at random, so that they are in no other checkpoint: "
               "ckpt.base = yes would fit", tc_ckpt_path(own));
-  if (rc == 0) rc = tc_ckpt_load_from(&c, path, load_base_of_run, t, t->run.world, t->run.rank_names, err);
+  if (rc == 0) {
+    rc = tc_ckpt_load_from(&c, path, load_base_of_run, t, t->run.world, t->run.rank_names, err);
+    if (rc < 0 && rc != TC_EPEER)
+      rc = tc_fail(err, rc, "the weights beside the adapters of %.300s: %s; ckpt.from may name another checkpoint of the same "
+                   "weights", tc_ckpt_path(own), err->text);
+  }
   if (rc == 0) rc = note_base(t, c, &digest, err);
   if (rc == 0) rc = tc_base_check(noted.digest, tc_ckpt_path(own), digest, tc_ckpt_path(c), false, err);
   tc_ckpt_close(c);
@@ -152,12 +189,14 @@ static int load_adapter_of_run(void *train, struct tc_ckpt *c, struct tc_err *er
 static int load_peft(struct tc_train *t, struct tc_ckpt *base, uint64_t digest, struct tc_err *err)
 {
   const char *path = t->run.cfg->ckpt_adapter;
-  struct tc_config own = *t->run.cfg;
+  struct tc_config own = *t->run.cfg;            /* of this rank alone, as others of the process read the run's */
   struct tc_foreign *f = NULL;
+  own.pool = tc_pool_new();
   int rc = tc_adapter_open(&f, path, &own, err);
   if (rc == 0) rc = tc_base_check(tc_adapter_base(f), path, digest, tc_ckpt_path(base), tc_has_adapters(base), err);
   if (rc == 0) rc = tc_run_load_foreign(&t->run, f, TC_LOAD_ADAPTERS, err);
   tc_foreign_close(f);
+  tc_pool_free(own.pool);
   return tc_run_agree(&t->run, rc, err);
 }
 
@@ -168,8 +207,10 @@ static int load_adapter(struct tc_train *t, struct tc_ckpt *base, uint64_t diges
   struct tc_ckpt *c = NULL;
   if (tc_adapter_is(path)) return load_peft(t, base, digest, err);
   TC_TRY(tc_ckpt_load_from(&c, path, load_adapter_of_run, t, t->run.world, t->run.rank_names, err));
-  const int rc = tc_ckpt_is_same(c, base) ? 0
-    : tc_base_check(tc_base_noted(c).digest, tc_ckpt_path(c), digest, tc_ckpt_path(base), tc_has_adapters(base), err);
+  const bool same = tc_ckpt_is_same(c, base);
+  char known[TC_DIGEST + 1];
+  int rc = same ? 0 : tc_run_known_base(&t->run, c, known, err);
+  if (rc == 0 && !same) rc = tc_base_check(known, tc_ckpt_path(c), digest, tc_ckpt_path(base), tc_has_adapters(base), err);
   tc_ckpt_close(c);
   return tc_run_agree(&t->run, rc, err);
 }
@@ -230,10 +271,10 @@ static void begin_after(struct tc_train *t, const struct tc_ckpt *c)
   tc_resume_order(t, alone ? NULL : tc_ckpt_meta(c));
 }
 
-/* Whether ckpt.from is a checkpoint of this run's folder, or that folder. */
-static bool is_own_folder(const struct tc_train *t)
+/* Whether a path is a checkpoint of this run's folder, or that folder. */
+static bool is_own_folder(const struct tc_train *t, const char *path)
 {
-  char *own = tc_real_path(t->ckpt.dir), *from = tc_real_path(t->run.cfg->ckpt_from), *above = from ? tc_folder_of(from) : NULL;
+  char *own = tc_real_path(t->ckpt.dir), *from = tc_real_path(path), *above = from ? tc_folder_of(from) : NULL;
   const bool is = own && from && (strcmp(own, from) == 0 || strcmp(own, above) == 0);
   TC_FREE(own, from, above);
   return is;
@@ -249,16 +290,21 @@ static int resume_own(struct tc_train *t, int64_t step, bool *found, struct tc_e
   *found = c != NULL;
   if (!c) return 0;
   begin_after(t, c);
-  if (t->run.cfg->train_lora) TC_TRY(load_base(t, c, err));
-  return resume_from(t, c, true, err);
+  const int rc = t->run.cfg->train_lora ? load_base(t, c, err) : 0;
+  if (rc == 0) return resume_from(t, c, true, err);
+  tc_ckpt_close(c);
+  return rc;
 }
 
 /* ckpt.resume = no sets checkpoints of this folder aside, so none of them can be where the run begins. */
 static int check_own(const struct tc_train *t, struct tc_err *err)
 {
-  if (!is_own_folder(t)) return 0;
-  return tc_fail(err, TC_EUSER, "ckpt.from = %.300s is of this run's own folder, whose checkpoints ckpt.resume = no sets aside; "
-                 "ckpt.resume = STEP alone goes back to one of them", t->run.cfg->ckpt_from);
+  const struct tc_config *c = t->run.cfg;
+  const bool from = is_own_folder(t, c->ckpt_from);
+  if (!from && !is_own_folder(t, c->ckpt_adapter)) return 0;
+  return tc_fail(err, TC_EUSER, "%s = %.300s is of this run's own folder, whose checkpoints ckpt.resume = no sets aside; "
+                 "ckpt.resume = STEP alone goes back to one of them%s", from ? "ckpt.from" : "ckpt.adapter",
+                 from ? c->ckpt_from : c->ckpt_adapter, from ? "" : ", and another run.out begins with its adapters");
 }
 
 /* Begins with ckpt.from, which is not in this run's folder yet: with all of its state, or with its weights, beside the
@@ -266,7 +312,7 @@ static int check_own(const struct tc_train *t, struct tc_err *err)
 static int start_from(struct tc_train *t, struct tc_err *err)
 {
   const enum tc_from_state state = t->run.cfg->ckpt_from_state;
-  int64_t own = is_own_folder(t);
+  int64_t own = is_own_folder(t, t->run.cfg->ckpt_from);
   struct loading l = { .t = t, .guarded = true, .another = true, .how = TC_LOAD_OTHER_CONTEXT };
   struct tc_ckpt *c = NULL;
   TC_TRY(tc_comm_max_i64(t->run.world, &own, 1, err));
@@ -281,7 +327,8 @@ static int start_from(struct tc_train *t, struct tc_err *err)
   }
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, t->run.rank_names, err));
   begin_after(t, c);
-  if (t->run.cfg->train_lora) TC_TRY(begin_adapters(t, c, err));
+  const int rc = t->run.cfg->train_lora ? begin_adapters(t, c, err) : 0;
+  if (rc < 0) return tc_ckpt_close(c), rc;
   TC_TRY(resume_from(t, c, l.resumes, err));
   t->ckpt.saved_step = -1;
   t->ckpt.borrowed = true;
@@ -307,7 +354,7 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   const bool root = t->run.rank == 0;
   bool found = false;
   t->ckpt.begun_ns = tc_now_ns();
-  if (how == TC_NO && *t->run.cfg->ckpt_from) TC_TRY(tc_run_agree(&t->run, check_own(t, err), err));
+  if (how == TC_NO) TC_TRY(tc_run_agree(&t->run, check_own(t, err), err));
   if (how != TC_NO) TC_TRY(resume_own(t, how == TC_AUTO ? -1 : how, &found, err));
   /* Where the user chose the start, later checkpoints are not of this run: a rollback must not
    * load them. */

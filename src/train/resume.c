@@ -30,11 +30,13 @@ void tc_resume_order(struct tc_train *t, const struct tc_ckpt_meta *meta)
   tc_config_free(was);
 }
 
-/* How a run with another value of an option can begin with what a checkpoint has; owned by the caller. */
-static char *new_run(const struct tc_ckpt *c, const char *option)
+/* How a run with another value of an option can begin with what a checkpoint has; adapters: this run has some. Owned by the
+ * caller. */
+static char *new_run(const struct tc_ckpt *c, const char *option, bool adapters)
 {
   char *word = tc_shell_word(tc_ckpt_path(c));
   char *text = !tc_has_adapters(c) ? tc_sprintf(" from its weights: another run.out, with ckpt.from = %s", word)
+    : !adapters ? tc_sprintf(" without adapters: another run.out; ckpt.adapter = %s gives their options", word)
     : strncmp(option, "train.lora", strlen("train.lora")) == 0 ? tc_strdup(" with other adapters: another run.out")
     : tc_sprintf(" from its adapters: another run.out, with the same ckpt.from and ckpt.adapter = %s", word);
   free(word);
@@ -48,7 +50,7 @@ int tc_resume_check(const struct tc_train *t, const struct tc_ckpt *c, struct tc
   int rc = 0;
   for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->run.cfg, i, &x)) >= 0; i++) {
     if (x.resume != TC_RESUME_REFUSED) continue;
-    char *text = new_run(c, x.name);
+    char *text = new_run(c, x.name, t->run.cfg->train_lora > 0);
     rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it was, or begin a new run%s",
                  tc_ckpt_path(c), x.name, *x.was ? x.was : "nothing", *x.is ? x.is : "nothing", text);
     free(text);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/foreign/digest.h"
 #include "src/program/setup.h"
 #include "src/run/reads.h"
 
@@ -107,6 +108,8 @@ static void print_text(const struct plan *p)
          tc_human_bytes(b, sizeof b, (double)most->read));
   printf("more than needed: %s, since blocks are read completely\n",
          tc_human_bytes(a, sizeof a, (double)(sum->read - sum->need)));
+  const struct tc_base base = tc_base_noted(p->c);
+  if (base.elsewhere) printf("not counted: the weights beside the adapters, which are read from %s\n", base.path);
 }
 
 static void *cost_json(const struct tc_read *c)

@@ -297,15 +297,22 @@ static void test_sums(void)
 {
   const double in_layer = 64 * (64 + 32 + 32 + 64 + 192 + 192) + 192 * 64, wte = 256 * 64;
   const double adapters = 2 * 3 * ((64 + 64) + 2 * (64 + 32) + (64 + 64) + 2 * (64 + 192) + (192 + 64));
-  const struct { const char *flags, *rows; double trained, flops; } c[] = {
-    { LLAMA, "", 2 * in_layer + 5 * 64 + 2 * wte, 0 },
-    { LLAMA, "wte.* frozen=yes", 2 * in_layer + 5 * 64 + wte, 0 },
-    { LLAMA, "lm_head.* frozen=yes", 2 * in_layer + 5 * 64 + wte, -2 * wte },
-    { LLAMA "--model.tied=yes", "wte.* frozen=yes", 2 * in_layer + 5 * 64, -2 * wte },
-    { LLAMA, "h.0.mlp.proj.* frozen=yes", 2 * in_layer + 5 * 64 + 2 * wte - 192 * 64, -2 * 192 * 64 },
-    { LLAMA "--train.lora=3", "", adapters, 6 * adapters - 2 * (2 * in_layer + 5 * 64 + wte) },
+  const double base = 2 * in_layer + 5 * 64 + 2 * wte;
+  const struct { const char *flags, *rows; double trained, flops, saved; } c[] = {
+    { LLAMA, "", base, 0, 4 * base },
+    { LLAMA, "wte.* frozen=yes", 2 * in_layer + 5 * 64 + wte, 0, 4 * base },
+    { LLAMA, "lm_head.* frozen=yes", 2 * in_layer + 5 * 64 + wte, -2 * wte, 4 * base },
+    { LLAMA "--model.tied=yes", "wte.* frozen=yes", 2 * in_layer + 5 * 64, -2 * wte, 4 * (base - wte) },
+    { LLAMA, "h.0.mlp.proj.* frozen=yes", 2 * in_layer + 5 * 64 + 2 * wte - 192 * 64, -2 * 192 * 64, 4 * base },
+    { LLAMA "--train.lora=3", "", adapters, 6 * adapters - 2 * (2 * in_layer + 5 * 64 + wte), 4 * adapters },
+    { LLAMA "--train.lora=3 --ckpt.base=yes", "", adapters,
+      6 * adapters - 2 * (2 * in_layer + 5 * 64 + wte), 4 * (base + adapters) },
+    { LLAMA "--train.lora=3 --ckpt.base=yes --train.precision=bf16", "", adapters,
+      6 * adapters - 2 * (2 * in_layer + 5 * 64 + wte), 2 * base + 4 * adapters },
+    { LLAMA "--train.lora=3 --ckpt.base=yes --train.precision=bf16 --train.frozen_type=fp32", "", adapters,
+      6 * adapters - 2 * (2 * in_layer + 5 * 64 + wte), 4 * (base + adapters) },
     { LLAMA "--train.lora=3 --train.lora_rows=h.1.mlp.proj", "", 3 * (192 + 64),
-      6 * 3 * (192 + 64) - 2 * (2 * in_layer + 5 * 64 + wte) } };
+      6 * 3 * (192 + 64) - 2 * (2 * in_layer + 5 * 64 + wte), 4 * 3 * (192 + 64) } };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     struct tc_parameter_sums sum = { 0 };
     struct tc_err err = { 0 };
@@ -314,6 +321,7 @@ static void test_sums(void)
     is_int(tc_setup_parameter_sums(&sum, cfg, &err), 0, "%s %s %s", c[i].flags, c[i].rows, err.text);
     ok(fabs(sum.trained - c[i].trained) < 1 && fabs(sum.flops - c[i].flops) < 1, "... %g train, of a token %g more", sum.trained,
        sum.flops);
+    ok(fabs(sum.saved_bytes - c[i].saved) < 1, "... %g bytes are saved", sum.saved_bytes);
     tc_config_free(cfg);
   }
 }
@@ -330,6 +338,9 @@ static void test_take_lora(void)
     { "--train.lora_scale=plain", OF, true, SAYS("_scale", "rs", "plain") },
     { "--train.lora_rows=*.k", OF, true, SAYS("_rows", "*.q", "*.k") },
     { "--train.lora_rows=*.k", "--train.lora=4", true, SAYS("_rows", "all", "*.k") },
+    { "--train.lora_alpha=4 --train.lora_scale=plain --train.lora_rows=*", "--train.lora=4", true, "4 * 4 0 -1" },
+    { "--train.lora_alpha=5", "--train.lora=4", true, SAYS("_alpha", "auto", "5") },
+    { "--train.lora_alpha=2", "--train.lora=4 --train.lora_scale=rs", true, "4  2 1 -1" },
     { "--train.lora=5 --train.lora_rows=*.k", OF, false, "5 *.k 8 1 0.5" }, { "", "--train.lora=2", true, "2  -1 -1 -1" } };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     struct tc_err err = { 0 };

@@ -409,6 +409,7 @@ static void test_asked(void)
      (int)text.n, text.s);
   is_int(tc_chat_end(s.chat, s.t), tc_tokenizer_find(s.t, "<|im_end|>"), "... and the token that ends the answer");
   ok(tc_chat_ask(s.chat, turn, 3, &text, &err) == TC_EUSER && strstr(err.text, "its last turn is an answer"), "not an answer");
+  ok(tc_chat_ask(s.chat, turn, 1, &text, &err) == TC_EUSER && strstr(err.text, "last turn is the system's"), "not the system's");
   ok(tc_chat_ask(s.chat, turn, 0, &text, &err) == TC_EUSER && strstr(err.text, "no turns"), "not nothing");
   ok(tc_chat_beside(&beside, "", files, "CKPT", s.t, &err) == 0 && !strcmp(beside->row->name, "chatml"), "files of an object");
   tc_chat_free(beside);
