@@ -159,7 +159,7 @@ static void compare_again(struct tally *t, struct draw *d, struct outcome *out)
   d->device = "ref";
   flag(d, "--train.precision=fp32");
   flag(d, "--train.dropout=0");
-  flag(d, "--train.lora_dropout=0");
+  flag(d, "--train.lora_dropout=auto");
   flag(d, "--model.z_loss=0");                   /* which an evaluation, of which the differences are, does not have */
   memset(out, 0, sizeof *out);
   one_process(d, out);
