@@ -12,17 +12,8 @@
 #include "src/foreign/digest.h"
 #include "src/program/setup.h"
 
-#define CONFIG "adapter_config.json"
 #define WEIGHTS "adapter_model.safetensors"
 enum { MOST_BYTES = 16 << 20 };
-
-bool tc_adapter_is(const char *path)
-{
-  char *file = tc_sprintf("%s/" CONFIG, path);
-  const bool is = tc_is_there(file);
-  free(file);
-  return is;
-}
 
 /* ---- adapter_config.json ----------------------------------------------------------------- */
 
@@ -211,7 +202,7 @@ static int check_file(const struct tc_foreign *x, struct tc_err *err)
   }
   for (int i = 0; i < n && rc == 0; i++)
     if (!used[i])
-      rc = tc_fail(err, TC_EUSER, "%s: tensor %.150s is of no matrix that " CONFIG " means", x->file,
+      rc = tc_fail(err, TC_EUSER, "%s: tensor %.150s is of no matrix that " TC_ADAPTER_CONFIG " means", x->file,
                    tc_st_files_at(x->st, i)->name);
   free(used);
   return rc;
@@ -251,7 +242,7 @@ static int open_adapter(struct tc_foreign *x, const char *path, struct tc_config
   struct tc_err why;
   struct tc_config has = *c;
   x->form = TC_FORM_HF;
-  x->config_file = tc_sprintf("%s/" CONFIG, path);
+  x->config_file = tc_sprintf("%s/" TC_ADAPTER_CONFIG, path);
   x->file = tc_sprintf("%s/" WEIGHTS, path);
   TC_TRY(tc_setup_model(c, &x->model, err));
   x->model = tc_model_complete(&x->model);

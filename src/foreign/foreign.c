@@ -48,6 +48,14 @@ char *tc_foreign_weights(const char *config)
   return file;
 }
 
+bool tc_adapter_is(const char *path)
+{
+  char *file = tc_sprintf("%s/" TC_ADAPTER_CONFIG, path);
+  const bool is = tc_is_there(file);
+  free(file);
+  return is;
+}
+
 /* FOLDER: model.safetensors in it, else the index of several files, with config.json; FILE: config.json
  * beside it, if it exists. */
 static int find_files(struct tc_foreign *x, const char *path, struct tc_err *err)

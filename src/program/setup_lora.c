@@ -42,12 +42,11 @@ int tc_setup_lora(struct tc_lora *l, const struct tc_config *c, const struct tc_
 /* The options as they are used: equal ones may be written in several ways. rank: of the adapters. */
 static struct tc_config as_used(const struct tc_config *c, int64_t rank)
 {
-  static char all[] = "";
   struct tc_config used = *c;
   used.train_lora = rank;
   used.train_lora_alpha = tc_setup_lora_alpha(&used);
   used.train_lora_scale = c->train_lora_scale == TC_LORA_RS ? TC_LORA_RS : TC_LORA_PLAIN;
-  if (!strcmp(c->train_lora_rows, "*")) used.train_lora_rows = all;
+  if (!strcmp(c->train_lora_rows, "*")) used.train_lora_rows++;          /* all: "" */
   return used;
 }
 
