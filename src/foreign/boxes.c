@@ -15,7 +15,7 @@ enum { BATCH = 1 << 18 };         /* elements read at a time */
 
 int tc_foreign_index(const struct tc_foreign *x, const char *name)
 {
-  char full[100];
+  char full[120];
   int i = tc_st_files_find(x->st, name);
   snprintf(full, sizeof full, "transformer.%s", name);
   return i >= 0 || x->form == TC_FORM_OURS ? i : tc_st_files_find(x->st, full);
