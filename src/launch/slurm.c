@@ -243,6 +243,13 @@ static int no_kind(const struct nodes *all, const struct tc_slurm_part *s, const
                  want->kind ? "--kind" : "--device", want->kind ? want->kind : want->device, s->name, list);
 }
 
+static bool says_device(const struct node *x, const struct tc_slurm_want *want)
+{
+  const char *is = tc_plan_device_of(x->gpu);
+  if (!want->device) return false;
+  return x->gpus ? is && !strcmp(is, want->device) : tc_plan_may_be("cpu", want->device);
+}
+
 /* The wanted kind with most devices (GPUs or, without GPUs, CPUs), of those that Tercio supports; first of those whose type says
  * that they are of the wanted device. NULL: there is none. */
 static const struct node *best_kind(const struct nodes *all, const struct tc_slurm_want *want)
@@ -250,8 +257,7 @@ static const struct node *best_kind(const struct nodes *all, const struct tc_slu
   const struct node *best = NULL;
   double most = -1;
   for (int i = 0; i < all->n; i++) {
-    const char *is = tc_plan_device_of(all->x[i].gpu);
-    double has = want->device && is && !strcmp(is, want->device) ? MOST_NODES * (MOST_GPUS * 1e6 + MOST_CPUS) : 0;
+    double has = says_device(&all->x[i], want) ? MOST_NODES * (MOST_GPUS * 1e6 + MOST_CPUS) : 0;
     for (int k = 0; k < all->n; k++)
       if (alike(&all->x[i], &all->x[k])) has += all->x[k].gpus * 1e6 + all->x[k].cpus;
     if (has <= most || why_not(&all->x[i]) != TC_SLURM_OTHER || !is_wanted(&all->x[i], want)) continue;

@@ -99,7 +99,8 @@ bool tc_plan_may_be(const char *gpu, const char *device)
   const char *is = device_in(gpu), *of = device_in(device);
   const size_t n = of ? strcspn(of, "-") : 0;
   bool named = false;
-  if (cpu || no_gpu || !of) return cpu == no_gpu;
+  if (cpu || no_gpu) return cpu;                 /* every node has CPUs */
+  if (!of) return true;
   if (is) return !strcmp(is, of) || (!strncmp(is, of, n) && !is[n]);
   for (int i = 0; i < N_CARDS; i++) named |= has_part(gpu, cards[i].name, strcspn(cards[i].name, "-"));
   return !named || has_part(gpu, of, n);

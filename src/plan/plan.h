@@ -125,8 +125,8 @@ bool tc_plan_is_cpu(const struct tc_plan_device *d);
 /* Local. The device of devices.def for the driver's name `gpu` ("NVIDIA A100-SXM4-80GB"); NULL: none.
  * PCI Express cards are slower than devices.def has them, so they do not match. */
 const char *tc_plan_device_of(const char *gpu);
-/* Local. Whether what is called `gpu` ("cpu": no GPU) may be the device of that name: an "a100" an a100-80, "" any GPU, any GPU a
- * device that devices.def does not have. */
+/* Local. Whether what is called `gpu` ("cpu": no GPU) may be the device of that name: any a cpu, an "a100" an a100-80, "" any GPU,
+ * any GPU a device that devices.def does not have. */
 bool tc_plan_may_be(const char *gpu, const char *device);
 /* The name of device `i` of devices.def; NULL: there are fewer. */
 const char *tc_plan_device_name(int i);
