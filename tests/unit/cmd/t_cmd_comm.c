@@ -12,7 +12,8 @@
 
 static char *who[] = { "r0", "r1", "r2", "r3" };
 static struct tc_rank_info info[4];
-static struct tc_ranks ranks = { .world = 4, .n_nodes = 1, .info = info };
+static int32_t on_node[4];
+static struct tc_ranks ranks = { .world = 4, .n_nodes = 1, .info = info, .node_of_rank = on_node };
 static struct tc_config config;
 static struct job job;
 

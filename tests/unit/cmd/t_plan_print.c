@@ -99,7 +99,7 @@ static void test_plan(void)
   has(text, " 1 micro-batch of 3");
   has(text, "does not fit: needs 30 GB, card has 20 GB (150 %");
   has(text, "host memory does not suffice: a node needs 20 GB and has 15 GB");
-  has(text, "bubble 12.5 % (estimated from sums over each stage)");
+  has(text, "stages wait for each other 12.5 % of it on average (estimated from sums over each stage)");
   has(text, "2 GB on the network\n");
   has(text, "6 s at 2 GB/s\n80 steps");
   has(text, "take 40 s, 0.01111 node-hours\n");
