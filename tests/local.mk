@@ -533,6 +533,7 @@ test_files = \
   %D%/oracle/old/llama/step-00000003/rank-00000.h5 \
   %D%/oracle/tiny.json \
   %D%/oracle/tiny-documents.json \
+  %D%/oracle/sampled.py \
   %D%/oracle/torch_gpt.py \
   %D%/oracle/torch_muon.py \
   %D%/oracle/compact.py \

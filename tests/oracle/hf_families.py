@@ -20,6 +20,7 @@ import h5py, numpy as np, torch, transformers
 from safetensors.torch import save_file
 from compact import dump
 from hf_cases import CASES, SIZES
+from sampled import batch, training_part
 
 tercio, text, out = sys.argv[1:4]
 DOCUMENTS = sys.argv[4:] == ['documents']
@@ -33,30 +34,7 @@ if DOCUMENTS:
 elif sys.argv[4:]:
     CASES = [c for c in CASES if c['family'] == sys.argv[4]]
 
-
-def philox(key, c0, c1):
-    m32 = 0xffffffff
-    c = [c0 & m32, c0 >> 32 & m32, c1 & m32, c1 >> 32 & m32]
-    k = [key & m32, key >> 32 & m32]
-    for _ in range(10):
-        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [(p1 >> 32) ^ c[1] ^ k[0], p1 & m32, (p0 >> 32) ^ c[3] ^ k[1], p0 & m32]
-        k = [(k[0] + 0x9E3779B9) & m32, (k[1] + 0xBB67AE85) & m32]
-    return c
-
-
-data = np.frombuffer(open(text, 'rb').read(), dtype=np.uint8)
-part = data[:len(data) * 95 // 100]
-
-
-def batch(step, T):
-    n, x, y = len(part) - T, [], []
-    for b in range(BATCH):
-        r = philox(SEED, step, b)
-        s = ((r[1] << 32 | r[0]) * n) >> 64
-        x.append(part[s:s + T])
-        y.append(part[s + 1:s + T + 1])
-    return torch.tensor(np.stack(x).astype(np.int64)), torch.tensor(np.stack(y).astype(np.int64))
+part = training_part(text)
 
 
 def tensors(folder):
@@ -119,7 +97,7 @@ def documents(x, dtype):
 
 
 def loss_of(model, step, T):
-    x, y = batch(step, T)
+    x, y = batch(part, SEED, step, BATCH, T)
     more = {} if END is None else documents(x, next(model.parameters()).dtype)
     logits = model(input_ids=x, **more).logits
     return torch.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), y.view(-1))

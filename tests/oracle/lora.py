@@ -12,6 +12,7 @@ import glob, json, os, shutil, subprocess, sys, tempfile
 import h5py, numpy as np, peft, torch, transformers
 
 from compact import dump
+from sampled import batch, bytes_of, training_part
 
 tercio, text = sys.argv[1:3]
 SEED, BATCH, STEPS, LR = 1, 4, 10, 3e-3
@@ -33,30 +34,7 @@ LAYOUTS = [['--mesh.dp=2'], ['--mesh.tp=2'], ['--mesh.tp=2', '--parallel.sequenc
            ['--train.micro_batch=1'], ['--train.recompute=full'], ['--train.recompute=selective'],
            ['--mesh.dp=2', '--mesh.tp=2', '--mesh.pp=2', '--parallel.data=zero3', '--train.micro_batch=1'], ['--run.device=ref']]
 
-
-def philox(key, c0, c1):
-    m32 = 0xffffffff
-    c = [c0 & m32, c0 >> 32 & m32, c1 & m32, c1 >> 32 & m32]
-    k = [key & m32, key >> 32 & m32]
-    for _ in range(10):
-        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [(p1 >> 32) ^ c[1] ^ k[0], p1 & m32, (p0 >> 32) ^ c[3] ^ k[1], p0 & m32]
-        k = [(k[0] + 0x9E3779B9) & m32, (k[1] + 0xBB67AE85) & m32]
-    return c
-
-
-data = np.frombuffer(open(text, 'rb').read(), dtype=np.uint8)
-part = data[:len(data) * 95 // 100]
-
-
-def batch(step, T):
-    n, x, y = len(part) - T, [], []
-    for b in range(BATCH):
-        r = philox(SEED, step, b)
-        s = ((r[1] << 32 | r[0]) * n) >> 64
-        x.append(part[s:s + T])
-        y.append(part[s + 1:s + T + 1])
-    return torch.tensor(np.stack(x).astype(np.int64)), torch.tensor(np.stack(y).astype(np.int64))
+part = training_part(text)
 
 
 def tool(*args):
@@ -112,7 +90,7 @@ softmax = torch.nn.functional.softmax
 
 
 def loss_of(model, step, T):
-    x, y = batch(step, T)
+    x, y = batch(part, SEED, step, BATCH, T)
     exact = next(model.parameters()).dtype == torch.float64
     torch.nn.functional.softmax = (lambda x, dim=None, dtype=None: softmax(x, dim=dim)) if exact else softmax
     return torch.nn.functional.cross_entropy(model(input_ids=x).logits.view(-1, 256), y.view(-1))
@@ -184,7 +162,7 @@ def check_gradient(d, family, case, more):
 
 def file_loss(model, T):
     """The mean loss of the text's first tokens, as tercio eval predicts them."""
-    x = torch.tensor(data[:16 * T + 1].astype(np.int64))
+    x = torch.tensor(bytes_of(text)[:16 * T + 1].astype(np.int64))
     torch.nn.functional.softmax = softmax
     with torch.no_grad():
         logits = model(input_ids=x[:-1].view(16, T)).logits
@@ -192,7 +170,7 @@ def file_loss(model, T):
 
 
 def eval_loss(d, *words):
-    data[:16 * int(words[-1]) + 1].tofile(f'{d}/eval.txt')
+    bytes_of(text)[:16 * int(words[-1]) + 1].tofile(f'{d}/eval.txt')
     p = subprocess.run([tercio, 'eval', *words[:-1], '--data', f'{d}/eval.txt', '--json'], capture_output=True, text=True)
     fail_if(p.returncode, p.stderr)
     return json.loads(p.stdout)['results'][0]['loss']

@@ -11,20 +11,11 @@ eps 1e-8, weight decay 0.1 on matrices, clip 1, constant LR), and writes norms a
 byte that ends a document, for a run with data.documents = mask."""
 import sys, glob, math, h5py, numpy as np, torch, torch.nn.functional as F
 from compact import dump
+from sampled import batch, training_part
 
 ckpt, text, seed, B, steps, lr, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), \
     int(sys.argv[5]), float(sys.argv[6]), sys.argv[7]
 end = int(sys.argv[8]) if len(sys.argv) > 8 else None
-
-def philox(key, c0, c1):
-    m32 = 0xffffffff
-    c = [c0 & m32, c0 >> 32 & m32, c1 & m32, c1 >> 32 & m32]
-    k = [key & m32, key >> 32 & m32]
-    for r in range(10):
-        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [(p1 >> 32) ^ c[1] ^ k[0], p1 & m32, (p0 >> 32) ^ c[3] ^ k[1], p0 & m32]
-        k = [(k[0] + 0x9E3779B9) & m32, (k[1] + 0xBB67AE85) & m32]
-    return c
 
 state = {}
 for name in sorted(glob.glob(ckpt + '/rank-*.h5')):
@@ -37,17 +28,7 @@ V, C = state['wte.weight'].shape
 T = state['wpe.weight'].shape[0]
 H = state['h.0.attn.qkv.weight'].shape[0]
 D = C // H
-data = np.frombuffer(open(text, 'rb').read(), dtype=np.uint8)
-part = data[:len(data) * 95 // 100]
-
-def batch(step):
-    n = len(part) - T
-    x, y = [], []
-    for b in range(B):
-        r = philox(seed, step, b)
-        s = ((r[1] << 32 | r[0]) * n) >> 64
-        x.append(part[s:s + T]); y.append(part[s + 1:s + T + 1])
-    return torch.tensor(np.stack(x).astype(np.int64)), torch.tensor(np.stack(y).astype(np.int64))
+part = training_part(text)
 
 def seen_and_positions(x):
     """Which keys a query sees, [B,1,T,T], and each token's position; a token `end` belongs to the document it ends."""
@@ -80,7 +61,7 @@ def params(dtype):
 
 res = {'torch': torch.__version__, 'seed': seed, 'batch': B, 'lr': lr, 'grad': {}, 'losses': []}
 p = params(torch.float64)
-loss_of(p, *batch(1)).backward()
+loss_of(p, *batch(part, seed, 1, B, T)).backward()
 worst = 0
 for n in names:
     g = p[n].grad.numpy().reshape(-1)
@@ -96,7 +77,7 @@ opt = torch.optim.AdamW([{'params': [p[n] for n in names if p[n].dim() > 1], 'we
                         lr=lr, betas=(0.9, 0.95), eps=1e-8)
 for s in range(1, steps + 1):
     opt.zero_grad()
-    l = loss_of(p, *batch(s))
+    l = loss_of(p, *batch(part, seed, s, B, T))
     l.backward()
     torch.nn.utils.clip_grad_norm_(p.values(), 1.0)
     opt.step()

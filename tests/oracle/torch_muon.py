@@ -14,6 +14,7 @@ import glob, json, shutil, subprocess, sys, tempfile
 import h5py, numpy as np, torch, torch.nn.functional as F
 from torch.optim import _muon
 from compact import dump
+from sampled import batch, philox, training_part
 
 tercio, text, out = sys.argv[1:4]
 DEVICE = sys.argv[4] if len(sys.argv) > 4 else 'cpu'
@@ -22,32 +23,9 @@ SIZES = dict(layers=2, hidden=48, heads=4, context=32, vocab=256)
 CASES = [dict(family='gpt2', scale='match_rms_adamw'), dict(family='llama', kv_heads=2, ffn=80, scale='original'),
          dict(family='llama', kv_heads=4, ffn=128, scale='match_rms_adamw')]
 
-
-def philox(key, c0, c1):
-    m32 = 0xffffffff
-    c = [c0 & m32, c0 >> 32 & m32, c1 & m32, c1 >> 32 & m32]
-    k = [key & m32, key >> 32 & m32]
-    for _ in range(10):
-        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [(p1 >> 32) ^ c[1] ^ k[0], p1 & m32, (p0 >> 32) ^ c[3] ^ k[1], p0 & m32]
-        k = [(k[0] + 0x9E3779B9) & m32, (k[1] + 0xBB67AE85) & m32]
-    return c
-
-
-data = np.frombuffer(open(text, 'rb').read(), dtype=np.uint8)
-part = data[:len(data) * 95 // 100]
+part = training_part(text)
 T, C, H = SIZES['context'], SIZES['hidden'], SIZES['heads']
 D = C // H
-
-
-def batch(step):
-    n, x, y = len(part) - T, [], []
-    for b in range(BATCH):
-        r = philox(SEED, step, b)
-        s = ((r[1] << 32 | r[0]) * n) >> 64
-        x.append(part[s:s + T])
-        y.append(part[s + 1:s + T + 1])
-    return torch.tensor(np.stack(x).astype(np.int64)), torch.tensor(np.stack(y).astype(np.int64))
 
 
 def zeropower(grad, coefficients, steps, eps):
@@ -158,7 +136,7 @@ def steps_of(state, dtype, scale):
     for s in range(1, STEPS + 1):
         for x in p.values():
             x.grad = None
-        loss = loss_of(p, *batch(s))
+        loss = loss_of(p, *batch(part, SEED, s, BATCH, T))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(p.values(), 1.0)
         for n in hidden:
