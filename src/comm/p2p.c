@@ -16,8 +16,9 @@
 #include "src/comm/p2p.h"
 
 enum {
-  YIELDS = 8,                     /* polls without progress that only yield the core; where it is the rank's own, of these */
-  GIVEN_NS = 2000, POLL_NS = 100000,      /* those that take so long, for others had it; and until so long after progress */
+  YIELDS = 8,                     /* polls without progress that only yield the core, before the first sleep */
+  POLL_NS = 100000,               /* a rank with CPUs of its own polls for so long, if nobody else takes the core: */
+  GIVEN_NS = 2000,                /* then a yield takes at least this, and counts as one of YIELDS */
   SLEEP_MIN_NS = 20000, SLEEP_DOUBLINGS = 6    /* up to 1.3 ms */
 };
 #define SAY_NS INT64_C(250000000) /* how often a waiting call reports the ranks that it waits for */

@@ -49,14 +49,20 @@ static int add_folder(struct tc_source *s, const char *dir, struct tc_err *err)
   return rc;
 }
 
-/* Whether the first n characters of a match and this ending are a match, too; n 0: any with the ending. */
+/* Whether the first n characters of a match and this ending are a match, too. The matches are sorted. */
 static bool has_match(const glob_t *g, const char *name, size_t n, const char *ending)
 {
-  for (size_t i = 0; i < g->gl_pathc; i++) {
-    const char *other = g->gl_pathv[i];
-    if (tc_ends_with(other, ending) && (!n || (strlen(other) == n + strlen(ending) && memcmp(other, name, n) == 0))) return true;
-  }
-  return false;
+  char *other = tc_sprintf("%.*s%s", (int)n, name, ending);
+  const bool has = bsearch(&other, g->gl_pathv, g->gl_pathc, sizeof *g->gl_pathv, tc_order_text) != NULL;
+  free(other);
+  return has;
+}
+
+static bool has_ending(const glob_t *g, const char *ending)
+{
+  bool has = false;
+  for (size_t i = 0; i < g->gl_pathc && !has; i++) has = tc_ends_with(g->gl_pathv[i], ending);
+  return has;
 }
 
 /* Whether a match lies beside files of tokens and is not one: Megatron's index, the weights of a shard, and what `tercio data`
@@ -68,7 +74,8 @@ static bool is_beside(const glob_t *g, const char *name)
     { ".json", ".bin", true }, { ".jinja", ".bin", true } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const size_t n = strlen(name) - TC_MIN(strlen(rows[i].ending), strlen(name));
-    if (tc_ends_with(name, rows[i].ending) && has_match(g, name, rows[i].any ? 0 : n, rows[i].of)) return true;
+    if (tc_ends_with(name, rows[i].ending) && (rows[i].any ? has_ending(g, rows[i].of) : has_match(g, name, n, rows[i].of)))
+      return true;
   }
   return false;
 }

@@ -12,7 +12,6 @@
 #include "src/foreign/digest.h"
 #include "src/program/setup.h"
 
-#define WEIGHTS "adapter_model.safetensors"
 enum { MOST_BYTES = 16 << 20 };
 
 /* ---- adapter_config.json ----------------------------------------------------------------- */
@@ -243,7 +242,7 @@ static int open_adapter(struct tc_foreign *x, const char *path, struct tc_config
   struct tc_config has = *c;
   x->form = TC_FORM_HF;
   x->config_file = tc_sprintf("%s/" TC_ADAPTER_CONFIG, path);
-  x->file = tc_sprintf("%s/" WEIGHTS, path);
+  x->file = tc_sprintf("%s/" TC_ADAPTER_WEIGHTS, path);
   TC_TRY(tc_setup_model(c, &x->model, err));
   x->model = tc_model_complete(&x->model);
   if (!tc_hf_architecture(&x->model, &why)) return tc_fail(err, TC_EUSER, "%s is for a class of Hugging Face: %s", path, why.text);

@@ -7,9 +7,6 @@
 #include "io/ckpt/inspect.h"
 #include "src/files/files.h"
 
-#define CONFIG "adapter_config.json"
-#define WEIGHTS "adapter_model.safetensors"
-
 static int write_weights(struct tc_export *x, const char *path, struct tc_err *err)
 {
   char known[TC_DIGEST + 1];
@@ -30,7 +27,7 @@ static int write_weights(struct tc_export *x, const char *path, struct tc_err *e
 
 int tc_export_peft(struct tc_export *x, struct tc_err *err)
 {
-  char *made = NULL, *config = tc_sprintf("%s/" CONFIG, x->o->out), *weights = tc_sprintf("%s/" WEIGHTS, x->o->out);
+  char *made = NULL, *config = tc_sprintf("%s/" TC_ADAPTER_CONFIG, x->o->out), *weights = tc_sprintf("%s/" TC_ADAPTER_WEIGHTS, x->o->out);
   int rc = tc_export_model(x, err);
   if (rc == 0) rc = tc_export_adapters(x, err);
   if (rc == 0 && !x->n_adapters) rc = tc_fail(err, TC_EUSER, "%s has no adapters: it is not of a run with train.lora", x->c->path);
@@ -40,7 +37,7 @@ int tc_export_peft(struct tc_export *x, struct tc_err *err)
   if (rc == 0) rc = tc_export_free(x, weights, err);
   if (rc == 0) rc = write_weights(x, weights, err);
   if (rc == 0) {
-    rc = tc_export_text(x, CONFIG, tc_adapter_config(x->adapter, x->n_adapters, &x->model, x->cfg), err);
+    rc = tc_export_text(x, TC_ADAPTER_CONFIG, tc_adapter_config(x->adapter, x->n_adapters, &x->model, x->cfg), err);
     if (rc < 0) tc_unlink(AT_FDCWD, weights);
   }
   x->files = 2;

@@ -34,7 +34,9 @@ void tc_foreign_tensors(struct tc_foreign *x);
 int tc_foreign_check_part(const struct tc_foreign *x, const struct tc_foreign_part *t, struct tc_err *err);
 /* The note of a file of adapters, in the safetensors file, that has the digest of the weights that they belong to. */
 #define TC_BASE_NOTE "tercio.base"
+/* The files of a folder of PEFT. */
 #define TC_ADAPTER_CONFIG "adapter_config.json"
+#define TC_ADAPTER_WEIGHTS "adapter_model.safetensors"
 /* adapter.c. adapter_config.json of adapters part[n], in pairs; owned by the caller. */
 char *tc_adapter_config(const struct tc_foreign_part *part, int n, const struct tc_model *m, const struct tc_config *c);
 

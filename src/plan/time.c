@@ -9,6 +9,7 @@
  *
  * Invariants: a rank's clock never goes back; every queue is served in order. */
 #include "src/plan/impl.h"
+#include "src/schedule/pipeline.h"
 #include "src/program/collective.h"
 
 #include <stdlib.h>
@@ -148,8 +149,7 @@ static bool wait_for(struct simulation *g, struct sim_rank *p, const struct tc_n
 static double lost_of(const struct sim_rank *p, double work)
 {
   double lost = 0;
-  for (int s = 0; s < TC_SETS; s++)
-    if (p->slow_until[s] > p->now_s) lost += TC_MIN(p->slows[s] * (p->slow_until[s] - p->now_s), work * p->slows[s] / (1 - p->slows[s]));
+  for (int s = 0; s < TC_SETS; s++) lost += tc_lost_s(work, p->slow_until[s] - p->now_s, p->slows[s]);
   return lost;
 }
 

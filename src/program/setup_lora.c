@@ -4,10 +4,16 @@
 #include <math.h>
 #include <string.h>
 
-double tc_setup_lora_alpha(const struct tc_config *c)
+/* What alpha is divided by. */
+static double divisor_of(const struct tc_config *c)
 {
   const double rank = (double)c->train_lora;
-  return c->train_lora_alpha != TC_AUTO ? c->train_lora_alpha : c->train_lora_scale == TC_LORA_RS ? sqrt(rank) : rank;
+  return c->train_lora_scale == TC_LORA_RS ? sqrt(rank) : rank;
+}
+
+double tc_setup_lora_alpha(const struct tc_config *c)
+{
+  return c->train_lora_alpha != TC_AUTO ? c->train_lora_alpha : divisor_of(c);
 }
 
 /* The options that say what adapters compute, which come with them. */
@@ -25,14 +31,13 @@ static const char *unused(const struct tc_config *c)
 int tc_setup_lora(struct tc_lora *l, const struct tc_config *c, const struct tc_model *m, struct tc_err *err)
 {
   const int used = c->train_precision == TC_BF16 ? TC_BF16 : TC_F32, stored = c->train_frozen_type;
-  const double rank = (double)c->train_lora, by = c->train_lora_scale == TC_LORA_RS ? sqrt(rank) : rank;
   *l = (struct tc_lora){ .rank = c->train_lora, .rows = c->train_lora_rows, .dropout = (float)TC_MAX(c->train_lora_dropout, 0),
                          .saves_base = c->ckpt_base, .base_copy = stored == TC_F32 };
   if (!c->train_lora && unused(c))
     return tc_fail(err, TC_EUSER, "%s has no effect without train.lora, the rank of adapters: train.lora = 16 would fit a "
                    "training, --adapter PATH an evaluation", unused(c));
   if (!c->train_lora) return 0;
-  l->factor = (float)(tc_setup_lora_alpha(c) / by);
+  l->factor = (float)(tc_setup_lora_alpha(c) / divisor_of(c));
   if (stored == TC_BF16 && used == TC_F32)
     return tc_fail(err, TC_EUSER, "train.frozen_type = bf16 stores weights in the type in which they are used, but "
                    "train.precision is fp32; train.precision = bf16 would fit, or train.frozen_type = fp32");

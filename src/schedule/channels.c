@@ -99,21 +99,15 @@ static bool issue_before(struct play *u, int32_t r, struct tc_item x)
 
 static double tail_of(const struct tc_stage_cost *c, int work) { return work > TC_WORK_B ? 0 : c->tail[work]; }
 
-/* What transfers beside them take from so many seconds of work. */
-static double lost_of(double takes, double beside, double slows)
-{
-  return slows > 0 ? TC_MIN(slows * TC_MAX(beside, 0), takes * slows / (1 - slows)) : 0;
-}
-
 /* The seconds of an item; transfers follow the last one of a virtual stage. */
 static double takes_of(struct rank *k, const struct tc_stage_cost *c, double now, double work, bool last)
 {
-  const double takes = work + lost_of(work, k->slow_until - now, k->slows);
+  const double takes = work + tc_lost_s(work, k->slow_until - now, k->slows);
   if (!last || c->beside <= 0) return takes;
   const double from = now + c->from * takes;
   k->slow_until = TC_MAX(k->slow_until, from) + c->beside;
   k->slows = c->slows;
-  return takes + lost_of((1 - c->from) * work, c->beside, c->slows);
+  return takes + tc_lost_s((1 - c->from) * work, c->beside, c->slows);
 }
 
 /* An item, until what it sends is made. */

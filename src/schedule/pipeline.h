@@ -127,6 +127,12 @@ struct tc_stage_cost {
    * done, last so long, and take that part of what the rank computes meanwhile. Nothing waits for them. */
   double from, beside, slows;
 };
+/* What transfers that go on for so many seconds beside it take from work: the part `slows` of what is done meanwhile. work may be
+ * below 0, where a node has what a fused call saves. */
+static inline double tc_lost_s(double work, double beside, double slows)
+{
+  return beside > 0 && slows > 0 ? TC_MIN(slows * beside, work * slows / (1 - slows)) : 0;
+}
 /* How ranks issue transfers. */
 struct tc_channels {
   int32_t ahead;                 /* parallel.prefetch: sends of one virtual stage under way, at least 1; receives ahead, less 1;

@@ -5,13 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a layout has otherwise than the job: the rare keys if rare, and all others. */
-static void add_flags(char *text, size_t size, const struct tc_plan_job *j, const struct tc_config *c, bool rare)
+/* Whether a key is among the flags of a layout: a rare one where the layout has another value than the job. */
+static bool is_flag(const struct tc_plan_job *j, int key, int64_t value, bool rare_alone)
+{
+  const bool changed = value != tc_plan_key_value(j->cfg, key);
+  if (!tc_plan_key_rare[key]) return !rare_alone;
+  return key == TC_KEY_CP ? !rare_alone && (changed || value != 1) : changed;      /* the table has a column of cp */
+}
+
+/* Appends a layout's keys as flags: those that a row can be run with or, rare_alone, those that have no column. */
+static void add_flags(char *text, size_t size, const struct tc_plan_job *j, const struct tc_config *c, bool rare_alone)
 {
   for (int key = 0; key < TC_KEYS; key++) {
     const int64_t v = tc_plan_key_value(c, key);
-    const bool same = v == tc_plan_key_value(j->cfg, key) && (rare || key != TC_KEY_CP || v == 1);
-    if (tc_plan_key_rare[key] ? same || (rare && key == TC_KEY_CP) : rare) continue;      /* cp has a column */
+    if (!is_flag(j, key, v, rare_alone)) continue;
     tc_plan_key_flag(text, size, key, v);
     if (key == TC_KEY_TP) tc_text_add(text, size, " --mesh.order=%s", tc_word_mesh_order(c->mesh_order));
   }
